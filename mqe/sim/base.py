@@ -1,0 +1,56 @@
+"""The contract between a simulator and the environment."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import mujoco
+import torch
+from torch import Tensor
+
+
+class Simulator(Protocol):
+    """N worlds of one model. All tensors are live views of the simulator's memory: write in place.
+
+    ``qpos``, ``qvel``, ``ctrl``, ``mocap_pos`` and ``xfrc_applied`` are the state; ``sensordata`` is an output, one
+    physics step behind it. The floating point type is the simulator's own (float64 on CPU, float32 on CUDA).
+    """
+
+    model: mujoco.MjModel  # the shared model, on the host
+    num_envs: int
+    device: torch.device
+    qpos: Tensor  # (N, nq)
+    qvel: Tensor  # (N, nv)
+    ctrl: Tensor  # (N, nu)
+    mocap_pos: Tensor  # (N, nmocap, 3)
+    xfrc_applied: Tensor  # (N, nbody, 6) force [N] and torque [N m] on bodies, world frame
+    sensordata: Tensor  # (N, nsensordata)
+    failed: Tensor  # (N,) bool: the last step broke this world (an engine error, or a contact buffer overflowed)
+
+    def step(self, decimation: int) -> None:
+        """Advance every world by one control step of ``decimation`` physics steps."""
+        ...
+
+    def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
+        """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one (warm start, forces)."""
+        ...
+
+    def set_field(self, name: str, values: Tensor) -> None:
+        """Give a model field, by MuJoCo's name, per-world values (N, ...)."""
+        ...
+
+    def data(self, env: int) -> mujoco.MjData:
+        """World ``env`` as MjData on the host, forward kinematics done, to render or to look at."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state that a bit-exact continuation needs."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state_dict``."""
+        ...
+
+    def close(self) -> None:
+        """Free threads and memory."""
+        ...

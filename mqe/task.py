@@ -1,0 +1,87 @@
+"""The contract between a task and the environment: what a task says about tensors, never about a simulator."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from mqe.state import SceneState
+
+
+class Layout(NamedTuple):
+    """Where everything starts in N new episodes, one proposal a world, world frame."""
+
+    robot_pos: Tensor  # (N, A, 3) [m]
+    robot_quat: Tensor  # (N, A, 4) wxyz
+    robot_vel: Tensor  # (N, A, 6) [m/s] world, [rad/s] body
+    joint_pos: Tensor  # (N, A, 12) [rad]
+    object_pos: Tensor  # (N, 3) [m]
+    object_quat: Tensor  # (N, 4) wxyz
+    goal_pos: Tensor  # (N, 3) [m]
+
+
+class Outcome(NamedTuple):
+    """What one control step meant to the task, before any reset."""
+
+    rewards: dict[str, Tensor]  # weighted terms (N, A); their sum is the reward
+    terminations: dict[str, Tensor]  # named conditions (N,) bool; any of them ends the episode
+    metrics: dict[str, Tensor]  # (N,) or (N, A) per-step measures; the environment sums them over the episode
+
+
+class Disturbance(NamedTuple):
+    """What nature does to the robots before a control step."""
+
+    velocity: Tensor  # (N, A, 3) [m/s] added to the trunk's linear velocity at once
+    force: Tensor  # (N, A, 3) [N] on the trunk, world frame, for the whole control step
+
+
+class Task(Protocol):
+    """One task over N worlds of A agents. Masks are (N,) bool; nothing here synchronises with the host."""
+
+    num_agents: int
+    obs_sizes: tuple[int, ...]
+    action_sizes: tuple[int, ...]
+    state_size: int
+    state_type: str  # "EP" or "FP"
+    decision_period: int  # control steps a decision
+    max_episode_length: int  # control steps, a multiple of decision_period
+
+    def layout(self, episode: Tensor) -> Layout:
+        """Propose a start for episode number ``episode`` (N,) int64 of every world."""
+        ...
+
+    def begin(self, mask: Tensor, state: SceneState) -> None:
+        """Forget the old episodes of ``mask``; ``state`` is the new first one."""
+        ...
+
+    def command(self, actions: Tensor) -> None:
+        """Take a decision: actions (N, A, U), clipped to [-1, 1]."""
+        ...
+
+    def targets(self, state: SceneState) -> Tensor:
+        """Give joint position targets (N, A, 12) [rad] for the coming control step."""
+        ...
+
+    def disturb(self, step: Tensor) -> Disturbance | None:
+        """Say what pushes the robots before control step ``step`` (N,) of their episodes."""
+        ...
+
+    def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
+        """Judge one control step that went from ``prev`` to ``state``."""
+        ...
+
+    def observe(self, state: SceneState) -> tuple[Tensor, Tensor]:
+        """Give obs (N, A, O) and critic state, (N, S) or (N, A, S)."""
+        ...
+
+    def episode_metrics(self, sums: dict[str, Tensor], steps: Tensor, outcome: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Turn an episode's sums, length (N,) and terminations (N,) into the figures (N,) that statistics average.
+
+        NaN means: does not count for this episode (for instance the collaboration degree of a failure).
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...

@@ -1,0 +1,77 @@
+"""The contract between an environment and any learner.
+
+Letters used everywhere: T decisions a rollout, N environments, A agents, O obs size,
+S state size, U action size, J joints a robot.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+
+class TimeStep(NamedTuple):
+    """What one decision of every environment returned.
+
+    Environments that ended were reset already: ``obs`` and ``state`` are the first of the next episode there,
+    ``final_obs`` and ``final_state`` the last of the episode that ended (equal to ``obs`` and ``state`` elsewhere).
+    """
+
+    obs: Tensor  # (N, A, O)
+    state: Tensor  # (N, S), or (N, A, S) where state_type is "FP"
+    reward: Tensor  # (N, A), summed over the decision's control steps
+    terminated: Tensor  # (N, A) bool, ended by the task; an environment ends when all its agents have
+    truncated: Tensor  # (N,) bool, ended by the clock
+    valid: Tensor  # (N,) bool, False where the simulation broke: reset, counted, and not to be learned from
+    final_obs: Tensor  # (N, A, O)
+    final_state: Tensor  # like state
+    info: dict[str, Tensor]  # per reward term (N, A): "reward/<term>"
+
+    @property
+    def done(self) -> Tensor:
+        """(N,) bool: the episode ended at this decision, whatever the reason."""
+        return self.terminated.all(dim=1) | self.truncated | ~self.valid
+
+
+class VecEnv(Protocol):
+    """N environments of A agents, stepped together, tensors in and out on one device."""
+
+    num_envs: int
+    num_agents: int
+    obs_sizes: tuple[int, ...]  # each agent's own; tensors are padded with zeros to the largest
+    action_sizes: tuple[int, ...]  # likewise
+    state_size: int
+    state_type: str  # "EP": one state an environment, "FP": one an agent
+    decision_period: int  # control steps a decision
+    step_dt: float  # [s] one control step
+    device: torch.device
+
+    def reset(self) -> tuple[Tensor, Tensor]:
+        """Start a new episode everywhere; return obs (N, A, O) and state."""
+        ...
+
+    def step(self, actions: Tensor) -> TimeStep:
+        """Apply actions (N, A, U) in [-1, 1] (clipped) for one decision."""
+        ...
+
+    def statistics(self) -> dict[str, float]:
+        """Means over the last at most 1,000 finished episodes, and ``num_episodes`` among them; synchronises once."""
+        ...
+
+    def reset_statistics(self) -> None:
+        """Forget finished episodes."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a bit-exact resume needs."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        ...
+
+    def close(self) -> None:
+        """Free the simulator."""
+        ...
