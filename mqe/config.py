@@ -1,0 +1,333 @@
+"""YAML to frozen dataclasses, checked at the door: inside, code trusts its configuration.
+
+A dataclass is the schema. ``option`` declares a field with its range, ``build`` checks plain values against it, and
+every complaint is one line that names the key, the value, what is allowed and the way out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import re
+import types
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+_T = TypeVar("_T")
+
+
+class ConfigError(ValueError):
+    """A mistake of the user's, in one line: key, value, allowed values, way out."""
+
+
+def option(
+    default: Any,
+    help: str = "",
+    *,
+    min: float | None = None,
+    above: float | None = None,
+    max: float | None = None,
+    choices: Iterable[Any] | None = None,
+) -> Any:
+    """Declare a dataclass field with a default and what may stand in it.
+
+    ``min`` and ``max`` are inclusive, ``above`` is an exclusive lower bound; all of them, and ``choices``, hold for
+    every element of a tuple or list. A list, dict, set or dataclass type as default is called for each instance.
+    """
+    bounds = {"help": help, "min": min, "above": above, "max": max, "choices": tuple(choices) if choices else None}
+    metadata = {key: value for key, value in bounds.items() if value is not None}
+    if isinstance(default, type):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    if isinstance(default, (list, dict, set)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def parse_yaml(text: str, where: str = "YAML") -> Any:
+    """Read YAML text; ``5e-4`` is a number, ``on`` and ``12:30`` are strings, a key given twice is an error."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # a SafeLoader: builds plain values only
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{where}{at}: not valid YAML ({getattr(error, 'problem', None) or error})") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}: not valid YAML ({error})") from None
+
+
+def load_yaml(path: str | Path) -> dict[str, Any]:
+    """Read a YAML file of keys; ``base: other.yaml``, relative to the file, is read first and then overridden."""
+    return _load_with_bases(Path(path), ())
+
+
+def dump_yaml(values: Mapping[str, Any]) -> str:
+    """Write plain values as YAML that ``parse_yaml``, and any other reader, gives back unchanged."""
+    return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay ``over`` on ``base``, section by section, leaving both as they were."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        both_sections = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(old, value) if both_sections else value
+    return merged
+
+
+def assignment(text: str) -> dict[str, Any]:
+    """Turn ``section.key=value`` into nested values, the value read as YAML."""
+    path, equals, value = text.partition("=")
+    keys = path.strip().split(".")
+    if not equals or len(keys) < 2 or not all(keys):
+        raise ConfigError(f"--set {text!r}: must have the form section.key=value, for instance env.num_envs=64")
+    nested = parse_yaml(value, f"--set {path.strip()}")
+    for key in reversed(keys):
+        nested = {key: nested}
+    return nested
+
+
+def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
+    """Make a dataclass from plain values; raise ConfigError for an unknown key, a wrong type or a value out of range.
+
+    ``where`` is what the errors call this place, for instance ``task``; ints pass for floats and ``1e6`` for an int,
+    lists for tuples, but never a bool for a number.
+    """
+    values = {} if values is None else values
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where}: must be a section of keys, not {values!r}")
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
+    for key in values:
+        if key not in fields:
+            raise ConfigError(unknown("key", _join(where, key), [_join(where, name) for name in fields]))
+    hints = get_type_hints(cls)
+    checked = {key: _check(value, hints[key], fields[key], _join(where, key)) for key, value in values.items()}
+    try:
+        return cls(**checked)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    except TypeError:
+        needed = [name for name, field in fields.items() if name not in checked and _is_required(field)]
+        raise ConfigError(f"{where}: {', '.join(needed)} must be given") from None
+
+
+def to_dict(instance: Any) -> Any:
+    """Turn a dataclass into plain values that ``build`` takes back: sections, lists and scalars."""
+    if dataclasses.is_dataclass(instance) and not isinstance(instance, type):
+        return {f.name: to_dict(getattr(instance, f.name)) for f in dataclasses.fields(instance) if f.init}
+    if isinstance(instance, Mapping):
+        return {key: to_dict(value) for key, value in instance.items()}
+    if isinstance(instance, (list, tuple)):
+        return [to_dict(value) for value in instance]
+    return instance
+
+
+def nearest(word: Any, allowed: Iterable[Any]) -> str:
+    """Give the allowed word that looks most like ``word``; the last part of a dotted one counts most."""
+
+    def likeness(candidate: str) -> tuple[float, float]:
+        tail = difflib.SequenceMatcher(None, str(word).rpartition(".")[2], candidate.rpartition(".")[2]).ratio()
+        return tail, difflib.SequenceMatcher(None, str(word), candidate).ratio()
+
+    return max((str(candidate) for candidate in allowed), key=likeness, default="")
+
+
+def unknown(kind: str, name: Any, allowed: Iterable[Any]) -> str:
+    """Word the complaint about a name that does not exist: the name, the nearest, all that do."""
+    allowed = [str(candidate) for candidate in allowed]
+    suggestion = f"; did you mean {nearest(name, allowed)}?" if allowed else ""
+    return f"unknown {kind} {str(name)!r}{suggestion} (allowed: {', '.join(allowed) or 'none'})"
+
+
+# Types and ranges
+
+
+def _check(value: Any, hint: Any, field: dataclasses.Field, where: str) -> Any:
+    converted = _convert(value, hint, where)
+    items = converted if isinstance(converted, (tuple, list)) else [converted]
+    for item in items:
+        _check_range(item, field.metadata, where)
+    return converted
+
+
+def _check_range(value: Any, limits: Mapping[str, Any], where: str) -> None:
+    if value is None:
+        return
+    choices = limits.get("choices")
+    if choices is not None and value not in choices:
+        raise ConfigError(f"{where}: {unknown('value', value, choices)}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return
+    rules: list[tuple[str, str, Callable[[Any], bool]]] = [
+        ("min", "at least", lambda limit: value >= limit),
+        ("above", "above", lambda limit: value > limit),
+        ("max", "at most", lambda limit: value <= limit),
+    ]
+    given = [(words, limits[key], holds(limits[key])) for key, words, holds in rules if limits.get(key) is not None]
+    if not all(holds for _, _, holds in given):
+        allowed = " and ".join(f"{words} {limit}" for words, limit, _ in given)
+        raise ConfigError(f"{where}: must be {allowed}, not {value}")
+
+
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    origin = get_origin(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _convert_union(value, get_args(hint), where)
+    if origin is Literal:
+        allowed = get_args(hint)
+        if value not in allowed or isinstance(value, bool) != any(value is one for one in allowed if type(one) is bool):
+            raise ConfigError(f"{where}: {unknown('value', value, allowed)}")
+        return value
+    if origin in (tuple, list) or hint in (tuple, list):
+        return _convert_sequence(value, hint, where)
+    if origin is dict or hint is dict:
+        return _convert_dict(value, get_args(hint), where)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return value if isinstance(value, hint) else build(hint, value, where)
+    return _convert_scalar(value, hint, where)
+
+
+def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and not math.isfinite(value):
+        raise ConfigError(f"{where}: must be a finite number, not {value}")
+    if hint is float and is_number:
+        return float(value)
+    if hint is int and is_number and value == int(value):
+        return int(value)
+    if hint in (bool, str) and isinstance(value, hint):
+        return value
+    way_out = "; put it in quotes" if hint is str and value is not None and not isinstance(value, (list, dict)) else ""
+    raise ConfigError(f"{where}: must be {_name(hint)}, not {value!r}{way_out}")
+
+
+def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:
+    if value is None and type(None) in members:
+        return None
+    members = tuple(member for member in members if member is not type(None))
+    if len(members) == 1:
+        return _convert(value, members[0], where)
+    for exact in (True, False):  # a member of the value's own type first: 3 stays an int in int | float
+        for member in members:
+            if exact and type(value) is not member:
+                continue
+            try:
+                return _convert(value, member, where)
+            except ConfigError:
+                continue
+    raise ConfigError(f"{where}: must be {' or '.join(_name(member) for member in members)}, not {value!r}")
+
+
+def _convert_sequence(value: Any, hint: Any, where: str) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(f"{where}: must be {_name(hint)}, not {value!r}")
+    kind, members = get_origin(hint) or hint, get_args(hint)
+    if kind is tuple and members and members[-1] is not Ellipsis:
+        if len(value) != len(members):
+            raise ConfigError(f"{where}: must have {len(members)} values, not {list(value)!r}")
+    else:
+        members = (members[0] if members else Any,) * len(value)
+    return kind(
+        _convert(item, member, f"{where}[{i}]") for i, (item, member) in enumerate(zip(value, members, strict=True))
+    )
+
+
+def _convert_dict(value: Any, members: tuple[Any, ...], where: str) -> dict[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: must be a section of keys, not {value!r}")
+    member = members[1] if members else Any
+    return {key: _convert(item, member, _join(where, key)) for key, item in value.items()}
+
+
+def _name(hint: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
+    kind = get_origin(hint) or hint
+    if kind in (tuple, list):
+        members = [member for member in get_args(hint) if member is not Ellipsis]
+        return f"a list of {names.get(members[0], 'values')[2:]}s" if members else "a list"
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _is_required(field: dataclasses.Field) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _join(where: str, key: Any) -> str:
+    return f"{where}.{key}" if where else str(key)
+
+
+# Files
+
+
+def _load_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    path = path.resolve()
+    if path in seen:
+        raise ConfigError(f"{path}: is its own base; remove one of the `base:` lines")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise ConfigError(f"{path}: cannot be read as a YAML file ({reason}); check the path") from None
+    values = parse_yaml(text, str(path))
+    values = {} if values is None else values
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: must hold keys and values, not {type(values).__name__}")
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: base: must be the name of another file, not {base!r}")
+    return merge(_load_with_bases(path.parent / base, (*seen, path)), values)
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values only, scalars by the rules of YAML 1.2, numbers as Python reads them."""
+
+    yaml_implicit_resolvers: dict[Any, Any] = {}
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for i, key in enumerate(keys):
+            if key in keys[:i]:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every string that some reader would take for a number or a bool."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_FLOAT = re.compile(
+    r"[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][-+]?\d+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+)
+_INT = re.compile(r"[-+]?\d[\d_]*$")
+_BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)$")
+_NULL = re.compile(r"(?:~|null|Null|NULL|)$")
+
+for _tag, _pattern, _first in (
+    ("int", _INT, "-+0123456789"),
+    ("float", _FLOAT, "-+.0123456789"),
+    ("bool", _BOOL, "tTfF"),
+    ("null", _NULL, ["~", "n", "N", ""]),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, list(_first))
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
+_Loader.add_constructor("tag:yaml.org,2002:float", lambda _, node: float(re.sub(r"\.(?=[inIN])", "", node.value)))
+_Dumper.add_representer(
+    list,
+    lambda dumper, data: dumper.represent_sequence(
+        "tag:yaml.org,2002:seq", data, flow_style=not any(isinstance(item, (list, dict)) for item in data)
+    ),
+)
