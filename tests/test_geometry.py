@@ -1,0 +1,105 @@
+"""Geometry against rotations and distances worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, tensor
+
+from mqe import geometry
+
+HALF_PI = math.pi / 2
+
+
+def random_quats(count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    quat = torch.randn(count, 4, generator=generator, dtype=torch.float64)
+    return quat / quat.norm(dim=-1, keepdim=True)
+
+
+def test_quarter_turns() -> None:
+    zero = tensor(0.0)
+    half = math.sqrt(0.5)
+    torch.testing.assert_close(geometry.quat_from_euler(zero, zero, tensor(HALF_PI)), tensor([half, 0.0, 0.0, half]))
+    torch.testing.assert_close(geometry.quat_from_euler(tensor(HALF_PI), zero, zero), tensor([half, half, 0.0, 0.0]))
+    torch.testing.assert_close(geometry.quat_from_euler(zero, tensor(HALF_PI), zero), tensor([half, 0.0, half, 0.0]))
+    torch.testing.assert_close(geometry.quat_from_yaw(tensor(HALF_PI)), tensor([half, 0.0, 0.0, half]))
+
+
+def test_rotation_order_is_roll_then_pitch_then_yaw() -> None:
+    # Forward, pitched nose down by a quarter turn, points down; the yaw after it changes nothing.
+    quat = geometry.quat_from_euler(tensor(0.0), tensor(HALF_PI), tensor(1.0))
+    torch.testing.assert_close(geometry.rotate(quat, tensor([1.0, 0.0, 0.0])), tensor([0.0, 0.0, -1.0]))
+    # Left, rolled by a quarter turn, points up.
+    quat = geometry.quat_from_euler(tensor(HALF_PI), tensor(0.0), tensor(0.7))
+    torch.testing.assert_close(geometry.rotate(quat, tensor([0.0, 1.0, 0.0])), tensor([0.0, 0.0, 1.0]))
+
+
+def test_rpy_round_trip() -> None:
+    rpy = tensor([[0.3, -0.4, 3.0], [-3.1, 1.2, -0.2], [0.0, 0.0, math.pi], [2.0, -1.5, -3.14]], dtype=torch.float64)
+    quat = geometry.quat_from_euler(*rpy.unbind(-1))
+    torch.testing.assert_close(geometry.quat_to_rpy(quat), rpy)
+    torch.testing.assert_close(geometry.quat_to_rpy(-quat)[:2], rpy[:2])
+    torch.testing.assert_close(geometry.yaw_of(quat), rpy[:, 2])
+
+
+def test_rotate_inverse_undoes_rotate() -> None:
+    quat, vec = random_quats(50), torch.arange(150.0, dtype=torch.float64).reshape(50, 3)
+    torch.testing.assert_close(geometry.rotate_inverse(quat, geometry.rotate(quat, vec)), vec)
+    torch.testing.assert_close(geometry.rotate(quat, vec).norm(dim=-1), vec.norm(dim=-1))
+
+
+def test_rotate_2d() -> None:
+    torch.testing.assert_close(geometry.rotate_2d(tensor([2.0, 1.0]), tensor(HALF_PI)), tensor([-1.0, 2.0]))
+    many = geometry.rotate_2d(tensor([1.0, 0.0]), tensor([0.0, math.pi / 6, -HALF_PI]))
+    torch.testing.assert_close(many, tensor([[1.0, 0.0], [math.sqrt(0.75), 0.5], [0.0, -1.0]]))
+
+
+def test_wrap_to_pi() -> None:
+    angle = tensor([0.0, 3.0, 4.0, -4.0, math.pi, -math.pi, 7.0, -100.0], dtype=torch.float64)
+    two_pi = 2 * math.pi
+    expected = [0.0, 3.0, 4.0 - two_pi, two_pi - 4.0, math.pi, math.pi, 7.0 - two_pi, 16 * two_pi - 100.0]
+    torch.testing.assert_close(geometry.wrap_to_pi(angle), tensor(expected, dtype=torch.float64))
+
+
+SQUARE = geometry.Polygon(tensor([[-0.6, -0.6], [0.6, -0.6], [0.6, 0.6], [-0.6, 0.6]]))
+
+
+@pytest.mark.parametrize(
+    ("point", "normal"),
+    [
+        ([0.0, -1.0], [0.0, 1.0]),
+        ([1.0, 0.2], [-1.0, 0.0]),
+        ([0.3, 5.0], [0.0, -1.0]),
+        ([-0.9, -0.5], [1.0, 0.0]),
+        ([0.1, -0.3], [0.0, 1.0]),  # inside
+        ([1.0, 0.9], [-1.0, 0.0]),  # nearest to the corner of edges 1 and 2: the first wins
+        ([-1.0, -0.7], [0.0, 1.0]),  # the corner of edges 3 and 0
+    ],
+)
+def test_nearest_edge_of_a_square(point: list[float], normal: list[float]) -> None:
+    torch.testing.assert_close(SQUARE.inward_normal(tensor(point)), tensor(normal))
+
+
+def test_nearest_edge_of_a_slanted_side() -> None:
+    # A right triangle: its long side faces (1, 1), so that the way in is (-1, -1).
+    triangle = geometry.Polygon(tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]]))
+    points = tensor([[[2.0, 2.0], [1.0, -1.0]], [[-3.0, 1.0], [0.9, 0.9]]])
+    slanted = [-math.sqrt(0.5), -math.sqrt(0.5)]
+    expected = tensor([[slanted, [0.0, 1.0]], [[1.0, 0.0], slanted]])
+    torch.testing.assert_close(triangle.inward_normal(points), expected)
+
+
+def test_distance_to_boxes() -> None:
+    centers, half_sizes = tensor([[0.0, 0.0], [0.0, 0.5]]), tensor([[0.5, 0.25], [0.25, 0.25]])
+    points = tensor([[0.0, 0.0], [0.0, 0.7], [1.5, 0.0], [0.8, -0.65], [0.25, 1.75], [0.45, 0.5]])
+    expected = tensor([0.0, 0.0, 1.0, 0.5, 1.0, 0.2])
+    torch.testing.assert_close(geometry.distance_to_boxes(points, centers, half_sizes), expected)
+
+
+def test_distance_to_discs() -> None:
+    points = tensor([[3.0, 4.0], [1.0, 1.0], [0.0, -1.75]])
+    distance = geometry.distance_to_discs(points, tensor([[0.0, 0.0]]), tensor([1.5]))
+    torch.testing.assert_close(distance, tensor([3.5, 0.0, 0.25]))

@@ -1,0 +1,78 @@
+"""Objects against masses, inertias and distances worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import tensor
+
+from mqe.objects import OBJECTS, ROBOT_FLOOR_FRICTION, Footprint, object_floor_friction, robot_object_friction
+
+PHYSICAL = {
+    # A twelfth of the mass times 1.2^2 + 0.5^2 and 1.2^2 + 1.2^2
+    "cuboid": (4.0, (0.0, 0.0, 0.0), (0.563333, 0.563333, 0.96)),
+    # Bar 2/12 (0.5, 1.25, 1.25), stem 1/12 (0.5, 0.5, 0.5); half a metre apart, so 2/3 kg 0.25 m^2 about x and z
+    "tblock": (3.0, (0.0, 0.5 / 3, 0.0), (0.291667, 0.25, 0.416667)),
+    # A twelfth of the mass times 3 1.5^2 + 0.5^2, half of it times 1.5^2
+    "cylinder": (10.0, (0.0, 0.0, 0.0), (5.833333, 5.833333, 11.25)),
+}
+REFERENCE = {
+    "cuboid": (4.0, (0.0, 0.0, 0.0), (0.25, 0.25, 0.25)),
+    "tblock": (3.0, (0.0, 0.5 / 3, 0.0), (0.186667, 0.02, 0.186667)),
+    "cylinder": (10.0, (0.0, 0.0, 0.0), (0.0833, 0.0833, 0.0417)),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize(("kind", "table"), [("physical", PHYSICAL), ("reference", REFERENCE)])
+def test_inertia(name: str, kind: str, table: dict) -> None:
+    mass, com, inertia = OBJECTS[name].inertia(kind)
+    expected_mass, expected_com, expected_inertia = table[name]
+    assert mass == expected_mass == OBJECTS[name].mass
+    np.testing.assert_allclose(com, expected_com, atol=1e-12)
+    np.testing.assert_allclose(inertia, np.diag(expected_inertia), atol=1e-6)
+
+
+@pytest.mark.parametrize("cfg", OBJECTS.values(), ids=OBJECTS)
+def test_outline_is_convex_and_counter_clockwise(cfg) -> None:
+    vertices = np.array(cfg.outline)
+    edge = np.roll(vertices, -1, axis=0) - vertices
+    following = np.roll(edge, -1, axis=0)
+    assert (edge[:, 0] * following[:, 1] - edge[:, 1] * following[:, 0] > 0).all()
+
+
+@pytest.mark.parametrize("cfg", OBJECTS.values(), ids=OBJECTS)
+def test_spawns_above_the_floor_and_clear_of_robots(cfg) -> None:
+    half_heights = {geom.size[-1] / 2 for geom in cfg.geoms}
+    reach = np.linalg.norm(np.array(cfg.outline), axis=1).max()
+    assert cfg.spawn_height > max(half_heights)
+    assert cfg.spawn_ring[0] > reach
+
+
+@pytest.mark.parametrize(
+    ("name", "points", "distances"),
+    [
+        ("cuboid", [[1.1, 0.0], [0.9, -1.0], [0.5, 0.1]], [0.5, 0.5, 0.0]),
+        ("tblock", [[0.0, 1.0], [0.45, 0.6], [0.5, 0.3], [-0.2, 0.7]], [0.25, 0.2, 0.05, 0.0]),
+        ("cylinder", [[2.0, 0.0], [1.2, 1.6], [0.0, 1.4]], [0.5, 0.5, 0.0]),
+    ],
+)
+def test_distance_to_the_true_outline(name: str, points: list, distances: list) -> None:
+    torch.testing.assert_close(Footprint(OBJECTS[name]).distance(tensor(points)), tensor(distances))
+
+
+def test_push_direction_through_the_trapezoid() -> None:
+    # Its right side runs from (0.5, -0.25) to (0.25, 0.75): the way in is (-1, -0.25) / sqrt(1.0625).
+    footprint = Footprint(OBJECTS["tblock"])
+    directions = footprint.push_direction(tensor([[0.0, -1.0], [1.5, 0.5], [0.0, 2.0]]))
+    torch.testing.assert_close(directions, tensor([[0.0, 1.0], [-0.970143, -0.242536], [0.0, -1.0]]))
+
+
+def test_friction_pairs_average_two_materials() -> None:
+    assert pytest.approx(0.55) == ROBOT_FLOOR_FRICTION
+    assert object_floor_friction(0.55) == pytest.approx(0.325)
+    assert robot_object_friction(0.55) == pytest.approx(0.775)
+    mid_range = {name: sum(cfg.friction) / 2 for name, cfg in OBJECTS.items()}
+    slide = {name: object_floor_friction(mid_range[name]) * OBJECTS[name].mass * 9.81 for name in OBJECTS}
+    assert slide == pytest.approx({"cuboid": 12.8, "tblock": 11.0, "cylinder": 22.1}, rel=5e-3)
