@@ -1,0 +1,1 @@
+"""Robots: one module each, every constant named, with unit and source."""

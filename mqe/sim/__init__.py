@@ -1,0 +1,1 @@
+"""Simulators: interchangeable members behind ``mqe.sim.base.Simulator``."""

@@ -1,0 +1,166 @@
+"""The scene: floor, walls, robots, object and goal marker in one MjModel, and where to find each of them in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import torch
+
+from mqe.geometry import yaw_of
+from mqe.objects import ROBOT_FLOOR_FRICTION, ObjectCfg, object_floor_friction, robot_object_friction
+from mqe.robots.go1 import COLORS, NUM_JOINTS, add_go1
+from mqe.sim.base import Simulator
+from mqe.state import SceneState
+
+PHYSICS_DT = 0.005  # [s]
+DECIMATION = 4  # physics steps a control step
+STEP_DT = PHYSICS_DT * DECIMATION  # [s] 50 Hz
+ARENA_HALF_SIZE = 12.0  # [m]
+WALL_HEIGHT, WALL_THICKNESS = 0.5, 0.1  # [m]
+MAX_ROBOTS = len(COLORS)
+
+# Collision bits: one a robot (a robot does not collide with itself), then these.
+OBJECT_BIT, FLOOR_BIT, WALL_BIT = 1 << 4, 1 << 5, 1 << 6
+ROBOT_QPOS, ROBOT_QVEL = 7 + NUM_JOINTS, 6 + NUM_JOINTS
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One compiled model and the named addresses in it. Robots come first in qpos and qvel, then the object."""
+
+    model: mujoco.MjModel
+    num_robots: int
+    object: ObjectCfg | None
+
+    @property
+    def robot_qpos(self) -> int:
+        """Give the length of all robots' share of qpos; the object's 7 numbers follow."""
+        return self.num_robots * ROBOT_QPOS
+
+    @property
+    def robot_qvel(self) -> int:
+        """Give the length of all robots' share of qvel; the object's 6 numbers follow."""
+        return self.num_robots * ROBOT_QVEL
+
+    @property
+    def trunk_bodies(self) -> list[int]:
+        """Give the robots' trunk body ids."""
+        return [self.model.body(f"robot{i}/trunk").id for i in range(self.num_robots)]
+
+    @property
+    def object_geoms(self) -> list[int]:
+        """Give the object's geom ids."""
+        names = [] if self.object is None else [f"object/{k}" for k in range(len(self.object.geoms))]
+        return [self.model.geom(name).id for name in names]
+
+
+def build_scene(num_robots: int, obj: ObjectCfg | None, inertia: str = "physical") -> Scene:
+    """Build the scene of 1 to 4 robots, an object (or none) with ``inertia`` ("physical" or "reference"), and a goal."""
+    spec = mujoco.MjSpec()
+    spec.modelname = "mapush"
+    _set_options(spec)
+    _add_arena(spec)
+    for i in range(num_robots):
+        hits = (OBJECT_BIT | FLOOR_BIT | 0b1111) & ~(1 << i)
+        add_go1(spec, f"robot{i}", COLORS[i], collision=1 << i, hits=hits)
+        for geom in spec.body(f"robot{i}/trunk").geoms:
+            geom.conaffinity |= WALL_BIT
+    if obj is not None:
+        _add_object(spec, obj, inertia)
+        for i in range(num_robots):
+            spec.add_sensor(
+                name=f"robot{i}/push", type=mujoco.mjtSensor.mjSENS_CONTACT,
+                objtype=mujoco.mjtObj.mjOBJ_XBODY, objname=f"robot{i}/trunk",
+                reftype=mujoco.mjtObj.mjOBJ_BODY, refname="object",
+                intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1],  # net force of all contacts, one slot
+            )  # fmt: skip
+    goal = spec.worldbody.add_body(name="goal", mocap=True, pos=(0.0, 0.0, 0.0))
+    goal.add_geom(type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=(0.5, 0.01, 0.0), pos=(0.0, 0.0, 0.01),
+                  rgba=(0.85, 0.12, 0.12, 1.0), contype=0, conaffinity=0, mass=0.0)  # fmt: skip
+    return Scene(spec.compile(), num_robots, obj)
+
+
+def read_state(sim: Simulator, scene: Scene) -> SceneState:
+    """Copy what the tasks see out of the simulator's memory, as float32."""
+    n, robots = sim.num_envs, scene.num_robots
+    qpos, qvel = sim.qpos.to(torch.float32, copy=True), sim.qvel.to(torch.float32, copy=True)
+    robot = qpos[:, : scene.robot_qpos].view(n, robots, ROBOT_QPOS)
+    speed = qvel[:, : scene.robot_qvel].view(n, robots, ROBOT_QVEL)
+    quat = robot[..., 3:7]
+    if scene.object is None:
+        object_pos, object_linvel = qpos.new_zeros(n, 3), qpos.new_zeros(n, 3)
+        object_quat = qpos.new_tensor([1.0, 0.0, 0.0, 0.0]).expand(n, 4)
+        object_yaw = qpos.new_zeros(n)
+        contact = qpos.new_zeros(n, robots, 3)
+    else:
+        object_pos, object_quat = qpos[:, scene.robot_qpos :][:, :3], qpos[:, scene.robot_qpos :][:, 3:7]
+        object_linvel = qvel[:, scene.robot_qvel :][:, :3]
+        object_yaw = yaw_of(object_quat)
+        contact = sim.sensordata.to(torch.float32, copy=True).view(n, robots, 3)
+    return SceneState(
+        robot_pos=robot[..., :3], robot_quat=quat, robot_yaw=yaw_of(quat),
+        robot_linvel=speed[..., :3], robot_angvel_b=speed[..., 3:6],
+        joint_pos=robot[..., 7:], joint_vel=speed[..., 6:],
+        object_pos=object_pos, object_quat=object_quat, object_yaw=object_yaw, object_linvel=object_linvel,
+        goal_pos=sim.mocap_pos[:, 0].to(torch.float32, copy=True), contact_force=contact,
+    )  # fmt: skip
+
+
+def _set_options(spec: mujoco.MjSpec) -> None:
+    option = spec.option
+    option.timestep = PHYSICS_DT
+    option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
+    option.iterations, option.ls_iterations = 10, 20
+    option.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # a broken world must be seen, not repaired
+    spec.visual.global_.offwidth, spec.visual.global_.offheight = 1280, 720
+    spec.visual.headlight.ambient = (0.35, 0.35, 0.35)
+    spec.visual.headlight.diffuse = (0.35, 0.35, 0.35)
+    spec.visual.headlight.specular = (0.1, 0.1, 0.1)
+    spec.visual.quality.shadowsize = 4096
+    spec.visual.map.znear = 0.01
+    spec.stat.extent = 3.0
+
+
+def _add_arena(spec: mujoco.MjSpec) -> None:
+    spec.add_texture(name="sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
+                     rgb1=(0.75, 0.85, 0.95), rgb2=(0.95, 0.97, 1.0), width=256, height=256)  # fmt: skip
+    spec.add_texture(name="grid", type=mujoco.mjtTexture.mjTEXTURE_2D, builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+                     rgb1=(0.80, 0.82, 0.84), rgb2=(0.70, 0.72, 0.75), width=300, height=300)  # fmt: skip
+    grid = spec.add_material(name="grid", texrepeat=(1, 1), texuniform=True, reflectance=0.0)
+    grid.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "grid"
+    world = spec.worldbody
+    world.add_light(pos=(0.0, 0.0, 8.0), dir=(0.25, 0.35, -1.0), type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+                    diffuse=(0.6, 0.6, 0.6), castshadow=True)  # fmt: skip
+    world.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=(ARENA_HALF_SIZE + 1, ARENA_HALF_SIZE + 1, 0.1),
+                   material="grid", contype=FLOOR_BIT, conaffinity=0, priority=1, condim=3,
+                   friction=(ROBOT_FLOOR_FRICTION, 0.005, 0.0001))  # fmt: skip
+    reach, half = ARENA_HALF_SIZE + WALL_THICKNESS / 2, WALL_THICKNESS / 2
+    for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+        size = (half, ARENA_HALF_SIZE, WALL_HEIGHT / 2) if x else (ARENA_HALF_SIZE, half, WALL_HEIGHT / 2)
+        world.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=size, pos=(reach * x, reach * y, WALL_HEIGHT / 2),
+                       rgba=(0.55, 0.57, 0.60, 1.0), contype=WALL_BIT, conaffinity=0)  # fmt: skip
+
+
+def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
+    mass, com, tensor = obj.inertia(inertia)
+    moments = (tensor[0][0], tensor[1][1], tensor[2][2], tensor[0][1], tensor[0][2], tensor[1][2])
+    body = spec.worldbody.add_body(name="object", pos=(0.0, 0.0, obj.spawn_height), mass=mass, ipos=com,
+                                   fullinertia=moments, explicitinertial=True)  # fmt: skip
+    body.add_freejoint(name="object/root")
+    friction = sum(obj.friction) / 2  # the middle of the range; every world gets a value of its own
+    touch, floor = robot_object_friction(friction), object_floor_friction(friction)
+    for k, part in enumerate(obj.geoms):
+        if part.type == "box":
+            kind, size = mujoco.mjtGeom.mjGEOM_BOX, [length / 2 for length in part.size]
+        else:
+            kind, size = mujoco.mjtGeom.mjGEOM_CYLINDER, [part.size[0], part.size[1] / 2, 0.0]
+        name = f"object/{k}"
+        # Priority over the robots' geoms: the pair takes the object's coefficient. The floor has the same priority, so
+        # object and floor get an explicit pair with a coefficient of its own.
+        body.add_geom(name=name, type=kind, size=size, pos=part.pos, rgba=(0.80, 0.62, 0.38, 1.0), mass=0.0,
+                      contype=OBJECT_BIT, conaffinity=FLOOR_BIT | WALL_BIT, priority=1, condim=3,
+                      friction=(touch, 0.005, 0.0001))  # fmt: skip
+        spec.add_pair(name=f"{name}-floor", geomname1=name, geomname2="floor", condim=3,
+                      friction=(floor, floor, 0.005, 0.0001, 0.0001))  # fmt: skip

@@ -1,0 +1,84 @@
+"""The CPU simulator: MuJoCo's own batch of worlds on a thread pool."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import mujoco
+import torch
+from mujoco.batch import Batch, SimulationError
+from torch import Tensor
+
+_LOG = logging.getLogger(__name__)
+
+
+class MujocoBatchSimulator:
+    """N worlds of one model on all cores; results do not depend on the number of threads."""
+
+    def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int = 0) -> None:
+        """Make ``num_envs`` worlds on ``num_threads`` threads (0: one a core)."""
+        self.model = model
+        self.num_envs = num_envs
+        self.device = torch.device("cpu")
+        self._batch = Batch(model, num_envs, num_threads)
+        self.qpos, self.qvel, self.ctrl = self._bind("qpos"), self._bind("qvel"), self._bind("ctrl")
+        self.mocap_pos, self.xfrc_applied = self._bind("mocap_pos"), self._bind("xfrc_applied")
+        self._warmstart, self._time = self._bind("qacc_warmstart"), self._bind("time")
+        with warnings.catch_warnings():  # torch warns that an output is read-only, which it is
+            warnings.simplefilter("ignore", UserWarning)
+            self.sensordata = self._bind("sensordata")
+        self.failed = torch.zeros(num_envs, dtype=torch.bool)
+
+    def _bind(self, name: str) -> Tensor:
+        return torch.from_numpy(self._batch.bind(name))
+
+    def step(self, decimation: int) -> None:
+        """Advance every world by ``decimation`` physics steps; a world whose engine raises is marked ``failed``."""
+        self.failed.zero_()
+        try:
+            self._batch.step(nstep=decimation)
+        except SimulationError as error:
+            self.failed[torch.as_tensor(error.ids, dtype=torch.int64)] = True
+            _LOG.warning("%d world(s) failed and will be reset: %s", len(error.ids), self._batch.error(int(error.ids[0])))
+
+    def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
+        """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
+        rows = mask.unsqueeze(1)
+        for view, values in ((self.qpos, qpos), (self.qvel, qvel), (self.mocap_pos, mocap_pos)):
+            view.copy_(torch.where(mask.view(-1, *[1] * (view.dim() - 1)), values.to(view.dtype), view))
+        for view in (self._warmstart, self.ctrl, self._time.view(self.num_envs, -1)):
+            view.masked_fill_(rows, 0.0)
+        self.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
+
+    def set_field(self, name: str, values: Tensor) -> None:
+        """Give a model field per-world values (N, ...)."""
+        self._batch.expand(name)[:] = values.numpy()
+        if name in mujoco.MjModel._setconst_inputs:
+            self._batch.set_const()
+
+    def data(self, env: int) -> mujoco.MjData:
+        """World ``env`` as MjData, forward kinematics done."""
+        data = self._batch.get_data(env)
+        mujoco.mj_forward(self._batch.get_model(env), data)
+        return data
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The integration state of every world."""
+        return {name: view.clone() for name, view in self._state().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state_dict``."""
+        for name, view in self._state().items():
+            view.copy_(state[name])
+
+    def _state(self) -> dict[str, Tensor]:
+        return {
+            "qpos": self.qpos, "qvel": self.qvel, "ctrl": self.ctrl, "mocap_pos": self.mocap_pos,
+            "xfrc_applied": self.xfrc_applied, "qacc_warmstart": self._warmstart, "time": self._time,
+        }  # fmt: skip
+
+    def close(self) -> None:
+        """Drop the worlds; their threads end with the last reference."""
+        del self._batch
+

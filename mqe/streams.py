@@ -1,0 +1,51 @@
+"""Counter-based random numbers: a draw depends on (seed, world, episode, purpose) and on nothing drawn before it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+# Multipliers and shifts of the SplitMix64 finaliser (Steele, Lea & Flood 2014), as signed 64-bit integers.
+_MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
+_MIX_2 = 0x94D049BB133111EB - (1 << 64)
+_STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+
+
+class Streams:
+    """Random numbers for N worlds, the same on every device and whatever was drawn before."""
+
+    def __init__(self, seed: int, num_envs: int, device: torch.device | str) -> None:
+        """Key the streams by ``seed``; worlds are numbered from 0."""
+        world = torch.arange(num_envs, dtype=torch.int64, device=device)
+        self._world_key = _mix(_mix(torch.full_like(world, seed)) + world * _STEP)  # (N,)
+
+    def uniform(self, purpose: int, episode: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
+        """Draw float32 in [0, 1), (N, *shape), for ``episode`` (N,) int64; another purpose is another stream."""
+        count = math.prod(shape)
+        counter = torch.arange(1, count + 1, dtype=torch.int64, device=episode.device) * _STEP
+        key = _mix(self._world_key + _mix(episode + (purpose << 40)))
+        bits = _mix(key.unsqueeze(1) + counter)
+        return (_shift(bits, 40).to(torch.float32) * 2.0**-24).view(-1, *shape)
+
+    def between(self, low: float, high: float, purpose: int, episode: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
+        """Draw float32 in [low, high), (N, *shape)."""
+        return low + (high - low) * self.uniform(purpose, episode, shape)
+
+    def normal(self, purpose: int, episode: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
+        """Draw standard normal float32, (N, *shape), by Box and Muller's transform."""
+        pair = self.uniform(purpose, episode, (2, *shape))
+        radius = torch.sqrt(-2.0 * torch.log(1.0 - pair[:, 0]))
+        return radius * torch.cos(2.0 * math.pi * pair[:, 1])
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Shift right with zeros: torch's own shift repeats the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
