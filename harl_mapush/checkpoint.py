@@ -1,0 +1,167 @@
+"""Checkpoints: folders of flat tensor files beside the run's ``config.yaml``, each usable alone.
+
+``actor_agent{i}.pt`` per agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain state dicts on the CPU;
+``training_state.pt``, where present, is what a resume needs besides. Nothing here unpickles code.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harl_mapush.runs import CHECKPOINTS, CONFIG, last_checkpoint, step_name
+from mqe.config import ConfigError, load_yaml, unknown
+
+PRETRAINED = "pretrained:"
+CRITIC = "critic_agent.pt"
+VALUE_NORMALIZER = "value_normalizer.pt"
+TRAINING_STATE = "training_state.pt"
+
+
+def actor_file(agent: int) -> str:
+    """Name the file of one agent's actor."""
+    return f"actor_agent{agent}.pt"
+
+
+def save(
+    run: Path,
+    env_steps: int,
+    actors: Sequence[nn.Module],
+    critic: nn.Module,
+    value_normalizer: nn.Module,
+    training_state: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write ``checkpoints/<env steps>/`` of a run in one move, so that a killed process leaves no half of one."""
+    folder = run / CHECKPOINTS / step_name(env_steps)
+    partial = folder.with_name(f".{folder.name}-{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for agent, actor in enumerate(actors):
+        torch.save(_plain(actor), partial / actor_file(agent))
+    torch.save(_plain(critic), partial / CRITIC)
+    torch.save(_plain(value_normalizer), partial / VALUE_NORMALIZER)
+    if training_state is not None:
+        torch.save(training_state, partial / TRAINING_STATE)
+    shutil.copyfile(run / CONFIG, partial / CONFIG)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+    return folder
+
+
+def pretrained_names() -> list[str]:
+    """List the trained policies that come with the package."""
+    folder = _pretrained_folder()
+    return sorted(path.name for path in folder.iterdir() if (path / CONFIG).is_file()) if folder.is_dir() else []
+
+
+def resolve(what: str) -> Path:
+    """Find the checkpoint folder that ``what`` means: itself, a run's last one, or ``pretrained:NAME``.
+
+    Raises ConfigError for one that is absent, unknown or incomplete.
+    """
+    folder = _locate(what)
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(_incomplete(folder, [CONFIG]))
+    num_agents = _num_agents(folder)
+    needed = [*(actor_file(agent) for agent in range(num_agents)), CRITIC, VALUE_NORMALIZER]
+    missing = [name for name in needed if not (folder / name).is_file()]
+    if missing:
+        raise ConfigError(_incomplete(folder, missing))
+    if (folder / actor_file(num_agents)).exists():
+        raise ConfigError(f"checkpoint {folder}: has more actors than its {CONFIG} has robots ({num_agents})")
+    return folder
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Give the plain values of a checkpoint's ``config.yaml``."""
+    return load_yaml(folder / CONFIG)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a flat state dict onto the CPU; raise ConfigError for a damaged one or one that holds anything else."""
+    way_out = "take another checkpoint of the run"
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
+        raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__}); {way_out}") from None
+    if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
+        raise ConfigError(f"checkpoint file {path}: damaged (not a flat dictionary of tensors); {way_out}")
+    if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
+        raise ConfigError(f"checkpoint file {path}: damaged (holds numbers that are not finite); {way_out}")
+    return tensors
+
+
+def read_training_state(folder: Path) -> dict[str, Any]:
+    """Read what a resume needs besides the networks."""
+    path = folder / TRAINING_STATE
+    if not path.is_file():
+        raise ConfigError(_incomplete(folder, [TRAINING_STATE]))
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # as above
+        raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__})") from None
+
+
+def load_actors(folder: Path, actors: Sequence[nn.Module]) -> None:
+    """Put a checkpoint's actors into networks of the same shape; raise ConfigError where they do not fit."""
+    for agent, actor in enumerate(actors):
+        path = folder / actor_file(agent)
+        try:
+            actor.load_state_dict(read_tensors(path))
+        except (RuntimeError, KeyError) as error:
+            detail = " ".join(str(error).split())
+            detail = re.sub(r"^Error\(s\) in loading state_dict for \w+: ", "", detail)[:160]
+            raise ConfigError(
+                f"checkpoint file {path}: does not fit this task, robot count and network ({detail}); "
+                f"evaluate it with the settings of its own {CONFIG}"
+            ) from None
+
+
+def _plain(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().clone() for name, value in module.state_dict().items()}
+
+
+def _pretrained_folder() -> Path:
+    return Path(str(files("mqe"))) / "assets" / "pretrained"
+
+
+def _locate(what: str) -> Path:
+    if what.startswith(PRETRAINED):
+        names = pretrained_names()
+        name = what.removeprefix(PRETRAINED)
+        if name not in names:
+            raise ConfigError(f"--checkpoint: {unknown('checkpoint', what, [PRETRAINED + one for one in names])}")
+        return _pretrained_folder() / name
+    path = Path(what)
+    kinds = "a checkpoint folder, a run folder or pretrained:NAME"
+    if not path.is_dir():
+        problem = "is not a folder" if path.exists() else "does not exist"
+        raise ConfigError(f"--checkpoint {what!r} {problem}; give {kinds} ({', '.join(pretrained_names()) or 'none'})")
+    if (path / CHECKPOINTS).is_dir():
+        last = last_checkpoint(path)
+        if last is None:
+            raise ConfigError(f"--checkpoint {what!r}: this run has no checkpoint yet; give {kinds}")
+        return last
+    if not any(path.glob("*.pt")) and not (path / CONFIG).exists():
+        raise ConfigError(f"--checkpoint {what!r} holds neither a run nor a checkpoint; give {kinds}")
+    return path
+
+
+def _num_agents(folder: Path) -> int:
+    section = read_config(folder).get("env")
+    num_agents = section.get("num_agents") if isinstance(section, dict) else None
+    if not isinstance(num_agents, int) or isinstance(num_agents, bool) or num_agents < 1:
+        raise ConfigError(f"checkpoint {folder}: its {CONFIG} does not say env.num_agents; it is damaged")
+    return num_agents
+
+
+def _incomplete(folder: Path, missing: Sequence[str]) -> str:
+    return f"checkpoint {folder}: incomplete, it lacks {', '.join(missing)}; take another checkpoint of the run"

@@ -1,0 +1,68 @@
+"""Run folders: where a run goes, what its parts are called, which of its checkpoints is the last.
+
+A run is ``config.yaml``, ``logs/`` and ``checkpoints/<env steps>/``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+
+from mqe.config import ConfigError
+
+CONFIG = "config.yaml"
+LOGS = "logs"
+CHECKPOINTS = "checkpoints"
+
+_UNITS = {"M": 1_000_000, "k": 1_000}
+
+
+def step_name(env_steps: int) -> str:
+    """Name a number of env steps: ``10M``, ``500k``, else the plain number."""
+    for letter, unit in _UNITS.items():
+        if env_steps and env_steps % unit == 0:
+            return f"{env_steps // unit}{letter}"
+    return str(env_steps)
+
+
+def parse_step_name(name: str) -> int | None:
+    """Give the env steps that a checkpoint folder's name stands for, None for any other name."""
+    match = re.fullmatch(r"(\d+)([Mk]?)", name)
+    return int(match[1]) * _UNITS.get(match[2], 1) if match else None
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """Give the checkpoint folder of a run with the most env steps, None if there is none."""
+    folder = run / CHECKPOINTS
+    found = [(steps, path) for path in folder.iterdir() if (steps := parse_step_name(path.name)) is not None]
+    return max(found)[1] if found else None
+
+
+def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:
+    """Name a new run: ``results/mapush/<object or task>/<algo>/<exp_name>/seed-00001-<date and time>``."""
+    return Path("results", "mapush", subject, algo, exp_name, f"seed-{seed:05d}-{now:%Y-%m-%d-%H-%M-%S}")
+
+
+def check_new_run_dir(path: Path) -> None:
+    """Raise ConfigError where a run cannot go: a file, a place that cannot be written, a folder that holds a run."""
+    if path.is_dir() and any((path / name).exists() for name in (CONFIG, LOGS, CHECKPOINTS)):
+        raise ConfigError(f"logger.out_dir (--out): {path} already holds a run; name another folder or remove it")
+    existing = next(parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent))
+    if not existing.is_dir():
+        raise ConfigError(f"logger.out_dir (--out): {path} cannot be a folder, {existing} is a file; name another one")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError(f"logger.out_dir (--out): {path} cannot be written ({existing} is read-only); name another")
+
+
+def make_run_dir(path: Path) -> Path:
+    """Make the folder of a new run, with room for logs and checkpoints, and return it."""
+    check_new_run_dir(path)
+    try:
+        for folder in (path / LOGS, path / CHECKPOINTS):
+            folder.mkdir(parents=True)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(f"logger.out_dir (--out): {path} cannot be written ({reason}); name another folder") from None
+    return path
