@@ -92,6 +92,7 @@ class Footprint:
     """An object's outline seen from above, as tensors on one device."""
 
     def __init__(self, cfg: ObjectCfg, device: torch.device | str = "cpu") -> None:
+        self.cfg = cfg
         self.polygon = geometry.Polygon(torch.tensor(cfg.outline, device=device))
         self.parts: list[Callable[[Tensor], Tensor]] = []
         boxes = [geom for geom in cfg.geoms if geom.type == "box"]
