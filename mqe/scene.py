@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import mujoco
 import torch
+from torch import Tensor
 
 from mqe.geometry import yaw_of
 from mqe.objects import ROBOT_FLOOR_FRICTION, ObjectCfg, object_floor_friction, robot_object_friction
 from mqe.robots.go1 import COLORS, NUM_JOINTS, add_go1
 from mqe.sim.base import Simulator
 from mqe.state import SceneState
+from mqe.task import Layout
 
 PHYSICS_DT = 0.005  # [s]
 DECIMATION = 4  # physics steps a control step
@@ -59,6 +61,7 @@ def build_scene(num_robots: int, obj: ObjectCfg | None, inertia: str = "physical
     """Build the scene of 1 to 4 robots, an object (or none) with ``inertia`` ("physical" or "reference"), and a goal."""
     spec = mujoco.MjSpec()
     spec.modelname = "mapush"
+    spec.compiler.degree = False
     _set_options(spec)
     _add_arena(spec)
     for i in range(num_robots):
@@ -105,6 +108,39 @@ def read_state(sim: Simulator, scene: Scene) -> SceneState:
         object_pos=object_pos, object_quat=object_quat, object_yaw=object_yaw, object_linvel=object_linvel,
         goal_pos=sim.mocap_pos[:, 0].to(torch.float32, copy=True), contact_force=contact,
     )  # fmt: skip
+
+
+def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """Turn a layout into qpos (N, nq), qvel (N, nv) and mocap positions (N, 1, 3)."""
+    robot_qpos = torch.cat((layout.robot_pos, layout.robot_quat, layout.joint_pos), dim=2).flatten(1)
+    robot_qvel = torch.cat((layout.robot_vel, torch.zeros_like(layout.joint_pos)), dim=2).flatten(1)
+    goal = layout.goal_pos.unsqueeze(1)
+    if scene.object is None:
+        return robot_qpos, robot_qvel, goal
+    still = torch.zeros_like(robot_qvel[:, :6])
+    qpos = torch.cat((robot_qpos, layout.object_pos, layout.object_quat), dim=1)
+    return qpos, torch.cat((robot_qvel, still), dim=1), goal
+
+
+def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
+    """Give the model fields (N, ...) under which the object's material has ``friction`` (N,) in each world."""
+    model, obj = scene.model, scene.object
+    assert obj is not None
+    geom = torch.as_tensor(model.geom_friction).repeat(len(friction), 1, 1)
+    pair = torch.as_tensor(model.pair_friction).repeat(len(friction), 1, 1)
+    touch, floor = robot_object_friction(friction), object_floor_friction(friction)
+    for k, geom_id in enumerate(scene.object_geoms):
+        geom[:, geom_id, 0] = touch
+        pair_id = model.pair(f"object/{k}-floor").id
+        pair[:, pair_id, 0] = pair[:, pair_id, 1] = floor
+    return {"geom_friction": geom, "pair_friction": pair}
+
+
+def floor_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
+    """Give the model field (N, ...) under which robots' feet find ``friction`` (N,) on the floor of each world."""
+    geom = torch.as_tensor(scene.model.geom_friction).repeat(len(friction), 1, 1)
+    geom[:, scene.model.geom("floor").id, 0] = friction
+    return {"geom_friction": geom}
 
 
 def _set_options(spec: mujoco.MjSpec) -> None:

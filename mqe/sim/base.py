@@ -19,6 +19,7 @@ class Simulator(Protocol):
     model: mujoco.MjModel  # the shared model, on the host
     num_envs: int
     device: torch.device
+    synchronous: bool  # reading a value costs no wait, so that branching on one is free
     qpos: Tensor  # (N, nq)
     qvel: Tensor  # (N, nv)
     ctrl: Tensor  # (N, nu)

@@ -16,6 +16,8 @@ _LOG = logging.getLogger(__name__)
 class MujocoBatchSimulator:
     """N worlds of one model on all cores; results do not depend on the number of threads."""
 
+    synchronous = True
+
     def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int = 0) -> None:
         """Make ``num_envs`` worlds on ``num_threads`` threads (0: one a core)."""
         self.model = model

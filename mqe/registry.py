@@ -1,0 +1,145 @@
+"""What can be built by name: simulators and tasks, and the one function that builds an environment."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import mujoco
+import torch
+
+from mqe.config import ConfigError, option
+from mqe.env import MultiAgentEnv
+from mqe.gait import load_gait
+from mqe.locomotion import GaitController
+from mqe.objects import OBJECTS
+from mqe.scene import MAX_ROBOTS, Scene, build_scene, floor_friction_fields, object_friction_fields
+from mqe.sim.base import Simulator
+from mqe.streams import Streams
+from mqe.task import Task
+from mqe.tasks.push import PushCfg, PushTask
+from mqe.tasks.velocity import VelocityCfg, VelocityTask
+
+_FRICTION = 1  # stream: the object's or the floor's friction of each world, drawn once
+
+
+@dataclass(frozen=True)
+class EnvCfg:
+    """How many of what."""
+
+    num_envs: int = option(256, "parallel worlds", min=1)
+    num_agents: int | None = option(None, "robots in one world; null: as many as the task's object asks for", min=1, max=MAX_ROBOTS)
+
+
+@dataclass(frozen=True)
+class SimCfg:
+    """Which simulator, and where it runs."""
+
+    name: str = option("auto", "auto: warp on a GPU where it is installed, else mujoco", choices=("auto", "mujoco", "warp"))
+    device: str = option("auto", "auto | cpu | cuda | cuda:K")
+    num_threads: int = option(0, "threads of the CPU simulator; 0: one a core", min=0)
+
+
+class World(NamedTuple):
+    """A task over its scene, before there is a simulator; ``fields`` are model fields with per-world values."""
+
+    scene: Scene
+    task: Task
+    fields: dict[str, torch.Tensor]
+
+
+class TaskEntry(NamedTuple):
+    """One task by name: its settings and how to make its world."""
+
+    cfg: type
+    make: Callable[[Any, EnvCfg, torch.device, Streams], World]
+
+
+def _make_push(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
+    obj = OBJECTS[cfg.object]
+    num_agents = env.num_agents or obj.num_agents
+    scene = build_scene(num_agents, obj, cfg.inertia)
+    controller = GaitController(load_gait(cfg.gait, device), env.num_envs, num_agents, device)
+    task = PushTask(cfg, env.num_envs, num_agents, device, streams, controller)
+    episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
+    friction = streams.between(*obj.friction, _FRICTION, episode)
+    return World(scene, task, object_friction_fields(scene, friction.cpu()))
+
+
+def _make_velocity(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
+    if env.num_agents not in (None, 1):
+        raise ConfigError(f"env.num_agents: go1_velocity trains one robot a world, not {env.num_agents}; leave it out or say 1")
+    scene = build_scene(1, None)
+    task = VelocityTask(cfg, env.num_envs, device, streams)
+    episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
+    friction = streams.between(*cfg.floor_friction, _FRICTION, episode)
+    return World(scene, task, floor_friction_fields(scene, friction.cpu()))
+
+
+def _make_mujoco(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
+    from mqe.sim.mujoco_batch import MujocoBatchSimulator
+
+    if device.type != "cpu":
+        raise ConfigError(f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or --sim warp")
+    return MujocoBatchSimulator(model, num_envs, cfg.num_threads)
+
+
+def _make_warp(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
+    from mqe.sim.mujoco_warp import MujocoWarpSimulator  # needs the extra; nothing else here does
+
+    return MujocoWarpSimulator(model, num_envs, device)
+
+
+TASKS: dict[str, TaskEntry] = {
+    "go1push_mid": TaskEntry(PushCfg, _make_push),
+    "go1_velocity": TaskEntry(VelocityCfg, _make_velocity),
+}
+
+SIMULATORS: dict[str, Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]] = {
+    "mujoco": _make_mujoco,
+    "warp": _make_warp,
+}
+
+
+def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
+    """Give the simulator's name and device that ``cfg`` means on this machine; errors name what to change."""
+    has_warp = importlib.util.find_spec("mujoco_warp") is not None
+    device = _resolve_device(cfg, has_warp)
+    name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
+    if name == "warp" and not has_warp:
+        raise ConfigError("sim.name: warp needs the extra packages; pip install 'mapush[gpu]', or say --sim mujoco --device cpu")
+    if name == "mujoco" and device.type != "cpu":
+        raise ConfigError(f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or --sim warp")
+    return name, device
+
+
+def _resolve_device(cfg: SimCfg, has_warp: bool) -> torch.device:
+    if cfg.device == "auto":
+        gpu = torch.cuda.is_available() and has_warp and cfg.name != "mujoco"
+        return torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+    try:
+        device = torch.device(cfg.device)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"sim.device: unknown device '{cfg.device}'; allowed: auto, cpu, cuda, cuda:K")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        index = device.index or 0
+        if index >= count:
+            raise ConfigError(f"sim.device: {cfg.device} is not there ({count} GPU(s) visible); say --device cpu or auto")
+        return torch.device("cuda", index)
+    return torch.device("cpu")
+
+
+def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
+    """Build the environment of task settings ``task``; one seed gives one sequence of episodes."""
+    name, device = resolve_sim(sim)
+    entry = TASKS[task.name]
+    world = entry.make(task, env, device, Streams(seed, env.num_envs, device))
+    simulator = SIMULATORS[name](world.scene.model, env.num_envs, sim, device)
+    for field, values in world.fields.items():
+        simulator.set_field(field, values)
+    return MultiAgentEnv(simulator, world.scene, world.task)
