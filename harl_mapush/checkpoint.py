@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.runs import CHECKPOINTS, CONFIG, last_checkpoint, step_name
-from mqe.config import ConfigError, load_yaml, unknown
+from mqe.config import ConfigError, load_yaml
+from mqe.gait import PRETRAINED, pretrained_folder
 
-PRETRAINED = "pretrained:"
 CRITIC = "critic_agent.pt"
 VALUE_NORMALIZER = "value_normalizer.pt"
 TRAINING_STATE = "training_state.pt"
@@ -54,12 +53,6 @@ def save(
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
     return folder
-
-
-def pretrained_names() -> list[str]:
-    """List the trained policies that come with the package."""
-    folder = _pretrained_folder()
-    return sorted(path.name for path in folder.iterdir() if (path / CONFIG).is_file()) if folder.is_dir() else []
 
 
 def resolve(what: str) -> Path:
@@ -110,12 +103,13 @@ def read_training_state(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__})") from None
 
 
-def load_actors(folder: Path, actors: Sequence[nn.Module]) -> None:
-    """Put a checkpoint's actors into networks of the same shape; raise ConfigError where they do not fit."""
-    for agent, actor in enumerate(actors):
-        path = folder / actor_file(agent)
+def load(folder: Path, actors: Sequence[nn.Module], critic: nn.Module, value_normalizer: nn.Module) -> None:
+    """Put a checkpoint into networks of the same shape; raise ConfigError where it does not fit."""
+    named = [(actor_file(agent), actor) for agent, actor in enumerate(actors)]
+    for name, module in [*named, (CRITIC, critic), (VALUE_NORMALIZER, value_normalizer)]:
+        path = folder / name
         try:
-            actor.load_state_dict(read_tensors(path))
+            module.load_state_dict(read_tensors(path))
         except (RuntimeError, KeyError) as error:
             detail = " ".join(str(error).split())
             detail = re.sub(r"^Error\(s\) in loading state_dict for \w+: ", "", detail)[:160]
@@ -129,22 +123,14 @@ def _plain(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().cpu().clone() for name, value in module.state_dict().items()}
 
 
-def _pretrained_folder() -> Path:
-    return Path(str(files("mqe"))) / "assets" / "pretrained"
-
-
 def _locate(what: str) -> Path:
     if what.startswith(PRETRAINED):
-        names = pretrained_names()
-        name = what.removeprefix(PRETRAINED)
-        if name not in names:
-            raise ConfigError(f"--checkpoint: {unknown('checkpoint', what, [PRETRAINED + one for one in names])}")
-        return _pretrained_folder() / name
+        return pretrained_folder(what.removeprefix(PRETRAINED))
     path = Path(what)
     kinds = "a checkpoint folder, a run folder or pretrained:NAME"
     if not path.is_dir():
         problem = "is not a folder" if path.exists() else "does not exist"
-        raise ConfigError(f"--checkpoint {what!r} {problem}; give {kinds} ({', '.join(pretrained_names()) or 'none'})")
+        raise ConfigError(f"--checkpoint {what!r} {problem}; give {kinds}")
     if (path / CHECKPOINTS).is_dir():
         last = last_checkpoint(path)
         if last is None:

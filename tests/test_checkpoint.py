@@ -53,11 +53,12 @@ def test_saved_networks_come_back(run) -> None:
         "value_normalizer.pt",
     ]
     assert folder.name == "500k"
-    others, _, _ = networks()
-    checkpoint.load_actors(folder, others)
+    others, other_critic, other_normalizer = networks()
+    checkpoint.load(folder, others, other_critic, other_normalizer)
     for old, new in zip(actors, others, strict=True):
         assert torch.equal(old.weight, new.weight)
     assert not torch.equal(others[0].weight, others[1].weight)
+    assert torch.equal(critic.weight, other_critic.weight)
     flat = torch.load(folder / "critic_agent.pt", weights_only=True)
     assert list(flat) == ["weight", "bias"]
     assert checkpoint.read_training_state(folder) == {"iteration": 4}
@@ -139,7 +140,7 @@ def test_damaged_files(run) -> None:
     for contents in (b"", b"not a file of tensors", whole[: len(whole) // 2]):
         path.write_bytes(contents)
         with pytest.raises(ConfigError, match="damaged"):
-            checkpoint.load_actors(folder, networks()[0])
+            checkpoint.load(folder, *networks())
     for value in ([1, 2], {"weight": {"deep": torch.zeros(1)}}, {"weight": torch.full((2, 3), torch.nan)}):
         torch.save(value, path)
         with pytest.raises(ConfigError, match="damaged"):
@@ -161,7 +162,7 @@ def test_code_in_a_file_is_not_run(run, tmp_path) -> None:
 def test_networks_of_another_shape(run) -> None:
     folder = checkpoint.save(run, 1_000, *networks())
     with pytest.raises(ConfigError) as caught:
-        checkpoint.load_actors(folder, [nn.Linear(5, 2), nn.Linear(5, 2)])
+        checkpoint.load(folder, [nn.Linear(5, 2), nn.Linear(5, 2)], *networks()[1:])
     assert "does not fit" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -175,9 +176,9 @@ def test_what_cannot_be_found(tmp_path) -> None:
         (str(tmp_path / "file"), "is not a folder"),
         (str(tmp_path / "empty"), "no checkpoint yet"),
         (str(tmp_path / "other"), "neither a run nor a checkpoint"),
-        ("pretrained:x", "unknown checkpoint 'pretrained:x'"),
-        ("pretrained:", "unknown checkpoint"),
-        ("pretrained:..", "unknown checkpoint"),
+        ("pretrained:x", "unknown pretrained policy 'x'"),
+        ("pretrained:", "unknown pretrained"),
+        ("pretrained:..", "unknown pretrained"),
     ]:
         with pytest.raises(ConfigError, match=said):
             checkpoint.resolve(what)

@@ -1,0 +1,61 @@
+# `make train` and `make test` work on a fresh machine: they make .venv and install what they need first.
+# Another interpreter: make PYTHON=python3.12 train. Where a run goes: make train OUT=results/first.
+
+SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+            $$python -c '$(SUITABLE)' 2>/dev/null && echo $$python && break; done)
+PRESET ?= laptop
+OUT ?= results/$(PRESET)-$(shell date +%Y-%m-%d-%H-%M-%S)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+RUN := $(CURDIR)/$(BIN)/python -m
+
+.PHONY: format lint type test train smoke
+
+train: $(VENV)/.installed
+	@set -e; out="$(OUT)"; \
+	$(RUN) harl_mapush.train --preset $(PRESET) --out "$$out"; \
+	$(RUN) harl_mapush.test --checkpoint "$$out" --mode calculator --json "$$out/evaluation.json"; \
+	$(RUN) harl_mapush.test --checkpoint "$$out" --mode viewer --record "$$out/video.mp4"; \
+	printf '\n%s\n' "All of it is in $$out:" \
+	  "  checkpoints      $$out/checkpoints" \
+	  "  success rate     $$out/evaluation.json" \
+	  "  video            $$out/video.mp4" \
+	  "  curves           $(BIN)/tensorboard --logdir $$out/logs"
+
+smoke:
+	@$(MAKE) --no-print-directory train PRESET=smoke
+
+test: lint type
+	$(RUN) pytest -q -n 2
+
+lint: $(VENV)/.installed-test
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+
+type: $(VENV)/.installed-test
+	$(RUN) pyright
+
+format: $(VENV)/.installed-test
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+# Each stamp stands for a finished installation, so that a second `make` starts at once.
+# torch goes first: then no dependency pulls another build of it.
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.torch pyproject.toml setup.py
+	$(PIP) -e '.[test,gpu]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.torch: constraints.txt | $(BIN)/python
+	$(PIP) torch
+	@touch $@
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=/path/to/python3.12"; exit 2; }
+	$(PYTHON) -m venv $(VENV)

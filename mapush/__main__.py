@@ -1,0 +1,7 @@
+"""``python -m mapush`` is the command ``mapush``."""
+
+import sys
+
+from mapush.cli import main
+
+sys.exit(main())

@@ -1,0 +1,25 @@
+"""The installed command: ``mapush train ...``, ``mapush test ...``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+_COMMANDS = {
+    "train": ("harl_mapush.train", "train a team"),
+    "test": ("harl_mapush.test", "measure or watch a trained team"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Hand the rest of the command line to a subcommand; return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        lines = [f"  {name:<8}{words}" for name, (_, words) in _COMMANDS.items()]
+        sys.stdout.write("\n".join(["usage: mapush COMMAND ...", "", *lines, "", "mapush COMMAND --help says more.\n"]))
+        return 0 if arguments else 2
+    if arguments[0] not in _COMMANDS:
+        sys.stderr.write(f"mapush: unknown command {arguments[0]!r} (allowed: {', '.join(_COMMANDS)}); see --help\n")
+        return 2
+    return importlib.import_module(_COMMANDS[arguments[0]][0]).main(arguments[1:])
