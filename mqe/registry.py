@@ -30,14 +30,14 @@ class EnvCfg:
     """How many of what."""
 
     num_envs: int = option(256, "parallel worlds", min=1)
-    num_agents: int | None = option(None, "robots in one world; null: as many as the task's object asks for", min=1, max=MAX_ROBOTS)
+    num_agents: int | None = option(None, "robots in one world; null: the object's team", min=1, max=MAX_ROBOTS)
 
 
 @dataclass(frozen=True)
 class SimCfg:
     """Which simulator, and where it runs."""
 
-    name: str = option("auto", "auto: warp on a GPU where it is installed, else mujoco", choices=("auto", "mujoco", "warp"))
+    name: str = option("auto", "auto: warp on a GPU if installed, else mujoco", choices=("auto", "mujoco", "warp"))
     device: str = option("auto", "auto | cpu | cuda | cuda:K")
     num_threads: int = option(0, "threads of the CPU simulator; 0: one a core", min=0)
 
@@ -70,7 +70,7 @@ def _make_push(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams
 
 def _make_velocity(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
     if env.num_agents not in (None, 1):
-        raise ConfigError(f"env.num_agents: go1_velocity trains one robot a world, not {env.num_agents}; leave it out or say 1")
+        raise ConfigError(f"env.num_agents: go1_velocity trains one robot a world, not {env.num_agents}; say 1")
     scene = build_scene(1, None)
     task = VelocityTask(cfg, env.num_envs, device, streams)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
@@ -81,8 +81,6 @@ def _make_velocity(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams:
 def _make_mujoco(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
     from mqe.sim.mujoco_batch import MujocoBatchSimulator
 
-    if device.type != "cpu":
-        raise ConfigError(f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or --sim warp")
     return MujocoBatchSimulator(model, num_envs, cfg.num_threads)
 
 
@@ -109,7 +107,7 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
     device = _resolve_device(cfg, has_warp)
     name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
     if name == "warp" and not has_warp:
-        raise ConfigError("sim.name: warp needs the extra packages; pip install 'mapush[gpu]', or say --sim mujoco --device cpu")
+        raise ConfigError("sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco --device cpu")
     if name == "mujoco" and device.type != "cpu":
         raise ConfigError(f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or --sim warp")
     return name, device
@@ -129,17 +127,22 @@ def _resolve_device(cfg: SimCfg, has_warp: bool) -> torch.device:
         count = torch.cuda.device_count()
         index = device.index or 0
         if index >= count:
-            raise ConfigError(f"sim.device: {cfg.device} is not there ({count} GPU(s) visible); say --device cpu or auto")
+            raise ConfigError(f"sim.device: no {cfg.device} here ({count} GPU(s) visible); say --device cpu or auto")
         return torch.device("cuda", index)
     return torch.device("cpu")
 
 
+def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulator:
+    """Build ``num_envs`` worlds of ``model`` on the simulator and device that ``cfg`` means on this machine."""
+    name, device = resolve_sim(cfg)
+    return SIMULATORS[name](model, num_envs, cfg, device)
+
+
 def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
     """Build the environment of task settings ``task``; one seed gives one sequence of episodes."""
-    name, device = resolve_sim(sim)
-    entry = TASKS[task.name]
-    world = entry.make(task, env, device, Streams(seed, env.num_envs, device))
-    simulator = SIMULATORS[name](world.scene.model, env.num_envs, sim, device)
+    _, device = resolve_sim(sim)
+    world = TASKS[task.name].make(task, env, device, Streams(seed, env.num_envs, device))
+    simulator = make_simulator(sim, world.scene.model, env.num_envs)
     for field, values in world.fields.items():
         simulator.set_field(field, values)
     return MultiAgentEnv(simulator, world.scene, world.task)

@@ -65,9 +65,13 @@ class VelocityCfg:
 
     name: str = option("go1_velocity", choices=("go1_velocity",))
     episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=160.0)
-    max_command: tuple[float, float, float] = option((0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0)
+    max_command: tuple[float, float, float] = option(
+        (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0
+    )
     standing_share: float = option(0.12, "share of commands that are zero", min=0.0, max=1.0)
-    restless_share: float = option(0.3, "share of worlds whose command changes about five times a second", min=0.0, max=1.0)
+    restless_share: float = option(
+        0.3, "share of worlds whose command changes about five times a second", min=0.0, max=1.0
+    )
     max_kick: float = option(0.7, "largest sudden change of the trunk's velocity [m/s]", min=0.0)
     max_force: float = option(30.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0)
     floor_friction: tuple[float, float] = option((0.45, 0.7), "range over worlds", above=0.0)
@@ -161,8 +165,7 @@ class VelocityTask:
         feet_error = (feet_height - FOOT_RADIUS - SWING_HEIGHT * swing).square().sum(dim=-1)
         slip = (feet_velocity[..., :2].square().sum(dim=-1) * (swing <= 0.0)).sum(dim=-1)
 
-        gravity = gravity_b(state.robot_quat)
-        fallen = (state.robot_pos[..., 2] < FALL_HEIGHT) | (-gravity[..., 2] < FALL_TILT_COS)
+        gravity, fallen = gravity_b(state.robot_quat), has_fallen(state)
         offset = state.joint_pos - self._default
         torque = STIFFNESS * (self._targets - state.joint_pos) - DAMPING * state.joint_vel
         terms = {
@@ -236,6 +239,11 @@ class VelocityTask:
         standing = 1.0 - kind[:, :1] < self.cfg.standing_share
         command = command.masked_fill((single | standing).unsqueeze(1), 0.0)
         self._command.copy_(torch.where(mask.view(-1, 1, 1), command, self._command))
+
+
+def has_fallen(state: SceneState) -> Tensor:
+    """(N, A) bool: the trunk is near the floor or tilted beyond 60 degrees."""
+    return (state.robot_pos[..., 2] < FALL_HEIGHT) | (-gravity_b(state.robot_quat)[..., 2] < FALL_TILT_COS)
 
 
 def _horizontal(turn: Tensor, length: Tensor) -> Tensor:
