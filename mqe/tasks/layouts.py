@@ -31,7 +31,7 @@ class PushLayouts:
     births are collisions. ``separated`` keeps every two robots, and every robot and the object, too far apart to touch.
     """
 
-    purpose = 1  # the random stream it draws from
+    purpose = 10  # the random stream it draws from
 
     def __init__(
         self,

@@ -1,0 +1,261 @@
+"""Reward terms of the push task as pure functions, and the presets that weigh them.
+
+Terms are unweighted, paid at every control step (50 Hz) and not multiplied by its duration. A term of shape (N,) is
+paid to every robot of a world, one of shape (N, A) to each robot its own. Formulas are the reference's unless they are
+said to be ours; its fork tried those marked "fork".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from mqe.config import option
+from mqe.geometry import rotate_2d, wrap_to_pi
+from mqe.objects import Footprint
+from mqe.scene import STEP_DT
+from mqe.state import SceneState
+
+PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
+NEAR = 1.5  # [m] from the object's centre: near enough to be part of the work (fork)
+CROWD = 0.6  # [m] between two trunks: nearer is in each other's way
+REACH = 0.35  # [m] from the object's outline: a trunk as near as this can push
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What the terms, the endings and the metrics of one control step share. Planar unless said otherwise."""
+
+    state: SceneState
+    goal_distance: Tensor  # (N,) [m] object to goal
+    prev_goal_distance: Tensor  # (N,) [m] one control step ago
+    goal_direction: Tensor  # (N, 2) unit vector from object to goal
+    to_object: Tensor  # (N, A, 3) [m] from trunk to object, in space
+    center_distance: Tensor  # (N, A) [m] trunk to the object's origin
+    outline_distance: Tensor  # (N, A) [m] trunk to the object's true outline, 0 inside
+    inward: Tensor  # (N, A, 2) the way into the object through the reward outline's nearest edge, object frame
+    local_goal: Tensor  # (N, 1, 2) goal_direction in the object frame
+    pair_distance: Tensor  # (N, P) [m] between the trunks of every pair of robots, in space
+    pairs: Pairs
+
+
+class Pairs:
+    """The P = A (A - 1) / 2 pairs of A robots, as indices on one device."""
+
+    def __init__(self, num_agents: int, device: torch.device | str = "cpu") -> None:
+        pairs = list(combinations(range(num_agents), 2))
+        robots = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2)
+        self.first, self.second = robots[:, 0], robots[:, 1]  # (P,)
+        own = [[k for k, pair in enumerate(pairs) if i in pair] for i in range(num_agents)]
+        self.own = torch.tensor(own, dtype=torch.int64, device=device)  # (A, A - 1) the pairs that a robot is part of
+
+    def distance(self, pos: Tensor) -> Tensor:
+        """Give the distances (N, P) between positions (N, A, 3)."""
+        return torch.linalg.vector_norm(pos[:, self.first] - pos[:, self.second], dim=-1)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Give every robot the sum (N, A) of its pairs' values (N, P)."""
+        return values[:, self.own].sum(dim=-1)
+
+
+def measure(state: SceneState, prev: SceneState, footprint: Footprint, pairs: Pairs) -> Measures:
+    """Take the measures of one control step."""
+    to_goal = (state.goal_pos - state.object_pos)[:, :2]
+    goal_distance = torch.linalg.vector_norm(to_goal, dim=-1)
+    goal_direction = to_goal / goal_distance.unsqueeze(-1)
+    to_object = state.object_pos.unsqueeze(1) - state.robot_pos
+    planar = to_object[..., :2]
+    turned = rotate_2d(torch.cat((planar, goal_direction.unsqueeze(1)), dim=1), -state.object_yaw.unsqueeze(1))
+    local_robot, local_goal = -turned[:, :-1], turned[:, -1:]
+    return Measures(
+        state=state,
+        goal_distance=goal_distance,
+        prev_goal_distance=torch.linalg.vector_norm((prev.goal_pos - prev.object_pos)[:, :2], dim=-1),
+        goal_direction=goal_direction,
+        to_object=to_object,
+        center_distance=torch.linalg.vector_norm(planar, dim=-1),
+        outline_distance=footprint.distance(local_robot),
+        inward=footprint.push_direction(local_robot),
+        local_goal=local_goal,
+        pair_distance=pairs.distance(state.robot_pos),
+        pairs=pairs,
+    )
+
+
+# The reference's terms
+
+
+def target(prev_distance: Tensor, distance: Tensor) -> Tensor:
+    """Give 100 times twice the object's progress to its goal less 1 % of the distance left; distances (N,) [m]."""
+    return 100.0 * (2.0 * (prev_distance - distance) - 0.01 * distance)
+
+
+def approach(to_object: Tensor) -> Tensor:
+    """Give minus the squared distance in space of every robot to the object's origin plus 0.5 m; vectors (N, A, 3)."""
+    return -(torch.linalg.vector_norm(to_object, dim=-1) + 0.5).square()
+
+
+def collision(pair_distance: Tensor) -> Tensor:
+    """Give 1 / (0.02 + d / 3) of every pair, d [m] its distance in space."""
+    return 1.0 / (0.02 + pair_distance / 3.0)
+
+
+def push(object_linvel: Tensor) -> Tensor:
+    """Give 1 where the object moves faster than 0.1 m/s in the plane, whichever way; velocity (N, 3)."""
+    return (torch.linalg.vector_norm(object_linvel[:, :2], dim=-1) > PUSH_SPEED).float()
+
+
+def ocb(inward: Tensor, goal_direction: Tensor) -> Tensor:
+    """Give the cosine (N, A) between the way into the object and the way to the goal, unit vectors of one frame."""
+    return (inward * goal_direction).sum(dim=-1)
+
+
+def expanded_direction(to_goal: Tensor, object_yaw: Tensor) -> Tensor:
+    """Give the direction (N, 2) that the expanded OCB term compares with, world frame.
+
+    It is the way to the goal turned back by half of what the object's yaw lacks of the goal's. Goals have no yaw, so
+    the goal's counts as 0. The length carries the reference's 0.01 m in both coordinates and so is not quite 1.
+    """
+    lacking = wrap_to_pi(-object_yaw)
+    length = torch.linalg.vector_norm(to_goal + 0.01, dim=-1, keepdim=True)
+    return rotate_2d(to_goal / length, -0.5 * lacking)
+
+
+# The fork's and our own terms
+
+
+def engagement(center_distance: Tensor) -> Tensor:
+    """Give 1 at the object's centre, falling to 0 at 1.5 m (fork)."""
+    return (1.0 - center_distance / NEAR).clamp(min=0.0)
+
+
+def is_behind(to_object: Tensor, goal_direction: Tensor) -> Tensor:
+    """(N, A) bool: the object lies, seen from the robot, towards the goal."""
+    return (to_object[..., :2] * goal_direction.unsqueeze(1)).sum(dim=-1) > 0.0
+
+
+def contact_weight(center_distance: Tensor) -> Tensor:
+    """Give 1 within 0.8 m of the object's centre, falling to 0 at 1.6 m (fork)."""
+    return (2.0 - center_distance / 0.8).clamp(0.0, 1.0)
+
+
+def goal_speed(object_linvel: Tensor, goal_direction: Tensor) -> Tensor:
+    """Give the object's speed towards the goal (N,) [m/s], 0 where it moves away (fork)."""
+    return (object_linvel[:, :2] * goal_direction).sum(dim=-1).clamp(min=0.0)
+
+
+def useful_impulse(contact_force: Tensor, goal_direction: Tensor) -> Tensor:
+    """Give each robot's impulse on the object towards the goal in one control step, (N, A) [N s] (ours)."""
+    return (contact_force[..., :2] * goal_direction.unsqueeze(1)).sum(dim=-1) * STEP_DT
+
+
+def crowding(pair_distance: Tensor) -> Tensor:
+    """Give 1 - d / 0.6 m of every pair, 0 beyond 0.6 m, d its distance in space (ours)."""
+    return (1.0 - pair_distance / CROWD).clamp(min=0.0)
+
+
+def _expanded_ocb(m: Measures) -> Tensor:
+    yaw = m.state.object_yaw
+    to_goal = m.goal_direction * m.goal_distance.unsqueeze(-1)
+    direction = rotate_2d(expanded_direction(to_goal, yaw), -yaw)
+    return ocb(m.inward, direction.unsqueeze(1))
+
+
+def _all_behind(m: Measures) -> Tensor:
+    return is_behind(m.to_object, m.goal_direction).all(dim=1).float()
+
+
+def _idle(m: Measures) -> Tensor:
+    return (1.0 - push(m.state.object_linvel)).unsqueeze(1) * (m.center_distance > 1.0)
+
+
+TERMS: dict[str, Callable[[Measures], Tensor]] = {
+    "target": lambda m: target(m.prev_goal_distance, m.goal_distance),
+    "approach": lambda m: approach(m.to_object),
+    "collision": lambda m: m.pairs.sum(collision(m.pair_distance)),
+    "push": lambda m: push(m.state.object_linvel),
+    "ocb": lambda m: ocb(m.inward, m.local_goal),
+    "ocb_expanded": _expanded_ocb,
+    "progress": lambda m: m.prev_goal_distance - m.goal_distance,
+    "ocb_near": lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
+    "remoteness": lambda m: (m.outline_distance - REACH).clamp(min=0.0),
+    "crowding": lambda m: m.pairs.sum(crowding(m.pair_distance)),
+    "useful_impulse": lambda m: useful_impulse(m.state.contact_force, m.goal_direction),
+    "time": lambda m: torch.ones_like(m.goal_distance),
+    "engagement": lambda m: engagement(m.center_distance),
+    "cooperation": lambda m: (m.center_distance < NEAR).all(dim=1).float(),
+    "same_side": _all_behind,
+    "blocking": lambda m: (~is_behind(m.to_object, m.goal_direction)).float(),
+    "goal_push": lambda m: (
+        goal_speed(m.state.object_linvel, m.goal_direction).unsqueeze(1) * contact_weight(m.center_distance)
+    ),
+    "idle": _idle,
+}
+
+
+@dataclass(frozen=True)
+class PushWeights:
+    """Weights of the push task's reward terms, per control step; null takes the preset's, 0 switches a term off."""
+
+    reach: float | None = option(None, "once, at success")
+    exception: float | None = option(None, "once, at a fall or a collision")
+    target: float | None = option(None, "100 (2 progress - 0.01 distance) of the object to the goal")
+    approach: float | None = option(None, "minus (distance to the object + 0.5 m) squared")
+    collision: float | None = option(None, "1 / (0.02 + distance / 3) to every other robot; negative")
+    push: float | None = option(None, "1 while the object moves")
+    ocb: float | None = option(None, "cosine between the way through the nearest edge and the way to the goal")
+    ocb_expanded: float | None = option(None, "likewise, the way to the goal turned by half the object's yaw")
+    progress: float | None = option(None, "metres that the object came nearer to the goal")
+    ocb_near: float | None = option(None, "ocb, faded out at 1 m from the outline")
+    remoteness: float | None = option(None, "metres from the outline beyond reach; negative")
+    crowding: float | None = option(None, "1 - d / 0.6 m for every robot nearer than that; negative")
+    useful_impulse: float | None = option(None, "own impulse on the object towards the goal [N s]")
+    time: float | None = option(None, "1 every control step; negative")
+    engagement: float | None = option(None, "1 - distance to the object / 1.5 m")
+    cooperation: float | None = option(None, "1 while all robots are within 1.5 m of the object")
+    same_side: float | None = option(None, "1 while all robots are behind the object, seen from the goal")
+    blocking: float | None = option(None, "1 while between object and goal; negative")
+    goal_push: float | None = option(None, "object's speed towards the goal, by nearness to it")
+    idle: float | None = option(None, "1 while the object stands still and is 1 m away; negative")
+
+
+_REPO = {"target": 0.00325, "approach": 0.00075, "push": 0.0015, "ocb": 0.004, "reach": 10.0, "exception": -5.0}
+_PUBLISHED = {"approach": 15.0, "push": 30.0, "reach": 200_000.0, "exception": -100_000.0}
+
+# By preset, then by object; other objects take the cuboid's. The published runs pay 20,000 times what the repository's
+# configurations do, and the expanded OCB term.
+PRESETS: dict[str, dict[str, dict[str, float]]] = {
+    "published": {
+        "cuboid": _PUBLISHED | {"target": 65.0, "collision": -50.0, "ocb_expanded": 80.0},
+        "tblock": _PUBLISHED | {"target": 60.0, "collision": -40.0, "ocb_expanded": 80.0},
+        "cylinder": _PUBLISHED | {"target": 50.0, "collision": -30.0, "ocb_expanded": 120.0},
+    },
+    "repo": {
+        "cuboid": _REPO | {"collision": -0.0025},
+        "tblock": _REPO | {"collision": -0.0025},
+        "cylinder": _REPO | {"collision": -0.0015},
+    },
+    "default": {
+        "cuboid": {
+            "reach": 10.0,
+            "exception": -5.0,
+            "progress": 5.0,
+            "ocb_near": 0.01,
+            "remoteness": -0.01,
+            "crowding": -0.02,
+            "time": -0.005,
+        },
+    },
+}
+
+
+def weights_of(preset: str, object_name: str, overrides: PushWeights) -> dict[str, float]:
+    """Give the weights that are not 0, by term: the preset's for this object, under what the user set."""
+    by_object = PRESETS[preset]
+    given = {field.name: getattr(overrides, field.name) for field in fields(overrides)}
+    weights = by_object.get(object_name, by_object["cuboid"]) | {k: v for k, v in given.items() if v is not None}
+    return {name: weight for name, weight in weights.items() if weight != 0.0}

@@ -1,0 +1,199 @@
+"""Reward terms of one scene worked out by hand, and the reference's typical magnitudes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Tensor, tensor
+
+from mqe.geometry import quat_from_yaw
+from mqe.objects import OBJECTS, Footprint
+from mqe.state import SceneState
+from mqe.tasks import rewards
+from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, measure, weights_of
+
+
+def scene(robots: list, box: list, goal: list, box_yaw: float = 0.0, box_vel: tuple = (0.0, 0.0, 0.0)) -> SceneState:
+    pos = tensor([robots])
+    a = pos.shape[1]
+    yaw = torch.zeros(1, a)
+    return SceneState(
+        robot_pos=pos,
+        robot_quat=quat_from_yaw(yaw),
+        robot_yaw=yaw,
+        robot_linvel=torch.zeros(1, a, 3),
+        robot_angvel_b=torch.zeros(1, a, 3),
+        joint_pos=torch.zeros(1, a, 12),
+        joint_vel=torch.zeros(1, a, 12),
+        object_pos=tensor([box]),
+        object_quat=quat_from_yaw(tensor([box_yaw])),
+        object_yaw=tensor([box_yaw]),
+        object_linvel=tensor([box_vel]),
+        goal_pos=tensor([goal]),
+        contact_force=torch.zeros(1, a, 3),
+    )
+
+
+def measures(state: SceneState, prev: SceneState | None = None, name: str = "cuboid") -> Measures:
+    return measure(state, prev or state, Footprint(OBJECTS[name]), Pairs(state.robot_pos.shape[1]))
+
+
+def term(name: str, m: Measures) -> list[float]:
+    return TERMS[name](m).flatten().tolist()
+
+
+# The goal lies 2.5 m off along (3, 4) / 5. Robot 0 stands 1 m left (west) of the box, robot 1 stands 2 m above (north).
+ROBOTS = [[-1.0, 0.0, 0.28], [0.0, 2.0, 0.28]]
+STATE = scene(ROBOTS, [0.0, 0.0, 0.28], [1.5, 2.0, 0.0], box_vel=(0.2, 0.0, -3.0))
+PREV = scene(ROBOTS, [-0.3, -0.4, 0.28], [1.5, 2.0, 0.0])
+
+
+def test_progress_and_target() -> None:
+    m = measures(STATE, PREV)
+    assert m.goal_distance.item() == pytest.approx(2.5)
+    assert m.prev_goal_distance.item() == pytest.approx(3.0)
+    assert term("progress", m) == pytest.approx([0.5])
+    assert term("target", m) == pytest.approx([100 * (2 * 0.5 - 0.01 * 2.5)])
+
+
+def test_target_after_a_reset_has_no_progress() -> None:
+    assert term("target", measures(STATE, STATE)) == pytest.approx([-2.5])
+
+
+def test_approach_is_measured_in_space() -> None:
+    assert term("approach", measures(STATE)) == pytest.approx([-(1.5**2), -(2.5**2)])
+    higher = scene([[-3.0, 0.0, 4.0]], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0])
+    assert term("approach", measures(higher)) == pytest.approx([-(5.5**2)])
+
+
+def test_collision_sums_over_pairs_in_space() -> None:
+    state = scene([[0.0, 0.0, 0.0], [3.0, 0.0, 4.0], [0.0, 0.9, 0.0]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0])
+    near, far = 1 / (0.02 + 0.3), 1 / (0.02 + 5 / 3)
+    other = 1 / (0.02 + math.sqrt(9 + 0.81 + 16) / 3)
+    assert term("collision", measures(state)) == pytest.approx([near + far, far + other, near + other])
+    assert term("collision", measures(scene([[0.0, 0.0, 0.0]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0]))) == [0.0]
+
+
+def test_push_is_planar_and_looks_at_speed_only() -> None:
+    assert term("push", measures(STATE)) == [1.0]
+    still = dataclasses.replace(STATE, object_linvel=tensor([[0.06, -0.06, 5.0]]))
+    assert term("push", measures(still)) == [0.0]
+
+
+def test_ocb_of_a_straight_box() -> None:
+    # West face: push along (1, 0), cosine 0.6. North face: along (0, -1), cosine -0.8.
+    assert term("ocb", measures(STATE)) == pytest.approx([0.6, -0.8])
+
+
+def test_ocb_of_a_turned_box() -> None:
+    # The box turned by 30 degrees; robot 0 stands before the face whose way in is (cos 30, sin 30).
+    turned = scene([[-2 * math.cos(math.pi / 6), -1.0, 0.0]], [0.0, 0.0, 0.0], [0.0, 2.0, 0.0], box_yaw=math.pi / 6)
+    assert term("ocb", measures(turned)) == pytest.approx([0.5])
+
+
+def test_expanded_ocb() -> None:
+    # No yaw to make up for: only the odd 0.01 m shortens the direction. |(1.51, 2.01)| = 2.514.
+    length = math.hypot(1.51, 2.01)
+    assert term("ocb_expanded", measures(STATE)) == pytest.approx([1.5 / length, -2.0 / length])
+    # A box turned by 90 degrees lacks -90: the way to the goal (1, 0) is turned by +45 degrees.
+    turned = scene([[0.0, -1.0, 0.0]], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0], box_yaw=math.pi / 2)
+    expected = math.sqrt(0.5) * 2.0 / math.hypot(2.01, 0.01)
+    assert term("ocb_expanded", measures(turned)) == pytest.approx([expected])
+
+
+def test_ocb_near_fades_out_at_a_metre() -> None:
+    # Robot 0 is 0.4 m from the outline, robot 1 1.4 m.
+    assert term("ocb_near", measures(STATE)) == pytest.approx([0.6 * 0.6, 0.0])
+    assert term("remoteness", measures(STATE)) == pytest.approx([0.05, 1.05])
+
+
+def test_the_forks_terms() -> None:
+    m = measures(STATE)
+    assert term("engagement", m) == pytest.approx([1 / 3, 0.0])
+    assert term("cooperation", m) == [0.0]
+    # Robot 0 is behind the box: (1, 0) . (0.6, 0.8) > 0; robot 1 is between it and the goal.
+    assert term("blocking", m) == [0.0, 1.0]
+    assert term("same_side", m) == [0.0]
+    # 0.2 m/s along x is 0.12 m/s to the goal; weights 1 - (1 - 0.8) / 0.8 and 0.
+    assert term("goal_push", m) == pytest.approx([0.12 * 0.75, 0.0])
+    assert term("idle", m) == [0.0, 0.0]
+    still = measures(dataclasses.replace(STATE, object_linvel=torch.zeros(1, 3)))
+    assert term("idle", still) == [0.0, 1.0]
+
+
+def test_useful_impulse_is_what_pushes_towards_the_goal() -> None:
+    state = dataclasses.replace(STATE, contact_force=tensor([[[10.0, 20.0, 99.0], [0.0, -5.0, 0.0]]]))
+    assert term("useful_impulse", measures(state)) == pytest.approx([22 * 0.02, -4 * 0.02])
+
+
+def test_crowding_and_time() -> None:
+    close = scene([[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.0, 0.48, 0.0]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0])
+    gap = 1 - math.hypot(0.3, 0.48) / 0.6
+    assert term("crowding", measures(close)) == pytest.approx([0.5 + 0.2 + 0.0, 0.5 + gap, 0.2 + gap], abs=1e-6)
+    assert term("time", measures(close)) == [1.0]
+
+
+def test_typical_magnitudes_of_the_reference() -> None:
+    # Cuboid at the repository's scales: robots at 1.25 m, 1.6 m apart, goal 2.25 m off.
+    weights = weights_of("repo", "cuboid", PushWeights())
+    distance = tensor([2.25])
+    assert weights["target"] * rewards.target(distance, distance).item() == pytest.approx(-0.0073, abs=5e-5)
+    assert weights["target"] * rewards.target(distance + 0.01, distance).item() == pytest.approx(
+        0.0065 - 0.0073, abs=1e-4
+    )
+    approach = weights["approach"] * rewards.approach(tensor([[[1.25, 0.0, 0.0]]])).item()
+    assert approach == pytest.approx(-0.0023, abs=5e-5)
+    for gap, expected in ((1.6, -0.0045), (1.0, -0.0071), (0.5, -0.0134)):
+        assert weights["collision"] * rewards.collision(tensor([[gap]])).item() == pytest.approx(expected, abs=1e-4)
+
+
+def test_pairs() -> None:
+    pairs = Pairs(4)
+    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == [
+        (0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3),
+    ]  # fmt: skip
+    values = tensor([[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]])
+    assert pairs.sum(values).tolist() == [[7.0, 25.0, 42.0, 52.0]]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", OBJECTS)
+def test_presets_name_terms_that_exist(preset: str, name: str) -> None:
+    weights = weights_of(preset, name, PushWeights())
+    assert set(weights) <= set(TERMS) | {"reach", "exception"}
+    assert weights["reach"] > 0 > weights["exception"]
+
+
+def test_every_weight_is_a_term() -> None:
+    assert {field.name for field in dataclasses.fields(PushWeights)} == set(TERMS) | {"reach", "exception"}
+
+
+def test_published_scales_are_the_repositorys_times_20000() -> None:
+    published, repo = (weights_of(preset, "cuboid", PushWeights()) for preset in ("published", "repo"))
+    published["ocb"] = published.pop("ocb_expanded")
+    assert published == pytest.approx({name: 20_000 * weight for name, weight in repo.items()})
+    assert weights_of("published", "cylinder", PushWeights())["ocb_expanded"] == 120.0
+
+
+def test_weights_can_be_replaced_and_switched_off() -> None:
+    weights = weights_of("repo", "tblock", PushWeights(ocb=0.0, progress=3.0, reach=1.0))
+    assert "ocb" not in weights
+    assert (weights["progress"], weights["reach"], weights["target"]) == (3.0, 1.0, 0.00325)
+
+
+def test_nothing_depends_on_where_the_arena_is() -> None:
+    def shift(vectors: Tensor) -> Tensor:
+        return vectors + tensor([3.0, -2.0, 0.0])
+
+    moved = dataclasses.replace(
+        STATE,
+        robot_pos=shift(STATE.robot_pos),
+        object_pos=shift(STATE.object_pos),
+        goal_pos=shift(STATE.goal_pos),
+    )
+    here, there = measures(STATE), measures(moved)
+    for name, function in TERMS.items():
+        torch.testing.assert_close(function(here), function(there), msg=name, atol=1e-4, rtol=1e-4)
