@@ -1,0 +1,25 @@
+"""The learning algorithms by name; adding one is a file here, a line below and its section in the documentation."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from harl_mapush.algorithms.happo import Happo, HappoCfg
+from harl_mapush.algorithms.on_policy import OnPolicy
+from harl_mapush.algorithms.settings import OnPolicyCfg
+from harl_mapush.algorithms.team import TeamSpec, make_actors
+from harl_mapush.storage import Decision
+
+
+class AlgorithmEntry(NamedTuple):
+    """An algorithm: the dataclass of its settings, and the class that learns."""
+
+    cfg: type[OnPolicyCfg]
+    cls: type[OnPolicy]
+
+
+ALGORITHMS: dict[str, AlgorithmEntry] = {
+    "happo": AlgorithmEntry(HappoCfg, Happo),
+}
+
+__all__ = ["ALGORITHMS", "AlgorithmEntry", "Decision", "OnPolicy", "OnPolicyCfg", "TeamSpec", "make_actors"]

@@ -1,0 +1,66 @@
+"""Losses and Gaussian formulas as pure functions; sums stay with the caller, so that batches can be cut in tiles."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+_HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def gaussian_log_prob(actions: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Give the log density of each action dimension (..., U); never summed."""
+    return -((actions - mean) ** 2) / (2.0 * std**2) - torch.log(std) - _HALF_LOG_2_PI
+
+
+def gaussian_entropy(std: Tensor) -> Tensor:
+    """Give the entropy [nat] of a Gaussian with standard deviations (U,), summed over dimensions."""
+    return (0.5 + _HALF_LOG_2_PI + torch.log(std)).sum()
+
+
+def gaussian_kl(mean_old: Tensor, std_old: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Give KL(old || new) [nat] of diagonal Gaussians (..., U), summed over dimensions."""
+    variance_ratio = (std_old / std) ** 2
+    shift = ((mean_old - mean) / std) ** 2
+    return 0.5 * (variance_ratio + shift - 1.0 - torch.log(variance_ratio)).sum(-1)
+
+
+def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
+    """Give one ratio an action (...) from log probabilities per dimension (..., U).
+
+    ``prod`` is the ratio of the joint densities, ``mean`` the average of the dimensions' ratios (HARL's option).
+    """
+    difference = log_probs - log_probs_old
+    if aggregation == "prod":
+        return torch.exp(difference.sum(-1))
+    return torch.exp(difference).mean(-1)
+
+
+def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_param: float | None) -> Tensor:
+    """Give min(ratio A, clip(ratio, 1 ± clip_param) A) (Schulman et al. 2017), or ratio A without a clip."""
+    plain = ratio * advantages
+    if clip_param is None:
+        return plain
+    return torch.min(plain, ratio.clamp(1.0 - clip_param, 1.0 + clip_param) * advantages)
+
+
+def value_error(error: Tensor, huber_delta: float | None) -> Tensor:
+    """Give e² / 2, or Huber's delta (|e| - delta / 2) beyond ``huber_delta``."""
+    square = 0.5 * error**2
+    if huber_delta is None:
+        return square
+    size = error.abs()
+    return torch.where(size <= huber_delta, square, huber_delta * (size - 0.5 * huber_delta))
+
+
+def value_loss(
+    values: Tensor, values_old: Tensor, targets: Tensor, clip_param: float | None, huber_delta: float | None
+) -> Tensor:
+    """Give the loss of each value, all in the critic's units; the worse of clipped and unclipped with ``clip_param``."""
+    loss = value_error(targets - values, huber_delta)
+    if clip_param is None:
+        return loss
+    clipped = values_old + (values - values_old).clamp(-clip_param, clip_param)
+    return torch.max(loss, value_error(targets - clipped, huber_delta))

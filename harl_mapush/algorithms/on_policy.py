@@ -1,0 +1,209 @@
+"""What the on-policy algorithms share: a team that acts, a critic, one update a rollout.
+
+An algorithm is this class with its own ``update_actors``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harl_mapush.algorithms import losses
+from harl_mapush.algorithms.minibatches import Shuffle
+from harl_mapush.algorithms.optimizer import FlatAdam
+from harl_mapush.algorithms.settings import OnPolicyCfg
+from harl_mapush.algorithms.surrogate import agent_advantages, joint_advantages
+from harl_mapush.algorithms.team import TeamSpec, make_actors
+from harl_mapush.algorithms.value import ValueLearner
+from harl_mapush.networks import Actor, Critic, NetworkCfg
+from harl_mapush.normalization import RunningNorm, ValueNorm
+from harl_mapush.storage import Decision, Storage, StorageShape
+
+
+class OnPolicy:
+    """A team of actors and one critic that learn from one rollout at a time."""
+
+    def __init__(
+        self, cfg: Any, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1
+    ) -> None:
+        """Build networks (initialised on the CPU from torch's global generator) and optimisers on ``device``.
+
+        ``cfg`` is the algorithm's own settings class; actions, orders and shuffles are drawn from ``seed``.
+        """
+        self.cfg: OnPolicyCfg = cfg
+        self.network, self.spec, self.device = network, spec, torch.device(device)
+        self.num_agents = spec.num_agents
+        self.is_harl = cfg.compat == "harl"
+        self.state_type, state_size = self.critic_input()
+        self.state_shape = (state_size,) if self.state_type == "EP" else (self.num_agents, state_size)
+        has_own = self.state_type == "FP" or (cfg.team_reward == "own" and not self.is_harl)
+        self.num_values = self.num_agents if has_own else 1
+        self.actors: list[Actor] = [actor.to(self.device) for actor in make_actors(cfg, network, spec)]
+        rates = cfg.agent_learning_rates or (cfg.learning_rate,) * self.num_agents
+        if len(rates) != self.num_agents:
+            raise ValueError(f"agent_learning_rates must have {self.num_agents} values, one an agent, not {len(rates)}")
+        self.rates = list(rates[: len(self.unique_actors)])
+        self.optimizers = [
+            FlatAdam(actor, rate, cfg.adam_eps, cfg.weight_decay)
+            for actor, rate in zip(self.unique_actors, self.rates, strict=True)
+        ]
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.shuffle = Shuffle(self.generator, torch.Generator().manual_seed(seed))
+        num_outputs = self.num_values if self.state_type == "EP" else 1
+        self.value = ValueLearner(cfg, network, state_size, num_outputs, self.device, self.shuffle)
+
+    @property
+    def unique_actors(self) -> list[Actor]:
+        """Actors without repetition: one if shared."""
+        return self.actors[:1] if self.cfg.share_param else self.actors
+
+    @property
+    def critic(self) -> Critic:
+        """The critic."""
+        return self.value.critic
+
+    @property
+    def value_normalizer(self) -> ValueNorm:
+        """The value normaliser; it exists, unused, with use_value_norm off as well."""
+        return self.value.normalizer
+
+    def optimizer(self, agent: int) -> FlatAdam:
+        """Give the optimiser of agent ``agent``'s actor."""
+        return self.optimizers[0 if self.cfg.share_param else agent]
+
+    # What the critic sees and the team is rewarded with
+
+    def critic_input(self) -> tuple[str, int]:
+        """Say which kind of state the critic sees, "EP" or "FP", and its size."""
+        return self.spec.state_type, self.spec.state_size
+
+    def critic_state(self, obs: Tensor, state: Tensor) -> Tensor:
+        """Pick what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's state."""
+        return state
+
+    def team_rewards(self, rewards: Tensor) -> Tensor:
+        """Turn the agents' rewards (N, A) into those that are learned (N, V)."""
+        if self.is_harl:
+            return rewards if self.state_type == "FP" else rewards[:, :1]
+        if self.cfg.team_reward == "own":
+            return rewards
+        total = rewards.mean(1, keepdim=True) if self.cfg.team_reward == "mean" else rewards.sum(1, keepdim=True)
+        return total.expand(-1, self.num_values)
+
+    # Acting
+
+    def storage_shape(self, num_steps: int, num_envs: int) -> StorageShape:
+        """Say what a rollout must hold; raise ValueError where it cannot be cut into training sequences."""
+        recurrent = self.network.use_recurrent_policy
+        length = self.network.chunk_length or num_steps
+        if recurrent and num_steps % length:
+            raise ValueError(f"num_steps ({num_steps}) must be a multiple of network.chunk_length ({length})")
+        return StorageShape(
+            num_steps,
+            num_envs,
+            self.num_agents,
+            max(self.spec.obs_sizes),
+            max(self.spec.action_sizes),
+            self.state_shape,
+            self.num_values,
+            self.actors[0].hidden_shape if recurrent else None,
+            self.critic.hidden_shape if recurrent else None,
+            keeps_final_state=not self.is_harl,
+        )
+
+    @torch.no_grad()
+    def act(
+        self, obs: Tensor, hidden: Tensor | None = None, masks: Tensor | None = None, deterministic: bool = False
+    ) -> Decision:
+        """Decide for obs (N, A, O); a recurrent team takes hidden (A, N, R, H), zeroed where masks (N,) is 0."""
+        actions = torch.zeros(obs.shape[0], self.num_agents, max(self.spec.action_sizes), device=self.device)
+        log_probs = torch.zeros_like(actions)
+        noise = None if deterministic else torch.randn(actions.shape, generator=self.generator, device=self.device)
+        after = []
+        for i, actor in enumerate(self.actors):
+            seen = obs[:, i, : actor.obs_size].unsqueeze(0)
+            mean, state = actor.unroll(
+                seen, None if hidden is None else hidden[i], None if masks is None else masks.unsqueeze(0)
+            )
+            mean, std = mean[0], actor.std()
+            action = mean if noise is None else mean + std * noise[:, i, : actor.action_size]
+            actions[:, i, : actor.action_size] = action
+            log_probs[:, i, : actor.action_size] = losses.gaussian_log_prob(action, mean, std)
+            if state is not None:
+                after.append(state[0])
+        return Decision(actions, log_probs, torch.stack(after) if after else None)
+
+    # Learning
+
+    def update(self, storage: Storage, progress: float = 0.0) -> dict[str, Tensor]:
+        """Learn from a full rollout; ``progress`` in [0, 1) is the share of the run already done.
+
+        Give metrics as 0-dim tensors on the device, named ``agent{i}/...`` and ``critic/...``.
+        """
+        self.set_progress(progress)
+        self.value.compute_values(storage)
+        self.value.compute_returns(storage)
+        return self.learn(storage)
+
+    def set_progress(self, progress: float) -> None:
+        """Set the learning rates of schedule ``linear``: from the full rate down to nothing at the end."""
+        if self.cfg.schedule == "linear":
+            for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
+                optimizer.learning_rate.fill_(rate * (1.0 - progress))
+            self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * (1.0 - progress))
+
+    def learn(self, storage: Storage) -> dict[str, Tensor]:
+        """Update actors, then critic, then the running normalisation of what they see."""
+        metrics = {
+            f"agent{agent}/{name}": value
+            for agent, told in sorted(self.update_actors(storage).items())
+            for name, value in told.items()
+        }
+        metrics.update({f"critic/{name}": value for name, value in self.value.update(storage).items()})
+        with torch.no_grad():
+            self._update_obs_norms(storage)
+        return metrics
+
+    def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
+        """Improve every actor; give each agent's metrics."""
+        raise NotImplementedError
+
+    def advantages(self, storage: Storage, agent: int) -> Tensor:
+        """Give agent ``agent``'s normalised advantages (T, N): HARL normalises those of FP states together."""
+        if self.is_harl and self.num_values > 1:
+            return joint_advantages(storage)[agent]
+        return agent_advantages(storage, agent)
+
+    def chunk_length(self, storage: Storage) -> int:
+        """Say how many consecutive decisions a training sequence has."""
+        return self.value.chunk_length(storage)
+
+    # Saving
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that learning goes on from."""
+        return {
+            "actors": [actor.state_dict() for actor in self.unique_actors],
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "value": self.value.state_dict(),
+            "generator": self.generator.get_state(),
+            "host_generator": self.shuffle.host_generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
+            actor.load_state_dict(saved)
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.value.load_state_dict(state["value"])
+        self.generator.set_state(state["generator"].cpu())
+        self.shuffle.host_generator.set_state(state["host_generator"].cpu())
+
+    def _update_obs_norms(self, storage: Storage) -> None:
+        for agent, actor in enumerate(self.actors):
+            if isinstance(actor.obs_norm, RunningNorm):
+                actor.obs_norm.update(storage.obs[agent][..., : actor.obs_size], storage.weights(agent))
+        self.value.update_obs_norm(storage)

@@ -1,0 +1,149 @@
+"""The actor's side of learning by gradient: epochs over minibatches of the surrogate objective."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from harl_mapush.algorithms import losses
+from harl_mapush.algorithms.minibatches import Shuffle, minibatches, tile_slices, tiles
+from harl_mapush.algorithms.optimizer import FlatAdam
+from harl_mapush.algorithms.settings import OnPolicyCfg
+from harl_mapush.networks import Actor
+from harl_mapush.normalization import normalize_advantages
+from harl_mapush.storage import ActorBatch, Storage, num_rows, sequence_starts, sequences
+
+_RATE_STEP, _RATE_MIN, _RATE_MAX = 1.5, 1e-5, 1e-2  # schedule "adaptive", as rsl_rl's
+
+
+class Gradient(NamedTuple):
+    """What one minibatch told, 0-dim tensors."""
+
+    policy_loss: Tensor
+    entropy: Tensor
+    ratio: Tensor  # mean
+    kl: Tensor  # mean estimate of KL(old || new) [nat] (Schulman 2020: ratio - 1 - log ratio)
+
+
+def actor_batch(actor: Actor, storage: Storage, agent: int, advantages: Tensor, length: int) -> ActorBatch:
+    """Lay agent ``agent``'s part of a rollout out for training; ``advantages`` (T, N) are normalised."""
+
+    def rows(x: Tensor) -> Tensor:
+        return sequences(x, length)
+
+    hidden = masks = None
+    if storage.actor_hidden is not None:
+        hidden = sequence_starts(storage.actor_hidden[agent, :-1], length)
+        masks = rows(storage.masks[:-1])
+    return ActorBatch(
+        rows(storage.obs[agent][..., : actor.obs_size]),
+        rows(storage.actions[agent][..., : actor.action_size]),
+        rows(storage.log_probs[agent][..., : actor.action_size]),
+        rows(advantages),
+        rows(storage.weights(agent)),
+        rows(storage.factor[agent]),
+        hidden,
+        masks,
+    )
+
+
+def agent_advantages(storage: Storage, agent: int) -> Tensor:
+    """Normalise agent ``agent``'s advantages (T, N) over its own active entries."""
+    column = agent if storage.advantages.shape[-1] > 1 else 0
+    return normalize_advantages(storage.advantages[..., column], storage.weights(agent))
+
+
+def joint_advantages(storage: Storage) -> Tensor:
+    """Normalise everyone's advantages together over all active entries: (A, T, N)."""
+    agents = storage.shape.num_agents
+    advantages = storage.advantages.permute(2, 0, 1).expand(agents, -1, -1)
+    weights = torch.stack([storage.weights(agent) for agent in range(agents)])
+    return normalize_advantages(advantages, weights)
+
+
+@torch.no_grad()
+def rollout_log_probs(actor: Actor, storage: Storage, agent: int) -> Tensor:
+    """Give the log probabilities (T, N, U) of the stored actions under the actor as it is now.
+
+    A recurrent actor runs through the whole rollout from its first hidden state.
+    """
+    obs = storage.obs[agent][..., : actor.obs_size]
+    actions = storage.actions[agent][..., : actor.action_size]
+    std = actor.std()
+    if actor.is_recurrent:
+        assert storage.actor_hidden is not None
+        mean, _ = actor.unroll(obs, storage.actor_hidden[agent, 0], storage.masks[:-1])
+        return losses.gaussian_log_prob(actions, mean, std)
+    rows, action_rows = obs.flatten(0, 1), actions.flatten(0, 1)
+    parts = [
+        losses.gaussian_log_prob(action_rows.narrow(0, start, length), actor(rows.narrow(0, start, length)), std)
+        for start, length in tile_slices(rows)
+    ]
+    return torch.cat(parts).view_as(actions)
+
+
+def improve(
+    actor: Actor, optimizer: FlatAdam, batch: ActorBatch, cfg: OnPolicyCfg, clip_param: float | None, shuffle: Shuffle
+) -> dict[str, Tensor]:
+    """Raise the surrogate objective by ``num_epochs`` passes over a batch; give mean metrics as 0-dim tensors.
+
+    Nothing changes where the batch has no active entry.
+    """
+    is_harl = cfg.compat == "harl"
+    enabled = (batch.weights.sum() > 0.0).float()
+    if not cfg.use_policy_active_masks:
+        batch = batch._replace(weights=torch.ones_like(batch.weights))
+        enabled = torch.ones_like(enabled)
+    sums = [torch.zeros_like(enabled) for _ in range(5)]
+    passes = minibatches(batch, cfg.num_epochs, cfg.num_minibatches, shuffle, every_epoch=is_harl)
+    for minibatch in passes:
+        optimizer.zero_grad()
+        told = policy_gradient(actor, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation)
+        norm = optimizer.step(cfg.max_grad_norm, enabled)
+        if cfg.schedule == "adaptive":
+            adapt_learning_rate(optimizer.learning_rate, told.kl, cfg.desired_kl)
+        for total, value in zip(sums, (*told, norm), strict=True):
+            total += value * enabled
+    names = ("policy_loss", "dist_entropy", "ratio", "kl", "actor_grad_norm")
+    num_updates = cfg.num_epochs * cfg.num_minibatches
+    metrics = {name: total / num_updates for name, total in zip(names, sums, strict=True)}
+    metrics["std"] = actor.std().detach().mean()
+    metrics["learning_rate"] = optimizer.learning_rate.clone()
+    return metrics
+
+
+def policy_gradient(
+    actor: Actor, minibatch: ActorBatch, clip_param: float | None, entropy_coef: float, aggregation: str
+) -> Gradient:
+    """Add the gradient of policy loss - entropy_coef entropy over a minibatch.
+
+    The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on the state.
+    """
+    scale = 1.0 / minibatch.weights.sum().clamp(min=1.0)
+    entropy = losses.gaussian_entropy(actor.std())
+    (-entropy_coef * entropy).backward()
+    loss_sum, ratio_sum, kl_sum = (torch.zeros_like(scale) for _ in range(3))
+    for tile in tiles(minibatch):
+        hidden = None if tile.hidden is None else tile.hidden[0]
+        mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
+        log_probs = losses.gaussian_log_prob(tile.actions, mean, actor.std())
+        ratio = losses.likelihood_ratio(log_probs, tile.log_probs, aggregation)
+        surrogate = losses.clipped_surrogate(ratio, tile.advantages, clip_param)
+        loss = -(tile.weights * tile.factor * surrogate).sum() * scale
+        loss.backward()
+        with torch.no_grad():
+            log_ratio = (log_probs - tile.log_probs).sum(-1)
+            loss_sum += loss
+            ratio_sum += ratio.sum()
+            kl_sum += (torch.expm1(log_ratio) - log_ratio).sum()
+    rows = minibatch.weights.shape[0] * num_rows(minibatch)
+    return Gradient(loss_sum, entropy.detach(), ratio_sum / rows, kl_sum / rows)
+
+
+def adapt_learning_rate(learning_rate: Tensor, kl: Tensor, desired_kl: float) -> None:
+    """Lower a learning rate in place where the policy moves twice too far, raise it where not half enough."""
+    lower = torch.where(kl > 2.0 * desired_kl, 1.0 / _RATE_STEP, 1.0)
+    change = torch.where(kl < 0.5 * desired_kl, _RATE_STEP, lower)
+    learning_rate.mul_(change).clamp_(_RATE_MIN, _RATE_MAX)

@@ -1,0 +1,39 @@
+"""A team's sizes, and its actors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from harl_mapush.algorithms.settings import OnPolicyCfg
+from harl_mapush.networks import Actor, NetworkCfg, harl_network
+from mqe.vec_env import VecEnv
+
+
+class TeamSpec(NamedTuple):
+    """Sizes of what a team sees and does."""
+
+    obs_sizes: tuple[int, ...]  # each agent's own
+    action_sizes: tuple[int, ...]
+    state_size: int
+    state_type: str  # "EP" or "FP"
+
+    @property
+    def num_agents(self) -> int:
+        """A."""
+        return len(self.obs_sizes)
+
+    @classmethod
+    def of(cls, env: VecEnv) -> TeamSpec:
+        """Read the sizes off an environment."""
+        return cls(tuple(env.obs_sizes), tuple(env.action_sizes), env.state_size, env.state_type)
+
+
+def make_actors(cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec) -> list[Actor]:
+    """Build one actor an agent, or the same one for all, on the CPU; raise ValueError where sizes forbid sharing."""
+    network = harl_network(network) if cfg.compat == "harl" else network
+    sizes = list(zip(spec.obs_sizes, spec.action_sizes, strict=True))
+    if not cfg.share_param:
+        return [Actor(network, obs_size, action_size) for obs_size, action_size in sizes]
+    if len(set(sizes)) > 1:
+        raise ValueError(f"share_param needs agents of equal sizes, not {sizes}; set algorithm.share_param=false")
+    return [Actor(network, *sizes[0])] * len(sizes)

@@ -1,0 +1,197 @@
+"""The training loop: collect, update, report, save."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from harl_mapush.algorithms.on_policy import OnPolicy
+from harl_mapush.storage import Storage
+from mqe.vec_env import VecEnv
+
+
+@dataclass(frozen=True)
+class RunnerCfg:
+    """How long a run lasts and how it is cut into iterations."""
+
+    seed: int = field(default=1, metadata={"min": 0})
+    num_env_steps: int = field(
+        default=100_000_000, metadata={"min": 1, "help": "control steps summed over environments, rounded up"}
+    )
+    num_steps: int = field(default=32, metadata={"min": 1, "help": "decisions of every environment an iteration"})
+    checkpoint_interval: int = field(default=10_000_000, metadata={"min": 1, "help": "env steps"})
+    torch_threads: int | None = field(default=None, metadata={"min": 1, "help": "null: torch's own choice"})
+
+
+class IterationReport(NamedTuple):
+    """What one iteration did; metrics are means over it."""
+
+    iteration: int  # 1 after the first
+    num_iterations: int
+    env_steps: int  # since the start of the run
+    num_env_steps: int
+    collect_s: float
+    update_s: float
+    metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step, perf/...
+
+
+class NonFiniteError(RuntimeError):
+    """A loss or weight became infinite or not a number; the message names it."""
+
+
+class Runner:
+    """Trains an algorithm in an environment until ``num_env_steps``."""
+
+    def __init__(
+        self,
+        env: VecEnv,
+        algorithm: OnPolicy,
+        cfg: RunnerCfg,
+        on_iteration: Callable[[IterationReport], None] | None = None,
+        on_checkpoint: Callable[[int], None] | None = None,
+    ) -> None:
+        """Allocate the rollout; ``on_checkpoint`` is called with env steps every interval and at the end."""
+        self.env, self.algorithm, self.cfg = env, algorithm, cfg
+        self.on_iteration, self.on_checkpoint = on_iteration, on_checkpoint
+        self.storage = Storage(algorithm.storage_shape(cfg.num_steps, env.num_envs), env.device)
+        self.steps_per_iteration = cfg.num_steps * env.num_envs * env.decision_period
+        self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
+        self.iteration = 0
+        self._obs: Tensor | None = None
+        self._state: Tensor | None = None
+        self._sums: dict[str, Tensor] = {}
+
+    @property
+    def env_steps(self) -> int:
+        """Control steps done, summed over environments."""
+        return self.iteration * self.steps_per_iteration
+
+    def learn(self) -> None:
+        """Train to the end; raise NonFiniteError as soon as a loss or weight is not finite."""
+        self.start()
+        while self.iteration < self.num_iterations:
+            clock = _Clock(self.env.device)
+            self.collect()
+            clock.lap()
+            metrics = self.update()
+            clock.lap()
+            values = self._fetch(metrics)
+            self.iteration += 1
+            collect_s, update_s = clock.read()
+            if self.on_iteration:
+                self.on_iteration(self._report(values, collect_s, update_s))
+            if self.on_checkpoint and self._is_checkpoint_due():
+                self.on_checkpoint(self.env_steps)
+
+    def start(self) -> None:
+        """Reset the environment, unless the run goes on from a saved state."""
+        if self._obs is None:
+            self._obs, state = self.env.reset()
+            self._state = self.algorithm.critic_state(self._obs, state)
+
+    def collect(self) -> None:
+        """Fill the storage with ``num_steps`` decisions; nothing here waits for the device."""
+        assert self._obs is not None
+        assert self._state is not None
+        storage, algorithm = self.storage, self.algorithm
+        storage.begin(self._state)
+        self._sums = {}
+        for t in range(self.cfg.num_steps):
+            hidden = None if storage.actor_hidden is None else storage.actor_hidden[:, t]
+            decision = algorithm.act(self._obs, hidden, storage.masks[t])
+            step = self.env.step(decision.actions)
+            next_state = algorithm.critic_state(step.obs, step.state)
+            final_state = algorithm.critic_state(step.final_obs, step.final_state)
+            storage.add(t, self._obs, decision, step, algorithm.team_rewards(step.reward), next_state, final_state)
+            self._count_rewards(step.reward, step.info, step.valid)
+            self._obs, self._state = step.obs, next_state
+
+    def update(self) -> dict[str, Tensor]:
+        """Learn from the storage; give metrics as 0-dim tensors."""
+        return self.algorithm.update(self.storage, self.iteration / self.num_iterations)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a run goes on from, between iterations."""
+        return {
+            "iteration": self.iteration,
+            "algorithm": self.algorithm.state_dict(),
+            "storage": self.storage.state_dict(),
+            "env": self.env.state_dict(),
+            "obs": self._obs,
+            "state": self._state,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        self.iteration = state["iteration"]
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.storage.load_state_dict(state["storage"])
+        self.env.load_state_dict(state["env"])
+        device = self.env.device
+        self._obs = None if state["obs"] is None else state["obs"].to(device)
+        self._state = None if state["state"] is None else state["state"].to(device)
+
+    def _count_rewards(self, reward: Tensor, info: dict[str, Tensor], valid: Tensor) -> None:
+        terms = {name: value for name, value in info.items() if name.startswith("reward/")}
+        for name, value in {**terms, "reward/total": reward}.items():
+            sound = torch.where(valid.unsqueeze(1), value, 0.0).mean(1).sum()
+            self._sums[name] = self._sums[name] + sound if name in self._sums else sound
+
+    def _fetch(self, metrics: dict[str, Tensor]) -> dict[str, float]:
+        """Bring the iteration's numbers to the host at once; raise NonFiniteError where one is not finite."""
+        control_steps = self.storage.valid.sum().clamp(min=1.0) * self.env.decision_period
+        metrics = metrics | {name: total / control_steps for name, total in self._sums.items()}
+        weights = {f"agent{i}/weights": o.flat for i, o in enumerate(self.algorithm.optimizers)}
+        weights["critic/weights"] = self.algorithm.value.optimizer.flat
+        sizes = {name: flat.abs().max() for name, flat in weights.items()}
+        everything = metrics | sizes
+        numbers = torch.stack([x.to(torch.float32) for x in everything.values()]).tolist()
+        values = dict(zip(everything, numbers, strict=True))
+        for name, value in values.items():
+            if not math.isfinite(value):
+                raise NonFiniteError(
+                    f"{name} is {value} after {self.env_steps + self.steps_per_iteration} env steps: the run is "
+                    "stopped; go on from its last checkpoint with a lower learning rate"
+                )
+        return {name: values[name] for name in metrics}
+
+    def _report(self, metrics: dict[str, float], collect_s: float, update_s: float) -> IterationReport:
+        total = self.num_iterations * self.steps_per_iteration
+        return IterationReport(self.iteration, self.num_iterations, self.env_steps, total, collect_s, update_s, metrics)
+
+    def _is_checkpoint_due(self) -> bool:
+        interval = self.cfg.checkpoint_interval
+        crossed = self.env_steps // interval > (self.env_steps - self.steps_per_iteration) // interval
+        return crossed or self.iteration == self.num_iterations
+
+
+class _Clock:
+    """Times laps on the device's own clock, without waiting for it before ``read``."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_device = device.type != "cpu"
+        self._device = device
+        self._marks: list[Any] = []
+        self.lap()
+
+    def lap(self) -> None:
+        if self._on_device:
+            event = torch.Event(self._device, enable_timing=True)
+            event.record()
+            self._marks.append(event)
+        else:
+            self._marks.append(time.perf_counter())
+
+    def read(self) -> list[float]:
+        """Give the laps [s]."""
+        pairs = zip(self._marks, self._marks[1:], strict=False)
+        if self._on_device:
+            self._marks[-1].synchronize()
+            return [start.elapsed_time(end) / 1e3 for start, end in pairs]
+        return [end - start for start, end in pairs]

@@ -1,0 +1,210 @@
+"""One rollout on the device, agent-major, and the batches that training reads from it.
+
+T decisions, N environments, A agents, V values an environment (1, or A where each agent has its own), L consecutive
+decisions of a training sequence (1 without recurrence), B sequences, R recurrent layers, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from mqe.vec_env import TimeStep
+
+
+class Decision(NamedTuple):
+    """What a team decided: actions and log probabilities per dimension (N, A, U), hidden (A, N, R, H) after it."""
+
+    actions: Tensor
+    log_probs: Tensor
+    hidden: Tensor | None
+
+
+class StorageShape(NamedTuple):
+    """Sizes of a rollout; hidden shapes are (R, H), or None without recurrence."""
+
+    num_steps: int
+    num_envs: int
+    num_agents: int
+    obs_size: int
+    action_size: int
+    state_shape: tuple[int, ...]  # (S,), or (A, S) where every agent has its own
+    num_values: int
+    actor_hidden: tuple[int, int] | None = None
+    critic_hidden: tuple[int, int] | None = None
+    keeps_final_state: bool = True
+
+
+class Storage:
+    """Tensors of one rollout; what happened at decision t lies at index t, what came out of it at t + 1."""
+
+    def __init__(self, shape: StorageShape, device: torch.device | str) -> None:
+        self.shape = shape
+        steps, envs, agents = shape.num_steps, shape.num_envs, shape.num_agents
+
+        def zeros(*size: int) -> Tensor:
+            return torch.zeros(size, device=device)
+
+        def ones(*size: int) -> Tensor:
+            return torch.ones(size, device=device)
+
+        self.obs = zeros(agents, steps, envs, shape.obs_size)
+        self.actions = zeros(agents, steps, envs, shape.action_size)
+        self.log_probs = zeros(agents, steps, envs, shape.action_size)  # per action dimension
+        self.factor = ones(agents, steps, envs)  # ratio product of the agents updated before
+        self.active = ones(agents, steps + 1, envs)  # 0: dead since an earlier decision
+        self.state = zeros(steps + 1, envs, *shape.state_shape)
+        self.final_state = zeros(steps, envs, *shape.state_shape) if shape.keeps_final_state else None
+        self.rewards = zeros(steps, envs, shape.num_values)
+        self.masks = ones(steps + 1, envs)  # 0 at t + 1: the episode ended at decision t
+        self.truncated = zeros(steps, envs)  # 1: ended by the clock
+        self.bootstrapped = zeros(steps, envs)  # 1: ended by the clock alone, and the simulation was sound
+        self.valid = ones(steps, envs)  # 0: the simulation broke, nothing to be learned
+        self.values = zeros(steps + 1, envs, shape.num_values)  # critic's units
+        self.final_values = zeros(steps, envs, shape.num_values)  # critic's units
+        self.returns = zeros(steps, envs, shape.num_values)  # reward units
+        self.advantages = zeros(steps, envs, shape.num_values)  # reward units
+        self.actor_hidden = zeros(agents, steps + 1, envs, *shape.actor_hidden) if shape.actor_hidden else None
+        self.critic_hidden = (
+            zeros(steps + 1, envs * (shape.state_shape[0] if len(shape.state_shape) == 2 else 1), *shape.critic_hidden)
+            if shape.critic_hidden
+            else None
+        )
+
+    def begin(self, state: Tensor) -> None:
+        """Start a rollout in ``state`` (N, *state_shape); masks and hidden states carry on from the last one."""
+        self.state[0] = state
+        self.masks[0] = self.masks[-1]
+        self.active[:, 0] = self.active[:, -1]
+        if self.actor_hidden is not None:
+            self.actor_hidden[:, 0] = self.actor_hidden[:, -1]
+        if self.critic_hidden is not None:
+            self.critic_hidden[0] = self.critic_hidden[-1]
+
+    def add(
+        self,
+        t: int,
+        obs: Tensor,
+        decision: Decision,
+        step: TimeStep,
+        rewards: Tensor,
+        next_state: Tensor,
+        final_state: Tensor,
+    ) -> None:
+        """Store decision ``t``, taken on obs (N, A, O), and its outcome.
+
+        ``rewards`` (N, V), ``next_state`` and ``final_state`` (N, *state_shape) are the critic's view of ``step``.
+        """
+        self.obs[:, t] = obs.transpose(0, 1)
+        self.actions[:, t] = decision.actions.transpose(0, 1)
+        self.log_probs[:, t] = decision.log_probs.transpose(0, 1)
+        self.state[t + 1] = next_state
+        if self.final_state is not None:
+            self.final_state[t] = final_state
+        self.rewards[t] = rewards
+        done = step.done
+        self.masks[t + 1] = (~done).float()
+        self.truncated[t] = step.truncated.float()
+        self.bootstrapped[t] = (step.truncated & ~step.terminated.all(dim=1) & step.valid).float()
+        self.valid[t] = step.valid.float()
+        self.active[:, t + 1] = (~step.terminated | done.unsqueeze(1)).float().transpose(0, 1)
+        if self.actor_hidden is not None:
+            assert decision.hidden is not None
+            self.actor_hidden[:, t + 1] = decision.hidden * self.masks[t + 1].view(1, -1, 1, 1)
+
+    def weights(self, agent: int) -> Tensor:
+        """(T, N): 1 where agent ``agent`` was alive and the simulation sound."""
+        return self.active[agent, :-1] * self.valid
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What the next rollout carries on from."""
+        carried = {"masks": self.masks[-1], "active": self.active[:, -1]}
+        if self.actor_hidden is not None:
+            carried["actor_hidden"] = self.actor_hidden[:, -1]
+        if self.critic_hidden is not None:
+            carried["critic_hidden"] = self.critic_hidden[-1]
+        return {name: tensor.clone() for name, tensor in carried.items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from ``state_dict``."""
+        self.masks[-1] = state["masks"]
+        self.active[:, -1] = state["active"]
+        if self.actor_hidden is not None:
+            self.actor_hidden[:, -1] = state["actor_hidden"]
+        if self.critic_hidden is not None:
+            self.critic_hidden[-1] = state["critic_hidden"]
+
+
+class ActorBatch(NamedTuple):
+    """What a policy learns from; every tensor is (L, B, ...), but hidden (1, B, R, H) at the sequences' start."""
+
+    obs: Tensor
+    actions: Tensor
+    log_probs: Tensor  # per dimension, of the policy that acted
+    advantages: Tensor  # (L, B), normalised
+    weights: Tensor  # (L, B)
+    factor: Tensor  # (L, B)
+    hidden: Tensor | None
+    masks: Tensor | None  # (L, B)
+
+
+class CriticBatch(NamedTuple):
+    """What a critic learns from; every tensor is (L, B, ...), but hidden (1, B, R, H) at the sequences' start."""
+
+    state: Tensor
+    values: Tensor  # (L, B, V'), V' values a row
+    returns: Tensor  # (L, B, V')
+    weights: Tensor  # (L, B, V')
+    hidden: Tensor | None
+    masks: Tensor | None  # (L, B)
+
+
+_Batch = TypeVar("_Batch", ActorBatch, CriticBatch)
+
+
+def num_rows(batch: ActorBatch | CriticBatch) -> int:
+    """Give B, the number of sequences."""
+    return batch.weights.shape[1]
+
+
+def gather(batch: _Batch, index: Tensor) -> _Batch:
+    """Copy the sequences ``index``, in that order."""
+    return type(batch)(*(None if x is None else x.index_select(1, index) for x in batch))  # type: ignore[arg-type]
+
+
+def split(batch: _Batch, size: int, *, drop_remainder: bool = False) -> Iterator[_Batch]:
+    """Go through views of ``size`` consecutive sequences; the last may be shorter, or is left out."""
+    total = num_rows(batch)
+    if size >= total:
+        yield batch
+        return
+    for start in range(0, total - size + 1 if drop_remainder else total, size):
+        length = min(size, total - start)
+        yield type(batch)(*(None if x is None else x.narrow(1, start, length) for x in batch))  # type: ignore[arg-type]
+
+
+def concatenate(batches: list[_Batch]) -> _Batch:
+    """Join batches along their sequences."""
+    columns = zip(*batches, strict=True)
+    kind = type(batches[0])
+    return kind(*(None if column[0] is None else torch.cat(column, dim=1) for column in columns))  # type: ignore
+
+
+def sequences(x: Tensor, length: int) -> Tensor:
+    """Cut x (T, N, ...) into (L, B, ...): one row a decision for ``length`` 1, else chunks, environment by environment.
+
+    Row t N + n, or chunk n (T / L) + segment, as in HARL. A view where ``length`` is 1 and x is contiguous.
+    """
+    steps, envs = x.shape[:2]
+    if length == 1:
+        return x.reshape(1, steps * envs, *x.shape[2:])
+    chunks = x.view(steps // length, length, envs, *x.shape[2:])
+    return chunks.permute(1, 2, 0, *range(3, chunks.dim())).reshape(length, envs * (steps // length), *x.shape[2:])
+
+
+def sequence_starts(hidden: Tensor, length: int) -> Tensor:
+    """Pick hidden states (T, N, R, H) where chunks of ``length`` begin: (1, B, R, H), ordered as ``sequences``."""
+    return hidden[::length].transpose(0, 1).reshape(1, -1, *hidden.shape[2:])
