@@ -1,0 +1,252 @@
+"""The push task: observations by hand, endings, metrics, and a whole episode on the CPU simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Tensor, tensor
+
+from mqe.config import ConfigError, build
+from mqe.env import MultiAgentEnv
+from mqe.geometry import quat_from_yaw
+from mqe.objects import OBJECTS
+from mqe.robots.go1 import DEFAULT_JOINT_POS
+from mqe.scene import build_scene
+from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.state import SceneState
+from mqe.streams import Streams
+from mqe.tasks.push import PushCfg, PushTask
+
+CPU = torch.device("cpu")
+
+
+class Stander:
+    """A controller that stands in the nominal pose and remembers what it was told."""
+
+    def begin(self, mask: Tensor) -> None:
+        self.begun = mask.clone()
+
+    def targets(self, command: Tensor, state: SceneState) -> Tensor:
+        self.command = command.clone()
+        return tensor(DEFAULT_JOINT_POS).expand(*command.shape[:2], 12)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        assert state == {}
+
+
+def make_task(num_envs: int = 1, num_agents: int = 2, **cfg) -> PushTask:
+    return PushTask(PushCfg(**cfg), num_envs, num_agents, CPU, Streams(0, num_envs, CPU), Stander())
+
+
+def make_env(num_envs: int, num_agents: int = 2, **cfg) -> MultiAgentEnv:
+    task = make_task(num_envs, num_agents, **cfg)
+    scene = build_scene(num_agents, OBJECTS[task.cfg.object])
+    return MultiAgentEnv(MujocoBatchSimulator(scene.model, num_envs, 1), scene, task)
+
+
+def make_state(pos: list, yaw: list, box: list, box_yaw: float, goal: list) -> SceneState:
+    a = len(pos)
+    robot_pos = torch.cat((tensor([pos]), torch.full((1, a, 1), 0.3)), dim=-1)
+    return SceneState(
+        robot_pos=robot_pos,
+        robot_quat=quat_from_yaw(tensor([yaw])),
+        robot_yaw=tensor([yaw]),
+        robot_linvel=tensor([[[0.1, 0.2, 0.3]] * a]),
+        robot_angvel_b=tensor([[[0.0, 0.0, 0.4]] * a]),
+        joint_pos=torch.zeros(1, a, 12),
+        joint_vel=torch.zeros(1, a, 12),
+        object_pos=tensor([[*box, 0.25]]),
+        object_quat=quat_from_yaw(tensor([box_yaw])),
+        object_yaw=tensor([box_yaw]),
+        object_linvel=torch.zeros(1, 3),
+        goal_pos=tensor([[*goal, 0.0]]),
+        contact_force=torch.zeros(1, a, 3),
+    )
+
+
+QUARTER = math.pi / 2
+# Robot 0 looks left (north), robot 1 right; the box is turned by -90 degrees.
+STATE = make_state([[0.0, 0.0], [3.0, 1.0]], [QUARTER, -QUARTER], [2.0, 0.0], -QUARTER, [2.0, 5.0])
+
+
+def test_reference_observation() -> None:
+    task = make_task(observation="reference")
+    obs, state = task.observe(STATE)
+    assert obs.shape == (1, 2, task.obs_sizes[0])
+    # What lies east is to the right of robot 0: (x, y) -> (y, -x). To robot 1, looking south, (x, y) -> (-y, x).
+    expected = [
+        [5.0, -2.0, 0.0, -2.0, math.pi, 1.0, -3.0, math.pi],
+        [-4.0, -1.0, 1.0, -1.0, 0.0, 1.0, -3.0, math.pi],
+    ]
+    torch.testing.assert_close(obs[0], tensor(expected), atol=1e-5, rtol=0)
+    assert task.state_size == 17
+    world = [2.0, 0.0, 1.5 * math.pi, 2.0, 5.0]
+    robots = [0.0, 0.0, QUARTER, 0.1, 0.2, 0.4, 3.0, 1.0, 1.5 * math.pi, 0.1, 0.2, 0.4]
+    torch.testing.assert_close(state[0], tensor(world + robots), atol=1e-5, rtol=0)
+
+
+def test_sincos_observation() -> None:
+    task = make_task()
+    obs, state = task.observe(STATE)
+    expected = [
+        [5.0, -2.0, 0.0, -2.0, 0.0, -1.0, 1.0, -3.0, 0.0, -1.0],
+        [-4.0, -1.0, 1.0, -1.0, 0.0, 1.0, 1.0, -3.0, 0.0, -1.0],
+    ]
+    torch.testing.assert_close(obs[0], tensor(expected), atol=1e-5, rtol=0)
+    world = [2.0, 0.0, -1.0, 0.0, 2.0, 5.0]
+    robots = [0.0, 0.0, 1.0, 0.0, 0.1, 0.2, 0.4, 3.0, 1.0, -1.0, 0.0, 0.1, 0.2, 0.4]
+    torch.testing.assert_close(state[0], tensor(world + robots), atol=1e-5, rtol=0)
+
+
+def test_others_come_in_the_references_order() -> None:
+    # Everybody looks east from (i, 0): robot i sees robot j at j - i. Order for three: [2, 1], [0, 2], [1, 0].
+    state = make_state([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]], [0.0] * 3, [5.0, 5.0], 0.0, [9.0, 9.0])
+    obs, _ = make_task(num_agents=3, observation="reference").observe(state)
+    assert obs[0, :, [5, 8]].tolist() == [[2.0, 1.0], [-1.0, 1.0], [-1.0, -2.0]]
+    _, states = make_task(num_agents=3, observation="reference", state_type="FP").observe(state)
+    assert states.shape == (1, 3, 23)
+    assert states[0, :, [5, 11, 17]].tolist() == [[0.0, 2.0, 1.0], [1.0, 0.0, 2.0], [2.0, 1.0, 0.0]]
+
+
+@pytest.mark.parametrize("num_agents", [1, 2, 3, 4])
+@pytest.mark.parametrize("observation", ["sincos", "reference"])
+@pytest.mark.parametrize("state_type", ["EP", "FP"])
+def test_sizes(num_agents: int, observation: str, state_type: str) -> None:
+    task = make_task(num_agents=num_agents, observation=observation, state_type=state_type)
+    pos = [[float(i), 0.0] for i in range(num_agents)]
+    obs, state = task.observe(make_state(pos, [0.0] * num_agents, [0.0, 0.0], 0.0, [2.0, 0.0]))
+    assert obs.shape == (1, num_agents, 2 + (4 if observation == "sincos" else 3) * num_agents)
+    assert task.obs_sizes == (obs.shape[2],) * num_agents
+    assert state.shape[-1] == task.state_size
+    assert state.dim() == (3 if state_type == "FP" else 2)
+    assert task.state_size == (6 + 7 * num_agents if observation == "sincos" else 5 + 6 * num_agents)
+
+
+def test_actions_become_commands() -> None:
+    task = make_task(action_scale=(0.5, 0.4, 0.3))
+    task.command(tensor([[[1.0, -1.0, 0.5], [0.0, 0.25, -1.0]]]))
+    task.targets(STATE)
+    expected = tensor([[[0.5, -0.4, 0.15], [0.0, 0.1, -0.3]]])
+    torch.testing.assert_close(task._controller.command, expected)  # type: ignore[attr-defined]
+    task.begin(tensor([True]), STATE)
+    task.targets(STATE)
+    assert not task._controller.command.any()  # type: ignore[attr-defined]
+
+
+def test_evaluate_pays_success_and_exception_once_each() -> None:
+    task = make_task(rewards="repo")
+    box = [2.0, 4.5]
+    state = make_state([[1.0, 4.5], [1.2, 4.5]], [0.0, 0.0], box, 0.0, [2.0, 5.0])
+    outcome = task.evaluate(state, state)
+    assert {name: bool(now) for name, now in outcome.terminations.items()} == {
+        "success": True, "roll": False, "pitch": False, "height": False, "collision": True,
+    }  # fmt: skip
+    assert outcome.rewards["reach"].tolist() == [[10.0, 10.0]]
+    assert outcome.rewards["exception"].tolist() == [[-5.0, -5.0]]
+    assert all(term.shape == (1, 2) for term in outcome.rewards.values())
+    assert outcome.rewards["target"].tolist() == [[pytest.approx(-0.325 * 0.005)] * 2]
+
+
+def test_metrics_of_a_step() -> None:
+    # Robot 0 is 0.4 m from the box's outline, robot 1 0.6 m, then 0.39 m.
+    task = make_task()
+    state = make_state([[-1.0, 0.0], [0.0, 1.2]], [0.0, 0.0], [0.0, 0.0], 0.0, [2.0, 0.0])
+    state.contact_force[0, 0] = tensor([3.0, 4.0, 0.0])
+    metrics = task.evaluate(state, state).metrics
+    assert metrics["collaboration"].tolist() == [0.0]
+    assert metrics["collaboration_reference"].tolist() == [0.0]
+    torch.testing.assert_close(metrics["contact_impulse"], tensor([[0.1, 0.0]]))
+    torch.testing.assert_close(metrics["object_distance"], tensor([[1.0, 1.2]]))
+    nearer = make_state([[-1.0, 0.0], [0.0, 0.99]], [0.0, 0.0], [0.0, 0.0], 0.0, [2.0, 0.0])
+    metrics = task.evaluate(nearer, nearer).metrics
+    assert metrics["collaboration"].tolist() == [1.0]
+    assert metrics["collaboration_reference"].tolist() == [0.0]  # robot 0 stands at 1.0 m, not nearer
+
+
+def test_episode_metrics() -> None:
+    task = make_task()
+    sums = {
+        "collaboration": tensor([50.0, 50.0]),
+        "collaboration_reference": tensor([20.0, 20.0]),
+        "contact_impulse": tensor([[3.0, 1.0], [0.0, 0.0]]),
+        "object_distance": tensor([[100.0, 150.0], [100.0, 150.0]]),
+    }
+    false = tensor([False, False])
+    endings = {"success": tensor([True, False]), "collision": tensor([False, True])}
+    endings |= {"roll": false, "pitch": false, "height": false}
+    figures = task.episode_metrics(sums, tensor([100, 50]), endings)
+    assert figures["success"].tolist() == [1.0, 0.0]
+    assert figures["collision"].tolist() == [0.0, 1.0]
+    assert figures["fall"].tolist() == [0.0, 0.0]
+    torch.testing.assert_close(figures["episode_time_s"], tensor([2.0, 1.0]))
+    nan = math.nan
+    for name, expected in (
+        ("collaboration_degree", [0.5, nan]),
+        ("collaboration_degree_reference", [0.2, nan]),
+        ("contact_share_agent0", [0.75, nan]),
+        ("contact_share_agent1", [0.25, nan]),
+        ("object_distance_agent0", [1.0, 2.0]),
+        ("object_distance_agent1", [1.5, 3.0]),
+    ):
+        torch.testing.assert_close(figures[name], tensor(expected), equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"decision_period": 7}, "task.decision_period: 7 does not divide the 1000 control steps"),
+        ({"goal_distance": [0.5, 2.0]}, "task.goal_distance"),
+        ({"goal_distance": [3.0, 2.0]}, "task.goal_distance"),
+        ({"object": "sphere"}, "cuboid"),
+        ({"weights": {"progres": 1.0}}, "progress"),
+        ({"rewards": "mine"}, "published"),
+        ({"spawn": 3}, "task.spawn"),
+    ],
+)
+def test_bad_settings_name_the_way_out(values: dict, words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        build(PushCfg, values, "task")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_settings_from_plain_values() -> None:
+    cfg = build(PushCfg, {"decision_period": 5, "weights": {"progress": 2}, "object": "tblock"}, "task")
+    assert dataclasses.asdict(cfg)["weights"]["progress"] == 2.0
+
+
+@pytest.mark.parametrize(("name", "num_agents"), [("cuboid", 1), ("tblock", 2), ("cylinder", 3), ("cuboid", 4)])
+def test_standing_robots_run_out_of_time(name: str, num_agents: int) -> None:
+    env = make_env(4, num_agents, object=name, episode_length_s=1.0, decision_period=10)
+    obs, state = env.reset()
+    for decision in range(5):
+        step = env.step(torch.zeros(4, num_agents, 3))
+        assert torch.isfinite(step.obs).all()
+        assert torch.isfinite(step.reward).all()
+        assert step.truncated.tolist() == [decision == 4] * 4
+        assert not step.terminated.any()
+        assert step.valid.all()
+    assert env.num_failed == 0
+    statistics = env.statistics()
+    assert statistics["num_episodes"] == 4
+    assert statistics["episode_time_s"] == pytest.approx(1.0)
+    assert statistics["success"] == 0.0
+    assert math.isnan(statistics["collaboration_degree"])
+    assert statistics["object_distance_agent0"] == pytest.approx(2.25 if name == "cylinder" else 1.25, abs=0.35)
+
+
+def test_independent_births_are_lost_at_the_first_step() -> None:
+    env = make_env(256, spawn="independent", episode_length_s=0.04)
+    env.reset()
+    step = env.step(torch.zeros(256, 2, 3))
+    assert 0.02 < step.terminated[:, 0].float().mean().item() < 0.12
+    assert env.statistics()["collision"] == 1.0
+    separated = make_env(256, episode_length_s=0.04)
+    separated.reset()
+    assert not separated.step(torch.zeros(256, 2, 3)).terminated.any()
