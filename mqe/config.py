@@ -74,8 +74,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        both_sections = isinstance(old, Mapping) and isinstance(value, Mapping)
-        merged[key] = merge(old, value) if both_sections else value
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 

@@ -1,0 +1,190 @@
+"""The whole configuration of a run, and the command line that changes it.
+
+Later wins: defaults, config or preset, flags, ``--set``. The classes of the sections ``task`` and ``algorithm`` follow
+from ``task.name`` and ``algorithm.name``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NoReturn
+
+from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.logger import LoggerCfg
+from harl_mapush.networks import NetworkCfg
+from harl_mapush.runner import RunnerCfg
+from mqe.config import ConfigError, assignment, build, load_yaml, merge, parse_yaml, unknown
+from mqe.registry import TASKS, EnvCfg, SimCfg
+
+DEFAULT_PRESET = "laptop"
+DEFAULT_TASK = "go1push_mid"
+DEFAULT_ALGORITHM = "happo"
+
+
+@dataclass(frozen=True)
+class RunCfg:
+    """Everything that defines a run, section by section."""
+
+    env: EnvCfg
+    sim: SimCfg
+    task: Any
+    network: NetworkCfg
+    algorithm: Any
+    runner: RunnerCfg
+    logger: LoggerCfg
+
+
+SECTIONS = tuple(field.name for field in fields(RunCfg))
+
+FLAGS = {
+    "--algo": "algorithm.name",
+    "--task": "task.name",
+    "--object": "task.object",
+    "--num_agents": "env.num_agents",
+    "--num_envs": "env.num_envs",
+    "--num_env_steps": "runner.num_env_steps",
+    "--device": "sim.device",
+    "--sim": "sim.name",
+    "--seed": "runner.seed",
+    "--exp_name": "logger.exp_name",
+    "--out": "logger.out_dir",
+}
+_NUMBERS = ("--num_agents", "--num_envs", "--num_env_steps", "--seed")
+_ALIASES = {"--num_envs": ("--n_rollout_threads",)}
+_HELP = {
+    "--algo": "learning algorithm",
+    "--task": "what the robots do",
+    "--object": "what they push",
+    "--num_agents": "robots in a world",
+    "--num_envs": "parallel worlds",
+    "--num_env_steps": "control steps of the whole run, summed over worlds; rounded up to whole iterations",
+    "--device": "auto, cpu, cuda or cuda:K",
+    "--sim": "auto, mujoco or warp",
+    "--seed": "of every random number in the run",
+    "--exp_name": "names the run's folder",
+    "--out": "the run folder itself",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are ConfigErrors of one line, and whose flags have no abbreviations."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Take what ``argparse.ArgumentParser`` takes."""
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        raise ConfigError(f"{message}; --help lists what is understood")
+
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Parse; an unknown flag is an error that suggests the nearest."""
+        arguments, rest = self.parse_known_args(argv)
+        if rest:
+            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+            raise ConfigError(unknown("argument", rest[0], flags))
+        return arguments
+
+
+def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
+    """Add flags of ``FLAGS``, and ``--set``, to a parser."""
+    for flag in flags:
+        names = (flag, *_ALIASES.get(flag, ()))
+        metavar = "N" if flag in _NUMBERS else flag.strip("-").rpartition("_")[2].upper()
+        parser.add_argument(*names, dest=flag.strip("-"), metavar=metavar, help=f"{_HELP[flag]} ({FLAGS[flag]})")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help=f"any setting, read as YAML, more than once if need be; sections: {', '.join(SECTIONS)}",
+    )
+
+
+def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Give what the flags, and after them every ``--set``, say as nested values."""
+    values: dict[str, Any] = {}
+    for flag, key in FLAGS.items():
+        given = getattr(arguments, flag.strip("-"), None)
+        if given is not None:
+            section, _, name = key.partition(".")
+            value = parse_yaml(given, flag) if flag in _NUMBERS else given
+            values = merge(values, {section: {name: value}})
+    for text in arguments.set:
+        values = merge(values, assignment(text))
+    return values
+
+
+def presets() -> list[str]:
+    """List the names that ``--preset`` understands."""
+    return sorted(path.name.removesuffix(".yaml") for path in _preset_folder().glob("*.yaml"))
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    """Read ``configs/NAME.yaml`` as it lies in the package."""
+    if name not in presets():
+        raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
+    return load_yaml(_preset_folder() / f"{name}.yaml")
+
+
+def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
+    """Lay ``over`` on ``base``, check everything and fill in the defaults; return also what there is to say about it.
+
+    Where ``over`` names another task or algorithm than ``base`` does, the keys of ``base`` that only the old one
+    understands are left out, and a line says so.
+    """
+    notices: list[str] = []
+    for layer in (base, over):
+        for section, content in layer.items():
+            if section not in SECTIONS:
+                raise ConfigError(unknown("section", section, SECTIONS))
+            if content is not None and not isinstance(content, Mapping):
+                raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
+    sections = merge({name: {} for name in SECTIONS}, {name: base[name] or {} for name in base})
+    for section, registry, default in (("task", TASKS, DEFAULT_TASK), ("algorithm", ALGORITHMS, DEFAULT_ALGORITHM)):
+        old = sections[section].get("name", default)
+        new = (over.get(section) or {}).get("name", old)
+        for name in (old, new):
+            if name not in registry:
+                raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
+        if new != old:
+            sections[section], left_out = _common_keys(sections[section], registry[new].cfg)
+            if left_out:
+                named = ", ".join(f"{section}.{key}" for key in left_out)
+                notices.append(f"{named} left out: set for {old}, unknown to {new}")
+        sections[section]["name"] = new
+    values = merge(sections, {name: over[name] or {} for name in over})
+    classes: dict[str, type] = {
+        "env": EnvCfg,
+        "sim": SimCfg,
+        "task": TASKS[values["task"]["name"]].cfg,
+        "network": NetworkCfg,
+        "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
+        "runner": RunnerCfg,
+        "logger": LoggerCfg,
+    }
+    return RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS}), notices
+
+
+def exit_code(main: Callable[[], int], program: str) -> int:
+    """Run ``main``; turn the user's mistakes into one line on stderr and exit code 2."""
+    try:
+        return main()
+    except ConfigError as error:
+        sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
+        return 2
+
+
+def _common_keys(section: Mapping[str, Any], cls: type) -> tuple[dict[str, Any], list[str]]:
+    known = {field.name for field in fields(cls)}
+    kept = {key: value for key, value in section.items() if key in known}
+    return kept, [key for key in section if key not in known]
+
+
+def _preset_folder() -> Path:
+    return Path(str(files("harl_mapush"))) / "configs"

@@ -1,0 +1,131 @@
+"""What one sees of a run: a progress bar on a terminal, two plain lines now and then, curves in TensorBoard."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+from torch.utils.tensorboard import SummaryWriter
+
+from harl_mapush.runner import IterationReport
+from mqe.config import option
+
+
+@dataclass(frozen=True)
+class LoggerCfg:
+    """Section ``logger``."""
+
+    exp_name: str = option("default", "names the run's folder")
+    interval: int = option(5, "iterations between two plain progress lines", min=1)
+    out_dir: str | None = option(None, "the run folder itself; none: results/mapush/<object>/<algo>/<exp_name>/...")
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.+=,@ -]+", self.exp_name) or self.exp_name.strip(". ") == "":
+            raise ValueError(f"exp_name: {self.exp_name!r} cannot name a folder; use letters, digits, - and _")
+        if self.out_dir is not None and not self.out_dir.strip():
+            raise ValueError("out_dir (--out): the name of a folder is needed, not an empty one")
+
+
+class RunLogger:
+    """Shows and records the iterations of one run. ``title`` stands before the numbers of the progress line."""
+
+    def __init__(
+        self, cfg: LoggerCfg, log_dir: Path, title: str, num_env_steps: int, stream: TextIO | None = None
+    ) -> None:
+        self._cfg = cfg
+        self._title = title
+        self._stream = stream or sys.stdout
+        self._writer = SummaryWriter(str(log_dir), max_queue=1000, flush_secs=10)
+        self._start = time.perf_counter()
+        self._bar: Progress | None = None
+        if self._stream.isatty() and os.environ.get("TERM") != "dumb":
+            self._bar = Progress(
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f}%  {task.fields[figures]}"),
+                TimeRemainingColumn(),
+                TextColumn("left"),
+                console=Console(file=self._stream),
+                auto_refresh=False,
+            )
+            self._bar.add_task("", total=num_env_steps, figures="starting")
+            self._bar.start()
+
+    def say(self, line: str) -> None:
+        """Write one plain line, unwrapped and at once, above the bar if there is one."""
+        if self._bar is not None:
+            self._bar.console.print(Text(line), soft_wrap=True)
+            return
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
+        """Record one iteration; ``statistics`` are the environment's, means over its last finished episodes."""
+        elapsed = max(time.perf_counter() - self._start, 1e-9)
+        fps = int(report.env_steps / elapsed)
+        for tag, value in scalars(report, statistics).items():
+            self._writer.add_scalar(tag, value, report.env_steps)
+        is_shown = report.iteration % self._cfg.interval == 0 or report.iteration in (1, report.num_iterations)
+        if is_shown:
+            self.say(progress_line(self._title, report, fps))
+            self.say(statistics_line(statistics))
+        if self._bar is not None:
+            self._bar.update(
+                self._bar.task_ids[0],
+                completed=report.env_steps,
+                figures=f"{report.env_steps:,}/{report.num_env_steps:,} env steps  {fps:,}/s  "
+                f"return {_figure(statistics, 'return', '.2f')}  success {_figure(statistics, 'success_rate', '.3f')}",
+                refresh=True,
+            )
+
+    def close(self) -> None:
+        """Write what is buffered and give the terminal back."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._writer.close()
+
+
+def progress_line(title: str, report: IterationReport, fps: int) -> str:
+    """Word the first plain line: how far the run is."""
+    return (
+        f"{title} updates {report.iteration}/{report.num_iterations} episodes, "
+        f"total num timesteps {report.env_steps}/{report.num_env_steps}, FPS {fps}."
+    )
+
+
+def statistics_line(statistics: Mapping[str, float]) -> str:
+    """Word the second plain line; a rate is ``nan`` while no episode has finished."""
+    return (
+        f"[MAPush Stats] Success: {_figure(statistics, 'success_rate', '.3f')} | "
+        f"Collision: {_figure(statistics, 'collision_rate', '.3f')} | "
+        f"Episodes: {int(statistics.get('num_episodes', 0))}"
+    )
+
+
+def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[str, float]:
+    """Give the TensorBoard scalars of one iteration; what was not measured (NaN) is left out.
+
+    The learner's metrics keep their tags, an agent's statistics go under ``agent{i}/``, the others under ``mapush/``.
+    """
+    tagged = dict(report.metrics)
+    for name, value in statistics.items():
+        per_agent = re.fullmatch(r"(\w+)_(agent\d+)", name)
+        tagged[f"{per_agent[2]}/{per_agent[1]}" if per_agent else f"mapush/{name}"] = value
+    seconds = max(report.collect_s + report.update_s, 1e-9)
+    tagged["perf/env_steps_per_s"] = report.env_steps / report.iteration / seconds
+    tagged["perf/collect_s"] = report.collect_s
+    tagged["perf/update_s"] = report.update_s
+    return {tag: value for tag, value in tagged.items() if math.isfinite(value)}
+
+
+def _figure(statistics: Mapping[str, float], name: str, form: str) -> str:
+    return format(statistics.get(name, math.nan), form)

@@ -1,0 +1,111 @@
+"""harl_mapush.logger: the two plain lines, letter by letter, and what reaches TensorBoard."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from harl_mapush.logger import LoggerCfg, RunLogger, progress_line, scalars, statistics_line
+from harl_mapush.runner import IterationReport
+from mqe.config import ConfigError, build
+
+TITLE = "Env mapush Task go1push_mid Algo happo Exp trial"
+STATISTICS = {
+    "success_rate": 0.12,
+    "collision_rate": 0.0449,
+    "num_episodes": 50,
+    "return": -1.5,
+    "episode_time_s": 12.0,
+    "collaboration_degree": math.nan,
+    "contact_share_agent0": 0.25,
+    "object_distance_agent1": 1.5,
+}
+
+
+def report(iteration: int, num_iterations: int = 1000) -> IterationReport:
+    metrics = {"agent0/policy_loss": 0.5, "critic/value_loss": 2.0, "reward/push": 0.01}
+    return IterationReport(iteration, num_iterations, iteration * 100_000, num_iterations * 100_000, 3.0, 1.0, metrics)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_have_the_agreed_form() -> None:
+    assert progress_line(TITLE, report(5), 5644) == (
+        "Env mapush Task go1push_mid Algo happo Exp trial updates 5/1000 episodes, "
+        "total num timesteps 500000/100000000, FPS 5644."
+    )
+    assert statistics_line(STATISTICS) == "[MAPush Stats] Success: 0.120 | Collision: 0.045 | Episodes: 50"
+    assert statistics_line({"num_episodes": 0}) == "[MAPush Stats] Success: nan | Collision: nan | Episodes: 0"
+
+
+def test_scalars_have_the_agreed_tags_and_leave_out_what_was_not_measured() -> None:
+    assert scalars(report(5), STATISTICS) == {
+        "agent0/policy_loss": 0.5,
+        "critic/value_loss": 2.0,
+        "reward/push": 0.01,
+        "mapush/success_rate": 0.12,
+        "mapush/collision_rate": 0.0449,
+        "mapush/num_episodes": 50,
+        "mapush/return": -1.5,
+        "mapush/episode_time_s": 12.0,
+        "agent0/contact_share": 0.25,
+        "agent1/object_distance": 1.5,
+        "perf/env_steps_per_s": 25_000.0,
+        "perf/collect_s": 3.0,
+        "perf/update_s": 1.0,
+    }
+
+
+def test_lines_at_first_last_and_every_interval(tmp_path) -> None:
+    stream = io.StringIO()
+    logger = RunLogger(LoggerCfg(interval=3), tmp_path, TITLE, 800_000, stream)
+    for iteration in range(1, 9):
+        logger.log(report(iteration, 8), STATISTICS)
+    logger.close()
+    lines = stream.getvalue().splitlines()
+    assert [line.split("updates ")[1].split("/")[0] for line in lines[::2]] == ["1", "3", "6", "8"]
+    assert all(line == statistics_line(STATISTICS) for line in lines[1::2])
+
+
+def test_the_terminal_gets_a_bar_and_the_lines_whole(tmp_path) -> None:
+    stream = Terminal()
+    logger = RunLogger(LoggerCfg(interval=1), tmp_path, TITLE + "x" * 100, 800_000, stream)
+    logger.log(report(1, 8), STATISTICS)
+    logger.close()
+    text = stream.getvalue()
+    assert "total num timesteps 100000/800000, FPS " in text.replace("\x1b[2K", "")
+    assert "100,000/800,000 env steps" in text
+    assert "success 0.120" in text
+    assert any(f"{TITLE}{'x' * 100} updates 1/8" in line and line.rstrip().endswith(".") for line in text.split("\n"))
+
+
+def test_a_file_gets_no_bar(tmp_path) -> None:
+    stream = io.StringIO()
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, stream)
+    logger.say("one line " * 30)
+    logger.log(report(2, 8), STATISTICS)
+    logger.close()
+    assert stream.getvalue() == "one line " * 30 + "\n"
+
+
+def test_tensorboard_reads_the_curves(tmp_path) -> None:
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO())
+    logger.log(report(1, 8), STATISTICS)
+    logger.log(report(2, 8), STATISTICS)
+    logger.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert set(events.Tags()["scalars"]) == set(scalars(report(1), STATISTICS))
+    curve = [(event.step, event.value) for event in events.Scalars("agent0/policy_loss")]
+    assert curve == [(100_000, 0.5), (200_000, 0.5)]
+
+
+@pytest.mark.parametrize("exp_name", ["a/b", "..", "", ".", "x\ny"])
+def test_names_that_cannot_be_folders(exp_name: str) -> None:
+    with pytest.raises(ConfigError, match="exp_name"):
+        build(LoggerCfg, {"exp_name": exp_name}, "logger")
