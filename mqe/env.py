@@ -37,6 +37,7 @@ class MultiAgentEnv:
         self._metrics: Tensor | None = None  # (N, M) sums over the episode, side by side
         self._metric_shapes: dict[str, tuple[int, ...]] = {}  # of one world: () or (A,)
         self._statistics: EpisodeStatistics | None = None
+        self.figures: dict[str, Tensor] = {}  # (N,) each: of the episodes that ended at the last step, where they did
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
         self._state: SceneState | None = None
 
@@ -186,7 +187,8 @@ class MultiAgentEnv:
             name: column.reshape(-1, *shape)
             for (name, shape), column in zip(self._metric_shapes.items(), columns, strict=True)
         }
-        figures = self.task.episode_metrics(sums, self._steps, endings) | {"return": self._return}
+        figures = self.task.episode_metrics(sums, self._steps, endings) | {"return": self._return.clone()}
+        self.figures = figures
         if self._statistics is None:
             self._statistics = EpisodeStatistics(tuple(figures), self.device)
         self._statistics.record(finished, figures)
