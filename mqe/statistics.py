@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 CAPACITY = 1000  # episodes; older ones are forgotten
+ENDINGS = ("success", "collision", "fall")  # figures that are 0 or 1
 
 
 class EpisodeStatistics:
@@ -27,9 +28,13 @@ class EpisodeStatistics:
         self._count.copy_(last)
 
     def means(self) -> dict[str, float]:
-        """Give each figure's mean over the episodes it counts for (NaN without any), and ``num_episodes``."""
+        """Give each figure's mean over the episodes it counts for (NaN without any), and ``num_episodes``.
+
+        The mean of an ending that happened or not, 1 or 0, is called its rate: ``success_rate``.
+        """
         means = torch.nanmean(self._rows[:CAPACITY], dim=0).tolist()
-        return dict(zip(self.names, means, strict=True)) | {"num_episodes": min(int(self._count), CAPACITY)}
+        names = [f"{name}_rate" if name in ENDINGS else name for name in self.names]
+        return dict(zip(names, means, strict=True)) | {"num_episodes": min(int(self._count), CAPACITY)}
 
     def reset(self) -> None:
         """Forget everything."""

@@ -236,7 +236,7 @@ def test_standing_robots_run_out_of_time(name: str, num_agents: int) -> None:
     statistics = env.statistics()
     assert statistics["num_episodes"] == 4
     assert statistics["episode_time_s"] == pytest.approx(1.0)
-    assert statistics["success"] == 0.0
+    assert statistics["success_rate"] == 0.0
     assert math.isnan(statistics["collaboration_degree"])
     assert statistics["object_distance_agent0"] == pytest.approx(2.25 if name == "cylinder" else 1.25, abs=0.35)
 
@@ -246,7 +246,7 @@ def test_independent_births_are_lost_at_the_first_step() -> None:
     env.reset()
     step = env.step(torch.zeros(256, 2, 3))
     assert 0.02 < step.terminated[:, 0].float().mean().item() < 0.12
-    assert env.statistics()["collision"] == 1.0
+    assert env.statistics()["collision_rate"] == 1.0
     separated = make_env(256, episode_length_s=0.04)
     separated.reset()
     assert not separated.step(torch.zeros(256, 2, 3)).terminated.any()
