@@ -1,0 +1,127 @@
+"""The calculator of the push task: one full first episode in every environment, and what the team made of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mqe.env import MultiAgentEnv
+
+Z_95 = 1.959963984540054  # standard normal quantile of 97.5 %
+
+Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
+Figures = dict[str, float | int | list[float] | None]
+
+
+@torch.no_grad()
+def evaluate_push(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None) -> Figures:
+    """Measure a policy over exactly one episode, the first, of every environment.
+
+    ``on_progress`` is called after every decision with the number of environments that have finished. An episode in
+    which the simulation broke is a failure. Figures without any episode to count, such as the time of the successes
+    where there are none, are None.
+
+    The keys: ``success_rate`` with its Wilson interval ``success_ci95``, ``num_episodes``, ``lost_at_birth_rate`` (the
+    episode ended by a collision at its first control step), ``time_given_success_s``, ``finished_time_s`` (a failure
+    counts as the time limit), ``collision_rate``, ``fall_rate``, ``timeout_rate``, ``num_broken``, and the means over
+    successes of ``collaboration_degree`` and ``collaboration_degree_reference``; per agent, over all episodes, its
+    share of the contact impulse on the object and its mean distance to it.
+    """
+    episodes = first_episodes(env, policy, on_progress)
+    return summarize(episodes, time_limit_s=env.max_episode_length * env.step_dt, step_dt=env.step_dt)
+
+
+@torch.no_grad()
+def first_episodes(
+    env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None
+) -> dict[str, Tensor]:
+    """Run every environment through its first episode; give the task's figures (N,) and ``broken`` (N,) bool."""
+    obs, _ = env.reset()
+    is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+    episodes: dict[str, Tensor] = {"broken": torch.zeros_like(is_finished)}
+    for _ in range(math.ceil(env.max_episode_length / env.decision_period)):
+        step = env.step(policy(obs))
+        obs = step.obs
+        ends_now = step.done & ~is_finished
+        is_finished = is_finished | ends_now
+        for name, values in (env.figures | {"broken": ~step.valid}).items():
+            old = episodes.get(name, torch.full_like(values, torch.nan))
+            episodes[name] = torch.where(ends_now, values, old)
+        num_finished = int(is_finished.sum())
+        if on_progress is not None:
+            on_progress(num_finished)
+        if num_finished == env.num_envs:
+            break
+    assert bool(is_finished.all())  # the clock ends every episode
+    return episodes
+
+
+def summarize(episodes: dict[str, Tensor], time_limit_s: float, step_dt: float) -> Figures:
+    """Turn the figures (N,) of N episodes into the calculator's."""
+    is_broken = episodes["broken"].cpu()
+    columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
+    is_success = (columns["success"] > 0.5) & ~is_broken
+    is_collision = (columns["collision"] > 0.5) & ~is_broken
+    is_fall = (columns["fall"] > 0.5) & ~is_broken
+    time = columns["episode_time_s"]
+    num_episodes, num_successes = len(time), int(is_success.sum())
+    is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
+    figures: Figures = {
+        "success_rate": num_successes / num_episodes,
+        "success_ci95": list(wilson_interval(num_successes, num_episodes)),
+        "num_episodes": num_episodes,
+        "lost_at_birth_rate": _mean(is_lost_at_birth.double()),
+        "time_given_success_s": _mean(time[is_success]),
+        "finished_time_s": _mean(torch.where(is_success, time, time_limit_s)),
+        "collision_rate": _mean(is_collision.double()),
+        "fall_rate": _mean(is_fall.double()),
+        "timeout_rate": _mean((~(is_success | is_collision | is_fall | is_broken)).double()),
+        "num_broken": int(is_broken.sum()),
+        "collaboration_degree": _mean(columns["collaboration_degree"][is_success]),
+        "collaboration_degree_reference": _mean(columns["collaboration_degree_reference"][is_success]),
+    }
+    per_agent = [name for name in columns if name.startswith(("contact_share_agent", "object_distance_agent"))]
+    return figures | {name: _mean(columns[name][~is_broken]) for name in per_agent}
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Give the 95 % score interval of a proportion (Wilson 1927)."""
+    share, z2 = successes / trials, Z_95**2
+    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def describe(figures: Figures) -> str:
+    """Word the calculator's figures for a person, one a line."""
+    low, high = figures["success_ci95"]  # type: ignore[misc]
+
+    def words(name: str, unit: str = "") -> str:
+        value = figures[name]
+        return "-" if value is None else f"{value:.3f}{unit}"
+
+    interval = f"95 % interval {low:.3f} to {high:.3f}, n = {figures['num_episodes']}"
+    rows = [
+        ("success rate", f"{words('success_rate')}  ({interval})"),
+        ("time of the successes", words("time_given_success_s", " s")),
+        ("finished time, failures as the limit", words("finished_time_s", " s")),
+        ("collisions", f"{words('collision_rate')}  ({words('lost_at_birth_rate')} at birth)"),
+        ("falls, time-outs", f"{words('fall_rate')}, {words('timeout_rate')}"),
+        ("collaboration degree", words("collaboration_degree")),
+        ("collaboration degree, reference's", words("collaboration_degree_reference")),
+    ]
+    agents = [name.removeprefix("contact_share_") for name in figures if name.startswith("contact_share_")]
+    rows += [
+        (agent, f"{words(f'contact_share_{agent}')} of the impulse, {words(f'object_distance_{agent}', ' m')} away")
+        for agent in agents
+    ]
+    return "".join(f"{label:<38}{value}\n" for label, value in rows)
+
+
+def _mean(values: Tensor) -> float | None:
+    """Give the mean of the values that are numbers, None without any."""
+    numbers = values[~torch.isnan(values)]
+    return float(numbers.mean()) if len(numbers) else None

@@ -1,0 +1,44 @@
+"""A push task whose robots only stand, and its environment on the CPU simulator."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, tensor
+
+from mqe.env import MultiAgentEnv
+from mqe.objects import OBJECTS
+from mqe.robots.go1 import DEFAULT_JOINT_POS
+from mqe.scene import build_scene
+from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.state import SceneState
+from mqe.streams import Streams
+from mqe.tasks.push import PushCfg, PushTask
+
+CPU = torch.device("cpu")
+
+
+class Stander:
+    """A controller that stands in the nominal pose and remembers what it was told."""
+
+    def begin(self, mask: Tensor) -> None:
+        self.begun = mask.clone()
+
+    def targets(self, command: Tensor, state: SceneState) -> Tensor:
+        self.command = command.clone()
+        return tensor(DEFAULT_JOINT_POS).expand(*command.shape[:2], 12)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        assert state == {}
+
+
+def make_task(num_envs: int = 1, num_agents: int = 2, **cfg) -> PushTask:
+    return PushTask(PushCfg(**cfg), num_envs, num_agents, CPU, Streams(0, num_envs, CPU), Stander())
+
+
+def make_env(num_envs: int, num_agents: int = 2, **cfg) -> MultiAgentEnv:
+    task = make_task(num_envs, num_agents, **cfg)
+    scene = build_scene(num_agents, OBJECTS[task.cfg.object])
+    return MultiAgentEnv(MujocoBatchSimulator(scene.model, num_envs, 1), scene, task)

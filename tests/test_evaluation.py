@@ -1,0 +1,148 @@
+"""The calculator against episodes written by hand, and against the real environment."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from pushing import make_env
+from torch import Tensor, tensor
+
+from harl_mapush.evaluation import describe, evaluate_push, first_episodes, summarize, wilson_interval
+from mqe.vec_env import TimeStep
+
+NAN = math.nan
+
+
+class Scripted:
+    """An environment whose worlds end at given decisions of two control steps; episodes after the first all succeed."""
+
+    num_agents, decision_period, step_dt, max_episode_length = 2, 2, 0.02, 10
+    device = torch.device("cpu")
+
+    def __init__(self, ends_at: list[int], first: dict[str, list[float]], broken: list[bool]) -> None:
+        self.num_envs = len(ends_at)
+        self.ends_at, self.broken = tensor(ends_at), tensor(broken)
+        self.first = {name: tensor(values) for name, values in first.items()}
+        self.figures: dict[str, Tensor] = {}
+
+    def reset(self) -> tuple[Tensor, Tensor]:
+        self.decision = 0
+        return torch.zeros(self.num_envs, 2, 4), torch.zeros(self.num_envs, 5)
+
+    def step(self, actions: Tensor) -> TimeStep:
+        assert actions.shape == (self.num_envs, 2, 3)
+        self.decision += 1
+        ends_now, again = self.ends_at == self.decision, self.ends_at < self.decision
+        self.figures = {name: torch.where(again, 1.0, values) for name, values in self.first.items()}
+        obs, state = torch.zeros(self.num_envs, 2, 4), torch.zeros(self.num_envs, 5)
+        done = ends_now | again
+        nothing = torch.zeros_like(done)
+        return TimeStep(
+            obs, state, torch.zeros(self.num_envs, 2), (done & ~self.broken).unsqueeze(1).expand(-1, 2), nothing,
+            ~(ends_now & self.broken), obs, state, {},
+        )  # fmt: skip
+
+
+def still(obs: Tensor) -> Tensor:
+    return torch.zeros(*obs.shape[:2], 3)
+
+
+# Success after 3 and 8 control steps, a collision at birth, a later one, a fall, a time-out, and a world that broke.
+FIRST = {
+    "success": [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0],
+    "collision": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0],
+    "fall": [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
+    "episode_time_s": [0.06, 0.16, 0.02, 0.10, 0.10, 0.20, 0.04],
+    "collaboration_degree": [0.5, 0.25, NAN, NAN, NAN, NAN, 1.0],
+    "collaboration_degree_reference": [0.0, 0.5, NAN, NAN, NAN, NAN, 1.0],
+    "contact_share_agent0": [0.75, 0.25, NAN, 0.5, 0.5, NAN, 1.0],
+    "object_distance_agent0": [1.0, 1.0, 2.0, 2.0, 1.0, 5.0, 99.0],
+}
+
+
+def make_scripted() -> Any:
+    return Scripted([2, 4, 1, 3, 3, 5, 2], FIRST, [False] * 6 + [True])
+
+
+def test_counts_first_episodes_only() -> None:
+    figures = evaluate_push(make_scripted(), still)
+    assert figures["num_episodes"] == 7
+    assert figures["success_rate"] == pytest.approx(2 / 7)
+    assert figures["success_ci95"] == pytest.approx(list(wilson_interval(2, 7)))
+    assert figures["lost_at_birth_rate"] == pytest.approx(1 / 7)
+    assert figures["collision_rate"] == pytest.approx(2 / 7)
+    assert figures["fall_rate"] == pytest.approx(1 / 7)
+    assert figures["timeout_rate"] == pytest.approx(1 / 7)
+    assert figures["num_broken"] == 1
+    assert figures["time_given_success_s"] == pytest.approx(0.11)
+    assert figures["finished_time_s"] == pytest.approx((0.06 + 0.16 + 5 * 0.20) / 7)
+    assert figures["collaboration_degree"] == pytest.approx(0.375)
+    assert figures["collaboration_degree_reference"] == pytest.approx(0.25)
+    assert figures["contact_share_agent0"] == pytest.approx(0.5)
+    assert figures["object_distance_agent0"] == pytest.approx(2.0)
+
+
+def test_reports_progress_and_stops_when_all_are_done() -> None:
+    seen: list[int] = []
+    first_episodes(make_scripted(), still, seen.append)
+    assert seen == [1, 3, 5, 6, 7]
+
+
+def test_without_successes_there_is_nothing_to_average() -> None:
+    episodes = {name: tensor(values)[2:4] for name, values in FIRST.items()} | {"broken": tensor([False, False])}
+    figures = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
+    assert figures["success_rate"] == 0.0
+    assert figures["finished_time_s"] == pytest.approx(20.0)
+    for name in ("time_given_success_s", "collaboration_degree", "collaboration_degree_reference"):
+        assert figures[name] is None
+    assert figures["contact_share_agent0"] == pytest.approx(0.5)
+    assert "success rate" in describe(figures)
+    assert "nan" not in describe(figures).lower()
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "interval"),
+    [
+        (0, 10, (0.0, 0.277533)),
+        (10, 10, (0.722467, 1.0)),
+        (179, 300, (0.540271, 0.650618)),
+        (50, 100, (0.403832, 0.596168)),
+    ],
+)
+def test_wilson_interval(successes: int, trials: int, interval: tuple[float, float]) -> None:
+    assert wilson_interval(successes, trials) == pytest.approx(interval, abs=1e-5)
+
+
+def test_the_real_environment_loses_births_and_runs_out_of_time() -> None:
+    env = make_env(64, spawn="independent", episode_length_s=0.4, decision_period=4)
+    figures = evaluate_push(env, still)
+    assert figures["num_episodes"] == 64
+    assert figures["success_rate"] == 0.0
+    assert figures["finished_time_s"] == pytest.approx(0.4)
+    assert 0.0 < figures["lost_at_birth_rate"] <= figures["collision_rate"] < 0.25  # type: ignore[operator]
+    assert figures["num_broken"] == 0
+    shares = [figures[f"{end}_rate"] for end in ("success", "collision", "fall", "timeout")]
+    assert sum(shares) == pytest.approx(1.0)  # type: ignore[arg-type]
+
+
+def test_stepping_the_object_into_the_goal_is_a_success_at_the_right_time() -> None:
+    env = make_env(2, episode_length_s=0.4, decision_period=5)
+    reached = SimpleNamespace(decisions=0)
+
+    def carry(obs: Tensor) -> Tensor:
+        # Put world 0's object on its goal before its third decision: success at control step 11.
+        if reached.decisions == 2:
+            start = env.scene.robot_qpos
+            env.sim.qpos[0, start : start + 2] = env.state.goal_pos[0, :2].to(env.sim.qpos.dtype)
+            env.sim.qpos[0, start + 2] = 1.0 - 0.45  # in the air, so that no robot is hit; not too high to end it
+        reached.decisions += 1
+        return still(obs)
+
+    figures = evaluate_push(env, carry)
+    assert figures["success_rate"] == 0.5
+    assert figures["time_given_success_s"] == pytest.approx(0.22)
+    assert figures["finished_time_s"] == pytest.approx((0.22 + 0.4) / 2)
