@@ -23,6 +23,7 @@ LOST = int(
     OverflowType.NEFC | OverflowType.NJMAX_NNZ | OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD
     | OverflowType.CONTACT_MATCH | OverflowType.NVMAX | OverflowType.EPA_HORIZON
 )  # fmt: skip
+_UNKNOWN_FLAGS = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET) | int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)  # has neither
 _GROWTH = 1.5  # factor by which an overflowing buffer grows
 
 
@@ -54,7 +55,7 @@ class MujocoWarpSimulator:
         wp.config.quiet = True
         wp.init()
         self.model = copy.copy(model)
-        self.model.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)  # Warp never repairs, nor knows the flag
+        self.model.opt.disableflags &= ~_UNKNOWN_FLAGS
         self.num_envs = num_envs
         self.device = device
         self.synchronous = device.type == "cpu"

@@ -1,0 +1,168 @@
+"""The scene is the reference's: masses, joints, actuators, friction pairs, and addresses that mean what they say."""
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from mqe.objects import OBJECTS
+from mqe.robots.go1 import DEFAULT_JOINT_POS, FOOT_RADIUS, LEGS, combine, Inertial, foot_kinematics
+from mqe.scene import build_scene, floor_friction_fields, object_friction_fields, pack_layout, read_state
+from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.task import Layout
+
+
+def _layout(num_envs, robots, object_xy=(0.0, 0.0), yaw=0.0):
+    """Robots at (x, y) in ``robots``, nominal pose, facing ``yaw``."""
+    pos = torch.tensor([[x, y, 0.30] for x, y in robots]).repeat(num_envs, 1, 1)
+    half = torch.tensor(yaw / 2)
+    quat = torch.tensor([torch.cos(half), 0.0, 0.0, torch.sin(half)]).repeat(num_envs, len(robots), 1)
+    return Layout(
+        pos, quat, torch.zeros(num_envs, len(robots), 6), torch.tensor(DEFAULT_JOINT_POS).repeat(num_envs, len(robots), 1),
+        torch.tensor([*object_xy, 0.25]).repeat(num_envs, 1), torch.tensor([1.0, 0, 0, 0]).repeat(num_envs, 1),
+        torch.tensor([2.0, 0.0, 0.0]).repeat(num_envs, 1),
+    )  # fmt: skip
+
+
+def _simulate(scene, layout, num_envs):
+    sim = MujocoBatchSimulator(scene.model, num_envs, 1)
+    sim.write(torch.ones(num_envs, dtype=torch.bool), *pack_layout(scene, layout))
+    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS).repeat(scene.num_robots)
+    return sim
+
+
+def test_masses_are_the_urdfs():
+    scene = build_scene(2, OBJECTS["cuboid"])
+    model = scene.model
+    trunk = model.body("robot1/trunk")
+    assert model.body_subtreemass[trunk.id] == pytest.approx(11.309932, abs=1e-6)
+    assert model.body("object").mass[0] == pytest.approx(4.0)
+    assert model.body_subtreemass[0] == pytest.approx(2 * 11.309932 + 4.0, abs=1e-6)  # nothing else weighs
+
+
+def test_combine_is_the_parallel_axis_theorem():
+    point = Inertial(1.0, (1.0, 0.0, 0.0), (0.0,) * 6)
+    other = Inertial(1.0, (-1.0, 0.0, 0.0), (0.0,) * 6)
+    mass, com, inertia = combine(point, other)
+    assert mass == 2.0
+    assert com == (0.0, 0.0, 0.0)
+    assert inertia == pytest.approx((0.0, 2.0, 2.0, 0.0, 0.0, 0.0))
+
+
+def test_joints_and_actuators_stand_in_policy_order():
+    model = build_scene(2, OBJECTS["cuboid"]).model
+    wanted = [f"robot{i}/{leg}_{joint}" for i in range(2) for leg in LEGS for joint in ("hip", "thigh", "calf")]
+    hinges = [model.joint(j).name for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_HINGE]
+    assert hinges == wanted
+    assert [model.actuator(k).name for k in range(model.nu)] == wanted
+    np.testing.assert_allclose(model.actuator_forcerange[:3], [[-20, 20], [-20, 20], [-25, 25]])
+    np.testing.assert_allclose(model.joint("robot0/FL_calf").range, [-2.69653369433, -0.916297857297])
+
+
+def test_actuators_stand_for_the_reference_motor():
+    """Facts 1.5: -1.87 N m at 0.1 rad measured minus target, -8.51 at 10 rad/s, never more than the limit."""
+    model = build_scene(1, None).model
+    data = mujoco.MjData(model)
+    data.qpos[2] = 5.0  # in the air
+    joints = np.array(DEFAULT_JOINT_POS)
+    data.qpos[7:] = joints
+    data.ctrl[:] = joints - 0.1
+    mujoco.mj_forward(model, data)
+    np.testing.assert_allclose(data.actuator_force, -1.9, atol=1e-9)
+    data.ctrl[:] = joints
+    data.qvel[6:] = 10.0
+    mujoco.mj_forward(model, data)
+    np.testing.assert_allclose(data.actuator_force, -8.0, atol=1e-9)
+    data.qvel[:] = 0.0
+    data.ctrl[:] = joints + 3.0
+    mujoco.mj_forward(model, data)
+    np.testing.assert_allclose(data.actuator_force, [20.0, 20.0, 25.0] * 4)
+
+
+def test_foot_kinematics_agree_with_mujoco():
+    model = build_scene(1, None).model
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(0)
+    data.qpos[3:7] = (1.0, 0.0, 0.0, 0.0)
+    data.qpos[7:] = np.array(DEFAULT_JOINT_POS) + rng.uniform(-0.3, 0.3, 12)
+    data.qvel[6:] = rng.normal(size=12)
+    mujoco.mj_forward(model, data)
+    feet, rates = foot_kinematics(torch.tensor(data.qpos[7:]), torch.tensor(data.qvel[6:]))
+    trunk = data.body("robot0/trunk").xpos
+    for k, leg in enumerate(LEGS):
+        geom = model.geom(f"robot0/{leg}_foot").id
+        np.testing.assert_allclose(feet[k], data.geom_xpos[geom] - trunk, atol=1e-9)
+        jacobian = np.zeros((3, model.nv))
+        mujoco.mj_jac(model, data, jacobian, None, data.geom_xpos[geom], model.geom_bodyid[geom])
+        np.testing.assert_allclose(rates[k], jacobian @ data.qvel, atol=1e-9)
+
+
+def test_friction_pairs_are_the_references_averages():
+    """Facts 3: robot on floor 0.55, cuboid on floor 0.325 and robot on cuboid 0.775 at mid range."""
+    scene = build_scene(2, OBJECTS["cuboid"])
+    sim = _simulate(scene, _layout(1, [(-0.88, 0.0), (0.0, 1.5)]), 1)
+    seen = {}
+    for _ in range(30):
+        sim.qvel[:, 0] = 0.5
+        sim.step(1)
+        data = sim.data(0)
+        for contact in data.contact:
+            names = sorted(scene.model.geom(g).name or "limb" for g in contact.geom)
+            key = tuple("foot" if "foot" in name else name.split("/")[0] for name in names)
+            seen[key] = contact.friction[0]
+    assert seen[("floor", "foot")] == pytest.approx(0.55)
+    assert seen[("floor", "object")] == pytest.approx(0.325)
+    assert seen[("limb", "object")] == pytest.approx(0.775)
+
+
+def test_friction_of_each_world_is_its_own():
+    scene = build_scene(1, OBJECTS["cuboid"])
+    sim = _simulate(scene, _layout(2, [(-3.0, 0.0)]), 2)
+    for name, values in object_friction_fields(scene, torch.tensor([0.1, 0.55])).items():
+        sim.set_field(name, values)
+    sim.step(100)
+    start = sim.qpos[:, scene.robot_qpos].clone()
+    sim.qvel[:, scene.robot_qvel] = 1.0  # the box slides to a stop after v^2 / (2 mu g), mu = (material + 0.1) / 2
+    sim.step(300)
+    effective = 1.0 / (2.0 * 9.81 * (sim.qpos[:, scene.robot_qpos] - start))
+    np.testing.assert_allclose(effective, [0.10, 0.325], rtol=0.02)
+    fields = floor_friction_fields(scene, torch.tensor([0.3, 0.6]))
+    assert fields["geom_friction"][1, scene.model.geom("floor").id, 0] == pytest.approx(0.6)
+
+
+def test_state_is_read_in_the_frames_it_names():
+    scene = build_scene(2, OBJECTS["tblock"])
+    sim = _simulate(scene, _layout(1, [(-2.0, 0.0), (3.0, 1.0)], object_xy=(0.5, -0.5), yaw=0.7), 1)
+    sim.qvel[0, 18:21] = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
+    state = read_state(sim, scene)
+    assert state.robot_pos.dtype is torch.float32
+    torch.testing.assert_close(state.robot_pos[0, 1], torch.tensor([3.0, 1.0, 0.30]))
+    torch.testing.assert_close(state.robot_yaw[0], torch.tensor([0.7, 0.7]))
+    torch.testing.assert_close(state.robot_linvel[0, 1], torch.tensor([0.1, 0.2, 0.3]))
+    torch.testing.assert_close(state.joint_pos[0, 0], torch.tensor(DEFAULT_JOINT_POS))
+    torch.testing.assert_close(state.object_pos[0], torch.tensor([0.5, -0.5, 0.25]))
+    torch.testing.assert_close(state.goal_pos[0], torch.tensor([2.0, 0.0, 0.0]))
+
+
+def test_contact_sensor_gives_the_force_of_each_robot_on_the_object():
+    scene = build_scene(2, OBJECTS["cuboid"])
+    sim = _simulate(scene, _layout(1, [(-0.88, 0.0), (0.0, 1.5)]), 1)
+    pushed = torch.zeros(3)
+    for _ in range(40):
+        sim.qvel[:, 0] = 0.5
+        sim.step(1)
+        force = read_state(sim, scene).contact_force[0]
+        assert not force[1].any()  # the other robot stands apart
+        pushed += force[0]
+    assert pushed[0] > 50.0  # forward, in the direction it walks
+    assert pushed[0] > 5 * pushed[1].abs()
+
+
+def test_robot_stands_on_the_floor():
+    scene = build_scene(1, None)
+    sim = _simulate(scene, _layout(1, [(0.0, 0.0)]), 1)
+    sim.step(300)
+    assert 0.25 < float(sim.qpos[0, 2]) < 0.33
+    data = sim.data(0)
+    assert data.ncon == 4
+    assert all(abs(data.geom_xpos[c.geom[1]][2] - FOOT_RADIUS) < 2e-3 for c in data.contact)
