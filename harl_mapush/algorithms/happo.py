@@ -30,13 +30,13 @@ class Happo(OnPolicy):
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         order = list(range(self.num_agents)) if self.cfg.fixed_order else self.shuffle.agents(self.num_agents)
         factor = torch.ones_like(storage.factor[0])
+        advantages = self.advantages(storage)
         metrics = {}
         for agent in order:
             actor = self.actors[agent]
             storage.factor[agent] = factor
             before = self._log_probs_before(storage, agent)
-            advantages = self.advantages(storage, agent)
-            batch = actor_batch(actor, storage, agent, advantages, self.chunk_length(storage))
+            batch = actor_batch(actor, storage, agent, advantages[agent], self.chunk_length(storage))
             metrics[agent] = self.improve_actor(agent, batch)
             if agent != order[-1]:
                 after = rollout_log_probs(actor, storage, agent)
@@ -45,7 +45,7 @@ class Happo(OnPolicy):
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         """Take one agent's turn."""
-        return improve(self.actors[agent], self.optimizer(agent), batch, self.cfg, self.cfg.clip_param, self.shuffle)
+        return improve(self.actors[agent], self.optimizer(agent), [batch], self.cfg, self.cfg.clip_param, self.shuffle)
 
     def _log_probs_before(self, storage: Storage, agent: int) -> Tensor:
         actor = self.actors[agent]

@@ -58,7 +58,7 @@ def value_error(error: Tensor, huber_delta: float | None) -> Tensor:
 def value_loss(
     values: Tensor, values_old: Tensor, targets: Tensor, clip_param: float | None, huber_delta: float | None
 ) -> Tensor:
-    """Give the loss of each value, all in the critic's units; the worse of clipped and unclipped with ``clip_param``."""
+    """Give the loss of each value, the worse of clipped and not with ``clip_param``; all in the critic's units."""
     loss = value_error(targets - values, huber_delta)
     if clip_param is None:
         return loss

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from harl_mapush.storage import ActorBatch, CriticBatch, gather, num_rows, split
+from harl_mapush.storage import ActorBatch, CriticBatch, concatenate, gather, num_rows, split
 
 _CPU_TILE_ROWS = 4096  # rows a pass where memory is cached: larger passes run at the speed of main memory
 
@@ -33,21 +33,19 @@ class Shuffle:
 
 
 def minibatches(
-    batch: _Batch, num_epochs: int, num_minibatches: int, shuffle: Shuffle, *, every_epoch: bool
+    batches: list[_Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle, *, every_epoch: bool
 ) -> Iterator[_Batch]:
-    """Go ``num_epochs`` times through a batch in ``num_minibatches`` equal parts, leaving a remainder out.
+    """Go ``num_epochs`` times through batches in ``num_minibatches`` parts, each with an equal share of every batch.
 
-    Rows are put in random order once, and minibatches are views of the copy; or before ``every_epoch``, as HARL does.
+    Rows that do not divide evenly are left out. Rows are put in random order once, or before ``every_epoch`` as HARL
+    does; with one batch, minibatches are views of the ordered copy.
     """
-    size = num_rows(batch) // num_minibatches
-    if size == 0:
-        raise ValueError(f"{num_rows(batch)} rows cannot be cut into {num_minibatches} minibatches; lower their number")
-    shuffled = batch
+    parts: list[_Batch] = []
     for epoch in range(num_epochs):
-        if epoch == 0 or every_epoch:
-            order = shuffle.rows(num_rows(batch), num_minibatches)
-            shuffled = batch if order is None else gather(batch, order)
-        yield from split(shuffled, size, drop_remainder=True)
+        orders = [shuffle.rows(num_rows(batch), num_minibatches) for batch in batches if every_epoch or epoch == 0]
+        if epoch == 0 or (orders and orders[0] is not None):
+            parts = list(_parts(batches, orders, num_minibatches))
+        yield from parts
 
 
 def tiles(batch: _Batch) -> Iterator[_Batch]:
@@ -64,3 +62,16 @@ def tile_slices(x: Tensor) -> Iterator[tuple[int, int]]:
     size = total if x.is_cuda else _CPU_TILE_ROWS
     for start in range(0, total, size):
         yield start, min(size, total - start)
+
+
+def _parts(batches: list[_Batch], orders: list[Tensor | None], num_minibatches: int) -> Iterator[_Batch]:
+    cut = []
+    for batch, order in zip(batches, orders, strict=True):
+        size = num_rows(batch) // num_minibatches
+        if size == 0:
+            raise ValueError(
+                f"{num_rows(batch)} rows cannot be cut into {num_minibatches} minibatches: lower their number"
+            )
+        cut.append(split(batch if order is None else gather(batch, order), size, drop_remainder=True))
+    for shares in zip(*cut, strict=True):
+        yield shares[0] if len(shares) == 1 else concatenate(list(shares))

@@ -170,11 +170,11 @@ class OnPolicy:
         """Improve every actor; give each agent's metrics."""
         raise NotImplementedError
 
-    def advantages(self, storage: Storage, agent: int) -> Tensor:
-        """Give agent ``agent``'s normalised advantages (T, N): HARL normalises those of FP states together."""
+    def advantages(self, storage: Storage) -> list[Tensor]:
+        """Give every agent's normalised advantages (T, N): HARL normalises those of FP states together."""
         if self.is_harl and self.num_values > 1:
-            return joint_advantages(storage)[agent]
-        return agent_advantages(storage, agent)
+            return joint_advantages(storage)
+        return [agent_advantages(storage, agent) for agent in range(self.num_agents)]
 
     def chunk_length(self, storage: Storage) -> int:
         """Say how many consecutive decisions a training sequence has."""

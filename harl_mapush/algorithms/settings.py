@@ -54,7 +54,7 @@ class OnPolicyCfg:
     use_value_norm: bool = True
     value_norm_beta: float | None = field(
         default=None,
-        metadata={"min": 0.0, "max": 1.0, "help": "forgetting factor an update; null: 0.99, HARL's 0.99999"},
+        metadata={"min": 0.0, "max": 1.0, "help": "forgetting factor an update; null: 0.95, compat=harl 0.99999"},
     )
     use_policy_active_masks: bool = field(default=True, metadata={"help": "leave dead agents out of their losses"})
     action_aggregation: str = field(

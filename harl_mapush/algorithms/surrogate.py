@@ -55,12 +55,12 @@ def agent_advantages(storage: Storage, agent: int) -> Tensor:
     return normalize_advantages(storage.advantages[..., column], storage.weights(agent))
 
 
-def joint_advantages(storage: Storage) -> Tensor:
-    """Normalise everyone's advantages together over all active entries: (A, T, N)."""
+def joint_advantages(storage: Storage) -> list[Tensor]:
+    """Normalise everyone's advantages together over all active entries: (T, N) an agent."""
     agents = storage.shape.num_agents
     advantages = storage.advantages.permute(2, 0, 1).expand(agents, -1, -1)
     weights = torch.stack([storage.weights(agent) for agent in range(agents)])
-    return normalize_advantages(advantages, weights)
+    return list(normalize_advantages(advantages, weights))
 
 
 @torch.no_grad()
@@ -85,19 +85,23 @@ def rollout_log_probs(actor: Actor, storage: Storage, agent: int) -> Tensor:
 
 
 def improve(
-    actor: Actor, optimizer: FlatAdam, batch: ActorBatch, cfg: OnPolicyCfg, clip_param: float | None, shuffle: Shuffle
+    actor: Actor,
+    optimizer: FlatAdam,
+    batches: list[ActorBatch],
+    cfg: OnPolicyCfg,
+    clip_param: float | None,
+    shuffle: Shuffle,
 ) -> dict[str, Tensor]:
-    """Raise the surrogate objective by ``num_epochs`` passes over a batch; give mean metrics as 0-dim tensors.
+    """Raise the surrogate objective by ``num_epochs`` passes over one agent's batch, or several agents' together.
 
-    Nothing changes where the batch has no active entry.
+    Give mean metrics as 0-dim tensors. Nothing changes where no entry is active.
     """
-    is_harl = cfg.compat == "harl"
-    enabled = (batch.weights.sum() > 0.0).float()
+    enabled = (torch.stack([batch.weights.sum() for batch in batches]).sum() > 0.0).float()
     if not cfg.use_policy_active_masks:
-        batch = batch._replace(weights=torch.ones_like(batch.weights))
-        enabled = torch.ones_like(enabled)
+        batches = [batch._replace(weights=torch.ones_like(batch.weights)) for batch in batches]
     sums = [torch.zeros_like(enabled) for _ in range(5)]
-    passes = minibatches(batch, cfg.num_epochs, cfg.num_minibatches, shuffle, every_epoch=is_harl)
+    every_epoch = cfg.compat == "harl"
+    passes = minibatches(batches, cfg.num_epochs, cfg.num_minibatches, shuffle, every_epoch=every_epoch)
     for minibatch in passes:
         optimizer.zero_grad()
         told = policy_gradient(actor, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation)

@@ -1,0 +1,25 @@
+"""HAA2C (Zhong et al. 2024): HAPPO's sequence of updates with the plain surrogate, not clipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from harl_mapush.algorithms.happo import Happo, HappoCfg
+from harl_mapush.algorithms.surrogate import improve
+from harl_mapush.storage import ActorBatch
+
+
+@dataclass(frozen=True)
+class Haa2cCfg(HappoCfg):
+    """HAA2C's settings; clip_param clips values only."""
+
+    name: str = "haa2c"
+
+
+class Haa2c(Happo):
+    """Sequential importance-weighted policy gradient with the cumulative ratio factor."""
+
+    def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
+        return improve(self.actors[agent], self.optimizer(agent), [batch], self.cfg, None, self.shuffle)

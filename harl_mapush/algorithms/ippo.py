@@ -1,0 +1,27 @@
+"""IPPO (de Witt et al. 2020): MAPPO whose critic sees only the agent's own observation and values each agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from harl_mapush.algorithms.mappo import Mappo, MappoCfg
+
+
+@dataclass(frozen=True)
+class IppoCfg(MappoCfg):
+    """IPPO's settings."""
+
+    name: str = "ippo"
+    share_param: bool = False
+
+
+class Ippo(Mappo):
+    """Independent learners: one critic network, asked with every agent's own observation."""
+
+    def critic_input(self) -> tuple[str, int]:
+        return "FP", max(self.spec.obs_sizes)
+
+    def critic_state(self, obs: Tensor, state: Tensor) -> Tensor:
+        return obs

@@ -1,0 +1,276 @@
+"""Replay updates recorded from upstream HARL through this project's own algorithms and compare the outcome.
+
+``python -m harl_mapush.interop.harl_parity FILE.pt [FILE.pt ...]``: exit code 0 where in every stage weights, Adam
+moments and value normaliser agree, 1 where they do not, 2 where a file is not such a recording.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
+from harl_mapush.algorithms.minibatches import Shuffle
+from harl_mapush.algorithms.optimizer import FlatAdam
+from harl_mapush.interop.harl_settings import algorithm_cfg, network_cfg
+from harl_mapush.storage import Storage
+
+FORMAT = "harl-parity-1"
+TOLERANCE = 1e-6
+HATRPO_ACTOR_TOLERANCE = 2e-5  # conjugate gradient amplifies float32 rounding
+JUDGED = ("actor weights", "actor Adam", "critic weights", "critic Adam", "value normaliser")
+
+
+class LayoutError(ValueError):
+    """A file is not a recording of this layout."""
+
+
+class Difference(NamedTuple):
+    """The largest difference of one quantity in one stage of one file; NaN counts as infinite."""
+
+    file: str
+    stage: int
+    quantity: str
+    size: float
+    tolerance: float  # infinite for what is shown but not judged
+
+
+def replay(path: str | Path) -> list[Difference]:
+    """Replay both stages of a recording; raise LayoutError where it is none."""
+    record = read(path)
+    differences = []
+    for index in range(len(record["stages"])):
+        try:
+            algorithm, storage = prepare(record, index)
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise LayoutError(f"{path}: stage {index} is not of layout {FORMAT} ({reason})") from error
+        for quantity, size in learn_and_compare(algorithm, storage, record, index).items():
+            tolerance = _tolerance(quantity, record["meta"]["algo"])
+            differences.append(Difference(Path(path).name, index, quantity, size, tolerance))
+    return differences
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """Load a recording without executing anything in it; raise LayoutError where it is none."""
+    try:
+        record = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged file
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LayoutError(f"{path}: cannot be read as a recording ({reason})") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        found = record.get("format") if isinstance(record, dict) else type(record).__name__
+        raise LayoutError(f"{path}: layout is {found!r}, not {FORMAT!r}")
+    missing = {"meta", "config", "env", "param_order", "stages"} - set(record)
+    if missing:
+        raise LayoutError(f"{path}: {', '.join(sorted(missing))} missing from the recording")
+    if record["meta"].get("algo") not in ALGORITHMS:
+        raise LayoutError(f"{path}: algorithm {record['meta'].get('algo')!r} is none of {', '.join(ALGORITHMS)}")
+    return record
+
+
+def build_algorithm(record: Mapping[str, Any]) -> OnPolicy:
+    """Build the algorithm that a recording's configuration asks for."""
+    sections, env = record["config"], record["env"]
+    harl = {**sections["train"], **sections["model"], **sections["algo"]}
+    agents = env["n_agents"]
+    spec = TeamSpec((env["obs_dim"],) * agents, (env["act_dim"],) * agents, env["share_obs_dim"], env["state_type"])
+    name = record["meta"]["algo"]
+    return ALGORITHMS[name].cls(algorithm_cfg(name, harl), network_cfg(harl), spec)
+
+
+def prepare(record: Mapping[str, Any], index: int) -> tuple[OnPolicy, Storage]:
+    """Build algorithm and storage and put both where stage ``index`` begins."""
+    stage, env = record["stages"][index], record["env"]
+    algorithm = build_algorithm(record)
+    storage = Storage(algorithm.storage_shape(env["T"], env["N"]), "cpu")
+    load_learner(algorithm, stage["pre"])
+    load_rollout(storage, stage)
+    order = list(stage["computed"]["agent_order"])
+    algorithm.shuffle = algorithm.value.shuffle = RecordedShuffle(stage["randperm"], order)
+    return algorithm, storage
+
+
+def learn_and_compare(algorithm: OnPolicy, storage: Storage, record: Mapping[str, Any], index: int) -> dict[str, float]:
+    """Run the algorithm's own update on a prepared stage; give the largest difference of every quantity."""
+    stage, env = record["stages"][index], record["env"]
+    computed = stage["computed"]
+    num_iterations = record["config"]["train"]["num_env_steps"] // env["T"] // env["N"]
+    sizes = {"learning rate": _check_learning_rate(algorithm, stage, index / num_iterations)}
+    algorithm.value.compute_values(storage)
+    sizes["next value"] = _largest(storage.values[-1] - computed["next_value"].view_as(storage.values[-1]))
+    load_rollout(storage, stage)
+    algorithm.value.compute_returns(storage)
+    sizes["returns"] = _largest(storage.returns - computed["returns"][:-1].flatten(2))
+    advantages = zip(algorithm.advantages(storage), computed["advantages_norm"], strict=True)
+    sizes["advantages"] = max(_largest(ours - theirs.view_as(ours)) for ours, theirs in advantages)
+    algorithm.learn(storage)
+    if computed["factor"] is not None:
+        factors = zip(storage.factor, computed["factor"], strict=True)
+        sizes["factors"] = max(_largest(ours - theirs.view_as(ours)) for ours, theirs in factors)
+    return sizes | compare_learner(algorithm, stage["post"])
+
+
+class RecordedShuffle(Shuffle):
+    """Gives out the permutations that upstream drew, in its order."""
+
+    def __init__(self, permutations: list[Tensor], agent_order: list[int]) -> None:
+        super().__init__(torch.Generator(), torch.Generator())
+        self.permutations, self.agent_order = list(permutations), agent_order
+
+    def rows(self, num_rows: int, num_minibatches: int) -> Tensor | None:
+        if len(self.permutations[0]) == len(self.agent_order) != num_rows:
+            self.permutations.pop(0)  # an order of agents that upstream draws and does not use
+        order = self.permutations.pop(0)
+        if len(order) != num_rows:
+            raise LayoutError(f"a permutation of {len(order)} rows was recorded where {num_rows} are needed")
+        return None if num_minibatches == 1 else order
+
+    def agents(self, num_agents: int) -> list[int]:
+        self.permutations.pop(0)
+        return list(self.agent_order)
+
+
+def load_rollout(storage: Storage, stage: Mapping[str, Any]) -> None:
+    """Fill the storage with a recorded rollout."""
+    buffer, computed = stage["buffer"], stage["computed"]
+
+    def per_env(x: Tensor) -> Tensor:
+        """(T+1, N, [A,] 1) to (T+1, N): environments end for all agents at once."""
+        flat = x.reshape(*x.shape[:2], -1)
+        if not torch.equal(flat, flat[..., :1].expand_as(flat)):
+            raise LayoutError("masks differ between agents of one environment")
+        return flat[..., 0]
+
+    storage.obs.copy_(torch.stack(buffer["obs"])[:, :-1])
+    storage.actions.copy_(torch.stack(buffer["actions"]))
+    storage.log_probs.copy_(torch.stack(buffer["action_log_probs"]))
+    storage.active.copy_(torch.stack(buffer["active_masks"]).squeeze(-1))
+    storage.state.copy_(buffer["share_obs"])
+    storage.rewards.copy_(buffer["rewards"].flatten(2))
+    storage.masks.copy_(per_env(buffer["critic_masks"]))
+    storage.truncated.copy_(1.0 - per_env(buffer["bad_masks"])[1:])
+    storage.values.copy_(buffer["value_preds"].flatten(2))
+    storage.values[-1] = computed["next_value"].view_as(storage.values[-1])
+    if storage.actor_hidden is not None and storage.critic_hidden is not None:
+        storage.actor_hidden.copy_(torch.stack(buffer["rnn_states"]))
+        storage.critic_hidden.copy_(buffer["rnn_states_critic"].view_as(storage.critic_hidden))
+
+
+def load_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> None:
+    """Put the algorithm into a recorded state: weights, Adam, value normaliser."""
+    for actor, optimizer, saved, adam in zip(
+        algorithm.unique_actors, algorithm.optimizers, state["actor"], state["actor_optim"], strict=True
+    ):
+        _load_network(actor, optimizer, saved, adam)
+    _load_network(algorithm.critic, algorithm.value.optimizer, state["critic"], state["critic_optim"])
+    if state["value_norm"] is not None:
+        algorithm.value_normalizer.load_state_dict(state["value_norm"])
+
+
+def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, float]:
+    """Give the largest difference of weights, Adam moments and value normaliser from a recorded state."""
+    critic, adam = algorithm.critic, algorithm.value.optimizer
+    actor_pairs = list(zip(algorithm.unique_actors, state["actor"], strict=True))
+    optimizer_pairs = list(zip(algorithm.optimizers, state["actor_optim"], strict=True))
+    sizes = {
+        "actor weights": max(_distance(dict(actor.state_dict()), saved) for actor, saved in actor_pairs),
+        "critic weights": _distance(dict(critic.state_dict()), state["critic"]),
+        "critic Adam": _adam_distance(adam, state["critic_optim"]),
+    }
+    if state["actor_optim"][0]["step"]:
+        sizes["actor Adam"] = max(_adam_distance(optimizer, saved) for optimizer, saved in optimizer_pairs)
+    if state["value_norm"] is not None:
+        sizes["value normaliser"] = _distance(dict(algorithm.value_normalizer.state_dict()), state["value_norm"])
+    return sizes
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Compare every file named; print the largest difference of each quantity and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m harl_mapush.interop.harl_parity", description=__doc__)
+    parser.add_argument("files", nargs="+", metavar="FILE.pt", help="recordings of layout " + FORMAT)
+    files = parser.parse_args(argv).files
+    torch.set_num_threads(1)
+    judged: list[Difference] = []
+    try:
+        for path in files:
+            differences = replay(path)
+            sys.stdout.write(_table(differences))
+            judged += [difference for difference in differences if difference.quantity in JUDGED]
+    except LayoutError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    worst = max(judged, key=lambda difference: difference.size / difference.tolerance)
+    agreed = all(difference.size <= difference.tolerance for difference in judged)
+    sys.stdout.write(
+        f"worst {worst.size:.2e} ({worst.quantity}, stage {worst.stage} of {worst.file}; tolerance "
+        f"{worst.tolerance:.0e}): {len(files)} file{'s' if len(files) > 1 else ''} "
+        f"{'agree' if agreed else 'DO NOT agree'} with upstream\n"
+    )
+    return 0 if agreed else 1
+
+
+def _check_learning_rate(algorithm: OnPolicy, stage: Mapping[str, Any], progress: float) -> float:
+    """Compare the schedule's rate with the recorded one, and go on with the recorded one."""
+    algorithm.set_progress(progress)
+    optimizers = [*algorithm.optimizers, algorithm.value.optimizer]
+    recorded = [saved["lr"] for saved in (*stage["pre"]["actor_optim"], stage["pre"]["critic_optim"])]
+    size = max(abs(float(o.learning_rate) - rate) for o, rate in zip(optimizers, recorded, strict=True))
+    for optimizer, rate in zip(optimizers, recorded, strict=True):
+        optimizer.learning_rate.fill_(rate)
+    return size
+
+
+def _load_network(
+    network: nn.Module, optimizer: FlatAdam, saved: Mapping[str, Tensor], adam: Mapping[str, Any]
+) -> None:
+    network.load_state_dict(saved)
+    optimizer.learning_rate.fill_(adam["lr"])
+    optimizer.step_count.fill_(adam["step"])
+    for flat, moments in ((optimizer.exp_avg, adam["exp_avg"]), (optimizer.exp_avg_sq, adam["exp_avg_sq"])):
+        flat.zero_()
+        if moments:
+            for view, name in zip(optimizer.views(flat), optimizer.names, strict=True):
+                view.copy_(moments[name])
+
+
+def _adam_distance(optimizer: FlatAdam, saved: Mapping[str, Any]) -> float:
+    if int(optimizer.step_count) != saved["step"]:
+        return float("inf")
+    first = dict(zip(optimizer.names, optimizer.views(optimizer.exp_avg), strict=True))
+    second = dict(zip(optimizer.names, optimizer.views(optimizer.exp_avg_sq), strict=True))
+    return max(_distance(first, saved["exp_avg"]), _distance(second, saved["exp_avg_sq"]))
+
+
+def _distance(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
+    if set(ours) != set(theirs):
+        raise LayoutError(f"tensors differ: {', '.join(sorted(set(ours) ^ set(theirs)))}")
+    return max(_largest(ours[name] - theirs[name].view_as(ours[name])) for name in ours)
+
+
+def _largest(difference: Tensor) -> float:
+    return float(torch.nan_to_num(difference.abs(), nan=float("inf"), posinf=float("inf")).max())
+
+
+def _tolerance(quantity: str, algo: str) -> float:
+    if quantity not in JUDGED:
+        return float("inf")
+    return HATRPO_ACTOR_TOLERANCE if algo == "hatrpo" and quantity == "actor weights" else TOLERANCE
+
+
+def _table(differences: list[Difference]) -> str:
+    largest: dict[str, float] = {}
+    for difference in differences:
+        largest[difference.quantity] = max(largest.get(difference.quantity, 0.0), difference.size)
+    cells = "  ".join(f"{quantity} {size:.1e}" for quantity, size in largest.items())
+    return f"{differences[0].file}: {cells}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
