@@ -51,7 +51,7 @@ class VelocityWeights:
     tilt: float = -4.0
     bounce: float = -1.0
     sway: float = -0.05
-    slip: float = -0.3
+    slip: float = -0.1
     hips: float = -0.3
     stance: float = -0.5
     action_rate: float = -0.02
