@@ -92,15 +92,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def read_training_state(folder: Path) -> dict[str, Any]:
-    """Read what a resume needs besides the networks."""
-    path = folder / TRAINING_STATE
-    if not path.is_file():
-        raise ConfigError(_incomplete(folder, [TRAINING_STATE]))
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # as above
-        raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__})") from None
+def check(folder: Path) -> None:
+    """Read all networks of a checkpoint once; raise ConfigError for a damaged file."""
+    for path in sorted(folder.glob("*.pt")):
+        if path.name != TRAINING_STATE:
+            read_tensors(path)
 
 
 def load(folder: Path, actors: Sequence[nn.Module], critic: nn.Module, value_normalizer: nn.Module) -> None:

@@ -48,11 +48,14 @@ def pretrained_folder(name: str) -> Path:
 def load_gait(what: str, device: torch.device) -> GaitPolicy:
     """Load the gait of a checkpoint folder or ``pretrained:NAME``."""
     folder = pretrained_folder(what.removeprefix(PRETRAINED)) if what.startswith(PRETRAINED) else Path(what)
+    for name in ("config.yaml", "actor_agent0.pt"):
+        if not (folder / name).is_file():
+            raise ConfigError(f"task.gait: '{what}' is no checkpoint of a gait, it lacks {name}; say pretrained:NAME")
+    cfg = load_yaml(folder / "config.yaml")
     try:
-        cfg = load_yaml(folder / "config.yaml")
         weights = torch.load(folder / "actor_agent0.pt", map_location=device, weights_only=True)
-    except OSError as error:
-        raise ConfigError(f"task.gait: '{what}' is not a checkpoint folder with a gait ({error.strerror})") from None
+    except Exception as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
+        raise ConfigError(f"task.gait: '{what}' is damaged ({type(error).__name__}); take another checkpoint") from None
     if cfg["task"]["name"] != "go1_velocity":
         raise ConfigError(f"task.gait: '{what}' is a policy of task {cfg['task']['name']}; a gait is one of go1_velocity")
     hidden = [key.removesuffix(".weight") for key in weights if key.startswith("base.mlp.fc.") and key.endswith(".weight")]

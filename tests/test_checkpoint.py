@@ -61,7 +61,7 @@ def test_saved_networks_come_back(run) -> None:
     assert torch.equal(critic.weight, other_critic.weight)
     flat = torch.load(folder / "critic_agent.pt", weights_only=True)
     assert list(flat) == ["weight", "bias"]
-    assert checkpoint.read_training_state(folder) == {"iteration": 4}
+    assert torch.load(folder / "training_state.pt", weights_only=True) == {"iteration": 4}
     assert checkpoint.read_config(folder)["task"] == {"name": "toy"}
 
 
@@ -141,6 +141,8 @@ def test_damaged_files(run) -> None:
         path.write_bytes(contents)
         with pytest.raises(ConfigError, match="damaged"):
             checkpoint.load(folder, *networks())
+        with pytest.raises(ConfigError, match="damaged"):
+            checkpoint.check(folder)
     for value in ([1, 2], {"weight": {"deep": torch.zeros(1)}}, {"weight": torch.full((2, 3), torch.nan)}):
         torch.save(value, path)
         with pytest.raises(ConfigError, match="damaged"):

@@ -1,0 +1,44 @@
+"""A trained team that acts: what evaluation, video and clients ask for decisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from harl_mapush import checkpoint
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.config import RunCfg
+from mqe.config import ConfigError
+from mqe.vec_env import VecEnv
+
+
+class TeamPolicy:
+    """Deterministic decisions, obs (N, A, O) to actions (N, A, U); recurrent teams remember between them."""
+
+    def __init__(self, cfg: RunCfg, folder: Path, env: VecEnv) -> None:
+        """Load the checkpoint in ``folder``; raise ConfigError where it does not fit ``env`` and ``cfg``."""
+        learner = ALGORITHMS[cfg.algorithm.name].cls
+        try:
+            algorithm = learner(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed)
+        except ValueError as error:
+            raise ConfigError(f"checkpoint {folder}: {error}") from None
+        checkpoint.load(folder, algorithm.actors, algorithm.critic, algorithm.value_normalizer)
+        self._algorithm = algorithm
+        self._masks = torch.ones(env.num_envs, device=env.device)
+        self._hidden: Tensor | None = None
+        if cfg.network.use_recurrent_policy:
+            shape = (env.num_agents, env.num_envs, *algorithm.actors[0].hidden_shape)
+            self._hidden = torch.zeros(shape, device=env.device)
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Decide."""
+        decision = self._algorithm.act(obs, self._hidden, self._masks, deterministic=True)
+        self._hidden = decision.hidden
+        return decision.actions
+
+    def forget(self, done: Tensor) -> None:
+        """Begin a new episode where ``done`` (N,) bool."""
+        if self._hidden is not None:
+            self._hidden = self._hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)

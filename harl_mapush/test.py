@@ -1,0 +1,142 @@
+"""Measure or watch a trained team: ``python -m harl_mapush.test``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harl_mapush import checkpoint, config
+from harl_mapush.config import RunCfg
+from harl_mapush.evaluation import describe, evaluate_push
+from harl_mapush.gait_evaluation import evaluate_gait
+from harl_mapush.policy import TeamPolicy
+from harl_mapush.seeding import seed_everything
+from mqe.config import ConfigError, merge, unknown
+from mqe.gait import load_gait
+from mqe.registry import make_env, resolve_sim
+from mqe.viewer.video import record
+
+PROGRAM = "python -m harl_mapush.test"
+GAIT_TASK = "go1_velocity"
+MODES = ("viewer", "calculator")
+FLAGS = ("--num_envs", "--seed", "--device", "--sim")
+NUM_ENVS = {"calculator": 300, "viewer": 1}
+
+
+def make_parser() -> config.Parser:
+    """Build the command line."""
+    parser = config.Parser(prog=PROGRAM, description="Measure or watch a trained team.")
+    parser.add_argument("--checkpoint", metavar="WHAT", help="a checkpoint folder, a run folder or pretrained:NAME")
+    parser.add_argument("--mode", default="calculator", help=f"{' or '.join(MODES)} (default: calculator)")
+    parser.add_argument("--json", metavar="FILE", help="write the calculator's figures there")
+    parser.add_argument("--record", metavar="FILE.mp4", help="write the viewer's film there")
+    config.add_flags(parser, FLAGS)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Evaluate as the command line says; return the exit code."""
+    return config.exit_code(lambda: _main(argv), PROGRAM)
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = make_parser().parse(argv)
+    if arguments.mode not in MODES:
+        raise ConfigError(f"--mode: {unknown('mode', arguments.mode, MODES)}")
+    if arguments.checkpoint is None:
+        raise ConfigError("--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME")
+    if arguments.mode == "viewer" and arguments.record is None:
+        raise ConfigError("--mode viewer needs --record FILE.mp4, the film to write")
+    for flag, mode in (("json", "calculator"), ("record", "viewer")):
+        path = getattr(arguments, flag)
+        if path is not None and arguments.mode != mode:
+            raise ConfigError(f"--{flag} {path!r} belongs to --mode {mode}, not to --mode {arguments.mode}")
+    folder = checkpoint.resolve(arguments.checkpoint)
+    cfg = _settings(folder, arguments)
+    resolve_sim(cfg.sim)
+    checkpoint.check(folder)
+    for flag in ("json", "record"):
+        _check_writable(flag, getattr(arguments, flag))
+    seed_everything(cfg.runner.seed)
+    if arguments.mode == "viewer":
+        _film(cfg, folder, Path(arguments.record))
+        return 0
+    figures = _examine_gait(cfg, folder) if cfg.task.name == GAIT_TASK else _examine_team(cfg, folder)
+    if arguments.json is not None:
+        Path(arguments.json).write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    return 0
+
+
+def _settings(folder: Path, arguments: Any) -> RunCfg:
+    """Give the checkpoint's own settings, changed for evaluation and then by the command line."""
+    own = checkpoint.read_config(folder)
+    task, num_agents = own["task"]["name"], own["env"]["num_agents"]
+    evaluation: dict[str, Any] = {
+        "env": {"num_envs": NUM_ENVS[arguments.mode]},
+        "sim": {"name": "auto", "device": "auto"},
+        "runner": {"seed": 0},
+    }
+    if arguments.mode == "calculator" and task != GAIT_TASK:
+        evaluation["task"] = {"spawn": "independent"}
+    over = merge(evaluation, config.flag_values(arguments))
+    asked = merge({"task": {}, "env": {}}, over)
+    for key, has, wants in (
+        ("task.name", task, asked["task"].get("name", task)),
+        ("env.num_agents", num_agents, asked["env"].get("num_agents", num_agents)),
+    ):
+        if wants != has:
+            raise ConfigError(f"{key}={wants}: checkpoint {folder} was trained with {key}={has}; leave it out")
+    cfg, _ = config.resolve(own, over)
+    return cfg
+
+
+def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
+    """Measure a team over one episode in each environment."""
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+    try:
+        figures = evaluate_push(env, TeamPolicy(cfg, folder, env))
+    finally:
+        env.close()
+    sys.stdout.write(describe(figures))
+    return figures
+
+
+def _examine_gait(cfg: RunCfg, folder: Path) -> dict[str, Any]:
+    """Measure how one robot walks; how many robots do it belongs to the examination."""
+    _, device = resolve_sim(cfg.sim)
+    try:
+        gait = load_gait(str(folder), device)
+    except (KeyError, RuntimeError) as error:
+        raise ConfigError(f"checkpoint {folder}: its actor is not a gait ({error}); take another one") from None
+    figures = evaluate_gait(gait, cfg.sim, cfg.runner.seed)
+    sys.stdout.write("".join(f"{name:<28}{value:.4g}\n" for name, value in figures.items()))
+    return figures
+
+
+def _film(cfg: RunCfg, folder: Path, path: Path) -> None:
+    """Render episodes off-screen."""
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+    try:
+        film = record(env, TeamPolicy(cfg, folder, env), path)
+    finally:
+        env.close()
+    sys.stdout.write(f"{film.path}: {film.seconds:.1f} s, {len(film.outcomes)} episodes: {', '.join(film.outcomes)}.\n")
+
+
+def _check_writable(flag: str, name: str | None) -> None:
+    """Make sure that a file can be written before the work that it is to hold."""
+    if name is None:
+        return
+    path = Path(name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise ConfigError(f"--{flag} {name!r} cannot be written ({error.strerror}); name another file") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What no single module can promise: who imports whom, how long files are, what the command line understands."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from harl_mapush import config, test, train
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(path for package in ("mqe", "harl_mapush", "mapush") for path in (ROOT / package).rglob("*.py"))
+ALLOWED = {"mqe": {"mqe"}, "harl_mapush": {"mqe", "harl_mapush"}, "mapush": {"mqe", "harl_mapush", "mapush"}}
+ENTRY_POINTS = {"harl_mapush/train.py", "harl_mapush/test.py"}
+LEARNER = {"harl_mapush/runner.py", "harl_mapush/storage.py"}
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_packages_import_in_one_direction(path: Path) -> None:
+    ours = {module.split(".")[0] for module in imports(path)} & set(ALLOWED)
+    assert ours <= ALLOWED[path.relative_to(ROOT).parts[0]]
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if name(path) in LEARNER or "/algorithms/" in name(path)])
+def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
+    of_mqe = {module for module in imports(path) if module.startswith("mqe.")}
+    assert all(module.startswith(("mqe.vec_env", "mqe.config")) for module in of_mqe), of_mqe
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if name(path).startswith("mqe/tasks/")], ids=name)
+def test_tasks_never_see_a_simulator(path: Path) -> None:
+    assert not [module for module in imports(path) if module.startswith(("mujoco", "mqe.sim"))]
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if name(path).startswith("mqe/sim/")], ids=name)
+def test_simulators_know_nothing_of_tasks(path: Path) -> None:
+    assert not [module for module in imports(path) if module.startswith(("mqe.task", "mqe.env", "mqe.registry"))]
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))], ids=name)
+def test_files_are_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 400
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_libraries_do_not_print(path: Path) -> None:
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    assert not [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+
+
+@pytest.mark.parametrize("preset", config.presets())
+def test_every_preset_is_a_valid_run(preset: str) -> None:
+    cfg, notices = config.resolve(config.load_preset(preset), {})
+    assert cfg.runner.num_env_steps >= 1
+    assert notices == []
+
+
+def flags(parser: config.Parser) -> list[str]:
+    return sorted(flag for action in parser._actions for flag in action.option_strings)
+
+
+def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
+    assert flags(train.make_parser()) == sorted(
+        "-h --help --config --preset --algo --task --object --num_agents --exp_name --seed --num_envs "
+        "--n_rollout_threads --num_env_steps --device --sim --out --set".split()
+    )
+
+
+def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
+    assert flags(test.make_parser()) == sorted(
+        "-h --help --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json --record".split()
+    )
