@@ -157,6 +157,7 @@ def _set_options(spec: mujoco.MjSpec) -> None:
     spec.visual.headlight.specular = (0.1, 0.1, 0.1)
     spec.visual.quality.shadowsize = 4096
     spec.visual.map.znear = 0.01
+    spec.visual.map.shadowclip = 4.0  # times extent: wider than anything in view, or surfaces shadow themselves
     spec.stat.extent = 3.0
 
 

@@ -1,0 +1,115 @@
+"""Pictures of a scene without a display: an OpenGL context that works on this machine, and a renderer on top of it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from functools import cache
+from types import TracebackType
+from typing import Any
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from mqe.config import ConfigError
+
+BACKENDS = ("egl", "osmesa")  # in the order in which they are tried: a GPU's or Mesa's EGL, then software only
+PACKAGES = {"egl": "libegl1", "osmesa": "libosmesa6"}  # Debian and Ubuntu
+PROBE_TIMEOUT = 60.0  # [s]
+
+
+@cache
+def choose_backend() -> str:
+    """Give the OpenGL backend to render with: ``MUJOCO_GL`` where it is set, else the first that works.
+
+    A backend that is half there can take its process down, and a failed one keeps the next from loading: each is tried
+    in a process of its own. Raises ConfigError, naming the package to install, where none works.
+    """
+    asked = os.environ.get("MUJOCO_GL", "").lower().strip()
+    if asked:
+        return asked
+    if not sys.platform.startswith("linux"):
+        return "native"
+    for backend in BACKENDS:
+        if _works(backend):
+            return backend
+    raise ConfigError(
+        f"cannot render: neither EGL nor OSMesa works on this machine; install one, for instance with "
+        f"`apt-get install {PACKAGES['egl']}` (or {PACKAGES['osmesa']})"
+    )
+
+
+class OffscreenRenderer:
+    """Draws MjData into arrays."""
+
+    def __init__(self, model: mujoco.MjModel, width: int, height: int) -> None:
+        """Make an OpenGL context and a scene of ``model``."""
+        self.model, self.width, self.height = model, width, height
+        self._gl = _make_context(choose_backend(), width, height)
+        self._gl.make_current()
+        self._scene = mujoco.MjvScene(model, maxgeom=2000)
+        self._option = mujoco.MjvOption()
+        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
+        mujoco.mjr_resizeOffscreen(width, height, self._context)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
+        self._viewport = mujoco.MjrRect(0, 0, width, height)
+        self._pixels = np.empty((height, width, 3), dtype=np.uint8)
+
+    def update(self, data: mujoco.MjData, camera: mujoco.MjvCamera) -> None:
+        """Look at ``data``, whose kinematics are done, through ``camera``."""
+        everything = mujoco.mjtCatBit.mjCAT_ALL.value
+        mujoco.mjv_updateScene(self.model, data, self._option, None, camera, everything, self._scene)
+
+    def draw(self, caption: str = "", outcome: str = "") -> NDArray[np.uint8]:
+        """Give the picture (height, width, 3) of what was last looked at, with text in two corners."""
+        self._gl.make_current()
+        mujoco.mjr_render(self._viewport, self._scene, self._context)
+        font = mujoco.mjtFont.mjFONT_NORMAL.value
+        top_left, bottom_left = mujoco.mjtGridPos.mjGRID_TOPLEFT.value, mujoco.mjtGridPos.mjGRID_BOTTOMLEFT.value
+        for place, text in ((top_left, caption), (bottom_left, outcome)):
+            if text:
+                mujoco.mjr_overlay(font, place, self._viewport, text, "", self._context)
+        mujoco.mjr_readPixels(self._pixels, None, self._viewport, self._context)
+        return np.flipud(self._pixels).copy()
+
+    def close(self) -> None:
+        """Free the OpenGL context."""
+        self._gl.make_current()
+        self._context.free()
+        self._gl.free()
+
+    def __enter__(self) -> OffscreenRenderer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _works(backend: str) -> bool:
+    program = f"from mujoco.{backend} import GLContext; GLContext(64, 64).make_current()"
+    environment = os.environ | {"MUJOCO_GL": backend}
+    environment.pop("PYOPENGL_PLATFORM", None)
+    try:
+        done = subprocess.run(  # noqa: S603 - our own interpreter and our own words
+            [sys.executable, "-c", program], env=environment, capture_output=True, timeout=PROBE_TIMEOUT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _make_context(backend: str, width: int, height: int) -> Any:
+    if backend not in BACKENDS:
+        return mujoco.GLContext(width, height)  # whatever MuJoCo makes of MUJOCO_GL, or of this platform
+    os.environ["PYOPENGL_PLATFORM"] = backend
+    try:
+        return importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
+    except (ImportError, AttributeError, RuntimeError) as error:
+        raise ConfigError(
+            f"MUJOCO_GL={backend}: does not work here ({error}); install {PACKAGES[backend]}, or leave MUJOCO_GL unset"
+        ) from None

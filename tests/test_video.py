@@ -1,0 +1,155 @@
+"""Films: which OpenGL is taken, what the camera sees, and a short film read back from its file."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import torch
+from pushing import make_env
+from torch import Tensor
+
+from mqe.config import ConfigError
+from mqe.viewer import offscreen
+from mqe.viewer.offscreen import choose_backend
+from mqe.viewer.video import MARGIN, Camera, record
+
+
+class Still:
+    """A policy that stands and counts the episodes it was told to forget."""
+
+    forgotten = 0
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        return torch.zeros(*obs.shape[:2], 3)
+
+    def forget(self, done: Tensor) -> None:
+        self.forgotten += int(done.sum())
+
+
+@pytest.fixture
+def no_choice_yet(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    choose_backend.cache_clear()
+    yield monkeypatch
+    choose_backend.cache_clear()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have one backend each")
+def test_takes_the_first_backend_that_works(no_choice_yet: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def works(backend: str) -> bool:
+        asked.append(backend)
+        return backend == "osmesa"
+
+    no_choice_yet.setattr(offscreen, "_works", works)
+    assert choose_backend() == "osmesa"
+    assert asked == ["egl", "osmesa"]
+    assert choose_backend() == "osmesa"
+    assert len(asked) == 2  # asked once a process
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have one backend each")
+def test_names_the_package_where_nothing_works(no_choice_yet: pytest.MonkeyPatch) -> None:
+    no_choice_yet.setattr(offscreen, "_works", lambda backend: False)
+    with pytest.raises(ConfigError, match="apt-get install libegl1") as error:
+        choose_backend()
+    assert "\n" not in str(error.value)
+
+
+def test_a_backend_asked_for_is_taken(no_choice_yet: pytest.MonkeyPatch) -> None:
+    no_choice_yet.setenv("MUJOCO_GL", "OSMesa")
+    assert choose_backend() == "osmesa"
+
+
+def test_a_probe_that_dies_or_hangs_is_a_no(no_choice_yet: pytest.MonkeyPatch) -> None:
+    def hang(*args: object, **kwargs: object) -> None:
+        raise subprocess.TimeoutExpired("python", 1.0)
+
+    assert not offscreen._works("no_such_backend")
+    no_choice_yet.setattr(subprocess, "run", hang)
+    assert not offscreen._works("egl")
+
+
+@pytest.mark.parametrize(("name", "num_agents"), [("cuboid", 2), ("cylinder", 4)])
+def test_everything_is_in_the_picture(name: str, num_agents: int) -> None:
+    env = make_env(3, num_agents, object=name)
+    env.reset()
+    for world in range(3):
+        camera = Camera(env, world, rate=25.0, aspect=16 / 9)
+        data = env.sim.data(world)
+        camera.look(data)
+        azimuth, elevation = math.radians(camera.view.azimuth), math.radians(camera.view.elevation)
+        ahead = np.array(
+            [math.cos(elevation) * math.cos(azimuth), math.cos(elevation) * math.sin(azimuth), math.sin(elevation)]
+        )
+        eye = camera.view.lookat - camera.view.distance * ahead
+        across = np.cross(ahead, [0.0, 0.0, 1.0])
+        across /= np.linalg.norm(across)
+        half_height = math.tan(math.radians(env.sim.model.vis.global_.fovy / 2))
+        bodies = [*(f"robot{i}/trunk" for i in range(num_agents)), "object", "goal"]
+        for offset in (data.body(body).xpos - eye for body in bodies):
+            depth = offset @ ahead
+            assert abs(offset @ across) + MARGIN <= depth * half_height * 16 / 9 + 1e-6
+            assert abs(offset @ np.cross(across, ahead)) + MARGIN <= depth * half_height + 1e-6
+
+
+def test_the_camera_moves_smoothly_and_cuts_between_episodes() -> None:
+    env = make_env(2)
+    env.reset()
+    camera = Camera(env, 0, rate=25.0, aspect=16 / 9)
+    first, second = (env.sim.data(world) for world in (0, 1))
+    camera.look(first)
+    start = camera.view.lookat.copy()
+    camera.look(second)
+    step = np.linalg.norm(camera.view.lookat - start)
+    camera.cut()
+    camera.look(second)
+    jump = np.linalg.norm(camera.view.lookat - start)
+    assert 0.0 < step < 0.1 * jump
+
+
+@pytest.fixture
+def can_render() -> None:
+    try:
+        choose_backend()
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.usefixtures("can_render")
+def test_a_short_film(tmp_path) -> None:
+    env = make_env(2, episode_length_s=0.4, decision_period=5)
+    sim, policy = env.sim, Still()
+    film = record(env, policy, tmp_path / "film.mp4", episodes=2, fps=25, size=(160, 96), world=1)
+    assert env.sim is sim
+    # An episode: the start, 10 of 20 control steps, and a second of the last picture.
+    assert film.num_frames == 2 * (1 + 10 + 25)
+    assert film.seconds == pytest.approx(72 / 25)
+    assert film.outcomes == ["time is up"] * 2
+    assert policy.forgotten == 4
+    frames = iio.imread(film.path)
+    assert frames.shape == (72, 96, 160, 3)
+    assert iio.immeta(film.path)["fps"] == 25
+    assert frames[0].std() > 15  # something is there
+    blue, red = frames[5, ..., 2].astype(int), frames[5, ..., 0].astype(int)
+    assert (red - blue > 100).sum() > 20  # the goal
+    assert (blue - red > 60).sum() > 5  # the first robot
+
+
+@pytest.mark.usefixtures("can_render")
+def test_a_film_of_some_seconds_only(tmp_path) -> None:
+    env = make_env(1, decision_period=1)
+    film = record(env, Still(), tmp_path / "film.mp4", seconds=0.2, fps=50, size=(160, 96), captions=False)
+    assert film.num_frames == 10
+    assert film.outcomes == []
+
+
+def test_a_film_is_an_mp4(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"\.mp4"):
+        record(make_env(1), Still(), tmp_path / "film.gif")
