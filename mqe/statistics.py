@@ -34,7 +34,8 @@ class EpisodeStatistics:
         """
         means = torch.nanmean(self._rows[:CAPACITY], dim=0).tolist()
         names = [f"{name}_rate" if name in ENDINGS else name for name in self.names]
-        return dict(zip(names, means, strict=True)) | {"num_episodes": min(int(self._count), CAPACITY)}
+        figures: dict[str, float] = dict(zip(names, means, strict=True))
+        return figures | {"num_episodes": min(int(self._count), CAPACITY)}
 
     def reset(self) -> None:
         """Forget everything."""

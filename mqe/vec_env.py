@@ -68,8 +68,8 @@ class VecEnv(Protocol):
         """Everything that a bit-exact resume needs."""
         ...
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+    def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Go on from ``state_dict``; return the obs and state it stood at."""
         ...
 
     def close(self) -> None:
