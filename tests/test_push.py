@@ -9,11 +9,13 @@ import pytest
 import torch
 from pushing import make_env, make_task
 from torch import tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mqe.config import ConfigError, build
 from mqe.geometry import quat_from_yaw
 from mqe.state import SceneState
 from mqe.tasks.push import PushCfg
+from mqe.tasks.rewards import PRESETS
 
 
 def make_state(pos: list, yaw: list, box: list, box_yaw: float, goal: list) -> SceneState:
@@ -216,3 +218,35 @@ def test_independent_births_are_lost_at_the_first_step() -> None:
     separated = make_env(256, episode_length_s=0.04)
     separated.reset()
     assert not separated.step(torch.zeros(256, 2, 3)).terminated.any()
+
+
+class NoHostTraffic(TorchDispatchMode):
+    """Fails where an operation would wait for the device, or bring numbers from the host to it."""
+
+    forbidden = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "is_nonzero", "equal", "unique")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        assert func.name().removeprefix("aten::").split(".")[0] not in self.forbidden, func.name()
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("rewards", PRESETS)
+@pytest.mark.parametrize("num_agents", [1, 3])
+def test_nothing_waits_for_the_device(rewards: str, num_agents: int) -> None:
+    task = make_task(5, num_agents, rewards=rewards)
+    env = make_env(5, num_agents, rewards=rewards)
+    env.reset()
+    state, mask = env.state, torch.ones(5, dtype=torch.bool)
+    with NoHostTraffic() as traffic:
+        task.begin(mask, state)
+        task.command(torch.zeros(5, num_agents, 3))
+        outcome = task.evaluate(state, state)
+        task.observe(state)
+        task.layout(torch.zeros_like(mask, dtype=torch.int64))
+        task.episode_metrics(outcome.metrics, torch.ones_like(mask, dtype=torch.int64), outcome.terminations)
+    assert traffic.count > 100
