@@ -26,19 +26,6 @@ from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
 INTERRUPTED = 130  # exit code, as shells have it for Ctrl-C
-FLAGS = (
-    "--algo",
-    "--task",
-    "--object",
-    "--num_agents",
-    "--num_envs",
-    "--num_env_steps",
-    "--device",
-    "--sim",
-    "--seed",
-    "--exp_name",
-    "--out",
-)
 
 
 def make_parser() -> config.Parser:
@@ -50,7 +37,7 @@ def make_parser() -> config.Parser:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", metavar="FILE", help="run file (YAML), for instance the config.yaml of another run")
     source.add_argument("--preset", metavar="NAME", help=f"run file that comes along: {', '.join(config.presets())}")
-    config.add_flags(parser, FLAGS)
+    config.add_flags(parser, tuple(config.FLAGS))
     return parser
 
 
