@@ -107,7 +107,8 @@ def normalize_advantages(advantages: Tensor, weights: Tensor) -> Tensor:
 
     Entries of weight 0 are shifted and scaled alike; they take no part in the statistics.
     """
-    total = weights.sum().clamp(min=1.0)
-    mean = (advantages * weights).sum() / total
-    variance = ((advantages - mean) ** 2 * weights).sum() / total
+    wide = torch.float64  # of the sums: a million entries lose digits otherwise
+    total = weights.sum(dtype=wide).clamp(min=1.0)
+    mean = ((advantages * weights).sum(dtype=wide) / total).to(advantages.dtype)
+    variance = (((advantages - mean) ** 2 * weights).sum(dtype=wide) / total).to(advantages.dtype)
     return (advantages - mean) / (variance.sqrt() + _ADVANTAGE_STD_MIN)

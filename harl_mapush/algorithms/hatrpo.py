@@ -14,7 +14,7 @@ from harl_mapush.algorithms.minibatches import tiles
 from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.algorithms.surrogate import policy_gradient
 from harl_mapush.networks import Actor
-from harl_mapush.storage import ActorBatch, num_rows
+from harl_mapush.storage import ActorBatch, gather, num_rows
 
 _CG_STEPS = 10
 _CG_TOLERANCE = 1e-10  # of the squared residual
@@ -41,7 +41,8 @@ class Hatrpo(Happo):
     cfg: HatrpoCfg
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
-        self.shuffle.rows(num_rows(batch), 1)
+        order = self.shuffle.rows(num_rows(batch), 1)
+        batch = batch if order is None else gather(batch, order)
         return trust_region_step(self.actors[agent], self.optimizer(agent), batch, self.cfg)
 
 
@@ -124,6 +125,7 @@ def _kl_hessian(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: Tensor)
     for tile in tiles(batch):
         with torch.backends.cudnn.flags(enabled=False):  # its recurrent layers have no second derivative
             mean, std = _forward(actor, tile), actor.std()
+            mean, std = mean.double(), std.double()
             kl = losses.gaussian_kl(mean.detach(), std.detach(), mean, std).sum() / rows
             first = torch.autograd.grad(kl, flat.parameters, create_graph=True)
             along = torch.stack([(g * v).sum() for g, v in zip(first, parts, strict=True)]).sum()

@@ -118,7 +118,7 @@ def learn_and_compare(algorithm: OnPolicy, storage: Storage, record: Mapping[str
 
 
 class RecordedShuffle(Shuffle):
-    """Gives out the permutations that upstream drew, in its order."""
+    """Gives out the permutations that upstream drew, in its order, even where order changes nothing but rounding."""
 
     def __init__(self, permutations: list[Tensor], agent_order: list[int]) -> None:
         super().__init__(torch.Generator(), torch.Generator())
@@ -130,7 +130,7 @@ class RecordedShuffle(Shuffle):
         order = self.permutations.pop(0)
         if len(order) != num_rows:
             raise LayoutError(f"a permutation of {len(order)} rows was recorded where {num_rows} are needed")
-        return None if num_minibatches == 1 else order
+        return order
 
     def agents(self, num_agents: int) -> list[int]:
         self.permutations.pop(0)
