@@ -5,6 +5,7 @@ SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
             $$python -c '$(SUITABLE)' 2>/dev/null && echo $$python && break; done)
 PRESET ?= laptop
+NUM_EPISODES ?= 300
 OUT ?= results/$(PRESET)-$(shell date +%Y-%m-%d-%H-%M-%S)
 
 VENV := .venv
@@ -17,7 +18,7 @@ RUN := $(CURDIR)/$(BIN)/python -m
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
 	$(RUN) harl_mapush.train --preset $(PRESET) --out "$$out"; \
-	$(RUN) harl_mapush.test --checkpoint "$$out" --mode calculator --json "$$out/evaluation.json"; \
+	$(RUN) harl_mapush.test --checkpoint "$$out" --num_envs $(NUM_EPISODES) --json "$$out/evaluation.json"; \
 	$(RUN) harl_mapush.test --checkpoint "$$out" --mode viewer --record "$$out/video.mp4"; \
 	printf '\n%s\n' "All of it is in $$out:" \
 	  "  checkpoints      $$out/checkpoints" \
@@ -26,7 +27,7 @@ train: $(VENV)/.installed
 	  "  curves           $(BIN)/tensorboard --logdir $$out/logs"
 
 smoke:
-	@$(MAKE) --no-print-directory train PRESET=smoke
+	@$(MAKE) --no-print-directory train PRESET=smoke NUM_EPISODES=20
 
 test: lint type
 	$(RUN) pytest -q -n 2
