@@ -12,7 +12,6 @@ from harl_mapush import config, test, train
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for package in ("mqe", "harl_mapush", "mapush") for path in (ROOT / package).rglob("*.py"))
 ALLOWED = {"mqe": {"mqe"}, "harl_mapush": {"mqe", "harl_mapush"}, "mapush": {"mqe", "harl_mapush", "mapush"}}
-ENTRY_POINTS = {"harl_mapush/train.py", "harl_mapush/test.py"}
 LEARNER = {"harl_mapush/runner.py", "harl_mapush/storage.py"}
 
 
@@ -84,5 +83,6 @@ def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
 
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(test.make_parser()) == sorted(
-        "-h --help --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json --record".split()
+        "-h --help --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
+        "--record".split()
     )

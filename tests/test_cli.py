@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.resources import files
@@ -14,6 +15,8 @@ import torch
 import yaml
 
 from harl_mapush import config, test, train
+from harl_mapush.logger import RunLogger
+from harl_mapush.runner import Runner
 from mapush import cli
 from mqe.config import to_dict
 from mqe.env import MultiAgentEnv
@@ -133,6 +136,41 @@ def test_default_run_folder(gait, tmp_path, monkeypatch) -> None:
     assert train.main([*TINY, "--num_env_steps", "1", *named]) == 0
     (made,) = tmp_path.glob("results/mapush/cuboid/happo/x/seed-00007-*")
     assert len(made.name) == len("seed-00007-2026-01-02-03-04-05")
+
+
+def test_ctrl_c_saves_the_last_state(gait, tmp_path, monkeypatch, capsys) -> None:
+    plain_log = RunLogger.log
+
+    def log_and_interrupt(self, report, statistics) -> None:
+        plain_log(self, report, statistics)
+        if report.iteration == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(RunLogger, "log", log_and_interrupt)
+    before = signal.getsignal(signal.SIGINT)
+    argv = [*TINY, "--num_env_steps", "10000", "--set", f"task.gait={gait}", "--out", str(tmp_path / "run")]
+    assert train.main([*argv, "--set", "task.decision_period=1"]) == 130
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["32"]
+    assert "Interrupted" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(gait, tmp_path, monkeypatch, capsys) -> None:
+    def explode(self, *_: object) -> dict[str, torch.Tensor]:
+        return {"critic/value_loss": torch.tensor(float("nan"))}
+
+    monkeypatch.setattr(Runner, "update", explode)
+    argv = [*TINY, "--num_env_steps", "1000", "--set", f"task.gait={gait}", "--out", str(tmp_path / "run")]
+    capsys.readouterr()
+    assert train.main(argv) == 1
+    assert "critic/value_loss is nan" in complaint(capsys)
+
+
+def test_checkpoints_at_every_interval_and_at_the_end(gait, tmp_path) -> None:
+    out = tmp_path / "run"
+    sizes = ("--num_env_steps", "80", "--set", "task.decision_period=1", "--set", "runner.checkpoint_interval=32")
+    assert train.main([*TINY, *sizes, "--set", f"task.gait={gait}", "--out", str(out)]) == 0
+    assert sorted(int(path.name) for path in (out / "checkpoints").iterdir()) == [32, 64, 80]
 
 
 # Evaluation
