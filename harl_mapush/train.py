@@ -72,6 +72,7 @@ def train(cfg: RunCfg) -> int:
             cfg,
             env=dataclasses.replace(cfg.env, num_agents=env.num_agents),
             sim=dataclasses.replace(cfg.sim, name=name, device=str(device)),
+            runner=dataclasses.replace(cfg.runner, torch_threads=torch.get_num_threads()),
             logger=dataclasses.replace(cfg.logger, out_dir=None),
         )
         (folder / runs.CONFIG).write_text(dump_yaml(to_dict(cfg)), encoding="utf-8")
