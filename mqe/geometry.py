@@ -98,10 +98,12 @@ class Polygon:
         The distance to an edge is that to its nearest point. Behind a corner two edges tie exactly, because both take
         the distance to the shared vertex from one number; then the first edge wins.
         """
-        offset = points.unsqueeze(-2) - self.vertices
-        foot = (offset * self.along).sum(dim=-1)
-        height = (offset * self.inward).sum(dim=-1).square()
-        corner = offset.square().sum(dim=-1)
+        x, y = points.unsqueeze(-2).unbind(dim=-1)
+        x, y = x - self.vertices[:, 0], y - self.vertices[:, 1]  # (..., V) from every edge's first vertex
+        along_x, along_y = self.along.unbind(dim=-1)
+        foot = x * along_x + y * along_y
+        height = (y * along_x - x * along_y).square()
+        corner = x.square() + y.square()
         corner = torch.minimum(corner, torch.roll(corner, -1, dims=-1))
         is_beside = foot == foot.clamp(self.zero, self.length)
         return self.inward[torch.where(is_beside, height, corner).argmin(dim=-1)]
