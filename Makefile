@@ -37,7 +37,7 @@ lint: $(VENV)/.installed-test
 	$(RUN) ruff format --check .
 
 type: $(VENV)/.installed-test
-	$(RUN) pyright
+	$(RUN) pyright --pythonpath $(BIN)/python
 
 format: $(VENV)/.installed-test
 	$(RUN) ruff check --fix .
