@@ -20,7 +20,7 @@ train: $(VENV)/.installed
 	$(RUN) harl_mapush.train --preset $(PRESET) --out "$$out"; \
 	$(RUN) harl_mapush.test --checkpoint "$$out" --num_envs $(NUM_EPISODES) --json "$$out/evaluation.json"; \
 	$(RUN) harl_mapush.test --checkpoint "$$out" --mode viewer --record "$$out/video.mp4"; \
-	printf '\n%s\n' "All of it is in $$out:" \
+	printf '%s\n' "" "All of it is in $$out:" \
 	  "  checkpoints      $$out/checkpoints" \
 	  "  success rate     $$out/evaluation.json" \
 	  "  video            $$out/video.mp4" \
