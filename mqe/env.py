@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mqe.capture import CapturedStep
 from mqe.scene import DECIMATION, STEP_DT, Scene, pack_layout, read_state
 from mqe.sim.base import Simulator
 from mqe.state import SceneState
@@ -40,6 +41,8 @@ class MultiAgentEnv:
         self.figures: dict[str, Tensor] = {}  # (N,) each: of the episodes that ended at the last step, where they did
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
         self._state: SceneState | None = None
+        self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
+        self._captured = CapturedStep(self._step)
 
     @property
     def state(self) -> SceneState:
@@ -54,7 +57,23 @@ class MultiAgentEnv:
 
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
+        return self._captured(actions) if self.captures else self._step(actions)
+
+    def maintain(self) -> str | None:
+        """Repair what only a pause between rollouts allows; say what was done, or None. Waits for the device.
+
+        Contact buffers that overflowed grow, and the step is captured anew.
+        """
+        note = self.sim.grow()
+        if note is not None:
+            self._state = read_state(self.sim, self.scene)
+            self._captured = CapturedStep(self._step)
+        return note
+
+    def _step(self, actions: Tensor) -> TimeStep:
         task = self.task
+        if not self.sim.synchronous:
+            self._state = read_state(self.sim, self.scene)  # a replayed graph starts from memory, not from objects
         task.command(actions.clamp(-1.0, 1.0))
         ended = torch.zeros_like(self._everywhere)
         broken = torch.zeros_like(self._everywhere)

@@ -56,6 +56,10 @@ class VecEnv(Protocol):
         """Apply actions (N, A, U) in [-1, 1] (clipped) for one decision."""
         ...
 
+    def maintain(self) -> str | None:
+        """Do, between two rollouts, what cannot be done inside one; say what, or None."""
+        ...
+
     def statistics(self) -> dict[str, float]:
         """Means over the last at most 1,000 finished episodes, and ``num_episodes`` among them; synchronises once."""
         ...

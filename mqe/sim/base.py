@@ -44,6 +44,10 @@ class Simulator(Protocol):
         """World ``env`` as MjData on the host, forward kinematics done, to render or to look at."""
         ...
 
+    def grow(self) -> str | None:
+        """Enlarge buffers that overflowed since the last call, say how, and replace all views; None: all fitted."""
+        ...
+
     def state_dict(self) -> dict[str, Tensor]:
         """The state that a bit-exact continuation needs."""
         ...

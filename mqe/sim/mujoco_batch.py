@@ -65,6 +65,10 @@ class MujocoBatchSimulator:
         mujoco.mj_forward(self._batch.get_model(env), data)
         return data
 
+    def grow(self) -> str | None:
+        """Nothing to do: MuJoCo's buffers grow by themselves."""
+        return None
+
     def state_dict(self) -> dict[str, Tensor]:
         """The integration state of every world."""
         return {name: view.clone() for name, view in self._state().items()}

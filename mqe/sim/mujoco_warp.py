@@ -192,10 +192,11 @@ class MujocoWarpSimulator:
         state = self.state_dict()
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(side), wp.ScopedStream(wp.stream_from_torch(side), sync_enter=False):
+        stream = wp.stream_from_torch(side)  # one object: Warp knows a capture by it
+        with torch.cuda.stream(side), wp.ScopedStream(stream, sync_enter=False):
             _LOG.info("compiling the physics kernels, once a machine (about 150 s, then cached) ...")
             self._substeps(1)
-            with wp.ScopedCapture(stream=wp.stream_from_torch(side)) as capture:
+            with wp.ScopedCapture(stream=stream) as capture:
                 self._substeps(decimation)
         torch.cuda.current_stream(self.device).wait_stream(side)
         self._graphs[decimation] = capture.graph

@@ -41,21 +41,21 @@ _KEYS_AN_EPISODE = 1 << 13  # more control steps than any episode has
 class VelocityWeights:
     """Weights of the reward terms, per control step."""
 
-    track_velocity: float = 1.0
+    track_velocity: float = 1.5
     track_mean_velocity: float = 1.5
     track_yaw_rate: float = 0.5
     track_mean_yaw_rate: float = 1.0
-    feet: float = 1.0
+    feet: float = 2.5
     alive: float = 0.5
     height: float = -20.0
     tilt: float = -4.0
     bounce: float = -1.0
-    sway: float = -0.05
+    sway: float = -0.03
     slip: float = -0.1
     hips: float = -0.3
     stance: float = -0.5
-    action_rate: float = -0.02
-    torque: float = -3e-4
+    action_rate: float = -0.01
+    torque: float = -2e-4
     fall: float = -5.0
 
 
@@ -162,18 +162,18 @@ class VelocityTask:
         height, feet_height, feet_velocity = self._feet(state)
         cycle = (self._memory.phase.unsqueeze(-1) + self._foot_offset) % 1.0
         swing = torch.sin(2.0 * torch.pi * (cycle - 0.5)).clamp(min=0.0) * (cycle > 0.5) * moving.unsqueeze(-1)
-        feet_error = (feet_height - FOOT_RADIUS - SWING_HEIGHT * swing).square().sum(dim=-1)
+        feet_error = (feet_height - FOOT_RADIUS - SWING_HEIGHT * swing).square()
         slip = (feet_velocity[..., :2].square().sum(dim=-1) * (swing <= 0.0)).sum(dim=-1)
 
         gravity, fallen = gravity_b(state.robot_quat), has_fallen(state)
         offset = state.joint_pos - self._default
         torque = STIFFNESS * (self._targets - state.joint_pos) - DAMPING * state.joint_vel
         terms = {
-            "track_velocity": torch.exp(-now[..., :2].sum(dim=-1) / 0.1),
+            "track_velocity": torch.exp(-now[..., :2].sum(dim=-1) / 0.15),
             "track_mean_velocity": torch.exp(-mean[..., :2].sum(dim=-1) / 0.005),
             "track_yaw_rate": torch.exp(-now[..., 2] / 0.15),
             "track_mean_yaw_rate": torch.exp(-mean[..., 2] / 0.005),
-            "feet": torch.exp(-feet_error / 0.003),
+            "feet": torch.exp(-feet_error / 0.002).mean(dim=-1),
             "alive": torch.ones_like(height),
             "height": (height - TRUNK_HEIGHT).square(),
             "tilt": gravity[..., :2].square().sum(dim=-1),
