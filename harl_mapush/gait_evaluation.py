@@ -46,7 +46,13 @@ def evaluate_gait(policy: GaitPolicy, sim: SimCfg, seed: int) -> dict[str, float
 def _walk(policy: GaitPolicy, sim_cfg: SimCfg, seed: int) -> dict[str, float]:
     """Run grid, larger grid, random commands, kicks and standing as groups of one batch of worlds."""
     cells = torch.tensor(list(itertools.product(GRID, repeat=3)))
-    groups = {"grid": len(cells), "beyond": len(cells), "random": NUM_ROBOTS, "kicked": NUM_ROBOTS, "standing": NUM_STANDING}
+    groups = {
+        "grid": len(cells),
+        "beyond": len(cells),
+        "random": NUM_ROBOTS,
+        "kicked": NUM_ROBOTS,
+        "standing": NUM_STANDING,
+    }
     ends = list(itertools.accumulate(groups.values()))
     rows = {name: slice(end - size, end) for (name, size), end in zip(groups.items(), ends, strict=True)}
     sim, scene, streams = _make_worlds(sim_cfg, None, ends[-1], seed)
@@ -135,7 +141,9 @@ def _place(sim: Simulator, scene: Scene, streams: Streams, yaw: Tensor, start_x:
     return read_state(sim, scene)
 
 
-def _advance(sim: Simulator, scene: Scene, controller: GaitController, command: Tensor, state: SceneState) -> SceneState:
+def _advance(
+    sim: Simulator, scene: Scene, controller: GaitController, command: Tensor, state: SceneState
+) -> SceneState:
     sim.ctrl.copy_(controller.targets(command, state).flatten(1))
     sim.step(DECIMATION)
     return read_state(sim, scene)

@@ -40,7 +40,9 @@ def pretrained_folder(name: str) -> Path:
     root = Path(str(resources.files("mqe"))) / "assets" / "pretrained"
     folder = root / name
     if not (folder / "config.yaml").is_file():
-        known = sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file()) if root.is_dir() else []
+        known = (
+            sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file()) if root.is_dir() else []
+        )
         raise ConfigError(f"unknown pretrained policy '{name}'; there are: {', '.join(known) or 'none'}")
     return folder
 
@@ -57,8 +59,12 @@ def load_gait(what: str, device: torch.device) -> GaitPolicy:
     except Exception as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
         raise ConfigError(f"task.gait: '{what}' is damaged ({type(error).__name__}); take another checkpoint") from None
     if cfg["task"]["name"] != "go1_velocity":
-        raise ConfigError(f"task.gait: '{what}' is a policy of task {cfg['task']['name']}; a gait is one of go1_velocity")
-    hidden = [key.removesuffix(".weight") for key in weights if key.startswith("base.mlp.fc.") and key.endswith(".weight")]
+        raise ConfigError(
+            f"task.gait: '{what}' is a policy of task {cfg['task']['name']}; a gait is one of go1_velocity"
+        )
+    hidden = [
+        key.removesuffix(".weight") for key in weights if key.startswith("base.mlp.fc.") and key.endswith(".weight")
+    ]
     names = [*hidden, "act.action_out.fc_mean"]
     layers = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names]
     return GaitPolicy(layers, cfg["network"]["activation"])

@@ -72,7 +72,9 @@ class GaitMemory:
 class GaitController:
     """A frozen gait policy that turns velocity commands into joint targets, one control step at a time."""
 
-    def __init__(self, policy: Callable[[Tensor], Tensor], num_envs: int, num_agents: int, device: torch.device) -> None:
+    def __init__(
+        self, policy: Callable[[Tensor], Tensor], num_envs: int, num_agents: int, device: torch.device
+    ) -> None:
         """Drive N x A robots with ``policy``, observation (N, A, 47) to action (N, A, 12)."""
         self._policy = policy
         self._memory = GaitMemory(num_envs, num_agents, device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ FLOOR_FRICTION = 0.1  # the reference's ground mesh
 ROBOT_FRICTION = 1.0  # the reference's importer default
 ROBOT_FLOOR_FRICTION = 0.5 * (ROBOT_FRICTION + FLOOR_FRICTION)  # 0.55
 INERTIAS = ("physical", "reference")
+
+_Number = TypeVar("_Number", float, Tensor)
 
 
 @dataclass(frozen=True)
@@ -115,12 +118,12 @@ class Footprint:
         return self.polygon.inward_normal(points)
 
 
-def object_floor_friction(friction: float) -> float:
+def object_floor_friction(friction: _Number) -> _Number:
     """Give the Coulomb coefficient of an object of this friction on the floor: PhysX averages the two materials."""
     return 0.5 * (friction + FLOOR_FRICTION)
 
 
-def robot_object_friction(friction: float) -> float:
+def robot_object_friction(friction: _Number) -> _Number:
     """Give the Coulomb coefficient between a robot and an object of this friction, averaged likewise."""
     return 0.5 * (friction + ROBOT_FRICTION)
 

@@ -107,7 +107,9 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
     device = _resolve_device(cfg, has_warp)
     name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
     if name == "warp" and not has_warp:
-        raise ConfigError("sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco --device cpu")
+        raise ConfigError(
+            "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco --device cpu"
+        )
     if name == "mujoco" and device.type != "cpu":
         raise ConfigError(f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or --sim warp")
     return name, device

@@ -58,7 +58,7 @@ class Scene:
 
 
 def build_scene(num_robots: int, obj: ObjectCfg | None, inertia: str = "physical") -> Scene:
-    """Build the scene of 1 to 4 robots, an object (or none) with ``inertia`` ("physical" or "reference"), and a goal."""
+    """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or "reference"), and a goal."""
     spec = mujoco.MjSpec()
     spec.modelname = "mapush"
     spec.compiler.degree = False

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mqe.objects import OBJECTS
-from mqe.robots.go1 import DEFAULT_JOINT_POS, FOOT_RADIUS, LEGS, combine, Inertial, foot_kinematics
+from mqe.robots.go1 import DEFAULT_JOINT_POS, FOOT_RADIUS, LEGS, Inertial, combine, foot_kinematics
 from mqe.scene import build_scene, floor_friction_fields, object_friction_fields, pack_layout, read_state
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.task import Layout
@@ -18,7 +18,8 @@ def _layout(num_envs, robots, object_xy=(0.0, 0.0), yaw=0.0):
     half = torch.tensor(yaw / 2)
     quat = torch.tensor([torch.cos(half), 0.0, 0.0, torch.sin(half)]).repeat(num_envs, len(robots), 1)
     return Layout(
-        pos, quat, torch.zeros(num_envs, len(robots), 6), torch.tensor(DEFAULT_JOINT_POS).repeat(num_envs, len(robots), 1),
+        pos, quat, torch.zeros(num_envs, len(robots), 6),
+        torch.tensor(DEFAULT_JOINT_POS).repeat(num_envs, len(robots), 1),
         torch.tensor([*object_xy, 0.25]).repeat(num_envs, 1), torch.tensor([1.0, 0, 0, 0]).repeat(num_envs, 1),
         torch.tensor([2.0, 0.0, 0.0]).repeat(num_envs, 1),
     )  # fmt: skip

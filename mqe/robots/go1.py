@@ -104,7 +104,9 @@ def combine(*parts: Inertial) -> Inertial:
     return Inertial(mass, (com_x, com_y, com_z), (xx, yy, zz, xy, xz, yz))
 
 
-def add_go1(spec: mujoco.MjSpec, name: str, color: tuple[float, float, float, float], collision: int, hits: int) -> None:
+def add_go1(
+    spec: mujoco.MjSpec, name: str, color: tuple[float, float, float, float], collision: int, hits: int
+) -> None:
     """Add one Go1 under the world: bodies ``<name>/trunk`` ..., joints and position actuators in policy order.
 
     ``collision`` and ``hits`` are its geoms' contype and conaffinity.

@@ -42,7 +42,9 @@ class MujocoBatchSimulator:
             self._batch.step(nstep=decimation)
         except SimulationError as error:
             self.failed[torch.as_tensor(error.ids, dtype=torch.int64)] = True
-            _LOG.warning("%d world(s) failed and will be reset: %s", len(error.ids), self._batch.error(int(error.ids[0])))
+            _LOG.warning(
+                "%d world(s) failed and will be reset: %s", len(error.ids), self._batch.error(int(error.ids[0]))
+            )
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
         """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
@@ -87,4 +89,3 @@ class MujocoBatchSimulator:
     def close(self) -> None:
         """Drop the worlds; their threads end with the last reference."""
         del self._batch
-

@@ -52,7 +52,7 @@ class MujocoWarpSimulator:
         self, model: mujoco.MjModel, num_envs: int, device: torch.device, size: Capacity | None = None
     ) -> None:
         """Make ``num_envs`` worlds; ``size`` overrides the derived contact buffers."""
-        wp.config.quiet = True
+        wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)  # not a line for every kernel module
         wp.init()
         self.model = copy.copy(model)
         self.model.opt.disableflags &= ~_UNKNOWN_FLAGS
@@ -199,6 +199,7 @@ class MujocoWarpSimulator:
             with wp.ScopedCapture(stream=stream) as capture:
                 self._substeps(decimation)
         torch.cuda.current_stream(self.device).wait_stream(side)
+        assert capture.graph is not None
         self._graphs[decimation] = capture.graph
         self.load_state_dict(state)
         self._overflow.zero_()

@@ -96,8 +96,8 @@ class PushTask:
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         self.state_type = cfg.state_type
         self.uses_sincos = cfg.observation == "sincos"
-        self.obs_sizes = (2 + 4 * a if self.uses_sincos else 2 + 3 * a,) * a
-        self.action_sizes = (3,) * a
+        self.obs_sizes: tuple[int, ...] = (2 + 4 * a if self.uses_sincos else 2 + 3 * a,) * a
+        self.action_sizes: tuple[int, ...] = (3,) * a
         self.state_size = 6 + 7 * a if self.uses_sincos else 5 + 6 * a
         self.weights = weights_of(cfg.rewards, cfg.object, cfg.weights)
 

@@ -82,8 +82,8 @@ class VelocityTask:
     """One agent, 12 joint actions, 50 Hz decisions."""
 
     num_agents = 1
-    obs_sizes = (GAIT_OBS_SIZE,)
-    action_sizes = (NUM_JOINTS,)
+    obs_sizes: tuple[int, ...] = (GAIT_OBS_SIZE,)
+    action_sizes: tuple[int, ...] = (NUM_JOINTS,)
     state_size = GAIT_OBS_SIZE + PRIVILEGED_SIZE
     state_type = "EP"
     decision_period = 1
