@@ -30,7 +30,7 @@ class RunnerCfg:
 
 
 class IterationReport(NamedTuple):
-    """What one iteration did; metrics are means over it."""
+    """What one iteration did."""
 
     iteration: int  # 1 after the first
     num_iterations: int
@@ -38,7 +38,8 @@ class IterationReport(NamedTuple):
     num_env_steps: int
     collect_s: float
     update_s: float
-    metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step, perf/...
+    metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
+    note: str | None = None  # what the environment had to repair after it
 
 
 class NonFiniteError(RuntimeError):
@@ -64,7 +65,6 @@ class Runner:
         self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
         self.iteration = 0
         self._obs: Tensor | None = None
-        self._state: Tensor | None = None
         self._sums: dict[str, Tensor] = {}
 
     @property
@@ -84,33 +84,33 @@ class Runner:
             values = self._fetch(metrics)
             self.iteration += 1
             collect_s, update_s = clock.read()
+            note = self.env.maintain()
             if self.on_iteration:
-                self.on_iteration(self._report(values, collect_s, update_s))
+                self.on_iteration(self._report(values, collect_s, update_s, note))
             if self.on_checkpoint and self._is_checkpoint_due():
                 self.on_checkpoint(self.env_steps)
 
     def start(self) -> None:
         """Reset the environment, unless the run goes on from a saved state."""
         if self._obs is None:
-            self._obs, state = self.env.reset()
-            self._state = self.algorithm.critic_state(self._obs, state)
+            self._stand_at(*self.env.reset())
 
     def collect(self) -> None:
         """Fill the storage with ``num_steps`` decisions; nothing here waits for the device."""
         assert self._obs is not None
-        assert self._state is not None
         storage, algorithm = self.storage, self.algorithm
-        storage.begin(self._state)
+        storage.begin()
         self._sums = {}
         for t in range(self.cfg.num_steps):
             hidden = None if storage.actor_hidden is None else storage.actor_hidden[:, t]
             decision = algorithm.act(self._obs, hidden, storage.masks[t])
+            storage.add_decision(t, self._obs, decision)
             step = self.env.step(decision.actions)
-            next_state = algorithm.critic_state(step.obs, step.state)
+            state = algorithm.critic_state(step.obs, step.state)
             final_state = algorithm.critic_state(step.final_obs, step.final_state)
-            storage.add(t, self._obs, decision, step, algorithm.team_rewards(step.reward), next_state, final_state)
+            storage.add_outcome(t, step, algorithm.team_rewards(step.reward), state, final_state)
             self._count_rewards(step.reward, step.info, step.valid)
-            self._obs, self._state = step.obs, next_state
+            self._obs = step.obs
 
     def update(self) -> dict[str, Tensor]:
         """Learn from the storage; give metrics as 0-dim tensors."""
@@ -123,8 +123,6 @@ class Runner:
             "algorithm": self.algorithm.state_dict(),
             "storage": self.storage.state_dict(),
             "env": self.env.state_dict(),
-            "obs": self._obs,
-            "state": self._state,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -132,10 +130,11 @@ class Runner:
         self.iteration = state["iteration"]
         self.algorithm.load_state_dict(state["algorithm"])
         self.storage.load_state_dict(state["storage"])
-        self.env.load_state_dict(state["env"])
-        device = self.env.device
-        self._obs = None if state["obs"] is None else state["obs"].to(device)
-        self._state = None if state["state"] is None else state["state"].to(device)
+        self._stand_at(*self.env.load_state_dict(state["env"]))
+
+    def _stand_at(self, obs: Tensor, state: Tensor) -> None:
+        self._obs = obs
+        self.storage.state[-1] = self.algorithm.critic_state(obs, state)
 
     def _count_rewards(self, reward: Tensor, info: dict[str, Tensor], valid: Tensor) -> None:
         terms = {name: value for name, value in info.items() if name.startswith("reward/")}
@@ -161,9 +160,13 @@ class Runner:
                 )
         return {name: values[name] for name in metrics}
 
-    def _report(self, metrics: dict[str, float], collect_s: float, update_s: float) -> IterationReport:
+    def _report(
+        self, metrics: dict[str, float], collect_s: float, update_s: float, note: str | None
+    ) -> IterationReport:
         total = self.num_iterations * self.steps_per_iteration
-        return IterationReport(self.iteration, self.num_iterations, self.env_steps, total, collect_s, update_s, metrics)
+        return IterationReport(
+            self.iteration, self.num_iterations, self.env_steps, total, collect_s, update_s, metrics, note
+        )
 
     def _is_checkpoint_due(self) -> bool:
         interval = self.cfg.checkpoint_interval

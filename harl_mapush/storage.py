@@ -74,9 +74,9 @@ class Storage:
             else None
         )
 
-    def begin(self, state: Tensor) -> None:
-        """Start a rollout in ``state`` (N, *state_shape); masks and hidden states carry on from the last one."""
-        self.state[0] = state
+    def begin(self) -> None:
+        """Start a rollout where the last one ended: state, masks and hidden states move from its end to its start."""
+        self.state[0] = self.state[-1]
         self.masks[0] = self.masks[-1]
         self.active[:, 0] = self.active[:, -1]
         if self.actor_hidden is not None:
@@ -84,36 +84,32 @@ class Storage:
         if self.critic_hidden is not None:
             self.critic_hidden[0] = self.critic_hidden[-1]
 
-    def add(
-        self,
-        t: int,
-        obs: Tensor,
-        decision: Decision,
-        step: TimeStep,
-        rewards: Tensor,
-        next_state: Tensor,
-        final_state: Tensor,
-    ) -> None:
-        """Store decision ``t``, taken on obs (N, A, O), and its outcome.
-
-        ``rewards`` (N, V), ``next_state`` and ``final_state`` (N, *state_shape) are the critic's view of ``step``.
-        """
+    def add_decision(self, t: int, obs: Tensor, decision: Decision) -> None:
+        """Store decision ``t``, taken on obs (N, A, O)."""
         self.obs[:, t] = obs.transpose(0, 1)
         self.actions[:, t] = decision.actions.transpose(0, 1)
         self.log_probs[:, t] = decision.log_probs.transpose(0, 1)
-        self.state[t + 1] = next_state
-        if self.final_state is not None:
-            self.final_state[t] = final_state
-        self.rewards[t] = rewards
-        done = step.done
-        self.masks[t + 1] = (~done).float()
-        self.truncated[t] = step.truncated.float()
-        self.bootstrapped[t] = (step.truncated & ~step.terminated.all(dim=1) & step.valid).float()
-        self.valid[t] = step.valid.float()
-        self.active[:, t + 1] = (~step.terminated | done.unsqueeze(1)).float().transpose(0, 1)
         if self.actor_hidden is not None:
             assert decision.hidden is not None
-            self.actor_hidden[:, t + 1] = decision.hidden * self.masks[t + 1].view(1, -1, 1, 1)
+            self.actor_hidden[:, t + 1] = decision.hidden
+
+    def add_outcome(self, t: int, step: TimeStep, rewards: Tensor, state: Tensor, final_state: Tensor) -> None:
+        """Store what came of decision ``t``.
+
+        ``rewards`` (N, V), ``state`` and ``final_state`` (N, *state_shape) are the learner's view of ``step``.
+        """
+        done = step.done
+        self.rewards[t] = rewards
+        self.state[t + 1] = state
+        if self.final_state is not None:
+            self.final_state[t] = final_state
+        self.masks[t + 1] = ~done
+        self.truncated[t] = step.truncated
+        self.bootstrapped[t] = step.truncated & ~step.terminated.all(dim=1) & step.valid
+        self.valid[t] = step.valid
+        self.active[:, t + 1] = (~step.terminated | done.unsqueeze(1)).transpose(0, 1)
+        if self.actor_hidden is not None:
+            self.actor_hidden[:, t + 1] *= self.masks[t + 1].view(1, -1, 1, 1)
 
     def weights(self, agent: int) -> Tensor:
         """(T, N): 1 where agent ``agent`` was alive and the simulation sound."""
@@ -121,7 +117,7 @@ class Storage:
 
     def state_dict(self) -> dict[str, Tensor]:
         """What the next rollout carries on from."""
-        carried = {"masks": self.masks[-1], "active": self.active[:, -1]}
+        carried = {"state": self.state[-1], "masks": self.masks[-1], "active": self.active[:, -1]}
         if self.actor_hidden is not None:
             carried["actor_hidden"] = self.actor_hidden[:, -1]
         if self.critic_hidden is not None:
@@ -130,6 +126,7 @@ class Storage:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on from ``state_dict``."""
+        self.state[-1] = state["state"]
         self.masks[-1] = state["masks"]
         self.active[:, -1] = state["active"]
         if self.actor_hidden is not None:

@@ -58,6 +58,10 @@ class ToyEnv:
         for name in ("position", "clock", "dead"):
             setattr(self, name, state[name].clone())
         self.generator.set_state(state["generator"])
+        return self._see()
+
+    def maintain(self) -> None:
+        return None
 
     def statistics(self) -> dict[str, float]:
         return {}

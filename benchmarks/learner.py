@@ -1,0 +1,274 @@
+"""Time one training iteration without a simulator, beside upstream HARL's on the same workload.
+
+``python benchmarks/learner.py [--harl PATH] [--num_envs 500 --num_steps 200 --iterations 6]`` prints one JSON line of
+medians: seconds an iteration, and in it collecting, returns (with values), actors and critic. With ``--harl`` a
+checkout of upstream trains beside, on the same machine with as many threads, iteration by iteration in turn; a second
+line gives its times and a third how many times faster the update is and how far the weights are apart after the same
+first update.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
+from harl_mapush.networks import NetworkCfg
+from harl_mapush.runner import Runner, RunnerCfg
+from harl_mapush.seeding import seed_everything
+from mqe.vec_env import TimeStep
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+OBS_SIZE, STATE_SIZE, ACTION_SIZE = 8, 17, 3
+HARL_DEFAULTS = {  # upstream's HAPPO, in our words
+    "compat": "harl",
+    "max_grad_norm": 10.0,
+    "use_clipped_value_loss": True,
+}
+HARL_NETWORK = {
+    "hidden_sizes": (128, 128),
+    "activation": "relu",
+    "use_feature_normalization": True,
+    "std_y_coef": 0.5,
+}
+
+
+class SyntheticEnv:
+    """Random tensors drawn beforehand, in the environment's contract."""
+
+    def __init__(self, num_envs: int, num_agents: int, device: torch.device) -> None:
+        self.num_envs, self.num_agents, self.device = num_envs, num_agents, device
+        self.obs_sizes, self.action_sizes = (OBS_SIZE,) * num_agents, (ACTION_SIZE,) * num_agents
+        self.state_size, self.state_type, self.decision_period, self.step_dt = STATE_SIZE, "EP", 1, 0.02
+        draw = torch.Generator(device).manual_seed(0)
+        self.obs = torch.randn(16, num_envs, num_agents, OBS_SIZE, generator=draw, device=device)
+        self.state = torch.randn(16, num_envs, STATE_SIZE, generator=draw, device=device)
+        self.reward = torch.randn(16, num_envs, 1, generator=draw, device=device).expand(-1, -1, num_agents)
+        self.done = torch.rand(16, num_envs, generator=draw, device=device) < 0.01
+        self.valid = torch.ones(num_envs, dtype=torch.bool, device=device)
+        self.t = 0
+
+    def reset(self) -> tuple[Tensor, Tensor]:
+        self.t = 0
+        return self.obs[0], self.state[0]
+
+    def step(self, actions: Tensor) -> TimeStep:
+        self.t = t = (self.t + 1) % 16
+        ended = self.done[t].unsqueeze(1).expand(-1, self.num_agents)
+        obs, state = self.obs[t], self.state[t]
+        return TimeStep(obs, state, self.reward[t], ended, ~self.valid, self.valid, obs, state, {})
+
+    def statistics(self) -> dict[str, float]:
+        return {}
+
+    def reset_statistics(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        return self.reset()
+
+    def maintain(self) -> str | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the JSON lines."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--harl", type=_checkout, metavar="PATH", help="a checkout of upstream HARL to time beside")
+    parser.add_argument("--algo", default="happo", choices=list(ALGORITHMS))
+    parser.add_argument("--num_envs", type=int, default=500)
+    parser.add_argument("--num_steps", type=int, default=200)
+    parser.add_argument("--num_agents", type=int, default=2)
+    parser.add_argument("--iterations", type=int, default=6, help="the first one is not counted")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    seed_everything(1)
+    ours = _ours(args)
+    upstream = None
+    if args.harl:
+        upstream = _upstream(args)
+    laps: dict[str, list[dict[str, float]]] = {"mapush": [], "harl": []}
+    for _ in range(args.iterations):
+        laps["mapush"].append(_time_ours(ours))
+        if upstream is not None:
+            laps["harl"].append(_time_upstream(upstream))
+    _write(_summary("mapush", laps["mapush"], args))
+    if upstream is not None:
+        _write(_summary("harl", laps["harl"], args))
+        _write(_comparison(laps, args))
+    return 0
+
+
+def _checkout(path: str) -> Path:
+    if not (Path(path) / "harl" / "runners").is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is not a checkout of upstream HARL (no harl/runners in it)")
+    return Path(path)
+
+
+def _upstream(args: argparse.Namespace) -> Any:
+    import upstream_harl
+
+    sizes = (OBS_SIZE, STATE_SIZE, ACTION_SIZE)
+    return upstream_harl.build_runner(args.harl, args.algo, args.num_envs, args.num_steps, args.num_agents, sizes)
+
+
+def _ours(args: argparse.Namespace) -> Runner:
+    env = SyntheticEnv(args.num_envs, args.num_agents, torch.device(args.device))
+    algorithm = _algorithm(args, args.device)
+    steps = args.num_envs * args.num_steps * args.iterations
+    runner = Runner(env, algorithm, RunnerCfg(num_steps=args.num_steps, num_env_steps=steps))
+    runner.start()
+    return runner
+
+
+def _algorithm(args: argparse.Namespace, device: str) -> OnPolicy:
+    entry = ALGORITHMS[args.algo]
+    spec = TeamSpec((OBS_SIZE,) * args.num_agents, (ACTION_SIZE,) * args.num_agents, STATE_SIZE, "EP")
+    return entry.cls(entry.cfg(**HARL_DEFAULTS), NetworkCfg(**HARL_NETWORK), spec, device)
+
+
+def _time_ours(runner: Runner) -> dict[str, float]:
+    algorithm, storage = runner.algorithm, runner.storage
+
+    def returns() -> None:
+        algorithm.value.compute_values(storage)
+        algorithm.value.compute_returns(storage)
+
+    return _laps(
+        {
+            "collect_s": runner.collect,
+            "returns_s": returns,
+            "actors_s": lambda: algorithm.update_actors(storage),
+            "critic_s": lambda: algorithm.value.update(storage),
+        }
+    )
+
+
+def _time_upstream(runner: Any) -> dict[str, float]:
+    import upstream_harl
+
+    critic_s = 0.0
+    train_critic = runner.critic.train
+
+    def timed(*args: Any) -> Any:
+        nonlocal critic_s
+        start = time.perf_counter()
+        outcome = train_critic(*args)
+        critic_s = time.perf_counter() - start
+        return outcome
+
+    runner.critic.train = timed
+
+    def collect() -> None:
+        upstream_harl.collect(runner)
+
+    def train() -> None:
+        upstream_harl.train(runner)
+
+    laps = _laps({"collect_s": collect, "returns_s": runner.compute, "actors_s": train})
+    runner.critic.train = train_critic
+    runner.after_update()
+    return laps | {"actors_s": laps["actors_s"] - critic_s, "critic_s": critic_s}
+
+
+def _laps(parts: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    laps = {}
+    cpu = time.process_time()
+    for name, part in parts.items():
+        _wait()
+        start = time.perf_counter()
+        part()
+        _wait()
+        laps[name] = time.perf_counter() - start
+    wall = sum(laps.values())
+    return {"iteration_s": wall} | laps | {"cpus_used": (time.process_time() - cpu) / wall}
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _summary(learner: str, laps: list[dict[str, float]], args: argparse.Namespace) -> dict[str, Any]:
+    counted = laps[1:] or laps
+    medians = {name: round(statistics.median(lap[name] for lap in counted), 4) for name in counted[0]}
+    workload = {name: getattr(args, name) for name in ("algo", "num_envs", "num_steps", "num_agents", "threads")}
+    return {"learner": learner} | medians | workload | {"device": args.device if learner == "mapush" else "cpu"}
+
+
+def _comparison(laps: dict[str, list[dict[str, float]]], args: argparse.Namespace) -> dict[str, Any]:
+    def update_s(lap: dict[str, float]) -> float:
+        return lap["returns_s"] + lap["actors_s"] + lap["critic_s"]
+
+    medians = {name: statistics.median(map(update_s, rows[1:] or rows)) for name, rows in laps.items()}
+    return {
+        "update_s": round(medians["mapush"], 4),
+        "harl_update_s": round(medians["harl"], 4),
+        "update_speedup": round(medians["harl"] / medians["mapush"], 2),
+    } | _weights_apart(args)
+
+
+def _weights_apart(args: argparse.Namespace) -> dict[str, float]:
+    """Let both learn from upstream's first rollout, from the same weights and in the same agent order.
+
+    The noise floor is upstream against itself with its rows in another order.
+    """
+    import upstream_harl
+
+    from harl_mapush.interop import harl_parity
+    from harl_mapush.storage import Storage
+
+    outcomes = []
+    algorithm = _algorithm(args, "cpu")
+    storage = Storage(algorithm.storage_shape(args.num_steps, args.num_envs), "cpu")
+    order: list[int] = []
+    for is_shuffled in (True, False):
+        runner = _upstream(args)
+        torch.manual_seed(9)
+        upstream_harl.collect(runner)
+        runner.compute()
+        if is_shuffled:
+            harl_parity.load_learner(algorithm, upstream_harl.snapshot(runner))
+            next_value = torch.from_numpy(runner.critic_buffer.value_preds[-1])
+            stage = {"buffer": upstream_harl.rollout(runner), "computed": {"next_value": next_value}}
+            harl_parity.load_rollout(storage, stage)
+        torch.manual_seed(5)
+        order = torch.randperm(args.num_agents).tolist()
+        torch.manual_seed(5)
+        upstream_harl.train(runner, is_shuffled)
+        outcomes.append(upstream_harl.snapshot(runner))
+    algorithm.shuffle.agents = lambda num_agents: order
+    algorithm.value.compute_returns(storage)
+    algorithm.learn(storage)
+    apart = harl_parity.compare_learner(algorithm, outcomes[0])
+    harl_parity.load_learner(algorithm, outcomes[1])
+    noise = harl_parity.compare_learner(algorithm, outcomes[0])
+    return {
+        "weights_max_difference": max(apart["actor weights"], apart["critic weights"]),
+        "harl_noise_floor": max(noise["actor weights"], noise["critic weights"]),
+    }
+
+
+def _write(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
