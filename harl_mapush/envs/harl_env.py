@@ -1,0 +1,139 @@
+"""HARL's environment contract over any ``VecEnv``: tensors on a device become numpy arrays and dictionaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mqe.config import ConfigError, unknown
+from mqe.vec_env import TimeStep, VecEnv
+
+STATISTICS = ("success_rate", "collision_rate", "collaboration_degree", "episode_time_s")
+TEAM_REWARDS = ("own", "mean", "sum")
+_MAINTENANCE = 100  # decisions between two occasions for the environment to mend itself: HARL has no such pause
+
+Array = NDArray[np.float32]
+Infos = list[list[dict[str, Any]]]
+
+
+class HarlEnv:
+    """N environments of A agents as HARL's runners see them; ``infos[i][a]`` is agent a's dictionary in environment i.
+
+    Where an environment is done its dictionaries hold ``original_obs`` (A, O) and ``original_state`` (A, S), the last
+    of the episode that ended; ``bad_transition`` True where the clock ended it, or where the simulation broke (then
+    ``broken`` is True as well). HARL leaves both kinds of transition out of its advantages.
+    """
+
+    def __init__(self, env: VecEnv, team_reward: str = "own") -> None:
+        """Speak for ``env``. ``team_reward`` is what each agent is given: its own reward, or the team's mean or sum."""
+        if team_reward not in TEAM_REWARDS:
+            raise ConfigError(f"team_reward: {unknown('value', team_reward, TEAM_REWARDS)}")
+        self.env, self.team_reward = env, team_reward
+        self.n_threads, self.n_agents = env.num_envs, env.num_agents
+        self.state_type = env.state_type
+        self.observation_space = [box(size) for size in env.obs_sizes]
+        self.share_observation_space = [box(env.state_size) for _ in range(env.num_agents)]
+        self.action_space = [box(size, 1.0) for size in env.action_sizes]
+        self._reward_sums: dict[str, Tensor] = {}
+        self._num_counted = 0  # decisions since the sums began
+        self.num_decisions = 0  # ever
+
+    def reset(self) -> tuple[Array, Array, Any]:
+        """Start new episodes; give obs (N, A, O), states (N, A, S) and no available actions."""
+        obs, state = self.env.reset()
+        return _numpy(obs), self._states(state), None
+
+    def step(self, actions: NDArray[Any] | Tensor) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
+        """Apply actions (N, A, U), clipped to [-1, 1], for one decision.
+
+        Give obs (N, A, O), states (N, A, S), rewards (N, A, 1), dones (N, A), infos and no available actions.
+        Environments that are done start their next episode at once: their obs and states are its first.
+        """
+        step = self.env.step(self._actions(actions))
+        self._count(step)
+        dones = (step.terminated | step.done.unsqueeze(1)).cpu().numpy().copy()
+        obs, states, rewards = _numpy(step.obs), self._states(step.state), _numpy(self._rewards(step.reward))
+        infos = self._infos(step)
+        self.num_decisions += 1
+        if self.num_decisions % _MAINTENANCE == 0:
+            self.env.maintain()
+        return obs, states, rewards[..., np.newaxis], dones, infos, None
+
+    def get_statistics(self) -> dict[str, float]:
+        """Give the figures of at most the last 1,000 finished episodes; what no episode showed yet is NaN."""
+        figures = self.env.statistics()
+        known = {name: float(figures.get(name, float("nan"))) for name in STATISTICS}
+        return known | {"num_episodes": int(figures["num_episodes"])}
+
+    def reset_statistics(self) -> None:
+        """Forget finished episodes."""
+        self.env.reset_statistics()
+
+    def take_rewards(self) -> dict[str, float]:
+        """Give every reward term's mean a control step, over environments and agents, since the last call."""
+        count = max(1, self._num_counted) * self.n_threads * self.n_agents * self.env.decision_period
+        means = {name: float(total) / count for name, total in self._reward_sums.items()}
+        self._reward_sums, self._num_counted = {}, 0
+        return means
+
+    def close(self) -> None:
+        """Free the simulator."""
+        self.env.close()
+
+    def _actions(self, actions: NDArray[Any] | Tensor) -> Tensor:
+        shape = (self.n_threads, self.n_agents, max(self.env.action_sizes))
+        if tuple(actions.shape) != shape:
+            raise ValueError(f"actions must have shape {shape} (environments, agents, action), not {actions.shape}")
+        if not isinstance(actions, Tensor):
+            actions = torch.from_numpy(np.ascontiguousarray(actions, dtype=np.float32))
+        return actions.to(self.env.device, torch.float32)
+
+    def _rewards(self, rewards: Tensor) -> Tensor:
+        """(N, A): what each agent is given."""
+        if self.team_reward == "own":
+            return rewards
+        total = rewards.sum(1, keepdim=True)
+        return (total / self.n_agents if self.team_reward == "mean" else total).expand_as(rewards)
+
+    def _states(self, state: Tensor) -> Array:
+        """(N, A, S): with EP states, the same for every agent."""
+        return _numpy(state if state.dim() == 3 else state.unsqueeze(1).expand(-1, self.n_agents, -1))
+
+    def _infos(self, step: TimeStep) -> Infos:
+        infos: Infos = [[{} for _ in range(self.n_agents)] for _ in range(self.n_threads)]
+        is_bad = (step.truncated & ~step.terminated.all(dim=1)) | ~step.valid
+        done, bad, broken = torch.stack((step.done, is_bad, ~step.valid)).cpu().numpy()
+        if not done.any():
+            return infos
+        final_obs, final_state = _numpy(step.final_obs), self._states(step.final_state)
+        for i in np.flatnonzero(done):
+            for info in infos[i]:
+                info.update(bad_transition=bool(bad[i]), original_obs=final_obs[i], original_state=final_state[i])
+                if broken[i]:
+                    info["broken"] = True
+        return infos
+
+    def _count(self, step: TimeStep) -> None:
+        terms = {name: value for name, value in step.info.items() if name.startswith("reward/")}
+        for name, value in (terms | {"reward/total": step.reward}).items():
+            total = value.sum()
+            self._reward_sums[name] = self._reward_sums[name] + total if name in self._reward_sums else total
+        self._num_counted += 1
+
+
+def _numpy(tensor: Tensor) -> Array:
+    """Copy to the host: what HARL keeps must not change under it at the next step."""
+    return np.array(tensor.detach().cpu().numpy(), dtype=np.float32, order="C")
+
+
+def box(size: int, limit: float = float("inf")) -> Any:
+    """Give a space of ``size`` numbers between -limit and limit; raise ConfigError without gymnasium."""
+    try:
+        from gymnasium.spaces import Box  # an extra: only HARL's contract has spaces
+    except ImportError:
+        raise ConfigError("HARL's environment contract needs gymnasium; pip install 'mapush[harl]'") from None
+    return Box(-limit, limit, (size,), np.float32)

@@ -1,0 +1,115 @@
+"""MAPush's tasks under HARL's environment contract, built from one flat dictionary as HARL's runners pass it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harl_mapush import config
+from harl_mapush.envs.harl_env import Array, HarlEnv, Infos
+from mqe.config import ConfigError, merge, unknown
+from mqe.env import MultiAgentEnv
+from mqe.registry import make_env
+from mqe.viewer.offscreen import OffscreenRenderer
+from mqe.viewer.video import Camera
+
+KEYS = {
+    "n_threads": "env.num_envs",
+    "num_agents": "env.num_agents",
+    "device": "sim.device",
+    "sim": "sim.name",
+    "seed": "runner.seed",
+    "task": "task.name",
+}
+SECTIONS = ("env", "sim", "task")  # what a dotted key may begin with
+TEAM_REWARD = "team_reward"
+
+_PICTURE = (960, 540)
+
+
+def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn HARL's flat environment settings into sections; raise ConfigError for a key that has no place there.
+
+    A key of ``KEYS`` means what stands there, a dotted one (``sim.num_threads``) is taken as it is, any other belongs
+    to the task (``object``, ``state_type``, ``observation``, ...). None leaves a default alone.
+    """
+    sections: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key == TEAM_REWARD or value is None:
+            continue
+        section, _, name = KEYS.get(key, key if "." in key else f"task.{key}").partition(".")
+        if key not in KEYS and section not in SECTIONS:
+            raise ConfigError(unknown("section", section, SECTIONS))
+        sections = merge(sections, {section: {name: value}})
+    return sections
+
+
+def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn sections into HARL's flat settings, each key spelled as shortly as ``parse_settings`` understands it."""
+    short = {long: key for key, long in KEYS.items()}
+    settings: dict[str, Any] = {}
+    for section, values in sections.items():
+        for name, value in values.items():
+            long = f"{section}.{name}"
+            settings[short.get(long, name if section == "task" else long)] = value
+    return settings
+
+
+class MAPushEnv(HarlEnv):
+    """The push task, or any other of the registry, for HARL's runners.
+
+    Further keys of the dictionary reach every setting of the task; see ``parse_settings``. ``team_reward`` is what each
+    agent is given: ``own``, ``mean`` or ``sum``; by default the mean with EP states, of which HARL's critic learns
+    agent 0's reward alone, and each agent's own with FP states.
+    """
+
+    env: MultiAgentEnv
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Build ``settings["n_threads"]`` worlds; raise ConfigError for a setting that cannot be."""
+        self._cfg, _ = config.resolve({}, parse_settings(settings))
+        team_reward = settings.get(TEAM_REWARD)
+        if team_reward is None:
+            team_reward = "mean" if getattr(self._cfg.task, "state_type", "EP") == "EP" else "own"
+        self._renderer: OffscreenRenderer | None = None
+        self._camera: Camera | None = None
+        super().__init__(self._make(self._cfg.runner.seed), team_reward)
+
+    def step(self, actions: Any) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
+        """Apply actions for one decision; see ``HarlEnv.step``."""
+        result = super().step(actions)
+        if self._camera is not None and result[3][0].all():
+            self._camera.cut()
+        return result
+
+    def seed(self, seed: int) -> None:
+        """Build the worlds anew with another sequence of episodes; ``reset`` comes next."""
+        self._release()
+        self.env = self._make(int(seed))
+
+    def render(self) -> NDArray[np.uint8]:
+        """Give a picture (height, width, 3) of the first world as it is now; it needs no display."""
+        if self._renderer is None or self._camera is None:
+            self._renderer = OffscreenRenderer(self.env.sim.model, *_PICTURE)
+            rate = 1.0 / (self.env.step_dt * self.env.decision_period)
+            self._camera = Camera(self.env, 0, rate, _PICTURE[0] / _PICTURE[1])
+        data = self.env.sim.data(0)
+        self._camera.look(data)
+        self._renderer.update(data, self._camera.view)
+        return self._renderer.draw()
+
+    def close(self) -> None:
+        """Free the simulator and what draws it."""
+        self._release()
+
+    def _make(self, seed: int) -> MultiAgentEnv:
+        return make_env(self._cfg.env, self._cfg.sim, self._cfg.task, seed)
+
+    def _release(self) -> None:
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = self._camera = None
+        self.env.close()
