@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import mujoco
@@ -17,14 +22,23 @@ from mujoco_warp import OverflowType
 from torch import Tensor
 
 _LOG = logging.getLogger(__name__)
+wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)  # not a line for every kernel module
 
 # What loses contacts or constraint rows. Solver iteration limits set bits of their own and lose nothing.
 LOST = int(
     OverflowType.NEFC | OverflowType.NJMAX_NNZ | OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD
     | OverflowType.CONTACT_MATCH | OverflowType.NVMAX | OverflowType.EPA_HORIZON
 )  # fmt: skip
+# What a larger buffer mends; the others mark their world, and that is all.
+_ROWS = int(OverflowType.NEFC | OverflowType.NJMAX_NNZ)
+_CONTACTS = int(OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD)
 _UNKNOWN_FLAGS = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET) | int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)  # has neither
 _GROWTH = 1.5  # factor by which an overflowing buffer grows
+_PATIENCE = 3.0  # [s] kernels from the cache load faster, or nearly so
+
+
+class CapacityError(RuntimeError):
+    """Contacts were lost because the simulator's buffers are too small."""
 
 
 class Capacity(NamedTuple):
@@ -32,6 +46,13 @@ class Capacity(NamedTuple):
 
     contacts: int  # a world on average; worlds share the buffer
     rows: int  # constraint rows in any one world
+
+
+def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
+    """Copy a model without the options that MuJoCo Warp does not know and does not need."""
+    model = copy.copy(model)
+    model.opt.disableflags &= ~_UNKNOWN_FLAGS
+    return model
 
 
 def capacity(model: mujoco.MjModel) -> Capacity:
@@ -52,16 +73,15 @@ class MujocoWarpSimulator:
         self, model: mujoco.MjModel, num_envs: int, device: torch.device, size: Capacity | None = None
     ) -> None:
         """Make ``num_envs`` worlds; ``size`` overrides the derived contact buffers."""
-        wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)  # not a line for every kernel module
         wp.init()
-        self.model = copy.copy(model)
-        self.model.opt.disableflags &= ~_UNKNOWN_FLAGS
+        self.model = known_to_warp(model)
         self.num_envs = num_envs
         self.device = device
         self.synchronous = device.type == "cpu"
         self._fields: dict[str, Tensor] = {}
         self._warp_device = wp.device_from_torch(device)
         self._streams: dict[int, wp.Stream] = {}
+        self._is_loaded = False  # the kernels
         self.generation = 0  # counts the times that the views below were replaced
         self._make_model()
         self._make_data(size or capacity(model))
@@ -69,8 +89,9 @@ class MujocoWarpSimulator:
     def step(self, decimation: int) -> None:
         """Advance every world by ``decimation`` physics steps; lost contacts mark their world as ``failed``."""
         if self.synchronous:
-            with wp.ScopedDevice(self._warp_device):
+            with wp.ScopedDevice(self._warp_device), _announced(self.device, active=not self._is_loaded):
                 self._substeps(decimation)
+            self._is_loaded = True
         elif torch.cuda.is_current_stream_capturing():
             stream = self._stream()
             with wp.ScopedStream(stream, sync_enter=False):
@@ -101,30 +122,46 @@ class MujocoWarpSimulator:
         self._fields[name] = values.to(self.device, torch.float32)
         self._make_model()
 
+    @property
+    def size(self) -> Capacity:
+        """The contact buffers as they are now."""
+        return self._size
+
+    def usage(self) -> Capacity:
+        """Say what the last physics step needed, even where there was no room for it; waits for the device."""
+        contacts, pairs, rows = torch.stack([self._nacon.max(), self._ncollision.max(), self._nefc.max()]).tolist()
+        return Capacity(math.ceil(max(contacts, pairs) / self.num_envs), rows)
+
     def lost_contacts(self) -> int:
         """Count the worlds that lost contacts since the last ``grow``; waits for the device."""
         return int((self._lost != 0).sum())
 
+    def check_capacity(self) -> None:
+        """Raise CapacityError if a world lost contacts since the last ``grow``: for where that must not happen."""
+        worlds = self.lost_contacts()
+        if worlds:
+            raise CapacityError(
+                f"{worlds} of {self.num_envs} worlds lost contacts: {_names(self._lost_bits())} of {self._size}; "
+                "raise the sizes that mqe.sim.mujoco_warp.capacity derives, or call grow()"
+            )
+
     def grow(self) -> str | None:
         """Enlarge buffers that overflowed since the last call; say what grew, or None. All views are replaced."""
-        bits = 0
-        for bit in OverflowType:
-            if int(bit) & LOST and int(bit).bit_count() == 1 and bool((self._lost & int(bit)).any()):
-                bits |= int(bit)
-        if not bits:
+        bits, worlds, old, used = self._lost_bits(), self.lost_contacts(), self._size, self.usage()
+        self._lost.zero_()
+        if not bits & (_ROWS | _CONTACTS):
             return None
-        worlds = self.lost_contacts()
-        old = self._size
-        rows = bits & int(OverflowType.NEFC | OverflowType.NJMAX_NNZ)
-        self._size = Capacity(
-            contacts=old.contacts if bits == rows else int(old.contacts * _GROWTH),
-            rows=int(old.rows * _GROWTH) if rows else old.rows,
+        size = Capacity(
+            contacts=int(max(old.contacts, used.contacts) * _GROWTH) if bits & _CONTACTS else old.contacts,
+            rows=int(max(old.rows, used.rows) * _GROWTH) if bits & _ROWS else old.rows,
         )
         state = self.state_dict()
-        self._make_data(self._size)
+        self._make_data(size)
         self.load_state_dict(state)
-        names = "|".join(bit.name or "" for bit in OverflowType if int(bit) & bits and int(bit).bit_count() == 1)
-        return f"contact buffers overflowed in {worlds} world(s) ({names}): {old} -> {self._size}"
+        return (
+            f"contact buffers overflowed in {worlds} of {self.num_envs} worlds ({_names(bits)}); "
+            f"grown from {old.contacts} contacts and {old.rows} rows a world to {size.contacts} and {size.rows}"
+        )
 
     def data(self, env: int) -> mujoco.MjData:
         """World ``env`` as MjData on the host, forward kinematics done; per-world model fields are the shared ones."""
@@ -154,6 +191,12 @@ class MujocoWarpSimulator:
             "xfrc_applied": self.xfrc_applied, "qacc_warmstart": self._warmstart, "time": self._time,
         }  # fmt: skip
 
+    def _lost_bits(self) -> int:
+        """All bits that any world lost contacts by since the last ``grow``; waits for the device, once."""
+        bits = [1 << k for k in range(LOST.bit_length()) if LOST >> k & 1]
+        seen = torch.stack([(self._lost & bit).any() for bit in bits]).tolist()
+        return sum(bit for bit, is_seen in zip(bits, seen, strict=True) if is_seen)
+
     def _make_model(self) -> None:
         with wp.ScopedDevice(self._warp_device):
             self._model = mjw.put_model(self.model, batch_sizes=dict.fromkeys(self._fields, self.num_envs))
@@ -174,6 +217,8 @@ class MujocoWarpSimulator:
         self.mocap_pos, self.xfrc_applied = wp.to_torch(data.mocap_pos), wp.to_torch(data.xfrc_applied)
         self.sensordata, self._time = wp.to_torch(data.sensordata), wp.to_torch(data.time)
         self._warmstart, self._overflow = wp.to_torch(data.qacc_warmstart), wp.to_torch(data.overflow)
+        self._nacon, self._ncollision = wp.to_torch(data.nacon), wp.to_torch(data.ncollision)
+        self._nefc = wp.to_torch(data.nefc)
         self._lost = torch.zeros_like(self._overflow)
         self.failed = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
 
@@ -194,8 +239,9 @@ class MujocoWarpSimulator:
         side.wait_stream(torch.cuda.current_stream(self.device))
         stream = wp.stream_from_torch(side)  # one object: Warp knows a capture by it
         with torch.cuda.stream(side), wp.ScopedStream(stream, sync_enter=False):
-            _LOG.info("compiling the physics kernels, once a machine (about 150 s, then cached) ...")
-            self._substeps(1)
+            with _announced(self.device, active=not self._is_loaded):
+                self._substeps(1)
+            self._is_loaded = True
             with wp.ScopedCapture(stream=stream) as capture:
                 self._substeps(decimation)
         torch.cuda.current_stream(self.device).wait_stream(side)
@@ -204,3 +250,28 @@ class MujocoWarpSimulator:
         self.load_state_dict(state)
         self._overflow.zero_()
         return capture.graph
+
+
+def _names(bits: int) -> str:
+    """Name the bits that are set, as MuJoCo Warp names them."""
+    return "|".join(bit.name or "" for bit in OverflowType if bits & int(bit) and int(bit).bit_count() == 1)
+
+
+@contextmanager
+def _announced(device: torch.device, *, active: bool) -> Iterator[None]:
+    """Say what a machine is busy with when kernels do not come from the cache, and when it is done."""
+    if not active:
+        yield
+        return
+    line = "compiling the physics kernels for %s, once a machine (about 150 s, then they are cached) ..."
+    timer = threading.Timer(_PATIENCE, _LOG.info, (line, device))
+    timer.daemon = True
+    timer.start()
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        timer.cancel()
+    seconds = time.perf_counter() - start
+    if seconds > _PATIENCE:
+        _LOG.info("physics kernels are ready after %.0f s", seconds)

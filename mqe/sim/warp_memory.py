@@ -1,0 +1,67 @@
+"""What the GPU simulator will take of a device's memory, found without a GPU and without running a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from unittest import mock
+
+import mujoco
+import mujoco_warp as mjw
+import warp as wp
+from warp._src import context
+
+from mqe.sim.mujoco_warp import Capacity, capacity, known_to_warp
+
+_WORLDS = (64, 128)  # two sizes give a straight line
+
+
+class Footprint(NamedTuple):
+    """Bytes of a simulator as a straight line in the number of worlds."""
+
+    fixed: float
+    state: float  # a world, from start to end
+    step: float  # a world, more while a step runs, as long as its graph exists
+
+    def total(self, num_envs: int) -> int:
+        """Give the bytes of ``num_envs`` worlds."""
+        return round(self.fixed + num_envs * (self.state + self.step))
+
+
+def footprint(model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None) -> Footprint:
+    """Give what ``MujocoWarpSimulator`` of ``model`` allocates; ``fields`` are bytes a world of per-world fields.
+
+    A few worlds are made on Warp's CPU device and stepped with every kernel launch left out: what remains of a step is
+    its allocations, and Warp's own tracker counts them.
+    """
+    known, size = known_to_warp(model), size or capacity(model)
+    (few, few_peak), (many, many_peak) = (_bytes(known, size, num_envs) for num_envs in _WORLDS)
+    worlds = _WORLDS[1] - _WORLDS[0]
+    state, peak = (many - few) / worlds, (many_peak - few_peak) / worlds
+    per_world = sum((fields or {}).values())
+    return Footprint(fixed=max(few_peak - peak * _WORLDS[0], 0.0), state=state + per_world, step=peak - state)
+
+
+def _bytes(model: mujoco.MjModel, size: Capacity, num_envs: int) -> tuple[int, int]:
+    """Bytes of model and worlds, and the most during a step."""
+    wp.init()
+    tracker = context.runtime.core
+    with wp.ScopedDevice("cpu"), wp.ScopedMemoryTracker("plan", print=False) as tracking:
+        tracking.clear()
+        warp_model = mjw.put_model(model)
+        data = mjw.make_data(model, num_envs, nconmax=size.contacts, njmax=size.rows)
+        state = tracker.wp_alloc_tracker_get_current_bytes()
+        with (
+            mock.patch.object(wp, "launch", _nothing),
+            mock.patch.object(wp, "launch_tiled", _nothing),
+            mock.patch.object(wp, "capture_while", _once),
+        ):
+            mjw.step(warp_model, data)
+        return state, tracker.wp_alloc_tracker_get_peak_bytes()
+
+
+def _nothing(*_: Any, **__: Any) -> None: ...
+
+
+def _once(condition: Any, while_body: Callable[..., None], **arguments: Any) -> None:
+    while_body(**arguments)
