@@ -79,8 +79,9 @@ def build_scene(num_robots: int, obj: ObjectCfg | None, inertia: str = "physical
                 intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1],  # net force of all contacts, one slot
             )  # fmt: skip
     goal = spec.worldbody.add_body(name="goal", mocap=True, pos=(0.0, 0.0, 0.0))
-    goal.add_geom(type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=(0.5, 0.01, 0.0), pos=(0.0, 0.0, 0.01),
-                  rgba=(0.85, 0.12, 0.12, 1.0), contype=0, conaffinity=0, mass=0.0)  # fmt: skip
+    if obj is not None:
+        goal.add_geom(type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=(0.5, 0.01, 0.0), pos=(0.0, 0.0, 0.01),
+                      rgba=(0.85, 0.12, 0.12, 1.0), contype=0, conaffinity=0, mass=0.0)  # fmt: skip
     return Scene(spec.compile(), num_robots, obj)
 
 
@@ -93,7 +94,7 @@ def read_state(sim: Simulator, scene: Scene) -> SceneState:
     quat = robot[..., 3:7]
     if scene.object is None:
         object_pos, object_linvel = qpos.new_zeros(n, 3), qpos.new_zeros(n, 3)
-        object_quat = qpos.new_tensor([1.0, 0.0, 0.0, 0.0]).expand(n, 4)
+        object_quat = torch.cat((qpos.new_ones(n, 1), qpos.new_zeros(n, 3)), dim=1)
         object_yaw = qpos.new_zeros(n)
         contact = qpos.new_zeros(n, robots, 3)
     else:

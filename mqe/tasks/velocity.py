@@ -42,9 +42,9 @@ class VelocityWeights:
     """Weights of the reward terms, per control step."""
 
     track_velocity: float = 1.5
-    track_mean_velocity: float = 1.5
+    track_mean_velocity: float = 3.0
     track_yaw_rate: float = 0.5
-    track_mean_yaw_rate: float = 1.0
+    track_mean_yaw_rate: float = 1.5
     feet: float = 2.5
     alive: float = 0.5
     height: float = -20.0
@@ -70,11 +70,11 @@ class VelocityCfg:
     )
     standing_share: float = option(0.12, "share of commands that are zero", min=0.0, max=1.0)
     restless_share: float = option(
-        0.3, "share of worlds whose command changes about five times a second", min=0.0, max=1.0
+        0.15, "share of worlds whose command changes about five times a second", min=0.0, max=1.0
     )
     max_kick: float = option(0.7, "largest sudden change of the trunk's velocity [m/s]", min=0.0)
-    max_force: float = option(30.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0)
-    floor_friction: tuple[float, float] = option((0.45, 0.7), "range over worlds", above=0.0)
+    max_force: float = option(25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0)
+    floor_friction: tuple[float, float] = option((0.48, 0.65), "range over worlds", above=0.0)
     weights: VelocityWeights = option(VelocityWeights)
 
 
@@ -170,7 +170,7 @@ class VelocityTask:
         torque = STIFFNESS * (self._targets - state.joint_pos) - DAMPING * state.joint_vel
         terms = {
             "track_velocity": torch.exp(-now[..., :2].sum(dim=-1) / 0.15),
-            "track_mean_velocity": torch.exp(-mean[..., :2].sum(dim=-1) / 0.005),
+            "track_mean_velocity": torch.exp(-mean[..., :2].sum(dim=-1) / 0.004),
             "track_yaw_rate": torch.exp(-now[..., 2] / 0.15),
             "track_mean_yaw_rate": torch.exp(-mean[..., 2] / 0.005),
             "feet": torch.exp(-feet_error / 0.002).mean(dim=-1),
