@@ -1,7 +1,8 @@
 """Checkpoints: folders of flat tensor files beside the run's ``config.yaml``, each usable alone.
 
 ``actor_agent{i}.pt`` per agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain state dicts on the CPU;
-``training_state.pt``, where present, is what a resume needs besides. Nothing here unpickles code.
+``training_state.pt``, where present, is what a resume needs besides. Nothing here unpickles code. Upstream HARL's
+``models/`` folders, with their ``config.json``, can be evaluated as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harl_mapush.interop import harl_files
 from harl_mapush.runs import CHECKPOINTS, CONFIG, last_checkpoint, step_name
 from mqe.config import ConfigError, load_yaml
 from mqe.gait import PRETRAINED, pretrained_folder
@@ -61,10 +63,11 @@ def resolve(what: str) -> Path:
     Raises ConfigError for one that is absent, unknown or incomplete.
     """
     folder = _locate(what)
-    if not (folder / CONFIG).is_file():
+    if not (folder / CONFIG).is_file() and not is_upstream(folder):
         raise ConfigError(_incomplete(folder, [CONFIG]))
     num_agents = _num_agents(folder)
-    needed = [*(actor_file(agent) for agent in range(num_agents)), CRITIC, VALUE_NORMALIZER]
+    rest = [] if is_upstream(folder) else [CRITIC, VALUE_NORMALIZER]
+    needed = [*(actor_file(agent) for agent in range(num_agents)), *rest]
     missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
         raise ConfigError(_incomplete(folder, missing))
@@ -73,9 +76,19 @@ def resolve(what: str) -> Path:
     return folder
 
 
+def is_upstream(folder: Path) -> bool:
+    """Say whether this is a ``models/`` folder of upstream HARL with its ``config.json``."""
+    return not (folder / CONFIG).is_file() and harl_files.config_beside(folder) is not None
+
+
 def read_config(folder: Path) -> dict[str, Any]:
-    """Give the plain values of a checkpoint's ``config.yaml``."""
-    return load_yaml(folder / CONFIG)
+    """Give the plain values of a checkpoint's ``config.yaml``, or what upstream's ``config.json`` amounts to."""
+    path = harl_files.config_beside(folder)
+    if not is_upstream(folder) or path is None:
+        return load_yaml(folder / CONFIG)
+    matrices = [tensor for tensor in read_tensors(folder / actor_file(0)).values() if tensor.dim() == 2]
+    obs_size = matrices[0].shape[1] if matrices else 0  # the first layer's
+    return harl_files.models_config(path, _num_agents(folder), obs_size)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -100,9 +113,13 @@ def check(folder: Path) -> None:
 
 
 def load(folder: Path, actors: Sequence[nn.Module], critic: nn.Module, value_normalizer: nn.Module) -> None:
-    """Put a checkpoint into networks of the same shape; raise ConfigError where it does not fit."""
+    """Put a checkpoint into networks of the same shape; raise ConfigError where it does not fit.
+
+    Of upstream's folders the actors only: to act takes no more, and its value normaliser is empty if it saw a GPU.
+    """
     named = [(actor_file(agent), actor) for agent, actor in enumerate(actors)]
-    for name, module in [*named, (CRITIC, critic), (VALUE_NORMALIZER, value_normalizer)]:
+    rest = [] if is_upstream(folder) else [(CRITIC, critic), (VALUE_NORMALIZER, value_normalizer)]
+    for name, module in [*named, *rest]:
         path = folder / name
         try:
             module.load_state_dict(read_tensors(path))
@@ -111,7 +128,7 @@ def load(folder: Path, actors: Sequence[nn.Module], critic: nn.Module, value_nor
             detail = re.sub(r"^Error\(s\) in loading state_dict for \w+: ", "", detail)[:160]
             raise ConfigError(
                 f"checkpoint file {path}: does not fit this task, robot count and network ({detail}); "
-                f"evaluate it with the settings of its own {CONFIG}"
+                f"evaluate it with the settings of its own {harl_files.CONFIG if is_upstream(folder) else CONFIG}"
             ) from None
 
 
@@ -132,12 +149,17 @@ def _locate(what: str) -> Path:
         if last is None:
             raise ConfigError(f"--checkpoint {what!r}: this run has no checkpoint yet; give {kinds}")
         return last
+    if (path / harl_files.MODELS).is_dir() and (path / harl_files.CONFIG).is_file():
+        return path / harl_files.MODELS
     if not any(path.glob("*.pt")) and not (path / CONFIG).exists():
         raise ConfigError(f"--checkpoint {what!r} holds neither a run nor a checkpoint; give {kinds}")
     return path
 
 
 def _num_agents(folder: Path) -> int:
+    if is_upstream(folder):
+        found = [re.fullmatch(r"actor_agent(\d+)\.pt", path.name) for path in folder.iterdir()]
+        return max((int(match[1]) + 1 for match in found if match), default=1)
     section = read_config(folder).get("env")
     num_agents = section.get("num_agents") if isinstance(section, dict) else None
     if not isinstance(num_agents, int) or isinstance(num_agents, bool) or num_agents < 1:

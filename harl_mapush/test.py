@@ -12,7 +12,7 @@ from harl_mapush import checkpoint, config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import describe, evaluate_push
 from harl_mapush.gait_evaluation import evaluate_gait
-from harl_mapush.policy import TeamPolicy
+from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, merge, unknown
 from mqe.gait import load_gait
@@ -97,7 +97,7 @@ def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
     """Measure a team over one episode in each environment."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
-        figures = evaluate_push(env, TeamPolicy(cfg, folder, env))
+        figures = evaluate_push(env, load_team(cfg, folder, env))
     finally:
         env.close()
     sys.stdout.write(describe(figures))
@@ -120,7 +120,7 @@ def _film(cfg: RunCfg, folder: Path, path: Path) -> None:
     """Render episodes off-screen."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
-        film = record(env, TeamPolicy(cfg, folder, env), path)
+        film = record(env, load_team(cfg, folder, env), path)
     finally:
         env.close()
     sys.stdout.write(f"{film.path}: {film.seconds:.1f} s, {len(film.outcomes)} episodes: {', '.join(film.outcomes)}.\n")

@@ -17,6 +17,7 @@ import torch
 from harl_mapush import checkpoint, config, runs
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.config import RunCfg
+from harl_mapush.interop import harl_files
 from harl_mapush.logger import RunLogger
 from harl_mapush.runner import IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
@@ -32,11 +33,16 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
         prog=PROGRAM,
-        description="Train a team of quadrupeds. Later wins: defaults, config or preset, flags, --set.",
+        description="Train a team of quadrupeds. Later wins: defaults, config or preset, HARL's file, flags, --set.",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", metavar="FILE", help="run file (YAML), for instance the config.yaml of another run")
     source.add_argument("--preset", metavar="NAME", help=f"run file that comes along: {', '.join(config.presets())}")
+    parser.add_argument(
+        "--load_config",
+        metavar="FILE",
+        help="upstream HARL's config.json or YAML: its algorithm, networks and run instead of the run file's",
+    )
     config.add_flags(parser, tuple(config.FLAGS))
     return parser
 
@@ -48,12 +54,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
-    preset = arguments.preset if arguments.preset is not None else config.DEFAULT_PRESET
-    base = load_yaml(arguments.config) if arguments.config is not None else config.load_preset(preset)
-    cfg, notices = config.resolve(base, config.flag_values(arguments))
-    for notice in notices:
+    base, over = _base(arguments), config.flag_values(arguments)
+    notices: list[str] = []
+    if arguments.load_config is not None:
+        base, notices = harl_files.lay_over(base, over, harl_files.read(arguments.load_config))
+    cfg, more = config.resolve(base, over)
+    for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     return train(cfg)
+
+
+def _base(arguments: Any) -> dict[str, Any]:
+    """Read what flags and ``--set`` change: a run file, a preset, or nothing but defaults under HARL's settings."""
+    if arguments.config is not None:
+        return load_yaml(arguments.config)
+    if arguments.load_config is not None and arguments.preset is None:
+        return {}
+    return config.load_preset(arguments.preset if arguments.preset is not None else config.DEFAULT_PRESET)
 
 
 def train(cfg: RunCfg) -> int:

@@ -30,6 +30,11 @@ TEAM_REWARD = "team_reward"
 _PICTURE = (960, 540)
 
 
+def long_key(key: str) -> str:
+    """Give the setting that a key of HARL's flat dictionary means: ``sim.device`` for ``device``."""
+    return KEYS.get(key, key if "." in key else f"task.{key}")
+
+
 def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Turn HARL's flat environment settings into sections; raise ConfigError for a key that has no place there.
 
@@ -40,7 +45,7 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in settings.items():
         if key == TEAM_REWARD or value is None:
             continue
-        section, _, name = KEYS.get(key, key if "." in key else f"task.{key}").partition(".")
+        section, _, name = long_key(key).partition(".")
         if key not in KEYS and section not in SECTIONS:
             raise ConfigError(unknown("section", section, SECTIONS))
         sections = merge(sections, {section: {name: value}})

@@ -9,7 +9,7 @@ from harl_mapush.algorithms import ALGORITHMS, OnPolicyCfg
 from harl_mapush.networks import NetworkCfg
 from mqe.config import build
 
-_NETWORK = {
+NETWORK_KEYS = {
     "hidden_sizes": "hidden_sizes",
     "activation_func": "activation",
     "use_feature_normalization": "use_feature_normalization",
@@ -20,7 +20,7 @@ _NETWORK = {
     "recurrent_n": "num_recurrent_layers",
     "data_chunk_length": "chunk_length",
 }
-_ALGORITHM = {
+ALGORITHM_KEYS = {
     "lr": "learning_rate",
     "critic_lr": "critic_learning_rate",
     "opti_eps": "adam_eps",
@@ -55,7 +55,7 @@ _ALGORITHM = {
 
 def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
     """Translate HARL's merged settings to the network section; raise ConfigError for a value that has no equal here."""
-    values = _translate(harl, _NETWORK, NetworkCfg)
+    values = _translate(harl, NETWORK_KEYS, NetworkCfg)
     values["hidden_sizes"] = list(harl["hidden_sizes"])
     naive = bool(harl.get("use_naive_recurrent_policy", False))
     values["use_recurrent_policy"] = naive or bool(harl.get("use_recurrent_policy", False))
@@ -67,7 +67,7 @@ def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
 def algorithm_cfg(name: str, harl: Mapping[str, Any]) -> OnPolicyCfg:
     """Translate HARL's merged settings to the algorithm section, under compat=harl; errors alike."""
     cls = ALGORITHMS[name].cfg
-    values = _translate(harl, _ALGORITHM, cls)
+    values = _translate(harl, ALGORITHM_KEYS, cls)
     if not harl.get("use_max_grad_norm", True):
         values["max_grad_norm"] = 0.0
     values["schedule"] = "linear" if harl.get("use_linear_lr_decay", False) else "constant"

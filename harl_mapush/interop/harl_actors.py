@@ -1,0 +1,70 @@
+"""Upstream HARL's off-policy actors, to evaluate them: HASAC's, and the deterministic ones of HADDPG, HATD3 and theirs.
+
+They are rebuilt from the shapes of their weights; actions lie between -1 and 1, as in this project's environments.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from harl_mapush import checkpoint
+from harl_mapush.interop.harl_files import config_beside, read
+from harl_mapush.networks import ACTIVATIONS
+from mqe.config import ConfigError, unknown
+from mqe.vec_env import VecEnv
+
+_ACTIVATIONS = {**ACTIVATIONS, "hardswish": nn.Hardswish, "identity": nn.Identity}
+
+
+class OffPolicyTeam:
+    """Deterministic decisions of a ``models/`` folder, obs (N, A, O) to actions (N, A, U)."""
+
+    def __init__(self, folder: Path, env: VecEnv) -> None:
+        """Load the actors in ``folder``; raise ConfigError where they do not fit ``env``."""
+        path = config_beside(folder)
+        assert path is not None
+        model = read(path).algo_args.get("model", {})
+        activations = [model.get("activation_func", "relu"), model.get("final_activation_func", "tanh")]
+        for name in activations:
+            if name not in _ACTIVATIONS:
+                raise ConfigError(f"checkpoint {folder}: {unknown('activation', name, _ACTIVATIONS)}")
+        self._actors = []
+        for agent, sizes in enumerate(zip(env.obs_sizes, env.action_sizes, strict=True)):
+            name = folder / checkpoint.actor_file(agent)
+            actor = _actor(checkpoint.read_tensors(name), *activations)
+            if actor is None or (actor[0].in_features, actor[-2].out_features) != sizes:
+                raise ConfigError(
+                    f"checkpoint file {name}: no off-policy actor from {sizes[0]} to {sizes[1]} numbers, as this task "
+                    "and robot count need"
+                )
+            self._actors.append(actor.to(env.device).requires_grad_(False))
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Decide."""
+        return torch.stack([actor(obs[:, agent]) for agent, actor in enumerate(self._actors)], dim=1)
+
+    def forget(self, done: Tensor) -> None:
+        """Begin new episodes: nothing is remembered."""
+
+
+def _actor(weights: dict[str, Tensor], activation: str, final_activation: str) -> nn.Sequential | None:
+    """Stack an actor's layers, each with its activation; None where these are not the weights of one."""
+    names = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
+    trunk = [name for name in names if name.startswith(("pi.mlp.", "net.mlp."))]
+    if not trunk:
+        return None
+    is_squashed = trunk[0].startswith("net.")  # HASAC: the last hidden layer has the final activation, tanh the mean
+    after = [activation] * (len(trunk) - 1) + [final_activation]
+    layers = list(zip(trunk, after, strict=True)) + ([("mu_layer", "tanh")] if is_squashed else [])
+    stack: list[nn.Module] = []
+    for name, follows in layers:
+        if f"{name}.weight" not in weights or f"{name}.bias" not in weights:
+            return None
+        out_size, in_size = weights[f"{name}.weight"].shape
+        linear = nn.Linear(in_size, out_size)
+        linear.load_state_dict({"weight": weights[f"{name}.weight"], "bias": weights[f"{name}.bias"]})
+        stack += [linear, _ACTIVATIONS[follows]()]
+    return nn.Sequential(*stack)

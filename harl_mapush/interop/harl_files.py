@@ -1,0 +1,232 @@
+"""Upstream HARL's files: its configurations as run settings, its ``models/`` folders as checkpoints.
+
+Nothing here executes what it reads: JSON, YAML by the safe loader, tensors without pickled code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.config import DEFAULT_TASK
+from harl_mapush.envs.mapush_env import TEAM_REWARD, long_key, parse_settings
+from harl_mapush.interop.harl_settings import ALGORITHM_KEYS, NETWORK_KEYS, algorithm_cfg, network_cfg
+from mqe.config import ConfigError, merge, parse_yaml, to_dict, unknown
+from mqe.registry import TASKS, EnvCfg, SimCfg
+
+ENV_NAME = "mapush"
+CONFIG = "config.json"
+MODELS = "models"
+UPSTREAM_ONLY = ("haddpg", "hatd3", "hasac", "had3qn", "maddpg", "matd3")
+
+# What upstream's YAML files of the on-policy algorithms say where a file says nothing.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "seed": {"seed_specify": True, "seed": 1},
+    "device": {"cuda": True, "torch_threads": None},
+    "train": {
+        "n_rollout_threads": 20, "num_env_steps": 10_000_000, "episode_length": 200, "log_interval": 5,
+        "eval_interval": 25, "use_valuenorm": True, "use_linear_lr_decay": False, "use_proper_time_limits": True,
+        "model_dir": None,
+    },
+    "eval": {"use_eval": False},
+    "render": {"use_render": False},
+    "model": {
+        "hidden_sizes": [128, 128], "activation_func": "relu", "use_feature_normalization": True,
+        "initialization_method": "orthogonal_", "gain": 0.01, "use_naive_recurrent_policy": False,
+        "use_recurrent_policy": False, "recurrent_n": 1, "data_chunk_length": 10, "lr": 5e-4, "critic_lr": 5e-4,
+        "opti_eps": 1e-5, "weight_decay": 0.0, "std_x_coef": 1.0, "std_y_coef": 0.5,
+    },
+    "algo": {
+        "critic_epoch": 5, "use_clipped_value_loss": True, "clip_param": 0.2, "actor_num_mini_batch": 1,
+        "critic_num_mini_batch": 1, "entropy_coef": 0.01, "value_loss_coef": 1.0, "use_max_grad_norm": True,
+        "max_grad_norm": 10.0, "use_gae": True, "gamma": 0.99, "gae_lambda": 0.95, "use_huber_loss": True,
+        "use_policy_active_masks": True, "huber_delta": 10.0, "action_aggregation": "prod",
+    },
+    "logger": {"log_dir": "./results"},
+}  # fmt: skip
+
+_HONOURED = {  # besides those of harl_settings
+    *("seed.seed", "device.cuda", "device.torch_threads", "render.render_episodes", "train.n_rollout_threads"),
+    *("train.num_env_steps", "train.episode_length", "train.log_interval", "train.eval_interval"),
+    *("train.use_linear_lr_decay", "model.use_naive_recurrent_policy", "model.use_recurrent_policy"),
+    "algo.use_max_grad_norm",
+}
+_WITHOUT_EFFECT_IF = {  # values that ask for nothing
+    "seed.seed_specify": True,
+    "train.model_dir": None,
+    "eval.use_eval": False,
+    "render.use_render": False,
+    "device.cuda_deterministic": False,
+}
+_REASONS = {
+    "seed.seed_specify": "seed.seed is taken",
+    "train.model_dir": "training starts from new networks",
+    "eval.use_eval": "nothing is evaluated while training; harl_mapush.test does it afterwards",
+    "render.use_render": "harl_mapush.test --mode viewer films",
+    "device.cuda_deterministic": "a GPU's sums are not bit-equal from run to run",
+    "logger.log_dir": "--out names the run folder",
+}
+
+
+class HarlFile(NamedTuple):
+    """A configuration of HARL: which algorithm and environment it names, and their settings."""
+
+    path: Path
+    algo: str | None
+    env: str | None
+    algo_args: dict[str, dict[str, Any]]
+    env_args: dict[str, Any]
+
+
+def read(path: str | Path) -> HarlFile:
+    """Read a ``config.json`` of HARL, or YAML with its sections; raise ConfigError for any other file."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise ConfigError(f"HARL's file {str(path)!r}: cannot be read ({reason}); check the path") from None
+    try:
+        content = json.loads(text) if text.lstrip().startswith("{") else parse_yaml(text, str(path))
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"HARL's file {str(path)!r}: not valid JSON ({error})") from None
+    content = content if isinstance(content, dict) else {}
+    main = content.get("main_args") or {}
+    algo_args = content.get("algo_args", {key: content[key] for key in content if key in DEFAULTS})
+    env_args = content.get("env_args") or {}
+    parts = (main, algo_args, env_args, *(algo_args.values() if isinstance(algo_args, dict) else ()))
+    if not algo_args or not all(isinstance(part, dict) for part in parts):
+        raise ConfigError(
+            f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, algo_args and env_args, or "
+            f"at the top the sections {', '.join(DEFAULTS)}"
+        )
+    algo = main.get("algo") or (path.stem if path.stem in (*ALGORITHMS, *UPSTREAM_ONLY) else None)
+    return HarlFile(path, algo, main.get("env"), algo_args, env_args)
+
+
+def lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
+    """Put HARL's settings on a run's ``base``; give the result, and the line that names what cannot be honoured.
+
+    ``over`` is what the command line will put on top: it chooses the algorithm, and how many control steps a decision
+    has, for HARL counts decisions. Networks and algorithm are HARL's altogether, under ``algorithm.compat=harl``.
+    """
+    algo = (over.get("algorithm") or {}).get("name") or file.algo
+    if algo is None:
+        raise ConfigError(f"HARL's file {str(file.path)!r}: does not say which algorithm; add --algo")
+    if algo in UPSTREAM_ONLY:
+        raise ConfigError(
+            f"HARL's file {str(file.path)!r}: {algo} is trained by upstream alone, python -m "
+            f"harl_mapush.interop.run_harl; here: {', '.join(ALGORITHMS)}"
+        )
+    if algo not in ALGORITHMS:
+        raise ConfigError(f"HARL's file {str(file.path)!r}: {unknown('algorithm', algo, ALGORITHMS)}")
+    values = merge(DEFAULTS, file.algo_args)
+    environment, strangers = _environment(file)
+    task = merge(merge(base, environment), over).get("task") or {}
+    period = task.get("decision_period") or 1
+    sections = merge(_run(values, period if isinstance(period, int) else 1), environment)
+    flat = {**values["train"], **values["model"], **values["algo"]}
+    learning = {"network": to_dict(network_cfg(flat)), "algorithm": to_dict(algorithm_cfg(algo, flat))}
+    named = [
+        f"{key} ({reason})" if reason else key for key, reason in (_unheeded(file, values, algo) | strangers).items()
+    ]
+    notices = [f"{file.path}: not honoured: {'; '.join(named)}"] if named else []
+    return merge({**base, "network": {}, "algorithm": {}}, sections | learning), notices
+
+
+def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
+    """Give the sections env, sim, runner and logger that HARL's seed, device, train and logger amount to."""
+    train = values["train"]
+    counts = {name: _whole(train[name], f"train.{name}") for name in ("n_rollout_threads", "episode_length")}
+    decisions = counts["n_rollout_threads"] * counts["episode_length"]
+    num_iterations = _whole(train["num_env_steps"], "train.num_env_steps") // decisions
+    eval_interval = _whole(train["eval_interval"], "train.eval_interval")
+    return {
+        "env": {"num_envs": counts["n_rollout_threads"]},
+        "sim": {"device": "auto" if values["device"]["cuda"] else "cpu"},
+        "runner": {
+            "seed": values["seed"]["seed"],
+            "num_steps": counts["episode_length"],
+            "num_env_steps": max(1, num_iterations) * decisions * decision_period,
+            "checkpoint_interval": eval_interval * decisions * decision_period,  # upstream saves when it evaluates
+            "torch_threads": values["device"]["torch_threads"],
+        },
+        "logger": {"interval": train["log_interval"]},
+    }
+
+
+def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
+    """Give the sections that ``env_args`` amount to, and the keys that mean nothing here, with the reason."""
+    given = {key: value for key, value in file.env_args.items() if value is not None}
+    if file.env != ENV_NAME:
+        known = {"state_type"} & set(given)
+        where = f"of environment {file.env or 'unknown'}"
+    else:
+        task = given.get("task", DEFAULT_TASK)
+        classes = {"env": EnvCfg, "sim": SimCfg, **({"task": TASKS[task].cfg} if task in TASKS else {})}
+        names = {f"{section}.{field.name}" for section, cls in classes.items() for field in fields(cls)}
+        known = {key for key in given if long_key(key) in names | {"task.name", "runner.seed"}}
+        where = "unknown here"
+    reasons = {f"env_args.{key}": where for key in given if key not in known}
+    if file.env == ENV_NAME and given.get("state_type", "EP") == "EP" and given.get(TEAM_REWARD) != "own":
+        reasons[f"env_args.{TEAM_REWARD}"] = "compat=harl learns agent 0's reward with EP states"
+    else:
+        reasons.pop(f"env_args.{TEAM_REWARD}", None)
+    return parse_settings({key: given[key] for key in given if key in known and key != "seed"}), reasons
+
+
+def _unheeded(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
+    """Name what a file asks for and does not get, and why."""
+    settings = {field.name for field in fields(ALGORITHMS[algo].cfg)}
+    unheeded = {}
+    for section, content in file.algo_args.items():
+        for name, value in content.items():
+            key = f"{section}.{name}"
+            if key in _WITHOUT_EFFECT_IF:
+                idle = value == _WITHOUT_EFFECT_IF[key] or (
+                    name == "cuda_deterministic" and not values["device"]["cuda"]
+                )
+            elif section == "eval":
+                idle = not values["eval"]["use_eval"]
+            elif key == "logger.log_dir":
+                idle = Path(str(value)) == Path("results")
+            elif section in ("train", "model", "algo") and name in ALGORITHM_KEYS:
+                idle = ALGORITHM_KEYS[name] in settings or (
+                    algo == "mappo" and name == "fixed_order"
+                )  # unused upstream
+            else:
+                idle = key in _HONOURED or (section == "model" and name in NETWORK_KEYS)
+            if not idle:
+                unheeded[key] = _REASONS.get(key, "" if section == "eval" else f"unknown to {algo}")
+    return unheeded
+
+
+def _whole(value: Any, key: str) -> int:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or value != value // 1 or value < 1:
+        raise ConfigError(f"{key}: must be a whole number, at least 1, not {value!r}")
+    return int(value)
+
+
+def config_beside(models: Path) -> Path | None:
+    """Give the ``config.json`` of a ``models/`` folder, in it or beside it; None where there is none."""
+    places = (models / CONFIG, models.absolute().parent / CONFIG)
+    return next((path for path in places if path.is_file()), None)
+
+
+def models_config(path: Path, num_agents: int, obs_size: int) -> dict[str, Any]:
+    """Give the sections to evaluate ``num_agents`` actors that see ``obs_size`` numbers, trained under a config.json.
+
+    Where the configuration does not say what they see, that size does.
+    """
+    file = read(path)
+    sections = _environment(file)[0] if file.algo in UPSTREAM_ONLY else lay_over({}, {}, file)[0]
+    sections = merge({"task": {"name": DEFAULT_TASK}}, sections)
+    task = dict(sections["task"])
+    if task["name"] == DEFAULT_TASK and "observation" not in task:
+        task["observation"] = "reference" if obs_size == 2 + 3 * num_agents else "sincos"
+    return merge(sections, {"task": task, "env": {"num_agents": num_agents}})
