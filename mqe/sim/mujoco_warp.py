@@ -105,6 +105,8 @@ class MujocoWarpSimulator:
         self._lost |= lost
         torch.ne(lost, 0, out=self.failed)
         self._overflow.zero_()
+        torch.maximum(self._most_rows, self._nefc, out=self._most_rows)
+        torch.maximum(self._most_contacts, torch.maximum(self._nacon, self._ncollision), out=self._most_contacts)
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
         """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
@@ -128,9 +130,12 @@ class MujocoWarpSimulator:
         return self._size
 
     def usage(self) -> Capacity:
-        """Say what the last physics step needed, even where there was no room for it; waits for the device."""
-        contacts, pairs, rows = torch.stack([self._nacon.max(), self._ncollision.max(), self._nefc.max()]).tolist()
-        return Capacity(math.ceil(max(contacts, pairs) / self.num_envs), rows)
+        """Say what control steps needed at most since the last ``grow``, at their ends; waits for the device.
+
+        What found no room counts as well, so that one growth is enough.
+        """
+        contacts, rows = torch.stack([self._most_contacts.max(), self._most_rows.max()]).tolist()
+        return Capacity(math.ceil(contacts / self.num_envs), rows)
 
     def lost_contacts(self) -> int:
         """Count the worlds that lost contacts since the last ``grow``; waits for the device."""
@@ -148,7 +153,8 @@ class MujocoWarpSimulator:
     def grow(self) -> str | None:
         """Enlarge buffers that overflowed since the last call; say what grew, or None. All views are replaced."""
         bits, worlds, old, used = self._lost_bits(), self.lost_contacts(), self._size, self.usage()
-        self._lost.zero_()
+        for record in (self._lost, self._most_rows, self._most_contacts):
+            record.zero_()
         if not bits & (_ROWS | _CONTACTS):
             return None
         size = Capacity(
@@ -220,6 +226,7 @@ class MujocoWarpSimulator:
         self._nacon, self._ncollision = wp.to_torch(data.nacon), wp.to_torch(data.ncollision)
         self._nefc = wp.to_torch(data.nefc)
         self._lost = torch.zeros_like(self._overflow)
+        self._most_rows, self._most_contacts = torch.zeros_like(self._nefc), torch.zeros_like(self._nacon)
         self.failed = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
 
     def _substeps(self, decimation: int) -> None:
