@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -13,14 +15,24 @@ _LENGTH = 20  # decisions an episode
 class ToyEnv:
     """Agent a sees its offset from its own corner of a square and is paid for coming near; the team shares a state."""
 
-    def __init__(self, num_envs=64, num_agents=2, state_type="EP", obs_sizes=None, action_sizes=None, **events):
+    def __init__(
+        self,
+        num_envs: int = 64,
+        num_agents: int = 2,
+        state_type: str = "EP",
+        obs_sizes: tuple[int, ...] = (),
+        action_sizes: tuple[int, ...] = (),
+        death_rate: float = 0.0,
+        failure_rate: float = 0.0,
+        seed: int = 0,
+    ) -> None:
         self.num_envs, self.num_agents, self.state_type = num_envs, num_agents, state_type
-        self.obs_sizes = obs_sizes or (3,) * num_agents
-        self.action_sizes = action_sizes or (2,) * num_agents
+        self.obs_sizes: tuple[int, ...] = obs_sizes or (3,) * num_agents
+        self.action_sizes: tuple[int, ...] = action_sizes or (2,) * num_agents
         self.state_size = 2 * num_agents + 1 + (num_agents if state_type == "FP" else 0)
         self.decision_period, self.step_dt, self.device = 2, 0.02, torch.device("cpu")
-        self.death_rate, self.failure_rate = events.get("death_rate", 0.0), events.get("failure_rate", 0.0)
-        self.generator = torch.Generator().manual_seed(events.get("seed", 0))
+        self.death_rate, self.failure_rate = death_rate, failure_rate
+        self.generator = torch.Generator().manual_seed(seed)
         angle = torch.arange(num_agents) * 2.4
         self.corner = torch.stack([angle.cos(), angle.sin()], dim=1)
 
@@ -50,11 +62,11 @@ class ToyEnv:
         info = {"reward/near": reward}
         return TimeStep(obs, state, reward, terminated, truncated, valid, final_obs, final_state, info)
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         state = {"position": self.position, "clock": self.clock, "dead": self.dead}
         return {name: value.clone() for name, value in state.items()} | {"generator": self.generator.get_state()}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         for name in ("position", "clock", "dead"):
             setattr(self, name, state[name].clone())
         self.generator.set_state(state["generator"])

@@ -40,7 +40,7 @@ class Happo(OnPolicy):
             metrics[agent] = self.improve_actor(agent, batch)
             if agent != order[-1]:
                 after = rollout_log_probs(actor, storage, agent)
-                factor = factor * losses.likelihood_ratio(after, before, self.cfg.action_aggregation)
+                factor = factor * losses.factor_ratio(after, before, self.cfg.action_aggregation)
         return metrics
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:

@@ -105,7 +105,8 @@ def _natural_step(hessian: Callable[[Tensor], Tensor], gradient: Tensor, kl_thre
         return hessian(vector) + _CG_DAMPING * vector
 
     x = conjugate_gradient(damped, gradient)
-    return x * torch.sqrt(2.0 * kl_threshold / (x @ damped(x)))
+    half_curvature = 0.5 * (x * damped(x)).sum()
+    return x * (1.0 / torch.sqrt(half_curvature / kl_threshold))
 
 
 def _means(actor: Actor, batch: ActorBatch) -> list[Tensor]:
@@ -145,6 +146,6 @@ def _evaluate(
         mean = _forward(actor, tile)
         log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
         ratio = losses.likelihood_ratio(log_probs, tile.log_probs, aggregation)
-        objective += (tile.weights * tile.factor * ratio * tile.advantages).sum()
+        objective += (tile.factor * (ratio * tile.advantages) * tile.weights).sum()
         kl += losses.gaussian_kl(old.double(), std_old.double(), mean.double(), std.double()).sum()
     return objective / batch.weights.sum().clamp(min=1.0), kl.float() / batch.weights.numel()

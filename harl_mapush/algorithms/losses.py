@@ -38,6 +38,15 @@ def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str)
     return torch.exp(difference).mean(-1)
 
 
+def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
+    """Give what ``likelihood_ratio`` gives, rounded as HARL rounds it, for factors that need no gradient.
+
+    The product's own gradient would look for zeros on the host.
+    """
+    ratios = torch.exp(log_probs - log_probs_old)
+    return ratios.prod(-1) if aggregation == "prod" else ratios.mean(-1)
+
+
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_param: float | None) -> Tensor:
     """Give min(ratio A, clip(ratio, 1 ± clip_param) A) (Schulman et al. 2017), or ratio A without a clip."""
     plain = ratio * advantages

@@ -125,17 +125,17 @@ def policy_gradient(
 
     The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on the state.
     """
-    scale = 1.0 / minibatch.weights.sum().clamp(min=1.0)
+    total = minibatch.weights.sum().clamp(min=1.0)
     entropy = losses.gaussian_entropy(actor.std())
     (-entropy_coef * entropy).backward()
-    loss_sum, ratio_sum, kl_sum = (torch.zeros_like(scale) for _ in range(3))
+    loss_sum, ratio_sum, kl_sum = (torch.zeros_like(total) for _ in range(3))
     for tile in tiles(minibatch):
         hidden = None if tile.hidden is None else tile.hidden[0]
         mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
         log_probs = losses.gaussian_log_prob(tile.actions, mean, actor.std())
         ratio = losses.likelihood_ratio(log_probs, tile.log_probs, aggregation)
         surrogate = losses.clipped_surrogate(ratio, tile.advantages, clip_param)
-        loss = -(tile.weights * tile.factor * surrogate).sum() * scale
+        loss = -(tile.factor * surrogate * tile.weights).sum() / total
         loss.backward()
         with torch.no_grad():
             log_ratio = (log_probs - tile.log_probs).sum(-1)

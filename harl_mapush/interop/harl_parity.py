@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,15 @@ from harl_mapush.storage import Storage
 FORMAT = "harl-parity-1"
 TOLERANCE = 1e-6
 HATRPO_ACTOR_TOLERANCE = 2e-5  # conjugate gradient amplifies float32 rounding
+STATE = ("actor", "critic", "value_norm", "actor_optim", "critic_optim")
+STAGE = {
+    "pre": STATE,
+    "post": STATE,
+    "buffer": ("obs", "actions", "action_log_probs", "active_masks", "share_obs", "value_preds", "rewards")
+    + ("critic_masks", "bad_masks", "rnn_states", "rnn_states_critic"),
+    "computed": ("next_value", "returns", "advantages_norm", "agent_order", "factor"),
+    "randperm": (),
+}
 JUDGED = ("actor weights", "actor Adam", "critic weights", "critic Adam", "value normaliser")
 
 
@@ -51,7 +60,11 @@ def replay(path: str | Path) -> list[Difference]:
         except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise LayoutError(f"{path}: stage {index} is not of layout {FORMAT} ({reason})") from error
-        for quantity, size in learn_and_compare(algorithm, storage, record, index).items():
+        try:
+            sizes = learn_and_compare(algorithm, storage, record, index)
+        except LayoutError as error:
+            raise LayoutError(f"{path}: stage {index}: {error}") from error
+        for quantity, size in sizes.items():
             tolerance = _tolerance(quantity, record["meta"]["algo"])
             differences.append(Difference(Path(path).name, index, quantity, size, tolerance))
     return differences
@@ -67,12 +80,35 @@ def read(path: str | Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         found = record.get("format") if isinstance(record, dict) else type(record).__name__
         raise LayoutError(f"{path}: layout is {found!r}, not {FORMAT!r}")
-    missing = {"meta", "config", "env", "param_order", "stages"} - set(record)
-    if missing:
-        raise LayoutError(f"{path}: {', '.join(sorted(missing))} missing from the recording")
-    if record["meta"].get("algo") not in ALGORITHMS:
-        raise LayoutError(f"{path}: algorithm {record['meta'].get('algo')!r} is none of {', '.join(ALGORITHMS)}")
+    for missing in _missing(record):
+        raise LayoutError(f"{path}: {missing} missing from the recording")
+    if record["meta"]["algo"] not in ALGORITHMS:
+        raise LayoutError(f"{path}: algorithm {record['meta']['algo']!r} is none of {', '.join(ALGORITHMS)}")
     return record
+
+
+def _missing(record: dict[str, Any]) -> Iterator[str]:
+    """Name the parts that a recording must have and does not."""
+    parts: dict[str, tuple[str, ...]] = {
+        "meta": ("algo",),
+        "config": ("train", "model", "algo"),
+        "env": ("n_agents", "state_type", "T", "N", "obs_dim", "share_obs_dim", "act_dim"),
+    }
+    yield from _missing_keys(record, parts, "")
+    stages = record.get("stages")
+    if not isinstance(stages, list) or not stages:
+        yield "stages"
+        return
+    for index, stage in enumerate(stages):
+        yield from _missing_keys(stage, STAGE, f"stages[{index}].")
+
+
+def _missing_keys(record: Any, parts: Mapping[str, tuple[str, ...]], where: str) -> Iterator[str]:
+    for part, keys in parts.items():
+        if not isinstance(record, dict) or part not in record or (keys and not isinstance(record[part], dict)):
+            yield where + part
+            continue
+        yield from (f"{where}{part}.{key}" for key in keys if key not in record[part])
 
 
 def build_algorithm(record: Mapping[str, Any]) -> OnPolicy:
@@ -125,16 +161,22 @@ class RecordedShuffle(Shuffle):
         self.permutations, self.agent_order = list(permutations), agent_order
 
     def rows(self, num_rows: int, num_minibatches: int) -> Tensor | None:
-        if len(self.permutations[0]) == len(self.agent_order) != num_rows:
-            self.permutations.pop(0)  # an order of agents that upstream draws and does not use
-        order = self.permutations.pop(0)
+        order = self._next()
+        if len(order) == len(self.agent_order) != num_rows:
+            order = self._next()  # before it came an order of agents that upstream draws and does not use
         if len(order) != num_rows:
             raise LayoutError(f"a permutation of {len(order)} rows was recorded where {num_rows} are needed")
         return order
 
     def agents(self, num_agents: int) -> list[int]:
-        self.permutations.pop(0)
+        if sorted(self._next().tolist()) != sorted(self.agent_order):
+            raise LayoutError(f"no order of {num_agents} agents was recorded where one is needed")
         return list(self.agent_order)
+
+    def _next(self) -> Tensor:
+        if not self.permutations:
+            raise LayoutError("fewer permutations were recorded than the update needs")
+        return self.permutations.pop(0)
 
 
 def load_rollout(storage: Storage, stage: Mapping[str, Any]) -> None:

@@ -1,0 +1,204 @@
+"""Updates recorded from upstream HARL, replayed; and mistakes on purpose, each of which a recording must catch."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import harl_mapush
+from harl_mapush.interop import harl_parity
+
+DATA = Path(__file__).parent / "data" / "harl_parity"
+RECORDINGS = sorted(DATA.glob("*.pt"))
+
+MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording that must notice
+    "factor ignored": (
+        "algorithms/happo.py", "storage.factor[agent] = factor", "storage.factor[agent] = 1.0", "happo_2a",
+    ),
+    "factor not cumulative": (
+        "algorithms/happo.py", "factor = factor * losses", "factor = losses", "happo_3a_dead",
+    ),
+    "bad masks ignored": (
+        "algorithms/value.py", "if cfg.use_proper_time_limits:", "if False:", "happo_2a",
+    ),
+    "active masks ignored": (
+        "algorithms/surrogate.py", "rows(storage.weights(agent)),", "rows(storage.weights(agent) * 0 + 1),",
+        "happo_3a_dead",
+    ),
+    "advantage std unbiased": (
+        "normalization.py", "** 2 * weights).sum(dtype=wide) / total)",
+        "** 2 * weights).sum(dtype=wide) / (total - 1.0))", "happo_2a",
+    ),
+    "entropy averaged over dimensions": (
+        "algorithms/losses.py", "torch.log(std)).sum()", "torch.log(std)).mean()", "happo_2a",
+    ),
+    "entropy bonus missing": (
+        "algorithms/surrogate.py", "(-entropy_coef * entropy)", "(0.0 * entropy)", "mappo_2a",
+    ),
+    "value clip off": (
+        "algorithms/value.py", "cfg.clip_param if cfg.use_clipped_value_loss else None", "None", "happo_2a_tightclip",
+    ),
+    "Huber replaced by MSE": (
+        "algorithms/value.py", "cfg.huber_delta if cfg.use_huber_loss else None", "None", "happo_2a_tightclip",
+    ),
+    "gradient clip off": (
+        "algorithms/optimizer.py", "if max_grad_norm > 0.0:", "if False:", "happo_2a_tightclip",
+    ),
+    "value normaliser once an iteration": (
+        "algorithms/value.py", "        self.normalizer.update(minibatch.returns)\n",
+        "        if int(self.optimizer.step_count) % 5 == 0:\n"
+        "            self.normalizer.update(minibatch.returns)\n",
+        "haa2c_2a",
+    ),
+    "normaliser updated after the step": (
+        "algorithms/value.py",
+        "        self.normalizer.update(minibatch.returns)\n"
+        "        return minibatch._replace(returns=self.normalizer.normalize(minibatch.returns))\n",
+        "        late = minibatch._replace(returns=self.normalizer.normalize(minibatch.returns))\n"
+        "        self.normalizer.update(minibatch.returns)\n"
+        "        return late\n",
+        "happo_2a",
+    ),
+    "Adam epsilon 1e-8": (
+        "algorithms/optimizer.py", "self.eps, self.weight_decay = eps,", "self.eps, self.weight_decay = 1e-8,",
+        "happo_2a",
+    ),
+    "std = exp(log_std)": (
+        "networks.py", "torch.sigmoid(self.log_std / self.std_x_coef) * self.std_range", "torch.exp(self.log_std)",
+        "happo_2a",
+    ),
+    "KL direction": (
+        "algorithms/hatrpo.py", "(old.double(), std_old.double(), mean.double(), std.double())",
+        "(mean.double(), std.double(), old.double(), std_old.double())", "hatrpo_2a_reject",
+    ),
+    "CG damping": ("algorithms/hatrpo.py", "_CG_DAMPING = 0.1", "_CG_DAMPING = 0.0", "hatrpo_2a"),
+    "agent order reversed": (
+        "algorithms/happo.py", "for agent in order:", "for agent in reversed(order):", "happo_2a",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_recording_agrees(path):
+    differences = harl_parity.replay(path)
+    assert {d.stage for d in differences} == {0, 1}
+    judged = [d for d in differences if d.quantity in harl_parity.JUDGED]
+    assert {"actor weights", "critic weights", "critic Adam", "value normaliser"} <= {d.quantity for d in judged}
+    assert all(d.size <= d.tolerance for d in judged)
+    assert max(d.size for d in differences if d.quantity in ("returns", "advantages", "next value")) < 1e-5
+
+
+def test_all_eight_recordings_are_here():
+    assert len(RECORDINGS) == 8
+
+
+@pytest.fixture(scope="module")
+def copied_package(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("mutated")
+    source = Path(harl_mapush.__file__).parent
+    shutil.copytree(source, root / "harl_mapush", ignore=shutil.ignore_patterns("__pycache__", "*.pt", "assets"))
+    return root
+
+
+@pytest.mark.parametrize("mistake", MUTATIONS)
+def test_mistake_is_caught(mistake, copied_package, monkeypatch, capsys):
+    name, old, new, recording = MUTATIONS[mistake]
+    path = copied_package / "harl_mapush" / name
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    try:
+        assert run_copy(copied_package, monkeypatch, [str(DATA / f"{recording}.pt")]) == 1
+    finally:
+        path.write_text(text, encoding="utf-8")
+    assert "DO NOT agree" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_unmutated_copy_agrees(copied_package, monkeypatch):
+    recordings = [str(DATA / f"{name}.pt") for name in ("happo_2a", "hatrpo_2a_reject")]
+    assert run_copy(copied_package, monkeypatch, recordings) == 0
+
+
+def run_copy(root: Path, monkeypatch, arguments: list[str]) -> int:
+    """Run the parity command of the package under ``root`` in this process, leaving the real one as it was."""
+    with monkeypatch.context() as patch:
+        for module in [m for m in sys.modules if m.split(".")[0] == "harl_mapush"]:
+            patch.delitem(sys.modules, module)
+        patch.syspath_prepend(root)
+        patch.setattr(sys, "dont_write_bytecode", True)
+        copy = importlib.import_module("harl_mapush.interop.harl_parity")
+        assert copy.__file__ is not None
+        assert Path(copy.__file__).is_relative_to(root)
+        code = copy.main(arguments)
+        for module in [m for m in sys.modules if m.split(".")[0] == "harl_mapush"]:
+            del sys.modules[module]
+    return code
+
+
+def test_last_line_names_the_worst(capsys):
+    assert harl_parity.main([str(DATA / "happo_2a.pt"), str(DATA / "mappo_2a.pt")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("happo_2a.pt: ")
+    assert lines[-1].startswith("worst ")
+    assert "2 files agree" in lines[-1]
+
+
+def altered(tmp_path: Path, change) -> str:
+    record = torch.load(DATA / "happo_2a.pt", weights_only=True)
+    change(record)
+    path = tmp_path / "altered.pt"
+    torch.save(record, path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record["stages"][0]["post"]["actor"][0]["base.mlp.fc.0.bias"].add_(1e-5),
+        lambda record: record["stages"][1]["post"]["critic_optim"]["exp_avg"]["v_out.bias"].add_(1e-5),
+        lambda record: record["stages"][1]["post"]["value_norm"]["running_mean"].add_(1e-5),
+        lambda record: record["stages"][0]["post"]["critic"]["v_out.bias"].fill_(float("nan")),
+        lambda record: record["stages"][0]["post"]["actor_optim"][0].update(step=6),
+    ],
+    ids=["weight", "moment", "normaliser", "nan", "step"],
+)
+def test_disagreement_exits_1(tmp_path, change, capsys):
+    assert harl_parity.main([altered(tmp_path, change)]) == 1
+    assert "DO NOT agree" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.update(format="harl-parity-2"),
+        lambda record: record.pop("stages"),
+        lambda record: record["stages"][0].pop("buffer"),
+        lambda record: record["stages"][0]["pre"]["critic"].pop("v_out.bias"),
+        lambda record: record["meta"].update(algo="hasac"),
+        lambda record: record["env"].update(T=21),
+        lambda record: record["stages"][0]["post"].pop("critic"),
+        lambda record: record["stages"][0].update(randperm=[]),
+        lambda record: record["stages"][0]["computed"].pop("returns"),
+        lambda record: record.update(config=3),
+        lambda record: record.update(stages=[]),
+    ],
+)
+def test_another_layout_exits_2(tmp_path, change, capsys):
+    assert harl_parity.main([altered(tmp_path, change)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "altered.pt" in captured.err
+
+
+def test_no_recording_at_all_exits_2(tmp_path, capsys):
+    text = tmp_path / "text.pt"
+    text.write_text("no tensors here")
+    for path in (text, tmp_path / "absent.pt", tmp_path):
+        assert harl_parity.main([str(path)]) == 2
+        assert str(path) in capsys.readouterr().err

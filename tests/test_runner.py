@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from toy import ToyEnv
+
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.networks import NetworkCfg
+from harl_mapush.runner import IterationReport, NonFiniteError, Runner, RunnerCfg
+from harl_mapush.seeding import seed_everything
+
+EVENTS: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}
+
+
+def make(num_env_steps: int = 3 * 10 * 8 * 2, checkpoint_interval: int = 10**7, **network) -> Runner:
+    seed_everything(3)
+    env = ToyEnv(8, **EVENTS)
+    entry = ALGORITHMS["happo"]
+    cfg = entry.cfg(num_minibatches=2, schedule="linear")
+    algorithm = entry.cls(cfg, NetworkCfg((8,), normalize_obs=True, **network), TeamSpec.of(env), seed=3)
+    return Runner(env, algorithm, RunnerCfg(3, num_env_steps, 10, checkpoint_interval))
+
+
+def test_env_steps_count_control_steps_and_round_up():
+    reports = []
+    runner = make(num_env_steps=161)  # an iteration is 10 decisions x 8 environments x 2 control steps
+    runner.on_iteration = reports.append
+    runner.learn()
+    assert [(r.iteration, r.num_iterations, r.env_steps, r.num_env_steps) for r in reports] == [
+        (1, 2, 160, 320),
+        (2, 2, 320, 320),
+    ]
+    assert all(r.collect_s > 0.0 and r.update_s > 0.0 and r.note is None for r in reports)
+    assert make(num_env_steps=1).num_iterations == 1
+
+
+def test_reward_terms_are_means_a_control_step_of_sound_worlds():
+    runner = make()
+    runner.start()
+    rewards, valid = [], []
+    step = runner.env.step
+
+    def spy(actions):
+        outcome = step(actions)
+        rewards.append(outcome.reward)
+        valid.append(outcome.valid)
+        return outcome
+
+    runner.env.step = spy  # type: ignore[method-assign]
+    reports = []
+    runner.on_iteration, runner.num_iterations = reports.append, 1
+    runner.learn()
+    sound = torch.stack(rewards)[torch.stack(valid)]
+    assert reports[0].metrics["reward/near"] == pytest.approx(float(sound.mean()) / 2, abs=1e-6)
+    assert reports[0].metrics["reward/total"] == reports[0].metrics["reward/near"]
+
+
+def test_checkpoints_at_every_crossing_and_at_the_end():
+    saved: list[int] = []
+    runner = make(num_env_steps=5 * 160, checkpoint_interval=320)
+    runner.on_checkpoint = saved.append
+    runner.learn()
+    assert saved == [320, 640, 800]
+
+
+class Stop(Exception):  # noqa: N818, not an error
+    """The user has seen enough."""
+
+
+def stop_after_two(report: IterationReport) -> None:
+    if report.iteration == 2:
+        raise Stop
+
+
+@pytest.mark.parametrize("use_recurrent_policy", [False, True])
+def test_a_resumed_run_equals_one_that_never_stopped(use_recurrent_policy, tmp_path):
+    through = make(4 * 160, use_recurrent_policy=use_recurrent_policy)
+    through.learn()
+    first = make(4 * 160, use_recurrent_policy=use_recurrent_policy)
+    first.on_iteration = stop_after_two
+    with pytest.raises(Stop):
+        first.learn()
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    second = make(4 * 160, use_recurrent_policy=use_recurrent_policy)
+    torch.rand(5)  # whatever torch's own generator does
+    second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    second.learn()
+    for a, b in zip(through.algorithm.optimizers, second.algorithm.optimizers, strict=True):
+        assert torch.equal(a.flat, b.flat)
+        assert torch.equal(a.exp_avg_sq, b.exp_avg_sq)
+    assert torch.equal(through.algorithm.value.optimizer.flat, second.algorithm.value.optimizer.flat)
+
+
+def test_two_runs_of_one_seed_are_equal():
+    runs = [make(), make()]
+    for runner in runs:
+        runner.learn()
+    assert torch.equal(runs[0].algorithm.optimizers[1].flat, runs[1].algorithm.optimizers[1].flat)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_by_name():
+    runner = make()
+    step = runner.env.step
+
+    def poisoned(actions):
+        outcome = step(actions)
+        return outcome._replace(reward=outcome.reward * float("inf"), valid=torch.ones_like(outcome.valid))
+
+    runner.env.step = poisoned  # type: ignore[method-assign]
+    with pytest.raises(NonFiniteError, match=r"agent0/\w+ is nan after 160 env steps"):
+        runner.learn()
+    assert runner.iteration == 0
+
+
+def test_what_the_environment_repaired_is_reported():
+    runner = make()
+    notes: list[str | None] = []
+    runner.env.maintain = lambda: "buffers grew"  # type: ignore[method-assign]
+    runner.on_iteration = lambda report: notes.append(report.note)
+    runner.learn()
+    assert notes == ["buffers grew"] * 3

@@ -1,0 +1,72 @@
+import torch
+
+from harl_mapush.storage import CriticBatch, Decision, Storage, StorageShape, gather, sequence_starts, sequences, split
+from mqe.vec_env import TimeStep
+
+
+def make_step(terminated, truncated, valid) -> TimeStep:
+    n, agents = len(truncated), len(terminated[0])
+    obs, state = torch.zeros(n, agents, 2), torch.zeros(n, 3)
+    tensors = (torch.tensor(terminated), torch.tensor(truncated), torch.tensor(valid))
+    return TimeStep(obs, state, torch.zeros(n, agents), *tensors, obs, state, {})
+
+
+def add(storage: Storage, t: int, step: TimeStep) -> None:
+    n, agents = step.reward.shape
+    zeros = torch.zeros(n, agents, 1)
+    storage.add_decision(t, step.obs, Decision(zeros, zeros, None))
+    storage.add_outcome(t, step, torch.zeros(n, 1), step.state, step.final_state)
+
+
+def test_endings_become_masks():
+    storage = Storage(StorageShape(2, 5, 2, 2, 1, (3,), 1), "cpu")
+    # running | one agent dead | ended by the task | by the clock | broken, while the clock ran out
+    terminated = [[False, False], [True, False], [True, True], [False, False], [False, True]]
+    add(storage, 0, make_step(terminated, [False, False, False, True, True], [True, True, True, True, False]))
+    assert storage.masks[1].tolist() == [1, 1, 0, 0, 0]
+    assert storage.truncated[0].tolist() == [0, 0, 0, 1, 1]
+    assert storage.bootstrapped[0].tolist() == [0, 0, 0, 1, 0]
+    assert storage.valid[0].tolist() == [1, 1, 1, 1, 0]
+    assert storage.active[:, 1].tolist() == [[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]]  # after an end everybody lives
+    assert storage.weights(0)[0].tolist() == [1, 1, 1, 1, 0]  # a broken step counts for nobody
+    assert storage.weights(0)[1].tolist() == [1, 0, 1, 1, 1]  # the dead do not count afterwards
+
+
+def test_a_termination_at_the_last_tick_is_not_bootstrapped():
+    storage = Storage(StorageShape(1, 1, 1, 2, 1, (3,), 1), "cpu")
+    add(storage, 0, make_step([[True]], [True], [True]))
+    assert storage.bootstrapped[0].tolist() == [0]
+
+
+def test_the_next_rollout_begins_where_the_last_ended():
+    storage = Storage(StorageShape(2, 2, 1, 2, 1, (3,), 1, (1, 4), (1, 4)), "cpu")
+    for name in ("state", "masks", "active", "actor_hidden", "critic_hidden"):
+        getattr(storage, name).normal_()
+    copy = Storage(storage.shape, "cpu")
+    copy.load_state_dict(storage.state_dict())
+    storage.begin()
+    copy.begin()
+    assert torch.equal(storage.state[0], storage.state[-1])
+    assert torch.equal(storage.masks[0], copy.masks[0])
+    assert torch.equal(storage.actor_hidden[:, 0], copy.actor_hidden[:, 0])  # type: ignore[index]
+    assert torch.equal(storage.critic_hidden[0], copy.critic_hidden[0])  # type: ignore[index]
+
+
+def test_rows_and_chunks_are_ordered_as_in_harl():
+    x = torch.arange(12).view(4, 3)  # x[t, n] = 3 t + n
+    assert sequences(x, 1).tolist() == [list(range(12))]
+    # chunks of two decisions, environment by environment
+    assert sequences(x, 2).tolist() == [[0, 6, 1, 7, 2, 8], [3, 9, 4, 10, 5, 11]]
+    hidden = x.view(4, 3, 1, 1).float()
+    assert sequence_starts(hidden, 2).flatten().tolist() == [0, 6, 1, 7, 2, 8]
+
+
+def test_splits_are_views_and_gathers_keep_rows_together():
+    column = torch.arange(10.0).view(1, 10, 1)
+    batch = CriticBatch(column, column.clone(), column.clone(), column.clone(), None, None)
+    parts = list(split(batch, 4))
+    assert [part.state.flatten().tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert parts[1].state.data_ptr() == batch.state[:, 4].data_ptr()
+    assert len(list(split(batch, 4, drop_remainder=True))) == 2
+    chosen = gather(batch, torch.tensor([7, 1]))
+    assert [x.flatten().tolist() for x in chosen if x is not None] == [[7, 1]] * 4
