@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -36,6 +38,30 @@ class LoggerCfg:
             raise ValueError("out_dir (--out): the name of a folder is needed, not an empty one")
 
 
+@contextmanager
+def library_lines(say: Callable[[str], None]) -> Iterator[None]:
+    """Hand what simulators have to say meanwhile (kernels that compile, worlds that broke) to ``say``, line by line."""
+    handler = _Lines(say)
+    library = logging.getLogger("mqe")
+    level = library.level
+    library.addHandler(handler)
+    library.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        library.removeHandler(handler)
+        library.setLevel(level)
+
+
+class _Lines(logging.Handler):
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(record.getMessage())
+
+
 class RunLogger:
     """Shows and records the iterations of one run. ``title`` stands before the numbers of the progress line."""
 
@@ -47,6 +73,8 @@ class RunLogger:
         self._stream = stream or sys.stdout
         self._writer = SummaryWriter(str(log_dir), max_queue=1000, flush_secs=10)
         self._start = time.perf_counter()
+        self._open = ExitStack()
+        self._open.enter_context(library_lines(self.say))
         self._bar: Progress | None = None
         if self._stream.isatty() and os.environ.get("TERM") != "dumb":
             self._bar = Progress(
@@ -74,6 +102,8 @@ class RunLogger:
         fps = int(report.env_steps / elapsed)
         for tag, value in scalars(report, statistics).items():
             self._writer.add_scalar(tag, value, report.env_steps)
+        if report.note is not None:
+            self.say(f"Note: {report.note}.")
         is_shown = report.iteration % self._cfg.interval == 0 or report.iteration in (1, report.num_iterations)
         if is_shown:
             self.say(progress_line(self._title, report, fps))
@@ -89,6 +119,7 @@ class RunLogger:
 
     def close(self) -> None:
         """Write what is buffered and give the terminal back."""
+        self._open.close()
         if self._bar is not None:
             self._bar.stop()
         self._writer.close()

@@ -12,6 +12,7 @@ from harl_mapush import checkpoint, config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import describe, evaluate_push
 from harl_mapush.gait_evaluation import evaluate_gait
+from harl_mapush.logger import library_lines
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, merge, unknown
@@ -39,7 +40,13 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate as the command line says; return the exit code."""
-    return config.exit_code(lambda: _main(argv), PROGRAM)
+    with library_lines(_say):
+        return config.exit_code(lambda: _main(argv), PROGRAM)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def _main(argv: Sequence[str] | None) -> int:

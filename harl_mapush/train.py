@@ -19,6 +19,7 @@ from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.interop import harl_files
 from harl_mapush.logger import RunLogger
+from harl_mapush.memory_plan import check_memory, describe, plan_memory
 from harl_mapush.runner import IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, dump_yaml, load_yaml, to_dict
@@ -78,6 +79,9 @@ def train(cfg: RunCfg) -> int:
     name, device = resolve_sim(cfg.sim)
     folder = _run_dir(cfg)
     runs.check_new_run_dir(folder)
+    plan = plan_memory(cfg, name, device)
+    sys.stdout.write(f"{describe(plan)}\n")
+    check_memory(plan)
     if cfg.runner.torch_threads is not None:
         torch.set_num_threads(cfg.runner.torch_threads)
     seed_everything(cfg.runner.seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import math
 
 import pytest
@@ -109,3 +110,13 @@ def test_tensorboard_reads_the_curves(tmp_path) -> None:
 def test_names_that_cannot_be_folders(exp_name: str) -> None:
     with pytest.raises(ConfigError, match="exp_name"):
         build(LoggerCfg, {"exp_name": exp_name}, "logger")
+
+
+def test_notes_and_what_simulators_say_become_lines_of_the_run(tmp_path) -> None:
+    stream = io.StringIO()
+    logger = RunLogger(LoggerCfg(interval=100), tmp_path, TITLE, 1000, stream)
+    logging.getLogger("mqe.sim.some_simulator").info("compiling for %s", "an hour")
+    logger.log(report(7)._replace(note="buffers grew"), {})
+    logger.close()
+    logging.getLogger("mqe.sim.some_simulator").info("not any more")
+    assert stream.getvalue() == "compiling for an hour\nNote: buffers grew.\n"

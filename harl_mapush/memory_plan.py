@@ -1,0 +1,171 @@
+"""What a run will take of its device's memory, worked out before the first allocation."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import NamedTuple
+
+import mujoco
+import torch
+from torch import Tensor
+
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
+from harl_mapush.config import RunCfg
+from harl_mapush.storage import Storage
+from mqe.config import ConfigError
+from mqe.registry import TASKS, World
+from mqe.streams import Streams
+
+GIB = 2**30
+_MIB = 2**20
+_FLOAT = 4  # bytes
+_WEIGHT = 4 * _FLOAT  # bytes: a weight, its gradient and the two moments of Adam
+_ENV = (2048, 2560)  # bytes a world, and a robot: state of task and environment, and one decision's tensors, held twice
+_SLACK = 1.05  # torch rounds blocks up and keeps some that it freed
+_ROOM = 0.98  # share of the free memory that a suggestion uses
+# What no tensor accounts for. On a GPU: the driver's context, which is there as soon as one asks for the free memory,
+# then the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
+_CONTEXT, _CODE, _STACKS = 480 * _MIB, 320 * _MIB, 3 * _MIB
+_PROCESS = 450 * _MIB  # on a CPU: interpreter, libraries, threads
+
+
+class MemoryPlan(NamedTuple):
+    """Bytes that a run takes, part by part, and what its device has; None where that cannot be asked."""
+
+    device: str
+    num_envs: int
+    num_steps: int
+    fixed: int  # context, code of kernels, networks: whatever the two numbers above are
+    simulator: int
+    environment: int
+    rollout: int
+    update: int
+    free: int | None  # that this process may take, its own context included
+    total: int | None
+
+    @property
+    def needed(self) -> int:
+        """Give the sum of all parts."""
+        return self.fixed + self.simulator + self.environment + self.rollout + self.update
+
+
+def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
+    """Work out what ``cfg`` takes on the simulator and device that it resolves to, from a single world on the host.
+
+    Raises ConfigError where algorithm, network and runner do not go together.
+    """
+    host = torch.device("cpu")
+    with torch.random.fork_rng(devices=[]):
+        world = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, Streams(0, 1, host))
+        task = world.task
+        spec = TeamSpec(task.obs_sizes, task.action_sizes, task.state_size, task.state_type)
+        try:
+            team = ALGORITHMS[cfg.algorithm.name].cls(cfg.algorithm, cfg.network, spec, host, 0)
+            storage = Storage(team.storage_shape(cfg.runner.num_steps, cfg.env.num_envs), "meta")
+        except ValueError as error:
+            raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
+    weights = sum(p.numel() for module in (*team.unique_actors, team.critic) for p in module.parameters())
+    fixed, per_world = _simulator(world, sim_name, device)
+    num_envs, num_steps = cfg.env.num_envs, cfg.runner.num_steps
+    free, total = device_memory(device)
+    return MemoryPlan(
+        device=str(device),
+        num_envs=num_envs,
+        num_steps=num_steps,
+        fixed=round(fixed + weights * _WEIGHT),
+        simulator=round(num_envs * per_world),
+        environment=num_envs * (_ENV[0] + _ENV[1] * task.num_agents),
+        rollout=round(sum(value.nbytes for value in vars(storage).values() if isinstance(value, Tensor)) * _SLACK),
+        update=round(num_envs * num_steps * _update_floats(cfg, team) * _FLOAT * _SLACK),
+        free=free,
+        total=total,
+    )
+
+
+def check_memory(plan: MemoryPlan) -> None:
+    """Raise ConfigError, with the numbers that would fit, where a run does not; what is unknown fits."""
+    if plan.free is None or plan.needed <= plan.free:
+        return
+    room = plan.free * _ROOM - plan.fixed
+    in_worlds = plan.needed - plan.fixed  # all of it grows with the worlds
+    in_rows = plan.rollout + plan.update
+    num_envs = _rounded(plan.num_envs * room / in_worlds)
+    num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows)
+    ways = [f"env.num_envs to {num_envs}"] if num_envs >= 1 else []
+    ways += [f"runner.num_steps to {num_steps}"] if num_steps >= 1 else []
+    way_out = f"lower {' or '.join(ways)}" if ways else "end other programs that use it, or take another device"
+    raise ConfigError(
+        f"env.num_envs={plan.num_envs} with runner.num_steps={plan.num_steps} takes {plan.needed / GIB:.1f} GiB, but "
+        f"{plan.device} has {plan.free / GIB:.1f} GiB free; {way_out}"
+    )
+
+
+def describe(plan: MemoryPlan) -> str:
+    """Word a plan in one line."""
+    parts = ("simulator", "environment", "rollout", "update", "fixed")
+    named = ", ".join(f"{name} {getattr(plan, name) / GIB:.2f}" for name in parts)
+    room = "" if plan.free is None or plan.total is None else f"; {plan.free / GIB:.1f} of {plan.total / GIB:.1f} free"
+    return f"Memory on {plan.device}: {plan.needed / GIB:.2f} GiB planned ({named}){room}."
+
+
+def device_memory(device: torch.device) -> tuple[int | None, int | None]:
+    """Give the bytes that this process may take of a device, its own context included, and all that it has."""
+    if device.type != "cpu":
+        free, total = torch.cuda.mem_get_info(device)
+        return free + _CONTEXT, total
+    try:
+        page = os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
+    except (ValueError, OSError, AttributeError):  # not every system says
+        return None, None
+
+
+def _simulator(world: World, sim_name: str, device: torch.device) -> tuple[float, float]:
+    """Bytes that a process with this simulator takes in any case, and bytes a world."""
+    model = world.scene.model
+    fields = sum(values.numel() for values in world.fields.values())
+    if sim_name == "mujoco":
+        state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
+        return _PROCESS, 8.0 * (state + model.nsensordata + fields)
+    from mqe.sim.warp_memory import footprint  # needs the extra
+
+    taken = footprint(model)
+    per_world = taken.state + taken.step + fields * _FLOAT
+    if device.type == "cpu":
+        return _PROCESS + taken.fixed, per_world
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
+    return _CONTEXT + _CODE + _STACKS * processors + taken.fixed, per_world
+
+
+def _update_floats(cfg: RunCfg, team: OnPolicy) -> float:
+    """Floats that an update holds at its fullest, a row of the rollout.
+
+    Without gradients a layer's input and output exist at once. With them every hidden layer keeps what it computed
+    before and after its activation (and its normalisation) until the backward pass, which adds one layer's gradient.
+    """
+    kept = 3 if cfg.network.use_layer_norm or cfg.algorithm.compat == "harl" else 2
+    actor_sizes = cfg.network.hidden_sizes
+    critic_sizes = cfg.network.critic_hidden_sizes or actor_sizes
+    # Rows of all agents at once, or the copies of the graph that a natural gradient takes.
+    copies = {"mappo": team.num_agents, "hatrpo": 3}.get(cfg.algorithm.name, 1)
+    views = team.num_agents if len(team.state_shape) == 2 else 1
+
+    def trained(sizes: tuple[int, ...], seen: int, num_minibatches: int) -> float:
+        shuffled = seen if num_minibatches > 1 else 0
+        return shuffled + (kept * sum(sizes) + max(sizes) + seen) / num_minibatches
+
+    minibatches = cfg.algorithm.num_minibatches
+    actor = trained(actor_sizes, max(team.spec.obs_sizes) + 3 * max(team.spec.action_sizes) + 3, minibatches)
+    critic = trained(
+        critic_sizes, team.state_shape[-1] + 3 * team.num_values, cfg.algorithm.critic_num_minibatches or minibatches
+    )
+    passing = 2.0 * max(*actor_sizes, *critic_sizes)
+    return max(actor * copies, critic * views, passing * views)
+
+
+def _rounded(count: float) -> int:
+    """Round down to two significant binary digits, which nobody takes for a measurement."""
+    whole = max(int(count), 0)
+    step = 1 << max(0, whole.bit_length() - 2)
+    return whole // step * step

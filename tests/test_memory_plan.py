@@ -1,0 +1,101 @@
+"""harl_mapush.memory_plan: the sum of its parts, numbers that fit, and a simulator's bytes as they really are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from harl_mapush import config, memory_plan, train
+from harl_mapush.memory_plan import GIB, MemoryPlan, check_memory, describe, plan_memory
+from mqe.config import ConfigError
+
+CPU = torch.device("cpu")
+PLAN = MemoryPlan(
+    "cuda:0", num_envs=8000, num_steps=40,
+    fixed=GIB, simulator=4 * GIB, environment=GIB, rollout=2 * GIB, update=2 * GIB, free=6 * GIB, total=8 * GIB,
+)  # fmt: skip
+
+
+def make_cfg(**sections):
+    return config.resolve({"task": {"name": "go1_velocity"}}, sections)[0]
+
+
+def test_a_plan_is_the_sum_of_its_parts_in_one_line():
+    assert PLAN.needed == 10 * GIB
+    assert describe(PLAN) == (
+        "Memory on cuda:0: 10.00 GiB planned (simulator 4.00, environment 1.00, rollout 2.00, update 2.00, "
+        "fixed 1.00); 6.0 of 8.0 free."
+    )
+    assert describe(PLAN._replace(free=None, total=None)).endswith("fixed 1.00).")
+
+
+def test_what_does_not_fit_names_the_numbers_that_would():
+    # 6 GiB x 0.98 leave 4.88 beside the fixed 1: 8000 x 4.88 / 9 = 4337 worlds. The rollout's 4 would have to become
+    # less than nothing.
+    with pytest.raises(ConfigError) as raised:
+        check_memory(PLAN)
+    assert str(raised.value) == (
+        "env.num_envs=8000 with runner.num_steps=40 takes 10.0 GiB, but cuda:0 has 6.0 GiB free; "
+        "lower env.num_envs to 4096"
+    )
+    # 9 GiB x 0.98 leave 8.82 - 6 = 2.82 for the rollout and the update: 40 x 2.82 / 4 = 28.2 decisions.
+    with pytest.raises(ConfigError, match=r"lower env.num_envs to 6144 or runner.num_steps to 28$"):
+        check_memory(PLAN._replace(free=9 * GIB))
+    with pytest.raises(ConfigError, match="end other programs that use it"):
+        check_memory(PLAN._replace(free=GIB // 2))
+
+
+def test_what_fits_or_is_not_known_passes():
+    check_memory(PLAN._replace(free=10 * GIB))
+    check_memory(PLAN._replace(free=None, total=None))
+
+
+def test_the_parts_grow_as_they_should_and_no_random_number_is_drawn():
+    before = torch.get_rng_state()
+    small = plan_memory(make_cfg(env={"num_envs": 64}, runner={"num_steps": 8}), "mujoco", CPU)
+    wide = plan_memory(make_cfg(env={"num_envs": 128}, runner={"num_steps": 8}), "mujoco", CPU)
+    long = plan_memory(make_cfg(env={"num_envs": 64}, runner={"num_steps": 16}), "mujoco", CPU)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert wide.fixed == small.fixed
+    for part in ("simulator", "environment", "update", "rollout"):
+        assert getattr(wide, part) == pytest.approx(2 * getattr(small, part), abs=1)
+    assert (long.simulator, long.environment) == (small.simulator, small.environment)
+    assert long.update == pytest.approx(2 * small.update, abs=1)
+    # By hand: 47 obs, 12 actions and log probabilities each, factor, active; state and final state 61 each; 9 scalars.
+    assert long.rollout - small.rollout == pytest.approx(1.05 * 4 * 64 * 8 * (47 + 24 + 2 + 122 + 9), rel=0.02)
+
+
+def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(memory_plan, "device_memory", lambda device: (GIB // 2, GIB))
+    run = tmp_path / "run"
+    arguments = ["--preset", "go1_velocity", "--num_envs", "100000", "--device", "cpu", "--out", str(run)]
+    assert train.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1].startswith("Memory on cpu: ")
+    assert re.search(r"takes .* GiB, but cpu has 0.5 GiB free; lower env.num_envs to \d+", printed.err)
+    assert len(printed.err.splitlines()) == 1
+    assert not run.exists()
+
+
+def test_a_simulator_takes_what_was_foreseen():
+    pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'")
+    import warp as wp
+    from warp._src import context
+
+    from mqe.scene import build_scene
+    from mqe.sim.mujoco_warp import MujocoWarpSimulator
+    from mqe.sim.warp_memory import footprint
+
+    model, num_envs = build_scene(1, None).model, 100
+    foreseen = footprint(model)
+    with wp.ScopedMemoryTracker("test", print=False) as tracker:
+        tracker.clear()
+        sim = MujocoWarpSimulator(model, num_envs, CPU)
+        state = context.runtime.core.wp_alloc_tracker_get_current_bytes()
+        sim.step(1)
+        peak = context.runtime.core.wp_alloc_tracker_get_peak_bytes()
+        sim.close()
+    assert state == pytest.approx(foreseen.fixed + num_envs * foreseen.state, rel=0.02)
+    assert peak == pytest.approx(foreseen.total(num_envs), rel=0.02)
