@@ -60,7 +60,6 @@ _WITHOUT_EFFECT_IF = {  # values that ask for nothing
     "train.model_dir": None,
     "eval.use_eval": False,
     "render.use_render": False,
-    "device.cuda_deterministic": False,
 }
 _REASONS = {
     "seed.seed_specify": "seed.seed is taken",
@@ -96,15 +95,17 @@ def read(path: str | Path) -> HarlFile:
         raise ConfigError(f"HARL's file {str(path)!r}: not valid JSON ({error})") from None
     content = content if isinstance(content, dict) else {}
     main = content.get("main_args") or {}
-    algo_args = content.get("algo_args", {key: content[key] for key in content if key in DEFAULTS})
+    named = {key: value for key, value in content.items() if key not in ("main_args", "env_args")}
+    algo_args = content.get("algo_args", named)
     env_args = content.get("env_args") or {}
     parts = (main, algo_args, env_args, *(algo_args.values() if isinstance(algo_args, dict) else ()))
-    if not algo_args or not all(isinstance(part, dict) for part in parts):
+    if not all(isinstance(part, dict) for part in parts) or not set(algo_args) & {"train", "model", "algo"}:
         raise ConfigError(
             f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, algo_args and env_args, or "
             f"at the top the sections {', '.join(DEFAULTS)}"
         )
-    algo = main.get("algo") or (path.stem if path.stem in (*ALGORITHMS, *UPSTREAM_ONLY) else None)
+    algo = main.get("algo") if isinstance(main.get("algo"), str) else None
+    algo = algo or (path.stem if path.stem in (*ALGORITHMS, *UPSTREAM_ONLY) else None)
     return HarlFile(path, algo, main.get("env"), algo_args, env_args)
 
 
@@ -162,6 +163,7 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
 def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
     """Give the sections that ``env_args`` amount to, and the keys that mean nothing here, with the reason."""
     given = {key: value for key, value in file.env_args.items() if value is not None}
+    reasons = {}
     if file.env != ENV_NAME:
         known = {"state_type"} & set(given)
         where = f"of environment {file.env or 'unknown'}"
@@ -171,38 +173,34 @@ def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
         names = {f"{section}.{field.name}" for section, cls in classes.items() for field in fields(cls)}
         known = {key for key in given if long_key(key) in names | {"task.name", "runner.seed"}}
         where = "unknown here"
-    reasons = {f"env_args.{key}": where for key in given if key not in known}
-    if file.env == ENV_NAME and given.get("state_type", "EP") == "EP" and given.get(TEAM_REWARD) != "own":
-        reasons[f"env_args.{TEAM_REWARD}"] = "compat=harl learns agent 0's reward with EP states"
-    else:
-        reasons.pop(f"env_args.{TEAM_REWARD}", None)
+        if given.pop(TEAM_REWARD, "mean" if given.get("state_type", "EP") == "EP" else "own") != "own":
+            reasons[f"env_args.{TEAM_REWARD}"] = "compat=harl learns agent 0's own with EP states, everybody's with FP"
+    reasons |= {f"env_args.{key}": where for key in given if key not in known}
     return parse_settings({key: given[key] for key in given if key in known and key != "seed"}), reasons
 
 
 def _unheeded(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
     """Name what a file asks for and does not get, and why."""
-    settings = {field.name for field in fields(ALGORITHMS[algo].cfg)}
-    unheeded = {}
-    for section, content in file.algo_args.items():
-        for name, value in content.items():
-            key = f"{section}.{name}"
-            if key in _WITHOUT_EFFECT_IF:
-                idle = value == _WITHOUT_EFFECT_IF[key] or (
-                    name == "cuda_deterministic" and not values["device"]["cuda"]
-                )
-            elif section == "eval":
-                idle = not values["eval"]["use_eval"]
-            elif key == "logger.log_dir":
-                idle = Path(str(value)) == Path("results")
-            elif section in ("train", "model", "algo") and name in ALGORITHM_KEYS:
-                idle = ALGORITHM_KEYS[name] in settings or (
-                    algo == "mappo" and name == "fixed_order"
-                )  # unused upstream
-            else:
-                idle = key in _HONOURED or (section == "model" and name in NETWORK_KEYS)
-            if not idle:
-                unheeded[key] = _REASONS.get(key, "" if section == "eval" else f"unknown to {algo}")
-    return unheeded
+    asked = [(section, name, value) for section, content in file.algo_args.items() for name, value in content.items()]
+    keys = [f"{section}.{name}" for section, name, value in asked if not _is_heeded(section, name, value, values, algo)]
+    return {key: _REASONS.get(key, "" if key.startswith("eval.") else f"unknown to {algo}") for key in keys}
+
+
+def _is_heeded(section: str, name: str, value: Any, values: Mapping[str, Any], algo: str) -> bool:
+    """Say whether a key has its effect here, or none upstream."""
+    key = f"{section}.{name}"
+    if key in _WITHOUT_EFFECT_IF:
+        return value == _WITHOUT_EFFECT_IF[key]
+    if key == "device.cuda_deterministic":
+        return not (value and values["device"]["cuda"])
+    if key == "logger.log_dir":
+        return Path(str(value)) == Path("results")
+    if section == "eval":
+        return not values["eval"]["use_eval"]
+    if section in ("train", "model", "algo") and name in ALGORITHM_KEYS:
+        settings = {field.name for field in fields(ALGORITHMS[algo].cfg)}
+        return ALGORITHM_KEYS[name] in settings or (algo, name) == ("mappo", "fixed_order")  # upstream ignores that one
+    return key in _HONOURED or (section == "model" and name in NETWORK_KEYS)
 
 
 def _whole(value: Any, key: str) -> int:

@@ -1,0 +1,287 @@
+"""harl_mapush.interop: upstream HARL as a client. HARL_PATH names a checkout for the tests that need the real one."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from harl_mapush import checkpoint, test, train
+from harl_mapush.interop import harl_logger, register, register_with_harl, run_harl
+from harl_mapush.interop.harl_files import DEFAULTS
+from mqe.config import ConfigError
+
+HARL = os.environ.get(register.PATH_VARIABLE)
+MISSING = [name for name in ("tensorboardX", "setproctitle") if importlib.util.find_spec(name) is None]
+needs_checkout = pytest.mark.skipif(
+    not HARL or bool(MISSING),
+    reason=f"{', '.join(MISSING)} missing"
+    if HARL
+    else f"no checkout of upstream HARL: {register.PATH_VARIABLE} is unset",
+)
+FUNCTIONS = ("make_train_env", "make_eval_env", "make_render_env", "get_num_agents", "get_task_name")
+TINY = {"n_threads": 2, "device": "cpu", "seed": 0}
+
+
+class Writer:
+    """A summary writer that remembers."""
+
+    def __init__(self) -> None:
+        self.scalars: dict[str, tuple[float, int]] = {}
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        self.scalars[tag] = (value, step)
+
+
+class Reporting:
+    """What a logger asks an environment for."""
+
+    n_threads, num_decisions = 4, 0
+
+    def get_statistics(self) -> dict[str, float]:
+        return {"success_rate": 0.5, "collision_rate": 0.25, "episode_time_s": float("nan"), "num_episodes": 8}
+
+    def take_rewards(self) -> dict[str, float]:
+        return {"reward/total": -0.5}
+
+
+@pytest.fixture
+def stub(tmp_path, monkeypatch):
+    """A package that has upstream's module names and, in them, functions that only tell they were called."""
+    loaded = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "harl"}
+    for name in loaded:
+        del sys.modules[name]
+    files = {
+        "__init__": "",
+        "envs/__init__": "LOGGER_REGISTRY = {}",
+        "common/__init__": "",
+        "common/base_logger": "class BaseLogger: pass",
+        "utils/__init__": "",
+        **dict.fromkeys(
+            (
+                "utils/envs_tools",
+                "utils/configs_tools",
+                "runners/on_policy_base_runner",
+                "runners/off_policy_base_runner",
+            ),
+            "\n".join(f"def {name}(env, *rest): return 'upstream', env, *rest" for name in FUNCTIONS),
+        ),
+        "runners/__init__": "",
+    }
+    for name, text in files.items():
+        path = tmp_path / "checkout" / "harl" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    register_with_harl(tmp_path / "checkout")
+    yield tmp_path / "checkout"
+    for name in [name for name in sys.modules if name.split(".")[0] == "harl"]:
+        del sys.modules[name]
+    sys.modules.update(loaded)
+
+
+def module(name: str):
+    return importlib.import_module(f"harl.{name}")
+
+
+# Without upstream
+
+
+def test_only_our_name_comes_to_us(stub) -> None:
+    for place in ("runners.on_policy_base_runner", "runners.off_policy_base_runner", "utils.envs_tools"):
+        here = module(place)
+        assert here.make_train_env("smac", 1, 2, {}) == ("upstream", "smac", 1, 2, {})
+        assert here.get_num_agents("smac", {}, None) == ("upstream", "smac", {}, None)
+        env = here.make_train_env("mapush", 5, 2, {"device": "cpu", "object": "tblock"})
+        assert isinstance(env, register.UpstreamEnv)
+        assert (env.n_threads, env._cfg.runner.seed, env._cfg.task.object) == (2, 5, "tblock")
+        assert here.get_num_agents("mapush", {}, env) == 2
+        env.close()
+        env = here.make_eval_env("mapush", 2, 1, {"device": "cpu"})
+        assert env._cfg.runner.seed == 100_000
+        env.close()
+        env, manual_render, manual_expand_dims, manual_delay, env_num = here.make_render_env("mapush", 1, TINY)
+        assert (env.n_threads, manual_render, manual_expand_dims, manual_delay, env_num) == (1, False, False, False, 1)
+        env.close()
+    for place in ("runners.off_policy_base_runner", "utils.configs_tools"):
+        assert module(place).get_task_name("smac", {}) == ("upstream", "smac", {})
+        assert module(place).get_task_name("mapush", {"object": "tblock"}) == "tblock"
+        assert module(place).get_task_name("mapush", {"task": "go1_velocity"}) == "go1_velocity"
+
+
+def test_registering_twice_changes_nothing(stub) -> None:
+    before = module("runners.on_policy_base_runner").make_train_env
+    register_with_harl(stub)
+    assert module("runners.on_policy_base_runner").make_train_env is before
+    assert list(module("envs").LOGGER_REGISTRY) == ["mapush"]
+
+
+def test_two_checkouts_cannot_be_mixed(stub, tmp_path) -> None:
+    (tmp_path / "other" / "harl" / "runners").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="another HARL is already loaded"):
+        register_with_harl(tmp_path / "other")
+
+
+def test_a_place_without_harl(tmp_path, capsys) -> None:
+    assert run_harl.main(["--harl", str(tmp_path)]) == 2
+    assert "no checkout of HARL" in capsys.readouterr().err
+
+
+def test_figures_that_do_not_exist_are_not_logged(capsys) -> None:
+    writer = Writer()
+    harl_logger.log_task(Reporting(), writer, 40)  # type: ignore[arg-type]
+    assert writer.scalars == {
+        "mapush/success_rate": (0.5, 40),
+        "mapush/collision_rate": (0.25, 40),
+        "mapush/num_episodes": (8, 40),
+        "reward/total": (-0.5, 40),
+    }
+    assert capsys.readouterr().out == "[MAPush Stats] Success: 0.500 | Collision: 0.250 | Episodes: 8\n"
+
+
+@pytest.mark.parametrize(("use_eval", "progress"), [(False, "12,2.5\n"), (True, "")])
+def test_the_on_policy_logger(use_eval: bool, progress: str, tmp_path) -> None:
+    class Base:
+        def __init__(self, args, algo_args, env_args, num_agents, writter, run_dir) -> None:
+            self.algo_args, self.env_args, self.writter = algo_args, env_args, writter
+            self.log_file = (tmp_path / "progress.txt").open("w")
+            self.done_episodes_rewards = [2.0, 3.0]
+            self.name = self.get_task_name()  # type: ignore[attr-defined]
+
+        def episode_log(self, *arguments) -> None:
+            self.total_num_steps, self.done_episodes_rewards = 12, []
+
+    cls = harl_logger.make_logger(Base, Reporting, register.task_name)  # type: ignore[arg-type]
+    writer = Writer()
+    logger = cls({}, {"eval": {"use_eval": use_eval}}, {"object": "cylinder"}, 2, writer, tmp_path)
+    logger.episode_log([], {}, [], None)
+    assert logger.name == "cylinder"
+    assert writer.scalars["mapush/success_rate"] == (0.5, 12)
+    assert (tmp_path / "progress.txt").read_text() == progress
+
+
+def test_off_policy_runners_report_when_they_save(capsys) -> None:
+    class Runner:
+        envs, writter, saved = Reporting(), Writer(), 0
+
+        def save(self) -> None:
+            self.saved += 1
+
+    runner = Runner()
+    harl_logger.attach_logger(runner)
+    runner.envs.num_decisions = 3
+    runner.save()
+    assert (runner.saved, runner.writter.scalars["mapush/success_rate"]) == (1, (0.5, 12))
+    runner.writter.scalars.clear()
+    runner.save()  # nothing happened since
+    assert (runner.saved, runner.writter.scalars) == (2, {})
+
+
+# With upstream
+
+
+def upstream_run(out: Path, algo: str, *argv: str) -> Path:
+    small = (
+        *("train.episode_length=4", "train.log_interval=1", "train.eval_interval=1", "eval.n_eval_rollout_threads=2"),
+        *("eval.eval_episodes=2", "algo.ppo_epoch=1", "algo.critic_epoch=1"),
+    )
+    small_off_policy = (
+        *("train.warmup_steps=16", "train.train_interval=4", "train.eval_interval=4", "algo.batch_size=8"),
+        "algo.buffer_size=100",
+    )
+    is_on_policy = algo in run_harl.ON_POLICY
+    settings = [text for text in (small if is_on_policy else small_off_policy) if algo != "hatrpo" or "ppo" not in text]
+    settings += [
+        "task.episode_length_s=0.1",
+        "model.hidden_sizes=[8]",
+        f"device.torch_threads={torch.get_num_threads()}",
+    ]
+    sets = [word for text in settings for word in ("--set", text)]
+    sizes = ("--num_envs", "2", "--num_env_steps", "16", "--device", "cpu", "--out", str(out))
+    assert run_harl.main(["--harl", str(HARL), "--algo", algo, *sizes, *sets, *argv]) == 0
+    return next((out / "mapush" / "cuboid" / algo / "default").iterdir())
+
+
+@needs_checkout
+@pytest.mark.parametrize("algo", ["happo", "hatrpo", "mappo", "hasac", "hatd3"])
+def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys) -> None:
+    run = upstream_run(tmp_path, algo)
+    assert "[MAPush Stats]" in capsys.readouterr().out
+    content = json.loads((run / "config.json").read_text())
+    assert (content["main_args"]["env"], content["env_args"]["object"]) == ("mapush", "cuboid")
+    out = tmp_path / "figures.json"
+    argv = ["--checkpoint", str(run / "models"), "--num_envs", "2", "--device", "cpu", "--json", str(out)]
+    assert test.main(argv) == 0
+    assert json.loads(out.read_text())["num_episodes"] == 2
+
+
+@needs_checkout
+def test_upstream_trains_with_fp_states(tmp_path) -> None:
+    weights = torch.load(upstream_run(tmp_path, "happo", "--state_type", "FP") / "models" / "critic_agent.pt")
+    assert weights["base.feature_norm.weight"].shape == (20,)
+
+
+@needs_checkout
+def test_upstream_takes_our_checkpoints_and_we_its_configuration(tmp_path, capsys) -> None:
+    first = upstream_run(tmp_path / "first", "happo")
+    ours = tmp_path / "ours"
+    assert train.main(["--load_config", str(first / "config.json"), "--out", str(ours), "--device", "cpu"]) == 0
+    folder = checkpoint.resolve(str(ours))
+    second = upstream_run(tmp_path / "second", "happo", "--set", f"train.model_dir={folder}", "--set", "model.lr=0.0")
+    for name in ("actor_agent0.pt", "actor_agent1.pt"):  # loaded strictly, and not moved at a learning rate of 0
+        mine, theirs = (checkpoint.read_tensors(path / name) for path in (folder, second / "models"))
+        assert set(mine) == set(theirs)
+        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+    critic = checkpoint.read_tensors(second / "models" / "critic_agent.pt")
+    assert set(critic) == set(checkpoint.read_tensors(folder / "critic_agent.pt"))
+
+
+@needs_checkout
+@pytest.mark.parametrize("algo", ["happo", "hatrpo", "mappo", "haa2c"])
+def test_defaults_are_upstreams(algo: str) -> None:
+    path = Path(str(HARL)) / "harl" / "configs" / "algos_cfgs" / f"{algo}.yaml"
+    theirs = yaml.safe_load(path.read_text())
+    chosen_here = {"torch_threads", "use_eval"}
+    for section, values in DEFAULTS.items():
+        shared = (set(values) & set(theirs[section])) - chosen_here
+        assert {key: theirs[section][key] for key in shared} == {key: values[key] for key in shared}
+        assert shared or section == "eval"
+
+
+@needs_checkout
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("--algo hapo", "did you mean happo"),
+        ("--algo had3qn", "discrete"),
+        ("--set train.episode_lenth=3", "did you mean train.episode_length"),
+        ("--set tran.episode_length=3", "did you mean train"),
+        ("--set env.num_envs=3", "--num_envs"),
+        ("--object ball", "task.object"),
+        ("--device cuda:3", "CUDA_VISIBLE_DEVICES"),
+        ("--seed x", "--seed"),
+        ("--load_config nowhere.json", "nowhere.json"),
+    ],
+)
+def test_bad_input(argv: str, said: str, tmp_path, capsys) -> None:
+    capsys.readouterr()
+    assert run_harl.main(["--harl", str(HARL), "--out", str(tmp_path / "out"), *argv.split()]) == 2
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@needs_checkout
+def test_another_runs_configuration(tmp_path) -> None:
+    run = upstream_run(tmp_path, "happo", "--object", "cuboid", "--set", "task.observation=reference")
+    given = run_harl.make_parser().parse(["--load_config", str(run / "config.json"), "--num_envs", "3"])
+    main, algo, env = run_harl.arguments_of(given)
+    assert (main["algo"], algo["model"]["hidden_sizes"], algo["train"]["n_rollout_threads"]) == ("happo", [8], 3)
+    assert (env["observation"], env["episode_length_s"]) == ("reference", 0.1)

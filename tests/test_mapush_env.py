@@ -1,0 +1,273 @@
+"""harl_mapush.envs: HARL's environment contract, on scripted steps and on the push task itself."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from pushing import make_env
+from torch import tensor
+
+from harl_mapush.envs import HarlEnv, MAPushEnv, mapush_env
+from harl_mapush.interop.register import UpstreamEnv
+from mqe.config import ConfigError
+from mqe.objects import OBJECTS
+from mqe.vec_env import TimeStep
+
+STATISTICS = {"success_rate", "collision_rate", "collaboration_degree", "episode_time_s", "num_episodes"}
+
+
+class Scripted:
+    """Four environments of two agents (sizes 3 and 2) that answer every step with the one they were given."""
+
+    num_envs, num_agents, obs_sizes, action_sizes = 4, 2, (3, 2), (2, 1)
+    state_size, state_type, decision_period, step_dt, device = 5, "EP", 5, 0.02, torch.device("cpu")
+
+    def __init__(self, **events) -> None:
+        zeros = torch.zeros(4, dtype=torch.bool)
+        self.obs = torch.arange(24.0).view(4, 2, 3)
+        self.state = torch.arange(20.0).view(4, 5)
+        reward = tensor([[1.0, 3.0]] * 4)
+        self.answer = TimeStep(
+            self.obs, self.state, reward, events.get("terminated", torch.zeros(4, 2, dtype=torch.bool)),
+            events.get("truncated", zeros), events.get("valid", ~zeros), self.obs + 100.0, self.state + 100.0,
+            {"reward/near": reward, "other": reward},
+        )  # fmt: skip
+        self.maintained = 0
+
+    def reset(self):
+        return self.obs, self.state
+
+    def step(self, actions):
+        self.actions = actions
+        return self.answer
+
+    def maintain(self):
+        self.maintained += 1
+
+    def statistics(self):
+        return {"num_episodes": 0}
+
+
+def push(monkeypatch, cls=MAPushEnv, **settings) -> MAPushEnv:
+    """A MAPushEnv whose robots only stand."""
+
+    def standing(env, sim, task, seed):
+        cfg = {field.name: getattr(task, field.name) for field in fields(task)}
+        return make_env(env.num_envs, env.num_agents or OBJECTS[task.object].num_agents, **cfg)
+
+    monkeypatch.setattr(mapush_env, "make_env", standing)
+    return cls({"n_threads": 3, "device": "cpu", **settings})
+
+
+# Scripted
+
+
+def test_arrays_are_float32_and_the_state_is_everybodys() -> None:
+    env = HarlEnv(Scripted())
+    obs, states, available = env.reset()
+    assert (obs.dtype, states.dtype, available) == (np.float32, np.float32, None)
+    assert obs[1].tolist() == [[6.0, 7.0, 8.0], [9.0, 10.0, 11.0]]
+    assert states.shape == (4, 2, 5)
+    assert states[2].tolist() == [[10.0, 11.0, 12.0, 13.0, 14.0]] * 2
+    states[0] = 0.0  # HARL writes into copies of these
+    assert env.reset()[1][0].tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0]] * 2
+
+
+def test_what_was_given_out_does_not_change() -> None:
+    scripted = Scripted()
+    env = HarlEnv(scripted)
+    obs = env.reset()[0]
+    scripted.obs.zero_()
+    assert obs[1, 0].tolist() == [6.0, 7.0, 8.0]
+
+
+def test_terminations_time_outs_and_broken_worlds() -> None:
+    terminated = tensor([[False, True], [True, True], [True, False], [False, False]])
+    truncated, valid = tensor([False, False, True, False]), tensor([True, True, True, False])
+    env = HarlEnv(Scripted(terminated=terminated, truncated=truncated, valid=valid))
+    env.reset()
+    obs, states, rewards, dones, infos, available = env.step(np.zeros((4, 2, 2)))
+    assert dones.tolist() == [[False, True], [True, True], [True, True], [True, True]]
+    assert dones.dtype == np.bool_
+    assert available is None
+    assert infos[0] == [{}, {}]  # one agent is dead, the episode goes on
+    assert [infos[i][a]["bad_transition"] for i in (1, 2, 3) for a in (0, 1)] == [False] * 2 + [True] * 4
+    assert ["broken" in infos[i][0] for i in (1, 2, 3)] == [False, False, True]
+    assert infos[2][1]["original_obs"].tolist() == [[112.0, 113.0, 114.0], [115.0, 116.0, 117.0]]
+    assert infos[2][0]["original_state"].tolist() == [[110.0, 111.0, 112.0, 113.0, 114.0]] * 2
+    assert obs[2, 0].tolist() == [12.0, 13.0, 14.0]
+    assert rewards.tolist() == [[[1.0], [3.0]]] * 4
+
+
+def test_all_dead_at_the_time_limit_is_a_termination() -> None:
+    ended = torch.ones(4, 2, dtype=torch.bool)
+    *_, infos, _ = HarlEnv(Scripted(terminated=ended, truncated=torch.ones(4, dtype=torch.bool))).step(
+        np.ones((4, 2, 2))
+    )
+    assert [info[0]["bad_transition"] for info in infos] == [False] * 4
+
+
+@pytest.mark.parametrize(("choice", "paid"), [("own", [1.0, 3.0]), ("mean", [2.0, 2.0]), ("sum", [4.0, 4.0])])
+def test_team_rewards(choice: str, paid: list[float]) -> None:
+    rewards = HarlEnv(Scripted(), choice).step(np.zeros((4, 2, 2)))[2]
+    assert rewards.shape == (4, 2, 1)
+    assert rewards[0, :, 0].tolist() == paid
+
+
+def test_team_rewards_that_do_not_exist() -> None:
+    with pytest.raises(ConfigError, match="did you mean sum"):
+        HarlEnv(Scripted(), "sun")
+
+
+def test_every_agent_has_spaces_of_its_own_size() -> None:
+    env = HarlEnv(Scripted())
+    assert [space.shape for space in env.observation_space] == [(3,), (2,)]
+    assert [space.shape for space in env.action_space] == [(2,), (1,)]
+    assert [space.shape for space in env.share_observation_space] == [(5,), (5,)]
+    assert env.action_space[0].high.tolist() == [1.0, 1.0]
+    assert type(env.action_space[0]).__name__ == "Box"  # HARL goes by the name
+    assert env.n_agents == 2
+
+
+def test_actions_of_another_shape() -> None:
+    with pytest.raises(ValueError, match=r"\(4, 2, 2\)"):
+        HarlEnv(Scripted()).step(np.zeros((4, 2, 3)))
+
+
+def test_actions_of_any_number_type() -> None:
+    env = HarlEnv(Scripted())
+    env.step(np.full((4, 2, 2), 0.5).transpose(1, 0, 2).transpose(1, 0, 2))
+    assert env.env.actions.dtype == torch.float32  # type: ignore[attr-defined]
+    assert env.env.actions.unique().tolist() == [0.5]  # type: ignore[attr-defined]
+
+
+def test_reward_terms_a_control_step() -> None:
+    env = HarlEnv(Scripted())
+    for _ in range(2):
+        env.step(np.zeros((4, 2, 2)))
+    assert env.take_rewards() == {"reward/near": pytest.approx(0.4), "reward/total": pytest.approx(0.4)}  # 2 / 5 steps
+    assert env.take_rewards() == {}
+
+
+def test_statistics_before_the_first_episode_are_not_numbers() -> None:
+    figures = HarlEnv(Scripted()).get_statistics()
+    assert set(figures) == STATISTICS
+    assert figures.pop("num_episodes") == 0
+    assert all(np.isnan(value) for value in figures.values())
+
+
+def test_the_environment_may_mend_itself() -> None:
+    env = HarlEnv(Scripted())
+    for _ in range(200):
+        env.step(np.zeros((4, 2, 2)))
+    assert env.env.maintained == 2  # type: ignore[attr-defined]
+
+
+# The push task
+
+
+@pytest.mark.parametrize("state_type", ["EP", "FP"])
+@pytest.mark.parametrize("name", OBJECTS)
+def test_conformance(name: str, state_type: str, monkeypatch) -> None:
+    env = push(monkeypatch, object=name, state_type=state_type, episode_length_s=0.06)
+    n, a = 3, OBJECTS[name].num_agents
+    obs, states, available = env.reset()
+    assert (env.n_agents, env.state_type, available) == (a, state_type, None)
+    for _ in range(2):
+        obs, states, rewards, dones, infos, _ = env.step(np.random.default_rng(0).normal(size=(n, a, 3)))
+        assert (obs.shape, states.shape) == ((n, a, 2 + 4 * a), (n, a, 6 + 7 * a))
+        assert (rewards.shape, dones.shape, len(infos), len(infos[0])) == ((n, a, 1), (n, a), n, a)
+        assert not dones.any()
+        assert all(env.observation_space[i].contains(obs[0, i]) for i in range(a))
+        assert all(env.share_observation_space[i].contains(states[0, i]) for i in range(a))
+        assert np.array_equal(states[:, 0], states[:, 1]) == (state_type == "EP")
+        assert np.array_equal(rewards[:, 0], rewards[:, 1]) == (state_type == "EP")
+    before = obs
+    obs, states, _, dones, infos, _ = env.step(np.zeros((n, a, 3), dtype=np.float32))
+    assert dones.all()
+    assert all(info["bad_transition"] for infos_of_one in infos for info in infos_of_one)
+    assert np.abs(infos[0][0]["original_obs"] - before[0]).max() < 0.1  # a moment later
+    assert np.abs(infos[0][0]["original_obs"] - obs[0]).max() > 0.1  # the next episode's first
+    assert infos[0][0]["original_state"].shape == (a, 6 + 7 * a)
+    assert env.get_statistics()["num_episodes"] == n
+    assert env.get_statistics()["episode_time_s"] == pytest.approx(0.06)
+    env.reset_statistics()
+    assert env.get_statistics()["num_episodes"] == 0
+    env.close()
+
+
+def test_a_success_is_no_time_out(monkeypatch) -> None:
+    env = push(monkeypatch, goal_distance=[1.5, 1.6], success_radius=1.0)
+    env.reset()
+    model, sim = env.env.sim.model, env.env.sim
+    start = model.jnt_qposadr[model.body("object").jntadr[0]]
+    sim.qpos[0, start : start + 2] = sim.mocap_pos[0, 0, :2]  # the object lies on its goal
+    *_, dones, infos, _ = env.step(np.zeros((3, 2, 3)))
+    assert dones.tolist() == [[True, True], [False, False], [False, False]]
+    assert infos[0][1]["bad_transition"] is False
+    assert env.get_statistics()["success_rate"] == 1.0
+    env.close()
+
+
+def test_the_references_state_of_two_robots_has_17_numbers_in_one_frame(monkeypatch) -> None:
+    env = push(monkeypatch, observation="reference")
+    obs, states, _ = env.reset()
+    assert (obs.shape, states.shape) == ((3, 2, 8), (3, 2, 17))
+    scene = env.env.state
+    expected = torch.cat((scene.object_pos[0, :2], torch.remainder(scene.object_yaw[:1], 2 * torch.pi)))
+    assert states[0, 0, :3] == pytest.approx(expected.numpy(), abs=1e-6)
+    assert states[0, 0, 3:5] == pytest.approx(scene.goal_pos[0, :2].numpy())
+    assert states[0, 0, 11:13] == pytest.approx(scene.robot_pos[0, 1, :2].numpy())
+    env.close()
+
+
+def test_seed_and_close(monkeypatch) -> None:
+    env = push(monkeypatch)
+    seeds = []
+    inner = mapush_env.make_env
+    monkeypatch.setattr(mapush_env, "make_env", lambda *cfg: seeds.append(cfg[-1]) or inner(*cfg))
+    env.seed(7)
+    assert seeds == [7]
+    assert env.reset()[0].shape == (3, 2, 10)
+    env.close()
+
+
+def test_keys_reach_their_settings() -> None:
+    flat = {"n_threads": 3, "task": "go1push_mid", "object": "tblock", "num_agents": 2, "state_type": "FP"}
+    flat |= {"device": "cpu", "seed": 4, "sim": None, "observation": "reference", "sim.num_threads": 1}
+    sections = mapush_env.parse_settings(flat)
+    assert sections == {
+        "env": {"num_envs": 3, "num_agents": 2},
+        "task": {"name": "go1push_mid", "object": "tblock", "state_type": "FP", "observation": "reference"},
+        "sim": {"device": "cpu", "num_threads": 1},
+        "runner": {"seed": 4},
+    }
+    assert mapush_env.plain_settings(sections) == {key: value for key, value in flat.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"objct": "cuboid"}, "did you mean task.object"), ({"algorithm.gamma": 0.9}, "section"), ({"seed": -1}, "seed")],
+)
+def test_keys_that_mean_nothing(settings: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        MAPushEnv(settings)
+
+
+# Towards upstream
+
+
+def test_upstream_gets_a_list_of_none_and_equal_spaces(monkeypatch) -> None:
+    env = push(monkeypatch, UpstreamEnv)
+    assert env.reset()[2] == [None] * 3
+    assert env.step(np.zeros((3, 2, 3)))[5] == [None] * 3
+    assert env.action_space[0] is not env.action_space[1]  # each is seeded for its agent
+    env.close()
+
+
+def test_upstream_reads_the_plain_state_type(monkeypatch) -> None:
+    with pytest.raises(ConfigError, match="state_type"):
+        push(monkeypatch, UpstreamEnv, **{"task.state_type": "FP"})
