@@ -27,7 +27,7 @@ _ROOM = 0.98  # share of the free memory that a suggestion uses
 # What no tensor accounts for. On a GPU: the driver's context, which is there as soon as one asks for the free memory,
 # then the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
 _CONTEXT, _CODE, _STACKS = 480 * _MIB, 320 * _MIB, 3 * _MIB
-_PROCESS = 450 * _MIB  # on a CPU: interpreter, libraries, threads
+_PROCESS = 520 * _MIB  # on a CPU: interpreter, libraries, threads
 
 
 class MemoryPlan(NamedTuple):

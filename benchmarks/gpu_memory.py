@@ -1,0 +1,85 @@
+"""Compare the memory plan with what a run really takes.
+
+``python benchmarks/gpu_memory.py [--preset h100] [--num_envs 256 4096 8192] [--iterations 3] [--set ...]`` trains a few
+iterations at each number of worlds, each in a process of its own, and prints one JSON line for each: planned and
+measured GiB, their ratio, the plan's parts, and the memory in use after every stage. ``peak_gib`` is the most that was
+in use at any moment, sampled 50 times a second; both count everything on the device (total minus free).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import torch
+from measuring import GIB, Watch, add_settings, alone, emit, lines_of_simulators, make_run, name_of, settings, used
+
+from harl_mapush.memory_plan import plan_memory
+
+
+def main() -> int:
+    """Measure every size, or the one that a parent process asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_settings(parser, "h100")
+    parser.add_argument("--num_envs", type=int, nargs="+", default=[256, 4096, 8192, 16384, 32768])
+    parser.add_argument("--num_steps", type=int, default=None)
+    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--here", action="store_true", help="in this process, for one size")
+    arguments = parser.parse_args()
+    if arguments.here:
+        measure(arguments, arguments.num_envs[0])
+        return 0
+    own = ["--preset", arguments.preset, "--iterations", str(arguments.iterations)]
+    own += [] if arguments.num_steps is None else ["--num_steps", str(arguments.num_steps)]
+    own += [word for text in arguments.set for word in ("--set", text)]
+    return max(alone(__file__, *own, "--here", "--num_envs", str(num_envs)) for num_envs in arguments.num_envs)
+
+
+def measure(arguments: argparse.Namespace, num_envs: int) -> None:
+    """Print one line."""
+    runner_cfg = {} if arguments.num_steps is None else {"num_steps": arguments.num_steps}
+    cfg = settings(arguments, env={"num_envs": num_envs}, runner=runner_cfg)
+    device = torch.device(cfg.sim.device)
+    plan = plan_memory(cfg, cfg.sim.name, device)
+    stages = {"context": used(device) / GIB}
+    with Watch(device) as watch, lines_of_simulators():
+        env, runner = make_run(cfg)
+        stages["built"] = used(device) / GIB
+        runner.start()
+        stages["reset"] = used(device) / GIB
+        for iteration in range(arguments.iterations):
+            runner.collect()
+            stages[f"collect_{iteration}"] = used(device) / GIB
+            runner.update()
+            stages[f"update_{iteration}"] = used(device) / GIB
+            env.maintain()
+    measured = max(stages.values())
+    parts = ("fixed", "simulator", "environment", "rollout", "update")
+    emit(
+        part="memory",
+        device=name_of(device),
+        preset=arguments.preset,
+        num_envs=num_envs,
+        num_steps=cfg.runner.num_steps,
+        planned_gib=plan.needed / GIB,
+        measured_gib=measured,
+        ratio=plan.needed / GIB / measured,
+        peak_gib=max(watch.peak / GIB, measured),
+        plan={name: getattr(plan, name) / GIB for name in parts},
+        stages=stages,
+        torch=_torch_memory(device),
+    )
+    env.close()
+
+
+def _torch_memory(device: torch.device) -> dict[str, float]:
+    if device.type == "cpu":
+        return {}
+    return {
+        "allocated_peak": torch.cuda.max_memory_allocated(device) / GIB,
+        "reserved": torch.cuda.memory_reserved(device) / GIB,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

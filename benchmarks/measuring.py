@@ -1,0 +1,163 @@
+"""What the benchmarks share: a configuration, a stopwatch that waits for the device, its memory, one JSON line each."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from harl_mapush import config
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.config import RunCfg
+from harl_mapush.logger import library_lines
+from harl_mapush.runner import Runner
+from harl_mapush.seeding import seed_everything
+from mqe.config import assignment, merge
+from mqe.env import MultiAgentEnv
+from mqe.registry import make_env, resolve_sim
+
+GIB = 2**30
+
+
+def add_settings(parser: argparse.ArgumentParser, preset: str) -> None:
+    """Add what every benchmark understands: a preset, and ``--set`` on top of it."""
+    parser.add_argument("--preset", default=preset)
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+
+
+def settings(arguments: argparse.Namespace, **over: dict[str, Any]) -> RunCfg:
+    """Give the preset's configuration under ``over`` and then ``--set``; device and simulator become definite."""
+    values: dict[str, Any] = over
+    for text in arguments.set:
+        values = merge(values, assignment(text))
+    cfg, _ = config.resolve(config.load_preset(arguments.preset), values)
+    name, device = resolve_sim(cfg.sim)
+    sim = {"sim": {"name": name, "device": str(device)}}
+    return config.resolve(config.load_preset(arguments.preset), merge(values, sim))[0]
+
+
+def make_run(cfg: RunCfg) -> tuple[MultiAgentEnv, Runner]:
+    """Build environment and runner as the trainer does."""
+    seed_everything(cfg.runner.seed)
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+    learner = ALGORITHMS[cfg.algorithm.name].cls
+    return env, Runner(
+        env, learner(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed), cfg.runner
+    )
+
+
+def say(line: str) -> None:
+    """Write a line for a person, on stderr."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def emit(**facts: Any) -> None:
+    """Write one JSON line on stdout, numbers to five digits."""
+    sys.stdout.write(json.dumps({name: _short(value) for name, value in facts.items()}) + "\n")
+    sys.stdout.flush()
+
+
+def lines_of_simulators() -> Any:
+    """Show what simulators have to say on stderr, as a context."""
+    return library_lines(say)
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the device has done all that it was told."""
+    if device.type != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def seconds(device: torch.device, work: Callable[[], object]) -> float:
+    """Time ``work`` on the wall clock, the device's work included."""
+    wait(device)
+    start = time.perf_counter()
+    work()
+    wait(device)
+    return time.perf_counter() - start
+
+
+def used(device: torch.device) -> int:
+    """Bytes in use: of a GPU total minus free, of this process on a CPU."""
+    if device.type == "cpu":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    wait(device)
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
+
+
+def name_of(device: torch.device) -> str:
+    """Name the device."""
+    return f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
+
+
+def alone(script: str, *arguments: str) -> int:
+    """Run a script of this folder in a process of its own, as memory pools outlive what used them."""
+    return subprocess.run([sys.executable, script, *arguments], check=False).returncode
+
+
+class Watch:
+    """The most memory of a device in use at any moment (total minus free), asked of the driver's management library.
+
+    That library counts what the driver keeps for itself as well; the difference at the start is taken off.
+    """
+
+    def __init__(self, device: torch.device, interval_s: float = 0.02) -> None:
+        self._interval_s = interval_s
+        self._stop = threading.Event()
+        self._read = None if device.type == "cpu" else _reader(device.index or 0)
+        self.peak = used(device)
+        self._offset = self._read() - self.peak if self._read is not None else 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Watch:
+        if self._read is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._read is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        assert self._read is not None
+        while not self._stop.wait(self._interval_s):
+            self.peak = max(self.peak, self._read() - self._offset)
+
+
+def _reader(index: int) -> Callable[[], int] | None:
+    class Memory(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    handle, memory = ctypes.c_void_p(), Memory()
+    if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)):
+        return None
+
+    def read() -> int:
+        library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
+        return memory.total - memory.free
+
+    return read
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _short(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_short(item) for item in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
