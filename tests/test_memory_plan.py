@@ -68,13 +68,13 @@ def test_the_parts_grow_as_they_should_and_no_random_number_is_drawn():
 
 
 def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(memory_plan, "device_memory", lambda device: (GIB // 2, GIB))
+    monkeypatch.setattr(memory_plan, "device_memory", lambda device: (GIB, 2 * GIB))
     run = tmp_path / "run"
-    arguments = ["--preset", "go1_velocity", "--num_envs", "100000", "--device", "cpu", "--out", str(run)]
+    arguments = ["--preset", "go1_velocity", "--num_envs", "1000000", "--device", "cpu", "--out", str(run)]
     assert train.main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1].startswith("Memory on cpu: ")
-    assert re.search(r"takes .* GiB, but cpu has 0.5 GiB free; lower env.num_envs to \d+", printed.err)
+    assert re.search(r"takes .* GiB, but cpu has 1.0 GiB free; lower env.num_envs to \d+", printed.err)
     assert len(printed.err.splitlines()) == 1
     assert not run.exists()
 
