@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.storage import Storage
-from mqe.vec_env import VecEnv
+from mqe.vec_env import TimeStep, VecEnv
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,10 @@ class RunnerCfg:
     )
     num_steps: int = field(default=32, metadata={"min": 1, "help": "decisions of every environment an iteration"})
     checkpoint_interval: int = field(default=10_000_000, metadata={"min": 1, "help": "env steps"})
+    matmul_precision: str = field(
+        default="high",
+        metadata={"choices": ("highest", "high", "medium"), "help": "of matrix products on a GPU; high is TF32"},
+    )
     torch_threads: int | None = field(default=None, metadata={"min": 1, "help": "null: torch's own choice"})
 
 
@@ -65,7 +69,8 @@ class Runner:
         self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
         self.iteration = 0
         self._obs: Tensor | None = None
-        self._sums: dict[str, Tensor] = {}
+        self._terms: list[str] = []  # what the environment pays for
+        self._sums: Tensor | None = None  # of them over the rollout so far, and of the reward
 
     @property
     def env_steps(self) -> int:
@@ -74,6 +79,7 @@ class Runner:
 
     def learn(self) -> None:
         """Train to the end; raise NonFiniteError as soon as a loss or weight is not finite."""
+        torch.set_float32_matmul_precision(self.cfg.matmul_precision)
         self.start()
         while self.iteration < self.num_iterations:
             clock = _Clock(self.env.device)
@@ -100,17 +106,18 @@ class Runner:
         assert self._obs is not None
         storage, algorithm = self.storage, self.algorithm
         storage.begin()
-        self._sums = {}
+        self._sums = None
         for t in range(self.cfg.num_steps):
             hidden = None if storage.actor_hidden is None else storage.actor_hidden[:, t]
-            decision = algorithm.act(self._obs, hidden, storage.masks[t])
+            decision = algorithm.act(self._obs, hidden)
             storage.add_decision(t, self._obs, decision)
             step = self.env.step(decision.actions)
             state = algorithm.critic_state(step.obs, step.state)
             final_state = algorithm.critic_state(step.final_obs, step.final_state)
             storage.add_outcome(t, step, algorithm.team_rewards(step.reward), state, final_state)
-            self._count_rewards(step.reward, step.info, step.valid)
+            self._count_rewards(step)
             self._obs = step.obs
+        storage.finish()
 
     def update(self) -> dict[str, Tensor]:
         """Learn from the storage; give metrics as 0-dim tensors."""
@@ -136,16 +143,17 @@ class Runner:
         self._obs = obs
         self.storage.state[-1] = self.algorithm.critic_state(obs, state)
 
-    def _count_rewards(self, reward: Tensor, info: dict[str, Tensor], valid: Tensor) -> None:
-        terms = {name: value for name, value in info.items() if name.startswith("reward/")}
-        for name, value in {**terms, "reward/total": reward}.items():
-            sound = torch.where(valid.unsqueeze(1), value, 0.0).mean(1).sum()
-            self._sums[name] = self._sums[name] + sound if name in self._sums else sound
+    def _count_rewards(self, step: TimeStep) -> None:
+        self._terms = [name for name in step.info if name.startswith("reward/")]
+        terms = torch.stack([*(step.info[name] for name in self._terms), step.reward])  # (K, N, A)
+        sums = torch.where(step.valid.unsqueeze(1), terms, 0.0).sum(dim=(1, 2))
+        self._sums = sums if self._sums is None else self._sums + sums
 
     def _fetch(self, metrics: dict[str, Tensor]) -> dict[str, float]:
         """Bring the iteration's numbers to the host at once; raise NonFiniteError where one is not finite."""
-        control_steps = self.storage.valid.sum().clamp(min=1.0) * self.env.decision_period
-        metrics = metrics | {name: total / control_steps for name, total in self._sums.items()}
+        assert self._sums is not None
+        control_steps = self.storage.valid.sum().clamp(min=1.0) * self.env.decision_period * self.env.num_agents
+        metrics = metrics | dict(zip([*self._terms, "reward/total"], self._sums / control_steps, strict=True))
         weights = {f"agent{i}/weights": o.flat for i, o in enumerate(self.algorithm.optimizers)}
         weights["critic/weights"] = self.algorithm.value.optimizer.flat
         sizes = {name: flat.abs().max() for name, flat in weights.items()}

@@ -60,6 +60,7 @@ class Storage:
         self.final_state = zeros(steps, envs, *shape.state_shape) if shape.keeps_final_state else None
         self.rewards = zeros(steps, envs, shape.num_values)
         self.masks = ones(steps + 1, envs)  # 0 at t + 1: the episode ended at decision t
+        self.terminated = torch.zeros(steps, envs, agents, dtype=torch.bool, device=device)
         self.truncated = zeros(steps, envs)  # 1: ended by the clock
         self.bootstrapped = zeros(steps, envs)  # 1: ended by the clock alone, and the simulation was sound
         self.valid = ones(steps, envs)  # 0: the simulation broke, nothing to be learned
@@ -94,22 +95,29 @@ class Storage:
             self.actor_hidden[:, t + 1] = decision.hidden
 
     def add_outcome(self, t: int, step: TimeStep, rewards: Tensor, state: Tensor, final_state: Tensor) -> None:
-        """Store what came of decision ``t``.
+        """Store what came of decision ``t``; ``finish`` follows the last.
 
         ``rewards`` (N, V), ``state`` and ``final_state`` (N, *state_shape) are the learner's view of ``step``.
         """
-        done = step.done
         self.rewards[t] = rewards
         self.state[t + 1] = state
         if self.final_state is not None:
             self.final_state[t] = final_state
-        self.masks[t + 1] = ~done
+        self.terminated[t] = step.terminated
         self.truncated[t] = step.truncated
-        self.bootstrapped[t] = step.truncated & ~step.terminated.all(dim=1) & step.valid
         self.valid[t] = step.valid
-        self.active[:, t + 1] = (~step.terminated | done.unsqueeze(1)).transpose(0, 1)
         if self.actor_hidden is not None:
-            self.actor_hidden[:, t + 1] *= self.masks[t + 1].view(1, -1, 1, 1)
+            self.actor_hidden[:, t + 1].masked_fill_(step.done.view(1, -1, 1, 1), 0.0)
+
+    def finish(self) -> None:
+        """Derive masks from the endings of the whole rollout at once."""
+        ended = self.terminated.all(dim=-1)
+        sound = self.valid > 0.0
+        by_clock = self.truncated > 0.0
+        done = ended | by_clock | ~sound
+        self.masks[1:] = ~done
+        self.bootstrapped.copy_(by_clock & ~ended & sound)
+        self.active[:, 1:] = (~self.terminated | done.unsqueeze(-1)).permute(2, 0, 1)
 
     def weights(self, agent: int) -> Tensor:
         """(T, N): 1 where agent ``agent`` was alive and the simulation sound."""

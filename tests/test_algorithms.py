@@ -324,6 +324,17 @@ def test_deterministic_actions_are_the_means():
     assert torch.equal(decision.actions[:, 1], algorithm.actors[1](obs[:, 1]))
 
 
+def test_log_probabilities_are_those_of_the_actions():
+    env = ToyEnv(4, 2, action_sizes=(2, 1))
+    algorithm = make("happo", env).algorithm
+    obs = torch.randn(4, 2, 3)
+    decision = algorithm.act(obs)
+    for i, actor in enumerate(algorithm.actors):
+        size = actor.action_size
+        expected = losses.gaussian_log_prob(decision.actions[:, i, :size], actor(obs[:, i]), actor.std())
+        assert torch.allclose(decision.log_probs[:, i, :size], expected, atol=1e-5)
+
+
 def test_rollout_must_fit_the_training_sequences():
     network = NetworkCfg((8,), use_recurrent_policy=True, chunk_length=7)
     with pytest.raises(ValueError, match="chunk_length"):

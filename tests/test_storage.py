@@ -16,6 +16,7 @@ def add(storage: Storage, t: int, step: TimeStep) -> None:
     zeros = torch.zeros(n, agents, 1)
     storage.add_decision(t, step.obs, Decision(zeros, zeros, None))
     storage.add_outcome(t, step, torch.zeros(n, 1), step.state, step.final_state)
+    storage.finish()
 
 
 def test_endings_become_masks():

@@ -15,6 +15,11 @@ def gaussian_log_prob(actions: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return -((actions - mean) ** 2) / (2.0 * std**2) - torch.log(std) - _HALF_LOG_2_PI
 
 
+def standard_log_prob(noise: Tensor) -> Tensor:
+    """Give the log density of standard normal draws; less log std it is that of mean + std noise."""
+    return -0.5 * noise**2 - _HALF_LOG_2_PI
+
+
 def gaussian_entropy(std: Tensor) -> Tensor:
     """Give the entropy [nat] of a Gaussian with standard deviations (U,), summed over dimensions."""
     return (0.5 + _HALF_LOG_2_PI + torch.log(std)).sum()

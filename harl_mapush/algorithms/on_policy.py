@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from harl_mapush.algorithms import losses
 from harl_mapush.algorithms.minibatches import Shuffle
@@ -40,6 +41,8 @@ class OnPolicy:
         self.state_shape = (state_size,) if self.state_type == "EP" else (self.num_agents, state_size)
         has_own = self.state_type == "FP" or (cfg.team_reward == "own" and not self.is_harl)
         self.num_values = self.num_agents if has_own else 1
+        self.action_size = max(spec.action_sizes)
+        self.is_padded = min(spec.action_sizes) < self.action_size
         self.actors: list[Actor] = [actor.to(self.device) for actor in make_actors(cfg, network, spec)]
         rates = cfg.agent_learning_rates or (cfg.learning_rate,) * self.num_agents
         if len(rates) != self.num_agents:
@@ -105,7 +108,7 @@ class OnPolicy:
             num_envs,
             self.num_agents,
             max(self.spec.obs_sizes),
-            max(self.spec.action_sizes),
+            self.action_size,
             self.state_shape,
             self.num_values,
             self.actors[0].hidden_shape if recurrent else None,
@@ -118,22 +121,25 @@ class OnPolicy:
         self, obs: Tensor, hidden: Tensor | None = None, masks: Tensor | None = None, deterministic: bool = False
     ) -> Decision:
         """Decide for obs (N, A, O); a recurrent team takes hidden (A, N, R, H), zeroed where masks (N,) is 0."""
-        actions = torch.zeros(obs.shape[0], self.num_agents, max(self.spec.action_sizes), device=self.device)
-        log_probs = torch.zeros_like(actions)
-        noise = None if deterministic else torch.randn(actions.shape, generator=self.generator, device=self.device)
-        after = []
+        means, after = [], []
         for i, actor in enumerate(self.actors):
             seen = obs[:, i, : actor.obs_size].unsqueeze(0)
-            mean, state = actor.unroll(
-                seen, None if hidden is None else hidden[i], None if masks is None else masks.unsqueeze(0)
-            )
-            mean, std = mean[0], actor.std()
-            action = mean if noise is None else mean + std * noise[:, i, : actor.action_size]
-            actions[:, i, : actor.action_size] = action
-            log_probs[:, i, : actor.action_size] = losses.gaussian_log_prob(action, mean, std)
+            row_masks = None
+            if hidden is not None:
+                row_masks = torch.ones_like(seen[..., 0]) if masks is None else masks.unsqueeze(0)
+            mean, state = actor.unroll(seen, None if hidden is None else hidden[i], row_masks)
+            means.append(self._padded(mean[0]))
             if state is not None:
                 after.append(state[0])
-        return Decision(actions, log_probs, torch.stack(after) if after else None)
+        mean = torch.stack(means, dim=1)
+        std = torch.stack([self._padded(actor.std()) for actor in self.actors])
+        noise = torch.zeros_like(mean)
+        if not deterministic:
+            noise = torch.randn(mean.shape, generator=self.generator, device=self.device)
+        log_probs = losses.standard_log_prob(noise) - torch.log(std)
+        if self.is_padded:
+            log_probs = torch.where(std > 0.0, log_probs, 0.0)
+        return Decision(mean + std * noise, log_probs, torch.stack(after) if after else None)
 
     # Learning
 
@@ -201,6 +207,10 @@ class OnPolicy:
         self.value.load_state_dict(state["value"])
         self.generator.set_state(state["generator"].cpu())
         self.shuffle.host_generator.set_state(state["host_generator"].cpu())
+
+    def _padded(self, x: Tensor) -> Tensor:
+        """Fill x (..., an agent's action size) with zeros to the team's largest."""
+        return pad(x, (0, self.action_size - x.shape[-1])) if self.is_padded else x
 
     def _update_obs_norms(self, storage: Storage) -> None:
         for agent, actor in enumerate(self.actors):
