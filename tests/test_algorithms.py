@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import math
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +11,11 @@ import torch
 from torch import nn
 from toy import ToyEnv
 
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec, losses
+from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, OnPolicy, OnPolicyCfg, TeamSpec, losses
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
 from harl_mapush.algorithms.minibatches import Shuffle, minibatches
 from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.surrogate import adapt_learning_rate
+from harl_mapush.algorithms.surrogate import actor_batch, adapt_learning_rate, improve
 from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import Runner, RunnerCfg
 from harl_mapush.storage import CriticBatch, Storage
@@ -339,3 +342,15 @@ def test_rollout_must_fit_the_training_sequences():
     network = NetworkCfg((8,), use_recurrent_policy=True, chunk_length=7)
     with pytest.raises(ValueError, match="chunk_length"):
         make("happo", ToyEnv(4), network)
+
+
+def test_the_documented_example_of_a_new_algorithm_trains(monkeypatch):
+    page = (Path(__file__).parent.parent / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    source = textwrap.dedent(page.partition("```python\n")[2].partition("```")[0])
+    names = {"dataclass": dataclass, "OnPolicy": OnPolicy, "OnPolicyCfg": OnPolicyCfg, "improve": improve}
+    scope = names | {"actor_batch": actor_batch, "Storage": Storage, "Tensor": torch.Tensor, "__name__": __name__}
+    exec(source, scope)
+    monkeypatch.setitem(ALGORITHMS, "mine", AlgorithmEntry(scope["MineCfg"], scope["Mine"]))
+    runner = make("mine", ToyEnv(8))
+    metrics = runner.algorithm.learn(filled(runner))
+    assert float(metrics["agent1/actor_grad_norm"]) > 0.0
