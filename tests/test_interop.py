@@ -133,6 +133,14 @@ def test_a_place_without_harl(tmp_path, capsys) -> None:
     assert "no checkout of HARL" in capsys.readouterr().err
 
 
+def test_a_module_that_python_3_13_has_no_more(monkeypatch) -> None:
+    monkeypatch.delitem(sys.modules, "uu", raising=False)
+    monkeypatch.setattr(sys, "version_info", (3, 13, 0))
+    register._stand_in_for_uu()
+    assert issubclass(sys.modules["uu"].Error, Exception)
+    monkeypatch.delitem(sys.modules, "uu")
+
+
 def test_figures_that_do_not_exist_are_not_logged(capsys) -> None:
     writer = Writer()
     harl_logger.log_task(Reporting(), writer, 40)  # type: ignore[arg-type]
