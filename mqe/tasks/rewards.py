@@ -153,6 +153,16 @@ def useful_impulse(contact_force: Tensor, goal_direction: Tensor) -> Tensor:
     return (contact_force[..., :2] * goal_direction.unsqueeze(1)).sum(dim=-1) * STEP_DT
 
 
+def misalignment(to_object: Tensor, goal_direction: Tensor) -> Tensor:
+    """Give 0 where the object lies straight towards the goal, seen from the robot, up to 1 straight away (ours).
+
+    Unlike the OCB term it changes smoothly on the way round the object. Vectors (N, A, 3) and (N, 2), result (N, A).
+    """
+    planar = to_object[..., :2]
+    along = (planar * goal_direction.unsqueeze(1)).sum(dim=-1)
+    return 0.5 - 0.5 * along / torch.linalg.vector_norm(planar, dim=-1)
+
+
 def crowding(pair_distance: Tensor) -> Tensor:
     """Give 1 - d / 0.6 m of every pair, 0 beyond 0.6 m, d its distance in space (ours)."""
     return (1.0 - pair_distance / CROWD).clamp(min=0.0)
@@ -183,6 +193,7 @@ TERMS: dict[str, Callable[[Measures], Tensor]] = {
     "progress": lambda m: m.prev_goal_distance - m.goal_distance,
     "ocb_near": lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
     "remoteness": lambda m: (m.outline_distance - REACH).clamp(min=0.0),
+    "misalignment": lambda m: misalignment(m.to_object, m.goal_direction),
     "crowding": lambda m: m.pairs.sum(crowding(m.pair_distance)),
     "useful_impulse": lambda m: useful_impulse(m.state.contact_force, m.goal_direction),
     "time": lambda m: torch.ones_like(m.goal_distance),
@@ -212,6 +223,7 @@ class PushWeights:
     progress: float | None = option(None, "metres that the object came nearer to the goal")
     ocb_near: float | None = option(None, "ocb, faded out at 1 m from the outline")
     remoteness: float | None = option(None, "metres from the outline beyond reach; negative")
+    misalignment: float | None = option(None, "0 behind the object, 1 between it and the goal, smooth; negative")
     crowding: float | None = option(None, "1 - d / 0.6 m for every robot nearer than that; negative")
     useful_impulse: float | None = option(None, "own impulse on the object towards the goal [N s]")
     time: float | None = option(None, "1 every control step; negative")
