@@ -9,6 +9,7 @@ from collections.abc import Sequence
 _COMMANDS = {
     "train": ("harl_mapush.train", "train a team"),
     "test": ("harl_mapush.test", "measure or watch a trained team"),
+    "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
 
 
@@ -22,4 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] not in _COMMANDS:
         sys.stderr.write(f"mapush: unknown command {arguments[0]!r} (allowed: {', '.join(_COMMANDS)}); see --help\n")
         return 2
-    return importlib.import_module(_COMMANDS[arguments[0]][0]).main(arguments[1:])
+    try:
+        command = importlib.import_module(_COMMANDS[arguments[0]][0])
+    except ImportError as error:
+        sys.stderr.write(f"mapush: the installation is incomplete ({error}); reinstall it with pip\n")
+        return 1
+    return command.main(arguments[1:])

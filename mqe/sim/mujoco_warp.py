@@ -78,6 +78,7 @@ class MujocoWarpSimulator:
         self.num_envs = num_envs
         self.device = device
         self.synchronous = device.type == "cpu"
+        self.captures = not self.synchronous  # replay a control step as one graph; to find a fault, launch by launch
         self._fields: dict[str, Tensor] = {}
         self._warp_device = wp.device_from_torch(device)
         self._streams: dict[int, wp.Stream] = {}
@@ -92,6 +93,9 @@ class MujocoWarpSimulator:
             with wp.ScopedDevice(self._warp_device), _announced(self.device, active=not self._is_loaded):
                 self._substeps(decimation)
             self._is_loaded = True
+        elif not self.captures:
+            with wp.ScopedStream(self._stream(), sync_enter=False):
+                self._substeps(decimation)
         elif torch.cuda.is_current_stream_capturing():
             stream = self._stream()
             with wp.ScopedStream(stream, sync_enter=False):

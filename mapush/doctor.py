@@ -1,0 +1,199 @@
+"""Check this machine step by step, from versions to a saved checkpoint: ``mapush doctor``.
+
+The check stops at the first stage that fails and says what to do about it. Exit code 0: every stage that applies to
+this machine passed; 1: a stage failed; 2: the command line was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harl_mapush import config
+from harl_mapush.logger import library_lines
+from mapush.stages import CRASH, STAGES, Checkup, Stage, StageError
+from mqe.config import ConfigError
+
+PROGRAM = "mapush doctor"
+_BLOCKING = "CUDA_LAUNCH_BLOCKING"  # read when CUDA starts, hence a process of its own
+
+
+class Verdict(NamedTuple):
+    """What came out of one stage."""
+
+    stage: str
+    status: str  # passed, skipped, failed; running or not run in between
+    seconds: float = 0.0
+    detail: str = ""
+    way_out: str | None = None
+
+
+def make_parser() -> config.Parser:
+    """Build the command line."""
+    parser = config.Parser(prog=PROGRAM, description="Check this machine step by step, and stop at what fails.")
+    parser.add_argument("--preset", metavar="NAME", default=config.DEFAULT_PRESET, help="the run that is tried")
+    parser.add_argument("--json", action="store_true", help="nothing but JSON on stdout")
+    parser.add_argument(
+        "--cuda-debug", action="store_true", help="launch GPU kernels one by one, wait for each, and survive a crash"
+    )
+    parser.add_argument("--report", metavar="FILE", help=argparse.SUPPRESS)  # what --cuda-debug reads
+    config.add_flags(parser, ("--device", "--sim"))
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check as the command line says; return the exit code."""
+    return config.exit_code(lambda: _main(list(sys.argv[1:] if argv is None else argv)), PROGRAM)
+
+
+def _main(argv: list[str]) -> int:
+    arguments = make_parser().parse(argv)
+    cfg, _ = config.resolve(config.load_preset(arguments.preset), config.flag_values(arguments))
+    if arguments.cuda_debug and arguments.report is None:
+        facts = _examine_apart(argv)
+        if not arguments.json:
+            for verdict in facts["stages"]:
+                _say(in_words(Verdict(**verdict)))
+    else:
+        checkup = Checkup(cfg, is_launched_singly=arguments.cuda_debug)
+        tell = _teller(arguments.json, arguments.report)
+        with _clean_stdout(arguments.json), library_lines(_say_aside):
+            verdicts = list(examine(checkup, tell))
+        facts = _facts(verdicts, checkup)
+    _say(json.dumps(facts, indent=2) if arguments.json else conclusion(facts))
+    return 0 if facts["ok"] else 1
+
+
+def examine(checkup: Checkup, tell: Callable[[Verdict], None], stages: Sequence[Stage] = STAGES) -> Iterator[Verdict]:
+    """Run stage after stage up to the first that fails; tell when each begins and ends, and give its verdict."""
+    try:
+        for stage in stages:
+            tell(Verdict(stage.name, "running"))
+            verdict = judge(stage, checkup)
+            tell(verdict)
+            yield verdict
+            if verdict.status == "failed":
+                return
+    finally:
+        checkup.close()
+
+
+def judge(stage: Stage, checkup: Checkup) -> Verdict:
+    """Run one stage; whatever it raises is its failure."""
+    if stage.needs_gpu and checkup.device.type == "cpu":
+        return Verdict(stage.name, "skipped", detail="no GPU here, or not the one to be used")
+    start = time.perf_counter()
+    status, way_out = "failed", stage.way_out
+    try:
+        status, detail, way_out = "passed", stage.run(checkup), None
+    except StageError as error:
+        detail, way_out = str(error), error.way_out
+    except ConfigError as error:
+        detail = str(error)
+    except Exception as error:  # of any kind: finding it is what the stage is for
+        detail = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return Verdict(stage.name, status, time.perf_counter() - start, detail, way_out)
+
+
+def in_words(verdict: Verdict) -> str:
+    """Word a verdict in a line, and what to do in a second."""
+    line = f"{verdict.status:<8}{verdict.stage:<14}{verdict.detail}"
+    line += f" ({verdict.seconds:.1f} s)" if verdict.status == "passed" else ""
+    return line if verdict.way_out is None else f"{line}\n{'':<8}what to do: {verdict.way_out}"
+
+
+def conclusion(facts: dict[str, Any]) -> str:
+    """Word the outcome of all stages."""
+    if facts["ok"]:
+        return f"Everything works: simulator {facts['simulator']} on {facts['device']}."
+    stages = facts["stages"]
+    broken = next(stage["stage"] for stage in stages if stage["status"] == "failed")
+    left = sum(stage["status"] == "not run" for stage in stages)
+    return f"Stopped at stage '{broken}'; {left} stages were not run."
+
+
+def verdict_of_crash(report: Sequence[Verdict], returncode: int) -> Verdict:
+    """Say what a process was doing that ended without an answer."""
+    running = [verdict.stage for verdict in report if verdict.status == "running"]
+    reason = signal.Signals(-returncode).name if returncode < 0 else f"exit code {returncode}"
+    name = running[-1] if running else STAGES[0].name
+    return Verdict(name, "failed", detail=f"the process died: {reason}", way_out=CRASH)
+
+
+def _examine_apart(argv: list[str]) -> dict[str, Any]:
+    """Run the check in a process whose kernels are launched one by one; give its facts, or which stage killed it."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report"
+        command = [sys.executable, "-m", "mapush", "doctor", *argv, "--json", "--report", str(report)]
+        env = os.environ | {_BLOCKING: "1"}
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode in (0, 1) and done.stdout.strip():
+            return json.loads(done.stdout)
+        lines = report.read_text(encoding="utf-8").splitlines() if report.is_file() else []
+    told = [Verdict(**json.loads(line)) for line in lines]
+    ended = [verdict for verdict in told if verdict.status != "running"]
+    return _facts([*ended, verdict_of_crash(told, done.returncode)], None)
+
+
+def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None) -> dict[str, Any]:
+    """Gather everything that is known, as plain values."""
+    ran = {verdict.stage for verdict in verdicts}
+    rest = [Verdict(stage.name, "not run") for stage in STAGES if stage.name not in ran]
+    facts: dict[str, Any] = {
+        "ok": all(verdict.status != "failed" for verdict in verdicts),
+        "stages": [verdict._asdict() for verdict in (*verdicts, *rest)],
+    }
+    if checkup is not None:
+        facts["simulator"], facts["device"] = checkup.sim_name, str(checkup.device)
+        facts["versions"], facts["gpus"] = checkup.versions, checkup.gpus
+        plan = checkup.plan
+        facts["memory_plan"] = None if plan is None else plan._asdict() | {"needed": plan.needed}
+    return facts
+
+
+def _teller(is_json: bool, report: str | None) -> Callable[[Verdict], None]:
+    def tell(verdict: Verdict) -> None:
+        if not is_json and verdict.status != "running":
+            _say(in_words(verdict))
+        if report is not None:
+            with Path(report).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(verdict._asdict()) + "\n")
+
+    return tell
+
+
+@contextmanager
+def _clean_stdout(active: bool) -> Iterator[None]:
+    """Send whatever libraries write to stdout meanwhile, compiled ones included, to stderr."""
+    if not active:
+        yield
+        return
+    sys.stdout.flush()
+    real = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(real, 1)
+        os.close(real)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _say_aside(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,349 @@
+"""The doctor's stages, from versions to a saved checkpoint; each builds on what the one before it left."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mujoco
+import torch
+from torch import Tensor, nn
+
+from harl_mapush import checkpoint
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
+from harl_mapush.config import RunCfg
+from harl_mapush.memory_plan import GIB, MemoryPlan, check_memory, describe, plan_memory
+from harl_mapush.runner import Runner
+from harl_mapush.runs import CONFIG
+from mqe.config import dump_yaml, to_dict
+from mqe.env import MultiAgentEnv
+from mqe.registry import EnvCfg, make_env, resolve_sim
+from mqe.vec_env import TimeStep
+
+NUM_WORLDS = 1000
+NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, which is there for tests
+NUM_DECISIONS = 4
+_PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
+_OURS = ("mqe.", "harl_mapush.")  # the modules whose objects hold tensors of a run
+
+
+class StageError(Exception):
+    """A stage that failed: what is wrong, and what to do about it."""
+
+    def __init__(self, problem: str, way_out: str) -> None:
+        super().__init__(problem)
+        self.way_out = way_out
+
+
+@dataclass
+class Checkup:
+    """What the stages hand on to one another."""
+
+    cfg: RunCfg  # of the run that is tried
+    is_launched_singly: bool = False  # kernel by kernel instead of as graphs
+    sim_name: str = ""
+    device: torch.device = torch.device("cpu")
+    versions: dict[str, str | None] = field(default_factory=dict)
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+    plan: MemoryPlan | None = None
+    env: MultiAgentEnv | None = None
+    runner: Runner | None = None
+
+    def build(self, num_envs: int) -> None:
+        """Make ``num_envs`` worlds of the run that is tried, and its learner, in place of those before."""
+        self.close()
+        env_cfg = EnvCfg(num_envs=num_envs, num_agents=self.cfg.env.num_agents)
+        self.env = env = make_env(env_cfg, self.cfg.sim, self.cfg.task, self.cfg.runner.seed)
+        if self.is_launched_singly:
+            env.captures = False
+            if hasattr(env.sim, "captures"):
+                env.sim.captures = False  # type: ignore[attr-defined]
+        runner_cfg = dataclasses.replace(self.cfg.runner, num_steps=NUM_DECISIONS)
+        self.runner = Runner(env, self.make_learner(), runner_cfg)
+
+    def make_learner(self) -> OnPolicy:
+        """Make a learner for the worlds there are."""
+        cfg = self.cfg
+        assert self.env is not None
+        learner = ALGORITHMS[cfg.algorithm.name].cls
+        return learner(cfg.algorithm, cfg.network, TeamSpec.of(self.env), self.env.device, cfg.runner.seed)
+
+    def close(self) -> None:
+        """Free what is left of the stages."""
+        if self.env is not None:
+            self.env.close()
+        self.env = self.runner = None
+
+
+class Stage(NamedTuple):
+    """One step of the check."""
+
+    name: str
+    run: Callable[[Checkup], str]  # gives what there is to say, or raises
+    way_out: str  # what to do where the stage itself does not know better
+    needs_gpu: bool = False
+
+
+def check_versions(checkup: Checkup) -> str:
+    """Compare the versions of what has to work together."""
+    found = checkup.versions
+    found["python"] = platform.python_version()
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    found["torch_cuda"] = torch.version.cuda
+    driver = driver_version()
+    found["driver_cuda"] = None if driver is None else f"{driver // 1000}.{driver % 1000 // 10}"
+    if not (3, 11) <= sys.version_info[:2] < (3, 14):
+        raise StageError(f"Python {found['python']} is not supported", "use Python 3.11, 3.12 or 3.13")
+    if not mujoco.__version__.startswith("4."):
+        raise StageError(f"MuJoCo {mujoco.__version__} is not supported", "pip install 'mujoco>=4.0,<5'")
+    ours, warps = mujoco.__version__, found["mujoco-warp"]
+    if warps is not None and warps.split(".")[:2] != ours.split(".")[:2]:
+        raise StageError(f"mujoco-warp {warps} is not for MuJoCo {ours}", f"pip install mujoco-warp=={ours}")
+    built_for = found["torch_cuda"]
+    if driver is not None and built_for is not None and driver // 1000 < int(built_for.split(".")[0]):
+        raise StageError(
+            f"torch is built for CUDA {built_for}, but the driver knows CUDA {found['driver_cuda']} at most",
+            f"update the NVIDIA driver, or install the torch build for CUDA {driver // 1000}",
+        )
+    said = ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
+    if driver is not None and found["torch_cuda"] is None:
+        said += "; this torch is built for the CPU alone: to use the GPU, install torch's CUDA build"
+    elif driver is not None and found["mujoco-warp"] is None:
+        said += "; to use the GPU, pip install 'mapush[gpu]'"
+    return said
+
+
+def check_device(checkup: Checkup) -> str:
+    """Find out which simulator runs where."""
+    checkup.sim_name, checkup.device = resolve_sim(checkup.cfg.sim)
+    return f"simulator {checkup.sim_name} on {checkup.device}"
+
+
+def check_gpus(checkup: Checkup) -> str:
+    """Ask every GPU for its free memory, and Warp whether it sees the one that is used."""
+    for index in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(index)
+        name = torch.cuda.get_device_name(index)
+        checkup.gpus.append({"name": name, "free_gib": free / GIB, "total_gib": total / GIB})
+    if checkup.sim_name == "warp":
+        import warp as wp
+
+        wp.device_from_torch(checkup.device)
+    return "; ".join(
+        f"cuda:{index} {gpu['name']}, {gpu['free_gib']:.1f} of {gpu['total_gib']:.1f} GiB free"
+        for index, gpu in enumerate(checkup.gpus)
+    )
+
+
+def check_memory_plan(checkup: Checkup) -> str:
+    """Plan the memory of the run as configured."""
+    checkup.plan = plan_memory(checkup.cfg, checkup.sim_name, checkup.device)
+    check_memory(checkup.plan)
+    return describe(checkup.plan)
+
+
+def check_devices(checkup: Checkup) -> str:
+    """Build one world with its policy and storage, and see that all tensors are where the simulator's are."""
+    checkup.build(1)
+    env, runner = checkup.env, checkup.runner
+    assert env is not None
+    assert runner is not None
+    env.reset()
+    where = env.sim.qpos.device
+    count = 0
+    for whole, name in (
+        (env.sim, "simulator"),
+        (env, "environment"),
+        (runner.algorithm, "policy"),
+        (runner.storage, "storage"),
+    ):
+        for part, tensor in tensors_of(whole, name):
+            if tensor.device != where:
+                raise StageError(f"{part} is on {tensor.device}, but simulator.qpos on {where}", _REPORT)
+            count += 1
+    return f"{count} tensors of simulator, environment, policy and storage, all on {where}"
+
+
+def check_one_world(checkup: Checkup) -> str:
+    """Step one world."""
+    return _step(_env(checkup))
+
+
+def check_many_worlds(checkup: Checkup) -> str:
+    """Step a thousand worlds."""
+    is_emulated = checkup.sim_name == "warp" and checkup.device.type == "cpu"
+    checkup.build(NUM_WORLDS_EMULATED if is_emulated else NUM_WORLDS)
+    return _step(_env(checkup))
+
+
+def check_graph(checkup: Checkup) -> str:
+    """Step while every wait for the device is an error, as one captured graph."""
+    if checkup.is_launched_singly:
+        return "left out: kernels are launched one by one"
+    env = _env(checkup)
+    actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
+    for _ in range(NUM_DECISIONS):
+        env.step(actions)
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        env.step(actions)
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+    return "a decision is one CUDA graph and waits for nothing"
+
+
+def check_policy(checkup: Checkup) -> str:
+    """Let the policy act on a first observation."""
+    runner = _runner(checkup)
+    env = runner.env
+    obs, _ = env.reset()
+    decision = runner.algorithm.act(obs)
+    wanted = (env.num_envs, env.num_agents, max(env.action_sizes))
+    if tuple(decision.actions.shape) != wanted:
+        raise StageError(f"actions have shape {tuple(decision.actions.shape)}, not {wanted}", _REPORT)
+    _finite("actions", decision.actions)
+    _finite("log probabilities", decision.log_probs)
+    return f"obs {tuple(obs.shape)} to actions {wanted}"
+
+
+def check_collect(checkup: Checkup) -> str:
+    """Fill one rollout."""
+    runner = _runner(checkup)
+    runner.start()
+    runner.collect()
+    _finite("rewards", runner.storage.rewards)
+    _finite("observations", runner.storage.obs)
+    share = float(runner.storage.valid.mean())
+    if share < 1.0:
+        raise StageError(f"{1.0 - share:.1%} of the transitions come from worlds that broke", _REPORT)
+    return f"{runner.storage.valid.numel()} transitions, all sound"
+
+
+def check_update(checkup: Checkup) -> str:
+    """Learn from it once."""
+    runner = _runner(checkup)
+    weights = [optimizer.flat.clone() for optimizer in runner.algorithm.optimizers]
+    metrics = runner.update()
+    for name, value in metrics.items():
+        _finite(name, value)
+    if any(torch.equal(old, new.flat) for old, new in zip(weights, runner.algorithm.optimizers, strict=True)):
+        raise StageError("an update left the weights as they were", _REPORT)
+    return f"{len(metrics)} metrics, all finite; the weights moved"
+
+
+def check_save_and_load(checkup: Checkup) -> str:
+    """Write a checkpoint, read it into new networks, and let both act."""
+    runner = _runner(checkup)
+    algorithm, other = runner.algorithm, checkup.make_learner()
+    with tempfile.TemporaryDirectory() as name:
+        run = Path(name)
+        (run / CONFIG).write_text(dump_yaml(to_dict(checkup.cfg)), encoding="utf-8")
+        folder = checkpoint.save(run, 1, algorithm.actors, algorithm.critic, algorithm.value_normalizer)
+        checkpoint.load(folder, other.actors, other.critic, other.value_normalizer)
+        size = sum(path.stat().st_size for path in folder.iterdir())
+    obs = runner.storage.obs[:, 0].transpose(0, 1)
+    if not torch.equal(*(team.act(obs, deterministic=True).actions for team in (algorithm, other))):
+        raise StageError("a loaded policy acts differently from the one that was saved", _REPORT)
+    return f"{size / 1024:.0f} KiB; the loaded policy acts as the saved one"
+
+
+_REPORT = "this is a fault of the program: please report it with the output of mapush doctor --json"
+CRASH = "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
+_BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says which stage fails"
+
+STAGES = (
+    Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
+    Stage("device", check_device, "choose another --device or --sim"),
+    Stage("gpus", check_gpus, "check with nvidia-smi that driver and GPU work", needs_gpu=True),
+    Stage("memory plan", check_memory_plan, "try a smaller --preset"),
+    Stage("tensors", check_devices, _REPORT),
+    Stage("one world", check_one_world, _BUILD),
+    Stage("many worlds", check_many_worlds, _BUILD),
+    Stage("graph", check_graph, _REPORT, needs_gpu=True),
+    Stage("policy", check_policy, _REPORT),
+    Stage("collect", check_collect, _BUILD),
+    Stage("update", check_update, _BUILD),
+    Stage("save and load", check_save_and_load, "check that the temporary folder (TMPDIR) can be written"),
+)
+
+
+def driver_version() -> int | None:
+    """Give the newest CUDA that the NVIDIA driver knows, 12040 for 12.4; None without a driver."""
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        number = ctypes.c_int()
+        return number.value if library.cuDriverGetVersion(ctypes.byref(number)) == 0 else None
+    return None
+
+
+def tensors_of(thing: Any, name: str, seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
+    """Go through all tensors that ``thing`` holds, in containers, networks and objects of this program."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, Tensor):
+        yield name, thing
+    elif isinstance(thing, nn.Module):
+        for part, tensor in (*thing.named_parameters(), *thing.named_buffers()):
+            yield f"{name}.{part}", tensor
+    elif isinstance(thing, dict):
+        for key, value in thing.items():
+            yield from tensors_of(value, f"{name}[{key!r}]", seen)
+    elif isinstance(thing, (list, tuple)):
+        for index, value in enumerate(thing):
+            yield from tensors_of(value, f"{name}[{index}]", seen)
+    elif type(thing).__module__.startswith(_OURS):
+        for key, value in vars(thing).items():
+            yield from tensors_of(value, f"{name}.{key.lstrip('_')}", seen)
+
+
+def _env(checkup: Checkup) -> MultiAgentEnv:
+    assert checkup.env is not None
+    return checkup.env
+
+
+def _runner(checkup: Checkup) -> Runner:
+    assert checkup.runner is not None
+    return checkup.runner
+
+
+def _step(env: MultiAgentEnv) -> str:
+    """Reset and take a few decisions at random; everything must stay finite and whole."""
+    obs, state = env.reset()
+    _finite("observations", obs)
+    _finite("critic states", state)
+    draw = torch.Generator(env.device).manual_seed(0)
+    shape = (env.num_envs, env.num_agents, max(env.action_sizes))
+    steps: list[TimeStep] = []
+    for _ in range(NUM_DECISIONS):
+        steps.append(env.step(2.0 * torch.rand(shape, generator=draw, device=env.device) - 1.0))
+        _finite("observations", steps[-1].obs)
+        _finite("rewards", steps[-1].reward)
+    broken = sum(int((~step.valid).sum()) for step in steps)
+    if broken:
+        raise StageError(f"{broken} worlds broke within {NUM_DECISIONS} decisions", _REPORT)
+    return f"{env.num_envs} x {NUM_DECISIONS} decisions of {env.decision_period} control steps on {env.device}"
+
+
+def _finite(name: str, tensor: Tensor) -> None:
+    bad = int((~torch.isfinite(tensor)).sum())
+    if bad:
+        raise StageError(f"{bad} of {math.prod(tensor.shape)} {name} are not finite numbers", _REPORT)

@@ -1,0 +1,210 @@
+"""mapush doctor: stages in order, the first failure ends it, JSON alone on stdout, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from harl_mapush import config
+from mapush import cli, doctor, stages
+from mapush.doctor import Verdict, examine, in_words, judge, verdict_of_crash
+from mapush.stages import STAGES, Checkup, Stage, StageError, driver_version, tensors_of
+from mqe.config import ConfigError
+
+NAMES = [stage.name for stage in STAGES]
+CPU = ("--device", "cpu")
+
+
+@pytest.fixture
+def few_worlds(monkeypatch):
+    monkeypatch.setattr(stages, "NUM_WORLDS", 4)
+
+
+@pytest.fixture
+def checkup():
+    cfg, _ = config.resolve(config.load_preset("smoke"), {"sim": {"device": "cpu"}})
+    checkup = Checkup(cfg)
+    yield checkup
+    checkup.close()
+
+
+def fail_at(monkeypatch, name: str, error: Exception) -> None:
+    def run(checkup: Checkup) -> str:
+        raise error
+
+    broken = tuple(stage._replace(run=run) if stage.name == name else stage for stage in STAGES)
+    monkeypatch.setattr(doctor, "STAGES", broken)
+    monkeypatch.setattr(doctor.examine, "__defaults__", (broken,))
+
+
+def test_the_stages_go_from_simple_to_whole():
+    assert NAMES == [
+        "versions", "device", "gpus", "memory plan", "tensors", "one world", "many worlds", "graph", "policy",
+        "collect", "update", "save and load",
+    ]  # fmt: skip
+    assert [stage.name for stage in STAGES if stage.needs_gpu] == ["gpus", "graph"]
+
+
+def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, capfd):
+    assert doctor.main(["--json", *CPU]) == 0
+    facts = json.loads(capfd.readouterr().out)
+    assert facts["ok"] is True
+    assert [stage["stage"] for stage in facts["stages"]] == NAMES
+    expected = {name: "skipped" if name in ("gpus", "graph") else "passed" for name in NAMES}
+    assert {stage["stage"]: stage["status"] for stage in facts["stages"]} == expected
+    assert facts["versions"]["torch"] == torch.__version__
+    assert (facts["simulator"], facts["device"], facts["gpus"]) == ("mujoco", "cpu", [])
+    assert facts["memory_plan"]["needed"] == sum(
+        facts["memory_plan"][part] for part in ("fixed", "simulator", "environment", "rollout", "update")
+    )
+
+
+def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypatch, capsys):
+    fail_at(monkeypatch, "policy", StageError("the actions are purple", "wear glasses"))
+    assert doctor.main([*CPU]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:] == [
+        "failed  policy        the actions are purple",
+        "        what to do: wear glasses",
+        "Stopped at stage 'policy'; 3 stages were not run.",
+    ]
+    assert lines[0].startswith("passed  versions ")
+
+
+def test_a_failure_is_in_the_json_and_in_the_exit_code(few_worlds, monkeypatch, capsys):
+    fail_at(monkeypatch, "one world", RuntimeError("CUDA error: an illegal\nmemory access was encountered"))
+    assert doctor.main(["--json", *CPU]) == 1
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["ok"] is False
+    failed = facts["stages"][NAMES.index("one world")]
+    assert failed["status"] == "failed"
+    assert failed["detail"] == "RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert "--cuda-debug" in failed["way_out"]
+    assert {stage["status"] for stage in facts["stages"][NAMES.index("many worlds") :]} == {"not run"}
+
+
+def test_nothing_that_libraries_print_reaches_stdout(monkeypatch, capfd):
+    def chatter(checkup: Checkup) -> str:
+        sys.stdout.write("python\n")
+        os.write(1, b"compiled\n")
+        return "done"
+
+    monkeypatch.setattr(doctor.examine, "__defaults__", ((Stage("chatter", chatter, ""),),))
+    assert doctor.main(["--json", *CPU]) == 0
+    printed = capfd.readouterr()
+    assert json.loads(printed.out)["stages"][0]["detail"] == "done"
+    assert "python" in printed.err
+    assert "compiled" in printed.err
+
+
+@pytest.mark.parametrize("arguments", [["--jsn"], ["--preset", "lap"], ["--set", "env.num_env=3"]])
+def test_a_wrong_command_line_is_exit_code_2(arguments, capsys):
+    assert doctor.main(arguments) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_it_is_a_command(monkeypatch, capsys):
+    monkeypatch.setattr(doctor.examine, "__defaults__", ((),))
+    assert cli.main(["doctor", *CPU]) == 0
+    assert capsys.readouterr().out.startswith("Everything works")
+
+
+def test_verdicts(checkup):
+    def raising(error: Exception) -> Stage:
+        def run(checkup: Checkup) -> str:
+            raise error
+
+        return Stage("s", run, "in general")
+
+    assert judge(raising(StageError("a", "in particular")), checkup)[3:] == ("a", "in particular")
+    assert judge(raising(ConfigError("b: c")), checkup)[3:] == ("b: c", "in general")
+    assert judge(raising(ZeroDivisionError("d")), checkup)[3:] == ("ZeroDivisionError: d", "in general")
+    assert judge(Stage("s", lambda _: "well", "x"), checkup)[3:] == ("well", None)
+    assert judge(Stage("s", lambda _: "well", "x", needs_gpu=True), checkup).status == "skipped"
+    assert in_words(Verdict("s", "passed", 0.25, "well")) == "passed  s             well (0.2 s)"
+
+
+def test_a_tensor_elsewhere_is_named_with_both_devices(checkup, monkeypatch):
+    stages.check_device(checkup)
+    assert " tensors of simulator, environment, policy and storage, all on cpu" in stages.check_devices(checkup)
+    build = Checkup.build
+
+    def build_astray(self: Checkup, num_envs: int) -> None:
+        build(self, num_envs)
+        self.runner.storage.rewards = torch.zeros(3, device="meta")
+
+    monkeypatch.setattr(Checkup, "build", build_astray)
+    with pytest.raises(StageError, match=r"^storage.rewards is on meta, but simulator.qpos on cpu$"):
+        stages.check_devices(checkup)
+
+
+def test_tensors_are_found_wherever_they_hide(checkup):
+    stages.check_device(checkup)
+    stages.check_devices(checkup)
+    names = {name for name, _ in tensors_of(checkup.runner.algorithm, "policy")}
+    names |= {name for name, _ in tensors_of(checkup.env, "environment")}
+    assert {"policy.optimizers[0].exp_avg", "policy.value.critic.v_out.weight", "environment.sim.qpos"} <= names
+    assert "environment.task.controller.memory.phase" in names
+
+
+def test_versions_that_do_not_belong_together(checkup, monkeypatch):
+    versions = {"torch": "2.13.0", "mujoco": "4.0.0", "mujoco-warp": "3.9.1", "warp-lang": "1.19.0", "numpy": "2.0"}
+    monkeypatch.setattr(stages, "version", versions.__getitem__)
+    with pytest.raises(StageError, match="mujoco-warp 3.9.1 is not for MuJoCo 4") as raised:
+        stages.check_versions(checkup)
+    assert raised.value.way_out.startswith("pip install mujoco-warp==4.")
+
+    versions["mujoco-warp"] = "4.0.2"
+    monkeypatch.setattr(stages, "driver_version", lambda: 11080)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    with pytest.raises(StageError, match=r"torch is built for CUDA 12.8, but the driver knows CUDA 11.8 at most"):
+        stages.check_versions(checkup)
+    monkeypatch.setattr(stages, "driver_version", lambda: 12040)  # minor versions are compatible
+    assert "driver_cuda 12.4" in stages.check_versions(checkup)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "built for the CPU alone" in stages.check_versions(checkup)
+
+
+def test_the_driver_is_asked_without_a_gpu():
+    assert driver_version() is None or driver_version() > 10000
+
+
+def test_a_crash_is_told_with_its_stage(monkeypatch, capsys):
+    def run(command: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess:
+        assert env["CUDA_LAUNCH_BLOCKING"] == "1"
+        told = [Verdict("versions", "running"), Verdict("versions", "passed"), Verdict("one world", "running")]
+        report = Path(command[command.index("--report") + 1])
+        report.write_text("".join(json.dumps(verdict._asdict()) + "\n" for verdict in told))
+        return subprocess.CompletedProcess(command, -11, stdout="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert doctor.main(["--cuda-debug"]) == 1
+    out = capsys.readouterr().out
+    assert "failed  one world     the process died: SIGSEGV" in out
+    assert doctor.main(["--cuda-debug", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["stages"][1]["stage"] == "one world"
+
+
+def test_a_process_that_dies_at_once_failed_at_the_first_stage():
+    assert verdict_of_crash([], 3)[:4] == ("versions", "failed", 0.0, "the process died: exit code 3")
+
+
+def test_examine_closes_what_it_built(checkup):
+    seen = []
+    first, second = Stage("a", lambda c: c.build(1) or "built", ""), Stage("b", lambda c: "never", "")
+
+    def fall(checkup: Checkup) -> str:
+        raise ValueError("ouch")
+
+    verdicts = list(examine(checkup, seen.append, (first, Stage("f", fall, "rest"), second)))
+    assert [verdict.status for verdict in verdicts] == ["passed", "failed"]
+    assert [(verdict.stage, verdict.status) for verdict in seen] == [
+        ("a", "running"), ("a", "passed"), ("f", "running"), ("f", "failed"),
+    ]  # fmt: skip
+    assert checkup.env is None
