@@ -117,10 +117,12 @@ class Recurrence(nn.Module):
         """
         outputs, after = [], []
         state = hidden.transpose(0, 1)
-        for t in range(x.shape[0]):
-            output, state = self.rnn(x[t : t + 1], (state * masks[t].view(1, -1, 1)).contiguous())
-            outputs.append(output)
-            after.append(state.transpose(0, 1))
+        # cuDNN wants its weights in a memory of its own, and has no second derivative for HATRPO.
+        with torch.backends.cudnn.flags(enabled=False):
+            for t in range(x.shape[0]):
+                output, state = self.rnn(x[t : t + 1], (state * masks[t].view(1, -1, 1)).contiguous())
+                outputs.append(output)
+                after.append(state.transpose(0, 1))
         return self.norm(torch.cat(outputs)), torch.stack(after)
 
 

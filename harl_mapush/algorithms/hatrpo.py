@@ -124,13 +124,11 @@ def _kl_hessian(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: Tensor)
     rows = batch.weights.numel()
     product = torch.zeros_like(vector)
     for tile in tiles(batch):
-        with torch.backends.cudnn.flags(enabled=False):  # its recurrent layers have no second derivative
-            mean, std = _forward(actor, tile), actor.std()
-            mean, std = mean.double(), std.double()
-            kl = losses.gaussian_kl(mean.detach(), std.detach(), mean, std).sum() / rows
-            first = torch.autograd.grad(kl, flat.parameters, create_graph=True)
-            along = torch.stack([(g * v).sum() for g, v in zip(first, parts, strict=True)]).sum()
-            second = torch.autograd.grad(along, flat.parameters)
+        mean, std = _forward(actor, tile).double(), actor.std().double()
+        kl = losses.gaussian_kl(mean.detach(), std.detach(), mean, std).sum() / rows
+        first = torch.autograd.grad(kl, flat.parameters, create_graph=True)
+        along = torch.stack([(g * v).sum() for g, v in zip(first, parts, strict=True)]).sum()
+        second = torch.autograd.grad(along, flat.parameters)
         product += torch.cat([part.reshape(-1) for part in second])
     return product
 
