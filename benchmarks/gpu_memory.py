@@ -29,10 +29,17 @@ def main() -> int:
     if arguments.here:
         measure(arguments, arguments.num_envs[0])
         return 0
-    own = ["--preset", arguments.preset, "--iterations", str(arguments.iterations)]
-    own += [] if arguments.num_steps is None else ["--num_steps", str(arguments.num_steps)]
-    own += [word for text in arguments.set for word in ("--set", text)]
-    return max(alone(__file__, *own, "--here", "--num_envs", str(num_envs)) for num_envs in arguments.num_envs)
+    return measure_all(arguments.preset, arguments.set, arguments.num_envs, arguments.num_steps, arguments.iterations)
+
+
+def measure_all(
+    preset: str, changes: list[str], sizes: list[int], num_steps: int | None = None, iterations: int = 3
+) -> int:
+    """Print one line a size; return the worst exit code."""
+    own = ["--preset", preset, "--iterations", str(iterations)]
+    own += [] if num_steps is None else ["--num_steps", str(num_steps)]
+    own += [word for text in changes for word in ("--set", text)]
+    return max(alone(__file__, *own, "--here", "--num_envs", str(num_envs)) for num_envs in sizes)
 
 
 def measure(arguments: argparse.Namespace, num_envs: int) -> None:

@@ -1,0 +1,168 @@
+"""Learning curves against the wall clock: training that is measured now and then, and its picture.
+
+``python benchmarks/curve.py DIR [FILE.svg]`` draws ``DIR/curve.jsonl``, which ``gpu.py --part time_to_success`` wrote.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from measuring import make_run, say, wait
+
+from harl_mapush.config import RunCfg
+from harl_mapush.evaluation import evaluate_push
+from harl_mapush.runner import Runner
+from mqe.config import dump_yaml, to_dict
+from mqe.env import MultiAgentEnv
+from mqe.registry import EnvCfg, make_env
+
+NUM_EPISODES, EVALUATION_SEED = 300, 0
+GOALS = (0.6, 0.9)
+CURVE, STATE = "curve.jsonl", "state.pt"
+
+
+def go_on(cfg: RunCfg, folder: Path, limit_s: float, interval: int) -> dict[str, Any]:
+    """Train from the state in ``folder``, if any, for ``limit_s`` or to the end; give what the curve says so far.
+
+    The clock that counts starts with the first environment and stops while a policy is measured. Every ``interval``
+    env steps the team plays the calculator's episodes, with the ``independent`` spawn, in worlds of their own.
+    """
+    begun = time.perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(dump_yaml(to_dict(cfg)), encoding="utf-8")
+    env, runner = make_run(cfg)
+    trained_s = _restore(runner, folder)
+    judges = _make_judges(cfg)
+    runner.start()
+    trained_s += time.perf_counter() - begun
+    mark = time.perf_counter()
+
+    def on_iteration(_: Any) -> None:
+        nonlocal trained_s, mark
+        env.statistics()
+        crossed = runner.env_steps // interval > (runner.env_steps - runner.steps_per_iteration) // interval
+        is_last = runner.iteration == num_iterations
+        is_late = time.perf_counter() - begun > limit_s
+        if not (crossed or is_last or is_late):
+            return
+        wait(env.device)
+        trained_s += time.perf_counter() - mark
+        if crossed or is_last:
+            _measure(runner, judges, folder, trained_s)
+        if is_late or is_last:
+            _keep(runner, folder, trained_s)
+            runner.num_iterations = runner.iteration  # ends the loop
+        mark = time.perf_counter()
+
+    num_iterations = runner.num_iterations
+    runner.on_iteration = on_iteration
+    if runner.iteration < num_iterations:
+        runner.learn()
+    finished = runner.iteration >= num_iterations
+    for used in (env, judges):
+        used.close()
+    rows = read(folder)
+    return {"finished": finished, "num_env_steps": runner.env_steps, "trained_s": trained_s} | reached(rows)
+
+
+def reached(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Say after how many minutes and env steps each goal was first reached, and the best rate."""
+    facts: dict[str, Any] = {"best_success_rate": max((row["success_rate"] for row in rows), default=None)}
+    for goal in GOALS:
+        first = next((row for row in rows if row["success_rate"] >= goal), None)
+        facts[f"minutes_to_{goal:.2f}"] = None if first is None else first["trained_s"] / 60.0
+        facts[f"env_steps_to_{goal:.2f}"] = None if first is None else first["env_steps"]
+    return facts
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Give the points of a curve."""
+    path = folder / CURVE
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def draw(rows: list[dict[str, Any]], title: str) -> str:
+    """Draw the success rate with its interval over minutes of training, as SVG."""
+    width, height, left, bottom, top, right = 720, 400, 60, 50, 40, 20
+    longest = max(row["trained_s"] for row in rows) / 60.0
+
+    def x(minutes: float) -> float:
+        return left + minutes / longest * (width - left - right)
+
+    def y(rate: float) -> float:
+        return height - bottom - rate * (height - bottom - top)
+
+    def line(points: list[tuple[float, float]]) -> str:
+        return " ".join(f"{x(minutes):.1f},{y(rate):.1f}" for minutes, rate in points)
+
+    times = [row["trained_s"] / 60.0 for row in rows]
+    low, high = ([row["success_ci95"][end] for row in rows] for end in (0, 1))
+    band = list(zip(times, high, strict=True)) + list(zip(times, low, strict=True))[::-1]
+    rates = [(minutes, row["success_rate"]) for minutes, row in zip(times, rows, strict=True)]
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+        'font-size="13">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="{left}" y="22" font-size="15">{title}</text>',
+    ]
+    for tick in range(6):
+        rate, minutes = tick / 5, longest * tick / 5
+        parts.append(f'<path d="M{left} {y(rate):.1f}H{width - right}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 8}" y="{y(rate) + 4:.1f}" text-anchor="end">{rate:.1f}</text>')
+        parts.append(f'<text x="{x(minutes):.1f}" y="{height - 28}" text-anchor="middle">{minutes:.1f}</text>')
+    parts += [
+        f'<polygon points="{line(band)}" fill="#4477aa" opacity="0.2"/>',
+        f'<polyline points="{line(rates)}" fill="none" stroke="#4477aa" stroke-width="2"/>',
+        f'<text x="{(left + width) / 2}" y="{height - 8}" text-anchor="middle">minutes of training</text>',
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _make_judges(cfg: RunCfg) -> MultiAgentEnv:
+    task = dataclasses.replace(cfg.task, spawn="independent")
+    return make_env(EnvCfg(NUM_EPISODES, cfg.env.num_agents), cfg.sim, task, EVALUATION_SEED)
+
+
+def _measure(runner: Runner, judges: MultiAgentEnv, folder: Path, trained_s: float) -> None:
+    algorithm = runner.algorithm
+    figures = evaluate_push(judges, lambda obs: algorithm.act(obs, deterministic=True).actions)
+    row = {"env_steps": runner.env_steps, "trained_s": round(trained_s, 2)} | figures
+    with (folder / CURVE).open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    say(f"{runner.env_steps / 1e6:.1f} M env steps, {trained_s:.0f} s: success {figures['success_rate']:.3f}")
+
+
+def _keep(runner: Runner, folder: Path, trained_s: float) -> None:
+    partial = folder / f".{STATE}"
+    torch.save({"runner": runner.state_dict(), "trained_s": trained_s}, partial)
+    os.replace(partial, folder / STATE)
+
+
+def _restore(runner: Runner, folder: Path) -> float:
+    path = folder / STATE
+    if not path.is_file():
+        (folder / CURVE).unlink(missing_ok=True)
+        return 0.0
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    runner.load_state_dict(state["runner"])
+    return state["trained_s"]
+
+
+def main() -> int:
+    """Draw the curve of a folder."""
+    folder = Path(sys.argv[1])
+    picture = Path(sys.argv[2]) if len(sys.argv) > 2 else folder / "curve.svg"
+    picture.write_text(draw(read(folder), "Success rate of the calculator (300 episodes, independent spawn)"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Time simulator, environment and training on a GPU, part by part, one JSON line each.
+
+``python benchmarks/gpu.py --part NAME [--preset h100] [--num_envs N ...] [--set section.key=value]``
+
+- ``throughput``: physics alone (200 control steps of recorded ``ctrl``, no resets), ``env.step`` with the gait, collect
+  with policies and whole training at every number of worlds: env-steps/s, milliseconds a control step of each layer,
+  memory in use.
+- ``three_cylinder``: the same for three robots and the cylinder at 8192 worlds.
+- ``gait``: the same for ``go1_velocity`` with networks [512, 256, 128] and 24 steps an iteration, beside mjlab 1.6.
+- ``sync``: one rollout in which every wait for the device is an error, and a whole decision as one CUDA graph.
+- ``memory``: the memory plan beside what is measured (``gpu_memory.py``).
+- ``train100m``: ``harl_mapush.train`` with 100 M env steps, from the start of the process to its end.
+- ``time_to_success``: trains and measures in turns; ``--out DIR`` holds the state, so that another call goes on where
+  ``--limit`` seconds ended this one, and the learning curve (``curve.jsonl``, drawn by ``curve.py``).
+
+``--set sim.device=cpu`` with a few worlds tries all of it on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import gpu_memory
+import torch
+from curve import go_on
+from measuring import GIB, Watch, add_settings, alone, emit, lines_of_simulators, make_run, name_of, settings, used
+from rates import run_rates, step_rates, where_time_goes
+
+from harl_mapush.memory_plan import plan_memory
+from harl_mapush.runner import Runner
+
+SIZES = (256, 1024, 4096, 8192, 16384, 32768)
+GAIT_NETWORK = {"hidden_sizes": [512, 256, 128], "critic_hidden_sizes": [512, 256, 128]}
+MJLAB = {  # env-steps/s of mjlab 1.6 on an H100, one Go1, flat ground, by number of worlds
+    4096: {"env": 122_000, "training": 112_000},
+    8192: {"env": 224_000, "training": 170_000},
+}
+PARTS = ("throughput", "three_cylinder", "gait", "sync", "memory", "train100m", "time_to_success")
+CYLINDER = ("task.object=cylinder", "env.num_agents=3")
+
+
+def main() -> int:
+    """Measure one part; every number of worlds in a process of its own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_settings(parser, "h100")
+    parser.add_argument("--part", choices=PARTS, required=True)
+    parser.add_argument("--num_envs", type=int, nargs="+", default=None)
+    parser.add_argument("--num_env_steps", type=int, default=100_000_000, help="of a training")
+    parser.add_argument("--control_steps", type=int, default=200, help="of a pass, for trials")
+    parser.add_argument("--out", default=None, help="folder of time_to_success")
+    parser.add_argument("--limit", type=float, default=420.0, help="seconds of time_to_success")
+    parser.add_argument("--interval", type=int, default=5_000_000, help="env steps between two measurements")
+    parser.add_argument("--here", action="store_true", help="in this process, for one number of worlds")
+    arguments = parser.parse_args()
+    part = arguments.part
+    if part == "gait":
+        arguments.preset = "go1_velocity"
+    if part == "three_cylinder":
+        arguments.set = [*CYLINDER, *arguments.set]
+    if part == "memory":
+        return gpu_memory.measure_all(arguments.preset, arguments.set, arguments.num_envs or list(SIZES))
+    if part == "train100m":
+        return train(arguments)
+    if part == "time_to_success":
+        return time_to_success(arguments)
+    sizes = arguments.num_envs or {"throughput": SIZES, "gait": tuple(MJLAB)}.get(part, (8192,))
+    if not arguments.here:
+        return max(alone(__file__, *sys.argv[1:], "--here", "--num_envs", str(num_envs)) for num_envs in sizes)
+    (sync if part == "sync" else throughput)(arguments, sizes[0])
+    return 0
+
+
+def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
+    """Print the rates of one number of worlds."""
+    over: dict[str, dict] = {"env": {"num_envs": num_envs}}
+    if arguments.part == "gait":
+        over |= {"network": GAIT_NETWORK, "runner": {"num_steps": 24}}
+    else:
+        over |= {"task": {"decision_period": 1}}
+    cfg = settings(arguments, **over)
+    device = torch.device(cfg.sim.device)
+    plan = plan_memory(cfg, cfg.sim.name, device)
+    with lines_of_simulators():
+        with Watch(device) as watch:
+            env, runner = make_run(cfg)
+            rates = run_rates(runner)
+            memory, broken, note = used(device), int(env.num_failed), env.maintain()
+            env.close()
+        del env, runner
+        env, _ = make_run(cfg)  # anew: a recorder goes into its graph
+        rates |= step_rates(env, num_steps=arguments.control_steps)
+        env.close()
+    facts = {}
+    reference = MJLAB.get(num_envs)
+    if arguments.part == "gait" and reference is not None:
+        facts["times_mjlab"] = {name: rates[name] / rate for name, rate in reference.items()}
+    emit(
+        part=arguments.part,
+        device=name_of(device),
+        preset=arguments.preset,
+        num_envs=num_envs,
+        num_agents=env.num_agents,
+        num_steps=cfg.runner.num_steps,
+        env_steps_per_s={name: rates[name] for name in ("physics", "env", "collect", "training")},
+        env_share=rates["env_share"],
+        training_share=rates["training"] / rates["physics"],
+        learning_share=rates["learning_share"],
+        ms_a_step=where_time_goes(rates, num_envs),
+        memory_gib=memory / GIB,
+        memory_peak_gib=watch.peak / GIB,
+        memory_planned_gib=plan.needed / GIB,
+        worlds_broken=broken,
+        note=note,
+        **facts,
+    )
+
+
+def sync(arguments: argparse.Namespace, num_envs: int) -> None:
+    """Print whether a rollout runs without one wait for the device."""
+    cfg = settings(arguments, env={"num_envs": num_envs})
+    env, runner = make_run(cfg)
+    runner.start()
+    runner.collect()
+    if env.device.type != "cpu":
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        runner.collect()
+    finally:
+        if env.device.type != "cpu":
+            torch.cuda.set_sync_debug_mode("default")
+    is_one_graph = env.device.type != "cpu" and _captures_whole_step(runner)
+    emit(
+        part="sync",
+        device=name_of(env.device),
+        num_envs=num_envs,
+        decisions=cfg.runner.num_steps,
+        waits_for_device=0 if env.device.type != "cpu" else None,
+        decision_is_one_graph=is_one_graph,
+    )
+    env.close()
+
+
+def _captures_whole_step(runner: Runner) -> bool:
+    """Capture one step of the environment, Warp and torch together, and replay it; whatever waits breaks it."""
+    env = runner.env
+    actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.device(env.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        env._step(actions)  # type: ignore[attr-defined]
+    before = env.sim.qpos.clone()  # type: ignore[attr-defined]
+    graph.replay()
+    return bool((env.sim.qpos != before).any())  # type: ignore[attr-defined]
+
+
+def train(arguments: argparse.Namespace) -> int:
+    """Print the wall clock of a whole training as a user starts it."""
+    cfg = settings(arguments)
+    device = torch.device(cfg.sim.device)
+    with tempfile.TemporaryDirectory() as folder, Watch(device) as watch:
+        command = [sys.executable, "-m", "harl_mapush.train", "--preset", arguments.preset]
+        command += ["--num_env_steps", str(arguments.num_env_steps), "--out", str(Path(folder) / "run")]
+        command += [word for text in arguments.set for word in ("--set", text)]
+        start = time.perf_counter()
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        wall_s = time.perf_counter() - start
+    lines = done.stdout.splitlines()
+    emit(
+        part="train100m",
+        device=name_of(device),
+        preset=arguments.preset,
+        num_env_steps=arguments.num_env_steps,
+        wall_s=wall_s,
+        env_steps_per_s=arguments.num_env_steps / wall_s,
+        memory_peak_gib=watch.peak / GIB,
+        last_lines=[line for line in lines if line.startswith(("Env mapush", "[MAPush"))][-2:],
+    )
+    return done.returncode
+
+
+def time_to_success(arguments: argparse.Namespace) -> int:
+    """Train on until the time is up or the env steps are done; print the curve so far."""
+    if arguments.out is None:
+        sys.stderr.write("--part time_to_success needs --out DIR, where it goes on\n")
+        return 2
+    over = {} if arguments.num_envs is None else {"env": {"num_envs": arguments.num_envs[0]}}
+    cfg = settings(arguments, **over)
+    cfg = dataclasses.replace(cfg, runner=dataclasses.replace(cfg.runner, num_env_steps=arguments.num_env_steps))
+    with lines_of_simulators():
+        facts = go_on(cfg, Path(arguments.out), arguments.limit, arguments.interval)
+    emit(part="time_to_success", device=name_of(torch.device(cfg.sim.device)), preset=arguments.preset, **facts)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""How fast physics, environment, collecting and training go, in one run of one configuration."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from measuring import seconds
+
+from harl_mapush.runner import Runner
+from mqe.env import MultiAgentEnv
+from mqe.scene import DECIMATION
+
+NUM_STEPS = 200  # control steps of a pass
+HELD_STEPS = 25  # control steps that a drawn command is held
+WARM_STEPS = 5  # the first ones load kernels and capture graphs
+
+
+class CtrlRecorder:
+    """Keeps what every ``Simulator.step`` is told, without waiting for the device, inside captured graphs as well."""
+
+    def __init__(self, env: MultiAgentEnv, num_steps: int) -> None:
+        self._sim, self._step = env.sim, env.sim.step
+        self.ctrl = torch.zeros(num_steps, *env.sim.ctrl.shape, dtype=env.sim.ctrl.dtype, device=env.device)
+        self.row = torch.zeros(1, dtype=torch.int64, device=env.device)
+        env.sim.step = self._record
+
+    def _record(self, decimation: int) -> None:
+        self.ctrl.index_copy_(0, self.row % len(self.ctrl), self._sim.ctrl.unsqueeze(0))
+        self.row += 1
+        self._step(decimation)
+
+    def replay(self) -> None:
+        """Play everything once through the simulator alone."""
+        for ctrl in self.ctrl:
+            self._sim.ctrl.copy_(ctrl)
+            self._step(DECIMATION)
+
+
+def step_rates(env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS) -> dict[str, float]:
+    """Give env-steps/s of ``env.step`` with held random commands, and of the physics alone.
+
+    Physics alone replays, from the same state and without resets, the ``ctrl`` recorded in the ``env.step`` pass. Both
+    take turns; medians over ``repeats``. The environment's ``decision_period`` must be 1.
+    """
+    assert env.decision_period == 1
+    recorder = CtrlRecorder(env, num_steps)
+    draw = torch.Generator(env.device).manual_seed(0)
+    shape = (math.ceil(num_steps / HELD_STEPS), env.num_envs, env.num_agents, max(env.action_sizes))
+    actions = 2.0 * torch.rand(shape, generator=draw, device=env.device) - 1.0
+
+    def walk() -> None:
+        for t in range(num_steps):
+            env.step(actions[t // HELD_STEPS])
+
+    env.reset()
+    for _ in range(WARM_STEPS):
+        env.step(actions[0])
+    env.sim.ctrl.copy_(recorder.ctrl[0])
+    recorder._step(DECIMATION)  # the simulator's own graph, if it has one
+    env_s, physics_s = [], []
+    for _ in range(repeats):
+        env.reset()
+        start = env.sim.state_dict()
+        recorder.row.zero_()
+        env_s.append(seconds(env.device, walk))
+        env.sim.load_state_dict(start)
+        physics_s.append(seconds(env.device, recorder.replay))
+    env.sim.step = recorder._step
+    env.reset()
+    done = env.num_envs * num_steps
+    env_rate, physics_rate = done / statistics.median(env_s), done / statistics.median(physics_s)
+    return {"physics": physics_rate, "env": env_rate, "env_share": env_rate / physics_rate}
+
+
+def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4) -> dict[str, float]:
+    """Give env-steps/s of collecting with policies and of whole training, after two iterations to warm up."""
+    env: Any = runner.env
+    runner.on_iteration = lambda _: env.statistics()  # what the trainer asks for every time
+    _learn(runner, 2)
+    passes = max(1, math.ceil(least_steps / (runner.cfg.num_steps * env.decision_period)))
+
+    def collect() -> None:
+        for _ in range(passes):
+            runner.collect()
+
+    steps = runner.steps_per_iteration
+    collect_s = seconds(env.device, collect) / passes
+    iteration_s = seconds(env.device, lambda: _learn(runner, iterations)) / iterations
+    share = 1.0 - collect_s / iteration_s
+    return {"collect": steps / collect_s, "training": steps / iteration_s, "learning_share": share}
+
+
+def shares(runner: Runner, iterations: int = 3) -> dict[str, float]:
+    """Give the shares of training time in physics, gait, task, policy and update, where the host waits for each."""
+    env: Any = runner.env
+    spent: dict[str, float] = defaultdict(float)
+    with (
+        _timed(env.sim, "step", spent, "physics"),
+        _timed(env.task, "targets", spent, "gait"),
+        _timed(env, "step", spent, "env"),
+        _timed(runner, "update", spent, "update"),
+    ):
+        total = seconds(env.device, lambda: _learn(runner, iterations))
+    parts = {name: spent[name] / total for name in ("physics", "gait", "update")}
+    parts["task"] = spent["env"] / total - parts["physics"] - parts["gait"]
+    parts["policy"] = 1.0 - sum(parts.values())
+    return parts
+
+
+def where_time_goes(rates: dict[str, float], num_envs: int) -> dict[str, float]:
+    """Turn rates into milliseconds a control step of all worlds: what each layer adds to the one below."""
+    took = {name: 1e3 * num_envs / rates[name] for name in ("physics", "env", "collect", "training")}
+    return {
+        "physics": took["physics"],
+        "gait_and_task": took["env"] - took["physics"],
+        "policy_and_storage": took["collect"] - took["env"],
+        "update": took["training"] - took["collect"],
+    }
+
+
+def _learn(runner: Runner, iterations: int) -> None:
+    runner.num_iterations = runner.iteration + iterations
+    runner.learn()
+
+
+@contextmanager
+def _timed(thing: Any, name: str, spent: dict[str, float], key: str) -> Iterator[None]:
+    function: Callable[..., Any] = getattr(thing, name)
+
+    def timed(*arguments: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*arguments)
+        spent[key] += time.perf_counter() - start
+        return result
+
+    setattr(thing, name, timed)
+    try:
+        yield
+    finally:
+        setattr(thing, name, function)
