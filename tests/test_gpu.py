@@ -1,0 +1,116 @@
+"""What only a GPU shows: nothing waits inside a rollout, a decision is one graph, and the physics is MuJoCo's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harl_mapush import config
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.runner import Runner
+from mqe.env import MultiAgentEnv
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.scene import DECIMATION
+from mqe.sim.mujoco_batch import MujocoBatchSimulator
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'")
+
+NUM_ENVS = 64
+DEVICES = [f"cuda:{index}" for index in range(min(torch.cuda.device_count(), 2))] or ["cuda:0"]
+
+
+@pytest.fixture(params=DEVICES)
+def runner(request):
+    cfg, _ = config.resolve(
+        config.load_preset("h100"),
+        {"env": {"num_envs": NUM_ENVS}, "runner": {"num_steps": 8}, "sim": {"device": request.param}},
+    )
+    env = make_env(cfg.env, cfg.sim, cfg.task, 1)
+    algorithm = ALGORITHMS[cfg.algorithm.name].cls(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, 1)
+    yield Runner(env, algorithm, cfg.runner)
+    env.close()
+
+
+def actions_of(env: MultiAgentEnv) -> torch.Tensor:
+    return torch.full((env.num_envs, env.num_agents, max(env.action_sizes)), 0.5, device=env.device)
+
+
+def test_a_rollout_waits_for_nothing(runner):
+    runner.start()
+    runner.collect()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        runner.collect()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert float(runner.storage.valid.mean()) == 1.0
+    assert runner.storage.rewards.device == runner.env.device
+    metrics = runner.update()
+    assert all(bool(torch.isfinite(value)) for value in metrics.values())
+
+
+def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
+    env = runner.env
+    env.reset()
+    env.captures = False
+    for _ in range(3):
+        env.step(actions_of(env))
+    state = env.state_dict()
+    wanted = env.step(actions_of(env))
+    qpos = env.sim.qpos.clone()
+
+    graph, actions = torch.cuda.CUDAGraph(), actions_of(env)
+    with torch.cuda.device(env.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        step = env._step(actions)
+    env.load_state_dict(state)
+    graph.replay()
+    torch.testing.assert_close(env.sim.qpos, qpos, rtol=0, atol=1e-4)
+    torch.testing.assert_close(step.reward, wanted.reward, rtol=0, atol=1e-3)
+    torch.testing.assert_close(step.obs, wanted.obs, rtol=0, atol=1e-3)
+
+
+def test_one_control_step_from_a_copied_state_is_mujocos(runner):
+    env = runner.env
+    env.reset()
+    for _ in range(25):
+        env.step(actions_of(env))
+    sim = env.sim
+    host = MujocoBatchSimulator(sim.model, NUM_ENVS, 2)
+    for name, values in sim._fields.items():
+        host.set_field(name, values.cpu().double())
+    for name in ("qpos", "qvel", "ctrl", "mocap_pos"):
+        getattr(host, name).copy_(getattr(sim, name).cpu())
+    sim._warmstart.zero_()
+    sim.ctrl.add_(0.05)
+    host.ctrl.add_(0.05)
+    sim.step(DECIMATION)
+    host.step(DECIMATION)
+    error = (sim.qpos.cpu().double() - host.qpos).abs().amax(dim=1)
+    host.close()
+    assert float(error.median()) < 1e-5
+    assert float(error.max()) < 1e-3
+
+
+def test_buffers_grow_and_the_graph_is_captured_anew():
+    from mqe.sim.mujoco_warp import Capacity
+
+    cfg, _ = config.resolve(config.load_preset("go1_velocity"), {})
+    env = make_env(EnvCfg(num_envs=NUM_ENVS), SimCfg(device=DEVICES[0]), cfg.task, 1)
+    env.sim._make_data(Capacity(contacts=16, rows=12))
+    env.reset()
+    actions = actions_of(env)
+    valid = [bool(env.step(actions).valid.all()) for _ in range(50)]
+    assert not all(valid)
+    notes = []
+    for _ in range(4):
+        notes.append(env.maintain())
+        valid = [bool(env.step(actions).valid.all()) for _ in range(50)]
+    assert notes[0] is not None
+    assert "NEFC" in notes[0]
+    assert all(valid)
+    env.sim.check_capacity()
+    env.close()
