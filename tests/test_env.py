@@ -1,0 +1,131 @@
+"""The environment: latched endings, resets, broken worlds, exact continuation, statistics."""
+
+import pytest
+import torch
+from pushing import make_env
+
+from mqe.statistics import CAPACITY, EpisodeStatistics
+
+
+def _push_object_to_goal(env, worlds):
+    """Put the object of ``worlds`` 0.5 m from its goal: success at the next control step."""
+    start = env.scene.robot_qpos
+    goal = env.sim.mocap_pos[worlds, 0, :2]
+    env.sim.qpos[worlds, start : start + 2] = goal + torch.tensor([0.5, 0.0], dtype=torch.float64)
+
+
+def test_a_broken_world_is_reset_counted_and_masked_while_the_others_go_on():
+    env, twin = make_env(4), make_env(4)
+    env.reset()
+    twin.reset()
+    actions = torch.zeros(4, 2, 3)
+    env.sim.qpos[2, 0] = torch.nan
+    step, wanted = env.step(actions), twin.step(actions)
+    assert step.valid.tolist() == [True, True, False, True]
+    assert step.done.tolist() == [False, False, True, False]
+    assert not step.terminated[2].any()
+    for mine, theirs in ((step.obs, wanted.obs), (step.reward, wanted.reward), (step.final_obs, wanted.final_obs)):
+        assert torch.isfinite(mine).all()
+        assert torch.equal(mine[[0, 1, 3]], theirs[[0, 1, 3]])
+    assert torch.isfinite(step.final_state).all()
+    assert int(env.num_failed) == 1
+    assert env.statistics()["num_episodes"] == 0  # an episode that broke is no episode
+    assert env.step(actions).valid.all()
+    assert torch.isfinite(env.sim.qpos).all()
+
+
+def test_a_velocity_beyond_reason_is_a_broken_world():
+    env = make_env(2)
+    env.reset()
+    env.sim.qvel[0, 0] = 1e7
+    assert env.step(torch.zeros(2, 2, 3)).valid.tolist() == [False, True]
+
+
+def test_an_ending_inside_a_decision_is_latched_there():
+    """Success at the first of five control steps: its time is 1 step, its reward that of one step."""
+    env, single = make_env(2, decision_period=5), make_env(2)
+    env.reset()
+    single.reset()
+    for each in (env, single):
+        _push_object_to_goal(each, [0])
+    step, first = env.step(torch.zeros(2, 2, 3)), single.step(torch.zeros(2, 2, 3))
+    assert step.terminated[:, 0].tolist() == [True, False]
+    assert not step.truncated.any()
+    assert torch.equal(step.reward[0], first.reward[0])
+    assert env.statistics()["episode_time_s"] == pytest.approx(0.02)
+    assert env.statistics()["success_rate"] == 1.0
+    total = torch.stack(list(step.info.values())).sum(0)
+    torch.testing.assert_close(total, step.reward)
+
+
+def test_rewards_of_a_decision_add_up_over_its_control_steps():
+    env, single = make_env(3, decision_period=4), make_env(3)
+    env.reset()
+    single.reset()
+    actions = torch.zeros(3, 2, 3)
+    step = env.step(actions)
+    wanted = sum(single.step(actions).reward for _ in range(4))
+    torch.testing.assert_close(step.reward, wanted)
+    assert torch.equal(env.sim.qpos, single.sim.qpos)
+
+
+def test_the_clock_truncates_at_the_limit_and_shows_the_last_state():
+    env = make_env(2, episode_length_s=0.1, decision_period=5)
+    env.reset()
+    step = env.step(torch.zeros(2, 2, 3))
+    assert step.truncated.all()
+    assert not step.terminated.any()
+    assert not torch.equal(step.final_obs, step.obs)  # obs is the next episode's first
+    assert env.statistics()["episode_time_s"] == pytest.approx(0.1)
+    assert env.statistics()["num_episodes"] == 2
+
+
+def test_progress_does_not_straddle_a_reset():
+    env = make_env(2)
+    env.reset()
+    _push_object_to_goal(env, [0])
+    env.step(torch.zeros(2, 2, 3))
+    step = env.step(torch.zeros(2, 2, 3))  # the first step of the new episode
+    assert step.info["reward/progress"][0].abs().max() < 0.05
+
+
+def test_the_environment_goes_on_exactly_from_its_state():
+    env = make_env(3, episode_length_s=0.4, decision_period=2)
+    env.reset()
+    generator = torch.Generator().manual_seed(0)
+    actions = torch.rand(14, 3, 2, 3, generator=generator) * 2 - 1
+    for k in range(6):
+        env.step(actions[k])
+    state = env.state_dict()
+    wanted = [env.step(actions[k]) for k in range(6, 14)]  # over a time-out
+    other = make_env(3, episode_length_s=0.4, decision_period=2)
+    other.reset()
+    obs, critic_state = other.load_state_dict(state)
+    for k, theirs in zip(range(6, 14), wanted, strict=True):
+        mine = other.step(actions[k])
+        assert torch.equal(mine.obs, theirs.obs)
+        assert torch.equal(mine.reward, theirs.reward)
+        assert torch.equal(mine.truncated, theirs.truncated)
+    assert other.statistics() == pytest.approx(env.statistics(), nan_ok=True)
+    assert obs.shape == (3, 2, 10)
+    assert critic_state.shape == (3, 20)
+
+
+def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count():
+    statistics = EpisodeStatistics(("time", "degree"), torch.device("cpu"))
+    everyone = torch.ones(600, dtype=torch.bool)
+    statistics.record(everyone, {"time": torch.full((600,), 1.0), "degree": torch.full((600,), torch.nan)})
+    assert statistics.means()["time"] == 1.0
+    assert statistics.means()["degree"] != statistics.means()["degree"]
+    statistics.record(everyone, {"time": torch.full((600,), 2.0), "degree": torch.full((600,), 0.5)})
+    means = statistics.means()
+    assert means["num_episodes"] == CAPACITY
+    assert means["time"] == pytest.approx(1.6)  # 400 of the first, 600 of the second
+    assert means["degree"] == 0.5
+    statistics.record(torch.zeros(600, dtype=torch.bool), {"time": torch.zeros(600), "degree": torch.zeros(600)})
+    assert statistics.means()["time"] == pytest.approx(1.6)
+    many = torch.ones(2500, dtype=torch.bool)
+    statistics.record(many, {"time": torch.arange(2500.0), "degree": torch.zeros(2500)})
+    assert statistics.means()["time"] == pytest.approx(1999.5)  # the newest 1,000 of 2,500 at once
+    statistics.reset()
+    assert statistics.means()["num_episodes"] == 0

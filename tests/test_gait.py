@@ -1,0 +1,89 @@
+"""The gait: what it sees and does, the policy that ships, and a short look at whether it walks."""
+
+import math
+
+import pytest
+import torch
+
+from harl_mapush import checkpoint, config
+from harl_mapush.gait_evaluation import _advance, _make_worlds, _place
+from harl_mapush.policy import TeamPolicy
+from mqe.config import ConfigError
+from mqe.gait import load_gait, pretrained_folder
+from mqe.geometry import quat_from_euler
+from mqe.locomotion import GAIT_OBS_SIZE, GaitController, GaitMemory, gravity_b, heading_velocity, is_moving
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.robots.go1 import DEFAULT_JOINT_POS
+from mqe.tasks.velocity import VelocityCfg, has_fallen
+
+CPU = torch.device("cpu")
+SIM = SimCfg(name="mujoco", device="cpu")
+
+
+def test_gravity_is_seen_in_the_body_frame():
+    quat = quat_from_euler(torch.tensor(0.0), torch.tensor(math.pi / 2), torch.tensor(0.3))  # nose down
+    torch.testing.assert_close(gravity_b(quat), torch.tensor([1.0, 0.0, 0.0]), atol=1e-6, rtol=0)
+    upright = quat_from_euler(torch.tensor(0.0), torch.tensor(0.0), torch.tensor(2.0))
+    torch.testing.assert_close(gravity_b(upright), torch.tensor([0.0, 0.0, -1.0]), atol=1e-6, rtol=0)
+
+
+def test_the_clock_runs_while_moving_and_stands_at_zero():
+    memory = GaitMemory(2, 1, CPU)
+    command = torch.tensor([[[0.3, 0.0, 0.0]], [[0.0, 0.02, 0.0]]])
+    assert is_moving(command)[:, 0].tolist() == [True, False]
+    targets = memory.act(torch.zeros(2, 1, 12), command)
+    torch.testing.assert_close(targets[0, 0], torch.tensor(DEFAULT_JOINT_POS))
+    assert memory.phase[:, 0].tolist() == pytest.approx([0.05, 0.0])
+    for _ in range(19):
+        memory.act(torch.ones(2, 1, 12), command)
+    assert float(memory.phase[0, 0]) % 1.0 == pytest.approx(0.0, abs=1e-5)
+    memory.begin(torch.tensor([True, False]))
+    assert not memory.action[0].any()
+    assert memory.action[1].all()
+
+
+def test_the_frozen_policy_is_the_actor_that_was_trained():
+    """The controller's network gives what the checkpoint's own actor gives."""
+    folder = pretrained_folder("go1_velocity")
+    cfg, _ = config.resolve(checkpoint.read_config(folder), {})
+    env = make_env(EnvCfg(num_envs=5), SIM, VelocityCfg(), seed=0)
+    obs = torch.randn(5, 1, GAIT_OBS_SIZE)
+    torch.testing.assert_close(load_gait("pretrained:go1_velocity", CPU)(obs), TeamPolicy(cfg, folder, env)(obs))
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    assert size < 1_000_000
+    weights = torch.load(folder / "actor_agent0.pt", weights_only=True)
+    assert sum(w.numel() for name, w in weights.items() if name.endswith("weight")) <= 50_000
+
+
+def test_the_shipped_gait_follows_a_command_and_stands():
+    sim, scene, streams = _make_worlds(SIM, None, 4, seed=0)
+    state = _place(sim, scene, streams, torch.tensor([0.0, 1.0, 2.0, 3.0]), start_x=0.0)
+    controller = GaitController(load_gait("pretrained:go1_velocity", CPU), 4, 1, CPU)
+    command = torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]]).unsqueeze(1)
+    velocity = []
+    for _ in range(150):
+        state = _advance(sim, scene, controller, command, state)
+        velocity.append(heading_velocity(state)[:, 0, :2])
+    assert not has_fallen(state).any()
+    mean = torch.stack(velocity[50:]).mean(dim=0)
+    torch.testing.assert_close(mean, command[:, 0, :2], atol=0.06, rtol=0)
+    assert 0.5 < float(state.robot_yaw[2, 0]) - 2.0 + 2 * math.pi * (float(state.robot_yaw[2, 0]) < 0) < 2.0
+
+
+def test_an_unknown_or_foreign_gait_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"go1_trot.*go1_velocity"):
+        load_gait("pretrained:go1_trot", CPU)
+    with pytest.raises(ConfigError, match="checkpoint"):
+        load_gait(str(tmp_path / "nothing"), CPU)
+
+
+def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
+    env = make_env(EnvCfg(num_envs=3), SIM, VelocityCfg(max_kick=0.0, max_force=0.0), seed=0)
+    obs, critic_state = env.reset()
+    assert obs.shape == (3, 1, GAIT_OBS_SIZE)
+    assert critic_state.shape == (3, env.state_size)
+    env.sim.qpos[1, 2] = 0.05
+    step = env.step(torch.zeros(3, 1, 12))
+    assert step.terminated[:, 0].tolist() == [False, True, False]
+    assert step.info["reward/fall"][1] == pytest.approx(-5.0)
+    assert (step.info["reward/alive"] == 0.5).all()

@@ -1,0 +1,42 @@
+"""Random numbers depend on seed, world, episode and purpose, and on nothing else."""
+
+import torch
+
+from mqe.streams import Streams
+
+
+def test_draws_do_not_depend_on_what_was_drawn_before_or_on_the_number_of_worlds():
+    few, many = Streams(7, 4, "cpu"), Streams(7, 1000, "cpu")
+    many.uniform(3, torch.zeros(1000, dtype=torch.int64), (5,))
+    episode = torch.full((4,), 9)
+    assert torch.equal(few.uniform(1, episode, (2, 3)), many.uniform(1, torch.full((1000,), 9), (2, 3))[:4])
+
+
+def test_seed_world_episode_and_purpose_each_change_the_draw():
+    episode = torch.zeros(3, dtype=torch.int64)
+    base = Streams(1, 3, "cpu").uniform(1, episode, (4,))
+    assert len(base.unique()) == 12
+    for other in (
+        Streams(2, 3, "cpu").uniform(1, episode, (4,)),
+        Streams(1, 3, "cpu").uniform(2, episode, (4,)),
+        Streams(1, 3, "cpu").uniform(1, episode + 1, (4,)),
+    ):
+        assert not (base == other).any()
+
+
+def test_draws_are_uniform_independent_and_normal():
+    streams = Streams(0, 100_000, "cpu")
+    episode = torch.zeros(100_000, dtype=torch.int64)
+    u = streams.uniform(1, episode, (2,))
+    assert 0.0 <= float(u.min())
+    assert float(u.max()) < 1.0
+    counts = torch.histc(u[:, 0], 20, 0.0, 1.0)
+    assert float((counts - 5000).abs().max()) < 5 * 5000**0.5
+    assert abs(float(torch.corrcoef(u.T)[0, 1])) < 0.015
+    assert abs(float(torch.corrcoef(torch.stack((u[:-1, 0], u[1:, 0])))[0, 1])) < 0.015  # neighbouring worlds
+    normal = streams.normal(2, episode)
+    assert abs(float(normal.mean())) < 0.015
+    assert abs(float(normal.std()) - 1.0) < 0.015
+    between = streams.between(-2.0, 3.0, 3, episode)
+    assert float(between.min()) >= -2.0
+    assert float(between.max()) < 3.0
