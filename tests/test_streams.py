@@ -28,7 +28,7 @@ def test_draws_are_uniform_independent_and_normal():
     streams = Streams(0, 100_000, "cpu")
     episode = torch.zeros(100_000, dtype=torch.int64)
     u = streams.uniform(1, episode, (2,))
-    assert 0.0 <= float(u.min())
+    assert float(u.min()) >= 0.0
     assert float(u.max()) < 1.0
     counts = torch.histc(u[:, 0], 20, 0.0, 1.0)
     assert float((counts - 5000).abs().max()) < 5 * 5000**0.5
