@@ -220,5 +220,5 @@ def test_a_compilation_that_takes_its_time_is_announced(monkeypatch, caplog):
     sim.step(DECIMATION)
     sim.close()
     first, second = [record.getMessage() for record in caplog.records]
-    assert first.startswith("compiling the physics kernels for cpu, once a machine")
+    assert first.startswith("loading the physics kernels for cpu; the first time on a machine they are compiled")
     assert second.startswith("physics kernels are ready after")

@@ -270,11 +270,11 @@ def _names(bits: int) -> str:
 
 @contextmanager
 def _announced(device: torch.device, *, active: bool) -> Iterator[None]:
-    """Say what a machine is busy with when kernels do not come from the cache, and when it is done."""
+    """Say what takes so long where kernels do not come from the cache at once, and when it is over."""
     if not active:
         yield
         return
-    line = "compiling the physics kernels for %s, once a machine (about 150 s, then they are cached) ..."
+    line = "loading the physics kernels for %s; the first time on a machine they are compiled, for about 150 s ..."
     timer = threading.Timer(_PATIENCE, _LOG.info, (line, device))
     timer.daemon = True
     timer.start()
