@@ -146,16 +146,12 @@ def _algorithm(args: argparse.Namespace, device: str) -> OnPolicy:
 def _time_ours(runner: Runner) -> dict[str, float]:
     algorithm, storage = runner.algorithm, runner.storage
 
-    def returns() -> None:
-        algorithm.value.compute_values(storage)
-        algorithm.value.compute_returns(storage)
-
     return _laps(
         {
             "collect_s": runner.collect,
-            "returns_s": returns,
+            "returns_s": lambda: algorithm.compute_returns(storage),
             "actors_s": lambda: algorithm.update_actors(storage),
-            "critic_s": lambda: algorithm.value.update(storage),
+            "critic_s": lambda: algorithm.update_critic(storage),
         }
     )
 

@@ -16,7 +16,10 @@ from mqe.vec_env import TimeStep
 
 
 class Decision(NamedTuple):
-    """What a team decided: actions and log probabilities per dimension (N, A, U), hidden (A, N, R, H) after it."""
+    """What a team decided: actions and log probabilities per dimension (N, A, U), hidden (A, N, R, H) after it.
+
+    Decisions that are not drawn have no probability: 0 stands there.
+    """
 
     actions: Tensor
     log_probs: Tensor
@@ -55,6 +58,7 @@ class Storage:
         self.actions = zeros(agents, steps, envs, shape.action_size)
         self.log_probs = zeros(agents, steps, envs, shape.action_size)  # per action dimension
         self.factor = ones(agents, steps, envs)  # ratio product of the agents updated before
+        self.next_factor = ones(steps, envs)  # of the agent whose turn comes
         self.active = ones(agents, steps + 1, envs)  # 0: dead since an earlier decision
         self.state = zeros(steps + 1, envs, *shape.state_shape)
         self.final_state = zeros(steps, envs, *shape.state_shape) if shape.keeps_final_state else None

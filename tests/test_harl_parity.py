@@ -18,10 +18,11 @@ RECORDINGS = sorted(DATA.glob("*.pt"))
 
 MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording that must notice
     "factor ignored": (
-        "algorithms/happo.py", "storage.factor[agent] = factor", "storage.factor[agent] = 1.0", "happo_2a",
+        "algorithms/happo.py", "storage.factor[agent] = storage.next_factor", "storage.factor[agent] = 1.0",
+        "happo_2a",
     ),
     "factor not cumulative": (
-        "algorithms/happo.py", "factor = factor * losses", "factor = losses", "happo_3a_dead",
+        "algorithms/happo.py", "storage.next_factor.mul_(losses", "storage.next_factor.copy_(losses", "happo_3a_dead",
     ),
     "bad masks ignored": (
         "algorithms/value.py", "if cfg.use_proper_time_limits:", "if False:", "happo_2a",
@@ -38,7 +39,7 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "algorithms/losses.py", "torch.log(std)).sum()", "torch.log(std)).mean()", "happo_2a",
     ),
     "entropy bonus missing": (
-        "algorithms/surrogate.py", "(-entropy_coef * entropy)", "(0.0 * entropy)", "mappo_2a",
+        "algorithms/surrogate.py", "loss - entropy_coef * entropy if", "loss if", "mappo_2a",
     ),
     "value clip off": (
         "algorithms/value.py", "cfg.clip_param if cfg.use_clipped_value_loss else None", "None", "happo_2a_tightclip",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-import torch
 from torch import Tensor
 
 from harl_mapush.algorithms import losses
@@ -26,21 +26,27 @@ class Happo(OnPolicy):
     """Sequential clipped updates in random agent order with the cumulative ratio factor."""
 
     cfg: HappoCfg
+    is_capturable = True  # whether a turn never asks the host
 
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         order = list(range(self.num_agents)) if self.cfg.fixed_order else self.shuffle.agents(self.num_agents)
-        factor = torch.ones_like(storage.factor[0])
-        advantages = self.advantages(storage)
+        storage.next_factor.fill_(1.0)
         metrics = {}
         for agent in order:
-            actor = self.actors[agent]
-            storage.factor[agent] = factor
-            before = self._log_probs_before(storage, agent)
-            batch = actor_batch(actor, storage, agent, advantages[agent], self.chunk_length(storage))
-            metrics[agent] = self.improve_actor(agent, batch)
-            if agent != order[-1]:
-                after = rollout_log_probs(actor, storage, agent)
-                factor = factor * losses.factor_ratio(after, before, self.cfg.action_aggregation)
+            is_last = agent == order[-1]
+            turn = partial(self._take_turn, storage, agent, is_last)
+            metrics[agent] = self.replay(("turn", agent, is_last, storage), turn) if self.is_capturable else turn()
+        return metrics
+
+    def _take_turn(self, storage: Storage, agent: int, is_last: bool) -> dict[str, Tensor]:
+        actor = self.actors[agent]
+        storage.factor[agent] = storage.next_factor
+        before = self._log_probs_before(storage, agent)
+        batch = actor_batch(actor, storage, agent, self.advantages(storage)[agent], self.chunk_length(storage))
+        metrics = self.improve_actor(agent, batch)
+        if not is_last:
+            after = rollout_log_probs(actor, storage, agent)
+            storage.next_factor.mul_(losses.factor_ratio(after, before, self.cfg.action_aggregation))
         return metrics
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:

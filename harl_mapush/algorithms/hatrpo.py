@@ -39,6 +39,7 @@ class Hatrpo(Happo):
     """
 
     cfg: HatrpoCfg
+    is_capturable = False
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         order = self.shuffle.rows(num_rows(batch), 1)
@@ -54,7 +55,7 @@ def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: Hatr
     mean_old = [mean.detach() for mean in _means(actor, batch)]
     std_old = actor.std().detach()
     flat.zero_grad()
-    told = policy_gradient(actor, batch, None, 0.0, cfg.action_aggregation)
+    told = policy_gradient(actor, flat, batch, None, 0.0, cfg.action_aggregation)
     gradient = -flat.grad
     objective_old = -told.policy_loss
     zero = torch.zeros_like(objective_old)

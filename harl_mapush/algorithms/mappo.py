@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -24,17 +26,20 @@ class Mappo(OnPolicy):
     """Clipped updates without a factor; shared actors learn from all agents' data at once."""
 
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
-        cfg, length = self.cfg, self.chunk_length(storage)
         storage.factor.fill_(1.0)
-        advantages = self.advantages(storage)
-        batches = [actor_batch(actor, storage, i, advantages[i], length) for i, actor in enumerate(self.actors)]
-        if cfg.share_param:
-            told = improve(self.actors[0], self.optimizer(0), batches, cfg, cfg.clip_param, self.shuffle)
+        if self.cfg.share_param:
+            told = self.replay(("team", storage), lambda: self._improve(storage, range(self.num_agents)))
             return dict.fromkeys(range(self.num_agents), told)
-        return {
-            agent: improve(actor, self.optimizer(agent), [batches[agent]], cfg, cfg.clip_param, self.shuffle)
-            for agent, actor in enumerate(self.actors)
-        }
+        agents = range(self.num_agents)
+        return {i: self.replay(("agent", i, storage), partial(self._improve, storage, [i])) for i in agents}
+
+    def _improve(self, storage: Storage, agents: Sequence[int]) -> dict[str, Tensor]:
+        """Improve the actor of some agents, one or all, on what they saw."""
+        cfg, length = self.cfg, self.chunk_length(storage)
+        advantages = self.advantages(storage)
+        batches = [actor_batch(self.actors[i], storage, i, advantages[i], length) for i in agents]
+        actor, optimizer = self.actors[agents[0]], self.optimizer(agents[0])
+        return improve(actor, optimizer, batches, cfg, cfg.clip_param, self.shuffle)
 
     def advantages(self, storage: Storage) -> list[Tensor]:
         return joint_advantages(storage) if self.cfg.share_param else super().advantages(storage)

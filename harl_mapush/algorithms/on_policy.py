@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from harl_mapush.algorithms import losses
+from harl_mapush.algorithms.capture import Graphs
 from harl_mapush.algorithms.minibatches import Shuffle
 from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.algorithms.settings import OnPolicyCfg
@@ -53,6 +54,7 @@ class OnPolicy:
             for actor, rate in zip(self.unique_actors, self.rates, strict=True)
         ]
         self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.replay = Graphs(self.device, self.generator)
         self.shuffle = Shuffle(self.generator, torch.Generator().manual_seed(seed))
         num_outputs = self.num_values if self.state_type == "EP" else 1
         self.value = ValueLearner(cfg, network, state_size, num_outputs, self.device, self.shuffle)
@@ -121,25 +123,39 @@ class OnPolicy:
         self, obs: Tensor, hidden: Tensor | None = None, masks: Tensor | None = None, deterministic: bool = False
     ) -> Decision:
         """Decide for obs (N, A, O); a recurrent team takes hidden (A, N, R, H), zeroed where masks (N,) is 0."""
-        means, after = [], []
-        for i, actor in enumerate(self.actors):
-            seen = obs[:, i, : actor.obs_size].unsqueeze(0)
-            row_masks = None
-            if hidden is not None:
-                row_masks = torch.ones_like(seen[..., 0]) if masks is None else masks.unsqueeze(0)
-            mean, state = actor.unroll(seen, None if hidden is None else hidden[i], row_masks)
-            means.append(self._padded(mean[0]))
-            if state is not None:
-                after.append(state[0])
-        mean = torch.stack(means, dim=1)
+        if hidden is not None and masks is not None:
+            hidden = hidden * masks.view(1, -1, 1, 1)
+        inputs = (obs,) if hidden is None else (obs, hidden)
+        decide = self._decide_mean if deterministic else self._decide
+        decision = self.replay(("act", deterministic, obs.shape), decide, *inputs)
+        return Decision(*(None if x is None else x.clone() for x in decision))  # type: ignore[arg-type]
+
+    def _decide(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
+        mean, after = self._means(obs, hidden)
         std = torch.stack([self._padded(actor.std()) for actor in self.actors])
-        noise = torch.zeros_like(mean)
-        if not deterministic:
-            noise = torch.randn(mean.shape, generator=self.generator, device=self.device)
+        noise = torch.randn(mean.shape, generator=self.generator, device=self.device)
         log_probs = losses.standard_log_prob(noise) - torch.log(std)
         if self.is_padded:
             log_probs = torch.where(std > 0.0, log_probs, 0.0)
-        return Decision(mean + std * noise, log_probs, torch.stack(after) if after else None)
+        return Decision(mean + std * noise, log_probs, after)
+
+    def _decide_mean(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
+        mean, after = self._means(obs, hidden)
+        return Decision(mean, torch.zeros_like(mean), after)
+
+    def _means(self, obs: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Give every agent's mean action (N, A, U), and hidden states (A, N, R, H) of a recurrent team."""
+        means, after = [], []
+        for i, actor in enumerate(self.actors):
+            seen = obs[:, i, : actor.obs_size].unsqueeze(0)
+            if hidden is None:
+                mean, state = actor.unroll(seen, None, None)
+            else:
+                mean, state = actor.unroll(seen, hidden[i], torch.ones_like(seen[..., 0]))
+            means.append(self._padded(mean[0]))
+            if state is not None:
+                after.append(state[0])
+        return torch.stack(means, dim=1), torch.stack(after) if after else None
 
     # Learning
 
@@ -149,9 +165,17 @@ class OnPolicy:
         Give metrics as 0-dim tensors on the device, named ``agent{i}/...`` and ``critic/...``.
         """
         self.set_progress(progress)
-        self.value.compute_values(storage)
-        self.value.compute_returns(storage)
+        self.compute_returns(storage)
         return self.learn(storage)
+
+    def compute_returns(self, storage: Storage) -> None:
+        """Fill in values, returns and advantages of a full rollout."""
+
+        def compute() -> None:
+            self.value.compute_values(storage)
+            self.value.compute_returns(storage)
+
+        self.replay(("returns", storage), compute)
 
     def set_progress(self, progress: float) -> None:
         """Set the learning rates of schedule ``linear``: from the full rate down to nothing at the end."""
@@ -167,10 +191,18 @@ class OnPolicy:
             for agent, told in sorted(self.update_actors(storage).items())
             for name, value in told.items()
         }
-        metrics.update({f"critic/{name}": value for name, value in self.value.update(storage).items()})
-        with torch.no_grad():
-            self._update_obs_norms(storage)
+        metrics.update({f"critic/{name}": value for name, value in self.update_critic(storage).items()})
         return metrics
+
+    def update_critic(self, storage: Storage) -> dict[str, Tensor]:
+        """Update the critic, then the running normalisation of what all networks see; give the critic's metrics."""
+
+        def update() -> dict[str, Tensor]:
+            metrics = self.value.update(storage)
+            self._update_obs_norms(storage)
+            return metrics
+
+        return self.replay(("critic", storage), update)
 
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         """Improve every actor; give each agent's metrics."""
@@ -212,6 +244,7 @@ class OnPolicy:
         """Fill x (..., an agent's action size) with zeros to the team's largest."""
         return pad(x, (0, self.action_size - x.shape[-1])) if self.is_padded else x
 
+    @torch.no_grad()
     def _update_obs_norms(self, storage: Storage) -> None:
         for agent, actor in enumerate(self.actors):
             if isinstance(actor.obs_norm, RunningNorm):

@@ -1,4 +1,4 @@
-"""Adam over one flat tensor: a network's parameters and gradients become views of two."""
+"""Adam over one flat tensor, of which a network's parameters become views."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ class FlatAdam:
         self.exp_avg_sq = torch.zeros_like(self.flat)
         self.step_count = torch.zeros((), device=self.flat.device, dtype=torch.float64)
         self.learning_rate = torch.full_like(self.step_count, learning_rate)
-        for parameter, view, grad in zip(self.parameters, self.views(self.flat), self.views(self.grad), strict=True):
+        for parameter, view in zip(self.parameters, self.views(self.flat), strict=True):
             parameter.data = view
-            parameter.grad = grad
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """Show a flat tensor as a list of tensors shaped like the parameters."""
@@ -42,6 +41,11 @@ class FlatAdam:
     def zero_grad(self) -> None:
         """Forget the gradient, keeping its memory."""
         self.grad.zero_()
+
+    def add_gradient(self, loss: Tensor) -> None:
+        """Add the gradient of ``loss``, which must depend on every parameter."""
+        gradients = torch.autograd.grad(loss, self.parameters)
+        self.grad.add_(torch.cat([gradient.reshape(-1) for gradient in gradients]))
 
     def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
         """Clip the gradient to ``max_grad_norm`` (0: not at all) and step; return its norm before clipping.

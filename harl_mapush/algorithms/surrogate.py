@@ -104,7 +104,7 @@ def improve(
     passes = minibatches(batches, cfg.num_epochs, cfg.num_minibatches, shuffle, every_epoch=every_epoch)
     for minibatch in passes:
         optimizer.zero_grad()
-        told = policy_gradient(actor, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation)
+        told = policy_gradient(actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation)
         norm = optimizer.step(cfg.max_grad_norm, enabled)
         if cfg.schedule == "adaptive":
             adapt_learning_rate(optimizer.learning_rate, told.kl, cfg.desired_kl)
@@ -119,24 +119,30 @@ def improve(
 
 
 def policy_gradient(
-    actor: Actor, minibatch: ActorBatch, clip_param: float | None, entropy_coef: float, aggregation: str
+    actor: Actor,
+    optimizer: FlatAdam,
+    minibatch: ActorBatch,
+    clip_param: float | None,
+    entropy_coef: float,
+    aggregation: str,
 ) -> Gradient:
     """Add the gradient of policy loss - entropy_coef entropy over a minibatch.
 
     The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on the state.
     """
     total = minibatch.weights.sum().clamp(min=1.0)
-    entropy = losses.gaussian_entropy(actor.std())
-    (-entropy_coef * entropy).backward()
-    loss_sum, ratio_sum, kl_sum = (torch.zeros_like(total) for _ in range(3))
-    for tile in tiles(minibatch):
+    entropy, loss_sum, ratio_sum, kl_sum = (torch.zeros_like(total) for _ in range(4))
+    for k, tile in enumerate(tiles(minibatch)):
         hidden = None if tile.hidden is None else tile.hidden[0]
         mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
-        log_probs = losses.gaussian_log_prob(tile.actions, mean, actor.std())
+        std = actor.std()
+        log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
         ratio = losses.likelihood_ratio(log_probs, tile.log_probs, aggregation)
         surrogate = losses.clipped_surrogate(ratio, tile.advantages, clip_param)
         loss = -(tile.factor * surrogate * tile.weights).sum() / total
-        loss.backward()
+        if k == 0:
+            entropy = losses.gaussian_entropy(std)
+        optimizer.add_gradient(loss - entropy_coef * entropy if k == 0 else loss)
         with torch.no_grad():
             log_ratio = (log_probs - tile.log_probs).sum(-1)
             loss_sum += loss

@@ -155,7 +155,7 @@ class ValueLearner:
             values, _ = self.critic.unroll(tile.state, hidden, tile.masks)
             loss = losses.value_loss(values, tile.values, tile.returns, clip_param, huber_delta)
             loss = (loss * tile.weights).sum() * scale
-            (loss * cfg.value_loss_coef).backward()
+            self.optimizer.add_gradient(loss * cfg.value_loss_coef)
             total += loss.detach()
         return total
 
