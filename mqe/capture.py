@@ -45,5 +45,5 @@ class CapturedStep:
 
 
 def _clone(step: TimeStep) -> TimeStep:
-    tensors = (value.clone() if isinstance(value, Tensor) else {k: v.clone() for k, v in value.items()} for value in step)
-    return TimeStep(*tensors)
+    tensors = {name: value.clone() for name, value in step._asdict().items() if isinstance(value, Tensor)}
+    return step._replace(**tensors, info={name: value.clone() for name, value in step.info.items()})

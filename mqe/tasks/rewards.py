@@ -253,13 +253,14 @@ PRESETS: dict[str, dict[str, dict[str, float]]] = {
     },
     "default": {
         "cuboid": {
-            "reach": 10.0,
-            "exception": -5.0,
-            "progress": 5.0,
-            "ocb_near": 0.01,
+            "reach": 20.0,
+            "exception": -20.0,
+            "progress": 10.0,
+            "misalignment": -0.02,
             "remoteness": -0.01,
             "crowding": -0.02,
-            "time": -0.005,
+            "useful_impulse": 0.01,
+            "time": -0.01,
         },
     },
 }
