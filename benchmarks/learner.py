@@ -32,6 +32,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 OBS_SIZE, STATE_SIZE, ACTION_SIZE = 8, 17, 3
 HARL_DEFAULTS = {  # upstream's HAPPO, in our words
     "compat": "harl",
+    "num_minibatches": 1,
+    "learning_rate": 5e-4,
+    "critic_learning_rate": 5e-4,
     "max_grad_norm": 10.0,
     "use_clipped_value_loss": True,
 }

@@ -337,6 +337,21 @@ def test_log_probabilities_are_those_of_the_actions():
         assert torch.allclose(decision.log_probs[:, i, :size], expected, atol=1e-5)
 
 
+def test_the_value_normaliser_tracks_without_moving_values():
+    runner = make("happo", ToyEnv(16), critic_learning_rate=1e-12, learning_rate=1e-12)
+    storage = filled(runner)
+    first = storage.values.clone()
+    runner.algorithm.learn(storage)
+    runner.algorithm.value.compute_values(storage)
+    assert torch.allclose(storage.values, first, atol=1e-5)  # fresh units mean nothing: the network stays as it was
+    before = runner.algorithm.value.denormalize(storage.values).clone()
+    storage.returns.add_(50.0)
+    runner.algorithm.learn(storage)
+    runner.algorithm.value.compute_values(storage)
+    assert torch.allclose(runner.algorithm.value.denormalize(storage.values), before, atol=1e-3)
+    assert float(runner.algorithm.value_normalizer.mean_std()[0]) > 20.0
+
+
 def test_rollout_must_fit_the_training_sequences():
     network = NetworkCfg((8,), use_recurrent_policy=True, chunk_length=7)
     with pytest.raises(ValueError, match="chunk_length"):

@@ -24,10 +24,10 @@ class OnPolicyCfg:
     )
     num_epochs: int = field(default=5, metadata={"min": 1, "help": "passes over the rollout, actors"})
     critic_num_epochs: int | None = field(default=None, metadata={"min": 1, "help": "null: as num_epochs"})
-    num_minibatches: int = field(default=1, metadata={"min": 1, "help": "parts of the rollout a pass, actors"})
+    num_minibatches: int = field(default=4, metadata={"min": 1, "help": "parts of the rollout a pass, actors"})
     critic_num_minibatches: int | None = field(default=None, metadata={"min": 1, "help": "null: as num_minibatches"})
-    learning_rate: float = field(default=5e-4, metadata={"above": 0.0, "help": "actors"})
-    critic_learning_rate: float = field(default=5e-4, metadata={"above": 0.0})
+    learning_rate: float = field(default=1e-3, metadata={"above": 0.0, "help": "actors"})
+    critic_learning_rate: float = field(default=1e-3, metadata={"above": 0.0})
     agent_learning_rates: tuple[float, ...] = field(
         default=(), metadata={"above": 0.0, "help": "one an agent, instead of learning_rate"}
     )

@@ -168,12 +168,15 @@ class ValueLearner:
     def _track(self, batch: CriticBatch) -> CriticBatch:
         if not self.cfg.use_value_norm:
             return batch
+        fresh = self.normalizer.debiasing_term == 0.0  # the critic's units mean nothing yet: nothing to preserve
         values = self.normalizer.denormalize(batch.values)
         before = self.normalizer.mean_std()
         self.normalizer.update(batch.returns, batch.weights)
-        rescale_output(self.critic.v_out, before, self.normalizer.mean_std())
-        normalize = self.normalizer.normalize
-        return batch._replace(values=normalize(values), returns=normalize(batch.returns))
+        after = self.normalizer.mean_std()
+        mean, std = (torch.where(fresh, new, old) for old, new in zip(before, after, strict=True))
+        rescale_output(self.critic.v_out, (mean, std), after)
+        values = torch.where(fresh, batch.values, self.normalizer.normalize(values))
+        return batch._replace(values=values, returns=self.normalizer.normalize(batch.returns))
 
     def _returns(self, storage: Storage, values: Tensor) -> Tensor:
         cfg = self.cfg

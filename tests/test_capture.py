@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from toy import ToyEnv
+
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms.capture import Graphs
+from harl_mapush.networks import NetworkCfg
+from harl_mapush.storage import Storage
+
+
+def test_without_cuda_functions_just_run():
+    graphs = Graphs(torch.device("cpu"), torch.Generator())
+    calls = [graphs("double", lambda x: 2 * x, torch.tensor(float(k))) for k in range(4)]
+    assert [float(x) for x in calls] == [0.0, 2.0, 4.0, 6.0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("use_recurrent_policy", [False, True])
+def test_replay_equals_eager_and_never_waits(name, use_recurrent_policy):
+    flats = []
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        entry, env, device = ALGORITHMS[name], ToyEnv(16), torch.device("cuda")
+        network = NetworkCfg((16,), use_recurrent_policy=use_recurrent_policy, chunk_length=5, normalize_obs=True)
+        settings: dict[str, Any] = {"fixed_order": True} if name.startswith("ha") else {}
+        algorithm = entry.cls(entry.cfg(**settings), network, TeamSpec.of(env), device)
+        algorithm.replay._enabled = enabled
+        storage = Storage(algorithm.storage_shape(10, 16), device)
+        draw = torch.Generator(device).manual_seed(1)
+        for tensor in (storage.obs, storage.state, storage.rewards):
+            tensor.normal_(generator=draw)
+        for k in range(5):
+            obs = storage.obs[:, k].transpose(0, 1)
+            hidden = None if storage.actor_hidden is None else storage.actor_hidden[:, k]
+            storage.add_decision(k, obs, algorithm.act(obs, hidden))
+            is_strict = k == 4 and name != "hatrpo"
+            torch.cuda.set_sync_debug_mode("error" if is_strict else "default")
+            algorithm.update(storage)
+            torch.cuda.set_sync_debug_mode("default")
+        flats.append(torch.cat([o.flat for o in (*algorithm.optimizers, algorithm.value.optimizer)]))
+    assert torch.equal(*flats)
