@@ -141,6 +141,8 @@ def check_gpus(checkup: Checkup) -> str:
     if checkup.sim_name == "warp":
         import warp as wp
 
+        wp.config.quiet = True
+        wp.init()
         wp.device_from_torch(checkup.device)
     return "; ".join(
         f"cuda:{index} {gpu['name']}, {gpu['free_gib']:.1f} of {gpu['total_gib']:.1f} GiB free"
