@@ -1,6 +1,7 @@
 """Learning curves against the wall clock: training that is measured now and then, and its picture.
 
-``python benchmarks/curve.py DIR [FILE.svg]`` draws ``DIR/curve.jsonl``, which ``gpu.py --part time_to_success`` wrote.
+``python benchmarks/curve.py DIR|FILE.jsonl [FILE.svg]`` draws what ``gpu.py --part time_to_success`` wrote: a folder's
+``curve.jsonl``, or any file of such lines.
 """
 
 from __future__ import annotations
@@ -88,42 +89,18 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-def draw(rows: list[dict[str, Any]], title: str) -> str:
-    """Draw the success rate with its interval over minutes of training, as SVG."""
-    width, height, left, bottom, top, right = 720, 400, 60, 50, 40, 20
-    longest = max(row["trained_s"] for row in rows) / 60.0
+def draw(rows: list[dict[str, Any]], title: str, picture: Path) -> None:
+    """Draw the success rate with its interval over minutes of training."""
+    from matplotlib import pyplot  # only pictures need it: pip install matplotlib
 
-    def x(minutes: float) -> float:
-        return left + minutes / longest * (width - left - right)
-
-    def y(rate: float) -> float:
-        return height - bottom - rate * (height - bottom - top)
-
-    def line(points: list[tuple[float, float]]) -> str:
-        return " ".join(f"{x(minutes):.1f},{y(rate):.1f}" for minutes, rate in points)
-
-    times = [row["trained_s"] / 60.0 for row in rows]
+    minutes = [row["trained_s"] / 60.0 for row in rows]
     low, high = ([row["success_ci95"][end] for row in rows] for end in (0, 1))
-    band = list(zip(times, high, strict=True)) + list(zip(times, low, strict=True))[::-1]
-    rates = [(minutes, row["success_rate"]) for minutes, row in zip(times, rows, strict=True)]
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
-        'font-size="13">',
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{left}" y="22" font-size="15">{title}</text>',
-    ]
-    for tick in range(6):
-        rate, minutes = tick / 5, longest * tick / 5
-        parts.append(f'<path d="M{left} {y(rate):.1f}H{width - right}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 8}" y="{y(rate) + 4:.1f}" text-anchor="end">{rate:.1f}</text>')
-        parts.append(f'<text x="{x(minutes):.1f}" y="{height - 28}" text-anchor="middle">{minutes:.1f}</text>')
-    parts += [
-        f'<polygon points="{line(band)}" fill="#4477aa" opacity="0.2"/>',
-        f'<polyline points="{line(rates)}" fill="none" stroke="#4477aa" stroke-width="2"/>',
-        f'<text x="{(left + width) / 2}" y="{height - 8}" text-anchor="middle">minutes of training</text>',
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
+    axes.fill_between(minutes, low, high, alpha=0.2)
+    axes.plot(minutes, [row["success_rate"] for row in rows], marker="o")
+    axes.set(title=title, xlabel="minutes of training", ylabel="success rate", xlim=(0, None), ylim=(0, 1))
+    axes.grid(alpha=0.3)
+    figure.savefig(picture)
 
 
 def _make_judges(cfg: RunCfg) -> MultiAgentEnv:
@@ -157,10 +134,11 @@ def _restore(runner: Runner, folder: Path) -> float:
 
 
 def main() -> int:
-    """Draw the curve of a folder."""
-    folder = Path(sys.argv[1])
-    picture = Path(sys.argv[2]) if len(sys.argv) > 2 else folder / "curve.svg"
-    picture.write_text(draw(read(folder), "Success rate of the calculator (300 episodes, independent spawn)"))
+    """Draw a curve."""
+    path = Path(sys.argv[1])
+    rows = read(path) if path.is_dir() else [json.loads(line) for line in path.read_text().splitlines()]
+    picture = Path(sys.argv[2]) if len(sys.argv) > 2 else path.with_suffix(".svg")
+    draw(rows, "Success rate of the calculator (300 episodes, independent spawn)", picture)
     return 0
 
 
