@@ -167,3 +167,17 @@ def test_robot_stands_on_the_floor():
     data = sim.data(0)
     assert data.ncon == 4
     assert all(abs(data.geom_xpos[c.geom[1]][2] - FOOT_RADIUS) < 2e-3 for c in data.contact)
+
+
+def test_mass_of_each_world_is_its_own():
+    """The same push of 40 N for 0.1 s on boxes of 4 and 8 kg in the air."""
+    scene = build_scene(1, OBJECTS["cuboid"])
+    sim = _simulate(scene, _layout(2, [(-3.0, 0.0)]), 2)
+    body = scene.model.body("object").id
+    mass = torch.as_tensor(scene.model.body_mass).repeat(2, 1)
+    mass[:, body] = torch.tensor([4.0, 8.0])
+    sim.set_field("body_mass", mass)
+    sim.qpos[:, scene.robot_qpos + 2] = 2.0  # in the air
+    sim.xfrc_applied[:, body, 0] = 40.0
+    sim.step(20)
+    np.testing.assert_allclose(sim.qvel[:, scene.robot_qvel], [1.0, 0.5], rtol=1e-6)
