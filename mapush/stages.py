@@ -141,7 +141,6 @@ def check_gpus(checkup: Checkup) -> str:
     if checkup.sim_name == "warp":
         import warp as wp
 
-        wp.config.quiet = True
         wp.init()
         wp.device_from_torch(checkup.device)
     return "; ".join(
