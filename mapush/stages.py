@@ -139,7 +139,7 @@ def check_gpus(checkup: Checkup) -> str:
         name = torch.cuda.get_device_name(index)
         checkup.gpus.append({"name": name, "free_gib": free / GIB, "total_gib": total / GIB})
     if checkup.sim_name == "warp":
-        import warp as wp
+        from mqe.sim.mujoco_warp import wp  # not from Warp: this one is quiet, so that JSON stays alone
 
         wp.init()
         wp.device_from_torch(checkup.device)
