@@ -1,0 +1,56 @@
+"""Every object and team size makes an environment that runs with the gait that ships."""
+
+import pytest
+import torch
+
+from mqe.config import ConfigError
+from mqe.objects import OBJECTS
+from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim
+from mqe.tasks.push import PushCfg
+from mqe.tasks.velocity import VelocityCfg
+
+SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
+
+
+@pytest.mark.parametrize("num_agents", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", sorted(OBJECTS))
+def test_teams_walk_around_every_object(name, num_agents):
+    env = make_env(EnvCfg(num_envs=3, num_agents=num_agents), SIM, PushCfg(object=name, decision_period=5), seed=1)
+    obs, state = env.reset()
+    assert obs.shape == (3, num_agents, 2 + 4 * num_agents)
+    assert state.shape == (3, 6 + 7 * num_agents)
+    start = env.state.robot_pos.clone()
+    for _ in range(10):
+        step = env.step(torch.ones(3, num_agents, 3))
+    assert step.valid.all()
+    assert not step.done.any()
+    assert torch.isfinite(step.obs).all()
+    assert float((env.state.robot_pos - start)[..., :2].norm(dim=-1).min()) > 0.1  # a second at 0.7 m/s, turning
+    env.close()
+
+
+def test_the_team_is_the_objects_own_unless_said_otherwise():
+    assert make_env(EnvCfg(num_envs=1), SIM, PushCfg(object="cylinder"), seed=1).num_agents == 3
+    with pytest.raises(ConfigError, match=r"num_agents.*2"):
+        make_env(EnvCfg(num_envs=1, num_agents=2), SIM, VelocityCfg(), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("cfg", "said"),
+    [
+        (SimCfg(device="tpu"), "tpu.*cuda:K"),
+        (SimCfg(device="cuda:99"), "cuda:99"),
+        (SimCfg(name="mujoco", device="cuda:0"), "cuda"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(cfg, said):
+    with pytest.raises(ConfigError, match=said):
+        resolve_sim(cfg)
+
+
+def test_the_friction_of_every_world_lies_in_the_objects_range():
+    env = make_env(EnvCfg(num_envs=64), SIM, PushCfg(object="tblock"), seed=3)
+    pair = torch.as_tensor(env.sim._batch.expanded("pair_friction"))[:, 0, 0]
+    assert 0.35 <= float(pair.min()) < 0.36  # (0.6 + 0.1) / 2
+    assert 0.39 < float(pair.max()) <= 0.40  # (0.7 + 0.1) / 2
+    env.close()
