@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mqe.config import ConfigError, load_yaml
 
 PRETRAINED = "pretrained:"
+_UNKNOWN_LAYERS = ("normalize_obs", "use_feature_normalization", "use_layer_norm", "use_recurrent_policy")
 _ACTIVATIONS = {"elu": nn.ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 
@@ -62,6 +63,9 @@ def load_gait(what: str, device: torch.device) -> GaitPolicy:
         raise ConfigError(
             f"task.gait: '{what}' is a policy of task {cfg['task']['name']}; a gait is one of go1_velocity"
         )
+    for key in _UNKNOWN_LAYERS:
+        if cfg["network"].get(key):
+            raise ConfigError(f"task.gait: '{what}' was trained with network.{key}; a gait is a plain MLP, train without")
     hidden = [
         key.removesuffix(".weight") for key in weights if key.startswith("base.mlp.fc.") and key.endswith(".weight")
     ]

@@ -1,6 +1,7 @@
 """The gait: what it sees and does, the policy that ships, and a short look at whether it walks."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -75,6 +76,17 @@ def test_an_unknown_or_foreign_gait_is_refused(tmp_path):
         load_gait("pretrained:go1_trot", CPU)
     with pytest.raises(ConfigError, match="checkpoint"):
         load_gait(str(tmp_path / "nothing"), CPU)
+
+
+@pytest.mark.parametrize("key", ["normalize_obs", "use_layer_norm", "use_recurrent_policy"])
+def test_a_gait_with_layers_that_a_plain_network_lacks_is_refused(tmp_path, key):
+    folder = tmp_path / "gait"
+    shutil.copytree(pretrained_folder("go1_velocity"), folder)
+    text = (folder / "config.yaml").read_text()
+    assert f"{key}: false" in text
+    (folder / "config.yaml").write_text(text.replace(f"{key}: false", f"{key}: true"))
+    with pytest.raises(ConfigError, match=key):
+        load_gait(str(folder), CPU)
 
 
 def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
