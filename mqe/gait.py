@@ -65,7 +65,7 @@ def load_gait(what: str, device: torch.device) -> GaitPolicy:
         )
     for key in _UNKNOWN_LAYERS:
         if cfg["network"].get(key):
-            raise ConfigError(f"task.gait: '{what}' was trained with network.{key}; a gait is a plain MLP, train without")
+            raise ConfigError(f"task.gait: '{what}' was trained with network.{key}; a gait is a plain MLP")
     hidden = [
         key.removesuffix(".weight") for key in weights if key.startswith("base.mlp.fc.") and key.endswith(".weight")
     ]
