@@ -80,6 +80,20 @@ def test_the_clock_truncates_at_the_limit_and_shows_the_last_state():
     assert env.statistics()["num_episodes"] == 2
 
 
+def test_progress_is_measured_from_the_control_step_before():
+    env = make_env(2)
+    env.reset()
+    before = (env.state.goal_pos - env.state.object_pos)[:, :2]
+    start = env.scene.robot_qvel
+    env.sim.qvel[0, start : start + 2] = (before[0] / before[0].norm()).double()  # 1 m/s towards the goal
+    step = env.step(torch.zeros(2, 2, 3))
+    after = (env.state.goal_pos - env.state.object_pos)[:, :2]
+    moved = before.norm(dim=1) - after.norm(dim=1)
+    assert 0.015 < float(moved[0]) < 0.021
+    weight = env.task.weights["progress"]
+    torch.testing.assert_close(step.info["reward/progress"], weight * moved.unsqueeze(1).expand(2, 2), atol=1e-5, rtol=0)
+
+
 def test_progress_does_not_straddle_a_reset():
     env = make_env(2)
     env.reset()
