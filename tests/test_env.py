@@ -91,7 +91,9 @@ def test_progress_is_measured_from_the_control_step_before():
     moved = before.norm(dim=1) - after.norm(dim=1)
     assert 0.015 < float(moved[0]) < 0.021
     weight = env.task.weights["progress"]
-    torch.testing.assert_close(step.info["reward/progress"], weight * moved.unsqueeze(1).expand(2, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        step.info["reward/progress"], weight * moved.unsqueeze(1).expand(2, 2), atol=1e-5, rtol=0
+    )
 
 
 def test_progress_does_not_straddle_a_reset():
