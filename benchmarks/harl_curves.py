@@ -68,10 +68,7 @@ def main() -> int:
 
 def train_upstream(given: argparse.Namespace, seed: int, folder: Path) -> tuple[Path, float]:
     """Train by upstream's runner; give its run folder and the seconds it took."""
-    settings = (
-        *("train.log_interval=1", "eval.use_eval=false", f"device.torch_threads={given.threads}"),
-        *("task.team_reward=own", *given.set),  # agent 0's, as ours under compat=harl
-    )
+    settings = ("train.log_interval=1", "eval.use_eval=false", f"device.torch_threads={given.threads}", *given.set)
     command = [
         *("harl_mapush.interop.run_harl", "--harl", given.harl, "--algo", given.algo, "--seed", str(seed)),
         *("--num_envs", given.num_envs, "--num_env_steps", given.num_env_steps.replace("_", ""), "--device", "cpu"),

@@ -293,9 +293,17 @@ def test_team_rewards():
     for choice, expected in (("mean", [[2.0]]), ("sum", [[4.0]]), ("own", [[1.0, 3.0]])):
         assert make("happo", ToyEnv(4), team_reward=choice).algorithm.team_rewards(rewards).tolist() == expected
     assert make("ippo", ToyEnv(4)).algorithm.team_rewards(rewards).tolist() == [[2.0, 2.0]]
-    assert make("happo", ToyEnv(4), compat="harl").algorithm.team_rewards(rewards).tolist() == [[1.0]]
-    harl_fp = make("happo", ToyEnv(4, state_type="FP"), compat="harl").algorithm
-    assert harl_fp.team_rewards(rewards).tolist() == [[1.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("choice", "ep", "fp"),
+    [("mean", [[2.0]], [[2.0, 2.0]]), ("sum", [[4.0]], [[4.0, 4.0]]), ("own", [[1.0]], [[1.0, 3.0]])],
+)
+def test_under_harl_the_team_is_rewarded_as_upstream_reads_what_the_environment_gives(choice, ep, fp):
+    rewards = torch.tensor([[1.0, 3.0]])
+    for state_type, expected in (("EP", ep), ("FP", fp)):
+        runner = make("happo", ToyEnv(4, state_type=state_type), compat="harl", team_reward=choice)
+        assert runner.algorithm.team_rewards(rewards).tolist() == expected
 
 
 def test_agent_specific_learning_rates_and_the_linear_schedule():

@@ -27,7 +27,7 @@ def write(path: Path, named: str = "happo", env: str = "mapush", env_args: dict 
     content = {
         "main_args": {"algo": named, "env": env, "exp_name": "x", "load_config": ""},
         "algo_args": sections,
-        "env_args": env_args if env_args is not None else {"team_reward": "own"},
+        "env_args": env_args or {},
     }
     path.write_text(json.dumps(content, separators=(",", ":\t"), indent=4, sort_keys=True))
     return path
@@ -169,7 +169,31 @@ def test_a_mapush_environment_arrives_too(tmp_path) -> None:
     assert (cfg.task.object, cfg.env.num_agents) == ("cylinder", 3)
     assert (cfg.task.state_type, cfg.task.observation, cfg.runner.seed) == ("FP", "reference", 1)
     assert "env_args.individualized_rewards" in notice
-    assert "env_args.team_reward" in notice
+    assert "team_reward" not in notice
+
+
+@pytest.mark.parametrize(
+    ("env_args", "argv", "expected"),
+    [
+        ({}, (), "mean"),
+        ({"team_reward": "sum"}, (), "sum"),
+        ({"team_reward": "own"}, (), "own"),
+        ({"team_reward": None}, (), "mean"),
+        ({"state_type": "FP"}, (), "own"),
+        ({"state_type": "FP", "team_reward": "mean"}, (), "mean"),
+        ({}, ("--set", "task.state_type=FP"), "own"),
+        ({"team_reward": "own"}, ("--set", "algorithm.team_reward=mean"), "mean"),
+    ],
+)
+def test_the_team_reward_is_what_upstream_would_be_given(tmp_path, env_args, argv, expected) -> None:
+    cfg, notices = resolved(write(tmp_path / "config.json", env_args=env_args, model={}), *argv)
+    assert cfg.algorithm.team_reward == expected
+    assert notices == []
+
+
+def test_a_team_reward_that_does_not_exist(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="team_reward"):
+        resolved(write(tmp_path / "config.json", env_args={"team_reward": "median"}, model={}))
 
 
 def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:

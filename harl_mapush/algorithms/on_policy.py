@@ -89,11 +89,12 @@ class OnPolicy:
         return state
 
     def team_rewards(self, rewards: Tensor) -> Tensor:
-        """Turn the agents' rewards (N, A) into those that are learned (N, V)."""
-        if self.is_harl:
-            return rewards if self.state_type == "FP" else rewards[:, :1]
+        """Turn the agents' rewards (N, A) into those that are learned (N, V).
+
+        Of rewards that are the agents' own HARL learns agent 0's where its critic gives one value.
+        """
         if self.cfg.team_reward == "own":
-            return rewards
+            return rewards[:, : self.num_values]
         total = rewards.mean(1, keepdim=True) if self.cfg.team_reward == "mean" else rewards.sum(1, keepdim=True)
         return total.expand(-1, self.num_values)
 

@@ -19,7 +19,7 @@ class OnPolicyCfg:
         default="mean",
         metadata={
             "choices": ("mean", "sum", "own"),
-            "help": "what an agent is trained on; compat=harl: agent 0's reward with EP states, its own with FP",
+            "help": "what an agent is trained on; own under compat=harl with EP states: agent 0's",
         },
     )
     num_epochs: int = field(default=5, metadata={"min": 1, "help": "passes over the rollout, actors"})

@@ -63,12 +63,23 @@ def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
+def team_reward_of(settings: Mapping[str, Any], state_type: str) -> str:
+    """Say what HARL's flat settings give each agent: ``own``, ``mean`` or ``sum``.
+
+    Where they are silent it is the mean with EP states, of which HARL's critic learns agent 0's reward alone, and each
+    agent's own with FP states.
+    """
+    choice = settings.get(TEAM_REWARD)
+    if choice is not None:
+        return choice
+    return "mean" if state_type == "EP" else "own"
+
+
 class MAPushEnv(HarlEnv):
     """The push task, or any other of the registry, for HARL's runners.
 
     Further keys of the dictionary reach every setting of the task; see ``parse_settings``. ``team_reward`` is what each
-    agent is given: ``own``, ``mean`` or ``sum``; by default the mean with EP states, of which HARL's critic learns
-    agent 0's reward alone, and each agent's own with FP states.
+    agent is given; see ``team_reward_of``.
     """
 
     env: MultiAgentEnv
@@ -76,9 +87,7 @@ class MAPushEnv(HarlEnv):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Build ``settings["n_threads"]`` worlds; raise ConfigError for a setting that cannot be."""
         self._cfg, _ = config.resolve({}, parse_settings(settings))
-        team_reward = settings.get(TEAM_REWARD)
-        if team_reward is None:
-            team_reward = "mean" if getattr(self._cfg.task, "state_type", "EP") == "EP" else "own"
+        team_reward = team_reward_of(settings, getattr(self._cfg.task, "state_type", "EP"))
         self._renderer: OffscreenRenderer | None = None
         self._camera: Camera | None = None
         super().__init__(self._make(self._cfg.runner.seed), team_reward)

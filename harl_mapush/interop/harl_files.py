@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.config import DEFAULT_TASK
-from harl_mapush.envs.mapush_env import TEAM_REWARD, long_key, parse_settings
+from harl_mapush.envs.mapush_env import TEAM_REWARD, long_key, parse_settings, team_reward_of
 from harl_mapush.interop.harl_settings import ALGORITHM_KEYS, NETWORK_KEYS, algorithm_cfg, network_cfg
 from mqe.config import ConfigError, merge, parse_yaml, to_dict, unknown
 from mqe.registry import TASKS, EnvCfg, SimCfg
@@ -128,10 +128,12 @@ def lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -
     values = merge(DEFAULTS, file.algo_args)
     environment, strangers = _environment(file)
     task = merge(merge(base, environment), over).get("task") or {}
+    team_reward = team_reward_of(file.env_args if file.env == ENV_NAME else {}, task.get("state_type") or "EP")
     period = task.get("decision_period") or 1
     sections = merge(_run(values, period if isinstance(period, int) else 1), environment)
     flat = {**values["train"], **values["model"], **values["algo"]}
-    learning = {"network": to_dict(network_cfg(flat)), "algorithm": to_dict(algorithm_cfg(algo, flat))}
+    algorithm = to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward}
+    learning = {"network": to_dict(network_cfg(flat)), "algorithm": algorithm}
     named = [
         f"{key} ({reason})" if reason else key for key, reason in (_unheeded(file, values, algo) | strangers).items()
     ]
@@ -163,7 +165,7 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
 def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
     """Give the sections that ``env_args`` amount to, and the keys that mean nothing here, with the reason."""
     given = {key: value for key, value in file.env_args.items() if value is not None}
-    reasons = {}
+    reasons: dict[str, str] = {}
     if file.env != ENV_NAME:
         known = {"state_type"} & set(given)
         where = f"of environment {file.env or 'unknown'}"
@@ -173,8 +175,7 @@ def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
         names = {f"{section}.{field.name}" for section, cls in classes.items() for field in fields(cls)}
         known = {key for key in given if long_key(key) in names | {"task.name", "runner.seed"}}
         where = "unknown here"
-        if given.pop(TEAM_REWARD, "mean" if given.get("state_type", "EP") == "EP" else "own") != "own":
-            reasons[f"env_args.{TEAM_REWARD}"] = "compat=harl learns agent 0's own with EP states, everybody's with FP"
+        given.pop(TEAM_REWARD, None)  # the algorithm's here
     reasons |= {f"env_args.{key}": where for key in given if key not in known}
     return parse_settings({key: given[key] for key in given if key in known and key != "seed"}), reasons
 
