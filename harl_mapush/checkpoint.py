@@ -1,7 +1,7 @@
 """Checkpoints: folders of flat tensor files beside the run's ``config.yaml``, each usable alone.
 
 ``actor_agent{i}.pt`` per agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain state dicts on the CPU;
-``training_state.pt``, where present, is what a resume needs besides. Nothing here unpickles code. Upstream HARL's
+``training_state.pt``, where present, is what ``--resume`` reads. Nothing here unpickles code. Upstream HARL's
 ``models/`` folders, with their ``config.json``, can be evaluated as well.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.interop import harl_files
-from harl_mapush.runs import CHECKPOINTS, CONFIG, last_checkpoint, step_name
+from harl_mapush.runs import CHECKPOINTS, CONFIG, checkpoints, last_checkpoint, step_name
 from mqe.config import ConfigError, load_yaml
 from mqe.gait import PRETRAINED, pretrained_folder
 
 CRITIC = "critic_agent.pt"
 VALUE_NORMALIZER = "value_normalizer.pt"
 TRAINING_STATE = "training_state.pt"
+TRAINING_STATES_BYTES = 256 * 2**20  # a run's training states take no more together, unless a single one does
 
 
 def actor_file(agent: int) -> str:
@@ -54,6 +56,7 @@ def save(
     shutil.copyfile(run / CONFIG, partial / CONFIG)
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
+    _drop_old_training_states(run)
     return folder
 
 
@@ -95,7 +98,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a flat state dict onto the CPU; raise ConfigError for a damaged one or one that holds anything else."""
     way_out = "take another checkpoint of the run"
     try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = _read(path)
     except Exception as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
         raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__}); {way_out}") from None
     if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
@@ -103,6 +106,22 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
         raise ConfigError(f"checkpoint file {path}: damaged (holds numbers that are not finite); {way_out}")
     return tensors
+
+
+def read_training_state(folder: Path) -> dict[str, Any]:
+    """Read what a run goes on from onto the CPU; raise ConfigError for a damaged file. No code in it is executed."""
+    try:
+        state = _read(folder / TRAINING_STATE)
+    except Exception as error:  # as in read_tensors
+        raise damaged_state(folder, type(error).__name__) from None
+    if not isinstance(state, dict):
+        raise damaged_state(folder, "not a dictionary")
+    return state
+
+
+def damaged_state(folder: Path, detail: str) -> ConfigError:
+    """Word the complaint about a training state that cannot be gone on from."""
+    return ConfigError(f"{folder / TRAINING_STATE}: damaged ({detail}); --resume an earlier checkpoint of the run")
 
 
 def check(folder: Path) -> None:
@@ -130,6 +149,34 @@ def load(folder: Path, actors: Sequence[nn.Module], critic: nn.Module, value_nor
                 f"checkpoint file {path}: does not fit this task, robot count and network ({detail}); "
                 f"evaluate it with the settings of its own {harl_files.CONFIG if is_upstream(folder) else CONFIG}"
             ) from None
+
+
+def remove_partial(run: Path) -> None:
+    """Remove what a process that was killed while it saved left behind."""
+    for path in (run / CHECKPOINTS).glob(".*-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _drop_old_training_states(run: Path) -> None:
+    """Remove the oldest training states of a run beyond their allowance; the newest stays."""
+    taken = 0
+    for i, (_, folder) in enumerate(checkpoints(run)):
+        path = folder / TRAINING_STATE
+        taken += path.stat().st_size if path.is_file() else 0
+        if i > 0 and taken > TRAINING_STATES_BYTES:
+            path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Any:
+    """Read a file onto the CPU without executing code in it; raise, as its readers do, for a damaged one.
+
+    The archive's checksums are looked at first, which torch does not do.
+    """
+    if zipfile.is_zipfile(path):  # what torch wrote before 1.6 is none
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:
+                raise zipfile.BadZipFile
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _plain(module: nn.Module) -> dict[str, Tensor]:

@@ -153,7 +153,7 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
             if name not in registry:
                 raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
         if new != old:
-            sections[section], left_out = _common_keys(sections[section], registry[new].cfg)
+            sections[section], left_out = _common_keys(sections[section], registry[old].cfg, registry[new].cfg)
             if left_out:
                 named = ", ".join(f"{section}.{key}" for key in left_out)
                 notices.append(f"{named} left out: set for {old}, unknown to {new}")
@@ -180,10 +180,12 @@ def exit_code(main: Callable[[], int], program: str) -> int:
         return 2
 
 
-def _common_keys(section: Mapping[str, Any], cls: type) -> tuple[dict[str, Any], list[str]]:
-    known = {field.name for field in fields(cls)}
-    kept = {key: value for key, value in section.items() if key in known}
-    return kept, [key for key in section if key not in known]
+def _common_keys(section: Mapping[str, Any], old: type, new: type) -> tuple[dict[str, Any], list[str]]:
+    """Keep the keys that mean the same to both classes; a section within has another class where they do not."""
+    known = {field.name: field.type for field in fields(new)}
+    meant = {field.name: field.type for field in fields(old)}
+    kept = {key: value for key, value in section.items() if key in known and known[key] == meant.get(key, known[key])}
+    return kept, [key for key in section if key not in kept]
 
 
 def _preset_folder() -> Path:

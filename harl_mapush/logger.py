@@ -66,13 +66,21 @@ class RunLogger:
     """Shows and records the iterations of one run. ``title`` stands before the numbers of the progress line."""
 
     def __init__(
-        self, cfg: LoggerCfg, log_dir: Path, title: str, num_env_steps: int, stream: TextIO | None = None
+        self,
+        cfg: LoggerCfg,
+        log_dir: Path,
+        title: str,
+        num_env_steps: int,
+        stream: TextIO | None = None,
+        env_steps: int = 0,
     ) -> None:
+        """Open the log; a run that goes on at ``env_steps`` takes back the points that were logged beyond."""
         self._cfg = cfg
         self._title = title
         self._stream = stream or sys.stdout
-        self._writer = SummaryWriter(str(log_dir), max_queue=1000, flush_secs=10)
-        self._start = time.perf_counter()
+        purge_step = env_steps + 1 if env_steps else None  # from here on TensorBoard hides what was logged before
+        self._writer = SummaryWriter(str(log_dir), purge_step=purge_step, max_queue=1000, flush_secs=10)
+        self._start, self._start_env_steps = time.perf_counter(), env_steps
         self._open = ExitStack()
         self._open.enter_context(library_lines(self.say))
         self._bar: Progress | None = None
@@ -85,7 +93,7 @@ class RunLogger:
                 console=Console(file=self._stream),
                 auto_refresh=False,
             )
-            self._bar.add_task("", total=num_env_steps, figures="starting")
+            self._bar.add_task("", total=num_env_steps, completed=env_steps, figures="starting")
             self._bar.start()
 
     def say(self, line: str) -> None:
@@ -99,7 +107,7 @@ class RunLogger:
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
         """Record one iteration; ``statistics`` are the environment's, means over its last finished episodes."""
         elapsed = max(time.perf_counter() - self._start, 1e-9)
-        fps = int(report.env_steps / elapsed)
+        fps = int((report.env_steps - self._start_env_steps) / elapsed)
         for tag, value in scalars(report, statistics).items():
             self._writer.add_scalar(tag, value, report.env_steps)
         if report.note is not None:
@@ -116,6 +124,10 @@ class RunLogger:
                 f"return {_figure(statistics, 'return', '.2f')}  success {_figure(statistics, 'success_rate', '.3f')}",
                 refresh=True,
             )
+
+    def flush(self) -> None:
+        """Write the curves so far, so that a run that goes on from here finds them."""
+        self._writer.flush()
 
     def close(self) -> None:
         """Write what is buffered and give the terminal back."""

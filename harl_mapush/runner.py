@@ -163,8 +163,7 @@ class Runner:
         for name, value in values.items():
             if not math.isfinite(value):
                 raise NonFiniteError(
-                    f"{name} is {value} after {self.env_steps + self.steps_per_iteration} env steps: the run is "
-                    "stopped; go on from its last checkpoint with a lower learning rate"
+                    f"{name} is {value} after {self.env_steps + self.steps_per_iteration} env steps: the run is stopped"
                 )
         return {name: values[name] for name in metrics}
 

@@ -5,6 +5,7 @@ A run is ``config.yaml``, ``logs/`` and ``checkpoints/<env steps>/``.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from datetime import datetime
@@ -33,11 +34,38 @@ def parse_step_name(name: str) -> int | None:
     return int(match[1]) * _UNITS.get(match[2], 1) if match else None
 
 
-def last_checkpoint(run: Path) -> Path | None:
-    """Give the checkpoint folder of a run with the most env steps, None if there is none."""
+def checkpoints(run: Path) -> list[tuple[int, Path]]:
+    """Give env steps and folder of every checkpoint of a run, the newest first."""
     folder = run / CHECKPOINTS
     found = [(steps, path) for path in folder.iterdir() if (steps := parse_step_name(path.name)) is not None]
-    return max(found)[1] if found else None
+    return sorted(found, reverse=True)
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """Give the checkpoint folder of a run with the most env steps, None if there is none."""
+    found = checkpoints(run)
+    return found[0][1] if found else None
+
+
+def set_aside_after(run: Path, env_steps: int) -> list[Path]:
+    """Rename the checkpoints of a run beyond ``env_steps``, so that they no longer count as its newest; return them.
+
+    They keep their contents: ``10M`` becomes ``10M.set-aside``, ``10M.set-aside-2`` and so on.
+    """
+    moved = []
+    for steps, path in checkpoints(run):
+        if steps > env_steps:
+            names = (f"{path.name}.set-aside{f'-{i}' if i > 1 else ''}" for i in itertools.count(1))
+            target = next(path.with_name(name) for name in names if not path.with_name(name).exists())
+            moved.append(path.rename(target))
+    return moved
+
+
+def write_config(run: Path, text: str) -> None:
+    """Write a run's ``config.yaml`` in one move: it is there whole, or as it was."""
+    partial = run / f".{CONFIG}-{os.getpid()}"
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(run / CONFIG)
 
 
 def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:

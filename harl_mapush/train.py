@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import signal
 import sys
 import threading
@@ -14,12 +15,13 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, runs
+from harl_mapush import checkpoint, config, resume, runs
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.interop import harl_files
 from harl_mapush.logger import RunLogger
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
+from harl_mapush.resume import SavedRun
 from harl_mapush.runner import IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, dump_yaml, load_yaml, to_dict
@@ -27,7 +29,7 @@ from mqe.registry import make_env, resolve_sim
 from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
-INTERRUPTED = 130  # exit code, as shells have it for Ctrl-C
+INTERRUPTED = 128  # exit code less the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM
 
 
 def make_parser() -> config.Parser:
@@ -39,6 +41,11 @@ def make_parser() -> config.Parser:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", metavar="FILE", help="run file (YAML), for instance the config.yaml of another run")
     source.add_argument("--preset", metavar="NAME", help=f"run file that comes along: {', '.join(config.presets())}")
+    source.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="go on with a run where it stood, in its folder: the run folder (its newest checkpoint) or a checkpoint",
+    )
     parser.add_argument(
         "--load_config",
         metavar="FILE",
@@ -50,11 +57,17 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; return the exit code."""
-    return config.exit_code(lambda: _main(argv), PROGRAM)
+    try:
+        return config.exit_code(lambda: _main(argv), PROGRAM)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{PROGRAM}: interrupted before the first iteration; there is nothing to save\n")
+        return INTERRUPTED + signal.SIGINT
 
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
+    if arguments.resume is not None:
+        return _resume(arguments)
     base, over = _base(arguments), config.flag_values(arguments)
     notices: list[str] = []
     if arguments.load_config is not None:
@@ -63,6 +76,23 @@ def _main(argv: Sequence[str] | None) -> int:
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     return train(cfg)
+
+
+def _resume(arguments: Any) -> int:
+    """Go on with a run; one that has reached its end says so and is no mistake."""
+    if arguments.load_config is not None:
+        raise ConfigError("--load_config: a resumed run keeps the settings that it began with; leave it out")
+    saved, notices = resume.find(arguments.resume)
+    cfg, more = resume.settings(saved, config.flag_values(arguments))
+    for notice in notices + more:
+        sys.stdout.write(f"Note: {notice}.\n")
+    if saved.env_steps >= cfg.runner.num_env_steps:
+        sys.stdout.write(
+            f"{saved.run} is finished: {saved.env_steps} of {cfg.runner.num_env_steps} env steps are done; "
+            "a larger --num_env_steps goes on.\n"
+        )
+        return 0
+    return train(cfg, saved)
 
 
 def _base(arguments: Any) -> dict[str, Any]:
@@ -74,11 +104,13 @@ def _base(arguments: Any) -> dict[str, Any]:
     return config.load_preset(arguments.preset if arguments.preset is not None else config.DEFAULT_PRESET)
 
 
-def train(cfg: RunCfg) -> int:
-    """Build everything, learn, and leave a run folder; return the exit code."""
+def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
+    """Build everything, learn, and leave a run folder, or go on with a saved run in its own; return the exit code."""
     name, device = resolve_sim(cfg.sim)
-    folder = _run_dir(cfg)
-    runs.check_new_run_dir(folder)
+    folder = _run_dir(cfg) if saved is None else saved.run
+    if saved is None:
+        runs.check_new_run_dir(folder)
+    state = None if saved is None else resume.read(saved)
     plan = plan_memory(cfg, name, device)
     sys.stdout.write(f"{describe(plan)}\n")
     check_memory(plan)
@@ -88,7 +120,13 @@ def train(cfg: RunCfg) -> int:
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         runner = _build_runner(cfg, env, device)
-        runs.make_run_dir(folder)
+        if saved is None or state is None:
+            runs.make_run_dir(folder)
+        else:
+            resume.load(runner, saved, state, cfg)
+            checkpoint.remove_partial(folder)
+            for path in runs.set_aside_after(folder, saved.env_steps):
+                sys.stdout.write(f"Note: a later checkpoint is now called {path}.\n")
         cfg = dataclasses.replace(
             cfg,
             env=dataclasses.replace(cfg.env, num_agents=env.num_agents),
@@ -96,7 +134,7 @@ def train(cfg: RunCfg) -> int:
             runner=dataclasses.replace(cfg.runner, torch_threads=torch.get_num_threads()),
             logger=dataclasses.replace(cfg.logger, out_dir=None),
         )
-        (folder / runs.CONFIG).write_text(dump_yaml(to_dict(cfg)), encoding="utf-8")
+        runs.write_config(folder, dump_yaml(to_dict(cfg)))
         return _learn(cfg, runner, folder)
     finally:
         env.close()
@@ -115,33 +153,41 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case."""
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
-    logger = RunLogger(cfg.logger, folder / runs.LOGS, title, num_env_steps)
+    logger = RunLogger(cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps)
     interruption = _Interruption()
 
     def on_iteration(report: IterationReport) -> None:
         logger.log(report, runner.env.statistics())
-        if interruption.requested:
+        if interruption.signal is not None and report.iteration < report.num_iterations:
             on_checkpoint(report.env_steps)
             raise _Interrupted
 
     def on_checkpoint(env_steps: int) -> None:
         algorithm = runner.algorithm
+        logger.flush()
         checkpoint.save(
             folder, env_steps, algorithm.actors, algorithm.critic, algorithm.value_normalizer, runner.state_dict()
         )
 
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
-    logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {cfg.sim.device} ({cfg.sim.name}).")
+    begins = f"; goes on at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
+    logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {cfg.sim.device} ({cfg.sim.name}){begins}.")
     try:
         with interruption:
             runner.learn()
         logger.say(f"Done; the last checkpoint is {checkpoint.resolve(str(folder))}.")
         return 0
     except _Interrupted:
-        logger.say(f"Interrupted; the last state is saved in {checkpoint.resolve(str(folder))}.")
-        return INTERRUPTED
+        assert interruption.signal is not None
+        logger.say(
+            f"Interrupted ({interruption.signal.name}); the last state is saved in {checkpoint.resolve(str(folder))}. "
+            f"Go on with: {_resume_command(folder)}"
+        )
+        return INTERRUPTED + interruption.signal
     except NonFiniteError as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        has_any = bool(runs.checkpoints(folder))
+        way_out = f"; go on from its last checkpoint with: {_resume_command(folder)}" if has_any else "; start anew"
+        sys.stderr.write(f"{PROGRAM}: {error}{way_out} --set algorithm.learning_rate=LOWER\n")
         return 1
     finally:
         logger.close()
@@ -155,7 +201,7 @@ class _Interruption:
     """Notes Ctrl-C or SIGTERM until the iteration is over; a second one ends the process at once."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self.signal: signal.Signals | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> None:
@@ -168,8 +214,12 @@ class _Interruption:
         self._before = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
+        self.signal = signal.Signals(number)
         self.__exit__()
+
+
+def _resume_command(folder: Path) -> str:
+    return f"{PROGRAM} --resume {shlex.quote(str(folder))}"
 
 
 def _run_dir(cfg: RunCfg) -> Path:

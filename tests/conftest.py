@@ -1,5 +1,23 @@
 """One torch thread a test process: two of them run side by side on two cores, and small tensors gain nothing."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 import torch
 
+from harl_mapush import train
+
 torch.set_num_threads(1)
+
+TINY = ("--num_envs", "4", "--set", "runner.num_steps=4", "--set", "network.hidden_sizes=[8]")
+
+
+@pytest.fixture(scope="session")
+def gait(tmp_path_factory) -> Path:
+    """A run of the velocity task that has learned nothing yet."""
+    out = tmp_path_factory.mktemp("gait") / "run"
+    walk = ["--task", "go1_velocity", "--num_agents", "1", "--num_env_steps", "1", "--out", str(out)]
+    assert train.main([*walk, *TINY]) == 0
+    return next((out / "checkpoints").iterdir())

@@ -137,7 +137,9 @@ def test_damaged_files(run) -> None:
     folder = checkpoint.save(run, 1_000, *networks())
     path = folder / "actor_agent0.pt"
     whole = path.read_bytes()
-    for contents in (b"", b"not a file of tensors", whole[: len(whole) // 2]):
+    place = whole.index(checkpoint.read_tensors(path)["weight"].numpy().tobytes())
+    one_bit = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+    for contents in (b"", b"not a file of tensors", whole[: len(whole) // 2], one_bit):
         path.write_bytes(contents)
         with pytest.raises(ConfigError, match="damaged"):
             checkpoint.load(folder, *networks())

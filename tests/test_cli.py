@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from conftest import TINY
 
 from harl_mapush import config, test, train
 from harl_mapush.logger import RunLogger
@@ -20,17 +21,6 @@ from harl_mapush.runner import Runner
 from mapush import cli
 from mqe.config import to_dict
 from mqe.env import MultiAgentEnv
-
-TINY = ("--num_envs", "4", "--set", "runner.num_steps=4", "--set", "network.hidden_sizes=[8]")
-
-
-@pytest.fixture(scope="module")
-def gait(tmp_path_factory) -> Path:
-    """A run of the velocity task that has learned nothing yet."""
-    out = tmp_path_factory.mktemp("gait") / "run"
-    walk = ["--task", "go1_velocity", "--num_agents", "1", "--num_env_steps", "1", "--out", str(out)]
-    assert train.main([*walk, *TINY]) == 0
-    return next((out / "checkpoints").iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +90,12 @@ def test_another_task_leaves_out_what_it_does_not_know_and_says_so() -> None:
     assert notices == ["task.object left out: set for go1push_mid, unknown to go1_velocity"]
 
 
+def test_another_task_on_a_whole_run_file_leaves_out_the_weights_of_the_old(run) -> None:
+    cfg, notices = config.resolve(config.load_yaml(run / "config.yaml"), {"task": {"name": "go1_velocity"}})
+    assert cfg.task == config.resolve({}, {"task": {"name": "go1_velocity"}})[0].task
+    assert "task.weights" in notices[0]
+
+
 def test_presets_are_package_data() -> None:
     assert (files("harl_mapush") / "configs" / "laptop.yaml").is_file()
     assert "laptop" in config.presets()
@@ -151,7 +147,9 @@ def test_ctrl_c_saves_the_last_state(gait, tmp_path, monkeypatch, capsys) -> Non
     argv = [*TINY, "--num_env_steps", "10000", "--set", f"task.gait={gait}", "--out", str(tmp_path / "run")]
     assert train.main([*argv, "--set", "task.decision_period=1"]) == 130
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["32"]
-    assert "Interrupted" in capsys.readouterr().out
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("Interrupted (SIGINT); ")
+    assert line.endswith(f"Go on with: python -m harl_mapush.train --resume {tmp_path / 'run'}")
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -163,7 +161,9 @@ def test_a_loss_that_is_not_finite_stops_the_run(gait, tmp_path, monkeypatch, ca
     argv = [*TINY, "--num_env_steps", "1000", "--set", f"task.gait={gait}", "--out", str(tmp_path / "run")]
     capsys.readouterr()
     assert train.main(argv) == 1
-    assert "critic/value_loss is nan" in complaint(capsys)
+    line = complaint(capsys)
+    assert "critic/value_loss is nan" in line
+    assert "start anew" in line  # there is no checkpoint yet
 
 
 def test_checkpoints_at_every_interval_and_at_the_end(gait, tmp_path) -> None:
@@ -232,6 +232,8 @@ BAD_TRAIN = [
     ("--sed 3", "did you mean --seed?", "--sed"),
     ("--num_envs", "--num_envs", "expected one argument"),
     ("--preset laptop --config x.yaml", "--config", "--preset"),
+    ("--resume {run} --preset laptop", "--preset", "--resume"),
+    ("--resume {run} --load_config x.yaml", "--load_config", "leave it out"),
     ("--out {file}", "--out", "file"),
     ("--out {file}/deeper", "--out", "file"),
     ("--out {run}", "already holds a run", "--out"),

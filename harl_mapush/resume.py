@@ -1,0 +1,161 @@
+"""A run that goes on where it stood: which checkpoint, which settings may differ now, and its state put back.
+
+The state is ``training_state.pt`` of a checkpoint, the settings are the run's ``config.yaml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harl_mapush import checkpoint, config, runs
+from harl_mapush.config import RunCfg
+from harl_mapush.runner import Runner
+from mqe.config import ConfigError, load_yaml, to_dict
+from mqe.registry import resolve_sim
+
+KINDS = "a run folder or one of its checkpoint folders"
+ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
+# What a run may go on with otherwise than it began; all else is what the saved state is the state of.
+CHANGEABLE = (
+    "runner.num_env_steps", "runner.checkpoint_interval", "runner.matmul_precision", "runner.torch_threads",
+    *ACTOR_RATES, "algorithm.critic_learning_rate", "algorithm.schedule", "algorithm.desired_kl",
+    "algorithm.clip_param", "algorithm.entropy_coef", "algorithm.max_grad_norm", "sim.device", "sim.num_threads",
+    "logger.interval",
+)  # fmt: skip
+
+
+class SavedRun(NamedTuple):
+    """A run, and the checkpoint that it goes on from."""
+
+    run: Path
+    folder: Path
+    env_steps: int
+
+
+def find(what: str) -> tuple[SavedRun, list[str]]:
+    """Find what ``--resume`` means, a run's newest complete checkpoint or a checkpoint itself; and what to say of it.
+
+    Raises ConfigError where nothing can be gone on from.
+    """
+    path = Path(what)
+    if not path.is_dir():
+        problem = "is not a folder" if path.exists() else "does not exist"
+        raise ConfigError(f"--resume {what!r} {problem}; give {KINDS}")
+    if (path / runs.CHECKPOINTS).is_dir():
+        return _newest(path)
+    real = path.resolve()
+    env_steps, run = runs.parse_step_name(real.name), real.parent.parent
+    if env_steps is None or real.parent.name != runs.CHECKPOINTS or not (run / runs.CONFIG).is_file():
+        raise ConfigError(f"--resume {what!r} is neither a run nor a checkpoint in a run's folder; give {KINDS}")
+    problem = _problem(real)
+    if problem is not None:
+        raise ConfigError(f"--resume {what!r}: {problem}; give the run ({run}), it goes on from its newest whole one")
+    return SavedRun(run, real, env_steps), []
+
+
+def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
+    """Give the run's settings, changed by ``over``; raise ConfigError for a change that its saved state cannot follow.
+
+    Also gives what there is to say about the changes.
+    """
+    old, _ = config.resolve(load_yaml(saved.folder / runs.CONFIG), {})
+    new, _ = config.resolve(load_yaml(saved.run / runs.CONFIG), over)
+    if new.sim != old.sim:
+        name, device = resolve_sim(new.sim)
+        new = replace(new, sim=replace(new.sim, name=name, device=str(device)))
+    before, after = dict(_flat(to_dict(old))), dict(_flat(to_dict(new)))
+    changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    for key in changed:
+        moves = key == "sim.device" and _kind(old.sim.device) != _kind(new.sim.device)
+        if key not in CHANGEABLE or moves:
+            raise ConfigError(
+                f"{key}={after.get(key)}: the run {saved.run} was trained with {before.get(key)}, and its saved state "
+                f"holds for nothing else; leave it out, or start a new run (a resume may change "
+                f"{', '.join(CHANGEABLE)}{', to one of the same kind' if moves else ''})"
+            )
+    return new, _notices(saved, old, new, changed)
+
+
+def read(saved: SavedRun) -> dict[str, Any]:
+    """Read the saved state onto the CPU; raise ConfigError where it is damaged or another checkpoint's."""
+    state = checkpoint.read_training_state(saved.folder)
+    iteration = state.get("iteration")
+    if not isinstance(iteration, int) or iteration < 1 or saved.env_steps % iteration:
+        raise _damaged(saved, f"iteration {iteration!r} at {saved.env_steps} env steps")
+    return state
+
+
+def load(runner: Runner, saved: SavedRun, state: dict[str, Any], cfg: RunCfg) -> None:
+    """Put a saved state into a runner built from ``cfg``; raise ConfigError where it does not fit."""
+    try:
+        runner.load_state_dict(state)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        raise _damaged(saved, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}") from None
+    if runner.env_steps != saved.env_steps:
+        raise _damaged(saved, f"it is the state after {runner.env_steps} env steps")
+    algorithm, schedule = runner.algorithm, cfg.algorithm.schedule
+    if schedule == "constant":  # linear sets all rates before every update, adaptive goes on from the saved ones
+        for optimizer, rate in zip(algorithm.optimizers, algorithm.rates, strict=True):
+            optimizer.learning_rate.fill_(rate)
+    if schedule != "linear":
+        algorithm.value.optimizer.learning_rate.fill_(cfg.algorithm.critic_learning_rate)
+
+
+def _newest(run: Path) -> tuple[SavedRun, list[str]]:
+    if not (run / runs.CONFIG).is_file():
+        raise ConfigError(f"--resume {str(run)!r} has no {runs.CONFIG}; it is no run folder, or a damaged one")
+    skipped: list[str] = []
+    for env_steps, folder in runs.checkpoints(run):
+        problem = _problem(folder)
+        if problem is None:
+            return SavedRun(run, folder, env_steps), skipped
+        skipped.append(f"{folder} is passed over: {problem}")
+    if skipped:
+        raise ConfigError(f"--resume {str(run)!r}: no checkpoint of it can be gone on from ({skipped[0]})")
+    raise ConfigError(
+        f"--resume {str(run)!r}: this run has no checkpoint yet; start anew with --config {run / runs.CONFIG}"
+    )
+
+
+def _problem(folder: Path) -> str | None:
+    """Say what a checkpoint lacks to go on from, None where it is complete."""
+    try:
+        checkpoint.resolve(str(folder))
+    except ConfigError as error:
+        return str(error)
+    if not (folder / checkpoint.TRAINING_STATE).is_file():
+        return f"it has no {checkpoint.TRAINING_STATE}, so that it can be evaluated but not gone on from"
+    return None
+
+
+def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) -> list[str]:
+    notices = []
+    if new.algorithm.schedule == "adaptive" and set(changed) & set(ACTOR_RATES):
+        notices.append("schedule adaptive: the actors' learning rates go on from the saved ones, not from the new")
+    before, after = old.runner.num_env_steps, new.runner.num_env_steps
+    if before != after and new.algorithm.schedule == "linear" and after > saved.env_steps:
+        shares = [max(0.0, 1.0 - saved.env_steps / total) for total in (before, after)]
+        notices.append(
+            f"schedule linear: learning rates now reach zero at {after} env steps; they go on at {shares[1]:.3f} of "
+            f"the full rates, not at {shares[0]:.3f}"
+        )
+    return notices
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _damaged(saved: SavedRun, detail: str) -> ConfigError:
+    return checkpoint.damaged_state(saved.folder, detail)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
