@@ -225,6 +225,17 @@ def test_what_may_not_change(argv: str, said: str, old: str, run, monkeypatch, c
     assert all(key in line for key in (*CHANGEABLE, "leave it out", "start a new run"))
 
 
+def test_a_run_stays_on_its_kind_of_device(run, capsys) -> None:
+    pytest.importorskip("mujoco_warp")
+    for path in (run / "config.yaml", run / "checkpoints" / "64" / "config.yaml"):
+        path.write_text(path.read_text().replace("name: mujoco", "name: warp").replace("device: cpu", "device: cuda:0"))
+    assert train.main(["--resume", str(run), "--device", "cpu"]) == 2
+    line = complaint(capsys)
+    assert "sim.device=cpu: " in line
+    assert "trained with cuda:0" in line
+    assert "to one of the same kind" in line
+
+
 def test_what_is_the_same_may_be_said_again(run) -> None:
     argv = ["--num_envs", "4", "--seed", "1", "--device", "auto", "--sim", "mujoco", "--set", "logger.interval=1"]
     assert train.main(["--resume", str(run), *argv]) == 0
