@@ -14,20 +14,23 @@ _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 class Streams:
-    """Random numbers for N worlds, the same on every device and whatever was drawn before."""
+    """Random numbers for N worlds, the same on every device and whatever was drawn before.
+
+    A draw is about thirty operations on the device, whatever its size: take all numbers of one episode in one draw.
+    Column k of a draw does not depend on how many columns there are.
+    """
 
     def __init__(self, seed: int, num_envs: int, device: torch.device | str) -> None:
         """Key the streams by ``seed``; worlds are numbered from 0."""
         world = torch.arange(num_envs, dtype=torch.int64, device=device)
         self._world_key = _mix(_mix(torch.full_like(world, seed)) + world * _STEP)  # (N,)
+        self._counters: dict[int, Tensor] = {}  # by the number of columns
 
     def uniform(self, purpose: int, episode: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
         """Draw float32 in [0, 1), (N, *shape), for ``episode`` (N,) int64; another purpose is another stream."""
-        count = math.prod(shape)
-        counter = torch.arange(1, count + 1, dtype=torch.int64, device=episode.device) * _STEP
         key = _mix(self._world_key + _mix(episode + (purpose << 40)))
-        bits = _mix(key.unsqueeze(1) + counter)
-        return (_shift(bits, 40).to(torch.float32) * 2.0**-24).view(-1, *shape)
+        bits = _stir(key.unsqueeze(1) + self._counter(math.prod(shape)))  # the last fold would change low bits only
+        return (_shift(bits, 40) * 2.0**-24).view(-1, *shape)
 
     def between(self, low: float, high: float, purpose: int, episode: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
         """Draw float32 in [low, high), (N, *shape)."""
@@ -39,13 +42,23 @@ class Streams:
         radius = torch.sqrt(-2.0 * torch.log(1.0 - pair[:, 0]))
         return radius * torch.cos(2.0 * math.pi * pair[:, 1])
 
+    def _counter(self, count: int) -> Tensor:
+        if count not in self._counters:
+            number = torch.arange(1, count + 1, dtype=torch.int64, device=self._world_key.device)
+            self._counters[count] = number * _STEP
+        return self._counters[count]
+
 
 def _shift(x: Tensor, bits: int) -> Tensor:
     """Shift right with zeros: torch's own shift repeats the sign."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _mix(x: Tensor) -> Tensor:
+def _stir(x: Tensor) -> Tensor:
     x = (x ^ _shift(x, 30)) * _MIX_1
-    x = (x ^ _shift(x, 27)) * _MIX_2
+    return (x ^ _shift(x, 27)) * _MIX_2
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = _stir(x)
     return x ^ _shift(x, 31)
