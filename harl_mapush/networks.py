@@ -119,11 +119,24 @@ class Recurrence(nn.Module):
         state = hidden.transpose(0, 1)
         # cuDNN wants its weights in a memory of its own, and has no second derivative for HATRPO.
         with torch.backends.cudnn.flags(enabled=False):
-            for t in range(x.shape[0]):
-                output, state = self.rnn(x[t : t + 1], (state * masks[t].view(1, -1, 1)).contiguous())
+            for start, end in self._spans(masks):
+                begun = (state * masks[start].view(1, -1, 1)).contiguous()
+                output, state = self.rnn(x[start:end], begun)
                 outputs.append(output)
-                after.append(state.transpose(0, 1))
-        return self.norm(torch.cat(outputs)), torch.stack(after)
+                after.append(output.unsqueeze(2) if end - start > 1 else state.transpose(0, 1).unsqueeze(0))
+        return self.norm(torch.cat(outputs)), torch.cat(after)
+
+    def _spans(self, masks: Tensor) -> list[tuple[int, int]]:
+        """Cut (L, B) before decisions that begin an episode: fewer, longer passes, as HARL makes them.
+
+        A GPU would have to ask the host where to cut, and the states of several layers are told once a pass: there
+        every decision is a pass of its own.
+        """
+        length = masks.shape[0]
+        cuts = range(length)
+        if not masks.is_cuda and self.rnn.num_layers == 1:
+            cuts = [0, *(t for t, begins in enumerate((masks == 0.0).any(1).tolist()) if begins and t > 0)]
+        return list(zip(cuts, (*cuts[1:], length), strict=True))
 
 
 class GaussianHead(nn.Module):

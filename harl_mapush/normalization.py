@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -112,3 +113,12 @@ def normalize_advantages(advantages: Tensor, weights: Tensor) -> Tensor:
     mean = ((advantages * weights).sum(dtype=wide) / total).to(advantages.dtype)
     variance = (((advantages - mean) ** 2 * weights).sum(dtype=wide) / total).to(advantages.dtype)
     return (advantages - mean) / (variance.sqrt() + _ADVANTAGE_STD_MIN)
+
+
+def normalize_advantages_as_harl(advantages: Tensor, weights: Tensor) -> Tensor:
+    """Give what ``normalize_advantages`` gives with HARL's rounding, which is NumPy's: bit for bit on a CPU."""
+    if advantages.is_cuda or not bool(weights.any()):
+        return normalize_advantages(advantages, weights)
+    active = advantages.masked_fill(weights == 0.0, float("nan")).contiguous().numpy()
+    mean, std = float(np.nanmean(active)), float(np.nanstd(active) + _ADVANTAGE_STD_MIN)
+    return (advantages - mean) / std

@@ -32,8 +32,7 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "happo_3a_dead",
     ),
     "advantage std unbiased": (
-        "normalization.py", "** 2 * weights).sum(dtype=wide) / total)",
-        "** 2 * weights).sum(dtype=wide) / (total - 1.0))", "happo_2a",
+        "normalization.py", "np.nanstd(active)", "np.nanstd(active, ddof=1)", "happo_2a",
     ),
     "entropy averaged over dimensions": (
         "algorithms/losses.py", "torch.log(std)).sum()", "torch.log(std)).mean()", "happo_2a",

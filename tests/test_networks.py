@@ -78,6 +78,24 @@ def test_recurrent_unroll_forgets_at_an_episode_start():
     assert torch.allclose(means[2:], resumed, atol=1e-6)
 
 
+@pytest.mark.parametrize("num_recurrent_layers", [1, 2])
+def test_recurrent_unroll_is_one_decision_after_another(num_recurrent_layers):
+    torch.manual_seed(0)
+    cfg = NetworkCfg(hidden_sizes=(6,), use_recurrent_policy=True, num_recurrent_layers=num_recurrent_layers)
+    actor = Actor(cfg, 4, 2)
+    obs, hidden, masks = torch.randn(7, 5, 4), torch.randn(5, num_recurrent_layers, 6), torch.ones(7, 5)
+    masks[0, 1] = masks[3, 0] = masks[4, 4] = masks[6, 2] = 0.0
+    means, after = actor.unroll(obs, hidden, masks)
+    assert after is not None
+    assert after.shape == (7, 5, num_recurrent_layers, 6)
+    for t in range(7):
+        mean, state = actor.unroll(obs[t : t + 1], hidden, masks[t : t + 1])
+        assert state is not None
+        assert torch.allclose(mean[0], means[t], atol=1e-6)
+        assert torch.allclose(state[0], after[t], atol=1e-6)
+        hidden = state[0]
+
+
 def test_running_observation_normalisation_travels_with_the_weights():
     cfg = NetworkCfg(normalize_obs=True)
     actor, copy = Actor(cfg, 3, 2), Actor(cfg, 3, 2)

@@ -1,22 +1,44 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from harl_mapush.normalization import RunningNorm, ValueNorm, normalize_advantages, rescale_output
+from harl_mapush.normalization import (
+    RunningNorm,
+    ValueNorm,
+    normalize_advantages,
+    normalize_advantages_as_harl,
+    rescale_output,
+)
+
+both = pytest.mark.parametrize("normalize", [normalize_advantages, normalize_advantages_as_harl])
 
 
-def test_advantages_use_the_population_deviation_and_epsilon_1e_5():
+@both
+def test_advantages_use_the_population_deviation_and_epsilon_1e_5(normalize):
     # entries 1 and 3: mean 2, population std 1; the inactive 8 is shifted and scaled alike
-    normalized = normalize_advantages(torch.tensor([1.0, 3.0, 8.0]), torch.tensor([1.0, 1.0, 0.0]))
+    normalized = normalize(torch.tensor([1.0, 3.0, 8.0]), torch.tensor([1.0, 1.0, 0.0]))
     assert normalized.tolist() == pytest.approx([-1.0 / 1.00001, 1.0 / 1.00001, 6.0 / 1.00001], rel=1e-7)
-    small = normalize_advantages(torch.tensor([-1e-5, 1e-5]), torch.ones(2))
+    small = normalize(torch.tensor([-1e-5, 1e-5]), torch.ones(2))
     assert small.tolist() == pytest.approx([-0.5, 0.5], rel=1e-5)  # std equals epsilon
 
 
-def test_advantages_with_nobody_active_stay_finite():
-    assert torch.isfinite(normalize_advantages(torch.randn(4), torch.zeros(4))).all()
+@both
+def test_advantages_with_nobody_active_stay_finite(normalize):
+    assert torch.isfinite(normalize(torch.randn(4), torch.zeros(4))).all()
+
+
+def test_harls_advantages_have_numpys_last_digit():
+    advantages = torch.randn(37, 11, generator=torch.Generator().manual_seed(0)) * 3.0 + 0.7
+    weights = (torch.arange(37 * 11).view(37, 11) % 5 > 0).float()
+    rows = advantages.unsqueeze(-1).numpy()
+    seen = np.where(weights.unsqueeze(-1).numpy() == 0.0, np.float32(np.nan), rows)
+    expected = (rows - np.nanmean(seen)) / (np.nanstd(seen) + 1e-5)
+    normalized = normalize_advantages_as_harl(advantages, weights)
+    assert torch.equal(normalized, torch.from_numpy(expected).squeeze(-1))
+    assert torch.allclose(normalized, normalize_advantages(advantages, weights), atol=2e-6)
 
 
 def test_value_norm_by_hand():

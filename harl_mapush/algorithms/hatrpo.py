@@ -12,7 +12,6 @@ from harl_mapush.algorithms import losses
 from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.algorithms.minibatches import tiles
 from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.surrogate import policy_gradient
 from harl_mapush.networks import Actor
 from harl_mapush.storage import ActorBatch, gather, num_rows
 
@@ -48,34 +47,35 @@ class Hatrpo(Happo):
 
 
 def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: HatrpoCfg) -> dict[str, Tensor]:
-    """Step the actor in place, or leave it where no try is accepted; give the last try's metrics as 0-dim tensors."""
+    """Step the actor in place, or leave it where no try is accepted; give the last try's metrics as 0-dim tensors.
+
+    Conjugate gradient makes much of the last bit: products and sums stand in upstream HARL's order here.
+    """
     if not cfg.use_policy_active_masks:
         batch = batch._replace(weights=torch.ones_like(batch.weights))
     start = flat.flat.clone()
-    mean_old = [mean.detach() for mean in _means(actor, batch)]
-    std_old = actor.std().detach()
-    flat.zero_grad()
-    told = policy_gradient(actor, flat, batch, None, 0.0, cfg.action_aggregation)
-    gradient = -flat.grad
-    objective_old = -told.policy_loss
+    with torch.no_grad():
+        mean_old, std_old = [_forward(actor, tile) for tile in tiles(batch)], actor.std()
+    objective_old, gradient = objective_gradient(actor, flat, batch, cfg.action_aggregation)
     zero = torch.zeros_like(objective_old)
-    metrics = {"kl": zero, "loss_improve": zero, "expected_improve": zero}
+    metrics = {"kl": zero, "loss_improve": zero, "expected_improve": zero, "ratio": torch.ones_like(zero)}
     if float(gradient.abs().max()) > 0.0:  # an agent inactive for the whole rollout stays as it is
-        step = _natural_step(lambda vector: _kl_hessian(actor, flat, batch, vector), gradient, cfg.kl_threshold)
-        promised = gradient @ step
-        for k in range(cfg.line_search_steps):
-            share = cfg.backtrack_coeff**k
+        step = _natural_step(lambda vector: kl_hessian_product(actor, flat, batch, vector), gradient, cfg.kl_threshold)
+        expected = (gradient * step).sum()
+        share = 1.0
+        for _ in range(cfg.line_search_steps):
             flat.flat.copy_(start + share * step)
-            with torch.no_grad():
-                objective, kl = _evaluate(actor, batch, mean_old, std_old, cfg.action_aggregation)
-            gain, expected = objective - objective_old, promised * share
-            metrics = {"kl": kl, "loss_improve": gain, "expected_improve": expected}
+            objective, kl, ratio = _evaluate(actor, batch, mean_old, std_old, cfg.action_aggregation)
+            gain = objective - objective_old
+            metrics = {"kl": kl.float(), "loss_improve": gain, "expected_improve": expected, "ratio": ratio}
             accepted = (kl < cfg.kl_threshold) & (gain / expected > cfg.accept_ratio) & (gain > 0.0)
             if bool(accepted):
                 break
+            expected = expected * cfg.backtrack_coeff
+            share *= cfg.backtrack_coeff
         else:
             flat.flat.copy_(start)
-    metrics.update(dist_entropy=losses.gaussian_entropy(actor.std().detach()), ratio=told.ratio)
+    metrics["dist_entropy"] = losses.gaussian_entropy(actor.std().detach())
     metrics["std"] = actor.std().detach().mean()
     return metrics
 
@@ -110,22 +110,45 @@ def _natural_step(hessian: Callable[[Tensor], Tensor], gradient: Tensor, kl_thre
     return x * (1.0 / torch.sqrt(half_curvature / kl_threshold))
 
 
-def _means(actor: Actor, batch: ActorBatch) -> list[Tensor]:
-    with torch.no_grad():
-        return [_forward(actor, tile) for tile in tiles(batch)]
+def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregation: str) -> tuple[Tensor, Tensor]:
+    """Give the surrogate objective of the actor as it is, and its gradient as one flat tensor."""
+    total = _total(batch)
+    objective = torch.zeros_like(total)
+    gradient = torch.zeros_like(flat.flat)
+    for tile in tiles(batch):
+        ratio = _ratio(tile, _forward(actor, tile), actor.std(), aggregation)
+        share = _gain(tile, ratio).sum() / total
+        gradient += torch.cat([part.reshape(-1) for part in torch.autograd.grad(share, flat.parameters)])
+        objective += share.detach()
+    return objective, gradient
 
 
-def _forward(actor: Actor, tile: ActorBatch) -> Tensor:
-    return actor.unroll(tile.obs, None if tile.hidden is None else tile.hidden[0], tile.masks)[0]
+@torch.no_grad()
+def _evaluate(
+    actor: Actor, batch: ActorBatch, mean_old: list[Tensor], std_old: Tensor, aggregation: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Give surrogate objective, mean KL(old || new) [nat, float64] and mean ratio of the actor as it is now."""
+    std, total = actor.std(), _total(batch)
+    objective, ratios = torch.zeros_like(total), torch.zeros_like(total)
+    kl = torch.zeros_like(total, dtype=torch.float64)
+    for tile, old in zip(tiles(batch), mean_old, strict=True):
+        mean = _forward(actor, tile)
+        ratio = _ratio(tile, mean, std, aggregation)
+        objective += _gain(tile, ratio).sum() / total
+        kl += losses.gaussian_kl(old.double(), std_old.double(), mean.double(), std.double()).sum()
+        ratios += ratio.sum()
+    rows = batch.weights.numel()
+    return objective, kl / rows, ratios / rows
 
 
-def _kl_hessian(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: Tensor) -> Tensor:
+def kl_hessian_product(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: Tensor) -> Tensor:
     """Multiply ``vector`` with the Hessian of the mean KL(old || new), new being old; dead agents count as well."""
     parts = flat.views(vector)
     rows = batch.weights.numel()
     product = torch.zeros_like(vector)
     for tile in tiles(batch):
-        mean, std = _forward(actor, tile).double(), actor.std().double()
+        mean = _forward(actor, tile)
+        mean, std = mean.double(), actor.std().expand_as(mean).double()
         kl = losses.gaussian_kl(mean.detach(), std.detach(), mean, std).sum() / rows
         first = torch.autograd.grad(kl, flat.parameters, create_graph=True)
         along = torch.stack([(g * v).sum() for g, v in zip(first, parts, strict=True)]).sum()
@@ -134,17 +157,19 @@ def _kl_hessian(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: Tensor)
     return product
 
 
-def _evaluate(
-    actor: Actor, batch: ActorBatch, mean_old: list[Tensor], std_old: Tensor, aggregation: str
-) -> tuple[Tensor, Tensor]:
-    """Give the surrogate objective and the mean KL(old || new) [nat] of the actor as it is now."""
-    std = actor.std()
-    objective = torch.zeros((), device=std.device)
-    kl = torch.zeros((), device=std.device, dtype=torch.float64)
-    for tile, old in zip(tiles(batch), mean_old, strict=True):
-        mean = _forward(actor, tile)
-        log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
-        ratio = losses.likelihood_ratio(log_probs, tile.log_probs, aggregation)
-        objective += (tile.factor * (ratio * tile.advantages) * tile.weights).sum()
-        kl += losses.gaussian_kl(old.double(), std_old.double(), mean.double(), std.double()).sum()
-    return objective / batch.weights.sum().clamp(min=1.0), kl.float() / batch.weights.numel()
+def _forward(actor: Actor, tile: ActorBatch) -> Tensor:
+    return actor.unroll(tile.obs, None if tile.hidden is None else tile.hidden[0], tile.masks)[0]
+
+
+def _ratio(tile: ActorBatch, mean: Tensor, std: Tensor, aggregation: str) -> Tensor:
+    """Give the ratio of every action; ``std`` (U,) is laid out in rows first, so that its gradient sums over them."""
+    log_probs = losses.gaussian_log_prob(tile.actions, mean, std.expand_as(mean))
+    return losses.factor_ratio(log_probs, tile.log_probs, aggregation)
+
+
+def _gain(tile: ActorBatch, ratio: Tensor) -> Tensor:
+    return ratio * tile.factor * tile.advantages * tile.weights
+
+
+def _total(batch: ActorBatch) -> Tensor:
+    return batch.weights.sum().clamp(min=1.0)

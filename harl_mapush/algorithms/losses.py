@@ -44,9 +44,9 @@ def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str)
 
 
 def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-    """Give what ``likelihood_ratio`` gives, rounded as HARL rounds it, for factors that need no gradient.
+    """Give what ``likelihood_ratio`` gives, rounded as HARL rounds it.
 
-    The product's own gradient would look for zeros on the host.
+    It is for what must not differ in the last bit and is never captured: a product's gradient asks the host for zeros.
     """
     ratios = torch.exp(log_probs - log_probs_old)
     return ratios.prod(-1) if aggregation == "prod" else ratios.mean(-1)

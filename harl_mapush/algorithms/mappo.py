@@ -8,6 +8,7 @@ from functools import partial
 
 from torch import Tensor
 
+from harl_mapush.algorithms.advantages import harl_advantages
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.algorithms.settings import OnPolicyCfg
 from harl_mapush.algorithms.surrogate import actor_batch, improve, joint_advantages
@@ -42,4 +43,6 @@ class Mappo(OnPolicy):
         return improve(actor, optimizer, batches, cfg, cfg.clip_param, self.shuffle)
 
     def advantages(self, storage: Storage) -> list[Tensor]:
-        return joint_advantages(storage) if self.cfg.share_param else super().advantages(storage)
+        if not self.cfg.share_param:
+            return super().advantages(storage)
+        return harl_advantages(storage, are_joint=True) if self.is_harl else joint_advantages(storage)

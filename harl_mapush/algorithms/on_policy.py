@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from harl_mapush.algorithms import losses
+from harl_mapush.algorithms.advantages import harl_advantages
 from harl_mapush.algorithms.capture import Graphs
 from harl_mapush.algorithms.minibatches import Shuffle
 from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.algorithms.surrogate import agent_advantages, joint_advantages
+from harl_mapush.algorithms.surrogate import agent_advantages
 from harl_mapush.algorithms.team import TeamSpec, make_actors
 from harl_mapush.algorithms.value import ValueLearner
 from harl_mapush.networks import Actor, Critic, NetworkCfg
@@ -211,8 +212,8 @@ class OnPolicy:
 
     def advantages(self, storage: Storage) -> list[Tensor]:
         """Give every agent's normalised advantages (T, N): HARL normalises those of FP states together."""
-        if self.is_harl and self.num_values > 1:
-            return joint_advantages(storage)
+        if self.is_harl:
+            return harl_advantages(storage, are_joint=self.num_values > 1)
         return [agent_advantages(storage, agent) for agent in range(self.num_agents)]
 
     def chunk_length(self, storage: Storage) -> int:
