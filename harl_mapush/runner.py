@@ -160,11 +160,13 @@ class Runner:
         everything = metrics | sizes
         numbers = torch.stack([x.to(torch.float32) for x in everything.values()]).tolist()
         values = dict(zip(everything, numbers, strict=True))
-        for name, value in values.items():
-            if not math.isfinite(value):
-                raise NonFiniteError(
-                    f"{name} is {value} after {self.env_steps + self.steps_per_iteration} env steps: the run is stopped"
-                )
+        bad = sorted((name for name, value in values.items() if not math.isfinite(value)), key=_comes_first)
+        if bad:
+            more = f" (and {len(bad) - 1} more: {', '.join(bad[1:])})" if len(bad) > 1 else ""
+            raise NonFiniteError(
+                f"{bad[0]} is {values[bad[0]]}{more} after {self.env_steps + self.steps_per_iteration} env steps: the "
+                "run is stopped"
+            )
         return {name: values[name] for name in metrics}
 
     def _report(
@@ -179,6 +181,11 @@ class Runner:
         interval = self.cfg.checkpoint_interval
         crossed = self.env_steps // interval > (self.env_steps - self.steps_per_iteration) // interval
         return crossed or self.iteration == self.num_iterations
+
+
+def _comes_first(name: str) -> bool:
+    """Order names so that rewards, from which losses go bad, are told before losses."""
+    return not name.startswith("reward/")
 
 
 class _Clock:

@@ -188,7 +188,8 @@ class MultiAgentEnv:
 
     def _broken(self) -> Tensor:
         """(N,) bool: the engine gave up on the world, or its numbers are no longer finite or sane."""
-        sane = torch.isfinite(self.sim.qpos).all(dim=1) & (self.sim.qvel.abs() < SPEED_LIMIT).all(dim=1)
+        seen = torch.cat((self.sim.qpos, self.sim.sensordata), dim=1)  # contact forces are paid for: one NaN spoils all
+        sane = torch.isfinite(seen).all(dim=1) & (self.sim.qvel.abs() < SPEED_LIMIT).all(dim=1)
         return self.sim.failed | ~sane
 
     def _add_metrics(self, live: Tensor, metrics: dict[str, Tensor]) -> None:

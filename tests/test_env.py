@@ -41,6 +41,22 @@ def test_a_velocity_beyond_reason_is_a_broken_world():
     assert env.step(torch.zeros(2, 2, 3)).valid.tolist() == [False, True]
 
 
+def test_a_contact_force_that_is_no_number_is_a_broken_world():
+    env = make_env(2)
+    env.reset()
+    step = env.sim.step
+
+    def poisoned(decimation):
+        step(decimation)
+        env.sim.sensordata[1, 0] = torch.nan
+
+    env.sim.step = poisoned
+    outcome = env.step(torch.zeros(2, 2, 3))
+    assert outcome.valid.tolist() == [True, False]
+    assert torch.isfinite(outcome.reward).all()
+    assert torch.isfinite(outcome.final_obs).all()
+
+
 def test_an_ending_inside_a_decision_is_latched_there():
     """Success at the first of five control steps: its time is 1 step, its reward that of one step."""
     env, single = make_env(2, decision_period=5), make_env(2)
