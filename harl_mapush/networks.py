@@ -50,6 +50,10 @@ class NetworkCfg:
     initial_std: float | None = field(
         default=None, metadata={"above": 0.0, "help": "standard deviation at the start; null: log_std = std_x_coef"}
     )
+    mean_bound: float | None = field(
+        default=None,
+        metadata={"above": 0.0, "help": "mean actions stay within this, by tanh; null, always with compat=harl: free"},
+    )
     use_recurrent_policy: bool = field(default=False, metadata={"help": "a GRU after the layers of actor and critic"})
     num_recurrent_layers: int = field(default=1, metadata={"min": 1})
     chunk_length: int = field(
@@ -71,7 +75,7 @@ class NetworkCfg:
 
 def harl_network(cfg: NetworkCfg) -> NetworkCfg:
     """Give the settings with the layers that HARL's networks always have and none that they never have."""
-    return dataclasses.replace(cfg, use_layer_norm=True, normalize_obs=False, std_min=0.0)
+    return dataclasses.replace(cfg, use_layer_norm=True, normalize_obs=False, std_min=0.0, mean_bound=None)
 
 
 class Body(nn.Module):
@@ -147,9 +151,11 @@ class GaussianHead(nn.Module):
         self.log_std = nn.Parameter(torch.full((action_size,), _initial_log_std(cfg)))
         self.fc_mean = _linear(in_size, action_size, cfg.initialization_method, cfg.gain)
         self.std_x_coef, self.std_range, self.std_min = cfg.std_x_coef, cfg.std_y_coef - cfg.std_min, cfg.std_min
+        self.mean_bound = cfg.mean_bound
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc_mean(x)
+        mean = self.fc_mean(x)
+        return mean if self.mean_bound is None else self.mean_bound * torch.tanh(mean / self.mean_bound)
 
     def std(self) -> Tensor:
         """(U,) standard deviations, between std_min and std_y_coef."""
