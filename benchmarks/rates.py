@@ -62,8 +62,9 @@ def step_rates(env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS)
     env.reset()
     for _ in range(WARM_STEPS):
         env.step(actions[0])
+    env.sim.captures = not env.sim.synchronous  # physics alone is a graph of control steps
     env.sim.ctrl.copy_(recorder.ctrl[0])
-    recorder._step(DECIMATION)  # the simulator's own graph, if it has one
+    recorder._step(DECIMATION)
     env_s, physics_s = [], []
     for _ in range(repeats):
         env.reset()

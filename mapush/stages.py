@@ -65,8 +65,6 @@ class Checkup:
         self.env = env = make_env(env_cfg, self.cfg.sim, self.cfg.task, self.cfg.runner.seed)
         if self.is_launched_singly:
             env.captures = False
-            if hasattr(env.sim, "captures"):
-                env.sim.captures = False  # type: ignore[attr-defined]
         runner_cfg = dataclasses.replace(self.cfg.runner, num_steps=NUM_DECISIONS)
         self.runner = Runner(env, self.make_learner(), runner_cfg)
 

@@ -20,6 +20,7 @@ class Simulator(Protocol):
     num_envs: int
     device: torch.device
     synchronous: bool  # reading a value costs no wait, so that branching on one is free
+    captures: bool  # replay a control step as a graph of its own; who captures more than that turns it off
     qpos: Tensor  # (N, nq)
     qvel: Tensor  # (N, nv)
     ctrl: Tensor  # (N, nu)

@@ -17,6 +17,7 @@ class MujocoBatchSimulator:
     """N worlds of one model on all cores; results do not depend on the number of threads."""
 
     synchronous = True
+    captures = False
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int = 0) -> None:
         """Make ``num_envs`` worlds on ``num_threads`` threads (0: one a core)."""

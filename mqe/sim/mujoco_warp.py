@@ -78,7 +78,7 @@ class MujocoWarpSimulator:
         self.num_envs = num_envs
         self.device = device
         self.synchronous = device.type == "cpu"
-        self.captures = not self.synchronous  # replay a control step as one graph; to find a fault, launch by launch
+        self.captures = not self.synchronous
         self._fields: dict[str, Tensor] = {}
         self._warp_device = wp.device_from_torch(device)
         self._streams: dict[int, wp.Stream] = {}
@@ -89,22 +89,19 @@ class MujocoWarpSimulator:
 
     def step(self, decimation: int) -> None:
         """Advance every world by ``decimation`` physics steps; lost contacts mark their world as ``failed``."""
-        if self.synchronous:
-            with wp.ScopedDevice(self._warp_device), _announced(self.device, active=not self._is_loaded):
+        if not self.synchronous and torch.cuda.is_current_stream_capturing():
+            with self._on_stream():
+                wp.capture_begin(stream=self._stream(), external=True)
                 self._substeps(decimation)
-            self._is_loaded = True
-        elif not self.captures:
-            with wp.ScopedStream(self._stream(), sync_enter=False):
-                self._substeps(decimation)
-        elif torch.cuda.is_current_stream_capturing():
-            stream = self._stream()
-            with wp.ScopedStream(stream, sync_enter=False):
-                wp.capture_begin(stream=stream, external=True)
-                self._substeps(decimation)
-                wp.capture_end(stream=stream)
-        else:
+                wp.capture_end(stream=self._stream())
+        elif self.captures:
             graph = self._graphs.get(decimation) or self._capture(decimation)
             wp.capture_launch(graph, stream=self._stream())
+        else:
+            place = wp.ScopedDevice(self._warp_device) if self.synchronous else self._on_stream()
+            with place, _announced(self.device, active=not self._is_loaded):
+                self._substeps(decimation)
+            self._is_loaded = True
         lost = self._overflow & LOST
         self._lost |= lost
         torch.ne(lost, 0, out=self.failed)
@@ -242,6 +239,9 @@ class MujocoWarpSimulator:
         if current.cuda_stream not in self._streams:
             self._streams[current.cuda_stream] = wp.stream_from_torch(current)
         return self._streams[current.cuda_stream]
+
+    def _on_stream(self) -> wp.ScopedStream:
+        return wp.ScopedStream(self._stream(), sync_enter=False)
 
     def _capture(self, decimation: int) -> wp.Graph:
         """Record one control step; the state is put back afterwards, since a first run outside loads the kernels."""
