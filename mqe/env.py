@@ -42,6 +42,7 @@ class MultiAgentEnv:
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
         self._state: SceneState | None = None
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
+        sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
         self._captured = CapturedStep(self._step)
 
     @property
