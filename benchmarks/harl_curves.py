@@ -3,8 +3,9 @@
 ``python benchmarks/harl_curves.py --harl PATH [--algo happo] [--seeds 1 2] [--num_envs 64] [--num_env_steps 400_000]
 [--out DIR] [--set SECTION.KEY=VALUE ...]``: upstream trains in this project's environment; then ours reads the
 ``config.json`` that upstream wrote, with ``--load_config``, so that both have the same settings. One process each, one
-after the other. ``DIR/curves.csv`` gets every point; the table shows means over seeds at quarters of the run, and the
-seconds each took. ``--set`` is upstream's: ``--set train.episode_length=100``, ``--set task.decision_period=5``.
+after the other. ``DIR/curves.csv`` gets means over fortieths of the run, a column a side and seed; ``DIR/curves.svg``
+draws the success rate; the table shows means over seeds at eighths, and the seconds each took. ``--set`` is upstream's:
+``--set train.episode_length=100``, ``--set task.decision_period=5``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 ALGORITHMS = ("happo", "hatrpo", "haa2c", "mappo")
 TAGS = ("reward/total", "mapush/success_rate", "mapush/collision_rate")
-NUM_ROWS = 4
+SIDES = ("upstream", "ours")
+NUM_ROWS = 8  # of the table
+NUM_MEANS = 40  # in the file, along a curve
 
 
 class Point(NamedTuple):
@@ -58,8 +61,8 @@ def main() -> int:
         points += curves(folder / "ours" / "logs", "ours", seed, period)
         seconds["ours"].append(took)
     with (given.out / "curves.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerows([Point._fields, *points])
+        csv.writer(file, lineterminator="\n").writerows(columns(points))
+    (given.out / "curves.svg").write_text(picture(points), encoding="utf-8")
     sys.stdout.write(
         table(points) + "".join(f"{side}: {min(s):.0f} to {max(s):.0f} s\n" for side, s in seconds.items())
     )
@@ -105,21 +108,66 @@ def curves(logs: Path, side: str, seed: int, steps_per_decision: int) -> list[Po
     ]
 
 
-def table(points: list[Point]) -> str:
-    """Lay out the means over seeds of each quarter of the run."""
+def means(points: list[Point], side: str, tag: str, count: int, seed: int | None = None) -> list[float | None]:
+    """Give the mean of one curve, or of all seeds', over each of ``count`` parts of the run; None where it is empty."""
     end = max(point.decisions for point in points)
-    rows = [
-        f"{'up to decision':>16}"
-        + "".join(f"{tag.split('/')[1] + ', ' + side:>26}" for tag in TAGS for side in ("upstream", "ours"))
+    parts: list[list[float]] = [[] for _ in range(count)]
+    for point in points:
+        if (point.side, point.tag) == (side, tag) and seed in (None, point.seed):
+            parts[min(count - 1, max(0, point.decisions - 1) * count // end)].append(point.value)
+    return [sum(values) / len(values) if values else None for values in parts]
+
+
+def columns(points: list[Point]) -> list[list[str]]:
+    """Lay the curves out as rows of text, the first of them names."""
+    end = max(point.decisions for point in points)
+    names = [(side, seed, tag) for tag in TAGS for seed in sorted({p.seed for p in points}) for side in SIDES]
+    curve_means = [means(points, side, tag, NUM_MEANS, seed) for side, seed, tag in names]
+    rows = [["decisions", *(f"{tag.split('/')[1]} {side} {seed}" for side, seed, tag in names)]]
+    for k, values in enumerate(zip(*curve_means, strict=True)):
+        rows.append([str(end * (k + 1) // NUM_MEANS), *("" if value is None else f"{value:.4f}" for value in values)])
+    return rows
+
+
+def picture(points: list[Point]) -> str:
+    """Draw the success rate over decisions as SVG: a thin line a seed, one colour a side."""
+    width, height, left, top = 640, 300, 50, 20
+    end = max(point.decisions for point in points)
+    seeds = sorted({point.seed for point in points})
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 20} {top + height + 50}" '
+        'font-family="sans-serif" font-size="13">',
+        '<rect width="100%" height="100%" fill="white"/>',
     ]
-    for quarter in range(1, NUM_ROWS + 1):
-        low, high = end * (quarter - 1) / NUM_ROWS, end * quarter / NUM_ROWS
-        cells = []
-        for tag in TAGS:
-            for side in ("upstream", "ours"):
-                values = [p.value for p in points if (p.side, p.tag) == (side, tag) and low < p.decisions <= high]
-                cells.append(f"{sum(values) / len(values):>26.5f}" if values else f"{'-':>26}")
-        rows.append(f"{high:>16,.0f}" + "".join(cells))
+    for k in range(5):
+        x, y = left + width * k / 4, top + height * (1 - k / 4)
+        parts.append(f'<path d="M{left} {y:g}h{width}M{x:g} {top}v{height}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 8}" y="{y + 4:g}" text-anchor="end">{k / 4:g}</text>')
+        parts.append(f'<text x="{x:g}" y="{top + height + 18}" text-anchor="middle">{end * k / 4e6:.2g} M</text>')
+    caption = "decisions; success rate of the last 1,000 episodes while training"
+    parts.append(f'<text x="{left + width / 2:g}" y="{top + height + 40}" text-anchor="middle">{caption}</text>')
+    for k, (side, colour) in enumerate(zip(SIDES, ("#d95f02", "#1b6ca8"), strict=True)):
+        parts.append(f'<text x="{left + 12}" y="{top + 20 + 18 * k}" fill="{colour}">{side}</text>')
+        for seed in seeds:
+            curve = means(points, side, "mapush/success_rate", NUM_MEANS, seed)
+            places = [
+                f"{left + width * (i + 0.5) / NUM_MEANS:.1f},{top + height * (1 - value):.1f}"
+                for i, value in enumerate(curve)
+                if value is not None
+            ]
+            parts.append(f'<polyline points="{" ".join(places)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def table(points: list[Point]) -> str:
+    """Lay out the means over seeds of each part of the run."""
+    end = max(point.decisions for point in points)
+    names = [(side, tag) for tag in TAGS for side in SIDES]
+    rows = [f"{'up to decision':>16}" + "".join(f"{tag.split('/')[1] + ', ' + side:>26}" for side, tag in names)]
+    curve_means = [means(points, side, tag, NUM_ROWS) for side, tag in names]
+    for k, values in enumerate(zip(*curve_means, strict=True)):
+        cells = "".join(f"{'-':>26}" if value is None else f"{value:>26.5f}" for value in values)
+        rows.append(f"{end * (k + 1) / NUM_ROWS:>16,.0f}{cells}")
     return "\n".join(rows) + "\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -26,6 +27,7 @@ needs_checkout = pytest.mark.skipif(
     else f"no checkout of upstream HARL: {register.PATH_VARIABLE} is unset",
 )
 FUNCTIONS = ("make_train_env", "make_eval_env", "make_render_env", "get_num_agents", "get_task_name")
+LEARNER = Path(__file__).parents[1] / "benchmarks" / "learner.py"
 TINY = {"n_threads": 2, "device": "cpu", "seed": 0}
 
 
@@ -248,6 +250,15 @@ def test_upstream_takes_our_checkpoints_and_we_its_configuration(tmp_path, capsy
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
     critic = checkpoint.read_tensors(second / "models" / "critic_agent.pt")
     assert set(critic) == set(checkpoint.read_tensors(folder / "critic_agent.pt"))
+
+
+@needs_checkout
+@pytest.mark.parametrize("algo", ["happo", "hatrpo", "haa2c", "mappo"])
+def test_the_same_update_gives_the_same_weights(algo: str) -> None:
+    command = [sys.executable, str(LEARNER), "--harl", str(HARL), "--algo", algo, "--threads", "1"]
+    command += ["--num_envs", "8", "--num_steps", "20", "--num_agents", "3", "--iterations", "1"]
+    *_, comparison = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert json.loads(comparison)["weights_max_difference"] <= 1e-6
 
 
 @needs_checkout
