@@ -20,6 +20,7 @@ from mqe.scene import DECIMATION
 NUM_STEPS = 200  # control steps of a pass
 HELD_STEPS = 25  # control steps that a drawn command is held
 WARM_STEPS = 5  # the first ones load kernels and capture graphs
+WARM_ITERATIONS = 10  # likewise: agents take turns at random, and a part of a turn is captured at its third
 
 
 class CtrlRecorder:
@@ -81,10 +82,10 @@ def step_rates(env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS)
 
 
 def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4) -> dict[str, float]:
-    """Give env-steps/s of collecting with policies and of whole training, after two iterations to warm up."""
+    """Give env-steps/s of collecting with policies and of whole training, once every graph of an update exists."""
     env: Any = runner.env
     runner.on_iteration = lambda _: env.statistics()  # what the trainer asks for every time
-    _learn(runner, 2)
+    _learn(runner, WARM_ITERATIONS)
     passes = max(1, math.ceil(least_steps / (runner.cfg.num_steps * env.decision_period)))
 
     def collect() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -33,21 +34,28 @@ class Happo(OnPolicy):
         storage.next_factor.fill_(1.0)
         metrics = {}
         for agent in order:
-            is_last = agent == order[-1]
-            turn = partial(self._take_turn, storage, agent, is_last)
-            metrics[agent] = self.replay(("turn", agent, is_last, storage), turn) if self.is_capturable else turn()
+            metrics[agent], before = self._replayed("turn", agent, storage)
+            if agent != order[-1]:
+                self._replayed("pass_on", agent, storage, before)
         return metrics
 
-    def _take_turn(self, storage: Storage, agent: int, is_last: bool) -> dict[str, Tensor]:
+    def _replayed(self, part: str, agent: int, storage: Storage, *inputs: Tensor) -> Any:
+        """Do one part of an agent's turn, as a graph where that can be."""
+        work = partial(getattr(self, f"_{part}"), storage, agent)
+        return self.replay((part, agent, storage), work, *inputs) if self.is_capturable else work(*inputs)
+
+    def _turn(self, storage: Storage, agent: int) -> tuple[dict[str, Tensor], Tensor]:
+        """Improve one actor; give its metrics and the log probabilities (T, N, U) it had before."""
         actor = self.actors[agent]
         storage.factor[agent] = storage.next_factor
         before = self._log_probs_before(storage, agent)
         batch = actor_batch(actor, storage, agent, self.advantages(storage)[agent], self.chunk_length(storage))
-        metrics = self.improve_actor(agent, batch)
-        if not is_last:
-            after = rollout_log_probs(actor, storage, agent)
-            storage.next_factor.mul_(losses.factor_ratio(after, before, self.cfg.action_aggregation))
-        return metrics
+        return self.improve_actor(agent, batch), before
+
+    def _pass_on(self, storage: Storage, agent: int, before: Tensor) -> None:
+        """Weigh what one actor changed into the factor of the agents after it."""
+        after = rollout_log_probs(self.actors[agent], storage, agent)
+        storage.next_factor.mul_(losses.factor_ratio(after, before, self.cfg.action_aggregation))
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         """Take one agent's turn."""
