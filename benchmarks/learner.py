@@ -4,7 +4,7 @@
 medians: seconds an iteration, and in it collecting, returns (with values), actors and critic. With ``--harl`` a
 checkout of upstream trains beside, on the same machine with as many threads, iteration by iteration in turn; a second
 line gives its times and a third how many times faster the update is and how far the weights are apart after the same
-first update.
+first update: with the rows in upstream's order, as timed, and upstream's from its own with rows in another order.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec, minibatches
+from harl_mapush.interop import harl_parity
 from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import Runner, RunnerCfg
 from harl_mapush.seeding import seed_everything
+from harl_mapush.storage import Storage
 from mqe.vec_env import TimeStep
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -226,42 +229,57 @@ def _comparison(laps: dict[str, list[dict[str, float]]], args: argparse.Namespac
 def _weights_apart(args: argparse.Namespace) -> dict[str, float]:
     """Let both learn from upstream's first rollout, from the same weights and in the same agent order.
 
-    The noise floor is upstream against itself with its rows in another order.
+    First ours takes the rows in upstream's order and in one pass, then as it does when it is timed: unshuffled and in
+    tiles that fit a cache. The noise floor is upstream against itself with its rows in their own order.
     """
     import upstream_harl
 
-    from harl_mapush.interop import harl_parity
-    from harl_mapush.storage import Storage
-
-    outcomes = []
-    algorithm = _algorithm(args, "cpu")
-    storage = Storage(algorithm.storage_shape(args.num_steps, args.num_envs), "cpu")
-    order: list[int] = []
+    runners = []
     for is_shuffled in (True, False):
         runner = _upstream(args)
         torch.manual_seed(9)
         upstream_harl.collect(runner)
         runner.compute()
-        if is_shuffled:
-            harl_parity.load_learner(algorithm, upstream_harl.snapshot(runner))
-            next_value = torch.from_numpy(runner.critic_buffer.value_preds[-1])
-            stage = {"buffer": upstream_harl.rollout(runner), "computed": {"next_value": next_value}}
-            harl_parity.load_rollout(storage, stage)
+        begin = upstream_harl.snapshot(runner)
+        next_value = torch.from_numpy(runner.critic_buffer.value_preds[-1].copy())
+        stage = {"buffer": upstream_harl.rollout(runner), "computed": {"next_value": next_value}}
         torch.manual_seed(5)
-        order = torch.randperm(args.num_agents).tolist()
-        torch.manual_seed(5)
-        upstream_harl.train(runner, is_shuffled)
-        outcomes.append(upstream_harl.snapshot(runner))
-    algorithm.shuffle.agents = lambda num_agents: order
-    algorithm.value.compute_returns(storage)
-    algorithm.learn(storage)
-    apart = harl_parity.compare_learner(algorithm, outcomes[0])
-    harl_parity.load_learner(algorithm, outcomes[1])
-    noise = harl_parity.compare_learner(algorithm, outcomes[0])
-    return {
-        "weights_max_difference": max(apart["actor weights"], apart["critic weights"]),
-        "harl_noise_floor": max(noise["actor weights"], noise["critic weights"]),
-    }
+        drawn = upstream_harl.train(runner, is_shuffled)
+        runners.append((begin, stage, drawn, upstream_harl.snapshot(runner)))
+    (begin, stage, drawn, outcome), (*_, unshuffled) = runners
+    agent_order = list(range(args.num_agents)) if args.algo == "mappo" else drawn[0].tolist()
+    floor = _algorithm(args, "cpu")
+    harl_parity.load_learner(floor, unshuffled)
+    apart = {"harl_noise_floor": _apart(floor, outcome)}
+    for name, is_in_its_order in (("weights_max_difference", True), ("weights_max_difference_as_timed", False)):
+        algorithm = _algorithm(args, "cpu")
+        harl_parity.load_learner(algorithm, begin)
+        storage = Storage(algorithm.storage_shape(args.num_steps, args.num_envs), "cpu")
+        harl_parity.load_rollout(storage, stage)
+        algorithm.value.compute_returns(storage)
+        algorithm.shuffle.agents = lambda num_agents: agent_order
+        if is_in_its_order:
+            algorithm.shuffle = algorithm.value.shuffle = harl_parity.RecordedShuffle(drawn, agent_order)
+        with _tiles_of(args.num_steps * args.num_envs * args.num_agents if is_in_its_order else None):
+            algorithm.learn(storage)
+        apart[name] = _apart(algorithm, outcome)
+    return apart
+
+
+def _apart(algorithm: OnPolicy, outcome: dict[str, Any]) -> float:
+    apart = harl_parity.compare_learner(algorithm, outcome)
+    return max(apart["actor weights"], apart["critic weights"])
+
+
+@contextmanager
+def _tiles_of(num_rows: int | None) -> Iterator[None]:
+    """Let passes over a minibatch have ``num_rows`` rows instead of as many as a cache holds."""
+    usual = minibatches._CPU_TILE_ROWS
+    minibatches._CPU_TILE_ROWS = usual if num_rows is None else num_rows
+    try:
+        yield
+    finally:
+        minibatches._CPU_TILE_ROWS = usual
 
 
 def _write(line: dict[str, Any]) -> None:

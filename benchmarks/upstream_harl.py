@@ -97,16 +97,22 @@ def collect(runner: Any) -> None:
         runner.insert((*outcome, values, actions, log_probs, rnn_states, rnn_states_critic))
 
 
-def train(runner: Any, is_shuffled: bool = True) -> None:
-    """Update upstream's networks; without shuffling, training rows stay in their own order."""
+def train(runner: Any, is_shuffled: bool = True) -> list[Tensor]:
+    """Update upstream's networks; without shuffling, training rows stay in their own order. Give what was drawn."""
     runner.prep_training()
     draw = torch.randperm
-    if not is_shuffled:
-        torch.randperm = lambda n: draw(n) if n == runner.num_agents else torch.arange(n)  # type: ignore[assignment]
+    drawn: list[Tensor] = []
+
+    def draw_and_keep(n: int) -> Tensor:
+        drawn.append(draw(n) if is_shuffled or n == runner.num_agents else torch.arange(n))
+        return drawn[-1]
+
+    torch.randperm = draw_and_keep  # type: ignore[assignment]
     try:
         runner.train()
     finally:
         torch.randperm = draw
+    return drawn
 
 
 def snapshot(runner: Any) -> dict[str, Any]:
