@@ -7,9 +7,20 @@ import torch
 from toy import ToyEnv
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.algorithms.capture import Graphs
+from harl_mapush.algorithms.capture import Graphs, _copy
 from harl_mapush.networks import NetworkCfg
-from harl_mapush.storage import Storage
+from harl_mapush.storage import Decision, Storage
+
+
+def test_results_are_copied_whatever_holds_them():
+    x = torch.ones(2)
+    given = ({"a": x}, x, None, Decision(x, x, None))
+    copied = _copy(given)
+    x.zero_()
+    assert copied[2] is None
+    assert isinstance(copied[3], Decision)
+    for value in (copied[0]["a"], copied[1], copied[3].actions):
+        assert value.tolist() == [1.0, 1.0]
 
 
 def test_without_cuda_functions_just_run():
@@ -23,7 +34,7 @@ def test_without_cuda_functions_just_run():
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("use_recurrent_policy", [False, True])
 def test_replay_equals_eager_and_never_waits(name, use_recurrent_policy):
-    flats = []
+    flats, metrics = [], []
     for enabled in (False, True):
         torch.manual_seed(0)
         entry, env, device = ALGORITHMS[name], ToyEnv(16), torch.device("cuda")
@@ -41,7 +52,9 @@ def test_replay_equals_eager_and_never_waits(name, use_recurrent_policy):
             storage.add_decision(k, obs, algorithm.act(obs, hidden))
             is_strict = k == 4 and name != "hatrpo"
             torch.cuda.set_sync_debug_mode("error" if is_strict else "default")
-            algorithm.update(storage)
+            told = algorithm.update(storage)
             torch.cuda.set_sync_debug_mode("default")
+        metrics.append(told)
         flats.append(torch.cat([o.flat for o in (*algorithm.optimizers, algorithm.value.optimizer)]))
     assert torch.equal(*flats)
+    torch.testing.assert_close(metrics[1], metrics[0], rtol=1e-5, atol=1e-6)  # no graph writes over another's result

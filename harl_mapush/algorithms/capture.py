@@ -16,7 +16,8 @@ _Output = TypeVar("_Output")
 class Graphs:
     """Functions over tensors that stay where they are, captured at their third call and replayed from then on.
 
-    Where there is no CUDA, functions just run. What a captured function returns is overwritten by its next call.
+    Where there is no CUDA, functions just run. Graphs share their memory, so any of them may overwrite what another one
+    gave: the caller gets copies.
     """
 
     def __init__(self, device: torch.device, generator: torch.Generator) -> None:
@@ -25,7 +26,7 @@ class Graphs:
         self._device, self._generator = device, generator
         self._calls: dict[Hashable, int] = {}
         self._captured: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], object]] = {}
-        self._pool: Any = None  # shared: replays never overlap
+        self._pool: Any = None  # shared: replays follow one another
 
     def __call__(self, key: Hashable, function: Callable[..., _Output], *inputs: Tensor) -> _Output:
         """Do ``function(*inputs)``, known by ``key``: the same key stands for the same work on the same shapes."""
@@ -40,7 +41,7 @@ class Graphs:
         for place, value in zip(places, inputs, strict=True):
             place.copy_(value)
         graph.replay()
-        return cast(_Output, output)
+        return cast(_Output, _copy(output))
 
     def _capture(
         self, function: Callable[..., object], inputs: tuple[Tensor, ...]
@@ -55,3 +56,15 @@ class Graphs:
             output = function(*places)
         self._pool = self._pool or graph.pool()
         return graph, places, output
+
+
+def _copy(output: Any) -> Any:
+    """Copy the tensors of nested dicts and tuples."""
+    if isinstance(output, Tensor):
+        return output.clone()
+    if isinstance(output, dict):
+        return {name: _copy(value) for name, value in output.items()}
+    if isinstance(output, tuple):
+        values = [_copy(value) for value in output]
+        return type(output)(*values) if hasattr(output, "_fields") else tuple(values)
+    return output

@@ -129,8 +129,7 @@ class OnPolicy:
             hidden = hidden * masks.view(1, -1, 1, 1)
         inputs = (obs,) if hidden is None else (obs, hidden)
         decide = self._decide_mean if deterministic else self._decide
-        decision = self.replay(("act", deterministic, obs.shape), decide, *inputs)
-        return Decision(*(None if x is None else x.clone() for x in decision))  # type: ignore[arg-type]
+        return self.replay(("act", deterministic, obs.shape), decide, *inputs)
 
     def _decide(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
         mean, after = self._means(obs, hidden)
