@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
@@ -135,9 +136,13 @@ def _restore(runner: Runner, folder: Path) -> float:
 
 def main() -> int:
     """Draw a curve."""
-    path = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description="Draw the success rate over minutes of training.")
+    parser.add_argument("curve", type=Path, help=f"a folder of time_to_success, or its {CURVE}")
+    parser.add_argument("picture", type=Path, nargs="?", help="default: beside the curve, as .svg")
+    arguments = parser.parse_args()
+    path = arguments.curve
     rows = read(path) if path.is_dir() else [json.loads(line) for line in path.read_text().splitlines()]
-    picture = Path(sys.argv[2]) if len(sys.argv) > 2 else path.with_suffix(".svg")
+    picture = arguments.picture or path.with_suffix(".svg")
     draw(rows, "Success rate of the calculator (300 episodes, independent spawn)", picture)
     return 0
 

@@ -67,7 +67,8 @@ def resolve(what: str) -> Path:
     """
     folder = _locate(what)
     if not (folder / CONFIG).is_file() and not is_upstream(folder):
-        raise ConfigError(_incomplete(folder, [CONFIG]))
+        beside = f" (or {harl_files.CONFIG}, if it is HARL's)" if folder.name == harl_files.MODELS else ""
+        raise ConfigError(_incomplete(folder, [f"{CONFIG}{beside}"]))
     num_agents = _num_agents(folder)
     rest = [] if is_upstream(folder) else [CRITIC, VALUE_NORMALIZER]
     needed = [*(actor_file(agent) for agent in range(num_agents)), *rest]

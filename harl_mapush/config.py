@@ -19,6 +19,7 @@ from harl_mapush.logger import LoggerCfg
 from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, build, load_yaml, merge, parse_yaml, unknown
+from mqe.objects import OBJECTS
 from mqe.registry import TASKS, EnvCfg, SimCfg
 
 DEFAULT_PRESET = "laptop"
@@ -57,9 +58,9 @@ FLAGS = {
 _NUMBERS = ("--num_agents", "--num_envs", "--num_env_steps", "--seed")
 _ALIASES = {"--num_envs": ("--n_rollout_threads",)}
 _HELP = {
-    "--algo": "learning algorithm",
-    "--task": "what the robots do",
-    "--object": "what they push",
+    "--algo": f"learning algorithm: {', '.join(ALGORITHMS)}",
+    "--task": f"what the robots do: {', '.join(TASKS)}",
+    "--object": f"what they push: {', '.join(OBJECTS)}",
     "--num_agents": "robots in a world",
     "--num_envs": "parallel worlds",
     "--num_env_steps": "control steps of the whole run, summed over worlds; rounded up to whole iterations",
@@ -86,7 +87,8 @@ class Parser(argparse.ArgumentParser):
         """Parse; an unknown flag is an error that suggests the nearest."""
         arguments, rest = self.parse_known_args(argv)
         if rest:
-            flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+            shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+            flags = [flag for action in shown for flag in action.option_strings if flag.startswith("--")]
             raise ConfigError(unknown("argument", rest[0], flags))
         return arguments
 

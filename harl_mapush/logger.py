@@ -98,11 +98,12 @@ class RunLogger:
 
     def say(self, line: str) -> None:
         """Write one plain line, unwrapped and at once, above the bar if there is one."""
-        if self._bar is not None:
-            self._bar.console.print(Text(line), soft_wrap=True)
-            return
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        with self._whoever_listens():
+            if self._bar is not None:
+                self._bar.console.print(Text(line), soft_wrap=True)
+                return
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
         """Record one iteration; ``statistics`` are the environment's, means over its last finished episodes."""
@@ -117,13 +118,15 @@ class RunLogger:
             self.say(progress_line(self._title, report, fps))
             self.say(statistics_line(statistics))
         if self._bar is not None:
-            self._bar.update(
-                self._bar.task_ids[0],
-                completed=report.env_steps,
-                figures=f"{report.env_steps:,}/{report.num_env_steps:,} env steps  {fps:,}/s  "
-                f"return {_figure(statistics, 'return', '.2f')}  success {_figure(statistics, 'success_rate', '.3f')}",
-                refresh=True,
-            )
+            with self._whoever_listens():
+                self._bar.update(
+                    self._bar.task_ids[0],
+                    completed=report.env_steps,
+                    figures=f"{report.env_steps:,}/{report.num_env_steps:,} env steps  {fps:,}/s  "
+                    f"return {_figure(statistics, 'return', '.2f')}  "
+                    f"success {_figure(statistics, 'success_rate', '.3f')}",
+                    refresh=True,
+                )
 
     def flush(self) -> None:
         """Write the curves so far, so that a run that goes on from here finds them."""
@@ -133,8 +136,19 @@ class RunLogger:
         """Write what is buffered and give the terminal back."""
         self._open.close()
         if self._bar is not None:
-            self._bar.stop()
+            with self._whoever_listens():
+                self._bar.stop()
         self._writer.close()
+
+    @contextmanager
+    def _whoever_listens(self) -> Iterator[None]:
+        """Let a run outlive its terminal, or the program at the other end of its pipe: what nobody hears is dropped."""
+        try:
+            yield
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
 
 
 def progress_line(title: str, report: IterationReport, fps: int) -> str:

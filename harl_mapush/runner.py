@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.storage import Storage
+from harl_mapush.storage import Storage, StorageShape
 from mqe.vec_env import TimeStep, VecEnv
 
 
@@ -20,7 +20,7 @@ from mqe.vec_env import TimeStep, VecEnv
 class RunnerCfg:
     """How long a run lasts and how it is cut into iterations."""
 
-    seed: int = field(default=1, metadata={"min": 0})
+    seed: int = field(default=1, metadata={"min": 0, "max": 2**63 - 1})
     num_env_steps: int = field(
         default=100_000_000, metadata={"min": 1, "help": "control steps summed over environments, rounded up"}
     )
@@ -30,7 +30,9 @@ class RunnerCfg:
         default="high",
         metadata={"choices": ("highest", "high", "medium"), "help": "of matrix products on a GPU; high is TF32"},
     )
-    torch_threads: int | None = field(default=None, metadata={"min": 1, "help": "null: torch's own choice"})
+    torch_threads: int | None = field(
+        default=None, metadata={"min": 1, "max": 1024, "help": "null: torch's own choice"}
+    )
 
 
 class IterationReport(NamedTuple):
@@ -61,10 +63,15 @@ class Runner:
         on_iteration: Callable[[IterationReport], None] | None = None,
         on_checkpoint: Callable[[int], None] | None = None,
     ) -> None:
-        """Allocate the rollout; ``on_checkpoint`` is called with env steps every interval and at the end."""
+        """Allocate the rollout; ``on_checkpoint`` is called with env steps every interval and at the end.
+
+        Raises ValueError where a rollout cannot be cut as the algorithm's settings say.
+        """
         self.env, self.algorithm, self.cfg = env, algorithm, cfg
         self.on_iteration, self.on_checkpoint = on_iteration, on_checkpoint
-        self.storage = Storage(algorithm.storage_shape(cfg.num_steps, env.num_envs), env.device)
+        shape = algorithm.storage_shape(cfg.num_steps, env.num_envs)
+        _check_minibatches(algorithm, shape)
+        self.storage = Storage(shape, env.device)
         self.steps_per_iteration = cfg.num_steps * env.num_envs * env.decision_period
         self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
         self.iteration = 0
@@ -186,6 +193,20 @@ class Runner:
 def _comes_first(name: str) -> bool:
     """Order names so that rewards, from which losses go bad, are told before losses."""
     return not name.startswith("reward/")
+
+
+def _check_minibatches(algorithm: OnPolicy, shape: StorageShape) -> None:
+    """Raise ValueError where a minibatch of actors or critic would be empty."""
+    cfg = algorithm.cfg
+    length = 1 if shape.actor_hidden is None else algorithm.network.chunk_length or shape.num_steps
+    rows = shape.num_envs * shape.num_steps // length
+    critic_rows = rows * (shape.num_agents if len(shape.state_shape) == 2 else 1)
+    given = [("num_minibatches", cfg.num_minibatches, rows)]
+    if cfg.critic_num_minibatches is not None:
+        given.append(("critic_num_minibatches", cfg.critic_num_minibatches, critic_rows))
+    for name, number, most in given:
+        if number > most:
+            raise ValueError(f"{name} must be at most {most}, the training rows of a rollout, not {number}")
 
 
 class _Clock:

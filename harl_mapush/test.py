@@ -53,12 +53,15 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
     if arguments.mode not in MODES:
         raise ConfigError(f"--mode: {unknown('mode', arguments.mode, MODES)}")
+    film: str | None = arguments.record
+    if film is not None and Path(film).suffix != ".mp4":
+        raise ConfigError(f"--record {film!r}: a film is an .mp4 file; name one that ends so")
     if arguments.checkpoint is None:
         raise ConfigError("--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME")
     if arguments.mode == "viewer" and arguments.record is None:
         raise ConfigError("--mode viewer needs --record FILE.mp4, the film to write")
     for flag, mode in (("json", "calculator"), ("record", "viewer")):
-        path = getattr(arguments, flag)
+        path: str | None = getattr(arguments, flag)
         if path is not None and arguments.mode != mode:
             raise ConfigError(f"--{flag} {path!r} belongs to --mode {mode}, not to --mode {arguments.mode}")
     folder = checkpoint.resolve(arguments.checkpoint)
@@ -80,7 +83,8 @@ def _main(argv: Sequence[str] | None) -> int:
 def _settings(folder: Path, arguments: Any) -> RunCfg:
     """Give the checkpoint's own settings, changed for evaluation and then by the command line."""
     own = checkpoint.read_config(folder)
-    task, num_agents = own["task"]["name"], own["env"]["num_agents"]
+    trained, _ = config.resolve(own, {})
+    task, num_agents = trained.task.name, trained.env.num_agents
     evaluation: dict[str, Any] = {
         "env": {"num_envs": NUM_ENVS[arguments.mode]},
         "sim": {"name": "auto", "device": "auto"},
@@ -134,13 +138,16 @@ def _film(cfg: RunCfg, folder: Path, path: Path) -> None:
 
 
 def _check_writable(flag: str, name: str | None) -> None:
-    """Make sure that a file can be written before the work that it is to hold."""
+    """Make sure that a file can be written before the work that it is to hold; leave none behind."""
     if name is None:
         return
     path = Path(name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
         path.open("ab").close()
+        if is_new:
+            path.unlink()
     except OSError as error:
         raise ConfigError(f"--{flag} {name!r} cannot be written ({error.strerror}); name another file") from None
 

@@ -193,12 +193,18 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
         logger.close()
 
 
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class _Interrupted(Exception):  # noqa: N818, not an error
     """The user asked for an end, and everything is saved."""
 
 
 class _Interruption:
-    """Notes Ctrl-C or SIGTERM until the iteration is over; a second one ends the process at once."""
+    """Notes a signal that asks for an end until the iteration is over; a second one ends the process at once.
+
+    Ctrl-C, SIGTERM, and the SIGHUP of a terminal that closes; what is ignored, as under ``nohup``, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -206,7 +212,8 @@ class _Interruption:
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+            asked = [number for number in _ENDINGS if signal.getsignal(number) != signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._note) for number in asked}
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():

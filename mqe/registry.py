@@ -29,7 +29,7 @@ _FRICTION = 1  # stream: the object's or the floor's friction of each world, dra
 class EnvCfg:
     """How many of what."""
 
-    num_envs: int = option(256, "parallel worlds", min=1)
+    num_envs: int = option(256, "parallel worlds", min=1, max=1_000_000_000)
     num_agents: int | None = option(None, "robots in one world; null: the object's team", min=1, max=MAX_ROBOTS)
 
 

@@ -229,6 +229,10 @@ BAD_TRAIN = [
     ("--num_env_steps 0", "runner.num_env_steps", "at least 1"),
     ("--num_env_steps 1.5", "runner.num_env_steps", "1.5"),
     ("--seed x", "runner.seed", "'x'"),
+    ("--seed 1e30", "runner.seed", "at most 9223372036854775807"),
+    ("--num_envs 1e30", "env.num_envs", "at most"),
+    ("--set runner.torch_threads=100000", "runner.torch_threads", "at most 1024"),
+    ("--set algorithm.num_minibatches=5000", "num_minibatches must be at most 4096", "not 5000"),
     ("--sed 3", "did you mean --seed?", "--sed"),
     ("--num_envs", "--num_envs", "expected one argument"),
     ("--preset laptop --config x.yaml", "--config", "--preset"),
@@ -285,6 +289,9 @@ BAD_TEST = [
     ("--checkpoint {incomplete}", "incomplete", "actor_agent1.pt"),
     ("--checkpoint {damaged}", "damaged", "actor_agent0.pt"),
     ("--checkpoint {foreign}", "task", "soccer"),
+    ("--checkpoint {taskless} --set task.name=go1_velocity", "task.name=go1push_mid", "leave it out"),
+    ("--checkpoint {models}", "lacks config.yaml (or config.json, if it is HARL's)", "incomplete"),
+    ("--checkpoint {run} --mode viewer --record film.avi", "--record", ".mp4"),
 ]
 
 
@@ -293,19 +300,39 @@ BAD_TEST = [
 def test_bad_input_to_test(argv: str, said: str, also: str, run, tmp_path, capsys) -> None:
     (tmp_path / "file").write_text("")
     whole = next((run / "checkpoints").iterdir())
-    for name in ("incomplete", "damaged", "foreign"):
+    names = ("incomplete", "damaged", "foreign", "taskless", "models")
+    for name in names:
         shutil.copytree(whole, tmp_path / name)
+    (tmp_path / "models" / "config.yaml").unlink()
+    taskless = yaml.safe_load((whole / "config.yaml").read_text())
+    del taskless["task"]
+    (tmp_path / "taskless" / "config.yaml").write_text(yaml.safe_dump(taskless))
     (tmp_path / "incomplete" / "actor_agent1.pt").unlink()
     damaged = tmp_path / "damaged" / "actor_agent0.pt"
     damaged.write_bytes(damaged.read_bytes()[:200])
     foreign = tmp_path / "foreign" / "config.yaml"
     foreign.write_text(foreign.read_text().replace("name: go1push_mid", "name: soccer"))
-    places = {name: tmp_path / name for name in ("file", "incomplete", "damaged", "foreign")}
+    places = {name: tmp_path / name for name in ("file", *names)}
     capsys.readouterr()
     assert test.main([part.format(run=run, **places) for part in argv.split()]) == 2
     line = complaint(capsys)
     assert said in line
     assert also in line
+
+
+def test_a_refused_file_is_not_left_behind(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(test, "seed_everything", lambda _: pytest.exit("it went on"))
+    with pytest.raises(pytest.exit.Exception):
+        test.main(["--checkpoint", str(run), "--json", str(tmp_path / "deep" / "x.json")])
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+def test_help_names_what_can_be_chosen(capsys) -> None:
+    with pytest.raises(SystemExit):
+        train.main(["--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert "happo, hatrpo, haa2c, mappo, ippo" in words
+    assert "cuboid, tblock, cylinder" in words
 
 
 def test_a_read_only_place_is_refused(monkeypatch, tmp_path, capsys, gait) -> None:

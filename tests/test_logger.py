@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import math
+import os
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -93,6 +94,18 @@ def test_a_file_gets_no_bar(tmp_path) -> None:
     logger.log(report(2, 8), STATISTICS)
     logger.close()
     assert stream.getvalue() == "one line " * 30 + "\n"
+
+
+def test_a_run_outlives_whoever_reads_its_lines(tmp_path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as stream:
+        logger = RunLogger(LoggerCfg(interval=1), tmp_path, TITLE, 800_000, stream)
+        for iteration in range(1, 4):
+            logger.log(report(iteration, 8), STATISTICS)
+        logger.close()
+    curve = EventAccumulator(str(tmp_path)).Reload().Scalars("agent0/policy_loss")
+    assert [event.step for event in curve] == [100_000, 200_000, 300_000]
 
 
 def test_tensorboard_reads_the_curves(tmp_path) -> None:

@@ -106,7 +106,7 @@ def test_the_curves_have_every_point_once(run, through) -> None:
     assert curves(run) == curves(through)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_what_the_named_command_goes_on_with(number, gait, through, tmp_path, monkeypatch, capsys):
     plain_log = RunLogger.log
 
@@ -124,6 +124,16 @@ def test_a_signal_saves_what_the_named_command_goes_on_with(number, gait, throug
     monkeypatch.undo()
     assert train.main(["--resume", str(out)]) == 0
     assert_same(out, through)
+
+
+def test_what_is_ignored_stays_ignored(gait, tmp_path, monkeypatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        monkeypatch.setattr(RunLogger, "log", lambda *_: signal.raise_signal(signal.SIGHUP))
+        assert train.main(command(gait, tmp_path / "run")) == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_signal_in_the_last_iteration_finishes_the_run(gait, tmp_path, monkeypatch, capsys) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -55,6 +56,32 @@ def test_reward_terms_are_means_a_control_step_of_sound_worlds():
     sound = torch.stack(rewards)[torch.stack(valid)]
     assert reports[0].metrics["reward/near"] == pytest.approx(float(sound.mean()) / 2, abs=1e-6)
     assert reports[0].metrics["reward/total"] == reports[0].metrics["reward/near"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "network", "said"),
+    [
+        ({"num_minibatches": 81}, {}, "num_minibatches must be at most 80, the training rows of a rollout, not 81"),
+        ({"critic_num_minibatches": 81}, {}, "critic_num_minibatches must be at most 80"),
+        ({"num_minibatches": 9}, {"use_recurrent_policy": True, "chunk_length": 10}, "at most 8"),
+        ({"num_minibatches": 9}, {"use_recurrent_policy": True, "chunk_length": 0}, "at most 8"),
+    ],
+)
+def test_minibatches_without_a_row_are_refused(settings, network, said):
+    env, entry = ToyEnv(8), ALGORITHMS["happo"]
+    algorithm = entry.cls(entry.cfg(**settings), NetworkCfg((8,), **network), TeamSpec.of(env))
+    with pytest.raises(ValueError, match=said):
+        Runner(env, algorithm, RunnerCfg(1, 1, 10))
+
+
+def test_as_many_minibatches_as_rows_are_trained_on():
+    env, entry = ToyEnv(4, state_type="FP"), ALGORITHMS["mappo"]
+    cfg = entry.cfg(num_minibatches=8, critic_num_minibatches=16)  # 2 decisions x 4 environments (x 2 agents)
+    runner = Runner(env, entry.cls(cfg, NetworkCfg((8,)), TeamSpec.of(env)), RunnerCfg(1, 1, 2))
+    runner.learn()
+    one_more = entry.cls(dataclasses.replace(cfg, critic_num_minibatches=17), NetworkCfg((8,)), TeamSpec.of(env))
+    with pytest.raises(ValueError, match="at most 16"):
+        Runner(env, one_more, RunnerCfg(1, 1, 2))
 
 
 def test_checkpoints_at_every_crossing_and_at_the_end():
