@@ -165,9 +165,15 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
     def on_checkpoint(env_steps: int) -> None:
         algorithm = runner.algorithm
         logger.flush()
-        checkpoint.save(
-            folder, env_steps, algorithm.actors, algorithm.critic, algorithm.value_normalizer, runner.state_dict()
-        )
+        networks, state = (algorithm.actors, algorithm.critic, algorithm.value_normalizer), runner.state_dict()
+        try:
+            checkpoint.save(folder, env_steps, *networks, state)
+        except (OSError, RuntimeError) as error:  # torch's writer raises the latter where a disk is full
+            reason = getattr(error, "strerror", None) or f"{type(error).__name__}; is the disk full?"
+            goes_on = f", then go on with: {_resume_command(folder)}" if runs.checkpoints(folder) else ""
+            raise ConfigError(
+                f"{folder}: checkpoint {env_steps} cannot be written ({reason}); make room{goes_on}"
+            ) from None
 
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
     begins = f"; goes on at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""

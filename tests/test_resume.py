@@ -164,6 +164,19 @@ def test_an_incomplete_newest_checkpoint_is_passed_over(run, capsys) -> None:
     assert "passed over" in out
 
 
+def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 7104 vs 6992")
+
+    monkeypatch.setattr(torch, "save", fail)
+    assert train.main(["--resume", str(run)]) == 2
+    line = complaint(capsys)
+    assert "checkpoint 96 cannot be written (RuntimeError; is the disk full?); make room, then go on with:" in line
+    monkeypatch.undo()
+    assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 0
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["32", "64", "96"]
+
+
 # Otherwise than before
 
 
