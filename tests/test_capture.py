@@ -10,6 +10,7 @@ from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.algorithms.capture import Graphs, _copy
 from harl_mapush.networks import NetworkCfg
 from harl_mapush.storage import Decision, Storage
+from mqe.capture import PackedStep
 
 
 def test_results_are_copied_whatever_holds_them():
@@ -21,6 +22,22 @@ def test_results_are_copied_whatever_holds_them():
     assert isinstance(copied[3], Decision)
     for value in (copied[0]["a"], copied[1], copied[3].actions):
         assert value.tolist() == [1.0, 1.0]
+
+
+def test_a_packed_decision_is_copied_whole():
+    env = ToyEnv(4)
+    env.reset()
+    step = env.step(torch.zeros(4, 2, 2))
+    step = step._replace(terminated=step.terminated[:, :1].expand(-1, 2), info={"a": step.reward, "b": -step.reward})
+    packed = PackedStep(step)
+    first, second = packed.copy(), packed.copy()
+    for name in step._fields[:-1]:
+        assert torch.equal(getattr(first, name), getattr(step, name)), name
+        assert getattr(first, name).dtype == getattr(step, name).dtype
+    assert list(first.info) == ["a", "b"]
+    assert torch.equal(first.info["b"], -step.reward)
+    first.obs.zero_()
+    assert torch.equal(second.obs, step.obs)
 
 
 def test_without_cuda_functions_just_run():
