@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mqe.geometry import quat_from_yaw, rotate
-from mqe.locomotion import GaitController, heading_velocity
+from mqe.geometry import quat_from_yaw
+from mqe.locomotion import GaitController, planar_velocity
 from mqe.objects import OBJECTS, ObjectCfg
 from mqe.registry import SimCfg, make_simulator
 from mqe.robots.go1 import DEFAULT_JOINT_POS, STANDING_HEIGHT
@@ -80,8 +80,7 @@ def _walk(policy: GaitPolicy, sim_cfg: SimCfg, seed: int) -> dict[str, float]:
         fallen |= has_fallen(state)[:, 0]
         time = (step + 1) * STEP_DT
         if GRID_TIME - GRID_MEASURED < time <= GRID_TIME:
-            yaw_rate = rotate(state.robot_quat, state.robot_angvel_b)[:, 0, 2:]
-            total += torch.cat((heading_velocity(state)[:, 0, :2], yaw_rate), dim=1)
+            total += planar_velocity(state)[:, 0]
         if step + 1 == round(STANDING_SETTLE / STEP_DT):
             start = state.robot_pos[:, 0, :2]
         elif STANDING_SETTLE < time <= STANDING_SETTLE + STANDING_TIME:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from functools import reduce
 from typing import Any
 
 import torch
@@ -33,15 +33,17 @@ class MultiAgentEnv:
         n = self.num_envs
         self._episode = torch.full((n,), -1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps into the episode
+        self._limits = _sane_limits(scene, self.device)
         self._everywhere = torch.ones(n, dtype=torch.bool, device=self.device)
+        self._zero = torch.zeros((), device=self.device)
+        self._sums = torch.zeros(n, len(task.metric_names), device=self.device)  # of the metrics, over the episode
         self._return = torch.zeros(n, device=self.device)
-        self._metrics: Tensor | None = None  # (N, M) sums over the episode, side by side
-        self._metric_shapes: dict[str, tuple[int, ...]] = {}  # of one world: () or (A,)
-        self._statistics: EpisodeStatistics | None = None
+        self._statistics = EpisodeStatistics((*task.figure_names, "return"), n, self.device)
         self.figures: dict[str, Tensor] = {}  # (N,) each: of the episodes that ended at the last step, where they did
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
         self._state: SceneState | None = None
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
+        sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
         self._captured = CapturedStep(self._step)
 
@@ -54,7 +56,7 @@ class MultiAgentEnv:
     def reset(self) -> tuple[Tensor, Tensor]:
         """Start a new episode in every world; return obs (N, A, O) and critic state."""
         self._start_episodes(self._everywhere)
-        return self.task.observe(self.state)
+        return self.task.observe(self.state, self.task.memory)
 
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
@@ -72,76 +74,66 @@ class MultiAgentEnv:
         return note
 
     def _step(self, actions: Tensor) -> TimeStep:
-        task = self.task
-        if not self.sim.synchronous:
-            self._state = read_state(self.sim, self.scene)  # a replayed graph starts from memory, not from objects
+        task, sim = self.task, self.sim
+        if not sim.synchronous:
+            self._state = read_state(sim, self.scene)  # a replayed graph starts from memory, not from objects
         task.command(actions.clamp(-1.0, 1.0))
-        ended = torch.zeros_like(self._everywhere)
-        broken = torch.zeros_like(self._everywhere)
-        truncated = torch.zeros_like(self._everywhere)
-        endings: dict[str, Tensor] = {}
-        rewards: Tensor | None = None
-        names: list[str] = []
+        running, paid, ends = self._everywhere, [], []
         for _ in range(task.decision_period):
             self._disturb()
-            self.sim.ctrl.copy_(task.targets(self.state).flatten(1))
-            self.sim.step(DECIMATION)
-            state = read_state(self.sim, self.scene)
-            outcome = task.evaluate(state, self.state)  # before any reset
-            self._state = state
+            sim.ctrl.copy_(task.targets(self.state).flatten(1))
+            sim.step(DECIMATION)
+            last = read_state(sim, self.scene)
+            outcome = task.evaluate(last, self.state)  # before any reset
+            self._state = last
 
-            broken = broken | ~ended & self._broken()
-            live = ~(ended | broken)
-            names = list(outcome.rewards)
-            terms = torch.where(live.view(1, -1, 1), torch.stack(list(outcome.rewards.values())), 0.0)
-            rewards = terms if rewards is None else rewards + terms
-            self._add_metrics(live, outcome.metrics)
+            is_sound = self._is_sound(last)
+            live = running & is_sound
             self._steps += live
-            endings = {
-                name: endings.get(name, False) | (now & live) for name, now in outcome.terminations.items()
-            }  # latched: the first ending counts, the rest of the decision does not
-            terminated = torch.stack(list(endings.values())).any(dim=0)
-            truncated = truncated | (live & (self._steps >= self.max_episode_length) & ~terminated)
-            ended = ended | terminated | truncated
-        assert rewards is not None
-        terminated = ended & ~truncated
-        done = ended | broken
+            self._sums += torch.where(live.unsqueeze(1), outcome.metrics, self._zero)
+            paid.append(torch.where(live.unsqueeze(1), outcome.rewards, self._zero))
+            is_late = self._steps >= self.max_episode_length
+            ends.append(live & torch.cat((outcome.endings, is_late.unsqueeze(0))))
+            running = live & ~ends[-1].any(dim=0)  # latched: the first ending counts, the rest of the decision does not
+        rewards, endings = reduce(torch.add, paid), reduce(torch.bitwise_or, ends)
+        ended, terminated = endings.any(dim=0), endings[:-1].any(dim=0)
+        valid = running | ended
         reward = rewards.sum(dim=0)
         self._return += reward.mean(dim=1)
-        obs, critic_state = final_obs, final_state = task.observe(self.state)
-        if not self.sim.synchronous or bool(done.any()):
-            self._record(ended & ~broken, endings)
-            self.num_failed += broken.sum()
-            self._start_episodes(done)
-            obs, critic_state = task.observe(self.state)
-            final_obs = torch.where(broken.view(-1, 1, 1), obs, final_obs)
-            broken_rows = broken.view(-1, *[1] * (critic_state.dim() - 1))
-            final_state = torch.where(broken_rows, critic_state, final_state)
+
+        if sim.synchronous and bool(running.all()):
+            obs, critic_state = final_obs, final_state = task.observe(last, task.memory)
+        else:
+            memory = task.memory.clone()
+            self._record(ended, endings[:-1])
+            self.num_failed += (~valid).sum()
+            self._start_episodes(~running)
+            # The last state, or where that is unfit to be seen the new first one, and the first: in one go.
+            fit = valid & is_sound
+            rows = torch.cat((torch.where(fit, last.rows, self.state.rows), self.state.rows), dim=1)
+            memory = torch.cat((torch.where(fit.unsqueeze(1), memory, task.memory), task.memory))
+            seen = task.observe(last.like(rows), memory)
+            (final_obs, obs), (final_state, critic_state) = (both.split(self.num_envs) for both in seen)
         return TimeStep(
-            obs, critic_state, reward, terminated.unsqueeze(1).expand(-1, self.num_agents), truncated, ~broken,
-            final_obs, final_state, {f"reward/{name}": rewards[k] for k, name in enumerate(names)},
+            obs, critic_state, reward, terminated.unsqueeze(1).expand(-1, self.num_agents), ended ^ terminated, valid,
+            final_obs, final_state, {f"reward/{name}": rewards[k] for k, name in enumerate(task.reward_names)},
         )  # fmt: skip
 
     def statistics(self) -> dict[str, float]:
         """Means over the last at most 1,000 finished episodes, and ``num_episodes`` among them."""
-        return {"num_episodes": 0} if self._statistics is None else self._statistics.means()
+        return self._statistics.means()
 
     def reset_statistics(self) -> None:
         """Forget finished episodes."""
-        if self._statistics is not None:
-            self._statistics.reset()
+        self._statistics.reset()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a bit-exact resume needs."""
-        assert self._metrics is not None or int(self._steps.max()) == 0
         return {
             "sim": self.sim.state_dict(), "task": self.task.state_dict(), "episode": self._episode.clone(),
             "steps": self._steps.clone(), "return": self._return.clone(), "num_failed": self.num_failed.clone(),
-            "metrics": None if self._metrics is None else self._metrics.clone(),
-            "metric_shapes": dict(self._metric_shapes),
-            "statistics": None if self._statistics is None else self._statistics.state_dict(),
-            "statistics_names": None if self._statistics is None else list(self._statistics.names),
-            "contact_force": self.state.contact_force.clone(),
+            "sums": self._sums.clone(), "statistics": self._statistics.state_dict(),
+            "forces": self.state.forces.clone(),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -152,14 +144,11 @@ class MultiAgentEnv:
         self._steps.copy_(state["steps"])
         self._return.copy_(state["return"])
         self.num_failed.copy_(state["num_failed"])
-        self._metrics = None if state["metrics"] is None else state["metrics"].to(self.device).clone()
-        self._metric_shapes = dict(state["metric_shapes"])
-        if state["statistics"] is not None:
-            self._statistics = EpisodeStatistics(tuple(state["statistics_names"]), self.device)
-            self._statistics.load_state_dict(state["statistics"])
+        self._sums.copy_(state["sums"])
+        self._statistics.load_state_dict(state["statistics"])
         self._state = read_state(self.sim, self.scene)
-        self._state.contact_force = state["contact_force"].to(self.device).clone()
-        return self.task.observe(self.state)
+        self._state.forces.copy_(state["forces"])
+        return self.task.observe(self._state, self.task.memory)
 
     def close(self) -> None:
         """Free the simulator."""
@@ -170,13 +159,11 @@ class MultiAgentEnv:
         self._episode += mask
         self._steps.masked_fill_(mask, 0)
         self._return.masked_fill_(mask, 0.0)
-        if self._metrics is not None:
-            self._metrics.masked_fill_(mask.unsqueeze(1), 0.0)
+        self._sums.masked_fill_(mask.unsqueeze(1), 0.0)
         self.sim.write(mask, *pack_layout(self.scene, self.task.layout(self._episode)))
-        state = read_state(self.sim, self.scene)
-        state.contact_force = state.contact_force.masked_fill(mask.view(-1, 1, 1), 0.0)
-        self._state = state
-        self.task.begin(mask, state)
+        self._state = read_state(self.sim, self.scene)
+        self._state.forces.masked_fill_(mask.unsqueeze(1), 0.0)
+        self.task.begin(mask)
 
     def _disturb(self) -> None:
         disturbance = self.task.disturb(self._steps)
@@ -184,32 +171,23 @@ class MultiAgentEnv:
             return
         for i, body in enumerate(self.scene.trunk_bodies):
             start = self.scene.robot_qvel // self.scene.num_robots * i
-            self.sim.qvel[:, start : start + 3] += disturbance.velocity[:, i]
-            self.sim.xfrc_applied[:, body, :3] = disturbance.force[:, i].to(self.sim.xfrc_applied.dtype)
+            self.sim.qvel[:, start : start + 3].add_(disturbance.velocity[:, i])
+            self.sim.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
 
-    def _broken(self) -> Tensor:
-        """(N,) bool: the engine gave up on the world, or its numbers are no longer finite or sane."""
-        seen = torch.cat((self.sim.qpos, self.sim.sensordata), dim=1)  # contact forces are paid for: one NaN spoils all
-        sane = torch.isfinite(seen).all(dim=1) & (self.sim.qvel.abs() < SPEED_LIMIT).all(dim=1)
-        return self.sim.failed | ~sane
+    def _is_sound(self, state: SceneState) -> Tensor:
+        """(N,) bool: the engine did not give up on the world, and its numbers, contact forces too, are sane."""
+        return (state.rows.abs() < self._limits).all(dim=0) & ~self.sim.failed
 
-    def _add_metrics(self, live: Tensor, metrics: dict[str, Tensor]) -> None:
-        values = torch.cat([value.reshape(self.num_envs, -1) for value in metrics.values()], dim=1)
-        if self._metrics is None:
-            self._metrics = torch.zeros_like(values)
-            self._metric_shapes = {name: tuple(value.shape[1:]) for name, value in metrics.items()}
-        self._metrics += torch.where(live.unsqueeze(1), values, 0.0)
+    def _record(self, ended: Tensor, endings: Tensor) -> None:
+        figures = self.task.episode_figures(self._sums, self._steps, endings)
+        figures = torch.cat((figures, self._return.unsqueeze(1)), dim=1)
+        self.figures = dict(zip(self._statistics.names, figures.unbind(dim=1), strict=True))
+        self._statistics.record(ended, figures)
 
-    def _record(self, finished: Tensor, endings: dict[str, Tensor]) -> None:
-        assert self._metrics is not None
-        widths = [math.prod(shape) for shape in self._metric_shapes.values()]
-        columns = self._metrics.split(widths, dim=1)
-        sums = {
-            name: column.reshape(-1, *shape)
-            for (name, shape), column in zip(self._metric_shapes.items(), columns, strict=True)
-        }
-        figures = self.task.episode_metrics(sums, self._steps, endings) | {"return": self._return.clone()}
-        self.figures = figures
-        if self._statistics is None:
-            self._statistics = EpisodeStatistics(tuple(figures), self.device)
-        self._statistics.record(finished, figures)
+
+def _sane_limits(scene: Scene, device: torch.device) -> Tensor:
+    """Give what the rows of a sound scene state stay below, (X, 1): infinity, or a speed."""
+    model = scene.model
+    limits = torch.full((model.nq + model.nv + model.nsensordata + 3, 1), torch.inf, device=device)
+    limits[model.nq : model.nq + model.nv] = SPEED_LIMIT
+    return limits

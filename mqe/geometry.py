@@ -1,32 +1,38 @@
-"""Batched geometry: quaternions (wxyz), headings, planar rotations and outlines.
+"""Batched geometry: rotations, quaternions (wxyz), headings, planar frames and outlines.
 
 Every function takes tensors of any leading shape and keeps device and type. Rotations follow MuJoCo: a quaternion turns
-body coordinates into world coordinates; roll, pitch and yaw compose as R = Rz(yaw) Ry(pitch) Rx(roll).
+body coordinates into world coordinates; roll, pitch and yaw compose as R = Rz(yaw) Ry(pitch) Rx(roll). On a GPU an
+operation on a tensor costs the same whatever it does, so what can be one operation over a table is one.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cache, reduce
 
 import torch
 from torch import Tensor
 
 TWO_PI = 2.0 * math.pi
+HALF_PI = 0.5 * math.pi
 
 
-def quat_from_euler(roll: Tensor, pitch: Tensor, yaw: Tensor) -> Tensor:
-    """Give the quaternion (..., 4) of roll, pitch and yaw (...) [rad]."""
-    half = 0.5 * torch.stack(torch.broadcast_tensors(roll, pitch, yaw))
-    (cr, cp, cy), (sr, sp, sy) = torch.cos(half), torch.sin(half)
-    return torch.stack(
-        (
-            cr * cp * cy + sr * sp * sy,
-            sr * cp * cy - cr * sp * sy,
-            cr * sp * cy + sr * cp * sy,
-            cr * cp * sy - sr * sp * cy,
-        ),
-        dim=-1,
-    )
+def length(vec: Tensor) -> Tensor:
+    """Give the length (...) of planar or spatial vectors (..., 2) or (..., 3)."""
+    return reduce(torch.hypot, vec.unbind(dim=-1))
+
+
+def on_circle(radius: Tensor, angle: Tensor) -> Tensor:
+    """Give the points (..., 2) at polar coordinates radius and angle (...); the two broadcast."""
+    return torch.view_as_real(torch.polar(*torch.broadcast_tensors(radius, angle)))
+
+
+def quat_from_rpy(rpy: Tensor) -> Tensor:
+    """Give the quaternion (..., 4) of roll, pitch and yaw (..., 3) [rad]."""
+    half = 0.5 * rpy
+    factors, sign = _rpy_table(rpy.device, rpy.dtype)
+    products = torch.cat((torch.cos(half), torch.sin(half)), dim=-1)[..., factors].prod(dim=-1)  # (..., 2, 4)
+    return torch.addcmul(products[..., 0, :], sign, products[..., 1, :])
 
 
 def quat_from_yaw(yaw: Tensor) -> Tensor:
@@ -36,37 +42,38 @@ def quat_from_yaw(yaw: Tensor) -> Tensor:
     return torch.stack((torch.cos(half), zero, zero, torch.sin(half)), dim=-1)
 
 
-def roll_pitch_of(quat: Tensor) -> tuple[Tensor, Tensor]:
-    """Give roll in (-pi, pi] and pitch in [-pi/2, pi/2] (...) [rad] of unit quaternions (..., 4)."""
-    w, x, y, z = quat.unbind(dim=-1)
-    roll = torch.atan2(2.0 * (w * x + y * z), 1.0 - 2.0 * (x * x + y * y))
-    pitch = torch.asin((2.0 * (w * y - z * x)).clamp(-1.0, 1.0))
-    return roll, pitch
+def rotation_matrix(quat: Tensor) -> Tensor:
+    """Give the matrix (..., 3, 3) that turns body into world coordinates, of unit quaternions (..., 4).
+
+    Its columns are the body's axes seen from the world, its rows the world's axes seen from the body.
+    """
+    left, right, constant, scale = _rotation_table(quat.device, quat.dtype)
+    parts = _mirrored(quat)  # (4, ...), so that every operation runs along rows as long as there are worlds
+    products = _mirrored(parts.index_select(0, left) * parts.index_select(0, right))  # (..., 18), two an entry
+    entries = torch.addcmul(torch.addcmul(constant, scale[:9], products[..., :9]), scale[9:], products[..., 9:])
+    return entries.unflatten(-1, (3, 3))
 
 
-def yaw_of(quat: Tensor) -> Tensor:
-    """Give yaw (...) in (-pi, pi] [rad] of unit quaternions (..., 4)."""
-    w, x, y, z = quat.unbind(dim=-1)
-    return torch.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+def yaw_of(rotation: Tensor) -> Tensor:
+    """Give yaw (...) in [-pi, pi] [rad] of rotation matrices (..., 3, 3)."""
+    return torch.atan2(rotation[..., 1, 0], rotation[..., 0, 0])
 
 
-def quat_to_rpy(quat: Tensor) -> Tensor:
-    """Give roll, pitch and yaw (..., 3) [rad] of unit quaternions (..., 4)."""
-    return torch.stack((*roll_pitch_of(quat), yaw_of(quat)), dim=-1)
+def rpy_of(rotation: Tensor) -> Tensor:
+    """Give roll, pitch and yaw (..., 3) [rad] of rotation matrices (..., 3, 3)."""
+    roll = torch.atan2(rotation[..., 2, 1], rotation[..., 2, 2])
+    pitch = torch.asin((-rotation[..., 2, 0]).clamp(-1.0, 1.0))
+    return torch.stack((roll, pitch, yaw_of(rotation)), dim=-1)
 
 
-def rotate(quat: Tensor, vec: Tensor) -> Tensor:
-    """Turn body vectors (..., 3) into the world frame by unit quaternions (..., 4)."""
-    scalar, axis = quat[..., :1], quat[..., 1:]
-    twice = 2.0 * torch.linalg.cross(axis, vec, dim=-1)
-    return vec + scalar * twice + torch.linalg.cross(axis, twice, dim=-1)
+def rotate(rotation: Tensor, vec: Tensor) -> Tensor:
+    """Turn body vectors (..., 3) into the world frame by rotation matrices (..., 3, 3)."""
+    return (rotation * vec.unsqueeze(-2)).sum(dim=-1)
 
 
-def rotate_inverse(quat: Tensor, vec: Tensor) -> Tensor:
-    """Turn world vectors (..., 3) into the body frame of unit quaternions (..., 4)."""
-    scalar, axis = quat[..., :1], quat[..., 1:]
-    twice = 2.0 * torch.linalg.cross(vec, axis, dim=-1)
-    return vec + scalar * twice + torch.linalg.cross(twice, axis, dim=-1)
+def rotate_inverse(rotation: Tensor, vec: Tensor) -> Tensor:
+    """Turn world vectors (..., 3) into the body frame of rotation matrices (..., 3, 3)."""
+    return (rotation * vec.unsqueeze(-1)).sum(dim=-2)
 
 
 def rotate_2d(vec: Tensor, angle: Tensor) -> Tensor:
@@ -74,6 +81,23 @@ def rotate_2d(vec: Tensor, angle: Tensor) -> Tensor:
     cos, sin = torch.cos(angle), torch.sin(angle)
     x, y = vec.unbind(dim=-1)
     return torch.stack((cos * x - sin * y, sin * x + cos * y), dim=-1)
+
+
+def heading_frame(rotation: Tensor) -> Tensor:
+    """Give the axes (..., 2, 2) of the planar frames that rotation matrices (..., 3, 3) head in: forward, then left.
+
+    They are the body's x axis without its vertical part, at length 1, and the same a quarter turn on: a row each. Where
+    that axis is vertical there is no heading, and the frame is zero or as good as any.
+    """
+    entries, sign = _frame_table(rotation.device, rotation.dtype)
+    forward = length(rotation[..., :2, 0]).clamp(min=1e-12)
+    axes = _mirrored(_mirrored(rotation.flatten(-2)).index_select(0, entries))
+    return (axes * (sign / forward.unsqueeze(-1))).unflatten(-1, (2, 2))
+
+
+def in_frame(vec: Tensor, frame: Tensor) -> Tensor:
+    """Give planar vectors (..., 2) along the axes of frames (..., 2, 2); the two broadcast."""
+    return torch.addcmul(frame[..., 0] * vec[..., :1], frame[..., 1], vec[..., 1:])
 
 
 def wrap_to_pi(angle: Tensor) -> Tensor:
@@ -87,9 +111,10 @@ class Polygon:
     def __init__(self, vertices: Tensor) -> None:
         edge = torch.roll(vertices, -1, dims=0) - vertices
         self.vertices = vertices
-        self.length = torch.linalg.vector_norm(edge, dim=-1)
-        self.along = edge / self.length.unsqueeze(-1)
-        self.inward = torch.stack((-self.along[:, 1], self.along[:, 0]), dim=-1)
+        self.length = length(edge)
+        along = edge / self.length.unsqueeze(-1)
+        self.inward = torch.stack((-along[:, 1], along[:, 0]), dim=-1)
+        self.frames = torch.stack((along, self.inward), dim=-2)  # (V, 2, 2) each edge's: along it, then inward
         self.zero = torch.zeros_like(self.length)
 
     def inward_normal(self, points: Tensor) -> Tensor:
@@ -98,24 +123,59 @@ class Polygon:
         The distance to an edge is that to its nearest point. Behind a corner two edges tie exactly, because both take
         the distance to the shared vertex from one number; then the first edge wins.
         """
-        x, y = points.unsqueeze(-2).unbind(dim=-1)
-        x, y = x - self.vertices[:, 0], y - self.vertices[:, 1]  # (..., V) from every edge's first vertex
-        along_x, along_y = self.along.unbind(dim=-1)
-        foot = x * along_x + y * along_y
-        height = (y * along_x - x * along_y).square()
-        corner = x.square() + y.square()
+        offset = points.unsqueeze(-2) - self.vertices  # (..., V, 2) from every edge's first vertex
+        foot, height = in_frame(offset, self.frames).unbind(dim=-1)
+        corner = offset.square().sum(dim=-1)
         corner = torch.minimum(corner, torch.roll(corner, -1, dims=-1))
         is_beside = foot == foot.clamp(self.zero, self.length)
-        return self.inward[torch.where(is_beside, height, corner).argmin(dim=-1)]
+        return self.inward[torch.where(is_beside, height.square(), corner).argmin(dim=-1)]
 
 
 def distance_to_boxes(points: Tensor, centers: Tensor, half_sizes: Tensor) -> Tensor:
     """Give the distance (...) from points (..., 2) to a union of axis-aligned boxes (B, 2); 0 inside."""
     gap = ((points.unsqueeze(-2) - centers).abs() - half_sizes).clamp(min=0.0)
-    return torch.linalg.vector_norm(gap, dim=-1).amin(dim=-1)
+    return length(gap).amin(dim=-1)
 
 
 def distance_to_discs(points: Tensor, centers: Tensor, radii: Tensor) -> Tensor:
     """Give the distance (...) from points (..., 2) to a union of discs, centres (B, 2) and radii (B,); 0 inside."""
-    gap = torch.linalg.vector_norm(points.unsqueeze(-2) - centers, dim=-1) - radii
+    gap = length(points.unsqueeze(-2) - centers) - radii
     return gap.clamp(min=0.0).amin(dim=-1)
+
+
+def _mirrored(x: Tensor) -> Tensor:
+    """Look at a tensor with its dimensions in reverse."""
+    return x.permute(*range(x.dim() - 1, -1, -1))
+
+
+@cache
+def _rpy_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Quaternion = product + sign * product, of half-angle cosines and sines cr cp cy sr sp sy, numbered from 0.
+
+    w = cr cp cy + sr sp sy, x = sr cp cy - cr sp sy, y = cr sp cy + sr cp sy, z = cr cp sy - sr sp cy.
+    """
+    factors = [[(0, 1, 2), (3, 1, 2), (0, 4, 2), (0, 1, 5)], [(3, 4, 5), (0, 4, 5), (3, 1, 5), (3, 4, 2)]]
+    return torch.tensor(factors, device=device), torch.tensor([1, -1, 1, -1], dtype=dtype, device=device)
+
+
+@cache
+def _rotation_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Entry = constant + scale * product + scale * product, of quaternion components numbered from 0; row by row.
+
+    1 - 2 (yy + zz)    2 (xy - wz)        2 (xz + wy)
+    2 (xy + wz)        1 - 2 (xx + zz)    2 (yz - wx)
+    2 (xz - wy)        2 (yz + wx)        1 - 2 (xx + yy)
+    """
+    left = [2, 1, 1, 1, 1, 2, 1, 2, 1] + [3, 0, 0, 0, 3, 0, 0, 0, 2]
+    right = [2, 2, 3, 2, 1, 3, 3, 3, 1] + [3, 3, 2, 3, 3, 1, 2, 1, 2]
+    scale = [-2, 2, 2, 2, -2, 2, 2, 2, -2] + [-2, -2, 2, 2, -2, -2, -2, 2, -2]
+    return (
+        torch.tensor(left, device=device), torch.tensor(right, device=device),
+        torch.eye(3, dtype=dtype, device=device).flatten(), torch.tensor(scale, dtype=dtype, device=device),
+    )  # fmt: skip
+
+
+@cache
+def _frame_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Forward (x, y) and left (-y, x), from the entries of a rotation matrix numbered row by row from 0; and signs."""
+    return torch.tensor([0, 3, 3, 0], device=device), torch.tensor([1, 1, -1, 1], dtype=dtype, device=device)

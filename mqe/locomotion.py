@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from mqe.geometry import HALF_PI, TWO_PI, in_frame, on_circle
 from mqe.robots.go1 import DEFAULT_JOINT_POS, NUM_JOINTS
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
@@ -24,49 +25,39 @@ ANGVEL_SCALE, COMMAND_SCALE, JOINT_VEL_SCALE = 0.25, 2.0, 0.05  # observations t
 class GaitMemory:
     """What a gait carries from one control step to the next: its clock and its last action."""
 
-    def __init__(self, num_envs: int, num_agents: int, device: torch.device) -> None:
-        """Start all clocks at 0."""
-        self.phase = torch.zeros(num_envs, num_agents, device=device)  # in [0, 1)
-        self.action = torch.zeros(num_envs, num_agents, NUM_JOINTS, device=device)
+    SIZE = 1 + NUM_JOINTS  # numbers a robot
+
+    def __init__(self, values: Tensor) -> None:
+        """Live in ``values`` (N, A, 13); zeros are a gait that has not begun."""
+        self.values = values
+        self.phase = values[..., 0]  # (N, A) of the trot's cycle, in [0, 1)
+        self.action = values[..., 1:]  # (N, A, 12)
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,)."""
-        self.phase.masked_fill_(mask.unsqueeze(1), 0.0)
-        self.action.masked_fill_(mask.view(-1, 1, 1), 0.0)
+        self.values.masked_fill_(mask.view(-1, 1, 1), 0.0)
 
-    def observe(self, command: Tensor, state: SceneState) -> Tensor:
-        """Give the gait policy's observation (N, A, 47): gravity, turn rates, command, joints, last action, clock."""
-        default, _ = _joint_constants(command.device)
-        angle = 2.0 * math.pi * self.phase
-        clock = torch.stack((torch.sin(angle), torch.cos(angle)), dim=-1) * is_moving(command).unsqueeze(-1)
-        return torch.cat(
-            (
-                gravity_b(state.robot_quat),
-                state.robot_angvel_b * ANGVEL_SCALE,
-                command * COMMAND_SCALE,
-                state.joint_pos - default,
-                state.joint_vel * JOINT_VEL_SCALE,
-                self.action,
-                clock,
-            ),
-            dim=-1,
-        )
+    def act(self, action: Tensor, moving: Tensor) -> Tensor:
+        """Take the policy's action (N, A, 12), clipped to [-1, 1]; advance the clock of robots that are ``moving``.
 
-    def act(self, action: Tensor, command: Tensor) -> Tensor:
-        """Take the policy's action (N, A, 12), advance the clock, and give joint targets (N, A, 12) [rad]."""
-        default, scale = _joint_constants(action.device)
-        self.action.copy_(action)
-        self.phase.copy_((self.phase + GAIT_FREQUENCY * STEP_DT) % 1.0 * is_moving(command))
-        return default + scale * action
+        Gives joint targets (N, A, 12) [rad]; ``moving`` (N, A) is bool.
+        """
+        constants = _constants(action.device)
+        torch.clamp(action, -1.0, 1.0, out=self.action)
+        self.phase.add_(GAIT_FREQUENCY * STEP_DT).remainder_(1.0).mul_(moving)
+        return torch.addcmul(constants.default_joint_pos, constants.action_scale, self.action)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """The clock and the last action."""
-        return {"phase": self.phase.clone(), "action": self.action.clone()}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state_dict``."""
-        self.phase.copy_(state["phase"])
-        self.action.copy_(state["action"])
+def gait_obs(state: SceneState, command: Tensor, moving: Tensor, memory: GaitMemory) -> Tensor:
+    """Give the gait policy's observation (N, A, 47): gravity, turn rates, command, joints, last action, clock.
+
+    The clock is the sine and cosine of its angle, 0 and 0 while the robot stands.
+    """
+    constants = _constants(command.device)
+    # (sin a, cos a) is the point at angle pi / 2 - a on the circle.
+    clock = on_circle(moving.float(), torch.sub(constants.quarter, memory.phase, alpha=TWO_PI))
+    seen = (state.up_b, state.robot_angvel_b, command, state.joint_pos, state.joint_vel, memory.action, clock)
+    return torch.addcmul(constants.obs_offset, torch.cat(seen, dim=-1), constants.obs_scale)
 
 
 class GaitController:
@@ -77,7 +68,7 @@ class GaitController:
     ) -> None:
         """Drive N x A robots with ``policy``, observation (N, A, 47) to action (N, A, 12)."""
         self._policy = policy
-        self._memory = GaitMemory(num_envs, num_agents, device)
+        self._memory = GaitMemory(torch.zeros(num_envs, num_agents, GaitMemory.SIZE, device=device))
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,)."""
@@ -86,29 +77,22 @@ class GaitController:
     @torch.no_grad()
     def targets(self, command: Tensor, state: SceneState) -> Tensor:
         """Give joint targets (N, A, 12) [rad] for commands (N, A, 3): vx, vy [m/s] in the heading frame, yaw rate."""
-        action = self._policy(self._memory.observe(command, state)).clamp(-1.0, 1.0)
-        return self._memory.act(action, command)
+        moving = is_moving(command)
+        return self._memory.act(self._policy(gait_obs(state, command, moving, self._memory)), moving)
 
     def state_dict(self) -> dict[str, Tensor]:
         """What the gait carries between steps."""
-        return self._memory.state_dict()
+        return {"memory": self._memory.values.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on from ``state_dict``."""
-        self._memory.load_state_dict(state)
+        self._memory.values.copy_(state["memory"])
 
 
-def gravity_b(quat: Tensor) -> Tensor:
-    """Give the direction of gravity in the body frame, (..., 3), from wxyz quaternions (..., 4)."""
-    w, x, y, z = quat.unbind(-1)
-    return torch.stack((2.0 * (w * y - x * z), -2.0 * (y * z + w * x), 2.0 * (x * x + y * y) - 1.0), dim=-1)
-
-
-def heading_velocity(state: SceneState) -> Tensor:
-    """Give the trunk's velocity (N, A, 3) [m/s] in its heading frame: x forward, y left, z up."""
-    sin, cos = torch.sin(state.robot_yaw), torch.cos(state.robot_yaw)
-    x, y, z = state.robot_linvel.unbind(-1)
-    return torch.stack((cos * x + sin * y, cos * y - sin * x, z), dim=-1)
+def planar_velocity(state: SceneState) -> Tensor:
+    """Give what a command asks for as it is, (N, A, 3): vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
+    planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
+    return torch.cat((planar, state.yaw_rate.unsqueeze(-1)), dim=-1)
 
 
 def is_moving(command: Tensor) -> Tensor:
@@ -116,6 +100,21 @@ def is_moving(command: Tensor) -> Tensor:
     return command.abs().amax(dim=-1) > STANDING_COMMAND
 
 
+class _Constants(NamedTuple):
+    """Numbers of the gait on one device."""
+
+    default_joint_pos: Tensor  # (12,) [rad]
+    action_scale: Tensor  # (12,) [rad]
+    obs_offset: Tensor  # (47,)
+    obs_scale: Tensor  # (47,)
+    quarter: Tensor  # () [rad] of a turn
+
+
 @cache
-def _joint_constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    return torch.tensor(DEFAULT_JOINT_POS, device=device), torch.tensor(ACTION_SCALE * 4, device=device)
+def _constants(device: torch.device) -> _Constants:
+    zeros, joints = [0.0] * 3, list(DEFAULT_JOINT_POS)
+    offset = zeros * 3 + [-angle for angle in joints] + [0.0] * (2 * NUM_JOINTS + 2)
+    scale = [-1.0] * 3 + [ANGVEL_SCALE] * 3 + [COMMAND_SCALE] * 3  # gravity points down
+    scale += [1.0] * NUM_JOINTS + [JOINT_VEL_SCALE] * NUM_JOINTS + [1.0] * (NUM_JOINTS + 2)
+    numbers = (joints, ACTION_SCALE * 4, offset, scale, HALF_PI)
+    return _Constants(*(torch.tensor(number, device=device) for number in numbers))

@@ -8,11 +8,10 @@ import mujoco
 import torch
 from torch import Tensor
 
-from mqe.geometry import yaw_of
 from mqe.objects import ROBOT_FLOOR_FRICTION, ObjectCfg, object_floor_friction, robot_object_friction
 from mqe.robots.go1 import COLORS, NUM_JOINTS, add_go1
 from mqe.sim.base import Simulator
-from mqe.state import SceneState
+from mqe.state import ROBOT_QPOS, ROBOT_QVEL, VELOCITY, SceneState
 from mqe.task import Layout
 
 PHYSICS_DT = 0.005  # [s]
@@ -24,7 +23,6 @@ MAX_ROBOTS = len(COLORS)
 
 # Collision bits: one a robot (a robot does not collide with itself), then these.
 OBJECT_BIT, FLOOR_BIT, WALL_BIT = 1 << 4, 1 << 5, 1 << 6
-ROBOT_QPOS, ROBOT_QVEL = 7 + NUM_JOINTS, 6 + NUM_JOINTS
 
 
 @dataclass(frozen=True)
@@ -87,40 +85,22 @@ def build_scene(num_robots: int, obj: ObjectCfg | None, inertia: str = "physical
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
     """Copy what the tasks see out of the simulator's memory, as float32."""
-    n, robots = sim.num_envs, scene.num_robots
-    qpos, qvel = sim.qpos.to(torch.float32, copy=True), sim.qvel.to(torch.float32, copy=True)
-    robot = qpos[:, : scene.robot_qpos].view(n, robots, ROBOT_QPOS)
-    speed = qvel[:, : scene.robot_qvel].view(n, robots, ROBOT_QVEL)
-    quat = robot[..., 3:7]
-    if scene.object is None:
-        object_pos, object_linvel = qpos.new_zeros(n, 3), qpos.new_zeros(n, 3)
-        object_quat = torch.cat((qpos.new_ones(n, 1), qpos.new_zeros(n, 3)), dim=1)
-        object_yaw = qpos.new_zeros(n)
-        contact = qpos.new_zeros(n, robots, 3)
-    else:
-        object_pos, object_quat = qpos[:, scene.robot_qpos :][:, :3], qpos[:, scene.robot_qpos :][:, 3:7]
-        object_linvel = qvel[:, scene.robot_qvel :][:, :3]
-        object_yaw = yaw_of(object_quat)
-        contact = sim.sensordata.to(torch.float32, copy=True).view(n, robots, 3)
-    return SceneState(
-        robot_pos=robot[..., :3], robot_quat=quat, robot_yaw=yaw_of(quat),
-        robot_linvel=speed[..., :3], robot_angvel_b=speed[..., 3:6],
-        joint_pos=robot[..., 7:], joint_vel=speed[..., 6:],
-        object_pos=object_pos, object_quat=object_quat, object_yaw=object_yaw, object_linvel=object_linvel,
-        goal_pos=sim.mocap_pos[:, 0].to(torch.float32, copy=True), contact_force=contact,
-    )  # fmt: skip
+    parts = (sim.qpos, sim.qvel, sim.sensordata, sim.mocap_pos[:, 0])
+    rows = torch.cat([part.t() for part in parts]).to(torch.float32)
+    return SceneState(rows, scene.num_robots, scene.object is not None)
 
 
 def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     """Turn a layout into qpos (N, nq), qvel (N, nv) and mocap positions (N, 1, 3)."""
-    robot_qpos = torch.cat((layout.robot_pos, layout.robot_quat, layout.joint_pos), dim=2).flatten(1)
-    robot_qvel = torch.cat((layout.robot_vel, torch.zeros_like(layout.joint_pos)), dim=2).flatten(1)
-    goal = layout.goal_pos.unsqueeze(1)
-    if scene.object is None:
-        return robot_qpos, robot_qvel, goal
-    still = torch.zeros_like(robot_qvel[:, :6])
-    qpos = torch.cat((robot_qpos, layout.object_pos, layout.object_quat), dim=1)
-    return qpos, torch.cat((robot_qvel, still), dim=1), goal
+    still = layout.robot_vel.new_zeros(1).expand(len(layout.robot_vel), NUM_JOINTS)
+    qpos, qvel = [], []
+    for i in range(scene.num_robots):
+        qpos += [layout.robot_pos[:, i], layout.robot_quat[:, i], layout.joint_pos[:, i]]
+        qvel += [layout.robot_vel[:, i], still]
+    if scene.object is not None:
+        qpos += [layout.object_pos, layout.object_quat]
+        qvel += [still[:, :VELOCITY]]
+    return torch.cat(qpos, dim=1), torch.cat(qvel, dim=1), layout.goal_pos.unsqueeze(1)
 
 
 def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:

@@ -12,30 +12,31 @@ ENDINGS = ("success", "collision", "fall")  # figures that are 0 or 1
 class EpisodeStatistics:
     """The last at most 1,000 finished episodes, one row each; reading them is the only host synchronisation."""
 
-    def __init__(self, names: tuple[str, ...], device: torch.device) -> None:
-        """Keep the figures ``names`` of every episode."""
+    def __init__(self, names: tuple[str, ...], num_envs: int, device: torch.device) -> None:
+        """Keep F figures ``names`` of every episode of ``num_envs`` worlds."""
         self.names = names
-        self._rows = torch.full((CAPACITY + 1, len(names)), torch.nan, device=device)  # the last row takes the rest
+        self._room = max(CAPACITY, num_envs)  # all worlds may end at once, each into a row of its own
+        self._rows = torch.full((self._room + 1, len(names)), torch.nan, device=device)
+        self._spare = torch.tensor(self._room, device=device)  # the last row takes what is no episode
         self._count = torch.zeros((), dtype=torch.int64, device=device)
 
-    def record(self, done: Tensor, figures: dict[str, Tensor]) -> None:
-        """Add the episodes of ``done`` (N,), with ``figures`` (N,) each."""
-        place = self._count + torch.cumsum(done, 0) - 1
-        last = self._count + done.sum()
-        recent = done & (place >= last - CAPACITY)  # more than fit end at once: keep the newest rows only
-        slot = torch.where(recent, place % CAPACITY, CAPACITY)
-        self._rows.index_copy_(0, slot, torch.stack([figures[name].to(self._rows.dtype) for name in self.names], 1))
-        self._count.copy_(last)
+    def record(self, done: Tensor, figures: Tensor) -> None:
+        """Add the episodes of ``done`` (N,), with ``figures`` (N, F)."""
+        number = self._count + torch.cumsum(done, 0)  # (N,) from 1 on
+        self._rows.index_copy_(0, torch.where(done, number % self._room, self._spare), figures)
+        self._count.copy_(number[-1])
 
     def means(self) -> dict[str, float]:
         """Give each figure's mean over the episodes it counts for (NaN without any), and ``num_episodes``.
 
         The mean of an ending that happened or not, 1 or 0, is called its rate: ``success_rate``.
         """
-        means = torch.nanmean(self._rows[:CAPACITY], dim=0).tolist()
+        newest = (self._count - torch.arange(CAPACITY, device=self._count.device)) % self._room  # NaN where never used
+        means = torch.nanmean(self._rows[newest], dim=0)
+        *values, count = torch.cat((means, self._count.clamp(max=CAPACITY).view(1))).tolist()
         names = [f"{name}_rate" if name in ENDINGS else name for name in self.names]
-        figures: dict[str, float] = dict(zip(names, means, strict=True))
-        return figures | {"num_episodes": min(int(self._count), CAPACITY)}
+        figures: dict[str, float] = dict(zip(names, values, strict=True))
+        return figures | {"num_episodes": int(count)}
 
     def reset(self) -> None:
         """Forget everything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,8 +17,8 @@ _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 class Streams:
     """Random numbers for N worlds, the same on every device and whatever was drawn before.
 
-    A draw is about thirty operations on the device, whatever its size: take all numbers of one episode in one draw.
-    Column k of a draw does not depend on how many columns there are.
+    A draw is about thirty operations on the device, whatever its size: draw all numbers of an episode at
+    once (``Ranges``). Column k of a draw does not depend on how many columns there are.
     """
 
     def __init__(self, seed: int, num_envs: int, device: torch.device | str) -> None:
@@ -47,6 +48,19 @@ class Streams:
             number = torch.arange(1, count + 1, dtype=torch.int64, device=self._world_key.device)
             self._counters[count] = number * _STEP
         return self._counters[count]
+
+
+class Ranges:
+    """C numbers drawn at once, each uniform in a range of its own."""
+
+    def __init__(self, ranges: Sequence[tuple[float, float]], device: torch.device | str) -> None:
+        """Draw from [low, high) of every range."""
+        low, high = torch.tensor(ranges, device=device).unbind(dim=1)
+        self._low, self._span = low, high - low
+
+    def draw(self, streams: Streams, purpose: int, episode: Tensor) -> Tensor:
+        """Give float32 (N, C) for ``episode`` (N,) int64."""
+        return self._low + self._span * streams.uniform(purpose, episode, self._low.shape)
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:

@@ -22,11 +22,11 @@ class Layout(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one control step meant to the task, before any reset."""
+    """What one control step meant to the task, before any reset. The names of rows and columns are the task's."""
 
-    rewards: dict[str, Tensor]  # weighted terms (N, A); their sum is the reward
-    terminations: dict[str, Tensor]  # named conditions (N,) bool; any of them ends the episode
-    metrics: dict[str, Tensor]  # (N,) or (N, A) per-step measures; the environment sums them over the episode
+    rewards: Tensor  # (K, N, A) weighted terms; their sum is the reward
+    endings: Tensor  # (E, N) bool conditions; any of them ends the episode
+    metrics: Tensor  # (N, M) per-step measures; the environment sums them over the episode
 
 
 class Disturbance(NamedTuple):
@@ -46,13 +46,17 @@ class Task(Protocol):
     state_type: str  # "EP" or "FP"
     decision_period: int  # control steps a decision
     max_episode_length: int  # control steps, a multiple of decision_period
+    reward_names: tuple[str, ...]  # K terms
+    metric_names: tuple[str, ...]  # M per-step measures
+    figure_names: tuple[str, ...]  # F figures of an episode
+    memory: Tensor  # (N, C) all that observations show besides the scene, live; C may be 0
 
     def layout(self, episode: Tensor) -> Layout:
         """Propose a start for episode number ``episode`` (N,) int64 of every world."""
         ...
 
-    def begin(self, mask: Tensor, state: SceneState) -> None:
-        """Forget the old episodes of ``mask``; ``state`` is the new first one."""
+    def begin(self, mask: Tensor) -> None:
+        """Forget the old episodes of ``mask``, which start anew as ``layout`` proposed last."""
         ...
 
     def command(self, actions: Tensor) -> None:
@@ -71,12 +75,12 @@ class Task(Protocol):
         """Judge one control step that went from ``prev`` to ``state``."""
         ...
 
-    def observe(self, state: SceneState) -> tuple[Tensor, Tensor]:
-        """Give obs (N, A, O) and critic state, (N, S) or (N, A, S)."""
+    def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Give obs (W, A, O) and critic state, (W, S) or (W, A, S), of any W worlds and their ``memory`` (W, C)."""
         ...
 
-    def episode_metrics(self, sums: dict[str, Tensor], steps: Tensor, outcome: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Turn an episode's sums, length (N,) and terminations (N,) into the figures (N,) that statistics average.
+    def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+        """Turn an episode's sums (N, M), length (N,) and endings (E, N) into figures (N, F) that statistics average.
 
         NaN means: does not count for this episode (for instance the collaboration degree of a failure).
         """

@@ -15,6 +15,7 @@ from mqe.streams import Streams
 from mqe.tasks.push import PushCfg, PushTask
 
 CPU = torch.device("cpu")
+STANCE = tensor(DEFAULT_JOINT_POS)
 
 
 class Stander:
@@ -25,7 +26,7 @@ class Stander:
 
     def targets(self, command: Tensor, state: SceneState) -> Tensor:
         self.command = command.clone()
-        return tensor(DEFAULT_JOINT_POS).expand(*command.shape[:2], 12)
+        return STANCE.expand(*command.shape[:2], 12)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}

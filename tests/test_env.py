@@ -3,6 +3,7 @@
 import pytest
 import torch
 from pushing import make_env
+from torch import Tensor
 
 from mqe.statistics import CAPACITY, EpisodeStatistics
 
@@ -72,6 +73,28 @@ def test_an_ending_inside_a_decision_is_latched_there():
     assert env.statistics()["success_rate"] == 1.0
     total = torch.stack(list(step.info.values())).sum(0)
     torch.testing.assert_close(total, step.reward)
+
+
+def test_a_world_that_breaks_after_its_end_shows_nothing_of_it():
+    env = make_env(2, decision_period=2)
+    env.reset()
+    _push_object_to_goal(env, [0])
+    step, calls = env.sim.step, []
+
+    def poisoned(decimation):
+        step(decimation)
+        calls.append(decimation)
+        if len(calls) == 2:
+            env.sim.qpos[0, 0] = torch.nan
+
+    env.sim.step = poisoned
+    outcome = env.step(torch.zeros(2, 2, 3))
+    assert outcome.valid.all()
+    assert outcome.terminated[:, 0].tolist() == [True, False]
+    assert env.statistics()["success_rate"] == 1.0
+    for shown, first in ((outcome.final_obs, outcome.obs), (outcome.final_state, outcome.state)):
+        torch.testing.assert_close(shown[0], first[0])
+    assert torch.isfinite(outcome.reward).all()
 
 
 def test_rewards_of_a_decision_add_up_over_its_control_steps():
@@ -144,20 +167,28 @@ def test_the_environment_goes_on_exactly_from_its_state():
 
 
 def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count():
-    statistics = EpisodeStatistics(("time", "degree"), torch.device("cpu"))
-    everyone = torch.ones(600, dtype=torch.bool)
-    statistics.record(everyone, {"time": torch.full((600,), 1.0), "degree": torch.full((600,), torch.nan)})
+    statistics = EpisodeStatistics(("time", "degree"), 2500, torch.device("cpu"))
+
+    def record(count: int, time: Tensor | float, degree: float, ended: bool = True) -> None:
+        figures = torch.zeros(count, 2)
+        figures[:, 0], figures[:, 1] = time, degree
+        statistics.record(torch.full((count,), ended), figures)
+
+    record(600, 1.0, torch.nan)
     assert statistics.means()["time"] == 1.0
     assert statistics.means()["degree"] != statistics.means()["degree"]
-    statistics.record(everyone, {"time": torch.full((600,), 2.0), "degree": torch.full((600,), 0.5)})
+    record(600, 2.0, 0.5)
     means = statistics.means()
     assert means["num_episodes"] == CAPACITY
     assert means["time"] == pytest.approx(1.6)  # 400 of the first, 600 of the second
     assert means["degree"] == 0.5
-    statistics.record(torch.zeros(600, dtype=torch.bool), {"time": torch.zeros(600), "degree": torch.zeros(600)})
+    record(600, 0.0, 0.0, ended=False)
     assert statistics.means()["time"] == pytest.approx(1.6)
-    many = torch.ones(2500, dtype=torch.bool)
-    statistics.record(many, {"time": torch.arange(2500.0), "degree": torch.zeros(2500)})
+    record(2500, torch.arange(2500.0), 0.0)
     assert statistics.means()["time"] == pytest.approx(1999.5)  # the newest 1,000 of 2,500 at once
+    record(2500, torch.arange(2500.0), 0.0)
+    assert statistics.means()["time"] == pytest.approx(1999.5)  # round the ring
     statistics.reset()
     assert statistics.means()["num_episodes"] == 0
+    record(3, 4.0, 1.0)
+    assert statistics.means() == {"time": 4.0, "degree": 1.0, "num_episodes": 3}

@@ -5,14 +5,15 @@ import shutil
 
 import pytest
 import torch
+from scenes import make_scene_state
 
 from harl_mapush import checkpoint, config
 from harl_mapush.gait_evaluation import _advance, _make_worlds, _place
 from harl_mapush.policy import TeamPolicy
 from mqe.config import ConfigError
 from mqe.gait import load_gait, pretrained_folder
-from mqe.geometry import quat_from_euler
-from mqe.locomotion import GAIT_OBS_SIZE, GaitController, GaitMemory, gravity_b, heading_velocity, is_moving
+from mqe.geometry import quat_from_rpy
+from mqe.locomotion import GAIT_OBS_SIZE, GaitController, GaitMemory, gait_obs, is_moving, planar_velocity
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.tasks.velocity import VelocityCfg, has_fallen
@@ -22,21 +23,23 @@ SIM = SimCfg(name="mujoco", device="cpu")
 
 
 def test_gravity_is_seen_in_the_body_frame():
-    quat = quat_from_euler(torch.tensor(0.0), torch.tensor(math.pi / 2), torch.tensor(0.3))  # nose down
-    torch.testing.assert_close(gravity_b(quat), torch.tensor([1.0, 0.0, 0.0]), atol=1e-6, rtol=0)
-    upright = quat_from_euler(torch.tensor(0.0), torch.tensor(0.0), torch.tensor(2.0))
-    torch.testing.assert_close(gravity_b(upright), torch.tensor([0.0, 0.0, -1.0]), atol=1e-6, rtol=0)
+    robots = quat_from_rpy(torch.tensor([[[0.0, math.pi / 2, 0.3], [0.0, 0.0, 2.0]]]))  # nose down; upright
+    state = make_scene_state(torch.zeros(1, 2, 3), robot_quat=robots)
+    memory = GaitMemory(torch.zeros(1, 2, GaitMemory.SIZE))
+    command = torch.zeros(1, 2, 3)
+    gravity = gait_obs(state, command, is_moving(command), memory)[0, :, :3]
+    torch.testing.assert_close(gravity, torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]), atol=1e-6, rtol=0)
 
 
 def test_the_clock_runs_while_moving_and_stands_at_zero():
-    memory = GaitMemory(2, 1, CPU)
+    memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
     command = torch.tensor([[[0.3, 0.0, 0.0]], [[0.0, 0.02, 0.0]]])
     assert is_moving(command)[:, 0].tolist() == [True, False]
-    targets = memory.act(torch.zeros(2, 1, 12), command)
+    targets = memory.act(torch.zeros(2, 1, 12), is_moving(command))
     torch.testing.assert_close(targets[0, 0], torch.tensor(DEFAULT_JOINT_POS))
     assert memory.phase[:, 0].tolist() == pytest.approx([0.05, 0.0])
     for _ in range(19):
-        memory.act(torch.ones(2, 1, 12), command)
+        memory.act(torch.ones(2, 1, 12), is_moving(command))
     assert float(memory.phase[0, 0]) % 1.0 == pytest.approx(0.0, abs=1e-5)
     memory.begin(torch.tensor([True, False]))
     assert not memory.action[0].any()
@@ -64,7 +67,7 @@ def test_the_shipped_gait_follows_a_command_and_stands():
     velocity = []
     for _ in range(150):
         state = _advance(sim, scene, controller, command, state)
-        velocity.append(heading_velocity(state)[:, 0, :2])
+        velocity.append(planar_velocity(state)[:, 0, :2])
     assert not has_fallen(state).any()
     mean = torch.stack(velocity[50:]).mean(dim=0)
     torch.testing.assert_close(mean, command[:, 0, :2], atol=0.06, rtol=0)

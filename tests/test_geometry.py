@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import mujoco
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, tensor
@@ -19,36 +21,63 @@ def random_quats(count: int) -> Tensor:
     return quat / quat.norm(dim=-1, keepdim=True)
 
 
+def turned(roll: float, pitch: float, yaw: float) -> Tensor:
+    return geometry.rotation_matrix(geometry.quat_from_rpy(tensor([roll, pitch, yaw])))
+
+
 def test_quarter_turns() -> None:
-    zero = tensor(0.0)
     half = math.sqrt(0.5)
-    torch.testing.assert_close(geometry.quat_from_euler(zero, zero, tensor(HALF_PI)), tensor([half, 0.0, 0.0, half]))
-    torch.testing.assert_close(geometry.quat_from_euler(tensor(HALF_PI), zero, zero), tensor([half, half, 0.0, 0.0]))
-    torch.testing.assert_close(geometry.quat_from_euler(zero, tensor(HALF_PI), zero), tensor([half, 0.0, half, 0.0]))
+    for k in range(3):
+        rpy, quat = torch.zeros(3), tensor([half, 0.0, 0.0, 0.0])
+        rpy[k], quat[1 + k] = HALF_PI, half
+        torch.testing.assert_close(geometry.quat_from_rpy(rpy), quat)
     torch.testing.assert_close(geometry.quat_from_yaw(tensor(HALF_PI)), tensor([half, 0.0, 0.0, half]))
 
 
 def test_rotation_order_is_roll_then_pitch_then_yaw() -> None:
     # Forward, pitched nose down by a quarter turn, points down; the yaw after it changes nothing.
-    quat = geometry.quat_from_euler(tensor(0.0), tensor(HALF_PI), tensor(1.0))
-    torch.testing.assert_close(geometry.rotate(quat, tensor([1.0, 0.0, 0.0])), tensor([0.0, 0.0, -1.0]))
+    down = geometry.rotate(turned(0.0, HALF_PI, 1.0), tensor([1.0, 0.0, 0.0]))
+    torch.testing.assert_close(down, tensor([0.0, 0.0, -1.0]))
     # Left, rolled by a quarter turn, points up.
-    quat = geometry.quat_from_euler(tensor(HALF_PI), tensor(0.0), tensor(0.7))
-    torch.testing.assert_close(geometry.rotate(quat, tensor([0.0, 1.0, 0.0])), tensor([0.0, 0.0, 1.0]))
+    up = geometry.rotate(turned(HALF_PI, 0.0, 0.7), tensor([0.0, 1.0, 0.0]))
+    torch.testing.assert_close(up, tensor([0.0, 0.0, 1.0]))
+
+
+def test_rotation_matrices_are_mujocos() -> None:
+    quat = random_quats(6).view(2, 3, 4)
+    matrix = np.zeros(9)
+    for index in np.ndindex(2, 3):
+        mujoco.mju_quat2Mat(matrix, quat[index].numpy())
+        np.testing.assert_allclose(geometry.rotation_matrix(quat)[index].flatten(), matrix, atol=1e-12)
 
 
 def test_rpy_round_trip() -> None:
     rpy = tensor([[0.3, -0.4, 3.0], [-3.1, 1.2, -0.2], [0.0, 0.0, math.pi], [2.0, -1.5, -3.14]], dtype=torch.float64)
-    quat = geometry.quat_from_euler(*rpy.unbind(-1))
-    torch.testing.assert_close(geometry.quat_to_rpy(quat), rpy)
-    torch.testing.assert_close(geometry.quat_to_rpy(-quat)[:2], rpy[:2])
-    torch.testing.assert_close(geometry.yaw_of(quat), rpy[:, 2])
+    rotation = geometry.rotation_matrix(geometry.quat_from_rpy(rpy))
+    torch.testing.assert_close(geometry.rpy_of(rotation), rpy)
+    torch.testing.assert_close(geometry.yaw_of(rotation), rpy[:, 2])
 
 
 def test_rotate_inverse_undoes_rotate() -> None:
-    quat, vec = random_quats(50), torch.arange(150.0, dtype=torch.float64).reshape(50, 3)
-    torch.testing.assert_close(geometry.rotate_inverse(quat, geometry.rotate(quat, vec)), vec)
-    torch.testing.assert_close(geometry.rotate(quat, vec).norm(dim=-1), vec.norm(dim=-1))
+    rotation, vec = geometry.rotation_matrix(random_quats(50)), torch.arange(150.0, dtype=torch.float64).reshape(50, 3)
+    torch.testing.assert_close(geometry.rotate_inverse(rotation, geometry.rotate(rotation, vec)), vec)
+    torch.testing.assert_close(geometry.length(geometry.rotate(rotation, vec)), vec.norm(dim=-1))
+
+
+def test_headings_are_level_and_of_length_1() -> None:
+    # Nose 60 degrees up and heading north-east: forward is north-east all the same, left north-west.
+    frame = geometry.heading_frame(turned(0.0, -math.pi / 3, math.pi / 4))
+    half = math.sqrt(0.5)
+    torch.testing.assert_close(frame, tensor([[half, half], [-half, half]]))
+    # What lies 3 m north of there is ahead and to the left.
+    torch.testing.assert_close(geometry.in_frame(tensor([0.0, 3.0]), frame), tensor([3 * half, 3 * half]))
+    upright = tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])  # nose straight down: heading nowhere
+    assert torch.isfinite(geometry.heading_frame(upright)).all()
+
+
+def test_points_on_a_circle() -> None:
+    points = geometry.on_circle(tensor(2.0), tensor([0.0, math.pi / 6, -HALF_PI]))
+    torch.testing.assert_close(points, tensor([[2.0, 0.0], [math.sqrt(3.0), 1.0], [0.0, -2.0]]))
 
 
 def test_rotate_2d() -> None:

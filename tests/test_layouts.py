@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from mqe.geometry import quat_to_rpy, rotate_2d, yaw_of
+from mqe.geometry import rotate_2d, rotation_matrix, rpy_of
 from mqe.objects import OBJECTS, Footprint
 from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.scene import build_scene
@@ -32,21 +32,27 @@ def closest_pair(layout: Layout) -> Tensor:
     return (distance + torch.eye(pos.shape[1]) * 100).amin(dim=(1, 2))
 
 
+def rpy(quat: Tensor) -> Tensor:
+    return rpy_of(rotation_matrix(quat))
+
+
 def test_spread_angles_by_hand() -> None:
     # Four robots, gaps of 1 rad: 2 pi - 4 = 2.2832 rad are free. Ranks of (0.5, 0.25, 0.5): 1, 0, 2 (ties by index).
-    angle = spread_angles(tensor([[0.1, 0.5, 0.25, 0.5]]), 1.0) - 0.2 * math.pi
+    free = 2 * math.pi - 4.0
+    draw = tensor([[0.2 * math.pi, 0.5 * free, 0.25 * free, 0.5 * free]])
+    angle = spread_angles(draw, 1.0) - 0.2 * math.pi
     torch.testing.assert_close(angle, tensor([[0.0, 2.0 + 1.141593, 1.0 + 0.570796, 3.0 + 1.141593]]))
     # The last one stays a gap away from the first, which is one turn further.
-    latest = spread_angles(tensor([[0.0, 1.0, 1.0]]), 2.0).max()
+    latest = spread_angles(tensor([[0.0, 2 * math.pi - 6.0, 2 * math.pi - 6.0]]), 2.0).max()
     assert latest == pytest.approx(2 * math.pi - 2.0)
-    assert spread_angles(tensor([[0.25]]), 2.0).item() == pytest.approx(math.pi / 2)
+    assert spread_angles(tensor([[1.5]]), 2.0).item() == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(("name", "num_agents"), [("cuboid", 2), ("cuboid", 4), ("tblock", 4), ("cylinder", 4)])
 def test_separated_robots_are_never_close(name: str, num_agents: int) -> None:
     layout = draw(name, num_agents, "separated", 100_000)
     assert closest_pair(layout).min() > ROBOT_CLEARANCE - 1e-4
-    local = rotate_2d(layout.robot_pos[..., :2], -yaw_of(layout.object_quat).unsqueeze(1))
+    local = rotate_2d(layout.robot_pos[..., :2], -rpy(layout.object_quat)[:, 2:])
     assert Footprint(OBJECTS[name]).distance(local).min() > OBJECT_CLEARANCE - 1e-4
     assert layout.robot_pos[..., :2].norm(dim=-1).max() < OBJECTS[name].spawn_ring[1] + 0.15
 
@@ -81,13 +87,13 @@ def test_ranges(spawn: str) -> None:
         (layout.robot_pos[..., :2].norm(dim=-1), 1.2, 1.3 if spawn == "independent" else 1.38),
         (layout.robot_vel, -0.1, 0.1),
         (layout.joint_pos / tensor(DEFAULT_JOINT_POS), 0.7, 1.3),
-        (quat_to_rpy(layout.robot_quat)[..., :2], -0.01, 0.01),
-        (quat_to_rpy(layout.object_quat)[..., :2], -0.01, 0.01),
+        (rpy(layout.robot_quat)[..., :2], -0.01, 0.01),
+        (rpy(layout.object_quat)[..., :2], -0.01, 0.01),
     ):
         assert low - 1e-5 <= values.min() < low + 0.02 * (high - low)
         assert high - 0.03 * (high - low) < values.max() <= high + 1e-5
     bearing = torch.atan2(layout.robot_pos[..., 1], layout.robot_pos[..., 0])
-    for angle in (bearing[:, 0], bearing[:, 1], yaw_of(layout.robot_quat)[:, 1], yaw_of(layout.object_quat)):
+    for angle in (bearing[:, 0], bearing[:, 1], rpy(layout.robot_quat)[:, 1, 2], rpy(layout.object_quat)[:, 2]):
         quadrants = np.histogram(angle.numpy(), 4, (-math.pi, math.pi))[0] / 20_000
         np.testing.assert_allclose(quadrants, 0.25, atol=0.015)
 

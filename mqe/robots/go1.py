@@ -155,25 +155,25 @@ def add_go1(
 
 def foot_kinematics(joint_pos: Tensor, joint_vel: Tensor) -> tuple[Tensor, Tensor]:
     """Give foot centres [m] and velocities [m/s] in the trunk frame, (..., 4, 3) each, from joints (..., 12)."""
-    pos = joint_pos.unflatten(-1, (4, 3))
-    vel = joint_vel.unflatten(-1, (4, 3))
-    front, left = _leg_signs(pos.device)
-    hip, thigh, knee = pos[..., 0], pos[..., 1], pos[..., 1] + pos[..., 2]
-    hip_rate, thigh_rate, knee_rate = vel[..., 0], vel[..., 1], vel[..., 1] + vel[..., 2]
-    forward = -LINK_LENGTH * (torch.sin(thigh) + torch.sin(knee))
-    down = -LINK_LENGTH * (torch.cos(thigh) + torch.cos(knee))
-    side = SHOULDER_OFFSET_Y * left
-    forward_rate = -LINK_LENGTH * (torch.cos(thigh) * thigh_rate + torch.cos(knee) * knee_rate)
-    down_rate = LINK_LENGTH * (torch.sin(thigh) * thigh_rate + torch.sin(knee) * knee_rate)
+    shoulder, side = _leg_offsets(joint_pos.device, joint_pos.dtype)
+    joints = torch.stack((joint_pos, joint_vel)).unflatten(-1, (4, 3))
+    (hip, hip_rate), (angle, rate) = joints[..., 0], joints[..., 1:].cumsum(dim=-1)  # of thigh and calf to the trunk
+    # In the leg's plane, which the hip turns about x: forward and down from the thigh's joint, and how they change.
+    sin, cos = torch.sin(angle), torch.cos(angle)
+    forward, down, forward_rate, up_rate = torch.stack((sin, cos, rate * cos, rate * sin)).sum(dim=-1) * -LINK_LENGTH
     sin, cos = torch.sin(hip), torch.cos(hip)
-    lateral, vertical = side * cos - down * sin, side * sin + down * cos
-    feet = torch.stack((HIP_OFFSET_X * front + forward, HIP_OFFSET_Y * left + lateral, vertical), dim=-1)
-    rates = torch.stack(
-        (forward_rate, -vertical * hip_rate - down_rate * sin, lateral * hip_rate + down_rate * cos), dim=-1
-    )
-    return feet, rates
+    lateral = torch.addcmul(side * cos, down, sin, value=-1.0)
+    vertical = torch.addcmul(side * sin, down, cos)
+    lateral_rate = torch.addcmul(up_rate * sin, vertical, hip_rate, value=-1.0)
+    vertical_rate = torch.addcmul(lateral * hip_rate, up_rate, cos, value=-1.0)
+    feet = torch.stack((forward, lateral, vertical), dim=-1) + shoulder
+    return feet, torch.stack((forward_rate, lateral_rate, vertical_rate), dim=-1)
 
 
 @cache
-def _leg_signs(device: torch.device) -> tuple[Tensor, Tensor]:
-    return torch.tensor([1.0, 1.0, -1.0, -1.0], device=device), torch.tensor([1.0, -1.0, 1.0, -1.0], device=device)
+def _leg_offsets(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Where the hips are (4, 3), and how far from its hip's axis each thigh swings (4,) [m]."""
+    signs = [(1.0 if leg[0] == "F" else -1.0, 1.0 if leg[1] == "L" else -1.0) for leg in LEGS]
+    hips = [(HIP_OFFSET_X * front, HIP_OFFSET_Y * left, 0.0) for front, left in signs]
+    sides = [SHOULDER_OFFSET_Y * left for _, left in signs]
+    return torch.tensor(hips, dtype=dtype, device=device), torch.tensor(sides, dtype=dtype, device=device)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import cache
+from itertools import chain
 
 import torch
 from torch import Tensor
 
-from mqe.geometry import TWO_PI, quat_from_euler, rotate_2d
+from mqe.geometry import TWO_PI, on_circle, quat_from_rpy
 from mqe.objects import FLOOR_SLAB, Footprint
 from mqe.robots.go1 import DEFAULT_JOINT_POS
-from mqe.streams import Streams
+from mqe.streams import Ranges, Streams
 from mqe.task import Layout
 
 SPAWNS = ("independent", "separated")
@@ -45,59 +47,64 @@ class PushLayouts:
         self.footprint = footprint
         self.is_separated = spawn == "separated"
         self.gap = 2.0 * math.asin(0.5 * ROBOT_CLEARANCE / obj.spawn_ring[0])  # [rad] seen from the ring's middle
-        self.spawn_height = obj.spawn_height
         self.num_agents = num_agents
         tilt = (-obj.spawn_tilt, obj.spawn_tilt)
-        ring_angle = (0.0, 1.0) if self.is_separated else TURN
         # Roll, pitch and yaw of the object; distance and bearing of the goal.
         world = [tilt, tilt, TURN, goal_distance, (0.0, TWO_PI)]
-        # Radius and angle on the ring; roll, pitch and yaw; velocities; joints.
-        robot = [obj.spawn_ring, ring_angle, TILT, TILT, TURN] + [VELOCITY] * 6
-        robot += [(JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in DEFAULT_JOINT_POS]
-        self.sizes = (len(world), len(robot))
-        ranges = torch.tensor(world + robot * num_agents, device=device)
-        self.low, self.span = ranges[:, 0], ranges[:, 1] - ranges[:, 0]
+        robots = [self._robot_ranges(i, obj.spawn_ring) for i in range(num_agents)]
+        self.sizes = (len(world), len(robots[0]))
+        self.ranges = Ranges([*world, *chain(*robots)], device)
+        self.object_pos = torch.tensor([0.0, 0.0, obj.spawn_height], device=device)
+        self.goal_z = torch.zeros(1, device=device)
+        self.robot_z = torch.full((num_agents, 1), SPAWN_HEIGHT, device=device)
+
+    def _robot_ranges(self, robot: int, ring: tuple[float, float]) -> list[tuple[float, float]]:
+        """Radius and angle on the ring; roll, pitch and yaw; velocities; joints."""
+        turn = TURN
+        if self.is_separated:
+            turn = (0.0, TWO_PI if robot == 0 else TWO_PI - self.num_agents * self.gap)
+        joints = [(JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in DEFAULT_JOINT_POS]
+        return [ring, turn, TILT, TILT, TURN] + [VELOCITY] * 6 + joints
 
     def draw(self, streams: Streams, episode: Tensor) -> Layout:
         """Give the start of episode number ``episode`` (N,) in every world."""
-        drawn = self.low + self.span * streams.uniform(self.purpose, episode, (len(self.low),))
+        drawn = self.ranges.draw(streams, self.purpose, episode)
+        n = len(drawn)
         world, robot = drawn[:, : self.sizes[0]], drawn[:, self.sizes[0] :].unflatten(1, (self.num_agents, -1))
-        object_roll, object_pitch, object_yaw, goal_distance, goal_bearing = world.unbind(dim=1)
         radius, angle = robot[..., 0], robot[..., 1]
         if self.is_separated:
             angle = spread_angles(angle, self.gap)
-            local = rotate_2d(on_circle(radius, angle), -object_yaw.unsqueeze(1))
+            local = on_circle(radius, angle - world[:, 2:3])  # in the object frame
             # Along its ray from the object's origin a robot leaves the outline at 1 / 1.2 of its speed or more.
             radius = radius + 1.2 * (OBJECT_CLEARANCE - self.footprint.distance(local)).clamp(min=0.0)
-        zero = torch.zeros_like(object_yaw)
-        height = torch.full_like(radius, SPAWN_HEIGHT).unsqueeze(-1)
+        quat = quat_from_rpy(torch.cat((robot[..., 2:5], world[:, None, :3]), dim=1))
         return Layout(
-            robot_pos=torch.cat((on_circle(radius, angle), height), dim=-1),
-            robot_quat=quat_from_euler(robot[..., 2], robot[..., 3], robot[..., 4]),
+            robot_pos=torch.cat((on_circle(radius, angle), self.robot_z.expand(n, -1, -1)), dim=-1),
+            robot_quat=quat[:, :-1],
             robot_vel=robot[..., 5:11],
             joint_pos=robot[..., 11:],
-            object_pos=torch.stack((zero, zero, zero + self.spawn_height), dim=-1),
-            object_quat=quat_from_euler(object_roll, object_pitch, object_yaw),
-            goal_pos=torch.cat((on_circle(goal_distance, goal_bearing), zero.unsqueeze(-1)), dim=-1),
+            object_pos=self.object_pos.expand(n, -1),
+            object_quat=quat[:, -1],
+            goal_pos=torch.cat((on_circle(world[:, 3], world[:, 4]), self.goal_z.expand(n, -1)), dim=-1),
         )
-
-
-def on_circle(radius: Tensor, angle: Tensor) -> Tensor:
-    """Give the points (..., 2) at polar coordinates radius and angle (...)."""
-    return torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)), dim=-1)
 
 
 def spread_angles(draw: Tensor, gap: float) -> Tensor:
     """Give angles (N, A) [rad] on a circle, uniform among those with at least ``gap`` [rad] between any two.
 
-    Needs ``draw`` (N, A), uniform in [0, 1), and A * gap <= 2 pi. The first angle turns the whole circle. The others
-    share what is left of it once every robot has its gap, and the gaps are then put back in by rank: each draw gives
-    a valid answer, where rejection may give none.
+    Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in what is left of the circle once every robot has
+    its gap, [0, 2 pi - A gap). The first turns the whole circle; the gaps are then put back in by rank, of equals by
+    number: each draw gives a valid answer, where rejection may give none.
     """
-    first, rest = draw[:, :1], draw[:, 1:]
-    ahead = rest.unsqueeze(2) - rest.unsqueeze(1)  # (N, i, j): how far i is beyond j
-    index = torch.arange(rest.shape[1], device=draw.device)
-    is_beyond = (ahead > 0.0) | ((ahead == 0.0) & (index.unsqueeze(1) > index))
-    rank = is_beyond.sum(dim=2)
-    free = TWO_PI - draw.shape[1] * gap
-    return TWO_PI * first + torch.cat((torch.zeros_like(first), (1 + rank) * gap + free * rest), dim=1)
+    least, turns = _spread_table(draw.shape[1], draw.device)
+    rank = (draw.unsqueeze(2) - draw.unsqueeze(1) > least).sum(dim=2)
+    return torch.addcmul(torch.add(draw, rank, alpha=gap), draw[:, :1], turns)
+
+
+@cache
+def _spread_table(num_agents: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Give what a draw must exceed another by to come after it, (A, A), and who turns with the first, (A,)."""
+    index = torch.arange(num_agents, device=device)
+    least = torch.where(index.unsqueeze(1) > index, -1e-12, 0.0)  # of equals the later comes after
+    least[:, 0], least[0, :] = -torch.inf, torch.inf  # the first comes before all
+    return least, (index > 0).float()

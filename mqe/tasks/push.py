@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError, option
-from mqe.geometry import TWO_PI, rotate, rotate_2d
+from mqe.geometry import TWO_PI, in_frame, length
 from mqe.objects import INERTIAS, OBJECTS, Footprint
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
@@ -17,9 +17,9 @@ from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
 from mqe.tasks import terminations
 from mqe.tasks.layouts import SPAWNS, PushLayouts
-from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, measure, weights_of
+from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
 
-EXCEPTIONS = ("roll", "pitch", "height", "collision")  # endings that are failures
+ENDINGS = ("success", *terminations.Posture.names, "collision")  # all but the first are failures
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the reference's definition
 
@@ -100,15 +100,26 @@ class PushTask:
         self.action_sizes: tuple[int, ...] = (3,) * a
         self.state_size = 6 + 7 * a if self.uses_sincos else 5 + 6 * a
         self.weights = weights_of(cfg.rewards, cfg.object, cfg.weights)
+        self.reward_names = tuple(self.weights)
+        shared = ("collaboration", "collaboration_reference")
+        self.metric_names = (*shared, *_of_agents(a, "contact_impulse"), *_of_agents(a, "object_distance"))
+        shared = ("success", "collision", "fall", "episode_time_s", "collaboration_degree")
+        shared += ("collaboration_degree_reference",)
+        self.figure_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
+        self.memory = torch.zeros(num_envs, 0, device=device)  # all that is seen is in the scene
 
         self._controller = controller
         self._streams = streams
         self._footprint = Footprint(self.object, device)
         self._pairs = Pairs(a, device)
+        self._posture = terminations.Posture(a, self.object, cfg.roll_limit, cfg.pitch_limit, device)
         self._layouts = PushLayouts(self._footprint, a, cfg.spawn, cfg.goal_distance, device)
-        # Row i lists robot i, then i - 1, i - 2, ... round the team.
+        # Row i lists robot i, then i - 1, i - 2, ... round the team. It sees the object (body A), then the others.
         order = [[(i - k) % a for k in range(a)] for i in range(a)]
         self._order = torch.tensor(order, dtype=torch.int64, device=device)
+        self._seen = torch.tensor([[a, *row[1:]] for row in order], dtype=torch.int64, device=device)
+        self._weights = torch.tensor(list(self.weights.values()), device=device).view(-1, 1, 1)
+        self._nan = torch.tensor(torch.nan, device=device)
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
         self._command = torch.zeros(num_envs, a, 3, device=device)
 
@@ -116,14 +127,14 @@ class PushTask:
         """Draw the start of episode number ``episode`` (N,) of every world."""
         return self._layouts.draw(self._streams, episode)
 
-    def begin(self, mask: Tensor, state: SceneState) -> None:
+    def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask``."""
         self._command.masked_fill_(mask.view(-1, 1, 1), 0.0)
         self._controller.begin(mask)
 
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
-        self._command.copy_(actions * self._action_scale)
+        torch.mul(actions, self._action_scale, out=self._command)
 
     def targets(self, state: SceneState) -> Tensor:
         """Give the gait's joint targets (N, A, 12) [rad]."""
@@ -135,17 +146,14 @@ class PushTask:
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge one control step."""
-        m = measure(state, prev, self._footprint, self._pairs)
+        m = Measures(state, prev, self._footprint, self._pairs)
         endings = self._endings(m)
-        is_exception = endings["roll"] | endings["pitch"] | endings["height"] | endings["collision"]
-        paid = {"reach": endings["success"], "exception": is_exception}
-        rewards = {}
-        for name, weight in self.weights.items():
-            term = weight * (TERMS[name](m) if name in TERMS else paid[name])
-            rewards[name] = term if term.dim() == 2 else term.unsqueeze(1).expand(-1, self.num_agents)
-        return Outcome(rewards, endings, self._metrics(m))
+        paid = {"reach": endings[0], "exception": endings[1:].any(dim=0)}
+        terms = [TERMS[name](m) if name in TERMS else paid[name].float() for name in self.reward_names]
+        terms = [term if term.dim() == 2 else term.unsqueeze(1).expand(-1, self.num_agents) for term in terms]
+        return Outcome(self._weights * torch.stack(terms), endings, self._metrics(m))
 
-    def observe(self, state: SceneState) -> tuple[Tensor, Tensor]:
+    def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Give every agent's view (N, A, O) in its own heading frame, and the critic's of the whole arena.
 
         An agent sees goal and object (x, y), the object's heading, then of every other robot, in the order i - 1,
@@ -154,51 +162,42 @@ class PushTask:
         seconds. A heading is one number in [0, 2 pi), or its sine and cosine. ``FP`` gives every agent that state with
         the robots in its own order, itself first.
         """
-        pos, yaw = state.robot_pos[..., :2], state.robot_yaw
-        goal, box = state.goal_pos[:, :2], state.object_pos[:, :2]
-        n, a = yaw.shape
-        others = self._order[:, 1:]
-        seen_pos = torch.cat(
-            (torch.stack((goal, box), dim=1).unsqueeze(1).expand(-1, a, -1, -1), pos[:, others]), dim=2
-        )
-        seen_yaw = torch.cat((state.object_yaw.view(n, 1, 1).expand(-1, a, -1), yaw[:, others]), dim=2)
-        seen_pos = rotate_2d(seen_pos - pos.unsqueeze(2), -yaw.unsqueeze(2))
-        heading = self._heading(seen_yaw - yaw.unsqueeze(2))
-        rest = torch.cat((seen_pos[:, :, 1:], heading), dim=-1).flatten(2)
-        obs = torch.cat((seen_pos[:, :, 0], rest), dim=-1)
+        a = self.num_agents
+        pos, goal = state.body_pos[..., :2], state.goal_pos[:, :2]
+        own_pos, own_frame = pos[:, :a].unsqueeze(2), state.robot_frame.unsqueeze(2)
+        targets = torch.cat((goal.view(-1, 1, 1, 2).expand(-1, a, -1, -1), pos[:, self._seen]), dim=2)
+        targets = in_frame(targets - own_pos, own_frame)  # (N, A, goal and bodies, 2)
+        if self.uses_sincos:
+            turned = in_frame(state.frame[:, self._seen, 0], own_frame).flip(-1)  # sine, cosine
+            heading = state.frame[..., 1]  # the y of forward and left: sine, cosine
+        else:
+            turned = torch.remainder(state.yaw[:, self._seen] - state.robot_yaw.unsqueeze(2), TWO_PI).unsqueeze(-1)
+            heading = torch.remainder(state.yaw, TWO_PI).unsqueeze(-1)
+        bodies = torch.cat((targets[:, :, 1:], turned), dim=-1)
+        obs = torch.cat((targets[:, :, 0], bodies.flatten(2)), dim=-1)
 
-        yaw_rate = rotate(state.robot_quat, state.robot_angvel_b)[..., 2:]
-        robots = torch.cat((pos, self._heading(yaw), state.robot_linvel[..., :2], yaw_rate), dim=-1)
-        world = torch.cat((box, self._heading(state.object_yaw), goal), dim=-1)
+        moving = (state.robot_linvel[..., :2], state.yaw_rate.unsqueeze(-1))
+        robots = torch.cat((pos[:, :a], heading[:, :a], *moving), dim=-1)
+        world = (pos[:, a], heading[:, a], goal)
         if self.state_type == "EP":
-            return obs, torch.cat((world, robots.flatten(1)), dim=-1)
+            return obs, torch.cat((*world, robots.flatten(1)), dim=-1)
         ordered = robots[:, self._order].flatten(2)
-        return obs, torch.cat((world.unsqueeze(1).expand(-1, a, -1), ordered), dim=-1)
+        return obs, torch.cat((*(x.unsqueeze(1).expand(-1, a, -1) for x in world), ordered), dim=-1)
 
-    def episode_metrics(self, sums: dict[str, Tensor], steps: Tensor, outcome: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Give success, collision and fall (0 or 1), time, collaboration degrees, and who did the work.
+    def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+        """Give success, collision and fall (0 or 1), time [s], collaboration degrees, and who did the work.
 
         The collaboration degrees, shares of control steps, count for successes only. An agent's share of the contact
         impulse counts where anybody touched the object.
         """
-        count = steps.clamp(min=1)
-        is_success = outcome["success"]
-        figures = {
-            "success": is_success.float(),
-            "collision": outcome["collision"].float(),
-            "fall": (outcome["roll"] | outcome["pitch"] | outcome["height"]).float(),
-            "episode_time_s": steps * STEP_DT,
-            "collaboration_degree": torch.where(is_success, sums["collaboration"] / count, torch.nan),
-            "collaboration_degree_reference": torch.where(
-                is_success, sums["collaboration_reference"] / count, torch.nan
-            ),
-        }
-        share = sums["contact_impulse"] / sums["contact_impulse"].sum(dim=1, keepdim=True)  # 0 / 0 is NaN, as it should
-        distance = sums["object_distance"] / count.unsqueeze(1)
-        for i in range(self.num_agents):
-            figures[f"contact_share_agent{i}"] = share[:, i]
-            figures[f"object_distance_agent{i}"] = distance[:, i]
-        return figures
+        success, collision = endings[0], endings[-1]
+        ended = torch.stack((success, collision, endings[1:-1].any(dim=0)), dim=1).float()
+        time = (steps * STEP_DT).unsqueeze(1)
+        together, impulse, distance = sums.split((2, self.num_agents, self.num_agents), dim=1)
+        means = torch.cat((together, distance), dim=1) / steps.clamp(min=1).unsqueeze(1)
+        degrees = torch.where(success.unsqueeze(1), means[:, :2], self._nan)
+        shares = impulse / impulse.sum(dim=1, keepdim=True)  # 0 / 0 is NaN, as it should
+        return torch.cat((ended, time, degrees, shares, means[:, 2:]), dim=1)
 
     def state_dict(self) -> dict[str, Any]:
         """The command that is held and the gait's memory."""
@@ -209,30 +208,21 @@ class PushTask:
         self._command.copy_(state["command"])
         self._controller.load_state_dict(state["controller"])
 
-    def _heading(self, angle: Tensor) -> Tensor:
-        """Give an angle (...) as the policy sees it: (..., 1) in [0, 2 pi), or (..., 2) sine and cosine."""
-        if self.uses_sincos:
-            return torch.stack((torch.sin(angle), torch.cos(angle)), dim=-1)
-        return torch.remainder(angle, TWO_PI).unsqueeze(-1)
+    def _endings(self, m: Measures) -> Tensor:
+        """Say what ends now, (E, N) bool in the order of ``ENDINGS``."""
+        state = m.state
+        success = terminations.success(state.goal_distance, self.cfg.success_radius)
+        lost = self._posture.lost(state.rotation, state.body_pos[..., 2])
+        collision = terminations.collision(m.pair_distance, self.object.collision_distance)
+        return torch.cat((success.unsqueeze(0), lost, collision.unsqueeze(0)))
 
-    def _endings(self, m: Measures) -> dict[str, Tensor]:
-        state, cfg = m.state, self.cfg
-        roll, pitch = terminations.tilt(state.robot_quat, cfg.roll_limit, cfg.pitch_limit)
-        robot_z, object_z = state.robot_pos[..., 2], state.object_pos[:, 2]
-        return {
-            "success": terminations.success(m.goal_distance, cfg.success_radius),
-            "roll": roll,
-            "pitch": pitch,
-            "height": terminations.height(robot_z, object_z, self.object.spawn_height),
-            "collision": terminations.collision(m.pair_distance, self.object.collision_distance),
-        }
+    def _metrics(self, m: Measures) -> Tensor:
+        at_work = m.outline_distance <= COLLABORATION_DISTANCE
+        near = m.center_distance < REFERENCE_COLLABORATION_DISTANCE
+        together = torch.stack((at_work, near), dim=1).all(dim=2).float()
+        impulse = length(m.state.contact_force) * STEP_DT
+        return torch.cat((together, impulse, m.center_distance), dim=1)
 
-    def _metrics(self, m: Measures) -> dict[str, Tensor]:
-        at_work = (m.outline_distance <= COLLABORATION_DISTANCE).all(dim=1)
-        near = (m.center_distance < REFERENCE_COLLABORATION_DISTANCE).all(dim=1)
-        return {
-            "collaboration": at_work.float(),
-            "collaboration_reference": near.float(),
-            "contact_impulse": torch.linalg.vector_norm(m.state.contact_force, dim=-1) * STEP_DT,
-            "object_distance": m.center_distance,
-        }
+
+def _of_agents(num_agents: int, what: str) -> tuple[str, ...]:
+    return tuple(f"{what}_agent{i}" for i in range(num_agents))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import combinations
 
 import torch
 from torch import Tensor
 
 from mqe.config import option
-from mqe.geometry import rotate_2d, wrap_to_pi
+from mqe.geometry import in_frame, length, rotate_2d, wrap_to_pi
 from mqe.objects import Footprint
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
@@ -26,64 +27,80 @@ CROWD = 0.6  # [m] between two trunks: nearer is in each other's way
 REACH = 0.35  # [m] from the object's outline: a trunk as near as this can push
 
 
-@dataclass(frozen=True)
-class Measures:
-    """What the terms, the endings and the metrics of one control step share. Planar unless said otherwise."""
-
-    state: SceneState
-    goal_distance: Tensor  # (N,) [m] object to goal
-    prev_goal_distance: Tensor  # (N,) [m] one control step ago
-    goal_direction: Tensor  # (N, 2) unit vector from object to goal
-    to_object: Tensor  # (N, A, 3) [m] from trunk to object, in space
-    center_distance: Tensor  # (N, A) [m] trunk to the object's origin
-    outline_distance: Tensor  # (N, A) [m] trunk to the object's true outline, 0 inside
-    inward: Tensor  # (N, A, 2) the way into the object through the reward outline's nearest edge, object frame
-    local_goal: Tensor  # (N, 1, 2) goal_direction in the object frame
-    pair_distance: Tensor  # (N, P) [m] between the trunks of every pair of robots, in space
-    pairs: Pairs
-
-
 class Pairs:
     """The P = A (A - 1) / 2 pairs of A robots, as indices on one device."""
 
     def __init__(self, num_agents: int, device: torch.device | str = "cpu") -> None:
         pairs = list(combinations(range(num_agents), 2))
-        robots = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2)
-        self.first, self.second = robots[:, 0], robots[:, 1]  # (P,)
+        self.robots = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2)  # (P, 2)
         own = [[k for k, pair in enumerate(pairs) if i in pair] for i in range(num_agents)]
         self.own = torch.tensor(own, dtype=torch.int64, device=device)  # (A, A - 1) the pairs that a robot is part of
 
     def distance(self, pos: Tensor) -> Tensor:
         """Give the distances (N, P) between positions (N, A, 3)."""
-        return torch.linalg.vector_norm(pos[:, self.first] - pos[:, self.second], dim=-1)
+        both = pos[:, self.robots]
+        return length(both[:, :, 0] - both[:, :, 1])
 
     def sum(self, values: Tensor) -> Tensor:
         """Give every robot the sum (N, A) of its pairs' values (N, P)."""
         return values[:, self.own].sum(dim=-1)
 
 
-def measure(state: SceneState, prev: SceneState, footprint: Footprint, pairs: Pairs) -> Measures:
-    """Take the measures of one control step."""
-    to_goal = (state.goal_pos - state.object_pos)[:, :2]
-    goal_distance = torch.linalg.vector_norm(to_goal, dim=-1)
-    goal_direction = to_goal / goal_distance.unsqueeze(-1)
-    to_object = state.object_pos.unsqueeze(1) - state.robot_pos
-    planar = to_object[..., :2]
-    turned = rotate_2d(torch.cat((planar, goal_direction.unsqueeze(1)), dim=1), -state.object_yaw.unsqueeze(1))
-    local_robot, local_goal = -turned[:, :-1], turned[:, -1:]
-    return Measures(
-        state=state,
-        goal_distance=goal_distance,
-        prev_goal_distance=torch.linalg.vector_norm((prev.goal_pos - prev.object_pos)[:, :2], dim=-1),
-        goal_direction=goal_direction,
-        to_object=to_object,
-        center_distance=torch.linalg.vector_norm(planar, dim=-1),
-        outline_distance=footprint.distance(local_robot),
-        inward=footprint.push_direction(local_robot),
-        local_goal=local_goal,
-        pair_distance=pairs.distance(state.robot_pos),
-        pairs=pairs,
-    )
+class Measures:
+    """What the terms, the endings and the metrics of one control step share, each measured once it is asked for.
+
+    Planar unless said otherwise.
+    """
+
+    def __init__(self, state: SceneState, prev: SceneState, footprint: Footprint, pairs: Pairs) -> None:
+        """Measure the control step from ``prev`` to ``state``."""
+        self.state, self.prev = state, prev
+        self.footprint, self.pairs = footprint, pairs
+
+    @cached_property
+    def goal_direction(self) -> Tensor:
+        """(N, 2) unit vector from object to goal."""
+        return self.state.to_goal / self.state.goal_distance.unsqueeze(-1)
+
+    @cached_property
+    def offset(self) -> Tensor:
+        """(N, A, 3) [m] from the object's origin to each trunk, in space."""
+        return self.state.robot_pos - self.state.object_pos.unsqueeze(1)
+
+    @cached_property
+    def center_distance(self) -> Tensor:
+        """(N, A) [m] trunk to the object's origin."""
+        return length(self.offset[..., :2])
+
+    @cached_property
+    def ahead(self) -> Tensor:
+        """(N, A) [m] how far each trunk is beyond the object's origin on the way to the goal; negative behind it."""
+        return (self.offset[..., :2] * self.goal_direction.unsqueeze(1)).sum(dim=-1)
+
+    @cached_property
+    def local_robot(self) -> Tensor:
+        """(N, A, 2) [m] trunks in the object frame."""
+        return in_frame(self.offset[..., :2], self.state.object_frame.unsqueeze(1))
+
+    @cached_property
+    def local_goal(self) -> Tensor:
+        """(N, 1, 2) ``goal_direction`` in the object frame."""
+        return in_frame(self.goal_direction, self.state.object_frame).unsqueeze(1)
+
+    @cached_property
+    def outline_distance(self) -> Tensor:
+        """(N, A) [m] trunk to the object's true outline, 0 inside."""
+        return self.footprint.distance(self.local_robot)
+
+    @cached_property
+    def inward(self) -> Tensor:
+        """(N, A, 2) the way into the object through the reward outline's nearest edge, object frame."""
+        return self.footprint.push_direction(self.local_robot)
+
+    @cached_property
+    def pair_distance(self) -> Tensor:
+        """(N, P) [m] between the trunks of every pair of robots, in space."""
+        return self.pairs.distance(self.state.robot_pos)
 
 
 # The reference's terms
@@ -94,9 +111,9 @@ def target(prev_distance: Tensor, distance: Tensor) -> Tensor:
     return 100.0 * (2.0 * (prev_distance - distance) - 0.01 * distance)
 
 
-def approach(to_object: Tensor) -> Tensor:
+def approach(offset: Tensor) -> Tensor:
     """Give minus the squared distance in space of every robot to the object's origin plus 0.5 m; vectors (N, A, 3)."""
-    return -(torch.linalg.vector_norm(to_object, dim=-1) + 0.5).square()
+    return -(length(offset) + 0.5).square()
 
 
 def collision(pair_distance: Tensor) -> Tensor:
@@ -106,7 +123,7 @@ def collision(pair_distance: Tensor) -> Tensor:
 
 def push(object_linvel: Tensor) -> Tensor:
     """Give 1 where the object moves faster than 0.1 m/s in the plane, whichever way; velocity (N, 3)."""
-    return (torch.linalg.vector_norm(object_linvel[:, :2], dim=-1) > PUSH_SPEED).float()
+    return (length(object_linvel[:, :2]) > PUSH_SPEED).float()
 
 
 def ocb(inward: Tensor, goal_direction: Tensor) -> Tensor:
@@ -121,8 +138,8 @@ def expanded_direction(to_goal: Tensor, object_yaw: Tensor) -> Tensor:
     the goal's counts as 0. The length carries the reference's 0.01 m in both coordinates and so is not quite 1.
     """
     lacking = wrap_to_pi(-object_yaw)
-    length = torch.linalg.vector_norm(to_goal + 0.01, dim=-1, keepdim=True)
-    return rotate_2d(to_goal / length, -0.5 * lacking)
+    direction = to_goal / length(to_goal + 0.01).unsqueeze(-1)
+    return rotate_2d(direction, -0.5 * lacking)
 
 
 # The fork's and our own terms
@@ -131,11 +148,6 @@ def expanded_direction(to_goal: Tensor, object_yaw: Tensor) -> Tensor:
 def engagement(center_distance: Tensor) -> Tensor:
     """Give 1 at the object's centre, falling to 0 at 1.5 m (fork)."""
     return (1.0 - center_distance / NEAR).clamp(min=0.0)
-
-
-def is_behind(to_object: Tensor, goal_direction: Tensor) -> Tensor:
-    """(N, A) bool: the object lies, seen from the robot, towards the goal."""
-    return (to_object[..., :2] * goal_direction.unsqueeze(1)).sum(dim=-1) > 0.0
 
 
 def contact_weight(center_distance: Tensor) -> Tensor:
@@ -153,14 +165,12 @@ def useful_impulse(contact_force: Tensor, goal_direction: Tensor) -> Tensor:
     return (contact_force[..., :2] * goal_direction.unsqueeze(1)).sum(dim=-1) * STEP_DT
 
 
-def misalignment(to_object: Tensor, goal_direction: Tensor) -> Tensor:
+def misalignment(ahead: Tensor, center_distance: Tensor) -> Tensor:
     """Give 0 where the object lies straight towards the goal, seen from the robot, up to 1 straight away (ours).
 
-    Unlike the OCB term it changes smoothly on the way round the object. Vectors (N, A, 3) and (N, 2), result (N, A).
+    Unlike the OCB term it changes smoothly on the way round the object.
     """
-    planar = to_object[..., :2]
-    along = (planar * goal_direction.unsqueeze(1)).sum(dim=-1)
-    return 0.5 - 0.5 * along / torch.linalg.vector_norm(planar, dim=-1)
+    return 0.5 + 0.5 * ahead / center_distance
 
 
 def crowding(pair_distance: Tensor) -> Tensor:
@@ -169,14 +179,8 @@ def crowding(pair_distance: Tensor) -> Tensor:
 
 
 def _expanded_ocb(m: Measures) -> Tensor:
-    yaw = m.state.object_yaw
-    to_goal = m.goal_direction * m.goal_distance.unsqueeze(-1)
-    direction = rotate_2d(expanded_direction(to_goal, yaw), -yaw)
-    return ocb(m.inward, direction.unsqueeze(1))
-
-
-def _all_behind(m: Measures) -> Tensor:
-    return is_behind(m.to_object, m.goal_direction).all(dim=1).float()
+    direction = expanded_direction(m.state.to_goal, m.state.object_yaw)
+    return ocb(m.inward, in_frame(direction, m.state.object_frame).unsqueeze(1))
 
 
 def _idle(m: Measures) -> Tensor:
@@ -184,23 +188,23 @@ def _idle(m: Measures) -> Tensor:
 
 
 TERMS: dict[str, Callable[[Measures], Tensor]] = {
-    "target": lambda m: target(m.prev_goal_distance, m.goal_distance),
-    "approach": lambda m: approach(m.to_object),
+    "target": lambda m: target(m.prev.goal_distance, m.state.goal_distance),
+    "approach": lambda m: approach(m.offset),
     "collision": lambda m: m.pairs.sum(collision(m.pair_distance)),
     "push": lambda m: push(m.state.object_linvel),
     "ocb": lambda m: ocb(m.inward, m.local_goal),
     "ocb_expanded": _expanded_ocb,
-    "progress": lambda m: m.prev_goal_distance - m.goal_distance,
+    "progress": lambda m: m.prev.goal_distance - m.state.goal_distance,
     "ocb_near": lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
     "remoteness": lambda m: (m.outline_distance - REACH).clamp(min=0.0),
-    "misalignment": lambda m: misalignment(m.to_object, m.goal_direction),
+    "misalignment": lambda m: misalignment(m.ahead, m.center_distance),
     "crowding": lambda m: m.pairs.sum(crowding(m.pair_distance)),
     "useful_impulse": lambda m: useful_impulse(m.state.contact_force, m.goal_direction),
-    "time": lambda m: torch.ones_like(m.goal_distance),
+    "time": lambda m: torch.ones_like(m.state.goal_distance),
     "engagement": lambda m: engagement(m.center_distance),
     "cooperation": lambda m: (m.center_distance < NEAR).all(dim=1).float(),
-    "same_side": _all_behind,
-    "blocking": lambda m: (~is_behind(m.to_object, m.goal_direction)).float(),
+    "same_side": lambda m: (m.ahead < 0.0).all(dim=1).float(),
+    "blocking": lambda m: (m.ahead >= 0.0).float(),
     "goal_push": lambda m: (
         goal_speed(m.state.object_linvel, m.goal_direction).unsqueeze(1) * contact_weight(m.center_distance)
     ),

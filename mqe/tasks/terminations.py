@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from mqe.geometry import roll_pitch_of
+from mqe.objects import ObjectCfg
 from mqe.tasks.layouts import SPAWN_HEIGHT
 
 ROLL_LIMIT = 0.8  # [rad]
@@ -17,16 +18,28 @@ def success(goal_distance: Tensor, radius: float) -> Tensor:
     return goal_distance < radius
 
 
-def tilt(robot_quat: Tensor, roll_limit: float, pitch_limit: float) -> tuple[Tensor, Tensor]:
-    """Say where any robot rolls, and where any pitches, beyond its limit [rad]; quaternions (N, A, 4)."""
-    roll, pitch = roll_pitch_of(robot_quat)
-    return (roll.abs() > roll_limit).any(dim=1), (pitch.abs() > pitch_limit).any(dim=1)
+class Posture:
+    """How far a robot may roll, pitch and be lifted or dropped; the object may tilt, but not rise or fall."""
 
+    names = ("roll", "pitch", "height")
 
-def height(robot_z: Tensor, object_z: Tensor, object_spawn_height: float) -> Tensor:
-    """Say where a robot (N, A) or the object (N,) is more than 0.35 m above or below its height at birth [m]."""
-    robot = ((robot_z - SPAWN_HEIGHT).abs() > HEIGHT_LIMIT).any(dim=1)
-    return robot | ((object_z - object_spawn_height).abs() > HEIGHT_LIMIT)
+    def __init__(
+        self, num_agents: int, obj: ObjectCfg, roll_limit: float, pitch_limit: float, device: torch.device
+    ) -> None:
+        """Set limits [rad]; heights may differ by 0.35 m from those at birth."""
+        self._birth_height = torch.tensor([SPAWN_HEIGHT] * num_agents + [obj.spawn_height], device=device)
+        limits = [[roll_limit] * num_agents + [torch.inf], [pitch_limit] * num_agents + [torch.inf]]
+        limits += [[HEIGHT_LIMIT] * (num_agents + 1)]
+        self._limits = torch.tensor(limits, device=device).unsqueeze(1)  # (3, 1, B)
+
+    def lost(self, rotation: Tensor, body_z: Tensor) -> Tensor:
+        """Say where any robot rolls, where any pitches too far, and where any body's height (N, B) [m] is off: (3, N).
+
+        Matrices (N, B, 3, 3) of the robots and, last, the object.
+        """
+        roll = torch.atan2(rotation[..., 2, 1], rotation[..., 2, 2])
+        pitch = torch.asin(rotation[..., 2, 0].clamp(-1.0, 1.0))  # but for its sign
+        return (torch.stack((roll, pitch, body_z - self._birth_height)).abs() > self._limits).any(dim=2)
 
 
 def collision(pair_distance: Tensor, limit: float) -> Tensor:

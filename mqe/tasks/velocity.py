@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mqe.config import option
-from mqe.geometry import quat_from_yaw, rotate, rotate_inverse
-from mqe.locomotion import GAIT_OBS_SIZE, GaitMemory, gravity_b, heading_velocity, is_moving
+from mqe.geometry import TWO_PI, in_frame, quat_from_yaw, rotate_inverse
+from mqe.locomotion import GAIT_OBS_SIZE, GaitMemory, gait_obs, is_moving, planar_velocity
 from mqe.robots.go1 import (
     DAMPING,
     DEFAULT_JOINT_POS,
@@ -24,6 +24,7 @@ from mqe.scene import STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
+from mqe.tasks.chance import Chance
 
 SWING_HEIGHT = 0.07  # [m] clearance of a foot in the middle of its swing
 TRUNK_HEIGHT = 0.28  # [m] wanted while walking and standing
@@ -31,10 +32,8 @@ MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" average
 FALL_HEIGHT = 0.15  # [m] trunk below this has fallen
 FALL_TILT_COS = 0.5  # cosine of the trunk's tilt below this has fallen
 PRIVILEGED_SIZE = 3 + 3 + 1 + 4 + 3  # velocity, mean velocity and yaw rate, height, feet heights, pushing force
-
-# Streams: one number a purpose.
-_YAW, _JOINTS, _RESAMPLE, _COMMAND, _KIND, _KICK, _FORCE = range(100, 107)
-_KEYS_AN_EPISODE = 1 << 13  # more control steps than any episode has
+# [m/s]^2 and [rad/s]^2: squared errors of speed and turning that cost 63 % of their terms, now and in the mean.
+TOLERANCE = ((0.15, 0.15), (0.004, 0.005))
 
 
 @dataclass(frozen=True)
@@ -88,51 +87,51 @@ class VelocityTask:
     state_type = "EP"
     decision_period = 1
 
+    metric_names: tuple[str, ...] = ("velocity_error", "yaw_rate_error")
+    figure_names: tuple[str, ...] = ("fall", *metric_names, "episode_time_s")
+
     def __init__(self, cfg: VelocityCfg, num_envs: int, device: torch.device, streams: Streams) -> None:
         """Train a gait in ``num_envs`` worlds."""
         self.cfg = cfg
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
-        self._streams = streams
-        self._weights = cfg.weights.__dict__
-        self._memory = GaitMemory(num_envs, 1, device)
-        self._command = torch.zeros(num_envs, 1, 3, device=device)
-        self._mean_velocity = torch.zeros(num_envs, 1, 3, device=device)  # vx, vy, yaw rate
-        self._force = torch.zeros(num_envs, 1, 3, device=device)
-        self._last_action = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
+        weights = asdict(cfg.weights)
+        self.reward_names = tuple(weights)
+        self.memory = torch.zeros(num_envs, _Memory.SIZE, device=device)
+        self._memory = _Memory.of(self.memory)
         self._episode = torch.zeros(num_envs, dtype=torch.int64, device=device)
-        restless = streams.uniform(_RESAMPLE, torch.zeros_like(self._episode)) < cfg.restless_share
-        self._resample_rate = torch.where(restless, 0.1, 0.005)
-        self._max_command = torch.tensor(cfg.max_command, device=device)
+        self._chance = Chance(cfg, streams, self._episode)
+        self._first_command = torch.zeros(num_envs, 1, 3, device=device)
+        self._targets = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
+        self._action_change = torch.zeros_like(self._targets)
+
+        self._weights = torch.tensor(list(weights.values()), device=device).view(-1, 1, 1)
         self._default = torch.tensor(DEFAULT_JOINT_POS, device=device)
         self._foot_offset = torch.tensor([0.0, 0.5, 0.5, 0.0], device=device)  # trot: FL with RR, FR with RL
-        self._targets = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
+        self._tolerance = torch.tensor(TOLERANCE, device=device)
+        self._ones, self._zeros = torch.ones(num_envs, 1, device=device), torch.zeros(num_envs, 1, 12, device=device)
+        self._start = torch.tensor([0.0, 0.0, STANDING_HEIGHT + 0.03], device=device).expand(num_envs, 1, 3)
 
     def layout(self, episode: Tensor) -> Layout:
         """Stand somewhere in the nominal pose, give or take, facing anywhere."""
-        n = len(episode)
-        yaw = self._streams.between(-torch.pi, torch.pi, _YAW, episode, (1,))
-        joints = self._default * self._streams.between(0.8, 1.2, _JOINTS, episode, (1, NUM_JOINTS))
-        zeros = yaw.new_zeros(n, 3)
-        height = torch.full_like(yaw, STANDING_HEIGHT + 0.03)
+        yaw, joints, self._first_command = self._chance.start(episode)
+        quat = quat_from_yaw(yaw)
+        nowhere = self._zeros[:, 0, :3]
         return Layout(
-            robot_pos=torch.stack((torch.zeros_like(yaw), torch.zeros_like(yaw), height), dim=-1),
-            robot_quat=quat_from_yaw(yaw), robot_vel=yaw.new_zeros(n, 1, 6), joint_pos=joints,
-            object_pos=zeros, object_quat=quat_from_yaw(yaw[:, 0]), goal_pos=zeros,
+            robot_pos=self._start, robot_quat=quat.unsqueeze(1), robot_vel=self._zeros[..., :6], joint_pos=joints,
+            object_pos=nowhere, object_quat=quat, goal_pos=nowhere,
         )  # fmt: skip
 
-    def begin(self, mask: Tensor, state: SceneState) -> None:
+    def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask``."""
         self._episode += mask
-        self._memory.begin(mask)
-        self._mean_velocity.masked_fill_(mask.view(-1, 1, 1), 0.0)
-        self._last_action.masked_fill_(mask.view(-1, 1, 1), 0.0)
-        key = self._episode * _KEYS_AN_EPISODE
-        self._draw_command(mask, key)
+        self._memory.passing.masked_fill_(mask.unsqueeze(1), 0.0)
+        _replace(self._memory.command, mask, self._first_command)
 
     def command(self, actions: Tensor) -> None:
         """Take joint actions (N, 1, 12)."""
-        self._last_action.copy_(self._memory.action)
-        self._targets = self._memory.act(actions, self._command)
+        gait = self._memory.gait
+        self._action_change = actions - gait.action
+        self._targets = gait.act(actions, is_moving(self._memory.command))
 
     def targets(self, state: SceneState) -> Tensor:
         """Give the joint targets of the last action."""
@@ -140,114 +139,124 @@ class VelocityTask:
 
     def disturb(self, step: Tensor) -> Disturbance | None:
         """Kick the trunk about every two seconds, and lean on it for about one second in four."""
-        key = self._episode * _KEYS_AN_EPISODE + step
-        self._draw_command((self._streams.uniform(_RESAMPLE, key) < self._resample_rate) & (step > 0), key)
-        kick = self._streams.uniform(_KICK, key, (3,))
-        kicked = (kick[:, 0] < 0.01).view(-1, 1, 1)
-        push = self._streams.uniform(_FORCE, key, (3,))
-        changed = (push[:, 0] < 0.015).view(-1, 1, 1)
-        strength = (push[:, 1] * 4.0 - 3.0).clamp(min=0.0) * self.cfg.max_force  # most of the time nothing
-        self._force.copy_(torch.where(changed, _horizontal(push[:, 2], strength), self._force))
-        velocity = torch.where(kicked, _horizontal(kick[:, 2], kick[:, 1] * self.cfg.max_kick), 0.0)
-        return Disturbance(velocity, self._force)
+        event = self._chance.step(self._episode, step)
+        _replace(self._memory.command, event.is_new_command & (step > 0), event.command)
+        _replace(self._memory.force, event.is_new_force, event.force)
+        kick = torch.where(event.is_kicked.view(-1, 1, 1), event.kick, self._zeros[..., :3])
+        return Disturbance(kick, self._memory.force)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge how well the command is followed, and how gracefully."""
-        velocity, yaw_rate = heading_velocity(state), rotate(state.robot_quat, state.robot_angvel_b)[..., 2:]
-        planar = torch.cat((velocity[..., :2], yaw_rate), dim=-1)
-        self._mean_velocity += (planar - self._mean_velocity) * (STEP_DT / MEAN_VELOCITY_TIME)
-        now, mean = (self._command - planar).square(), (self._command - self._mean_velocity).square()
-        moving = is_moving(self._command)
+        memory = self._memory
+        velocity = planar_velocity(state)
+        memory.mean_velocity.lerp_(velocity, STEP_DT / MEAN_VELOCITY_TIME)
+        error = memory.command.unsqueeze(2) - torch.stack((velocity, memory.mean_velocity), dim=2)  # (N, 1, 2, 3)
+        square = error.square()
+        both = torch.stack((square[..., :2].sum(dim=-1), square[..., 2]), dim=-1)  # (N, 1, now or mean, speed or turn)
+        tracking = torch.exp(-both / self._tolerance)
 
-        height, feet_height, feet_velocity = self._feet(state)
-        cycle = (self._memory.phase.unsqueeze(-1) + self._foot_offset) % 1.0
-        swing = torch.sin(2.0 * torch.pi * (cycle - 0.5)).clamp(min=0.0) * (cycle > 0.5) * moving.unsqueeze(-1)
+        moving = is_moving(memory.command)
+        feet_height, feet_velocity = self._feet(state)
+        cycle = (memory.gait.phase.unsqueeze(-1) + self._foot_offset) % 1.0
+        swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)  # the cycle's second half
         feet_error = (feet_height - FOOT_RADIUS - SWING_HEIGHT * swing).square()
-        slip = (feet_velocity[..., :2].square().sum(dim=-1) * (swing <= 0.0)).sum(dim=-1)
+        slip = feet_velocity * (swing <= 0.0).unsqueeze(-1)
 
-        gravity, fallen = gravity_b(state.robot_quat), has_fallen(state)
+        fallen = has_fallen(state)
         offset = state.joint_pos - self._default
         torque = STIFFNESS * (self._targets - state.joint_pos) - DAMPING * state.joint_vel
-        terms = {
-            "track_velocity": torch.exp(-now[..., :2].sum(dim=-1) / 0.15),
-            "track_mean_velocity": torch.exp(-mean[..., :2].sum(dim=-1) / 0.004),
-            "track_yaw_rate": torch.exp(-now[..., 2] / 0.15),
-            "track_mean_yaw_rate": torch.exp(-mean[..., 2] / 0.005),
+        terms = self._square_sums(
+            height=state.robot_pos[..., 2:] - TRUNK_HEIGHT,
+            tilt=state.up_b[..., :2],
+            bounce=state.robot_linvel[..., 2:],
+            sway=state.robot_angvel_b[..., :2],
+            slip=slip.flatten(-2),
+            hips=offset[..., 0::3],
+            stance=offset * ~moving.unsqueeze(-1),
+            action_rate=self._action_change,
+            torque=torque,
+        )
+        terms |= {
+            "track_velocity": tracking[..., 0, 0],
+            "track_mean_velocity": tracking[..., 1, 0],
+            "track_yaw_rate": tracking[..., 0, 1],
+            "track_mean_yaw_rate": tracking[..., 1, 1],
             "feet": torch.exp(-feet_error / 0.002).mean(dim=-1),
-            "alive": torch.ones_like(height),
-            "height": (height - TRUNK_HEIGHT).square(),
-            "tilt": gravity[..., :2].square().sum(dim=-1),
-            "bounce": velocity[..., 2].square(),
-            "sway": state.robot_angvel_b[..., :2].square().sum(dim=-1),
-            "slip": slip,
-            "hips": offset[..., 0::3].square().sum(dim=-1),
-            "stance": offset.square().sum(dim=-1) * ~moving,
-            "action_rate": (self._memory.action - self._last_action).square().sum(dim=-1),
-            "torque": torque.square().sum(dim=-1),
+            "alive": self._ones,
             "fall": fallen.float(),
         }
-        rewards = {name: self._weights[name] * value for name, value in terms.items()}
-        error = mean.sqrt()
-        metrics = {"velocity_error": error[..., :2].amax(dim=-1)[:, 0], "yaw_rate_error": error[:, 0, 2]}
-        return Outcome(rewards, {"fall": fallen[:, 0]}, metrics)
+        rewards = self._weights * torch.stack([terms[name] for name in self.reward_names])
+        missed = error[:, 0, 1].abs()
+        metrics = torch.stack((missed[:, :2].amax(dim=1), missed[:, 2]), dim=1)
+        return Outcome(rewards, fallen.t(), metrics)
 
-    def observe(self, state: SceneState) -> tuple[Tensor, Tensor]:
+    def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Give what the policy sees (N, 1, 47) and what the critic sees (N, 61)."""
-        obs = self._memory.observe(self._command, state)
-        height, feet_height, _ = self._feet(state)
-        force_b = rotate_inverse(state.robot_quat, self._force) / max(self.cfg.max_force, 1.0)
-        privileged = torch.cat(
-            (heading_velocity(state), self._mean_velocity, height.unsqueeze(-1), feet_height, force_b), dim=-1
-        )
-        return obs, torch.cat((obs, privileged), dim=-1)[:, 0]
+        known = _Memory.of(memory)
+        obs = gait_obs(state, known.command, is_moving(known.command), known.gait)
+        planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
+        feet_height, _ = self._feet(state)
+        force_b = rotate_inverse(state.robot_rotation, known.force) / max(self.cfg.max_force, 1.0)
+        privileged = (
+            planar, state.robot_linvel[..., 2:], known.mean_velocity, state.robot_pos[..., 2:], feet_height, force_b
+        )  # fmt: skip
+        return obs, torch.cat((obs, *privileged), dim=-1)[:, 0]
 
-    def episode_metrics(self, sums: dict[str, Tensor], steps: Tensor, outcome: dict[str, Tensor]) -> dict[str, Tensor]:
+    def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Give falls, mean tracking errors and the episode's length [s]."""
-        count = steps.clamp(min=1)
-        return {
-            "fall": outcome["fall"].float(),
-            "velocity_error": sums["velocity_error"] / count,
-            "yaw_rate_error": sums["yaw_rate_error"] / count,
-            "episode_time_s": steps * STEP_DT,
-        }
+        return torch.cat(
+            (endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1), (steps * STEP_DT).unsqueeze(1)), dim=1
+        )
 
     def state_dict(self) -> dict[str, Any]:
-        """Commands, forces, filters and the gait's memory."""
-        names = ("_command", "_mean_velocity", "_force", "_last_action", "_episode")
-        return {name: getattr(self, name).clone() for name in names} | {"memory": self._memory.state_dict()}
+        """The episode's number, and what the task carries from step to step."""
+        return {"episode": self._episode.clone(), "memory": self.memory.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict``."""
-        for name in ("_command", "_mean_velocity", "_force", "_last_action", "_episode"):
-            getattr(self, name).copy_(state[name])
-        self._memory.load_state_dict(state["memory"])
+        self._episode.copy_(state["episode"])
+        self.memory.copy_(state["memory"])
 
-    def _feet(self, state: SceneState) -> tuple[Tensor, Tensor, Tensor]:
-        """Trunk height (N, 1), feet heights (N, 1, 4) [m] and world velocities (N, 1, 4, 3) [m/s]."""
+    def _feet(self, state: SceneState) -> tuple[Tensor, Tensor]:
+        """Feet's heights (N, 1, 4) [m] and horizontal velocities (N, 1, 4, 2) [m/s]."""
         feet_b, rates_b = foot_kinematics(state.joint_pos, state.joint_vel)
         rates_b = rates_b + torch.linalg.cross(state.robot_angvel_b.unsqueeze(2).expand_as(feet_b), feet_b)
-        quat = state.robot_quat.unsqueeze(2)
-        velocity = rotate(quat, rates_b) + state.robot_linvel.unsqueeze(2)
-        height = state.robot_pos[..., 2]
-        return height, rotate(quat, feet_b)[..., 2] + height.unsqueeze(-1), velocity
+        height = (state.up_b.unsqueeze(2) * feet_b).sum(dim=-1) + state.robot_pos[..., 2:]
+        horizontal = (state.robot_rotation[..., :2, :].unsqueeze(2) * rates_b.unsqueeze(-2)).sum(dim=-1)
+        return height, horizontal + state.robot_linvel[..., :2].unsqueeze(2)
 
-    def _draw_command(self, mask: Tensor, key: Tensor) -> None:
-        """Give the worlds of ``mask`` a new command; some stand, some move along one axis only."""
-        command = (2.0 * self._streams.uniform(_COMMAND, key, (1, 3)) - 1.0) * self._max_command
-        kind = self._streams.uniform(_KIND, key, (4,))
-        single = (kind[:, :1] < 0.25) & (kind[:, 1:].argsort(dim=1) > 0)
-        standing = 1.0 - kind[:, :1] < self.cfg.standing_share
-        command = command.masked_fill((single | standing).unsqueeze(1), 0.0)
-        self._command.copy_(torch.where(mask.view(-1, 1, 1), command, self._command))
+    def _square_sums(self, **vectors: Tensor) -> dict[str, Tensor]:
+        """Give the sum of squares (N, 1) of each of some vectors (N, 1, at most 12), of all at once."""
+        padded = []
+        for vector in vectors.values():
+            padded += [vector, self._zeros[..., vector.shape[-1] :]]
+        sums = torch.cat(padded, dim=-1).unflatten(-1, (len(vectors), -1)).square().sum(dim=-1)
+        return dict(zip(vectors, sums.unbind(dim=-1), strict=True))
+
+
+class _Memory(NamedTuple):
+    """What the task carries from one control step to the next, as views of one tensor."""
+
+    SIZE = GaitMemory.SIZE + 9
+
+    passing: Tensor  # (W, 16) what ends with an episode: the gait and the mean velocity
+    gait: GaitMemory
+    mean_velocity: Tensor  # (W, 1, 3) vx, vy [m/s], yaw rate [rad/s]
+    command: Tensor  # (W, 1, 3)
+    force: Tensor  # (W, 1, 3) [N] on the trunk
+
+    @classmethod
+    def of(cls, values: Tensor) -> _Memory:
+        """Name the parts of ``values`` (W, 22)."""
+        gait, mean_velocity, command, force = values.unsqueeze(1).split((GaitMemory.SIZE, 3, 3, 3), dim=-1)
+        return cls(values[:, : GaitMemory.SIZE + 3], GaitMemory(gait), mean_velocity, command, force)
 
 
 def has_fallen(state: SceneState) -> Tensor:
     """(N, A) bool: the trunk is near the floor or tilted beyond 60 degrees."""
-    return (state.robot_pos[..., 2] < FALL_HEIGHT) | (-gravity_b(state.robot_quat)[..., 2] < FALL_TILT_COS)
+    return (state.robot_pos[..., 2] < FALL_HEIGHT) | (state.up_b[..., 2] < FALL_TILT_COS)
 
 
-def _horizontal(turn: Tensor, length: Tensor) -> Tensor:
-    """Give horizontal vectors (N, 1, 3) of a length (N,) in the direction ``turn`` (N,) in [0, 1)."""
-    angle = 2.0 * torch.pi * turn
-    flat = torch.stack((torch.cos(angle), torch.sin(angle), torch.zeros_like(angle)), dim=-1)
-    return (flat * length.unsqueeze(-1)).unsqueeze(1)
+def _replace(old: Tensor, mask: Tensor, new: Tensor) -> None:
+    """Overwrite ``old`` (N, 1, 3) with ``new`` where ``mask`` (N,)."""
+    torch.where(mask.view(-1, 1, 1), new, old, out=old)

@@ -1,0 +1,76 @@
+"""What chance brings to a gait's training: starts, commands, kicks and forces."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mqe.geometry import TWO_PI, on_circle
+from mqe.robots.go1 import DEFAULT_JOINT_POS, NUM_JOINTS
+from mqe.streams import Ranges, Streams
+
+if TYPE_CHECKING:
+    from mqe.tasks.velocity import VelocityCfg
+
+# Streams: of each world once, of an episode's start, and of each of its control steps.
+_RESTLESS, _START, _STEP = 100, 101, 102
+_KEYS_AN_EPISODE = 1 << 13  # more control steps than any episode has
+_KICK_CHANCE, _FORCE_CHANCE = 0.01, 0.015  # of a kick, and of a new force, in a control step
+_RESAMPLE_CHANCE, _RESTLESS_CHANCE = 0.005, 0.1  # of a new command, in most worlds and in restless ones
+_SINGLE_AXIS = 0.25  # share of commands along one axis only
+
+
+class Event(NamedTuple):
+    """What chance brings to every world in one control step."""
+
+    is_new_command: Tensor  # (N,) bool
+    is_kicked: Tensor  # (N,) bool
+    is_new_force: Tensor  # (N,) bool
+    kick: Tensor  # (N, 1, 3) [m/s]
+    force: Tensor  # (N, 1, 3) [N]
+    command: Tensor  # (N, 1, 3)
+
+
+class Chance:
+    """Starts, commands, kicks and forces at random."""
+
+    def __init__(self, cfg: VelocityCfg, streams: Streams, episode: Tensor) -> None:
+        """Draw from ``streams`` on the device of ``episode`` (N,)."""
+        device = episode.device
+        self._streams = streams
+        chance, turn = (0.0, 1.0), (0.0, TWO_PI)
+        command = [chance, *((-most, most) for most in cfg.max_command)]
+        joints = [(0.8 * angle, 1.2 * angle) for angle in DEFAULT_JOINT_POS]
+        self._start = Ranges([(-math.pi, math.pi), *joints, *command], device)
+        kick, force = (0.0, cfg.max_kick), (-3.0 * cfg.max_force, cfg.max_force)  # most of the time no force
+        self._step = Ranges([chance] * 3 + [turn] * 2 + [kick, force] + command, device)
+        is_restless = streams.uniform(_RESTLESS, torch.zeros_like(episode)) < cfg.restless_share
+        renewal = torch.where(is_restless, _RESTLESS_CHANCE, _RESAMPLE_CHANCE)
+        rare = torch.tensor([_KICK_CHANCE, _FORCE_CHANCE], device=device).expand(len(episode), 2)
+        self._chances = torch.cat((renewal.unsqueeze(1), rare), dim=1)  # (N, 3)
+        self._vertical = torch.zeros(1, device=device).expand(len(episode), 2, 1)
+        # Of four numbers that make a command the first says which axes move: one, another, the third, all, or none.
+        kinds = [_SINGLE_AXIS * k / 3 for k in (1, 2, 3)] + [1.0 - cfg.standing_share]
+        self._kinds = torch.tensor(sorted(min(bound, kinds[-1]) for bound in kinds), device=device)
+        self._moves = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0]], device=device)
+
+    def start(self, episode: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Give yaw (N,), joints (N, 1, 12) and a command (N, 1, 3)."""
+        yaw, joints, command = self._start.draw(self._streams, _START, episode).split((1, NUM_JOINTS, 4), dim=1)
+        return yaw[:, 0], joints.unsqueeze(1), self._command(command)
+
+    def step(self, episode: Tensor, step: Tensor) -> Event:
+        """Give what happens before control step ``step`` (N,) of the episodes (N,)."""
+        key = episode * _KEYS_AN_EPISODE + step
+        chance, turn, strength, command = self._step.draw(self._streams, _STEP, key).split((3, 2, 2, 4), dim=1)
+        kick, force = torch.cat((on_circle(strength.clamp(min=0.0), turn), self._vertical), dim=-1).split(1, dim=1)
+        new_command, kicked, new_force = (chance < self._chances).unbind(dim=1)
+        return Event(new_command, kicked, new_force, kick, force, self._command(command))
+
+    def _command(self, drawn: Tensor) -> Tensor:
+        """Make commands (N, 1, 3) of four numbers (N, 4) each."""
+        kind = (drawn[:, :1] >= self._kinds).sum(dim=1)
+        return (drawn[:, 1:] * self._moves[kind]).unsqueeze(1)

@@ -1,0 +1,24 @@
+"""Scene states from numbers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mqe.state import ROBOT_QPOS, ROBOT_QVEL, SceneState
+
+
+def make_scene_state(robot_pos: Tensor, **fields: Tensor) -> SceneState:
+    """A state of robots at (N, A, 3) and an object; what ``fields`` do not name is 0, or turned by nothing."""
+    n, a = robot_pos.shape[:2]
+    state = SceneState(torch.zeros((ROBOT_QPOS + ROBOT_QVEL + 3) * a + 13 + 3, n), a, has_object=True)
+    state.body_quat[..., 0] = 1.0
+    return changed(state, robot_pos=robot_pos, **fields)
+
+
+def changed(state: SceneState, **fields: Tensor) -> SceneState:
+    """The same state but for ``fields``."""
+    other = state.like(state.rows.clone())
+    for name, values in fields.items():
+        getattr(other, name)[:] = values
+    return other
