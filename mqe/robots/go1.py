@@ -153,21 +153,46 @@ def add_go1(
             )  # fmt: skip
 
 
+def foot_positions(joint_pos: Tensor) -> Tensor:
+    """Give foot centres (..., 4, 3) [m] in the trunk frame from joints (..., 12)."""
+    return _Legs.of(joint_pos).feet
+
+
 def foot_kinematics(joint_pos: Tensor, joint_vel: Tensor) -> tuple[Tensor, Tensor]:
     """Give foot centres [m] and velocities [m/s] in the trunk frame, (..., 4, 3) each, from joints (..., 12)."""
-    shoulder, side = _leg_offsets(joint_pos.device, joint_pos.dtype)
-    joints = torch.stack((joint_pos, joint_vel)).unflatten(-1, (4, 3))
-    (hip, hip_rate), (angle, rate) = joints[..., 0], joints[..., 1:].cumsum(dim=-1)  # of thigh and calf to the trunk
-    # In the leg's plane, which the hip turns about x: forward and down from the thigh's joint, and how they change.
-    sin, cos = torch.sin(angle), torch.cos(angle)
-    forward, down, forward_rate, up_rate = torch.stack((sin, cos, rate * cos, rate * sin)).sum(dim=-1) * -LINK_LENGTH
-    sin, cos = torch.sin(hip), torch.cos(hip)
-    lateral = torch.addcmul(side * cos, down, sin, value=-1.0)
-    vertical = torch.addcmul(side * sin, down, cos)
-    lateral_rate = torch.addcmul(up_rate * sin, vertical, hip_rate, value=-1.0)
-    vertical_rate = torch.addcmul(lateral * hip_rate, up_rate, cos, value=-1.0)
-    feet = torch.stack((forward, lateral, vertical), dim=-1) + shoulder
-    return feet, torch.stack((forward_rate, lateral_rate, vertical_rate), dim=-1)
+    legs = _Legs.of(joint_pos)
+    rates = joint_vel.unflatten(-1, (4, 3))
+    hip_rate, rate = rates[..., 0], rates[..., 1:].cumsum(dim=-1).unsqueeze(-2)
+    sink_rate, forward_rate = (legs.trig * rate).sum(dim=-1).mul(-LINK_LENGTH).unbind(dim=-1)
+    lateral_rate = torch.addcmul(sink_rate * legs.sin_hip, legs.vertical, hip_rate, value=-1.0)
+    vertical_rate = torch.addcmul(legs.lateral * hip_rate, sink_rate, legs.cos_hip, value=-1.0)
+    return legs.feet, torch.stack((forward_rate, lateral_rate, vertical_rate), dim=-1)
+
+
+class _Legs(NamedTuple):
+    """Four legs in one pose; each (..., 4) and relative to its hip, unless said otherwise."""
+
+    trig: Tensor  # (..., 4, 2, 2) sines, then cosines, of thigh and calf against the trunk
+    sin_hip: Tensor
+    cos_hip: Tensor
+    lateral: Tensor  # [m] the foot to the left
+    vertical: Tensor  # [m] the foot upwards
+    feet: Tensor  # (..., 4, 3) [m] trunk frame
+
+    @classmethod
+    def of(cls, joint_pos: Tensor) -> _Legs:
+        """Bend them to joints (..., 12) [rad]."""
+        shoulder, side = _leg_offsets(joint_pos.device, joint_pos.dtype)
+        joints = joint_pos.unflatten(-1, (4, 3))
+        hip, angle = joints[..., 0], joints[..., 1:].cumsum(dim=-1)
+        trig = torch.stack((torch.sin(angle), torch.cos(angle)), dim=-2)
+        # From the thigh's joint in the leg's own plane, which the hip then turns about x.
+        forward, up = trig.sum(dim=-1).mul(-LINK_LENGTH).unbind(dim=-1)
+        sin, cos = torch.sin(hip), torch.cos(hip)
+        lateral = torch.addcmul(side * cos, up, sin, value=-1.0)
+        vertical = torch.addcmul(side * sin, up, cos)
+        feet = torch.stack((forward, lateral, vertical), dim=-1) + shoulder
+        return cls(trig, sin, cos, lateral, vertical, feet)
 
 
 @cache

@@ -19,6 +19,7 @@ from mqe.robots.go1 import (
     STANDING_HEIGHT,
     STIFFNESS,
     foot_kinematics,
+    foot_positions,
 )
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
@@ -156,11 +157,11 @@ class VelocityTask:
         tracking = torch.exp(-both / self._tolerance)
 
         moving = is_moving(memory.command)
-        feet_height, feet_velocity = self._feet(state)
+        feet_b, rates_b = foot_kinematics(state.joint_pos, state.joint_vel)
         cycle = (memory.gait.phase.unsqueeze(-1) + self._foot_offset) % 1.0
         swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)  # the cycle's second half
-        feet_error = (feet_height - FOOT_RADIUS - SWING_HEIGHT * swing).square()
-        slip = feet_velocity * (swing <= 0.0).unsqueeze(-1)
+        feet_error = (_above_floor(state, feet_b) - FOOT_RADIUS - SWING_HEIGHT * swing).square()
+        slip = _horizontal_velocity(state, feet_b, rates_b) * (swing <= 0.0).unsqueeze(-1)
 
         fallen = has_fallen(state)
         offset = state.joint_pos - self._default
@@ -195,7 +196,7 @@ class VelocityTask:
         known = _Memory.of(memory)
         obs = gait_obs(state, known.command, is_moving(known.command), known.gait)
         planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
-        feet_height, _ = self._feet(state)
+        feet_height = _above_floor(state, foot_positions(state.joint_pos))
         force_b = rotate_inverse(state.robot_rotation, known.force) / max(self.cfg.max_force, 1.0)
         privileged = (
             planar, state.robot_linvel[..., 2:], known.mean_velocity, state.robot_pos[..., 2:], feet_height, force_b
@@ -216,14 +217,6 @@ class VelocityTask:
         """Go on from ``state_dict``."""
         self._episode.copy_(state["episode"])
         self.memory.copy_(state["memory"])
-
-    def _feet(self, state: SceneState) -> tuple[Tensor, Tensor]:
-        """Feet's heights (N, 1, 4) [m] and horizontal velocities (N, 1, 4, 2) [m/s]."""
-        feet_b, rates_b = foot_kinematics(state.joint_pos, state.joint_vel)
-        rates_b = rates_b + torch.linalg.cross(state.robot_angvel_b.unsqueeze(2).expand_as(feet_b), feet_b)
-        height = (state.up_b.unsqueeze(2) * feet_b).sum(dim=-1) + state.robot_pos[..., 2:]
-        horizontal = (state.robot_rotation[..., :2, :].unsqueeze(2) * rates_b.unsqueeze(-2)).sum(dim=-1)
-        return height, horizontal + state.robot_linvel[..., :2].unsqueeze(2)
 
     def _square_sums(self, **vectors: Tensor) -> dict[str, Tensor]:
         """Give the sum of squares (N, 1) of each of some vectors (N, 1, at most 12), of all at once."""
@@ -255,6 +248,19 @@ class _Memory(NamedTuple):
 def has_fallen(state: SceneState) -> Tensor:
     """(N, A) bool: the trunk is near the floor or tilted beyond 60 degrees."""
     return (state.robot_pos[..., 2] < FALL_HEIGHT) | (state.up_b[..., 2] < FALL_TILT_COS)
+
+
+def _above_floor(state: SceneState, points_b: Tensor) -> Tensor:
+    """Give the heights (N, A, 4) [m] of four points (N, A, 4, 3) of each trunk frame."""
+    return (state.up_b.unsqueeze(2) * points_b).sum(dim=-1) + state.robot_pos[..., 2:]
+
+
+def _horizontal_velocity(state: SceneState, points_b: Tensor, rates_b: Tensor) -> Tensor:
+    """Give the velocities (N, A, 4, 2) [m/s] of four points that move at ``rates_b`` in each trunk frame."""
+    turning_b = torch.linalg.cross(state.robot_angvel_b.unsqueeze(2).expand_as(points_b), points_b)
+    across = state.robot_rotation[..., :2, :].unsqueeze(2)
+    moving = (across * (rates_b + turning_b).unsqueeze(-2)).sum(dim=-1)
+    return moving + state.robot_linvel[..., :2].unsqueeze(2)
 
 
 def _replace(old: Tensor, mask: Tensor, new: Tensor) -> None:
