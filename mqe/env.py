@@ -44,7 +44,6 @@ class MultiAgentEnv:
         self._state: SceneState | None = None
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
-        sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
         self._captured = CapturedStep(self._step)
 
     @property
@@ -139,6 +138,7 @@ class MultiAgentEnv:
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Go on from ``state_dict``; return the obs and critic state it stood at."""
         self.sim.load_state_dict(state["sim"])
+        self._captured = CapturedStep(self._step)  # the simulator may have taken other buffers
         self.task.load_state_dict(state["task"])
         self._episode.copy_(state["episode"])
         self._steps.copy_(state["steps"])

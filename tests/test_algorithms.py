@@ -288,6 +288,12 @@ def test_unequal_agents_share_a_team_but_not_an_actor():
         make("mappo", env)
 
 
+def test_one_actor_for_all_has_one_learning_rate():
+    assert make("mappo", ToyEnv(8, 2), agent_learning_rates=(1e-3, 1e-3)).algorithm.rates == [1e-3]
+    with pytest.raises(ValueError, match="share_param=false"):
+        make("mappo", ToyEnv(8, 2), agent_learning_rates=(1e-3, 1e-4))
+
+
 def test_team_rewards():
     rewards = torch.tensor([[1.0, 3.0]])
     for choice, expected in (("mean", [[2.0]]), ("sum", [[4.0]]), ("own", [[1.0, 3.0]])):

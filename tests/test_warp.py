@@ -208,7 +208,16 @@ def test_buffers_grow_between_rollouts_and_the_run_goes_on():
     assert env.maintain() is None
     assert all(bool(env.step(action).valid.all()) for action in actions)
     env.sim.check_capacity()
-    env.close()
+    state = env.state_dict()
+    scene, task, fields, _ = worlds_of("go1_velocity")
+    other = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields, Capacity(contacts=16, rows=20)), scene, task)
+    other.reset()
+    other.load_state_dict(state)  # a run that goes on need not lose the same contacts again
+    assert other.sim.size == env.sim.size
+    assert torch.equal(other.sim.qpos, env.sim.qpos)
+    for each in (env, other):
+        each.close()
+        each.close()
 
 
 def test_a_compilation_that_takes_its_time_is_announced(monkeypatch, caplog):

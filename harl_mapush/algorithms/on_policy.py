@@ -49,6 +49,8 @@ class OnPolicy:
         rates = cfg.agent_learning_rates or (cfg.learning_rate,) * self.num_agents
         if len(rates) != self.num_agents:
             raise ValueError(f"agent_learning_rates must have {self.num_agents} values, one an agent, not {len(rates)}")
+        if cfg.share_param and len(set(rates)) > 1:
+            raise ValueError(f"agent_learning_rates {list(rates)} differ, but one actor has one: set share_param=false")
         self.rates = list(rates[: len(self.unique_actors)])
         self.optimizers = [
             FlatAdam(actor, rate, cfg.adam_eps, cfg.weight_decay)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from contextlib import suppress
 
 import mujoco
 import torch
@@ -88,5 +89,6 @@ class MujocoBatchSimulator:
         }  # fmt: skip
 
     def close(self) -> None:
-        """Drop the worlds; their threads end with the last reference."""
-        del self._batch
+        """Drop the worlds, whose threads end with the last reference; a second time does nothing."""
+        with suppress(AttributeError):
+            del self._batch

@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 import mujoco
@@ -63,7 +63,7 @@ def capacity(model: mujoco.MjModel) -> Capacity:
     """
     robots = model.nu // 12
     others = int((model.jnt_type == mujoco.mjtJoint.mjJNT_FREE).sum()) - robots
-    return Capacity(contacts=14 + 14 * robots + 8 * others, rows=32 + 48 * robots + 24 * others)
+    return Capacity(contacts=14 + 14 * robots + 8 * others, rows=64 + 36 * robots + 24 * others)
 
 
 class MujocoWarpSimulator:
@@ -162,9 +162,7 @@ class MujocoWarpSimulator:
             contacts=int(max(old.contacts, used.contacts) * _GROWTH) if bits & _CONTACTS else old.contacts,
             rows=int(max(old.rows, used.rows) * _GROWTH) if bits & _ROWS else old.rows,
         )
-        state = self.state_dict()
-        self._make_data(size)
-        self.load_state_dict(state)
+        self._resize(size)
         return (
             f"contact buffers overflowed in {worlds} of {self.num_envs} worlds ({_names(bits)}); "
             f"grown from {old.contacts} contacts and {old.rows} rows a world to {size.contacts} and {size.rows}"
@@ -179,18 +177,29 @@ class MujocoWarpSimulator:
         return data
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The integration state of every world."""
-        return {name: view.clone() for name, view in self._state().items()}
+        """The integration state of every world, and how far the contact buffers have grown."""
+        return {name: view.clone() for name, view in self._state().items()} | {"size": torch.tensor(self._size)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state_dict``."""
+        """Go on from ``state_dict``; all views are replaced where its contact buffers were larger."""
+        contacts, rows = state["size"].tolist()
+        size = Capacity(max(contacts, self._size.contacts), max(rows, self._size.rows))
+        if size != self._size:
+            self._resize(size)
         for name, view in self._state().items():
             view.copy_(state[name])
 
     def close(self) -> None:
-        """Drop graphs and buffers."""
+        """Drop graphs and buffers; a second time does nothing."""
         self._graphs.clear()
-        del self._data, self._model
+        with suppress(AttributeError):
+            del self._data, self._model
+
+    def _resize(self, size: Capacity) -> None:
+        """Replace the contact buffers, and with them all views; the state stays."""
+        state = self.state_dict()
+        self._make_data(size)
+        self.load_state_dict(state)
 
     def _state(self) -> dict[str, Tensor]:
         return {
