@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -55,6 +56,7 @@ def main() -> int:
 def train(arguments: argparse.Namespace, algo: str, seed: int) -> dict[str, Any]:
     """Train one team and measure it; a failure of either ends the program with its own message."""
     run = arguments.out / f"{algo}-{seed}"
+    shutil.rmtree(run, ignore_errors=True)  # of a call that was cut off
     settings = [word for text in arguments.set for word in ("--set", text)]
     command = [sys.executable, "-m", "harl_mapush.train", "--preset", arguments.preset, "--algo", algo]
     command += ["--seed", str(seed), "--num_env_steps", str(arguments.num_env_steps), "--out", str(run), *settings]
