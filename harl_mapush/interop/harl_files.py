@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.config import DEFAULT_TASK
 from harl_mapush.envs.mapush_env import TEAM_REWARD, long_key, parse_settings, team_reward_of
-from harl_mapush.interop.harl_settings import ALGORITHM_KEYS, NETWORK_KEYS, algorithm_cfg, network_cfg
+from harl_mapush.interop.harl_settings import (
+    ALGORITHM_KEYS,
+    NETWORK_KEYS,
+    algorithm_cfg,
+    as_switch,
+    build_from_harl,
+    network_cfg,
+)
+from harl_mapush.logger import LoggerCfg
+from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, merge, parse_yaml, to_dict, unknown
 from mqe.registry import TASKS, EnvCfg, SimCfg
 
@@ -143,22 +152,25 @@ def lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -
 
 def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
     """Give the sections env, sim, runner and logger that HARL's seed, device, train and logger amount to."""
-    train = values["train"]
+    train, device = values["train"], values["device"]
+    runner = {"seed": values["seed"]["seed"], "torch_threads": device["torch_threads"]}
+    build_from_harl(RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"})
+    logger = {"interval": train["log_interval"]}
+    build_from_harl(LoggerCfg, logger, "logger", {"train.log_interval": "interval"})
     counts = {name: _whole(train[name], f"train.{name}") for name in ("n_rollout_threads", "episode_length")}
     decisions = counts["n_rollout_threads"] * counts["episode_length"]
     num_iterations = _whole(train["num_env_steps"], "train.num_env_steps") // decisions
     eval_interval = _whole(train["eval_interval"], "train.eval_interval")
     return {
         "env": {"num_envs": counts["n_rollout_threads"]},
-        "sim": {"device": "auto" if values["device"]["cuda"] else "cpu"},
+        "sim": {"device": "auto" if as_switch(device["cuda"], "device.cuda") else "cpu"},
         "runner": {
-            "seed": values["seed"]["seed"],
+            **runner,
             "num_steps": counts["episode_length"],
             "num_env_steps": max(1, num_iterations) * decisions * decision_period,
             "checkpoint_interval": eval_interval * decisions * decision_period,  # upstream saves when it evaluates
-            "torch_threads": values["device"]["torch_threads"],
         },
-        "logger": {"interval": train["log_interval"]},
+        "logger": logger,
     }
 
 
@@ -207,7 +219,7 @@ def _is_heeded(section: str, name: str, value: Any, values: Mapping[str, Any], a
 def _whole(value: Any, key: str) -> int:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or value != value // 1 or value < 1:
-        raise ConfigError(f"{key}: must be a whole number, at least 1, not {value!r}")
+        raise ConfigError(f"{key} of HARL's file: must be a whole number, at least 1, not {value!r}")
     return int(value)
 
 

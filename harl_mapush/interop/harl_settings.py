@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicyCfg
 from harl_mapush.networks import NetworkCfg
-from mqe.config import build
+from mqe.config import ConfigError, build
 
 NETWORK_KEYS = {
     "hidden_sizes": "hidden_sizes",
@@ -53,25 +53,68 @@ ALGORITHM_KEYS = {
 }
 
 
+TRAIN_KEYS = ("use_valuenorm", "use_linear_lr_decay", "use_proper_time_limits")
+MODEL_KEYS = (
+    *NETWORK_KEYS,
+    *("lr", "critic_lr", "opti_eps", "weight_decay", "use_naive_recurrent_policy", "use_recurrent_policy"),
+)
+
+_T = TypeVar("_T")
+
+
 def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
     """Translate HARL's merged settings to the network section; raise ConfigError for a value that has no equal here."""
     values = _translate(harl, NETWORK_KEYS, NetworkCfg)
-    values["hidden_sizes"] = list(harl["hidden_sizes"])
-    naive = bool(harl.get("use_naive_recurrent_policy", False))
-    values["use_recurrent_policy"] = naive or bool(harl.get("use_recurrent_policy", False))
+    naive = _switch(harl, "use_naive_recurrent_policy", False)
+    values["use_recurrent_policy"] = _switch(harl, "use_recurrent_policy", False) or naive
     if naive:
         values["chunk_length"] = 0
-    return build(NetworkCfg, values, "network")
+    return build_from_harl(NetworkCfg, values, "network", _given(harl, NETWORK_KEYS))
 
 
 def algorithm_cfg(name: str, harl: Mapping[str, Any]) -> OnPolicyCfg:
     """Translate HARL's merged settings to the algorithm section, under compat=harl; errors alike."""
     cls = ALGORITHMS[name].cfg
     values = _translate(harl, ALGORITHM_KEYS, cls)
-    if not harl.get("use_max_grad_norm", True):
+    if not _switch(harl, "use_max_grad_norm", True):
         values["max_grad_norm"] = 0.0
-    values["schedule"] = "linear" if harl.get("use_linear_lr_decay", False) else "constant"
-    return build(cls, {"compat": "harl", **values}, "algorithm")
+    values["schedule"] = "linear" if _switch(harl, "use_linear_lr_decay", False) else "constant"
+    return build_from_harl(cls, {"compat": "harl", **values}, "algorithm", _given(harl, ALGORITHM_KEYS))
+
+
+def build_from_harl(cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]) -> _T:
+    """Build a section from HARL's values; errors say HARL's key as well as ours, ``names`` leads from one to the other.
+
+    HARL's keys in ``names`` have their section before them, as in ``model.lr``.
+    """
+    try:
+        return build(cls, values, where)
+    except ConfigError as error:
+        for theirs, ours in names.items():
+            if str(error).startswith((f"{where}.{ours}:", f"{where}.{ours}[")):
+                raise ConfigError(f"{theirs} of HARL's file, here {error}") from None
+        raise
+
+
+def as_switch(value: Any, key: str) -> bool:
+    """Give a value of HARL's that is true or false; raise ConfigError, naming its ``key``, for any other."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key} of HARL's file: must be true or false, not {value!r}")
+    return value
+
+
+def _switch(harl: Mapping[str, Any], name: str, default: bool) -> bool:
+    return as_switch(harl.get(name, default), _dotted(name))
+
+
+def _given(harl: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+    return {_dotted(theirs): ours for theirs, ours in names.items() if theirs in harl}
+
+
+def _dotted(name: str) -> str:
+    """Give HARL's key with the section in which its files have it."""
+    section = "train" if name in TRAIN_KEYS else "model" if name in MODEL_KEYS else "algo"
+    return f"{section}.{name}"
 
 
 def _translate(harl: Mapping[str, Any], names: Mapping[str, str], cls: type) -> dict[str, Any]:
