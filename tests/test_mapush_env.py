@@ -132,6 +132,15 @@ def test_every_agent_has_spaces_of_its_own_size() -> None:
     assert env.n_agents == 2
 
 
+def test_actions_as_nested_lists() -> None:
+    scripted = Scripted()
+    HarlEnv(scripted).step([[[1, 0.5], [0, -1]]] * 4)
+    assert scripted.actions.dtype == torch.float32
+    assert scripted.actions.tolist() == [[[1.0, 0.5], [0.0, -1.0]]] * 4
+    with pytest.raises(ValueError, match=r"actions must have shape \(4, 2, 2\).*not \(1, 2\)"):
+        HarlEnv(scripted).step([[1, 0.5]])
+
+
 def test_actions_of_another_shape() -> None:
     with pytest.raises(ValueError, match=r"\(4, 2, 2\)"):
         HarlEnv(Scripted()).step(np.zeros((4, 2, 3)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from mqe.config import ConfigError, unknown
@@ -47,8 +47,8 @@ class HarlEnv:
         obs, state = self.env.reset()
         return _numpy(obs), self._states(state), None
 
-    def step(self, actions: NDArray[Any] | Tensor) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
-        """Apply actions (N, A, U), clipped to [-1, 1], for one decision.
+    def step(self, actions: ArrayLike | Tensor) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
+        """Apply actions (N, A, U), an array, tensor or nested lists, clipped to [-1, 1], for one decision.
 
         Give obs (N, A, O), states (N, A, S), rewards (N, A, 1), dones (N, A), infos and no available actions.
         Environments that are done start their next episode at once: their obs and states are its first.
@@ -84,12 +84,14 @@ class HarlEnv:
         """Free the simulator."""
         self.env.close()
 
-    def _actions(self, actions: NDArray[Any] | Tensor) -> Tensor:
+    def _actions(self, actions: ArrayLike | Tensor) -> Tensor:
         shape = (self.n_threads, self.n_agents, max(self.env.action_sizes))
-        if tuple(actions.shape) != shape:
-            raise ValueError(f"actions must have shape {shape} (environments, agents, action), not {actions.shape}")
         if not isinstance(actions, Tensor):
             actions = torch.from_numpy(np.ascontiguousarray(actions, dtype=np.float32))
+        if tuple(actions.shape) != shape:
+            raise ValueError(
+                f"actions must have shape {shape} (environments, agents, action), not {tuple(actions.shape)}"
+            )
         return actions.to(self.env.device, torch.float32)
 
     def _rewards(self, rewards: Tensor) -> Tensor:
