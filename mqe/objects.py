@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mqe import geometry
+from mqe.config import ConfigError
 
 FLOOR_SLAB = 0.02  # [m] what the reference's heights contain and ours do not
 FLOOR_FRICTION = 0.1  # the reference's ground mesh
@@ -35,11 +36,12 @@ class GeomCfg:
     size: tuple[float, ...]  # [m] box: full x, y, z; cylinder: radius, height
     mass: float  # [kg]
     pos: tuple[float, float, float] = (0.0, 0.0, 0.0)  # [m] centre in the object frame
-    reference_inertia: tuple[float, float, float] = (0.0, 0.0, 0.0)  # [kg m^2] the diagonal its URDF states
+    reference_inertia: tuple[float, float, float] | None = None  # [kg m^2] the diagonal its URDF states, if it has one
 
     def inertia(self, kind: str) -> NDArray[np.float64]:
         """Give the inertia (3,) [kg m^2] about the part's own centre, along its axes: ``physical`` or ``reference``."""
         if kind == "reference":
+            assert self.reference_inertia is not None  # ObjectCfg.inertia says so to the user
             return np.array(self.reference_inertia)
         if self.type == "box":
             xx, yy, zz = np.square(self.size)
@@ -79,9 +81,14 @@ class ObjectCfg:
     def inertia(self, kind: str = "physical") -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """Give mass [kg], centre of mass (3,) [m] in the object frame and inertia (3, 3) [kg m^2] about it.
 
-        ``physical`` takes every part at uniform density; ``reference`` takes the placeholders of its URDF files. Parts
-        add up by the parallel axis theorem either way.
+        ``physical`` takes every part at uniform density; ``reference`` takes the placeholders of its URDF files, and
+        raises ConfigError where a part has none. Parts add up by the parallel axis theorem either way.
         """
+        if kind == "reference" and any(geom.reference_inertia is None for geom in self.geoms):
+            raise ConfigError(
+                f"task.inertia=reference: object {self.name!r} has a part without reference_inertia; say "
+                "task.inertia=physical, or state it in mqe/objects.py"
+            )
         centers = np.array([geom.pos for geom in self.geoms])
         masses = np.array([geom.mass for geom in self.geoms])
         com = masses @ centers / masses.sum()

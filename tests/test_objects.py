@@ -7,7 +7,16 @@ import pytest
 import torch
 from torch import tensor
 
-from mqe.objects import OBJECTS, ROBOT_FLOOR_FRICTION, Footprint, object_floor_friction, robot_object_friction
+from mqe.config import ConfigError
+from mqe.objects import (
+    OBJECTS,
+    ROBOT_FLOOR_FRICTION,
+    Footprint,
+    GeomCfg,
+    ObjectCfg,
+    object_floor_friction,
+    robot_object_friction,
+)
 
 PHYSICAL = {
     # A twelfth of the mass times 1.2^2 + 0.5^2 and 1.2^2 + 1.2^2
@@ -32,6 +41,15 @@ def test_inertia(name: str, kind: str, table: dict) -> None:
     assert mass == expected_mass == OBJECTS[name].mass
     np.testing.assert_allclose(com, expected_com, atol=1e-12)
     np.testing.assert_allclose(inertia, np.diag(expected_inertia), atol=1e-6)
+
+
+def test_an_object_without_reference_inertia() -> None:
+    plain = ObjectCfg(
+        "plain", (GeomCfg("box", (1.0, 1.0, 0.5), 3.0),), OBJECTS["cuboid"].outline, (0.5, 0.6), 0.28, 0.0
+    )
+    assert plain.inertia()[2][2][2] == pytest.approx(0.5)
+    with pytest.raises(ConfigError, match=r"task.inertia=reference: object 'plain'.*task.inertia=physical"):
+        plain.inertia("reference")
 
 
 @pytest.mark.parametrize("cfg", OBJECTS.values(), ids=OBJECTS)
