@@ -33,14 +33,29 @@ REFERENCE = {
 }
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("name", PHYSICAL)
 @pytest.mark.parametrize(("kind", "table"), [("physical", PHYSICAL), ("reference", REFERENCE)])
-def test_inertia(name: str, kind: str, table: dict) -> None:
+def test_inertia_by_hand(name: str, kind: str, table: dict) -> None:
     mass, com, inertia = OBJECTS[name].inertia(kind)
     expected_mass, expected_com, expected_inertia = table[name]
     assert mass == expected_mass == OBJECTS[name].mass
     np.testing.assert_allclose(com, expected_com, atol=1e-12)
     np.testing.assert_allclose(inertia, np.diag(expected_inertia), atol=1e-6)
+
+
+@pytest.mark.parametrize("cfg", OBJECTS.values(), ids=OBJECTS)
+def test_inertia_is_one_that_a_body_can_have(cfg) -> None:
+    mass, _, inertia = cfg.inertia()
+    moments = np.linalg.eigvalsh(inertia)
+    assert mass == pytest.approx(cfg.mass)
+    assert moments[0] > 0.0
+    assert moments[0] + moments[1] >= moments[2] - 1e-9
+
+
+@pytest.mark.parametrize("cfg", OBJECTS.values(), ids=OBJECTS)
+def test_is_listed_under_its_name_and_slides(cfg) -> None:
+    assert OBJECTS[cfg.name] is cfg
+    assert 0.0 <= cfg.friction[0] <= cfg.friction[1]
 
 
 def test_an_object_without_reference_inertia() -> None:
@@ -91,6 +106,7 @@ def test_friction_pairs_average_two_materials() -> None:
     assert pytest.approx(0.55) == ROBOT_FLOOR_FRICTION
     assert object_floor_friction(0.55) == pytest.approx(0.325)
     assert robot_object_friction(0.55) == pytest.approx(0.775)
-    mid_range = {name: sum(cfg.friction) / 2 for name, cfg in OBJECTS.items()}
-    slide = {name: object_floor_friction(mid_range[name]) * OBJECTS[name].mass * 9.81 for name in OBJECTS}
-    assert slide == pytest.approx({"cuboid": 12.8, "tblock": 11.0, "cylinder": 22.1}, rel=5e-3)
+    expected = {"cuboid": 12.8, "tblock": 11.0, "cylinder": 22.1}  # [N] to slide, friction in the middle of its range
+    for name, force in expected.items():
+        cfg = OBJECTS[name]
+        assert object_floor_friction(sum(cfg.friction) / 2) * cfg.mass * 9.81 == pytest.approx(force, rel=5e-3)
