@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from harl_mapush.gait_evaluation import evaluate_gait
 from harl_mapush.logger import library_lines
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
-from mqe.config import ConfigError, merge, unknown
+from mqe.config import ConfigError, merge, to_dict, unknown
 from mqe.gait import load_gait
 from mqe.registry import make_env, resolve_sim
 from mqe.viewer.video import record
@@ -24,6 +24,7 @@ PROGRAM = "python -m harl_mapush.test"
 GAIT_TASK = "go1_velocity"
 MODES = ("viewer", "calculator")
 FLAGS = ("--num_envs", "--seed", "--device", "--sim")
+CHANGEABLE = ("task", "env", "sim", "runner.seed")  # all else belongs to the policy, or does nothing here
 NUM_ENVS = {"calculator": 300, "viewer": 1}
 
 
@@ -101,7 +102,21 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
         if wants != has:
             raise ConfigError(f"{key}={wants}: checkpoint {folder} was trained with {key}={has}; leave it out")
     cfg, _ = config.resolve(own, over)
+    _refuse_learning_settings(trained, cfg, over, folder)
     return cfg
+
+
+def _refuse_learning_settings(trained: RunCfg, cfg: RunCfg, over: Mapping[str, Any], folder: Path) -> None:
+    """Raise ConfigError where the command line changes how the policy was made: it would measure another one."""
+    before, after = to_dict(trained), to_dict(cfg)
+    for section in [name for name in over if name not in CHANGEABLE]:
+        for key in over[section]:
+            old, new = before[section].get(key), after[section][key]
+            if new != old and f"{section}.{key}" not in CHANGEABLE:
+                raise ConfigError(
+                    f"{section}.{key}={new}: checkpoint {folder} was trained with {section}.{key}={old}, and is "
+                    f"measured as it was trained; leave it out (an evaluation may change {', '.join(CHANGEABLE)})"
+                )
 
 
 def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
