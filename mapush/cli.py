@@ -26,6 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command = importlib.import_module(_COMMANDS[arguments[0]][0])
     except ImportError as error:
+        if "MUJOCO_GL" in str(error):  # a mistake of the user's
+            sys.stderr.write(f"mapush: {error}\n")
+            return 2
         sys.stderr.write(f"mapush: the installation is incomplete ({error}); reinstall it with pip\n")
         return 1
     return command.main(arguments[1:])

@@ -370,3 +370,21 @@ def test_the_installed_command_hands_over(capsys) -> None:
     assert "tain" in complaint(capsys)
     assert cli.main(["--help"]) == 0
     assert "train" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("program", [["harl_mapush.train"], ["harl_mapush.test"], ["mapush", "test"]])
+def test_graphics_that_do_not_exist_are_one_line(program: list[str], monkeypatch) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "vulkan")
+    done = subprocess.run([sys.executable, "-m", *program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "MUJOCO_GL=vulkan" in done.stderr
+    assert "unset it, or install the library" in done.stderr
+
+
+@pytest.mark.parametrize("package", ["mqe", "harl_mapush"])
+def test_graphics_that_do_not_exist_are_an_exception_to_a_library(package: str, monkeypatch) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "vulkan")
+    program = f"try:\n import {package}\nexcept ImportError as error:\n print(error)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.startswith("MUJOCO_GL=vulkan: ")
