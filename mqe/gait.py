@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from mqe.config import ConfigError, load_yaml
 
 PRETRAINED = "pretrained:"
-_UNKNOWN_LAYERS = ("normalize_obs", "use_feature_normalization", "use_layer_norm", "use_recurrent_policy")
+_UNKNOWN_LAYERS = (
+    "normalize_obs", "use_feature_normalization", "use_layer_norm", "use_recurrent_policy", "mean_bound"
+)  # fmt: skip
 _ACTIVATIONS = {"elu": nn.ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 

@@ -81,7 +81,7 @@ def test_an_unknown_or_foreign_gait_is_refused(tmp_path):
         load_gait(str(tmp_path / "nothing"), CPU)
 
 
-@pytest.mark.parametrize("key", ["normalize_obs", "use_layer_norm", "use_recurrent_policy"])
+@pytest.mark.parametrize("key", ["normalize_obs", "use_layer_norm", "use_recurrent_policy", "mean_bound"])
 def test_a_gait_with_layers_that_a_plain_network_lacks_is_refused(tmp_path, key):
     folder = tmp_path / "gait"
     shutil.copytree(pretrained_folder("go1_velocity"), folder)

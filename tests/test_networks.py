@@ -47,6 +47,18 @@ def test_standard_deviation_is_bounded_and_starts_where_harls_does():
     assert (actor.std() <= 0.5).all()
 
 
+def test_mean_actions_are_bounded_where_asked_and_never_under_harl():
+    bounded, free = Actor(NetworkCfg(mean_bound=0.5), 4, 2), Actor(NetworkCfg(), 4, 2)
+    free.load_state_dict(bounded.state_dict())
+    with torch.no_grad():
+        for actor in (bounded, free):
+            actor.get_parameter("act.action_out.fc_mean.bias").copy_(torch.tensor([0.25, -9.0]))
+    obs = torch.zeros(1, 4)
+    assert free(obs)[0].tolist() == pytest.approx([0.25, -9.0])
+    assert bounded(obs)[0].tolist() == pytest.approx([0.5 * math.tanh(0.5), -0.5])
+    assert harl_network(NetworkCfg(mean_bound=0.5)).mean_bound is None
+
+
 def test_initial_and_least_standard_deviation():
     cfg = NetworkCfg(initial_std=0.4, std_min=0.1, std_y_coef=0.9, std_x_coef=2.0)
     actor = Actor(cfg, 4, 2)
