@@ -4,6 +4,8 @@
 [--jobs J] [--set section.key=value]``; ``--draw FILE.svg`` draws what ``DIR/algorithms.jsonl`` has by then.
 
 A run that is in the file is not run again, so a call that was cut off goes on. ``--jobs`` runs that many at a time.
+Worlds that start together end together: until the first time limit only successes end, then all time-outs at once, so
+that curves come in waves. The calculator's figures beside them do not.
 """
 
 from __future__ import annotations
@@ -88,20 +90,24 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], picture: Path) -> None:
-    """Draw one line a seed, one colour an algorithm."""
+    """Draw one line a seed, one colour an algorithm; beside it what the calculator says of the teams."""
     from matplotlib import pyplot  # only pictures need it: pip install matplotlib
 
     by_algo: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_algo[row["algo"]].append(row)
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(8.6, 3.8), layout="constrained", sharey=True)
     for number, (algo, runs) in enumerate(sorted(by_algo.items())):
+        color = f"C{number}"
         for k, row in enumerate(runs):
             steps, rates = zip(*row["curve"], strict=True)
-            axes.plot([s / 1e6 for s in steps], rates, color=f"C{number}", label=algo if k == 0 else None, alpha=0.8)
-    axes.set(xlabel="M env steps", ylabel="success rate while training", xlim=(0, None), ylim=(0, 1))
-    axes.grid(alpha=0.3)
-    axes.legend()
+            left.plot([s / 1e6 for s in steps], rates, color=color, label=algo if k == 0 else None, alpha=0.8)
+        right.scatter([algo] * len(runs), [row["success_rate"] for row in runs], color=color)
+    left.set(title="while training, last 1,000 episodes", xlabel="M env steps", ylabel="success rate", ylim=(0, 1))
+    right.set(title="calculator, one point a seed")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    left.legend()
     figure.savefig(picture)
 
 
