@@ -35,10 +35,10 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "normalization.py", "np.nanstd(active)", "np.nanstd(active, ddof=1)", "happo_2a",
     ),
     "entropy averaged over dimensions": (
-        "algorithms/losses.py", "torch.log(std)).sum()", "torch.log(std)).mean()", "happo_2a",
+        "algorithms/losses.py", "torch.log(std)).sum(-1)", "torch.log(std)).mean(-1)", "happo_2a",
     ),
     "entropy bonus missing": (
-        "algorithms/surrogate.py", "loss - entropy_coef * entropy if", "loss if", "mappo_2a",
+        "algorithms/surrogate.py", "loss - entropy_coef * share", "loss", "mappo_2a",
     ),
     "value clip off": (
         "algorithms/value.py", "cfg.clip_param if cfg.use_clipped_value_loss else None", "None", "happo_2a_tightclip",

@@ -21,8 +21,8 @@ def standard_log_prob(noise: Tensor) -> Tensor:
 
 
 def gaussian_entropy(std: Tensor) -> Tensor:
-    """Give the entropy [nat] of a Gaussian with standard deviations (U,), summed over dimensions."""
-    return (0.5 + _HALF_LOG_2_PI + torch.log(std)).sum()
+    """Give the entropy [nat] of Gaussians with standard deviations (..., U), summed over dimensions."""
+    return (0.5 + _HALF_LOG_2_PI + torch.log(std)).sum(-1)
 
 
 def gaussian_kl(mean_old: Tensor, std_old: Tensor, mean: Tensor, std: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class OnPolicy:
             raise ValueError(f"agent_learning_rates {list(rates)} differ, but one actor has one: set share_param=false")
         self.rates = list(rates[: len(self.unique_actors)])
         self.optimizers = [
-            FlatAdam(actor, rate, cfg.adam_eps, cfg.weight_decay)
+            FlatAdam(actor, rate, cfg.adam_eps, cfg.weight_decay, is_exact=self.is_harl)
             for actor, rate in zip(self.unique_actors, self.rates, strict=True)
         ]
         self.generator = torch.Generator(self.device).manual_seed(seed)

@@ -101,10 +101,13 @@ def improve(
         batches = [batch._replace(weights=torch.ones_like(batch.weights)) for batch in batches]
     sums = [torch.zeros_like(enabled) for _ in range(5)]
     every_epoch = cfg.compat == "harl"
+    is_exact = every_epoch and not enabled.is_cuda
     passes = minibatches(batches, cfg.num_epochs, cfg.num_minibatches, shuffle, every_epoch=every_epoch)
     for minibatch in passes:
         optimizer.zero_grad()
-        told = policy_gradient(actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation)
+        told = policy_gradient(
+            actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation, is_exact=is_exact
+        )
         norm = optimizer.step(cfg.max_grad_norm, enabled)
         if cfg.schedule == "adaptive":
             adapt_learning_rate(optimizer.learning_rate, told.kl, cfg.desired_kl)
@@ -125,24 +128,32 @@ def policy_gradient(
     clip_param: float | None,
     entropy_coef: float,
     aggregation: str,
+    *,
+    is_exact: bool = False,
 ) -> Gradient:
     """Add the gradient of policy loss - entropy_coef entropy over a minibatch.
 
     The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on the state.
+    ``is_exact`` rounds as HARL does, whose standard deviations and entropies are laid out in rows; not to be captured.
     """
     total = minibatch.weights.sum().clamp(min=1.0)
     entropy, loss_sum, ratio_sum, kl_sum = (torch.zeros_like(total) for _ in range(4))
     for k, tile in enumerate(tiles(minibatch)):
         hidden = None if tile.hidden is None else tile.hidden[0]
         mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
-        std = actor.std()
+        std = actor.std().expand_as(mean) if is_exact else actor.std()
         log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
-        ratio = losses.likelihood_ratio(log_probs, tile.log_probs, aggregation)
+        ratio = (losses.factor_ratio if is_exact else losses.likelihood_ratio)(log_probs, tile.log_probs, aggregation)
         surrogate = losses.clipped_surrogate(ratio, tile.advantages, clip_param)
         loss = -(tile.factor * surrogate * tile.weights).sum() / total
-        if k == 0:
-            entropy = losses.gaussian_entropy(std)
-        optimizer.add_gradient(loss - entropy_coef * entropy if k == 0 else loss)
+        if is_exact:
+            share = (losses.gaussian_entropy(std) * tile.weights).sum() / total
+            optimizer.add_gradient(loss - entropy_coef * share)
+            entropy += share.detach()
+        else:
+            if k == 0:
+                entropy = losses.gaussian_entropy(std)
+            optimizer.add_gradient(loss - entropy_coef * entropy if k == 0 else loss)
         with torch.no_grad():
             log_ratio = (log_probs - tile.log_probs).sum(-1)
             loss_sum += loss

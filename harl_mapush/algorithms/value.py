@@ -36,7 +36,9 @@ class ValueLearner:
         self.cfg, self.network, self.shuffle = cfg, network, shuffle
         self.is_harl = cfg.compat == "harl"
         self.critic = Critic(harl_network(network) if self.is_harl else network, state_size, num_outputs).to(device)
-        self.optimizer = FlatAdam(self.critic, cfg.critic_learning_rate, cfg.adam_eps, cfg.weight_decay)
+        self.optimizer = FlatAdam(
+            self.critic, cfg.critic_learning_rate, cfg.adam_eps, cfg.weight_decay, is_exact=self.is_harl
+        )
         beta = cfg.value_norm_beta
         if self.is_harl:
             self.normalizer = ValueNorm(_HARL_BETA if beta is None else beta).to(device)
