@@ -195,11 +195,23 @@ def split(batch: _Batch, size: int, *, drop_remainder: bool = False) -> Iterator
         yield type(batch)(*(None if x is None else x.narrow(1, start, length) for x in batch))  # type: ignore[arg-type]
 
 
-def concatenate(batches: list[_Batch]) -> _Batch:
-    """Join batches along their sequences."""
-    columns = zip(*batches, strict=True)
+def concatenate(batches: list[_Batch], *, mixes_sequences: bool = False) -> _Batch:
+    """Join batches along their sequences.
+
+    ``mixes_sequences`` does what upstream HARL does: it joins flattened rows (L B, ...) and cuts them into (L, B, ...)
+    again, so that with several batches a sequence holds rows of several sequences, though it starts from the hidden
+    state of one.
+    """
+
+    def join(name: str, columns: tuple[Tensor, ...]) -> Tensor:
+        if not mixes_sequences or name == "hidden":
+            return torch.cat(columns, dim=1)
+        rows = torch.cat([column.flatten(0, 1) for column in columns])
+        return rows.view(columns[0].shape[0], -1, *rows.shape[1:])
+
     kind = type(batches[0])
-    return kind(*(None if column[0] is None else torch.cat(column, dim=1) for column in columns))  # type: ignore
+    columns = zip(kind._fields, zip(*batches, strict=True), strict=True)
+    return kind(*(None if column[0] is None else join(name, column) for name, column in columns))  # type: ignore
 
 
 def sequences(x: Tensor, length: int) -> Tensor:

@@ -120,15 +120,15 @@ def test_minibatches_share_every_batch_and_cover_it():
     rows = [torch.arange(6.0).view(1, 6, 1), torch.arange(10.0, 16.0).view(1, 6, 1)]
     batches = [CriticBatch(x, x, x, x, None, None) for x in rows]
     shuffle = Shuffle(torch.Generator().manual_seed(0), torch.Generator())
-    seen = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle, every_epoch=True)]
+    seen = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle, as_harl=True)]
     assert [len(part) for part in seen] == [4] * 6
     assert all(sum(value >= 10 for value in part) == 2 for part in seen)
     assert sorted(sum(seen[:3], [])) == sorted(sum(seen[3:], [])) == [*range(6), *range(10, 16)]
     assert seen[:3] != seen[3:]
-    fixed = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle, every_epoch=False)]
+    fixed = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle, as_harl=False)]
     assert fixed[:3] == fixed[3:]
     with pytest.raises(ValueError, match="lower their number"):
-        list(minibatches(batches, 1, 7, shuffle, every_epoch=True))
+        list(minibatches(batches, 1, 7, shuffle, as_harl=True))
 
 
 # Whole algorithms

@@ -1,6 +1,16 @@
 import torch
 
-from harl_mapush.storage import CriticBatch, Decision, Storage, StorageShape, gather, sequence_starts, sequences, split
+from harl_mapush.storage import (
+    CriticBatch,
+    Decision,
+    Storage,
+    StorageShape,
+    concatenate,
+    gather,
+    sequence_starts,
+    sequences,
+    split,
+)
 from mqe.vec_env import TimeStep
 
 
@@ -71,3 +81,19 @@ def test_splits_are_views_and_gathers_keep_rows_together():
     assert len(list(split(batch, 4, drop_remainder=True))) == 2
     chosen = gather(batch, torch.tensor([7, 1]))
     assert [x.flatten().tolist() for x in chosen if x is not None] == [[7, 1]] * 4
+
+
+def test_batches_are_joined_whole_or_as_harl_joins_them():
+    """Two agents, L = 2, B = 2; rows are numbered in order of time, then sequence."""
+
+    def batch(first):
+        rows = torch.arange(first, first + 4.0).view(2, 2, 1)
+        return CriticBatch(rows, rows, rows, rows[..., 0], torch.full((1, 2, 1, 1), first), rows[..., 0])
+
+    whole = concatenate([batch(0.0), batch(4.0)])
+    assert whole.weights.tolist() == [[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]
+    mixed = concatenate([batch(0.0), batch(4.0)], mixes_sequences=True)
+    assert mixed.weights.tolist() == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
+    assert mixed.state.shape == (2, 4, 1)
+    assert mixed.hidden is not None
+    assert mixed.hidden.flatten().tolist() == [0.0, 0.0, 4.0, 4.0]

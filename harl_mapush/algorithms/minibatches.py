@@ -33,18 +33,18 @@ class Shuffle:
 
 
 def minibatches(
-    batches: list[_Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle, *, every_epoch: bool
+    batches: list[_Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle, *, as_harl: bool
 ) -> Iterator[_Batch]:
     """Go ``num_epochs`` times through batches in ``num_minibatches`` parts, each with an equal share of every batch.
 
-    Rows that do not divide evenly are left out. Rows are put in random order once, or before ``every_epoch`` as HARL
-    does; with one batch, minibatches are views of the ordered copy.
+    Rows that do not divide evenly are left out. Rows are put in random order once; with one batch, minibatches are
+    views of the ordered copy. ``as_harl`` orders them anew every epoch and joins batches as HARL joins them.
     """
     parts: list[_Batch] = []
     for epoch in range(num_epochs):
-        orders = [shuffle.rows(num_rows(batch), num_minibatches) for batch in batches if every_epoch or epoch == 0]
+        orders = [shuffle.rows(num_rows(batch), num_minibatches) for batch in batches if as_harl or epoch == 0]
         if epoch == 0 or (orders and orders[0] is not None):
-            parts = list(_parts(batches, orders, num_minibatches))
+            parts = list(_parts(batches, orders, num_minibatches, mixes_sequences=as_harl))
         yield from parts
 
 
@@ -64,7 +64,9 @@ def tile_slices(x: Tensor) -> Iterator[tuple[int, int]]:
         yield start, min(size, total - start)
 
 
-def _parts(batches: list[_Batch], orders: list[Tensor | None], num_minibatches: int) -> Iterator[_Batch]:
+def _parts(
+    batches: list[_Batch], orders: list[Tensor | None], num_minibatches: int, *, mixes_sequences: bool
+) -> Iterator[_Batch]:
     cut = []
     for batch, order in zip(batches, orders, strict=True):
         size = num_rows(batch) // num_minibatches
@@ -74,4 +76,4 @@ def _parts(batches: list[_Batch], orders: list[Tensor | None], num_minibatches: 
             )
         cut.append(split(batch if order is None else gather(batch, order), size, drop_remainder=True))
     for shares in zip(*cut, strict=True):
-        yield shares[0] if len(shares) == 1 else concatenate(list(shares))
+        yield shares[0] if len(shares) == 1 else concatenate(list(shares), mixes_sequences=mixes_sequences)

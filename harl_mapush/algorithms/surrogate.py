@@ -100,9 +100,9 @@ def improve(
     if not cfg.use_policy_active_masks:
         batches = [batch._replace(weights=torch.ones_like(batch.weights)) for batch in batches]
     sums = [torch.zeros_like(enabled) for _ in range(5)]
-    every_epoch = cfg.compat == "harl"
-    is_exact = every_epoch and not enabled.is_cuda
-    passes = minibatches(batches, cfg.num_epochs, cfg.num_minibatches, shuffle, every_epoch=every_epoch)
+    as_harl = cfg.compat == "harl"
+    is_exact = as_harl and not enabled.is_cuda
+    passes = minibatches(batches, cfg.num_epochs, cfg.num_minibatches, shuffle, as_harl=as_harl)
     for minibatch in passes:
         optimizer.zero_grad()
         told = policy_gradient(

@@ -75,7 +75,7 @@ class ValueLearner:
                 batch = self._track(batch)
         loss_sum = torch.zeros_like(explained)
         norm_sum = torch.zeros_like(explained)
-        for minibatch in minibatches([batch], num_epochs, num_minibatches, self.shuffle, every_epoch=self.is_harl):
+        for minibatch in minibatches([batch], num_epochs, num_minibatches, self.shuffle, as_harl=self.is_harl):
             if self.is_harl:
                 with torch.no_grad():
                     minibatch = self._harl_normalize(minibatch)
