@@ -59,16 +59,10 @@ def yaw_of(rotation: Tensor) -> Tensor:
     return torch.atan2(rotation[..., 1, 0], rotation[..., 0, 0])
 
 
-def rpy_of(rotation: Tensor) -> Tensor:
-    """Give roll, pitch and yaw (..., 3) [rad] of rotation matrices (..., 3, 3)."""
+def roll_pitch_of(rotation: Tensor) -> tuple[Tensor, Tensor]:
+    """Give roll in [-pi, pi] and pitch in [-pi/2, pi/2] (...) [rad] of rotation matrices (..., 3, 3)."""
     roll = torch.atan2(rotation[..., 2, 1], rotation[..., 2, 2])
-    pitch = torch.asin((-rotation[..., 2, 0]).clamp(-1.0, 1.0))
-    return torch.stack((roll, pitch, yaw_of(rotation)), dim=-1)
-
-
-def rotate(rotation: Tensor, vec: Tensor) -> Tensor:
-    """Turn body vectors (..., 3) into the world frame by rotation matrices (..., 3, 3)."""
-    return (rotation * vec.unsqueeze(-2)).sum(dim=-1)
+    return roll, torch.asin((-rotation[..., 2, 0]).clamp(-1.0, 1.0))
 
 
 def rotate_inverse(rotation: Tensor, vec: Tensor) -> Tensor:

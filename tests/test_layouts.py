@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from mqe.geometry import rotate_2d, rotation_matrix, rpy_of
+from mqe.geometry import roll_pitch_of, rotate_2d, rotation_matrix, yaw_of
 from mqe.objects import OBJECTS, Footprint
 from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.scene import build_scene
@@ -33,7 +33,8 @@ def closest_pair(layout: Layout) -> Tensor:
 
 
 def rpy(quat: Tensor) -> Tensor:
-    return rpy_of(rotation_matrix(quat))
+    rotation = rotation_matrix(quat)
+    return torch.stack((*roll_pitch_of(rotation), yaw_of(rotation)), dim=-1)
 
 
 def test_spread_angles_by_hand() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mqe.geometry import roll_pitch_of
 from mqe.objects import ObjectCfg
 from mqe.tasks.layouts import SPAWN_HEIGHT
 
@@ -37,9 +38,8 @@ class Posture:
 
         Matrices (N, B, 3, 3) of the robots and, last, the object.
         """
-        roll = torch.atan2(rotation[..., 2, 1], rotation[..., 2, 2])
-        pitch = torch.asin(rotation[..., 2, 0].clamp(-1.0, 1.0))  # but for its sign
-        return (torch.stack((roll, pitch, body_z - self._birth_height)).abs() > self._limits).any(dim=2)
+        off = torch.stack((*roll_pitch_of(rotation), body_z - self._birth_height))
+        return (off.abs() > self._limits).any(dim=2)
 
 
 def collision(pair_distance: Tensor, limit: float) -> Tensor:
