@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -13,6 +14,8 @@ from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.algorithms.settings import OnPolicyCfg
 from harl_mapush.algorithms.surrogate import actor_batch, improve, rollout_log_probs
 from harl_mapush.storage import ActorBatch, Storage
+
+_Output = TypeVar("_Output")
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,15 @@ class Happo(OnPolicy):
         storage.next_factor.fill_(1.0)
         metrics = {}
         for agent in order:
-            metrics[agent], before = self._replayed("turn", agent, storage)
+            metrics[agent], before = self._replayed(self._turn, storage, agent)
             if agent != order[-1]:
-                self._replayed("pass_on", agent, storage, before)
+                self._replayed(self._pass_on, storage, agent, before)
         return metrics
 
-    def _replayed(self, part: str, agent: int, storage: Storage, *inputs: Tensor) -> Any:
+    def _replayed(self, part: Callable[..., _Output], storage: Storage, agent: int, *inputs: Tensor) -> _Output:
         """Do one part of an agent's turn, as a graph where that can be."""
-        work = partial(getattr(self, f"_{part}"), storage, agent)
-        return self.replay((part, agent, storage), work, *inputs) if self.is_capturable else work(*inputs)
+        work = partial(part, storage, agent)
+        return self.replay((part.__name__, agent, storage), work, *inputs) if self.is_capturable else work(*inputs)
 
     def _turn(self, storage: Storage, agent: int) -> tuple[dict[str, Tensor], Tensor]:
         """Improve one actor; give its metrics and the log probabilities (T, N, U) it had before."""
