@@ -101,13 +101,10 @@ def improve(
         batches = [batch._replace(weights=torch.ones_like(batch.weights)) for batch in batches]
     sums = [torch.zeros_like(enabled) for _ in range(5)]
     as_harl = cfg.compat == "harl"
-    is_exact = as_harl and not enabled.is_cuda
     passes = minibatches(batches, cfg.num_epochs, cfg.num_minibatches, shuffle, as_harl=as_harl)
     for minibatch in passes:
         optimizer.zero_grad()
-        told = policy_gradient(
-            actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation, is_exact=is_exact
-        )
+        told = policy_gradient(actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation)
         norm = optimizer.step(cfg.max_grad_norm, enabled)
         if cfg.schedule == "adaptive":
             adapt_learning_rate(optimizer.learning_rate, told.kl, cfg.desired_kl)
@@ -128,14 +125,14 @@ def policy_gradient(
     clip_param: float | None,
     entropy_coef: float,
     aggregation: str,
-    *,
-    is_exact: bool = False,
 ) -> Gradient:
     """Add the gradient of policy loss - entropy_coef entropy over a minibatch.
 
     The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on the state.
-    ``is_exact`` rounds as HARL does, whose standard deviations and entropies are laid out in rows; not to be captured.
+    With an optimiser that ``is_exact`` rounds as HARL does, whose standard deviations and entropies are laid out in
+    rows; that cannot be captured.
     """
+    is_exact = optimizer.is_exact
     total = minibatch.weights.sum().clamp(min=1.0)
     entropy, loss_sum, ratio_sum, kl_sum = (torch.zeros_like(total) for _ in range(4))
     for k, tile in enumerate(tiles(minibatch)):
