@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.storage import Storage, StorageShape
+from harl_mapush.storage import Storage
 from mqe.vec_env import TimeStep, VecEnv
 
 
@@ -69,9 +69,7 @@ class Runner:
         """
         self.env, self.algorithm, self.cfg = env, algorithm, cfg
         self.on_iteration, self.on_checkpoint = on_iteration, on_checkpoint
-        shape = algorithm.storage_shape(cfg.num_steps, env.num_envs)
-        _check_minibatches(algorithm, shape)
-        self.storage = Storage(shape, env.device)
+        self.storage = Storage(algorithm.storage_shape(cfg.num_steps, env.num_envs), env.device)
         self.steps_per_iteration = cfg.num_steps * env.num_envs * env.decision_period
         self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
         self.iteration = 0
@@ -160,14 +158,15 @@ class Runner:
         """Bring the iteration's numbers to the host at once; raise NonFiniteError where one is not finite."""
         assert self._sums is not None
         control_steps = self.storage.valid.sum().clamp(min=1.0) * self.env.decision_period * self.env.num_agents
-        metrics = metrics | dict(zip([*self._terms, "reward/total"], self._sums / control_steps, strict=True))
+        rewards = dict(zip([*self._terms, "reward/total"], self._sums / control_steps, strict=True))
+        metrics = rewards | metrics  # in this order, for losses go bad because rewards do
         weights = {f"agent{i}/weights": o.flat for i, o in enumerate(self.algorithm.optimizers)}
         weights["critic/weights"] = self.algorithm.value.optimizer.flat
         sizes = {name: flat.abs().max() for name, flat in weights.items()}
         everything = metrics | sizes
         numbers = torch.stack([x.to(torch.float32) for x in everything.values()]).tolist()
         values = dict(zip(everything, numbers, strict=True))
-        bad = sorted((name for name, value in values.items() if not math.isfinite(value)), key=_comes_first)
+        bad = [name for name, value in values.items() if not math.isfinite(value)]
         if bad:
             more = f" (and {len(bad) - 1} more: {', '.join(bad[1:])})" if len(bad) > 1 else ""
             raise NonFiniteError(
@@ -188,25 +187,6 @@ class Runner:
         interval = self.cfg.checkpoint_interval
         crossed = self.env_steps // interval > (self.env_steps - self.steps_per_iteration) // interval
         return crossed or self.iteration == self.num_iterations
-
-
-def _comes_first(name: str) -> bool:
-    """Order names so that rewards, from which losses go bad, are told before losses."""
-    return not name.startswith("reward/")
-
-
-def _check_minibatches(algorithm: OnPolicy, shape: StorageShape) -> None:
-    """Raise ValueError where a minibatch of actors or critic would be empty."""
-    cfg = algorithm.cfg
-    length = 1 if shape.actor_hidden is None else algorithm.network.chunk_length or shape.num_steps
-    rows = shape.num_envs * shape.num_steps // length
-    critic_rows = rows * (shape.num_agents if len(shape.state_shape) == 2 else 1)
-    given = [("num_minibatches", cfg.num_minibatches, rows)]
-    if cfg.critic_num_minibatches is not None:
-        given.append(("critic_num_minibatches", cfg.critic_num_minibatches, critic_rows))
-    for name, number, most in given:
-        if number > most:
-            raise ValueError(f"{name} must be at most {most}, the training rows of a rollout, not {number}")
 
 
 class _Clock:

@@ -8,10 +8,9 @@ from functools import partial
 
 from torch import Tensor
 
-from harl_mapush.algorithms.advantages import harl_advantages
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.algorithms.surrogate import actor_batch, improve, joint_advantages
+from harl_mapush.algorithms.surrogate import actor_batch, improve
 from harl_mapush.storage import Storage
 
 
@@ -42,7 +41,6 @@ class Mappo(OnPolicy):
         actor, optimizer = self.actors[agents[0]], self.optimizer(agents[0])
         return improve(actor, optimizer, batches, cfg, cfg.clip_param, self.shuffle)
 
-    def advantages(self, storage: Storage) -> list[Tensor]:
-        if not self.cfg.share_param:
-            return super().advantages(storage)
-        return harl_advantages(storage, are_joint=True) if self.is_harl else joint_advantages(storage)
+    @property
+    def joins_advantages(self) -> bool:
+        return self.cfg.share_param or super().joins_advantages

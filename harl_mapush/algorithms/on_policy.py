@@ -5,6 +5,7 @@ An algorithm is this class with its own ``update_actors``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from harl_mapush.algorithms.capture import Graphs
 from harl_mapush.algorithms.minibatches import Shuffle
 from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.algorithms.surrogate import agent_advantages
+from harl_mapush.algorithms.surrogate import agent_advantages, joint_advantages
 from harl_mapush.algorithms.team import TeamSpec, make_actors
 from harl_mapush.algorithms.value import ValueLearner
 from harl_mapush.networks import Actor, Critic, NetworkCfg
@@ -25,7 +26,7 @@ from harl_mapush.normalization import RunningNorm, ValueNorm
 from harl_mapush.storage import Decision, Storage, StorageShape
 
 
-class OnPolicy:
+class OnPolicy(ABC):
     """A team of actors and one critic that learn from one rollout at a time."""
 
     def __init__(
@@ -104,11 +105,16 @@ class OnPolicy:
     # Acting
 
     def storage_shape(self, num_steps: int, num_envs: int) -> StorageShape:
-        """Say what a rollout must hold; raise ValueError where it cannot be cut into training sequences."""
+        """Say what a rollout must hold; raise ValueError where it cannot be cut as the settings say."""
         recurrent = self.network.use_recurrent_policy
         length = self.network.chunk_length or num_steps
         if recurrent and num_steps % length:
             raise ValueError(f"num_steps ({num_steps}) must be a multiple of network.chunk_length ({length})")
+        rows = num_envs * num_steps // (length if recurrent else 1)
+        views = self.num_agents if self.state_type == "FP" else 1
+        num_minibatches = self.cfg.num_minibatches
+        _check_minibatches("num_minibatches", num_minibatches, rows)
+        _check_minibatches("critic_num_minibatches", self.cfg.critic_num_minibatches or num_minibatches, rows * views)
         return StorageShape(
             num_steps,
             num_envs,
@@ -207,15 +213,22 @@ class OnPolicy:
 
         return self.replay(("critic", storage), update)
 
+    @abstractmethod
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         """Improve every actor; give each agent's metrics."""
-        raise NotImplementedError
 
     def advantages(self, storage: Storage) -> list[Tensor]:
-        """Give every agent's normalised advantages (T, N): HARL normalises those of FP states together."""
+        """Give every agent's normalised advantages (T, N)."""
         if self.is_harl:
-            return harl_advantages(storage, are_joint=self.num_values > 1)
+            return harl_advantages(storage, are_joint=self.joins_advantages)
+        if self.joins_advantages:
+            return joint_advantages(storage)
         return [agent_advantages(storage, agent) for agent in range(self.num_agents)]
+
+    @property
+    def joins_advantages(self) -> bool:
+        """Say whether everybody's advantages are normalised together, as HARL does with those of FP states."""
+        return self.is_harl and self.num_values > 1
 
     def chunk_length(self, storage: Storage) -> int:
         """Say how many consecutive decisions a training sequence has."""
@@ -253,3 +266,8 @@ class OnPolicy:
             if isinstance(actor.obs_norm, RunningNorm):
                 actor.obs_norm.update(storage.obs[agent][..., : actor.obs_size], storage.weights(agent))
         self.value.update_obs_norm(storage)
+
+
+def _check_minibatches(name: str, number: int, rows: int) -> None:
+    if number > rows:
+        raise ValueError(f"{name} must be at most {rows}, the training rows of a rollout, not {number}")
