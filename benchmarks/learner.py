@@ -64,7 +64,7 @@ class SyntheticEnv:
         self.valid = torch.ones(num_envs, dtype=torch.bool, device=device)
         self.t = 0
 
-    def reset(self) -> tuple[Tensor, Tensor]:
+    def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         self.t = 0
         return self.obs[0], self.state[0]
 

@@ -33,6 +33,9 @@ class RunnerCfg:
     torch_threads: int | None = field(
         default=None, metadata={"min": 1, "max": 1024, "help": "null: torch's own choice"}
     )
+    staggered_start: bool = field(
+        default=True, metadata={"help": "first episodes end at times spread over the time limit, not all at once"}
+    )
 
 
 class IterationReport(NamedTuple):
@@ -104,7 +107,7 @@ class Runner:
     def start(self) -> None:
         """Reset the environment, unless the run goes on from a saved state."""
         if self._obs is None:
-            self._stand_at(*self.env.reset())
+            self._stand_at(*self.env.reset(staggered=self.cfg.staggered_start))
 
     def collect(self) -> None:
         """Fill the storage with ``num_steps`` decisions; nothing here waits for the device."""

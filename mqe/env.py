@@ -17,6 +17,7 @@ from mqe.task import Task
 from mqe.vec_env import TimeStep
 
 SPEED_LIMIT = 1e3  # [m/s, rad/s] a generalised velocity beyond this is a simulation that blew up
+GOLDEN_RATIO = 0.6180339887498949  # its multiples, modulo 1, spread evenly over any run of neighbours
 
 
 class MultiAgentEnv:
@@ -33,6 +34,7 @@ class MultiAgentEnv:
         n = self.num_envs
         self._episode = torch.full((n,), -1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps into the episode
+        self._is_whole = torch.ones(n, dtype=torch.bool, device=self.device)  # the episode has the full time limit
         self._limits = _sane_limits(scene, self.device)
         self._everywhere = torch.ones(n, dtype=torch.bool, device=self.device)
         self._zero = torch.zeros((), device=self.device)
@@ -52,9 +54,16 @@ class MultiAgentEnv:
         assert self._state is not None, "reset() comes first"
         return self._state
 
-    def reset(self) -> tuple[Tensor, Tensor]:
-        """Start a new episode in every world; return obs (N, A, O) and critic state."""
+    def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
+        """Start a new episode in every world; return obs (N, A, O) and critic state.
+
+        Staggered, the clocks of these first episodes stand at ages spread evenly over the time limit. That they end
+        early says nothing of who acted: statistics leave them out.
+        """
         self._start_episodes(self._everywhere)
+        if staggered:
+            self._is_whole.fill_(False)
+            self._steps.copy_(self._ages())
         return self.task.observe(self.state, self.task.memory)
 
     def step(self, actions: Tensor) -> TimeStep:
@@ -132,7 +141,7 @@ class MultiAgentEnv:
             "sim": self.sim.state_dict(), "task": self.task.state_dict(), "episode": self._episode.clone(),
             "steps": self._steps.clone(), "return": self._return.clone(), "num_failed": self.num_failed.clone(),
             "sums": self._sums.clone(), "statistics": self._statistics.state_dict(),
-            "forces": self.state.forces.clone(),
+            "is_whole": self._is_whole.clone(), "forces": self.state.forces.clone(),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -142,6 +151,7 @@ class MultiAgentEnv:
         self.task.load_state_dict(state["task"])
         self._episode.copy_(state["episode"])
         self._steps.copy_(state["steps"])
+        self._is_whole.copy_(state["is_whole"])
         self._return.copy_(state["return"])
         self.num_failed.copy_(state["num_failed"])
         self._sums.copy_(state["sums"])
@@ -157,6 +167,7 @@ class MultiAgentEnv:
     def _start_episodes(self, mask: Tensor) -> None:
         """Put the worlds of ``mask`` (N,) at the start of their next episode."""
         self._episode += mask
+        self._is_whole |= mask
         self._steps.masked_fill_(mask, 0)
         self._return.masked_fill_(mask, 0.0)
         self._sums.masked_fill_(mask.unsqueeze(1), 0.0)
@@ -182,7 +193,13 @@ class MultiAgentEnv:
         figures = self.task.episode_figures(self._sums, self._steps, endings)
         figures = torch.cat((figures, self._return.unsqueeze(1)), dim=1)
         self.figures = dict(zip(self._statistics.names, figures.unbind(dim=1), strict=True))
-        self._statistics.record(ended, figures)
+        self._statistics.record(ended & self._is_whole, figures)
+
+    def _ages(self) -> Tensor:
+        """Give control steps (N,) in whole decisions, from 0 to just below the time limit."""
+        decisions = self.max_episode_length // self.decision_period
+        share = torch.arange(self.num_envs, dtype=torch.float64, device=self.device) * GOLDEN_RATIO % 1.0
+        return (share * decisions).to(torch.int64) * self.decision_period
 
 
 def _sane_limits(scene: Scene, device: torch.device) -> Tensor:

@@ -48,8 +48,12 @@ class VecEnv(Protocol):
     step_dt: float  # [s] one control step
     device: torch.device
 
-    def reset(self) -> tuple[Tensor, Tensor]:
-        """Start a new episode everywhere; return obs (N, A, O) and state."""
+    def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
+        """Start a new episode everywhere; return obs (N, A, O) and state.
+
+        Staggered, the time limits of these first episodes run out at times spread over a whole one, not all at once;
+        ``statistics`` leave these episodes out.
+        """
         ...
 
     def step(self, actions: Tensor) -> TimeStep:

@@ -58,6 +58,22 @@ def test_a_contact_force_that_is_no_number_is_a_broken_world():
     assert torch.isfinite(outcome.final_obs).all()
 
 
+def test_staggered_first_episodes_end_spread_over_the_time_limit_and_count_for_nothing():
+    env = make_env(10, decision_period=5, episode_length_s=1.0)  # 50 control steps are 10 decisions
+    env.reset(staggered=True)
+    lengths = torch.zeros(10, dtype=torch.int64)
+    for t in range(1, 11):
+        ends = env.step(torch.zeros(10, 2, 3)).truncated
+        lengths[ends & (lengths == 0)] = t
+    assert lengths.sort().values.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 10, 10]  # of ten golden steps two share a bin
+    assert env.statistics()["num_episodes"] == 0
+    for _ in range(10):
+        env.step(torch.zeros(10, 2, 3))
+    figures = env.statistics()
+    assert figures["num_episodes"] == 10
+    assert figures["episode_time_s"] == pytest.approx(1.0)
+
+
 def test_an_ending_inside_a_decision_is_latched_there():
     """Success at the first of five control steps: its time is 1 step, its reward that of one step."""
     env, single = make_env(2, decision_period=5), make_env(2)
@@ -146,7 +162,7 @@ def test_progress_does_not_straddle_a_reset():
 
 def test_the_environment_goes_on_exactly_from_its_state():
     env = make_env(3, episode_length_s=0.4, decision_period=2)
-    env.reset()
+    env.reset(staggered=True)
     generator = torch.Generator().manual_seed(0)
     actions = torch.rand(14, 3, 2, 3, generator=generator) * 2 - 1
     for k in range(6):

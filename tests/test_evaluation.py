@@ -29,7 +29,7 @@ class Scripted:
         self.first = {name: tensor(values) for name, values in first.items()}
         self.figures: dict[str, Tensor] = {}
 
-    def reset(self) -> tuple[Tensor, Tensor]:
+    def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         self.decision = 0
         return torch.zeros(self.num_envs, 2, 4), torch.zeros(self.num_envs, 5)
 

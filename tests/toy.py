@@ -36,7 +36,7 @@ class ToyEnv:
         angle = torch.arange(num_agents) * 2.4
         self.corner = torch.stack([angle.cos(), angle.sin()], dim=1)
 
-    def reset(self) -> tuple[Tensor, Tensor]:
+    def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         self.position = self._draw(self.num_envs, self.num_agents, 2) * 2.0 - 1.0
         self.clock = (self._draw(self.num_envs) * _LENGTH).long()
         self.dead = torch.zeros(self.num_envs, self.num_agents, dtype=torch.bool)

@@ -169,6 +169,7 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
             "num_steps": counts["episode_length"],
             "num_env_steps": max(1, num_iterations) * decisions * decision_period,
             "checkpoint_interval": eval_interval * decisions * decision_period,  # upstream saves when it evaluates
+            "staggered_start": False,  # upstream's workers start together
         },
         "logger": logger,
     }
