@@ -1,21 +1,26 @@
 """Measure how much of the contact buffers is ever used, so that what is derived for a team has known head-room.
 
 ``python benchmarks/capacity.py [--num_envs 4096] [--num_agents 1 2 3 4] [--objects cuboid tblock cylinder]
-[--num_steps 500] [--set ...]`` prints one JSON line for every team and object: of random commands that are held for
-half a second (with resets), and of robots dropped in a heap onto the object, under random joint targets and without
-resets: contacts a world on average at the worst moment, constraint rows of the worst world, and both as shares of what
-is derived. Buffers are twice as large meanwhile, so that nothing is cut off.
+[--num_steps 500] [--checkpoint PATH] [--set ...]`` prints one JSON line for every team and object: of random commands
+that are held for half a second (with resets), of the trained team of ``--checkpoint`` where team and object are its
+own, and of robots dropped in a heap onto the object, under random joint targets and without resets: contacts a world on
+average at the worst moment, constraint rows of the worst world, and both as shares of what is derived. Buffers are
+twice as large meanwhile, so that nothing is cut off.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from measuring import add_settings, emit, lines_of_simulators, name_of, settings
+from torch import Tensor
 
+from harl_mapush import checkpoint, config
+from harl_mapush.policy import load_team
 from mqe.env import MultiAgentEnv
 from mqe.objects import OBJECTS
 from mqe.registry import make_env
@@ -34,6 +39,7 @@ def main() -> int:
     parser.add_argument("--num_agents", type=int, nargs="+", default=[1, 2, 3, 4])
     parser.add_argument("--objects", nargs="+", default=sorted(OBJECTS))
     parser.add_argument("--num_steps", type=int, default=500, help="control steps")
+    parser.add_argument("--checkpoint", help="a trained team, measured where team and object are its own")
     arguments = parser.parse_args()
     with lines_of_simulators():
         for num_agents in arguments.num_agents:
@@ -52,8 +58,19 @@ def measure(arguments: argparse.Namespace, num_agents: int, name: str) -> None:
     derived = capacity(sim.model)
     sim._make_data(Capacity(2 * derived.contacts, 2 * derived.rows))
     draw = torch.Generator(env.device).manual_seed(0)
-    random = walk(env, arguments.num_steps, draw)
-    heap = pile_up(env, arguments.num_steps, draw)
+    shape = (env.num_envs, num_agents, max(env.action_sizes))
+
+    def at_random(_: Tensor) -> Tensor:
+        return 2.0 * torch.rand(shape, generator=draw, device=env.device) - 1.0
+
+    needs = {"random": walk(env, arguments.num_steps, HELD_STEPS, at_random)}
+    if arguments.checkpoint is not None:
+        folder = checkpoint.resolve(arguments.checkpoint)
+        own, _ = config.resolve(checkpoint.read_config(folder), {})
+        if (own.env.num_agents, own.task.object) == (num_agents, name):
+            team = load_team(own, folder, env)
+            needs["trained"] = walk(env, arguments.num_steps, own.task.decision_period, team)
+    needs["heap"] = pile_up(env, arguments.num_steps, draw)
     emit(
         part="capacity",
         device=name_of(env.device),
@@ -61,21 +78,20 @@ def measure(arguments: argparse.Namespace, num_agents: int, name: str) -> None:
         num_agents=num_agents,
         object=name,
         derived=derived._asdict(),
-        random=_of(random, derived),
-        heap=_of(heap, derived),
+        **{kind: _of(used, derived) for kind, used in needs.items()},
     )
     env.close()
 
 
-def walk(env: MultiAgentEnv, num_steps: int, draw: torch.Generator) -> Capacity:
-    """Use random commands; give the most that was needed."""
-    shape = (env.num_envs, env.num_agents, max(env.action_sizes))
-    env.reset()
-    actions = torch.zeros(shape, device=env.device)
+@torch.no_grad()
+def walk(env: MultiAgentEnv, num_steps: int, held_steps: int, decide: Callable[[Tensor], Tensor]) -> Capacity:
+    """Use what ``decide`` makes of observations, every so often; give the most that was needed."""
+    obs, _ = env.reset()
+    actions = decide(obs)
     for t in range(num_steps):
-        if t % HELD_STEPS == 0:
-            actions = 2.0 * torch.rand(shape, generator=draw, device=env.device) - 1.0
-        env.step(actions)
+        if t % held_steps == 0:
+            actions = decide(obs)
+        obs = env.step(actions).obs
     return _take(env.sim)
 
 
