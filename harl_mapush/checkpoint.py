@@ -133,13 +133,24 @@ def check(folder: Path) -> None:
 
 
 def load(folder: Path, actors: Sequence[nn.Module], critic: nn.Module, value_normalizer: nn.Module) -> None:
-    """Put a checkpoint into networks of the same shape; raise ConfigError where it does not fit.
+    """Put a checkpoint into networks of the same shape; raise ConfigError where it does not fit."""
+    load_actors(folder, actors)
+    _load(folder, {CRITIC: critic, VALUE_NORMALIZER: value_normalizer})
 
-    Of upstream's folders the actors only: to act takes no more, and its value normaliser is empty if it saw a GPU.
-    """
-    named = [(actor_file(agent), actor) for agent, actor in enumerate(actors)]
-    rest = [] if is_upstream(folder) else [(CRITIC, critic), (VALUE_NORMALIZER, value_normalizer)]
-    for name, module in [*named, *rest]:
+
+def load_actors(folder: Path, actors: Sequence[nn.Module]) -> None:
+    """Put what acts in a checkpoint, ours or upstream's, into networks of the same shape; errors alike."""
+    _load(folder, {actor_file(agent): actor for agent, actor in enumerate(actors)})
+
+
+def remove_partial(run: Path) -> None:
+    """Remove what a process that was killed while it saved left behind."""
+    for path in (run / CHECKPOINTS).glob(".*-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _load(folder: Path, modules: Mapping[str, nn.Module]) -> None:
+    for name, module in modules.items():
         path = folder / name
         try:
             module.load_state_dict(read_tensors(path))
@@ -150,12 +161,6 @@ def load(folder: Path, actors: Sequence[nn.Module], critic: nn.Module, value_nor
                 f"checkpoint file {path}: does not fit this task, robot count and network ({detail}); "
                 f"evaluate it with the settings of its own {harl_files.CONFIG if is_upstream(folder) else CONFIG}"
             ) from None
-
-
-def remove_partial(run: Path) -> None:
-    """Remove what a process that was killed while it saved left behind."""
-    for path in (run / CHECKPOINTS).glob(".*-*"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _drop_old_training_states(run: Path) -> None:

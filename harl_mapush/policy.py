@@ -34,7 +34,7 @@ class TeamPolicy:
             algorithm = learner(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed)
         except ValueError as error:
             raise ConfigError(f"checkpoint {folder}: {error}") from None
-        checkpoint.load(folder, algorithm.actors, algorithm.critic, algorithm.value_normalizer)
+        checkpoint.load_actors(folder, algorithm.actors)
         self._algorithm = algorithm
         self._masks = torch.ones(env.num_envs, device=env.device)
         self._hidden: Tensor | None = None

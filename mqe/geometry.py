@@ -89,6 +89,15 @@ def heading_frame(rotation: Tensor) -> Tensor:
     return (axes * (sign / forward.unsqueeze(-1))).unflatten(-1, (2, 2))
 
 
+def axes_along(vec: Tensor) -> Tensor:
+    """Give the axes (..., 2, 2) of the planar frames whose x axis points along vectors (..., 2): a row each.
+
+    A vector of length 0 gives the zero frame.
+    """
+    ahead = vec / length(vec).clamp(min=1e-12).unsqueeze(-1)
+    return torch.stack((ahead, torch.stack((-ahead[..., 1], ahead[..., 0]), dim=-1)), dim=-2)
+
+
 def in_frame(vec: Tensor, frame: Tensor) -> Tensor:
     """Give planar vectors (..., 2) along the axes of frames (..., 2, 2); the two broadcast."""
     return torch.addcmul(frame[..., 0] * vec[..., :1], frame[..., 1], vec[..., 1:])

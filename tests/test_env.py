@@ -179,7 +179,7 @@ def test_the_environment_goes_on_exactly_from_its_state():
         assert torch.equal(mine.truncated, theirs.truncated)
     assert other.statistics() == pytest.approx(env.statistics(), nan_ok=True)
     assert obs.shape == (3, 2, 10)
-    assert critic_state.shape == (3, 20)
+    assert critic_state.shape == (3, 17)
 
 
 def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count():

@@ -76,6 +76,11 @@ def test_headings_are_level_and_of_length_1() -> None:
     assert torch.isfinite(geometry.heading_frame(upright)).all()
 
 
+def test_axes_along_a_vector() -> None:
+    frame = geometry.axes_along(tensor([[0.0, 2.0], [-3.0, 0.0], [0.0, 0.0]]))
+    assert frame.tolist() == [[[0.0, 1.0], [-1.0, 0.0]], [[-1.0, 0.0], [0.0, -1.0]], [[0.0, 0.0], [0.0, 0.0]]]
+
+
 def test_points_on_a_circle() -> None:
     points = geometry.on_circle(tensor(2.0), tensor([0.0, math.pi / 6, -HALF_PI]))
     torch.testing.assert_close(points, tensor([[2.0, 0.0], [math.sqrt(3.0), 1.0], [0.0, -2.0]]))

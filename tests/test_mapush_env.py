@@ -187,7 +187,7 @@ def test_conformance(name: str, state_type: str, monkeypatch) -> None:
     assert (env.n_agents, env.state_type, available) == (a, state_type, None)
     for _ in range(2):
         obs, states, rewards, dones, infos, _ = env.step(np.random.default_rng(0).normal(size=(n, a, 3)))
-        assert (obs.shape, states.shape) == ((n, a, 2 + 4 * a), (n, a, 6 + 7 * a))
+        assert (obs.shape, states.shape) == ((n, a, 2 + 4 * a), (n, a, 3 + 7 * a))
         assert (rewards.shape, dones.shape, len(infos), len(infos[0])) == ((n, a, 1), (n, a), n, a)
         assert not dones.any()
         assert all(env.observation_space[i].contains(obs[0, i]) for i in range(a))
@@ -200,7 +200,7 @@ def test_conformance(name: str, state_type: str, monkeypatch) -> None:
     assert all(info["bad_transition"] for infos_of_one in infos for info in infos_of_one)
     assert np.abs(infos[0][0]["original_obs"] - before[0]).max() < 0.1  # a moment later
     assert np.abs(infos[0][0]["original_obs"] - obs[0]).max() > 0.1  # the next episode's first
-    assert infos[0][0]["original_state"].shape == (a, 6 + 7 * a)
+    assert infos[0][0]["original_state"].shape == (a, 3 + 7 * a)
     assert env.get_statistics()["num_episodes"] == n
     assert env.get_statistics()["episode_time_s"] == pytest.approx(0.06)
     env.reset_statistics()

@@ -59,8 +59,9 @@ def test_sincos_observation() -> None:
         [-4.0, -1.0, 1.0, -1.0, 0.0, 1.0, 1.0, -3.0, 0.0, -1.0],
     ]
     torch.testing.assert_close(obs[0], tensor(expected), atol=1e-5, rtol=0)
-    world = [2.0, 0.0, -1.0, 0.0, 2.0, 5.0]
-    robots = [0.0, 0.0, 1.0, 0.0, 0.1, 0.2, 0.4, 3.0, 1.0, -1.0, 0.0, 0.1, 0.2, 0.4]
+    # The critic looks north from the object: (x, y) -> (y - 0, 2 - x).
+    world = [5.0, 0.0, -1.0]
+    robots = [0.0, 2.0, 0.0, 1.0, 0.2, -0.1, 0.4, 1.0, -1.0, 0.0, -1.0, 0.2, -0.1, 0.4]
     torch.testing.assert_close(state[0], tensor(world + robots), atol=1e-5, rtol=0)
 
 
@@ -86,7 +87,7 @@ def test_sizes(num_agents: int, observation: str, state_type: str) -> None:
     assert task.obs_sizes == (obs.shape[2],) * num_agents
     assert state.shape[-1] == task.state_size
     assert state.dim() == (3 if state_type == "FP" else 2)
-    assert task.state_size == (6 + 7 * num_agents if observation == "sincos" else 5 + 6 * num_agents)
+    assert task.state_size == (3 + 7 * num_agents if observation == "sincos" else 5 + 6 * num_agents)
 
 
 def test_actions_become_commands() -> None:

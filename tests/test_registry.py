@@ -18,7 +18,7 @@ def test_teams_walk_around_every_object(name, num_agents):
     env = make_env(EnvCfg(num_envs=3, num_agents=num_agents), SIM, PushCfg(object=name, decision_period=5), seed=1)
     obs, state = env.reset()
     assert obs.shape == (3, num_agents, 2 + 4 * num_agents)
-    assert state.shape == (3, 6 + 7 * num_agents)
+    assert state.shape == (3, 3 + 7 * num_agents)
     start = env.state.robot_pos.clone()
     for _ in range(10):
         step = env.step(torch.ones(3, num_agents, 3))

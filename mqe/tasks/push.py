@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError, option
-from mqe.geometry import TWO_PI, in_frame, length
+from mqe.geometry import TWO_PI, axes_along, in_frame, length
 from mqe.objects import INERTIAS, OBJECTS, Footprint
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
@@ -98,7 +98,7 @@ class PushTask:
         self.uses_sincos = cfg.observation == "sincos"
         self.obs_sizes: tuple[int, ...] = (2 + 4 * a if self.uses_sincos else 2 + 3 * a,) * a
         self.action_sizes: tuple[int, ...] = (3,) * a
-        self.state_size = 6 + 7 * a if self.uses_sincos else 5 + 6 * a
+        self.state_size = 3 + 7 * a if self.uses_sincos else 5 + 6 * a
         self.weights = weights_of(cfg.rewards, cfg.object, cfg.weights)
         self.reward_names = tuple(self.weights)
         shared = ("collaboration", "collaboration_reference")
@@ -154,31 +154,36 @@ class PushTask:
         return Outcome(self._weights * torch.stack(terms), endings, self._metrics(m))
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Give every agent's view (N, A, O) in its own heading frame, and the critic's of the whole arena.
+        """Give every agent's view (N, A, O) in its own heading frame, and the critic's of the whole scene.
 
         An agent sees goal and object (x, y), the object's heading, then of every other robot, in the order i - 1,
-        i - 2, ... round the team, (x, y) and heading. The critic sees object (x, y, heading), goal (x, y), and of every
-        robot position (x, y), heading, velocity (x, y) and yaw rate: all in the arena's frame, metres, radians and
-        seconds. A heading is one number in [0, 2 pi), or its sine and cosine. ``FP`` gives every agent that state with
-        the robots in its own order, itself first.
+        i - 2, ... round the team, (x, y) and heading, as sine and cosine. The critic stands at the object and looks at
+        the goal: it sees the goal's distance, the object's heading, and of every robot position (x, y), heading,
+        velocity (x, y) and yaw rate. Metres, radians and seconds. ``reference`` observations have headings in one
+        number, in [0, 2 pi), and a critic state in the arena's frame: object (x, y, heading), goal (x, y), robots
+        alike. ``FP`` gives every agent that state with the robots in its own order, itself first.
         """
         a = self.num_agents
         pos, goal = state.body_pos[..., :2], state.goal_pos[:, :2]
         own_pos, own_frame = pos[:, :a].unsqueeze(2), state.robot_frame.unsqueeze(2)
         targets = torch.cat((goal.view(-1, 1, 1, 2).expand(-1, a, -1, -1), pos[:, self._seen]), dim=2)
         targets = in_frame(targets - own_pos, own_frame)  # (N, A, goal and bodies, 2)
+        moving, turning = state.robot_linvel[..., :2], state.yaw_rate.unsqueeze(-1)
         if self.uses_sincos:
             turned = in_frame(state.frame[:, self._seen, 0], own_frame).flip(-1)  # sine, cosine
-            heading = state.frame[..., 1]  # the y of forward and left: sine, cosine
+            planar = torch.cat((state.frame[:, :, 0], pos[:, :a] - pos[:, a:], moving), dim=1)
+            planar = in_frame(planar, axes_along(state.to_goal).unsqueeze(1))
+            ahead, offset, speed = planar.split((a + 1, a, a), dim=1)
+            heading = ahead.flip(-1)
+            world = (state.goal_distance.unsqueeze(1), heading[:, a])
+            robots = torch.cat((offset, heading[:, :a], speed, turning), dim=-1)
         else:
             turned = torch.remainder(state.yaw[:, self._seen] - state.robot_yaw.unsqueeze(2), TWO_PI).unsqueeze(-1)
             heading = torch.remainder(state.yaw, TWO_PI).unsqueeze(-1)
+            world = (pos[:, a], heading[:, a], goal)
+            robots = torch.cat((pos[:, :a], heading[:, :a], moving, turning), dim=-1)
         bodies = torch.cat((targets[:, :, 1:], turned), dim=-1)
         obs = torch.cat((targets[:, :, 0], bodies.flatten(2)), dim=-1)
-
-        moving = (state.robot_linvel[..., :2], state.yaw_rate.unsqueeze(-1))
-        robots = torch.cat((pos[:, :a], heading[:, :a], *moving), dim=-1)
-        world = (pos[:, a], heading[:, a], goal)
         if self.state_type == "EP":
             return obs, torch.cat((*world, robots.flatten(1)), dim=-1)
         ordered = robots[:, self._order].flatten(2)
