@@ -11,21 +11,20 @@ from torch import Tensor, nn
 from mqe.config import ConfigError, load_yaml
 
 PRETRAINED = "pretrained:"
-_UNKNOWN_LAYERS = (
-    "normalize_obs", "use_feature_normalization", "use_layer_norm", "use_recurrent_policy", "mean_bound"
-)  # fmt: skip
+_UNKNOWN_LAYERS = ("normalize_obs", "use_feature_normalization", "use_layer_norm", "use_recurrent_policy")
 _ACTIVATIONS = {"elu": nn.ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 class GaitPolicy(nn.Module):
     """A multilayer perceptron from gait observations (..., 47) to joint actions (..., 12), weights frozen."""
 
-    def __init__(self, layers: list[tuple[Tensor, Tensor]], activation: str) -> None:
-        """Stack ``layers`` of weight and bias with ``activation`` between them."""
+    def __init__(self, layers: list[tuple[Tensor, Tensor]], activation: str, mean_bound: float | None = None) -> None:
+        """Stack ``layers`` with ``activation`` between them; tanh keeps actions within +- ``mean_bound``."""
         super().__init__()
         self._weights = nn.ParameterList([nn.Parameter(weight.t().contiguous(), False) for weight, _ in layers])
         self._biases = nn.ParameterList([nn.Parameter(bias, False) for _, bias in layers])
         self._activation = _ACTIVATIONS[activation]()
+        self._mean_bound = mean_bound
 
     def forward(self, obs: Tensor) -> Tensor:
         """Give the mean action (..., 12)."""
@@ -35,6 +34,8 @@ class GaitPolicy(nn.Module):
             x = torch.addmm(bias, x, weight)
             if k < last:
                 x = self._activation(x)
+        if self._mean_bound is not None:
+            x = self._mean_bound * torch.tanh(x / self._mean_bound)
         return x.unflatten(0, obs.shape[:-1])
 
 
@@ -73,4 +74,5 @@ def load_gait(what: str, device: torch.device) -> GaitPolicy:
     ]
     names = [*hidden, "act.action_out.fc_mean"]
     layers = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names]
-    return GaitPolicy(layers, cfg["network"]["activation"])
+    network = cfg["network"]
+    return GaitPolicy(layers, network["activation"], network.get("mean_bound"))

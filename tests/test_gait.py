@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+import yaml
 from scenes import make_scene_state
 
 from harl_mapush import checkpoint, config
@@ -47,13 +48,24 @@ def test_the_clock_runs_while_moving_and_stands_at_zero():
     assert memory.action[1].all()
 
 
-def test_the_frozen_policy_is_the_actor_that_was_trained():
+@pytest.mark.parametrize("mean_bound", [None, 0.7])
+def test_the_frozen_policy_is_the_actor_that_was_trained(tmp_path, mean_bound):
     """The controller's network gives what the checkpoint's own actor gives."""
-    folder = pretrained_folder("go1_velocity")
-    cfg, _ = config.resolve(checkpoint.read_config(folder), {})
+    folder = tmp_path / "gait"
+    shutil.copytree(pretrained_folder("go1_velocity"), folder)
+    own = checkpoint.read_config(folder)
+    own["network"]["mean_bound"] = mean_bound
+    (folder / "config.yaml").write_text(yaml.safe_dump(own))
+    cfg, _ = config.resolve(own, {})
     env = make_env(EnvCfg(num_envs=5), SIM, VelocityCfg(), seed=0)
-    obs = torch.randn(5, 1, GAIT_OBS_SIZE)
-    torch.testing.assert_close(load_gait("pretrained:go1_velocity", CPU)(obs), TeamPolicy(cfg, folder, env)(obs))
+    obs = 3.0 * torch.randn(5, 1, GAIT_OBS_SIZE)
+    actions = load_gait(str(folder), CPU)(obs)
+    torch.testing.assert_close(actions, TeamPolicy(cfg, folder, env)(obs))
+    assert bool((actions.abs() <= 0.7).all()) == (mean_bound is not None)
+
+
+def test_the_shipped_gait_is_small():
+    folder = pretrained_folder("go1_velocity")
     size = sum(path.stat().st_size for path in folder.iterdir())
     assert size < 1_000_000
     weights = torch.load(folder / "actor_agent0.pt", weights_only=True)
@@ -82,7 +94,7 @@ def test_an_unknown_or_foreign_gait_is_refused(tmp_path):
         load_gait(str(tmp_path / "nothing"), CPU)
 
 
-@pytest.mark.parametrize("key", ["normalize_obs", "use_layer_norm", "use_recurrent_policy", "mean_bound"])
+@pytest.mark.parametrize("key", ["normalize_obs", "use_layer_norm", "use_recurrent_policy"])
 def test_a_gait_with_layers_that_a_plain_network_lacks_is_refused(tmp_path, key):
     folder = tmp_path / "gait"
     shutil.copytree(pretrained_folder("go1_velocity"), folder)

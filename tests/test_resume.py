@@ -20,10 +20,12 @@ from harl_mapush.runner import Runner
 
 EPISODES = ("--set", "task.episode_length_s=0.2", "--set", "task.decision_period=2")  # several in a tiny run
 EVERY = ("--set", "runner.checkpoint_interval=32", "--set", "runner.torch_threads=1")  # an iteration is 32 env steps
+LINEAR = ("--set", "algorithm.schedule=linear")
 
 
 def command(gait: Path, out: Path, *more: str) -> list[str]:
-    return [*TINY, *EPISODES, *EVERY, "--set", f"task.gait={gait}", "--num_env_steps", "128", "--out", str(out), *more]
+    size = ("--set", f"task.gait={gait}", "--num_env_steps", "128")
+    return [*TINY, *EPISODES, *EVERY, *LINEAR, *size, "--out", str(out), *more]
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +232,7 @@ REFUSED = [
     ("--object cylinder", "task.object=cylinder", "cuboid"),
     ("--set task.weights.reach=3", "task.weights.reach=3", "None"),
     ("--algo mappo", "algorithm.name=mappo", "happo"),
-    ("--set algorithm.gamma=0.5", "algorithm.gamma=0.5", "0.99"),
+    ("--set algorithm.gamma=0.5", "algorithm.gamma=0.5", "0.995"),
     ("--seed 9", "runner.seed=9", "1"),
     ("--set runner.num_steps=8", "runner.num_steps=8", "4"),
     ("--exp_name x", "logger.exp_name=x", "default"),
