@@ -34,7 +34,7 @@ class MultiAgentEnv:
         n = self.num_envs
         self._episode = torch.full((n,), -1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps into the episode
-        self._is_whole = torch.ones(n, dtype=torch.bool, device=self.device)  # the episode has the full time limit
+        self._unsettled = torch.zeros((), dtype=torch.int64, device=self.device)  # control steps before episodes count
         self._limits = _sane_limits(scene, self.device)
         self._everywhere = torch.ones(n, dtype=torch.bool, device=self.device)
         self._zero = torch.zeros((), device=self.device)
@@ -57,12 +57,12 @@ class MultiAgentEnv:
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         """Start a new episode in every world; return obs (N, A, O) and critic state.
 
-        Staggered, the clocks of these first episodes stand at ages spread evenly over the time limit. That they end
-        early says nothing of who acted: statistics leave them out.
+        Staggered, the clocks of these first episodes stand at ages spread evenly over the time limit. Statistics begin
+        when it has passed once: until then these cut-off episodes end, and of whole ones only the short.
         """
         self._start_episodes(self._everywhere)
+        self._unsettled.fill_(self.max_episode_length if staggered else 0)
         if staggered:
-            self._is_whole.fill_(False)
             self._steps.copy_(self._ages())
         return self.task.observe(self.state, self.task.memory)
 
@@ -105,6 +105,7 @@ class MultiAgentEnv:
             running = live & ~ends[-1].any(dim=0)  # latched: the first ending counts, the rest of the decision does not
         rewards, endings = reduce(torch.add, paid), reduce(torch.bitwise_or, ends)
         ended, terminated = endings.any(dim=0), endings[:-1].any(dim=0)
+        self._unsettled -= task.decision_period
         valid = running | ended
         reward = rewards.sum(dim=0)
         self._return += reward.mean(dim=1)
@@ -141,7 +142,7 @@ class MultiAgentEnv:
             "sim": self.sim.state_dict(), "task": self.task.state_dict(), "episode": self._episode.clone(),
             "steps": self._steps.clone(), "return": self._return.clone(), "num_failed": self.num_failed.clone(),
             "sums": self._sums.clone(), "statistics": self._statistics.state_dict(),
-            "is_whole": self._is_whole.clone(), "forces": self.state.forces.clone(),
+            "unsettled": self._unsettled.clone(), "forces": self.state.forces.clone(),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -151,7 +152,7 @@ class MultiAgentEnv:
         self.task.load_state_dict(state["task"])
         self._episode.copy_(state["episode"])
         self._steps.copy_(state["steps"])
-        self._is_whole.copy_(state["is_whole"])
+        self._unsettled.copy_(state["unsettled"])
         self._return.copy_(state["return"])
         self.num_failed.copy_(state["num_failed"])
         self._sums.copy_(state["sums"])
@@ -167,7 +168,6 @@ class MultiAgentEnv:
     def _start_episodes(self, mask: Tensor) -> None:
         """Put the worlds of ``mask`` (N,) at the start of their next episode."""
         self._episode += mask
-        self._is_whole |= mask
         self._steps.masked_fill_(mask, 0)
         self._return.masked_fill_(mask, 0.0)
         self._sums.masked_fill_(mask.unsqueeze(1), 0.0)
@@ -193,7 +193,7 @@ class MultiAgentEnv:
         figures = self.task.episode_figures(self._sums, self._steps, endings)
         figures = torch.cat((figures, self._return.unsqueeze(1)), dim=1)
         self.figures = dict(zip(self._statistics.names, figures.unbind(dim=1), strict=True))
-        self._statistics.record(ended & self._is_whole, figures)
+        self._statistics.record(ended & (self._unsettled <= 0), figures)
 
     def _ages(self) -> Tensor:
         """Give control steps (N,) in whole decisions, from 0 to just below the time limit."""

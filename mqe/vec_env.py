@@ -52,7 +52,7 @@ class VecEnv(Protocol):
         """Start a new episode everywhere; return obs (N, A, O) and state.
 
         Staggered, the time limits of these first episodes run out at times spread over a whole one, not all at once;
-        ``statistics`` leave these episodes out.
+        ``statistics`` begin after that.
         """
         ...
 
