@@ -63,16 +63,14 @@ def save(
 def resolve(what: str) -> Path:
     """Find the checkpoint folder that ``what`` means: itself, a run's last one, or ``pretrained:NAME``.
 
-    Raises ConfigError for one that is absent, unknown or incomplete.
+    To act takes its settings and actors, no more. Raises ConfigError for one that is absent, unknown or incomplete.
     """
     folder = _locate(what)
     if not (folder / CONFIG).is_file() and not is_upstream(folder):
         beside = f" (or {harl_files.CONFIG}, if it is HARL's)" if folder.name == harl_files.MODELS else ""
         raise ConfigError(_incomplete(folder, [f"{CONFIG}{beside}"]))
     num_agents = _num_agents(folder)
-    rest = [] if is_upstream(folder) else [CRITIC, VALUE_NORMALIZER]
-    needed = [*(actor_file(agent) for agent in range(num_agents)), *rest]
-    missing = [name for name in needed if not (folder / name).is_file()]
+    missing = [actor_file(agent) for agent in range(num_agents) if not (folder / actor_file(agent)).is_file()]
     if missing:
         raise ConfigError(_incomplete(folder, missing))
     if (folder / actor_file(num_agents)).exists():

@@ -101,8 +101,6 @@ def spoil(folder, how: str) -> None:
     actor = folder / "actor_agent1.pt"
     if how == "missing actor":
         actor.unlink()
-    elif how == "missing critic":
-        (folder / "critic_agent.pt").unlink()
     elif how == "missing config":
         (folder / "config.yaml").unlink()
     elif how == "third actor":
@@ -117,7 +115,6 @@ def spoil(folder, how: str) -> None:
     ("how", "said"),
     [
         ("missing actor", "incomplete, it lacks actor_agent1.pt"),
-        ("missing critic", "incomplete, it lacks critic_agent.pt"),
         ("missing config", "incomplete, it lacks config.yaml"),
         ("third actor", "more actors"),
         ("half a config", "damaged"),
@@ -131,6 +128,19 @@ def test_incomplete_checkpoints(run, how: str, said: str) -> None:
         checkpoint.resolve(str(folder))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_to_act_takes_no_critic(run) -> None:
+    actors, critic, normalizer = networks()
+    folder = checkpoint.save(run, 1_000, actors, critic, normalizer)
+    (folder / "critic_agent.pt").unlink()
+    (folder / "value_normalizer.pt").unlink()
+    assert checkpoint.resolve(str(run)) == folder
+    others, *rest = networks()
+    checkpoint.load_actors(folder, others)
+    assert torch.equal(others[1].weight, actors[1].weight)
+    with pytest.raises(ConfigError, match="critic_agent"):
+        checkpoint.load(folder, others, *rest)
 
 
 def test_damaged_files(run) -> None:
