@@ -4,8 +4,7 @@
 [--jobs J] [--set section.key=value]``; ``--draw FILE.svg`` draws what ``DIR/algorithms.jsonl`` has by then.
 
 A run that is in the file is not run again, so a call that was cut off goes on. ``--jobs`` runs that many at a time.
-Worlds that start together end together: until the first time limit only successes end, then all time-outs at once, so
-that curves come in waves. The calculator's figures beside them do not.
+Curves begin when the time limit has passed once.
 """
 
 from __future__ import annotations

@@ -91,14 +91,17 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], title: str, picture: Path) -> None:
-    """Draw the success rate with its interval over minutes of training."""
+    """Draw the success rate with its interval over minutes of training, one line a seed."""
     from matplotlib import pyplot  # only pictures need it: pip install matplotlib
 
-    minutes = [row["trained_s"] / 60.0 for row in rows]
-    low, high = ([row["success_ci95"][end] for row in rows] for end in (0, 1))
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
-    axes.fill_between(minutes, low, high, alpha=0.2)
-    axes.plot(minutes, [row["success_rate"] for row in rows], marker="o")
+    for seed in sorted({row["seed"] for row in rows}):
+        run = [row for row in rows if row["seed"] == seed]
+        minutes = [row["trained_s"] / 60.0 for row in run]
+        low, high = ([row["success_ci95"][end] for row in run] for end in (0, 1))
+        axes.fill_between(minutes, low, high, alpha=0.15)
+        axes.plot(minutes, [row["success_rate"] for row in run], marker="o", markersize=4, label=f"seed {seed}")
+    axes.legend()
     axes.set(title=title, xlabel="minutes of training", ylabel="success rate", xlim=(0, None), ylim=(0, 1))
     axes.grid(alpha=0.3)
     figure.savefig(picture)
@@ -112,7 +115,7 @@ def _make_judges(cfg: RunCfg) -> MultiAgentEnv:
 def _measure(runner: Runner, judges: MultiAgentEnv, folder: Path, trained_s: float) -> None:
     algorithm = runner.algorithm
     figures = evaluate_push(judges, lambda obs: algorithm.act(obs, deterministic=True).actions)
-    row = {"env_steps": runner.env_steps, "trained_s": round(trained_s, 2)} | figures
+    row = {"seed": runner.cfg.seed, "env_steps": runner.env_steps, "trained_s": round(trained_s, 2)} | figures
     with (folder / CURVE).open("a") as file:
         file.write(json.dumps(row) + "\n")
     say(f"{runner.env_steps / 1e6:.1f} M env steps, {trained_s:.0f} s: success {figures['success_rate']:.3f}")
