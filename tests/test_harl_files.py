@@ -88,6 +88,7 @@ def test_every_setting_arrives(tmp_path) -> None:
     assert (run.seed, run.num_steps, run.torch_threads) == (7, 40, 3)
     assert run.num_env_steps == 4 * 240  # 1000 // 40 // 6 iterations
     assert run.checkpoint_interval == 3 * 240
+    assert not run.staggered_start
     net = cfg.network
     assert (net.hidden_sizes, net.activation, net.initialization_method) == ((32, 16), "tanh", "xavier_uniform_")
     assert (net.use_feature_normalization, net.use_recurrent_policy, net.num_recurrent_layers) == (False, True, 2)

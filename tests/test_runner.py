@@ -37,6 +37,22 @@ def test_env_steps_count_control_steps_and_round_up():
     assert make(num_env_steps=1).num_iterations == 1
 
 
+@pytest.mark.parametrize("staggered", [True, False])
+def test_worlds_start_as_the_settings_say(staggered: bool) -> None:
+    runner = make()
+    runner.cfg = dataclasses.replace(runner.cfg, staggered_start=staggered)
+    asked, reset = [], runner.env.reset
+
+    def spy(**how):
+        asked.append(how)
+        return reset(**how)
+
+    runner.env.reset = spy  # type: ignore[method-assign]
+    runner.start()
+    runner.start()  # it has begun
+    assert asked == [{"staggered": staggered}]
+
+
 def test_reward_terms_are_means_a_control_step_of_sound_worlds():
     runner = make()
     runner.start()
