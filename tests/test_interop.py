@@ -234,7 +234,7 @@ def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys
 @needs_checkout
 def test_upstream_trains_with_fp_states(tmp_path) -> None:
     weights = torch.load(upstream_run(tmp_path, "happo", "--state_type", "FP") / "models" / "critic_agent.pt")
-    assert weights["base.feature_norm.weight"].shape == (20,)
+    assert weights["base.feature_norm.weight"].shape == (17,)
 
 
 @needs_checkout
