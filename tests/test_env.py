@@ -160,6 +160,22 @@ def test_progress_does_not_straddle_a_reset():
     assert step.info["reward/progress"][0].abs().max() < 0.05
 
 
+def test_a_new_episode_has_felt_no_contact_yet():
+    env = make_env(2)
+    env.reset()
+    _push_object_to_goal(env, [0])
+    step = env.sim.step
+
+    def touched(decimation):
+        step(decimation)
+        env.sim.sensordata[:] = 5.0
+
+    env.sim.step = touched
+    assert env.step(torch.zeros(2, 2, 3)).done.tolist() == [True, False]
+    assert env.state.contact_force[0].abs().max() == 0.0
+    assert (env.state.contact_force[1] == 5.0).all()
+
+
 def test_the_environment_goes_on_exactly_from_its_state():
     env = make_env(3, episode_length_s=0.4, decision_period=2)
     env.reset(staggered=True)
