@@ -27,6 +27,7 @@ def test_teams_walk_around_every_object(name, num_agents):
     assert torch.isfinite(step.obs).all()
     assert float((env.state.robot_pos - start)[..., :2].norm(dim=-1).min()) > 0.1  # a second at 0.7 m/s, turning
     env.close()
+    env.close()  # a second time does nothing
 
 
 def test_the_team_is_the_objects_own_unless_said_otherwise():
