@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from typing import Any
 
@@ -17,7 +18,7 @@ from mqe.task import Task
 from mqe.vec_env import TimeStep
 
 SPEED_LIMIT = 1e3  # [m/s, rad/s] a generalised velocity beyond this is a simulation that blew up
-GOLDEN_RATIO = 0.6180339887498949  # its multiples, modulo 1, spread evenly over any run of neighbours
+GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, spread evenly over any run of neighbours
 
 
 class MultiAgentEnv:

@@ -89,13 +89,10 @@ def heading_frame(rotation: Tensor) -> Tensor:
     return (axes * (sign / forward.unsqueeze(-1))).unflatten(-1, (2, 2))
 
 
-def axes_along(vec: Tensor) -> Tensor:
-    """Give the axes (..., 2, 2) of the planar frames whose x axis points along vectors (..., 2): a row each.
-
-    A vector of length 0 gives the zero frame.
-    """
-    ahead = vec / length(vec).clamp(min=1e-12).unsqueeze(-1)
-    return torch.stack((ahead, torch.stack((-ahead[..., 1], ahead[..., 0]), dim=-1)), dim=-2)
+def axes_along(ahead: Tensor) -> Tensor:
+    """Give the axes (..., 2, 2) of the planar frames with unit vectors ``ahead`` (..., 2) as x axes: a row each."""
+    x, y = ahead.unbind(dim=-1)
+    return torch.stack((x, y, -y, x), dim=-1).unflatten(-1, (2, 2))
 
 
 def in_frame(vec: Tensor, frame: Tensor) -> Tensor:

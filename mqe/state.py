@@ -156,6 +156,11 @@ class SceneState:
         return length(self.to_goal)
 
     @cached_property
+    def goal_direction(self) -> Tensor:
+        """(N, 2) unit vector from the object to the goal; zero where they are in one place."""
+        return self.to_goal / self.goal_distance.clamp(min=1e-12).unsqueeze(-1)
+
+    @cached_property
     def contact_force(self) -> Tensor:
         """(N, A, 3) [N] net contact force of each robot on the object."""
         return self.forces.unflatten(1, (self.num_robots, 3))

@@ -77,8 +77,10 @@ def test_headings_are_level_and_of_length_1() -> None:
 
 
 def test_axes_along_a_vector() -> None:
-    frame = geometry.axes_along(tensor([[0.0, 2.0], [-3.0, 0.0], [0.0, 0.0]]))
-    assert frame.tolist() == [[[0.0, 1.0], [-1.0, 0.0]], [[-1.0, 0.0], [0.0, -1.0]], [[0.0, 0.0], [0.0, 0.0]]]
+    frame = geometry.axes_along(tensor([[0.0, 1.0], [-1.0, 0.0], [0.6, 0.8]]))
+    torch.testing.assert_close(
+        frame, tensor([[[0.0, 1.0], [-1.0, 0.0]], [[-1.0, 0.0], [0.0, -1.0]], [[0.6, 0.8], [-0.8, 0.6]]])
+    )
 
 
 def test_points_on_a_circle() -> None:

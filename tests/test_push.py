@@ -65,6 +65,12 @@ def test_sincos_observation() -> None:
     torch.testing.assert_close(state[0], tensor(world + robots), atol=1e-5, rtol=0)
 
 
+def test_an_object_at_its_goal_is_seen_in_numbers() -> None:
+    task = make_task()
+    state = make_state([[0.0, 0.0], [3.0, 1.0]], [0.0, 0.0], [2.0, 0.0], 0.0, [2.0, 0.0])
+    assert all(torch.isfinite(x).all() for x in task.observe(state, task.memory))
+
+
 def test_others_come_in_the_references_order() -> None:
     # Everybody looks east from (i, 0): robot i sees robot j at j - i. Order for three: [2, 1], [0, 2], [1, 0].
     state = make_state([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]], [0.0] * 3, [5.0, 5.0], 0.0, [9.0, 9.0])

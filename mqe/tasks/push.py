@@ -172,7 +172,7 @@ class PushTask:
         if self.uses_sincos:
             turned = in_frame(state.frame[:, self._seen, 0], own_frame).flip(-1)  # sine, cosine
             planar = torch.cat((state.frame[:, :, 0], pos[:, :a] - pos[:, a:], moving), dim=1)
-            planar = in_frame(planar, axes_along(state.to_goal).unsqueeze(1))
+            planar = in_frame(planar, axes_along(state.goal_direction).unsqueeze(1))
             ahead, offset, speed = planar.split((a + 1, a, a), dim=1)
             heading = ahead.flip(-1)
             world = (state.goal_distance.unsqueeze(1), heading[:, a])

@@ -58,11 +58,6 @@ class Measures:
         self.footprint, self.pairs = footprint, pairs
 
     @cached_property
-    def goal_direction(self) -> Tensor:
-        """(N, 2) unit vector from object to goal."""
-        return self.state.to_goal / self.state.goal_distance.unsqueeze(-1)
-
-    @cached_property
     def offset(self) -> Tensor:
         """(N, A, 3) [m] from the object's origin to each trunk, in space."""
         return self.state.robot_pos - self.state.object_pos.unsqueeze(1)
@@ -75,7 +70,7 @@ class Measures:
     @cached_property
     def ahead(self) -> Tensor:
         """(N, A) [m] how far each trunk is beyond the object's origin on the way to the goal; negative behind it."""
-        return (self.offset[..., :2] * self.goal_direction.unsqueeze(1)).sum(dim=-1)
+        return (self.offset[..., :2] * self.state.goal_direction.unsqueeze(1)).sum(dim=-1)
 
     @cached_property
     def local_robot(self) -> Tensor:
@@ -84,8 +79,8 @@ class Measures:
 
     @cached_property
     def local_goal(self) -> Tensor:
-        """(N, 1, 2) ``goal_direction`` in the object frame."""
-        return in_frame(self.goal_direction, self.state.object_frame).unsqueeze(1)
+        """(N, 1, 2) ``state.goal_direction`` in the object frame."""
+        return in_frame(self.state.goal_direction, self.state.object_frame).unsqueeze(1)
 
     @cached_property
     def outline_distance(self) -> Tensor:
@@ -199,14 +194,14 @@ TERMS: dict[str, Callable[[Measures], Tensor]] = {
     "remoteness": lambda m: (m.outline_distance - REACH).clamp(min=0.0),
     "misalignment": lambda m: misalignment(m.ahead, m.center_distance),
     "crowding": lambda m: m.pairs.sum(crowding(m.pair_distance)),
-    "useful_impulse": lambda m: useful_impulse(m.state.contact_force, m.goal_direction),
+    "useful_impulse": lambda m: useful_impulse(m.state.contact_force, m.state.goal_direction),
     "time": lambda m: torch.ones_like(m.state.goal_distance),
     "engagement": lambda m: engagement(m.center_distance),
     "cooperation": lambda m: (m.center_distance < NEAR).all(dim=1).float(),
     "same_side": lambda m: (m.ahead < 0.0).all(dim=1).float(),
     "blocking": lambda m: (m.ahead >= 0.0).float(),
     "goal_push": lambda m: (
-        goal_speed(m.state.object_linvel, m.goal_direction).unsqueeze(1) * contact_weight(m.center_distance)
+        goal_speed(m.state.object_linvel, m.state.goal_direction).unsqueeze(1) * contact_weight(m.center_distance)
     ),
     "idle": _idle,
 }
