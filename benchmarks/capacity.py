@@ -11,6 +11,7 @@ twice as large meanwhile, so that nothing is cut off.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -87,11 +88,10 @@ def measure(arguments: argparse.Namespace, num_agents: int, name: str) -> None:
 def walk(env: MultiAgentEnv, num_steps: int, held_steps: int, decide: Callable[[Tensor], Tensor]) -> Capacity:
     """Use what ``decide`` makes of observations, every so often; give the most that was needed."""
     obs, _ = env.reset()
-    actions = decide(obs)
-    for t in range(num_steps):
-        if t % held_steps == 0:
-            actions = decide(obs)
-        obs = env.step(actions).obs
+    for _ in range(math.ceil(num_steps / held_steps)):
+        actions = decide(obs)
+        for _ in range(held_steps):
+            obs = env.step(actions).obs
     return _take(env.sim)
 
 

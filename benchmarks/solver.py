@@ -38,9 +38,9 @@ def main() -> int:
     arguments = parser.parse_args()
     with lines_of_simulators():
         model, states = pushing(arguments.checkpoint, arguments.num_envs)
-        truth, _ = advance(MujocoBatchSimulator(limited(model, 100), arguments.num_envs), states)
+        truth, _ = advance(MujocoBatchSimulator(unhurried(model), arguments.num_envs), states)
         device = resolve_sim(config.resolve({}, {"sim": {"name": "warp"}})[0].sim)[1]
-        _, needed = advance(MujocoWarpSimulator(limited(model, 100), arguments.num_envs, device), states)
+        _, needed = advance(MujocoWarpSimulator(unhurried(model), arguments.num_envs, device), states)
         for iterations in arguments.iterations:
             sim = MujocoWarpSimulator(limited(model, iterations), arguments.num_envs, device)
             velocity, _ = advance(sim, states)
@@ -84,8 +84,13 @@ def limited(model: mujoco.MjModel, iterations: int) -> mujoco.MjModel:
     """Copy a model with another limit of solver iterations."""
     model = copy.copy(model)
     model.opt.iterations = iterations
-    if iterations >= 100:
-        model.opt.tolerance, model.opt.ls_iterations = 1e-12, 100
+    return model
+
+
+def unhurried(model: mujoco.MjModel) -> mujoco.MjModel:
+    """Copy a model with solver limits that no state reaches."""
+    model = limited(model, 100)
+    model.opt.tolerance, model.opt.ls_iterations = 1e-12, 100
     return model
 
 
