@@ -8,8 +8,12 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from mqe.config import ConfigError
 
@@ -17,6 +21,7 @@ CONFIG = "config.yaml"
 LOGS = "logs"
 CHECKPOINTS = "checkpoints"
 
+_LOCK = ".lock"
 _UNITS = {"M": 1_000_000, "k": 1_000}
 
 
@@ -59,6 +64,28 @@ def set_aside_after(run: Path, env_steps: int) -> list[Path]:
             target = next(path.with_name(name) for name in names if not path.with_name(name).exists())
             moved.append(path.rename(target))
     return moved
+
+
+@contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Keep a run's folder to this process while it trains; ConfigError where another does or it cannot be written.
+
+    The system lets go of it with the process, however that ends.
+    """
+    lock = FileLock(run / _LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(
+            f"{run}: another process is training in this folder; wait for its end (SIGTERM makes it save its state and "
+            "end), then go on"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{run}: cannot be written ({error.strerror or type(error).__name__})") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_config(run: Path, text: str) -> None:

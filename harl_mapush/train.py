@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -108,20 +109,24 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     """Build everything, learn, and leave a run folder, or go on with a saved run in its own; return the exit code."""
     name, device = resolve_sim(cfg.sim)
     folder = _run_dir(cfg) if saved is None else saved.run
-    if saved is None:
-        runs.check_new_run_dir(folder)
-    state = None if saved is None else resume.read(saved)
-    plan = plan_memory(cfg, name, device)
-    sys.stdout.write(f"{describe(plan)}\n")
-    check_memory(plan)
-    if cfg.runner.torch_threads is not None:
-        torch.set_num_threads(cfg.runner.torch_threads)
-    seed_everything(cfg.runner.seed)
-    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    try:
+    with ExitStack() as stack:
+        if saved is None:
+            runs.check_new_run_dir(folder)
+        else:
+            stack.enter_context(runs.locked(folder))
+        state = None if saved is None else resume.read(saved)
+        plan = plan_memory(cfg, name, device)
+        sys.stdout.write(f"{describe(plan)}\n")
+        check_memory(plan)
+        if cfg.runner.torch_threads is not None:
+            torch.set_num_threads(cfg.runner.torch_threads)
+        seed_everything(cfg.runner.seed)
+        env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+        stack.callback(env.close)
         runner = _build_runner(cfg, env, device)
         if saved is None or state is None:
             runs.make_run_dir(folder)
+            stack.enter_context(runs.locked(folder))
         else:
             resume.load(runner, saved, state, cfg)
             checkpoint.remove_partial(folder)
@@ -136,8 +141,6 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         )
         runs.write_config(folder, dump_yaml(to_dict(cfg)))
         return _learn(cfg, runner, folder)
-    finally:
-        env.close()
 
 
 def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:

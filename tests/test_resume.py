@@ -13,10 +13,11 @@ import yaml
 from conftest import TINY
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harl_mapush import checkpoint, train
+from harl_mapush import checkpoint, runs, train
 from harl_mapush.logger import RunLogger
 from harl_mapush.resume import CHANGEABLE
 from harl_mapush.runner import Runner
+from mqe.config import ConfigError
 
 EPISODES = ("--set", "task.episode_length_s=0.2", "--set", "task.decision_period=2")  # several in a tiny run
 EVERY = ("--set", "runner.checkpoint_interval=32", "--set", "runner.torch_threads=1")  # an iteration is 32 env steps
@@ -164,6 +165,33 @@ def test_an_incomplete_newest_checkpoint_is_passed_over(run, capsys) -> None:
     out = capsys.readouterr().out
     assert "goes on at 32 of 64" in out
     assert "passed over" in out
+
+
+def test_a_run_that_is_being_trained_is_left_alone(run, capsys) -> None:
+    with runs.locked(run):
+        assert train.main(["--resume", str(run)]) == 2
+    said = capsys.readouterr().err
+    assert str(run) in said
+    assert "another process is training in this folder" in said
+    assert not (run / "checkpoints" / "96").exists()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_run_keeps_its_folder_to_itself_while_it_trains(is_new: bool, gait, run, tmp_path, monkeypatch) -> None:
+    tried = []
+
+    def learn(*_: Any) -> int:
+        with pytest.raises(ConfigError, match="another process"), runs.locked(folder):
+            pass
+        tried.append(folder)
+        return 0
+
+    folder = tmp_path / "new" if is_new else run
+    monkeypatch.setattr(train, "_learn", learn)
+    assert train.main(command(gait, folder) if is_new else ["--resume", str(folder)]) == 0
+    assert tried
+    with runs.locked(folder):  # free again
+        pass
 
 
 def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
