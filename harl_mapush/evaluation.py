@@ -118,6 +118,8 @@ def describe(figures: Figures) -> str:
         (agent, f"{words(f'contact_share_{agent}')} of the impulse, {words(f'object_distance_{agent}', ' m')} away")
         for agent in agents
     ]
+    if figures["num_broken"]:
+        rows.append(("broken simulations, no successes", str(figures["num_broken"])))
     return "".join(f"{label:<38}{value}\n" for label, value in rows)
 
 

@@ -15,6 +15,8 @@ from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.storage import Storage
 from mqe.vec_env import TimeStep, VecEnv
 
+_MOST_BROKEN = 0.1  # share of a rollout's transitions
+
 
 @dataclass(frozen=True)
 class RunnerCfg:
@@ -55,6 +57,10 @@ class NonFiniteError(RuntimeError):
     """A loss or weight became infinite or not a number; the message names it."""
 
 
+class BrokenWorldsError(RuntimeError):
+    """The simulation breaks so often that what remains is not worth learning from; the message says how often."""
+
+
 class Runner:
     """Trains an algorithm in an environment until ``num_env_steps``."""
 
@@ -79,6 +85,7 @@ class Runner:
         self._obs: Tensor | None = None
         self._terms: list[str] = []  # what the environment pays for
         self._sums: Tensor | None = None  # of them over the rollout so far, and of the reward
+        self._breaks_often = False  # the rollout before this one had too many broken transitions
 
     @property
     def env_steps(self) -> int:
@@ -86,7 +93,11 @@ class Runner:
         return self.iteration * self.steps_per_iteration
 
     def learn(self) -> None:
-        """Train to the end; raise NonFiniteError as soon as a loss or weight is not finite."""
+        """Train to the end.
+
+        Raises NonFiniteError as soon as a loss or weight is not finite, BrokenWorldsError where the simulation breaks
+        in more than a tenth of the transitions twice running; one such rollout is what buffers too small may cost.
+        """
         torch.set_float32_matmul_precision(self.cfg.matmul_precision)
         self.start()
         while self.iteration < self.num_iterations:
@@ -98,7 +109,7 @@ class Runner:
             values = self._fetch(metrics)
             self.iteration += 1
             collect_s, update_s = clock.read()
-            note = self.env.maintain()
+            note = self._mention_broken(values["rollout/num_broken"], self.env.maintain())
             if self.on_iteration:
                 self.on_iteration(self._report(values, collect_s, update_s, note))
             if self.on_checkpoint and self._is_checkpoint_due():
@@ -162,7 +173,9 @@ class Runner:
         assert self._sums is not None
         control_steps = self.storage.valid.sum().clamp(min=1.0) * self.env.decision_period * self.env.num_agents
         rewards = dict(zip([*self._terms, "reward/total"], self._sums / control_steps, strict=True))
-        metrics = rewards | metrics  # in this order, for losses go bad because rewards do
+        metrics = (
+            rewards | {"rollout/num_broken": (self.storage.valid < 0.5).sum()} | metrics
+        )  # in this order, for losses go bad because rewards do
         weights = {f"agent{i}/weights": o.flat for i, o in enumerate(self.algorithm.optimizers)}
         weights["critic/weights"] = self.algorithm.value.optimizer.flat
         sizes = {name: flat.abs().max() for name, flat in weights.items()}
@@ -177,6 +190,22 @@ class Runner:
                 "run is stopped"
             )
         return {name: values[name] for name in metrics}
+
+    def _mention_broken(self, num_broken: float, note: str | None) -> str | None:
+        """Add to ``note`` how many transitions of the rollout are broken; stop where there are too many again."""
+        if not num_broken:
+            self._breaks_often = False
+            return note
+        total = self.storage.valid.numel()
+        line = f"the simulation broke in {num_broken:.0f} of {total} transitions, which are left out"
+        breaks_often = num_broken > _MOST_BROKEN * total
+        if breaks_often and self._breaks_often:
+            raise BrokenWorldsError(
+                f"{line}, as in the rollout before: more than {_MOST_BROKEN:.0%} each, up to {self.env_steps} env "
+                f"steps; the run is stopped{'' if note is None else f' ({note})'}"
+            )
+        self._breaks_often = breaks_often
+        return line if note is None else f"{line}; {note}"
 
     def _report(
         self, metrics: dict[str, float], collect_s: float, update_s: float, note: str | None

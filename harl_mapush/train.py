@@ -23,7 +23,7 @@ from harl_mapush.interop import harl_files
 from harl_mapush.logger import RunLogger
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
 from harl_mapush.resume import SavedRun
-from harl_mapush.runner import IterationReport, NonFiniteError, Runner
+from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, dump_yaml, load_yaml, to_dict
 from mqe.registry import make_env, resolve_sim
@@ -193,10 +193,11 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
             f"Go on with: {_resume_command(folder)}"
         )
         return INTERRUPTED + interruption.signal
-    except NonFiniteError as error:
+    except (NonFiniteError, BrokenWorldsError) as error:
         has_any = bool(runs.checkpoints(folder))
         way_out = f"; go on from its last checkpoint with: {_resume_command(folder)}" if has_any else "; start anew"
-        sys.stderr.write(f"{PROGRAM}: {error}{way_out} --set algorithm.learning_rate=LOWER\n")
+        lower = " --set algorithm.learning_rate=LOWER" if isinstance(error, NonFiniteError) else ""
+        sys.stderr.write(f"{PROGRAM}: {error}{way_out}{lower}\n")
         return 1
     finally:
         logger.close()

@@ -87,7 +87,8 @@ class MultiAgentEnv:
         if not sim.synchronous:
             self._state = read_state(sim, self.scene)  # a replayed graph starts from memory, not from objects
         task.command(actions.clamp(-1.0, 1.0))
-        running, paid, ends = self._everywhere, [], []
+        running = (actions.abs() < math.inf).flatten(1).all(dim=1)  # engines hide an action that is no number
+        paid, ends = [], []
         for _ in range(task.decision_period):
             self._disturb()
             sim.ctrl.copy_(task.targets(self.state).flatten(1))

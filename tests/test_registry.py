@@ -30,6 +30,17 @@ def test_teams_walk_around_every_object(name, num_agents):
     env.close()  # a second time does nothing
 
 
+def test_an_action_that_is_no_number_breaks_its_world_for_one_decision():
+    env = make_env(EnvCfg(num_envs=2, num_agents=2), SIM, PushCfg(), seed=1)  # its gait remembers its last action
+    env.reset()
+    actions = torch.zeros(2, 2, 3)
+    actions[1, 0, 2] = torch.nan
+    assert env.step(actions).valid.tolist() == [True, False]
+    assert env.step(torch.zeros(2, 2, 3)).valid.all()
+    assert env.sim.ctrl.isfinite().all()
+    env.close()
+
+
 def test_the_team_is_the_objects_own_unless_said_otherwise():
     assert make_env(EnvCfg(num_envs=1), SIM, PushCfg(object="cylinder"), seed=1).num_agents == 3
     with pytest.raises(ConfigError, match=r"num_agents.*2"):

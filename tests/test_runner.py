@@ -9,7 +9,7 @@ from toy import ToyEnv
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.networks import NetworkCfg
-from harl_mapush.runner import IterationReport, NonFiniteError, Runner, RunnerCfg
+from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner, RunnerCfg
 from harl_mapush.seeding import seed_everything
 
 EVENTS: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}
@@ -33,7 +33,7 @@ def test_env_steps_count_control_steps_and_round_up():
         (1, 2, 160, 320),
         (2, 2, 320, 320),
     ]
-    assert all(r.collect_s > 0.0 and r.update_s > 0.0 and r.note is None for r in reports)
+    assert all(r.collect_s > 0.0 and r.update_s > 0.0 for r in reports)
     assert make(num_env_steps=1).num_iterations == 1
 
 
@@ -164,4 +164,30 @@ def test_what_the_environment_repaired_is_reported():
     runner.env.maintain = lambda: "buffers grew"  # type: ignore[method-assign]
     runner.on_iteration = lambda report: notes.append(report.note)
     runner.learn()
-    assert notes == ["buffers grew"] * 3
+    assert [note and note.rpartition("; ")[2] for note in notes] == ["buffers grew"] * 3
+
+
+def breaking(*counts: int) -> Runner:
+    """A runner in whose iterations of 8 worlds x 10 decisions the simulation breaks so often."""
+    runner = make(160 * len(counts))
+    step = runner.env.step
+    valid = iter(torch.cat([torch.arange(80) >= count for count in counts]).split(8))
+    runner.env.step = lambda actions: step(actions)._replace(valid=next(valid))  # type: ignore[method-assign]
+    return runner
+
+
+def test_broken_transitions_are_counted_and_said():
+    runner, reports = breaking(0, 20, 0, 20), []
+    runner.on_iteration = reports.append
+    runner.learn()
+    assert [report.metrics["rollout/num_broken"] for report in reports] == [0, 20, 0, 20]
+    line = "the simulation broke in 20 of 80 transitions, which are left out"
+    assert [report.note for report in reports] == [None, line, None, line]
+
+
+def test_a_simulation_that_goes_on_breaking_stops_the_run():
+    breaking(8, 8, 9, 8, 80).learn()  # at most a tenth, or not twice running
+    runner = breaking(9, 9, 0)
+    with pytest.raises(BrokenWorldsError, match="in 9 of 80 transitions.*as in the rollout before.*10%"):
+        runner.learn()
+    assert runner.iteration == 2

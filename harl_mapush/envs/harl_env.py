@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from mqe.config import ConfigError, unknown
 from mqe.vec_env import TimeStep, VecEnv
 
+_LOG = logging.getLogger(__name__)
 STATISTICS = ("success_rate", "collision_rate", "collaboration_degree", "episode_time_s")
 TEAM_REWARDS = ("own", "mean", "sum")
 _MAINTENANCE = 100  # decisions between two occasions for the environment to mend itself: HARL has no such pause
@@ -25,7 +27,7 @@ class HarlEnv:
 
     Where an environment is done its dictionaries hold ``original_obs`` (A, O) and ``original_state`` (A, S), the last
     of the episode that ended; ``bad_transition`` True where the clock ended it, or where the simulation broke (then
-    ``broken`` is True as well). HARL leaves both kinds of transition out of its advantages.
+    ``broken`` is True as well). HARL, with proper time limits, drops the last reward of both kinds.
     """
 
     def __init__(self, env: VecEnv, team_reward: str = "own") -> None:
@@ -60,7 +62,7 @@ class HarlEnv:
         infos = self._infos(step)
         self.num_decisions += 1
         if self.num_decisions % _MAINTENANCE == 0:
-            self.env.maintain()
+            self._maintain()
         return obs, states, rewards[..., np.newaxis], dones, infos, None
 
     def get_statistics(self) -> dict[str, float]:
@@ -83,6 +85,11 @@ class HarlEnv:
     def close(self) -> None:
         """Free the simulator."""
         self.env.close()
+
+    def _maintain(self) -> None:
+        note = self.env.maintain()
+        if note is not None:
+            _LOG.warning("%s", note)
 
     def _actions(self, actions: ArrayLike | Tensor) -> Tensor:
         shape = (self.n_threads, self.n_agents, max(self.env.action_sizes))

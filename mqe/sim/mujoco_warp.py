@@ -152,12 +152,13 @@ class MujocoWarpSimulator:
             )
 
     def grow(self) -> str | None:
-        """Enlarge buffers that overflowed since the last call; say what grew, or None. All views are replaced."""
+        """Enlarge buffers that overflowed since the last call; say what was lost, or None. Views may be replaced."""
         bits, worlds, old, used = self._lost_bits(), self.lost_contacts(), self._size, self.usage()
         for record in (self._lost, self._most_rows, self._most_contacts):
             record.zero_()
         if not bits & (_ROWS | _CONTACTS):
-            return None
+            lost = f"{worlds} of {self.num_envs} worlds lost contacts ({_names(bits)}), which no larger buffer mends"
+            return lost if bits else None
         size = Capacity(
             contacts=int(max(old.contacts, used.contacts) * _GROWTH) if bits & _CONTACTS else old.contacts,
             rows=int(max(old.rows, used.rows) * _GROWTH) if bits & _ROWS else old.rows,
