@@ -274,12 +274,12 @@ def _apart(algorithm: OnPolicy, outcome: dict[str, Any]) -> float:
 @contextmanager
 def _tiles_of(num_rows: int | None) -> Iterator[None]:
     """Let passes over a minibatch have ``num_rows`` rows instead of as many as a cache holds."""
-    usual = minibatches._CPU_TILE_ROWS
-    minibatches._CPU_TILE_ROWS = usual if num_rows is None else num_rows
+    usual = minibatches.CPU_TILE_ROWS
+    minibatches.CPU_TILE_ROWS = usual if num_rows is None else num_rows
     try:
         yield
     finally:
-        minibatches._CPU_TILE_ROWS = usual
+        minibatches.CPU_TILE_ROWS = usual
 
 
 def _write(line: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
+from harl_mapush.algorithms.minibatches import CPU_TILE_ROWS
 from harl_mapush.config import RunCfg
 from harl_mapush.storage import Storage
 from mqe.config import ConfigError
@@ -27,7 +28,9 @@ _ROOM = 0.98  # share of the free memory that a suggestion uses
 # What no tensor accounts for. On a GPU: the driver's context, which is there as soon as one asks for the free memory,
 # then the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
 _CONTEXT, _CODE, _STACKS = 480 * _MIB, 320 * _MIB, 3 * _MIB
-_PROCESS = 520 * _MIB  # on a CPU: interpreter, libraries, threads
+_PROCESS = 290 * _MIB  # on a CPU: interpreter, libraries, threads (two cores, torch without CUDA)
+# Floats a unit of a GRU layer holds for every row: what its backward pass needs, and what it computes without one.
+_GRU_KEPT, _GRU_PASSING = 9, 11
 
 
 class MemoryPlan(NamedTuple):
@@ -77,7 +80,7 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
         simulator=round(num_envs * per_world),
         environment=num_envs * (_ENV[0] + _ENV[1] * task.num_agents),
         rollout=round(sum(value.nbytes for value in vars(storage).values() if isinstance(value, Tensor)) * _SLACK),
-        update=round(num_envs * num_steps * _update_floats(cfg, team) * _FLOAT * _SLACK),
+        update=round(_update_floats(cfg, team, num_envs * num_steps, on_cpu=device.type == "cpu") * _FLOAT * _SLACK),
         free=free,
         total=total,
     )
@@ -138,30 +141,39 @@ def _simulator(world: World, sim_name: str, device: torch.device) -> tuple[float
     return _CONTEXT + _CODE + _STACKS * processors + taken.fixed, per_world
 
 
-def _update_floats(cfg: RunCfg, team: OnPolicy) -> float:
-    """Floats that an update holds at its fullest, a row of the rollout.
+def _update_floats(cfg: RunCfg, team: OnPolicy, rows: int, *, on_cpu: bool) -> float:
+    """Floats that an update holds at its fullest, with ``rows`` of the rollout.
 
     Without gradients a layer's input and output exist at once. With them every hidden layer keeps what it computed
     before and after its activation (and its normalisation) until the backward pass, which adds one layer's gradient.
     """
     kept = 3 if cfg.network.use_layer_norm or cfg.algorithm.compat == "harl" else 2
+    gru_layers = cfg.network.num_recurrent_layers if cfg.network.use_recurrent_policy else 0
     actor_sizes = cfg.network.hidden_sizes
     critic_sizes = cfg.network.critic_hidden_sizes or actor_sizes
-    # Rows of all agents at once, or the copies of the graph that a natural gradient takes.
-    copies = {"mappo": team.num_agents, "hatrpo": 3}.get(cfg.algorithm.name, 1)
     views = team.num_agents if len(team.state_shape) == 2 else 1
 
-    def trained(sizes: tuple[int, ...], seen: int, num_minibatches: int) -> float:
-        shuffled = seen if num_minibatches > 1 else 0
-        return shuffled + (kept * sum(sizes) + max(sizes) + seen) / num_minibatches
+    def cut(count: float) -> float:
+        return min(count, CPU_TILE_ROWS) if on_cpu else count
+
+    def trained(sizes: tuple[int, ...], seen: int, num_minibatches: int, count: float) -> float:
+        shuffled = count * seen if num_minibatches > 1 else 0.0
+        a_row = kept * sum(sizes) + max(sizes) + gru_layers * _GRU_KEPT * sizes[-1] + seen
+        return shuffled + a_row * cut(count / num_minibatches)
+
+    def passed(sizes: tuple[int, ...], count: float) -> float:
+        return gru_layers * _GRU_PASSING * sizes[-1] * count + 2.0 * max(sizes) * cut(count)
 
     minibatches = cfg.algorithm.num_minibatches
-    actor = trained(actor_sizes, max(team.spec.obs_sizes) + 3 * max(team.spec.action_sizes) + 3, minibatches)
-    critic = trained(
-        critic_sizes, team.state_shape[-1] + 3 * team.num_values, cfg.algorithm.critic_num_minibatches or minibatches
+    critic_minibatches = cfg.algorithm.critic_num_minibatches or minibatches
+    seen_by_actor = max(team.spec.obs_sizes) + 3 * max(team.spec.action_sizes) + 3
+    seen_by_critic = team.state_shape[-1] + 3 * team.num_values
+    return max(
+        trained(actor_sizes, seen_by_actor, minibatches, rows * team.graphs_at_once),
+        trained(critic_sizes, seen_by_critic, critic_minibatches, rows * views),
+        passed(actor_sizes, rows),
+        passed(critic_sizes, rows * views),
     )
-    passing = 2.0 * max(*actor_sizes, *critic_sizes)
-    return max(actor * copies, critic * views, passing * views)
 
 
 def _rounded(count: float) -> int:

@@ -269,7 +269,7 @@ def test_an_agent_dead_all_along_is_left_alone():
 def test_tiles_add_up_to_the_whole_gradient(monkeypatch):
     flats = []
     for rows in (7, 10**6):
-        monkeypatch.setattr("harl_mapush.algorithms.minibatches._CPU_TILE_ROWS", rows)
+        monkeypatch.setattr("harl_mapush.algorithms.minibatches.CPU_TILE_ROWS", rows)
         runner = make("happo", ToyEnv(16, **LIVELY), fixed_order=True, num_epochs=1)
         runner.algorithm.learn(filled(runner))
         flats.append(runner.algorithm.optimizers[0].exp_avg)

@@ -6,9 +6,11 @@ import re
 
 import pytest
 import torch
+from torch import Tensor
 
 from harl_mapush import config, memory_plan, train
 from harl_mapush.memory_plan import GIB, MemoryPlan, check_memory, describe, plan_memory
+from harl_mapush.networks import Actor, NetworkCfg
 from mqe.config import ConfigError
 
 CPU = torch.device("cpu")
@@ -65,6 +67,51 @@ def test_the_parts_grow_as_they_should_and_no_random_number_is_drawn():
     assert long.update == pytest.approx(2 * small.update, abs=1)
     # By hand: 47 obs, 12 actions and log probabilities each, factor, active; state and final state 61 each; 9 scalars.
     assert long.rollout - small.rollout == pytest.approx(1.05 * 4 * 64 * 8 * (47 + 24 + 2 + 122 + 9), rel=0.02)
+
+
+def floats_kept(network: NetworkCfg) -> float:
+    """What autograd keeps of an actor's pass over 64 chunks of 8 decisions, a row."""
+    actor, rows = Actor(network, 10, 3), 8 * 64
+    weights = {weight.untyped_storage().data_ptr() for weight in actor.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(value: Tensor) -> Tensor:
+        if value.numel() >= rows and value.untyped_storage().data_ptr() not in weights:
+            kept[value.untyped_storage().data_ptr()] = value
+        return value
+
+    hidden = torch.zeros(64, *actor.hidden_shape) if network.use_recurrent_policy else None
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+        actor.unroll(torch.randn(8, 64, 10), hidden, torch.ones(8, 64))
+    return sum(value.untyped_storage().nbytes() for value in kept.values()) / 4 / rows
+
+
+@pytest.mark.parametrize("more", [{}, {"use_recurrent_policy": True}, {"use_layer_norm": True}])
+def test_the_update_holds_what_autograd_keeps(more):
+    network = {"hidden_sizes": [64, 96], "chunk_length": 8, **more}
+    sizes = {"network": network, "algorithm": {"num_minibatches": 1}, "runner": {"num_steps": 8}}
+    plan = plan_memory(make_cfg(env={"num_envs": 64}, **sizes), "mujoco", CPU)
+    a_row = plan.update / 1.05 / 4 / (64 * 8)
+    # One layer's gradient, 96, comes on top; the rest of the difference is what the loss needs.
+    assert a_row - 96 == pytest.approx(floats_kept(NetworkCfg(**network)), rel=0.25)
+
+
+def test_on_a_cpu_only_a_tile_has_gradients():
+    def update(num_envs: int) -> int:
+        sizes = {"algorithm": {"num_minibatches": 1}, "runner": {"num_steps": 64}, "env": {"num_envs": num_envs}}
+        return plan_memory(make_cfg(**sizes), "mujoco", CPU).update
+
+    assert update(64) == update(1024)  # one tile, 4,096 rows
+    assert update(32) == pytest.approx(update(64) / 2, abs=1)
+
+
+def test_shared_actors_learn_from_all_rows_at_once():
+    def update(share_param: bool) -> int:
+        algorithm = {"name": "mappo", "share_param": share_param}
+        cfg = config.resolve({}, {"algorithm": algorithm, "env": {"num_envs": 16, "num_agents": 2}})[0]
+        return plan_memory(cfg, "mujoco", CPU).update
+
+    assert update(True) > 1.5 * update(False)
 
 
 def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path, capsys):

@@ -40,6 +40,10 @@ class Hatrpo(Happo):
     cfg: HatrpoCfg
     is_capturable = False
 
+    @property
+    def graphs_at_once(self) -> int:
+        return 3  # a second derivative keeps the first's
+
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         order = self.shuffle.rows(num_rows(batch), 1)
         batch = batch if order is None else gather(batch, order)

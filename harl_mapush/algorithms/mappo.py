@@ -42,5 +42,9 @@ class Mappo(OnPolicy):
         return improve(actor, optimizer, batches, cfg, cfg.clip_param, self.shuffle)
 
     @property
+    def graphs_at_once(self) -> int:
+        return self.num_agents if self.cfg.share_param else 1
+
+    @property
     def joins_advantages(self) -> bool:
         return self.cfg.share_param or super().joins_advantages

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from harl_mapush.storage import ActorBatch, CriticBatch, concatenate, gather, num_rows, split
 
-_CPU_TILE_ROWS = 4096  # rows a pass where memory is cached: larger passes run at the speed of main memory
+CPU_TILE_ROWS = 4096  # rows a pass where memory is cached: larger passes run at the speed of main memory
 
 _Batch = TypeVar("_Batch", ActorBatch, CriticBatch)
 
@@ -53,13 +53,13 @@ def tiles(batch: _Batch) -> Iterator[_Batch]:
     if batch.weights.is_cuda:
         yield batch
     else:
-        yield from split(batch, max(1, _CPU_TILE_ROWS // batch.weights.shape[0]))
+        yield from split(batch, max(1, CPU_TILE_ROWS // batch.weights.shape[0]))
 
 
 def tile_slices(x: Tensor) -> Iterator[tuple[int, int]]:
     """Give (start, length) of the row tiles of x (rows, ...)."""
     total = x.shape[0]
-    size = total if x.is_cuda else _CPU_TILE_ROWS
+    size = total if x.is_cuda else CPU_TILE_ROWS
     for start in range(0, total, size):
         yield start, min(size, total - start)
 

@@ -69,6 +69,11 @@ class OnPolicy(ABC):
         return self.actors[:1] if self.cfg.share_param else self.actors
 
     @property
+    def graphs_at_once(self) -> int:
+        """How often an update holds one agent's rows, with all that gradients need, at once; for the memory plan."""
+        return 1
+
+    @property
     def critic(self) -> Critic:
         """The critic."""
         return self.value.critic
