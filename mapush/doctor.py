@@ -19,6 +19,8 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from harl_mapush import config
 from harl_mapush.logger import library_lines
 from mapush.stages import CRASH, STAGES, Checkup, Stage, StageError
@@ -90,7 +92,8 @@ def examine(checkup: Checkup, tell: Callable[[Verdict], None], stages: Sequence[
 
 def judge(stage: Stage, checkup: Checkup) -> Verdict:
     """Run one stage; whatever it raises is its failure."""
-    if stage.needs_gpu and checkup.device.type == "cpu":
+    has_gpu = checkup.device.type != "cpu" or (stage.any_gpu_will_do and torch.cuda.device_count() > 0)
+    if stage.needs_gpu and not has_gpu:
         return Verdict(stage.name, "skipped", detail="no GPU here, or not the one to be used")
     start = time.perf_counter()
     status, way_out = "failed", stage.way_out

@@ -6,11 +6,12 @@ import ctypes
 import dataclasses
 import math
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ NUM_WORLDS = 1000
 NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, which is there for tests
 NUM_DECISIONS = 4
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
+_NEEDS = re.compile(r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)")  # a requirement with a lower bound
 _OURS = ("mqe.", "harl_mapush.")  # the modules whose objects hold tensors of a run
 
 
@@ -89,6 +91,7 @@ class Stage(NamedTuple):
     run: Callable[[Checkup], str]  # gives what there is to say, or raises
     way_out: str  # what to do where the stage itself does not know better
     needs_gpu: bool = False
+    any_gpu_will_do: bool = False  # also one that the run does not use
 
 
 def check_versions(checkup: Checkup) -> str:
@@ -96,10 +99,7 @@ def check_versions(checkup: Checkup) -> str:
     found = checkup.versions
     found["python"] = platform.python_version()
     for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
+        found[package] = _installed(package)
     found["torch_cuda"] = torch.version.cuda
     driver = driver_version()
     found["driver_cuda"] = None if driver is None else f"{driver // 1000}.{driver % 1000 // 10}"
@@ -110,12 +110,11 @@ def check_versions(checkup: Checkup) -> str:
     ours, warps = mujoco.__version__, found["mujoco-warp"]
     if warps is not None and warps.split(".")[:2] != ours.split(".")[:2]:
         raise StageError(f"mujoco-warp {warps} is not for MuJoCo {ours}", f"pip install mujoco-warp=={ours}")
-    built_for = found["torch_cuda"]
-    if driver is not None and built_for is not None and driver // 1000 < int(built_for.split(".")[0]):
-        raise StageError(
-            f"torch is built for CUDA {built_for}, but the driver knows CUDA {found['driver_cuda']} at most",
-            f"update the NVIDIA driver, or install the torch build for CUDA {driver // 1000}",
-        )
+    if warps is not None:
+        _check_needs("mujoco-warp")
+    _check_cuda("torch", found)
+    found["warp_cuda"] = None if driver is None or warps is None else warp_cuda()
+    _check_cuda("warp", found)
     said = ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
     if driver is not None and found["torch_cuda"] is None:
         said += "; this torch is built for the CPU alone: to use the GPU, install torch's CUDA build"
@@ -131,20 +130,27 @@ def check_device(checkup: Checkup) -> str:
 
 
 def check_gpus(checkup: Checkup) -> str:
-    """Ask every GPU for its free memory, and Warp whether it sees the one that is used."""
+    """Ask every GPU for its free memory, and Warp whether it sees the one that is used, where one is."""
+    is_used = checkup.device.type != "cpu"
+    said = []
     for index in range(torch.cuda.device_count()):
-        free, total = torch.cuda.mem_get_info(index)
-        name = torch.cuda.get_device_name(index)
+        try:
+            name, (free, total) = torch.cuda.get_device_name(index), torch.cuda.mem_get_info(index)
+        except Exception as error:  # of any kind: CUDA may not even start
+            if is_used:
+                raise
+            said.append(f"cuda:{index} does not answer ({' '.join(str(error).split())})")
+            continue
         checkup.gpus.append({"name": name, "free_gib": free / GIB, "total_gib": total / GIB})
-    if checkup.sim_name == "warp":
+        said.append(f"cuda:{index} {name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free")
+    if is_used:
         from mqe.sim.mujoco_warp import wp  # not from Warp: this one is quiet, so that JSON stays alone
 
         wp.init()
         wp.device_from_torch(checkup.device)
-    return "; ".join(
-        f"cuda:{index} {gpu['name']}, {gpu['free_gib']:.1f} of {gpu['total_gib']:.1f} GiB free"
-        for index, gpu in enumerate(checkup.gpus)
-    )
+    else:
+        said.append("the run is on the CPU")
+    return "; ".join(said)
 
 
 def check_memory_plan(checkup: Checkup) -> str:
@@ -267,7 +273,7 @@ _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says 
 STAGES = (
     Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
     Stage("device", check_device, "choose another --device or --sim"),
-    Stage("gpus", check_gpus, "check with nvidia-smi that driver and GPU work", needs_gpu=True),
+    Stage("gpus", check_gpus, "check with nvidia-smi that driver and GPU work", needs_gpu=True, any_gpu_will_do=True),
     Stage("memory plan", check_memory_plan, "try a smaller --preset"),
     Stage("tensors", check_devices, _REPORT),
     Stage("one world", check_one_world, _BUILD),
@@ -292,6 +298,14 @@ def driver_version() -> int | None:
     return None
 
 
+def warp_cuda() -> str | None:
+    """Give the CUDA that the installed Warp was built with, 12.9 for instance; None if it was built without."""
+    from mqe.sim.mujoco_warp import wp  # quiet, as in check_gpus
+
+    built_with = wp.get_cuda_toolkit_version()
+    return None if built_with is None else f"{built_with[0]}.{built_with[1]}"
+
+
 def tensors_of(thing: Any, name: str, seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
     """Go through all tensors that ``thing`` holds, in containers, networks and objects of this program."""
     seen = set() if seen is None else seen
@@ -312,6 +326,42 @@ def tensors_of(thing: Any, name: str, seen: set[int] | None = None) -> Iterator[
     elif type(thing).__module__.startswith(_OURS):
         for key, value in vars(thing).items():
             yield from tensors_of(value, f"{name}.{key.lstrip('_')}", seen)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _check_needs(package: str) -> None:
+    """Compare what ``package`` says that it needs at least with what is installed."""
+    for line in requires(package) or ():
+        needed = _NEEDS.match(line)
+        if needed is None or ";" in line:  # without a lower bound, or for some extra or machine alone
+            continue
+        name, bound = needed["name"], needed["bound"]
+        has = _installed(name)
+        if has is None or _release(has) < _release(bound):
+            instead = "which is not installed" if has is None else f"not {has}"
+            raise StageError(f"{package} needs {name} {bound} or newer, {instead}", f"pip install '{name}>={bound}'")
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """Read the numbers that a version begins with, (1, 19) for 1.19.0rc1; zeros at the end mean nothing."""
+    numbers = re.findall(r"\d+(?:\.\d+)*", text)[0]
+    return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", numbers).split("."))
+
+
+def _check_cuda(package: str, found: dict[str, str | None]) -> None:
+    """See that the driver knows the major version of CUDA that ``package`` is built for, where both are known."""
+    built_for, known = found[f"{package}_cuda"], found["driver_cuda"]
+    if built_for is not None and known is not None and int(built_for.split(".")[0]) > int(known.split(".")[0]):
+        raise StageError(
+            f"{package} is built for CUDA {built_for}, but the driver knows CUDA {known} at most",
+            f"update the NVIDIA driver, or install the {package} build for CUDA {known.split('.')[0]}",
+        )
 
 
 def _env(checkup: Checkup) -> MultiAgentEnv:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,8 @@ def test_the_stages_go_from_simple_to_whole():
     assert [stage.name for stage in STAGES if stage.needs_gpu] == ["gpus", "graph"]
 
 
-def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, capfd):
+def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, monkeypatch, capfd):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert doctor.main(["--json", *CPU]) == 0
     facts = json.loads(capfd.readouterr().out)
     assert facts["ok"] is True
@@ -153,22 +155,117 @@ def test_tensors_are_found_wherever_they_hide(checkup):
     assert "environment.task.controller.memory.phase" in names
 
 
-def test_versions_that_do_not_belong_together(checkup, monkeypatch):
-    versions = {"torch": "2.13.0", "mujoco": "4.0.0", "mujoco-warp": "3.9.1", "warp-lang": "1.19.0", "numpy": "2.0"}
-    monkeypatch.setattr(stages, "version", versions.__getitem__)
+@pytest.fixture
+def versions(monkeypatch):
+    """A machine with the GPU's packages and a driver for CUDA 12.4."""
+    versions = {"torch": "2.13.0", "mujoco": "4.0.0", "mujoco-warp": "4.0.2", "warp-lang": "1.19.0", "numpy": "2.0"}
+
+    def version(package: str) -> str:
+        if package not in versions:
+            raise PackageNotFoundError(package)
+        return versions[package]
+
+    needs = {"mujoco-warp": ["etils[epath]", "mujoco>=3.13.0", "warp-lang>=1.15", "numpy>=9; extra == 'dev'"]}
+    monkeypatch.setattr(stages, "version", version)
+    monkeypatch.setattr(stages, "requires", needs.get)
+    monkeypatch.setattr(stages, "driver_version", lambda: 12040)
+    monkeypatch.setattr(stages, "warp_cuda", lambda: "12.9")  # minor versions are compatible
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    return versions
+
+
+def test_versions_that_do_not_belong_together(checkup, versions):
+    assert "driver_cuda 12.4, warp_cuda 12.9" in stages.check_versions(checkup)
+    versions["mujoco-warp"] = "3.9.1"
     with pytest.raises(StageError, match="mujoco-warp 3.9.1 is not for MuJoCo 4") as raised:
         stages.check_versions(checkup)
     assert raised.value.way_out.startswith("pip install mujoco-warp==4.")
 
-    versions["mujoco-warp"] = "4.0.2"
-    monkeypatch.setattr(stages, "driver_version", lambda: 11080)
-    monkeypatch.setattr(torch.version, "cuda", "12.8")
-    with pytest.raises(StageError, match=r"torch is built for CUDA 12.8, but the driver knows CUDA 11.8 at most"):
+
+@pytest.mark.parametrize(
+    ("warp", "said"),
+    [
+        ("1.0.0", "not 1.0.0"), ("1.9.2", "not 1.9.2"), (None, "which is not installed"),
+        ("1.15", None), ("1.15.0rc1", None), ("1.100.0+cu12", None), ("2", None),
+    ],
+)  # fmt: skip
+def test_mujoco_warp_says_which_warp_it_needs(checkup, versions, warp, said):
+    versions["warp-lang"] = warp
+    if warp is None:
+        del versions["warp-lang"]
+    if said is None:
+        assert f"warp-lang {warp}" in stages.check_versions(checkup)
+        return
+    with pytest.raises(StageError, match=f"^mujoco-warp needs warp-lang 1.15 or newer, {said}$") as raised:
         stages.check_versions(checkup)
-    monkeypatch.setattr(stages, "driver_version", lambda: 12040)  # minor versions are compatible
-    assert "driver_cuda 12.4" in stages.check_versions(checkup)
+    assert raised.value.way_out == "pip install 'warp-lang>=1.15'"
+
+
+def test_its_own_requirements_are_read(checkup, monkeypatch):
+    pytest.importorskip("mujoco_warp")
+    installed = stages.version
+    monkeypatch.setattr(stages, "version", lambda package: "0.1" if package == "warp-lang" else installed(package))
+    with pytest.raises(StageError, match=r"^mujoco-warp needs warp-lang 1\.\d+ or newer, not 0.1$"):
+        stages.check_versions(checkup)
+
+
+@pytest.mark.parametrize(
+    ("driver", "torchs", "warps", "said"),
+    [
+        (11080, "12.8", None, "^torch is built for CUDA 12.8, but the driver knows CUDA 11.8 at most$"),
+        (12040, "12.8", "13.4", "^warp is built for CUDA 13.4, but the driver knows CUDA 12.4 at most$"),
+        (12040, "12.8", None, None),
+        (None, "12.8", "13.4", None),
+    ],
+)
+def test_what_is_built_for_a_newer_cuda_than_the_drivers(checkup, versions, monkeypatch, driver, torchs, warps, said):
+    monkeypatch.setattr(stages, "driver_version", lambda: driver)
+    monkeypatch.setattr(stages, "warp_cuda", lambda: warps)
+    monkeypatch.setattr(torch.version, "cuda", torchs)
+    if said is None:
+        assert "mujoco-warp 4.0.2" in stages.check_versions(checkup)
+        return
+    with pytest.raises(StageError, match=said) as raised:
+        stages.check_versions(checkup)
+    assert raised.value.way_out.endswith(f"{said.split()[0][1:]} build for CUDA {driver // 1000}")
+
+
+def test_a_torch_for_the_cpu_alone_is_told(checkup, versions, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "built for the CPU alone" in stages.check_versions(checkup)
+
+
+@pytest.mark.parametrize(("built_with", "said"), [(None, None), ((12, 9), "12.9")])
+def test_warp_is_asked_for_its_cuda(monkeypatch, built_with, said):
+    pytest.importorskip("mujoco_warp")
+    from mqe.sim.mujoco_warp import wp
+
+    monkeypatch.setattr(wp, "get_cuda_toolkit_version", lambda: built_with)
+    assert stages.warp_cuda() == said
+
+
+def test_gpus_are_listed_though_the_run_is_on_the_cpu(checkup, monkeypatch):
+    def mem_get_info(index: int) -> tuple[int, int]:
+        if index == 1:
+            raise RuntimeError("CUDA error:\nout of memory")
+        return 2**30, 2**32
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "H100")
+    gpus = STAGES[NAMES.index("gpus")]
+    verdict = judge(gpus, checkup)
+    assert (verdict.status, verdict.detail) == (
+        "passed",
+        "cuda:0 H100, 1.0 of 4.0 GiB free; cuda:1 does not answer (CUDA error: out of memory); the run is on the CPU",
+    )
+    assert checkup.gpus == [{"name": "H100", "free_gib": 1.0, "total_gib": 4.0}]
+    assert judge(STAGES[NAMES.index("graph")], checkup).status == "skipped"
+    checkup.device = torch.device("cuda", 0)
+    assert judge(gpus, checkup).status == "failed"
+    checkup.device = torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert judge(gpus, checkup).status == "skipped"
 
 
 def test_the_driver_is_asked_without_a_gpu():

@@ -241,6 +241,23 @@ def test_seed_and_close(monkeypatch) -> None:
     env.seed(7)
     assert seeds == [7]
     assert env.reset()[0].shape == (3, 2, 10)
+    env.seed(np.int64(8))  # type: ignore[arg-type]
+    assert (seeds[-1], type(seeds[-1])) == (8, int)
+    env.close()
+
+
+def test_a_refused_seed_leaves_the_environment_as_it_was(monkeypatch) -> None:
+    env = push(monkeypatch)
+    env.reset()
+    before = env.env
+    for seed in (-3, 1.7, "x", 2**64, True):
+        with pytest.raises(ConfigError, match="^seed: must be ") as refused:
+            env.seed(seed)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError) as constructor:
+            MAPushEnv({"seed": seed})
+        assert str(refused.value) == str(constructor.value)
+    assert env.env is before
+    assert env.step(np.zeros((3, 2, 3)))[0].shape == (3, 2, 10)
     env.close()
 
 
@@ -254,14 +271,43 @@ def test_keys_reach_their_settings() -> None:
         "sim": {"device": "cpu", "num_threads": 1},
         "runner": {"seed": 4},
     }
+    assert mapush_env.parse_settings({"num_agents": None, "env.num_agents": 3}) == {"env": {"num_agents": 3}}
     assert mapush_env.plain_settings(sections) == {key: value for key, value in flat.items() if value is not None}
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
-    [({"objct": "cuboid"}, "did you mean task.object"), ({"algorithm.gamma": 0.9}, "section"), ({"seed": -1}, "seed")],
+    ("wrong", "meant"),
+    [
+        *[("n_thread", "n_threads"), ("num_agent", "num_agents"), ("divice", "device"), ("sed", "seed")],
+        *[("team_rewards", "team_reward"), ("sims", "sim"), ("objct", "object"), ("sim.num_thread", "sim.num_threads")],
+    ],
 )
-def test_keys_that_mean_nothing(settings: dict, said: str) -> None:
+def test_a_mistyped_key_is_led_to_the_nearest(wrong: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^unknown key '{wrong}'; did you mean {meant}\? "):
+        MAPushEnv({wrong: 1})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"n_threads": 0}, "^n_threads: must be at least 1"),
+        ({"env.num_envs": 0}, r"^env\.num_envs: must be at least 1"),
+        ({"seed": -1}, "^seed: must be at least 0"),
+        ({"device": "cuda:99"}, "^device: no cuda:99 here"),
+        ({"task": "go1push_md"}, "^task: unknown task 'go1push_md'; did you mean go1push_mid"),
+        ({"task": "go1push_md", "n_thread": 2}, "^unknown key 'n_thread'; did you mean n_threads"),
+        ({"task": "go1_velocity", "object": "cuboid"}, "^unknown key 'object'"),
+        ({"weights": {"nothing": 1.0}}, r"^unknown key 'weights\.nothing'; did you mean weights\.\w+\? "),
+        ({"goal_distance": [0.0, 1.0]}, "^goal_distance: must be above 0"),
+        ({"algorithm.gamma": 0.9}, r"^algorithm\.gamma: unknown section"),
+        ({"n_threads": 2, "env.num_envs": 7}, r"^n_threads and env\.num_envs: two spellings"),
+        ({"env.num_agents": 3, "num_agents": 2}, r"^env\.num_agents and num_agents: two spellings"),
+        ({"object": "cuboid", "task.object": "cuboid"}, r"^object and task\.object: two spellings"),
+        ({3: 4}, "^key 3: must be a string"),
+        (None, "^settings: must be a dictionary of keys, not None"),
+    ],
+)
+def test_settings_that_cannot_be_are_named_as_the_user_wrote_them(settings, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         MAPushEnv(settings)
 

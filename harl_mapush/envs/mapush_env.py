@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,9 +13,10 @@ from numpy.typing import NDArray
 
 from harl_mapush import config
 from harl_mapush.envs.harl_env import Array, HarlEnv, Infos
-from mqe.config import ConfigError, merge, unknown
+from harl_mapush.runner import RunnerCfg
+from mqe.config import ConfigError, build, merge, unknown
 from mqe.env import MultiAgentEnv
-from mqe.registry import make_env
+from mqe.registry import TASKS, make_env
 from mqe.viewer.offscreen import OffscreenRenderer
 from mqe.viewer.video import Camera
 
@@ -32,6 +36,8 @@ _PICTURE = (960, 540)
 
 def long_key(key: str) -> str:
     """Give the setting that a key of HARL's flat dictionary means: ``sim.device`` for ``device``."""
+    if not isinstance(key, str):
+        raise ConfigError(f"key {key!r}: must be a string, for instance n_threads or env.num_envs")
     return KEYS.get(key, key if "." in key else f"task.{key}")
 
 
@@ -39,16 +45,19 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Turn HARL's flat environment settings into sections; raise ConfigError for a key that has no place there.
 
     A key of ``KEYS`` means what stands there, a dotted one (``sim.num_threads``) is taken as it is, any other belongs
-    to the task (``object``, ``state_type``, ``observation``, ...). None leaves a default alone.
+    to the task (``object``, ``state_type``, ``observation``, ...). None leaves a default alone. Two keys that mean one
+    setting are an error.
     """
     sections: dict[str, Any] = {}
-    for key, value in settings.items():
-        if key == TEAM_REWARD or value is None:
-            continue
-        section, _, name = long_key(key).partition(".")
-        if key not in KEYS and section not in SECTIONS:
-            raise ConfigError(unknown("section", section, SECTIONS))
-        sections = merge(sections, {section: {name: value}})
+    spellings = _spellings(settings)
+    plain = _plain_keys(settings[spellings["task.name"]] if "task.name" in spellings else config.DEFAULT_TASK)
+    for long, key in spellings.items():
+        section, _, name = long.partition(".")
+        if key == long and section not in SECTIONS:
+            raise ConfigError(f"{key}: {unknown('section', section, SECTIONS)}")
+        if key != long and key not in plain:
+            raise ConfigError(unknown("key", key, plain))
+        sections = merge(sections, {section: {name: _as_python(settings[key])}})
     return sections
 
 
@@ -86,11 +95,14 @@ class MAPushEnv(HarlEnv):
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Build ``settings["n_threads"]`` worlds; raise ConfigError for a setting that cannot be."""
-        self._cfg, _ = config.resolve({}, parse_settings(settings))
+        sections = parse_settings(settings)
+        with _spelled(_spellings(settings)):
+            self._cfg, _ = config.resolve({}, sections)
+            env = self._make(self._cfg.runner.seed)
         team_reward = team_reward_of(settings, getattr(self._cfg.task, "state_type", "EP"))
         self._renderer: OffscreenRenderer | None = None
         self._camera: Camera | None = None
-        super().__init__(self._make(self._cfg.runner.seed), team_reward)
+        super().__init__(env, team_reward)
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
         """Apply actions for one decision; see ``HarlEnv.step``."""
@@ -100,9 +112,14 @@ class MAPushEnv(HarlEnv):
         return result
 
     def seed(self, seed: int) -> None:
-        """Build the worlds anew with another sequence of episodes; ``reset`` comes next."""
+        """Build the worlds anew with another sequence of episodes; ``reset`` comes next.
+
+        A seed that cannot be is a ConfigError, as in the constructor, and leaves the worlds as they are.
+        """
+        with _spelled({KEYS["seed"]: "seed"}):
+            checked = build(RunnerCfg, {"seed": _as_python(seed)}, "runner").seed
         self._release()
-        self.env = self._make(int(seed))
+        self.env = self._make(checked)
 
     def render(self) -> NDArray[np.uint8]:
         """Give a picture (height, width, 3) of the first world as it is now; it needs no display."""
@@ -127,3 +144,43 @@ class MAPushEnv(HarlEnv):
             self._renderer.close()
             self._renderer = self._camera = None
         self.env.close()
+
+
+def _spellings(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Lead from every setting that is given to its key in ``settings``; raise ConfigError where it has two."""
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"settings: must be a dictionary of keys, not {settings!r}; say {{}} for the defaults")
+    spellings: dict[str, str] = {}
+    for key, value in settings.items():
+        if key == TEAM_REWARD or value is None:
+            continue
+        long = long_key(key)
+        if long in spellings:
+            raise ConfigError(f"{spellings[long]} and {key}: two spellings of one setting; leave one of them out")
+        spellings[long] = key
+    return spellings
+
+
+def _plain_keys(task: Any) -> list[str]:
+    """List the keys without a dot that a task's settings may have; all tasks' where there is no such task."""
+    cfgs = [entry.cfg for name, entry in TASKS.items() if name == task] or [entry.cfg for entry in TASKS.values()]
+    own = (field.name for cfg in cfgs for field in fields(cfg))
+    return list(dict.fromkeys((*KEYS, TEAM_REWARD, *own)))
+
+
+def _as_python(value: Any) -> Any:
+    """Give NumPy's whole numbers, which random seeds often are, as Python's."""
+    return value.item() if isinstance(value, np.integer) else value
+
+
+@contextmanager
+def _spelled(spellings: Mapping[str, str]) -> Iterator[None]:
+    """Let complaints name every setting by the key that the user wrote for it."""
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        for long, key in spellings.items():
+            if key != long:
+                text = re.sub(rf"(?<![\w.]){re.escape(long)}(?!\w)", key, text)
+        raise ConfigError(text) from None
