@@ -149,6 +149,13 @@ def test_last_line_names_the_worst(capsys):
     assert "2 files agree" in lines[-1]
 
 
+def without_normalizer(record) -> None:
+    """Say that there was none, which is no less such a recording."""
+    record["config"]["train"]["use_valuenorm"] = False
+    for stage in record["stages"]:
+        stage["pre"]["value_norm"] = stage["post"]["value_norm"] = None
+
+
 def altered(tmp_path: Path, change) -> str:
     record = torch.load(DATA / "happo_2a.pt", weights_only=True)
     change(record)
@@ -165,8 +172,10 @@ def altered(tmp_path: Path, change) -> str:
         lambda record: record["stages"][1]["post"]["value_norm"]["running_mean"].add_(1e-5),
         lambda record: record["stages"][0]["post"]["critic"]["v_out.bias"].fill_(float("nan")),
         lambda record: record["stages"][0]["post"]["actor_optim"][0].update(step=6),
+        lambda record: record["stages"][1]["post"].update(actor_optim=record["stages"][0]["pre"]["actor_optim"]),
+        lambda record: without_normalizer(record),
     ],
-    ids=["weight", "moment", "normaliser", "nan", "step"],
+    ids=["weight", "moment", "normaliser", "nan", "step", "no step of the actors", "another configuration"],
 )
 def test_disagreement_exits_1(tmp_path, change, capsys):
     assert harl_parity.main([altered(tmp_path, change)]) == 1
@@ -187,6 +196,28 @@ def test_disagreement_exits_1(tmp_path, change, capsys):
         lambda record: record["stages"][0]["computed"].pop("returns"),
         lambda record: record.update(config=3),
         lambda record: record.update(stages=[]),
+        lambda record: record.update(stages=record["stages"][:1]),
+        lambda record: record["meta"].update(algo=["happo"]),
+        lambda record: record["config"]["train"].pop("num_env_steps"),
+        lambda record: record["config"]["train"].update(num_env_steps="many"),
+        lambda record: record["config"]["train"].update(num_env_steps=0),
+        lambda record: record["config"]["model"].update(activation_func="none"),
+        lambda record: record["stages"][0]["pre"]["critic_optim"].update(lr="small"),
+        lambda record: record["stages"][0]["post"]["actor_optim"][0].pop("step"),
+        lambda record: record["stages"][0]["post"]["actor_optim"][0].update(exp_avg={}),
+        lambda record: record["stages"][0]["post"].update(actor_optim=[]),
+        lambda record: record["stages"][0]["post"].update(actor={}),
+        lambda record: record["stages"][0]["post"].update(value_norm=None),
+        lambda record: record["stages"][0]["post"]["critic"].update({"v_out.bias": torch.zeros(4)}),
+        lambda record: record["stages"][0]["buffer"].update(rewards=torch.zeros(1, 1, 1)),
+        lambda record: record["stages"][0]["computed"].update(returns=None),
+        lambda record: record["stages"][0]["computed"].update(returns=torch.zeros(3)),
+        lambda record: record["stages"][0]["computed"].update(factor=None),
+        lambda record: record["stages"][0]["computed"].update(agent_order=[0, 0]),
+        lambda record: record["stages"][0]["computed"]["advantages_norm"].pop(),
+        lambda record: record["stages"][0].update(randperm=None),
+        lambda record: record["stages"][0].update(randperm=[1, 2]),
+        lambda record: record["stages"][0]["randperm"][1].add_(1000),
     ],
 )
 def test_another_layout_exits_2(tmp_path, change, capsys):
@@ -201,4 +232,20 @@ def test_no_recording_at_all_exits_2(tmp_path, capsys):
     text.write_text("no tensors here")
     for path in (text, tmp_path / "absent.pt", tmp_path):
         assert harl_parity.main([str(path)]) == 2
-        assert str(path) in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert str(path) in said
+        assert "weights_only" not in said
+        assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("change", [lambda record: None, without_normalizer], ids=["agrees", "disagrees"])
+def test_a_bad_file_does_not_hide_the_others(tmp_path, change, capsys):
+    absent, good = str(tmp_path / "absent.pt"), altered(tmp_path, change)
+    assert harl_parity.main([absent, good, absent]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("absent.pt: cannot be read") == 2
+    table, verdict = captured.out.splitlines()
+    assert table.startswith("altered.pt: ")
+    assert ("DO NOT agree" in verdict) == (change is without_normalizer)
+    assert verdict.startswith("worst ")
+    assert verdict.endswith("; 2 of another layout not compared")

@@ -105,8 +105,8 @@ def test_only_our_name_comes_to_us(stub) -> None:
         assert (env.n_threads, env._cfg.runner.seed, env._cfg.task.object) == (2, 5, "tblock")
         assert here.get_num_agents("mapush", {}, env) == 2
         env.close()
-        env = here.make_eval_env("mapush", 2, 1, {"device": "cpu"})
-        assert env._cfg.runner.seed == 100_000
+        env = here.make_eval_env("mapush", 2, 1, {"device": "cpu", "env.num_envs": 9, "seed": 7})
+        assert (env.n_threads, env._cfg.runner.seed) == (1, 100_000)
         env.close()
         env, manual_render, manual_expand_dims, manual_delay, env_num = here.make_render_env("mapush", 1, TINY)
         assert (env.n_threads, manual_render, manual_expand_dims, manual_delay, env_num) == (1, False, False, False, 1)
@@ -286,6 +286,18 @@ def test_defaults_are_upstreams(algo: str) -> None:
         ("--device cuda:3", "CUDA_VISIBLE_DEVICES"),
         ("--seed x", "--seed"),
         ("--load_config nowhere.json", "nowhere.json"),
+        ("--set model.lr=abc", "model.lr: must be a finite number, not 'abc'"),
+        ("--set model.opti_eps=-1", "model.opti_eps, here algorithm.adam_eps: must be above"),
+        ("--set model.hidden_sizes=[0]", "model.hidden_sizes, here"),
+        ("--set train.episode_length=0", "train.episode_length: must be a whole number, at least 1, not 0"),
+        ("--set eval.eval_episodes=0", "eval.eval_episodes: must be a whole number"),
+        ("--set model.activation_func=foo", "model.activation_func: unknown value 'foo'"),
+        ("--set algo.fixed_order=3", "algo.fixed_order: must be true or false"),
+        ("--set seed.seed=-1", "seed.seed"),
+        ("--set logger.log_dir=3", "logger.log_dir: must be a string"),
+        ("--set sim.device=3", "sim.device: must be a string"),
+        ("--algo hasac --set algo.batch_size=abc", "algo.batch_size: must be a finite number"),
+        ("--algo hatd3 --set train.train_interval=0", "train.train_interval: must be a whole number"),
     ],
 )
 def test_bad_input(argv: str, said: str, tmp_path, capsys) -> None:
@@ -295,6 +307,50 @@ def test_bad_input(argv: str, said: str, tmp_path, capsys) -> None:
     assert said in line
     assert line.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def config_json(path: Path, main_args: object, algo_args: object, env_args: object) -> list[str]:
+    path.write_text(json.dumps({"main_args": main_args, "algo_args": algo_args, "env_args": env_args}))
+    return ["--load_config", str(path)]
+
+
+HAPPO = {"algo": "happo", "env": "mapush"}
+
+
+@needs_checkout
+@pytest.mark.parametrize(
+    ("main_args", "algo_args", "env_args", "said"),
+    [
+        ([], {}, {}, "main_args: must be a section of keys, not []"),
+        (HAPPO, [], {}, "algo_args: must be a section of keys, not []"),
+        (HAPPO, {"train": 3}, {}, "algo_args.train: must be a section of keys, not 3"),
+        (HAPPO, {}, None, "env_args: must be a section of keys, not None"),
+        ({"env": "mapush"}, {}, {}, "does not say which algorithm; add --algo"),
+        (HAPPO, {"train": {"n_rollout_threads": None}}, {}, "train.n_rollout_threads"),
+        (HAPPO, {}, {"num_agents": "two"}, "num_agents"),
+    ],
+)
+def test_bad_configurations_of_other_runs(main_args, algo_args, env_args, said: str, tmp_path, capsys) -> None:
+    file = config_json(tmp_path / "config.json", main_args, algo_args, env_args)
+    assert run_harl.main(["--harl", str(HARL), "--out", str(tmp_path / "out"), *file]) == 2
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@needs_checkout
+@pytest.mark.parametrize("num_worlds", [64, 3])
+def test_what_a_configuration_leaves_out_is_the_checkouts(num_worlds: int, tmp_path, capsys) -> None:
+    register_with_harl(HARL)
+    file = config_json(tmp_path / "x", HAPPO, {"train": {"n_rollout_threads": 3}}, {"n_threads": num_worlds})
+    sets = ("--set", "model.activation_func=hardswish", "--set", "model.lr=0", "--set", "train.num_env_steps=1e3")
+    _, algo, env = run_harl.arguments_of(run_harl.make_parser().parse([*file, *sets]))
+    assert (algo["train"]["n_rollout_threads"], algo["train"]["episode_length"]) == (3, 200)
+    assert algo["train"]["num_env_steps"] == 1000
+    assert isinstance(algo["train"]["num_env_steps"], int)
+    assert "n_threads" not in env
+    assert ("env_args.n_threads of the file is not honoured" in capsys.readouterr().out) == (num_worlds == 64)
 
 
 @needs_checkout

@@ -6,25 +6,32 @@ Nothing here executes what it reads: JSON, YAML by the safe loader, tensors with
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harl_mapush.algorithms import ALGORITHMS
-from harl_mapush.config import DEFAULT_TASK
+from harl_mapush.algorithms import ALGORITHMS, OnPolicyCfg
+from harl_mapush.config import DEFAULT_TASK, SECTIONS
 from harl_mapush.envs.mapush_env import TEAM_REWARD, long_key, parse_settings, team_reward_of
 from harl_mapush.interop.harl_settings import (
     ALGORITHM_KEYS,
     NETWORK_KEYS,
     algorithm_cfg,
+    as_count,
     as_switch,
     build_from_harl,
+    dotted,
+    is_read,
+    learning_settings,
     network_cfg,
 )
 from harl_mapush.logger import LoggerCfg
+from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import RunnerCfg
-from mqe.config import ConfigError, merge, parse_yaml, to_dict, unknown
+from mqe.config import ConfigError, build, merge, parse_yaml, to_dict, unknown
 from mqe.registry import TASKS, EnvCfg, SimCfg
 
 ENV_NAME = "mapush"
@@ -58,6 +65,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "logger": {"log_dir": "./results"},
 }  # fmt: skip
 
+_OVERRULED = {"env.num_envs": "train.n_rollout_threads", "runner.seed": "seed.seed"}  # in env_args, and by what
 _HONOURED = {  # besides those of harl_settings
     *("seed.seed", "device.cuda", "device.torch_threads", "render.render_episodes", "train.n_rollout_threads"),
     *("train.num_env_steps", "train.episode_length", "train.log_interval", "train.eval_interval"),
@@ -78,6 +86,7 @@ _REASONS = {
     "device.cuda_deterministic": "a GPU's sums are not bit-equal from run to run",
     "logger.log_dir": "--out names the run folder",
 }
+_OUR_SECTIONS = {*SECTIONS, "base"} - set(DEFAULTS)
 
 
 class HarlFile(NamedTuple):
@@ -109,9 +118,10 @@ def read(path: str | Path) -> HarlFile:
     env_args = content.get("env_args") or {}
     parts = (main, algo_args, env_args, *(algo_args.values() if isinstance(algo_args, dict) else ()))
     if not all(isinstance(part, dict) for part in parts) or not set(algo_args) & {"train", "model", "algo"}:
+        way_out = "; a run file of ours goes in by --config" if set(content) & _OUR_SECTIONS else ""
         raise ConfigError(
             f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, algo_args and env_args, or "
-            f"at the top the sections {', '.join(DEFAULTS)}"
+            f"at the top the sections {', '.join(DEFAULTS)}{way_out}"
         )
     algo = main.get("algo") if isinstance(main.get("algo"), str) else None
     algo = algo or (path.stem if path.stem in (*ALGORITHMS, *UPSTREAM_ONLY) else None)
@@ -124,30 +134,58 @@ def lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -
     ``over`` is what the command line will put on top: it chooses the algorithm, and how many control steps a decision
     has, for HARL counts decisions. Networks and algorithm are HARL's altogether, under ``algorithm.compat=harl``.
     """
+    with _named(file):
+        return _lay_over(base, over, file)
+
+
+def _lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
     algo = (over.get("algorithm") or {}).get("name") or file.algo
     if algo is None:
-        raise ConfigError(f"HARL's file {str(file.path)!r}: does not say which algorithm; add --algo")
+        raise ConfigError("does not say which algorithm; add --algo")
     if algo in UPSTREAM_ONLY:
         raise ConfigError(
-            f"HARL's file {str(file.path)!r}: {algo} is trained by upstream alone, python -m "
-            f"harl_mapush.interop.run_harl; here: {', '.join(ALGORITHMS)}"
+            f"{algo} is trained by upstream alone, python -m harl_mapush.interop.run_harl; here: "
+            f"{', '.join(ALGORITHMS)}"
         )
     if algo not in ALGORITHMS:
-        raise ConfigError(f"HARL's file {str(file.path)!r}: {unknown('algorithm', algo, ALGORITHMS)}")
+        raise ConfigError(unknown("algorithm", algo, ALGORITHMS))
     values = merge(DEFAULTS, file.algo_args)
     environment, strangers = _environment(file)
     task = merge(merge(base, environment), over).get("task") or {}
     team_reward = team_reward_of(file.env_args if file.env == ENV_NAME else {}, task.get("state_type") or "EP")
     period = task.get("decision_period") or 1
     sections = merge(_run(values, period if isinstance(period, int) else 1), environment)
-    flat = {**values["train"], **values["model"], **values["algo"]}
-    algorithm = to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward}
-    learning = {"network": to_dict(network_cfg(flat)), "algorithm": algorithm}
+    build_from_harl(OnPolicyCfg, {TEAM_REWARD: team_reward}, "algorithm", {f"env_args.{TEAM_REWARD}": TEAM_REWARD})
+    flat = learning_settings(values)
+    algorithm, network = to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward}, network_cfg(flat)
+    changed = {*(over.get("runner") or {}), *(over.get("network") or {})}
+    if not changed & {"num_steps", "chunk_length", "use_recurrent_policy"}:
+        _check_chunks(network, sections["runner"]["num_steps"])
+    learning = {"network": to_dict(network), "algorithm": algorithm}
     named = [
         f"{key} ({reason})" if reason else key for key, reason in (_unheeded(file, values, algo) | strangers).items()
     ]
     notices = [f"{file.path}: not honoured: {'; '.join(named)}"] if named else []
     return merge({**base, "network": {}, "algorithm": {}}, sections | learning), notices
+
+
+@contextmanager
+def _named(file: HarlFile) -> Iterator[None]:
+    """Let complaints begin with the file."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"HARL's file {str(file.path)!r}: {error}") from None
+
+
+def _check_chunks(network: NetworkCfg, num_steps: int) -> None:
+    length = network.chunk_length or num_steps
+    if network.use_recurrent_policy and num_steps % length:
+        raise ConfigError(
+            f"train.episode_length: must be a multiple of model.data_chunk_length ({length}) where "
+            f"use_recurrent_policy is true, not {num_steps}; change one of them there, or here by --set "
+            f"network.chunk_length={math.gcd(num_steps, length)}"
+        )
 
 
 def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
@@ -157,10 +195,10 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
     build_from_harl(RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"})
     logger = {"interval": train["log_interval"]}
     build_from_harl(LoggerCfg, logger, "logger", {"train.log_interval": "interval"})
-    counts = {name: _whole(train[name], f"train.{name}") for name in ("n_rollout_threads", "episode_length")}
+    counts = {name: as_count(train[name], f"train.{name}") for name in ("n_rollout_threads", "episode_length")}
     decisions = counts["n_rollout_threads"] * counts["episode_length"]
-    num_iterations = _whole(train["num_env_steps"], "train.num_env_steps") // decisions
-    eval_interval = _whole(train["eval_interval"], "train.eval_interval")
+    num_iterations = as_count(train["num_env_steps"], "train.num_env_steps") // decisions
+    eval_interval = as_count(train["eval_interval"], "train.eval_interval")
     return {
         "env": {"num_envs": counts["n_rollout_threads"]},
         "sim": {"device": "auto" if as_switch(device["cuda"], "device.cuda") else "cpu"},
@@ -176,21 +214,46 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
 
 
 def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
-    """Give the sections that ``env_args`` amount to, and the keys that mean nothing here, with the reason."""
+    """Give the sections that ``env_args`` amount to, and the keys that have no effect here, with the reason."""
     given = {key: value for key, value in file.env_args.items() if value is not None}
-    reasons: dict[str, str] = {}
     if file.env != ENV_NAME:
         known = {"state_type"} & set(given)
         where = f"of environment {file.env or 'unknown'}"
     else:
-        task = given.get("task", DEFAULT_TASK)
-        classes = {"env": EnvCfg, "sim": SimCfg, **({"task": TASKS[task].cfg} if task in TASKS else {})}
+        classes = _environment_classes(given)
         names = {f"{section}.{field.name}" for section, cls in classes.items() for field in fields(cls)}
-        known = {key for key in given if long_key(key) in names | {"task.name", "runner.seed"}}
+        known = {key for key in given if long_key(key) in {*names, *_OVERRULED}}
         where = "unknown here"
         given.pop(TEAM_REWARD, None)  # the algorithm's here
-    reasons |= {f"env_args.{key}": where for key in given if key not in known}
-    return parse_settings({key: given[key] for key in given if key in known and key != "seed"}), reasons
+    reasons = {f"env_args.{key}": where for key in given if key not in known}
+    settings = {key: value for key, value in given.items() if key in known}
+    for key in [key for key in settings if long_key(key) in _OVERRULED]:
+        section, name = _OVERRULED[long_key(key)].split(".")
+        if settings.pop(key) != merge(DEFAULTS, file.algo_args)[section][name]:
+            reasons[f"env_args.{key}"] = f"{section}.{name} is taken"
+    if file.env == ENV_NAME:
+        _check_settings(settings, classes)
+    return parse_settings(settings), reasons
+
+
+def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
+    """Give the classes of the sections of a mapush environment; raise ConfigError for a task that does not exist."""
+    key = "task.name" if "task.name" in settings else "task"
+    task = settings.get(key, DEFAULT_TASK)
+    if task not in list(TASKS):
+        raise ConfigError(f"env_args.{key}: {unknown('task', task, TASKS)}")
+    return {"env": EnvCfg, "sim": SimCfg, "task": TASKS[task].cfg}
+
+
+def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) -> None:
+    """Raise ConfigError, naming the key of ``env_args``, for a value that cannot be whatever the others are."""
+    for key, value in settings.items():
+        section, _, name = long_key(key).partition(".")
+        try:
+            build(classes[section], {name: value}, section)
+        except ConfigError as error:
+            if str(error).startswith(f"{section}.{name}"):
+                raise ConfigError(f"env_args.{key}, here {error}") from None
 
 
 def _unheeded(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
@@ -211,17 +274,12 @@ def _is_heeded(section: str, name: str, value: Any, values: Mapping[str, Any], a
         return Path(str(value)) == Path("results")
     if section == "eval":
         return not values["eval"]["use_eval"]
-    if section in ("train", "model", "algo") and name in ALGORITHM_KEYS:
+    if name in ALGORITHM_KEYS:
+        if key != dotted(name) or not is_read(algo, name):
+            return False
         settings = {field.name for field in fields(ALGORITHMS[algo].cfg)}
         return ALGORITHM_KEYS[name] in settings or (algo, name) == ("mappo", "fixed_order")  # upstream ignores that one
     return key in _HONOURED or (section == "model" and name in NETWORK_KEYS)
-
-
-def _whole(value: Any, key: str) -> int:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or value != value // 1 or value < 1:
-        raise ConfigError(f"{key} of HARL's file: must be a whole number, at least 1, not {value!r}")
-    return int(value)
 
 
 def config_beside(models: Path) -> Path | None:
@@ -236,7 +294,8 @@ def models_config(path: Path, num_agents: int, obs_size: int) -> dict[str, Any]:
     Where the configuration does not say what they see, that size does.
     """
     file = read(path)
-    sections = _environment(file)[0] if file.algo in UPSTREAM_ONLY else lay_over({}, {}, file)[0]
+    with _named(file):
+        sections = _environment(file)[0] if file.algo in UPSTREAM_ONLY else _lay_over({}, {}, file)[0]
     sections = merge({"task": {"name": DEFAULT_TASK}}, sections)
     task = dict(sections["task"])
     if task["name"] == DEFAULT_TASK and "observation" not in task:

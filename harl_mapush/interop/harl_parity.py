@@ -1,14 +1,15 @@
 """Replay updates recorded from upstream HARL through this project's own algorithms and compare the outcome.
 
 ``python -m harl_mapush.interop.harl_parity FILE.pt [FILE.pt ...]``: exit code 0 where in every stage weights, Adam
-moments and value normaliser agree, 1 where they do not, 2 where a file is not such a recording.
+moments and value normaliser agree, 1 where they do not, 2 where a file is not such a recording; the others are compared
+nevertheless.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,26 +19,14 @@ from torch import Tensor, nn
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
 from harl_mapush.algorithms.minibatches import Shuffle
 from harl_mapush.algorithms.optimizer import FlatAdam
+from harl_mapush.interop.harl_recording import FORMAT, NUM_STAGES, LayoutError, check_stage, read
 from harl_mapush.interop.harl_settings import algorithm_cfg, network_cfg
 from harl_mapush.storage import Storage
 
-FORMAT = "harl-parity-1"
 TOLERANCE = 1e-6
 HATRPO_ACTOR_TOLERANCE = 2e-5  # conjugate gradient amplifies float32 rounding
-STATE = ("actor", "critic", "value_norm", "actor_optim", "critic_optim")
-STAGE = {
-    "pre": STATE,
-    "post": STATE,
-    "buffer": ("obs", "actions", "action_log_probs", "active_masks", "share_obs", "value_preds", "rewards")
-    + ("critic_masks", "bad_masks", "rnn_states", "rnn_states_critic"),
-    "computed": ("next_value", "returns", "advantages_norm", "agent_order", "factor"),
-    "randperm": (),
-}
+_FAILURES = (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError, ArithmeticError)
 JUDGED = ("actor weights", "actor Adam", "critic weights", "critic Adam", "value normaliser")
-
-
-class LayoutError(ValueError):
-    """A file is not a recording of this layout."""
 
 
 class Difference(NamedTuple):
@@ -54,61 +43,18 @@ def replay(path: str | Path) -> list[Difference]:
     """Replay both stages of a recording; raise LayoutError where it is none."""
     record = read(path)
     differences = []
-    for index in range(len(record["stages"])):
+    for index in range(NUM_STAGES):
         try:
-            algorithm, storage = prepare(record, index)
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise LayoutError(f"{path}: stage {index} is not of layout {FORMAT} ({reason})") from error
-        try:
-            sizes = learn_and_compare(algorithm, storage, record, index)
+            sizes = learn_and_compare(*prepare(record, index), record, index)
         except LayoutError as error:
             raise LayoutError(f"{path}: stage {index}: {error}") from error
+        except _FAILURES as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise LayoutError(f"{path}: stage {index} cannot be replayed ({reason})") from error
         for quantity, size in sizes.items():
             tolerance = _tolerance(quantity, record["meta"]["algo"])
             differences.append(Difference(Path(path).name, index, quantity, size, tolerance))
     return differences
-
-
-def read(path: str | Path) -> dict[str, Any]:
-    """Load a recording without executing anything in it; raise LayoutError where it is none."""
-    try:
-        record = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds for a damaged file
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise LayoutError(f"{path}: cannot be read as a recording ({reason})") from error
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        found = record.get("format") if isinstance(record, dict) else type(record).__name__
-        raise LayoutError(f"{path}: layout is {found!r}, not {FORMAT!r}")
-    for missing in _missing(record):
-        raise LayoutError(f"{path}: {missing} missing from the recording")
-    if record["meta"]["algo"] not in ALGORITHMS:
-        raise LayoutError(f"{path}: algorithm {record['meta']['algo']!r} is none of {', '.join(ALGORITHMS)}")
-    return record
-
-
-def _missing(record: dict[str, Any]) -> Iterator[str]:
-    """Name the parts that a recording must have and does not."""
-    parts: dict[str, tuple[str, ...]] = {
-        "meta": ("algo",),
-        "config": ("train", "model", "algo"),
-        "env": ("n_agents", "state_type", "T", "N", "obs_dim", "share_obs_dim", "act_dim"),
-    }
-    yield from _missing_keys(record, parts, "")
-    stages = record.get("stages")
-    if not isinstance(stages, list) or not stages:
-        yield "stages"
-        return
-    for index, stage in enumerate(stages):
-        yield from _missing_keys(stage, STAGE, f"stages[{index}].")
-
-
-def _missing_keys(record: Any, parts: Mapping[str, tuple[str, ...]], where: str) -> Iterator[str]:
-    for part, keys in parts.items():
-        if not isinstance(record, dict) or part not in record or (keys and not isinstance(record[part], dict)):
-            yield where + part
-            continue
-        yield from (f"{where}{part}.{key}" for key in keys if key not in record[part])
 
 
 def build_algorithm(record: Mapping[str, Any]) -> OnPolicy:
@@ -125,6 +71,7 @@ def prepare(record: Mapping[str, Any], index: int) -> tuple[OnPolicy, Storage]:
     """Build algorithm and storage and put both where stage ``index`` begins."""
     stage, env = record["stages"][index], record["env"]
     algorithm = build_algorithm(record)
+    check_stage(record, index, algorithm)
     storage = Storage(algorithm.storage_shape(env["T"], env["N"]), "cpu")
     load_learner(algorithm, stage["pre"])
     load_rollout(storage, stage)
@@ -226,7 +173,7 @@ def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, 
         "critic weights": _distance(dict(critic.state_dict()), state["critic"]),
         "critic Adam": _adam_distance(adam, state["critic_optim"]),
     }
-    if state["actor_optim"][0]["step"]:
+    if any(int(optimizer.step_count) or saved["step"] for optimizer, saved in optimizer_pairs):  # never HATRPO's
         sizes["actor Adam"] = max(_adam_distance(optimizer, saved) for optimizer, saved in optimizer_pairs)
     if state["value_norm"] is not None:
         sizes["value normaliser"] = _distance(dict(algorithm.value_normalizer.state_dict()), state["value_norm"])
@@ -240,22 +187,20 @@ def main(argv: list[str] | None = None) -> int:
     files = parser.parse_args(argv).files
     torch.set_num_threads(1)
     judged: list[Difference] = []
-    try:
-        for path in files:
+    num_refused = 0
+    for path in files:
+        try:
             differences = replay(path)
-            sys.stdout.write(_table(differences))
-            judged += [difference for difference in differences if difference.quantity in JUDGED]
-    except LayoutError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    worst = max(judged, key=lambda difference: difference.size / difference.tolerance)
+        except LayoutError as error:
+            sys.stderr.write(f"{error}\n")
+            num_refused += 1
+            continue
+        sys.stdout.write(_table(differences))
+        judged += [difference for difference in differences if difference.quantity in JUDGED]
     agreed = all(difference.size <= difference.tolerance for difference in judged)
-    sys.stdout.write(
-        f"worst {worst.size:.2e} ({worst.quantity}, stage {worst.stage} of {worst.file}; tolerance "
-        f"{worst.tolerance:.0e}): {len(files)} file{'s' if len(files) > 1 else ''} "
-        f"{'agree' if agreed else 'DO NOT agree'} with upstream\n"
-    )
-    return 0 if agreed else 1
+    if judged:
+        sys.stdout.write(_verdict(judged, agreed, len(files) - num_refused, num_refused))
+    return 2 if num_refused else 0 if agreed else 1
 
 
 def _check_learning_rate(algorithm: OnPolicy, stage: Mapping[str, Any], progress: float) -> float:
@@ -285,6 +230,8 @@ def _load_network(
 def _adam_distance(optimizer: FlatAdam, saved: Mapping[str, Any]) -> float:
     if int(optimizer.step_count) != saved["step"]:
         return float("inf")
+    if saved["step"] == 0:
+        return 0.0
     first = dict(zip(optimizer.names, optimizer.views(optimizer.exp_avg), strict=True))
     second = dict(zip(optimizer.names, optimizer.views(optimizer.exp_avg_sq), strict=True))
     return max(_distance(first, saved["exp_avg"]), _distance(second, saved["exp_avg_sq"]))
@@ -312,6 +259,16 @@ def _table(differences: list[Difference]) -> str:
         largest[difference.quantity] = max(largest.get(difference.quantity, 0.0), difference.size)
     cells = "  ".join(f"{quantity} {size:.1e}" for quantity, size in largest.items())
     return f"{differences[0].file}: {cells}\n"
+
+
+def _verdict(judged: list[Difference], agreed: bool, num_files: int, num_refused: int) -> str:
+    worst = max(judged, key=lambda difference: difference.size / difference.tolerance)
+    others = f"; {num_refused} of another layout not compared" if num_refused else ""
+    return (
+        f"worst {worst.size:.2e} ({worst.quantity}, stage {worst.stage} of {worst.file}; tolerance "
+        f"{worst.tolerance:.0e}): {num_files} file{'s' if num_files > 1 else ''} "
+        f"{'agree' if agreed else 'DO NOT agree'} with upstream{others}\n"
+    )
 
 
 if __name__ == "__main__":

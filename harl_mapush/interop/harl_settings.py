@@ -59,6 +59,9 @@ MODEL_KEYS = (
     *("lr", "critic_lr", "opti_eps", "weight_decay", "use_naive_recurrent_policy", "use_recurrent_policy"),
 )
 
+_EPOCHS = ("ppo_epoch", "a2c_epoch")  # one name each; HATRPO makes one step
+_NOT_HATRPOS = (*_EPOCHS, "actor_num_mini_batch", "entropy_coef")
+
 _T = TypeVar("_T")
 
 
@@ -75,11 +78,29 @@ def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
 def algorithm_cfg(name: str, harl: Mapping[str, Any]) -> OnPolicyCfg:
     """Translate HARL's merged settings to the algorithm section, under compat=harl; errors alike."""
     cls = ALGORITHMS[name].cfg
-    values = _translate(harl, ALGORITHM_KEYS, cls)
+    keys = {theirs: ours for theirs, ours in ALGORITHM_KEYS.items() if theirs not in _EPOCHS or is_read(name, theirs)}
+    values = _translate(harl, keys, cls)
     if not _switch(harl, "use_max_grad_norm", True):
         values["max_grad_norm"] = 0.0
     values["schedule"] = "linear" if _switch(harl, "use_linear_lr_decay", False) else "constant"
-    return build_from_harl(cls, {"compat": "harl", **values}, "algorithm", _given(harl, ALGORITHM_KEYS))
+    return build_from_harl(cls, {"compat": "harl", **values}, "algorithm", _given(harl, keys))
+
+
+def learning_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge HARL's sections train, model and algo, of each the keys that have their place there."""
+    return {
+        name: value
+        for section in ("train", "model", "algo")
+        for name, value in sections[section].items()
+        if dotted(name) == f"{section}.{name}"
+    }
+
+
+def is_read(name: str, key: str) -> bool:
+    """Say whether upstream's algorithm ``name`` reads a key of ``ALGORITHM_KEYS``, as far as its relatives differ."""
+    if name == "hatrpo":
+        return key not in _NOT_HATRPOS
+    return key not in _EPOCHS or key == ("a2c_epoch" if name == "haa2c" else "ppo_epoch")
 
 
 def build_from_harl(cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]) -> _T:
@@ -92,27 +113,35 @@ def build_from_harl(cls: type[_T], values: Mapping[str, Any], where: str, names:
     except ConfigError as error:
         for theirs, ours in names.items():
             if str(error).startswith((f"{where}.{ours}:", f"{where}.{ours}[")):
-                raise ConfigError(f"{theirs} of HARL's file, here {error}") from None
+                raise ConfigError(f"{theirs}, here {error}") from None
         raise
 
 
 def as_switch(value: Any, key: str) -> bool:
     """Give a value of HARL's that is true or false; raise ConfigError, naming its ``key``, for any other."""
     if not isinstance(value, bool):
-        raise ConfigError(f"{key} of HARL's file: must be true or false, not {value!r}")
+        raise ConfigError(f"{key}: must be true or false, not {value!r}")
     return value
 
 
+def as_count(value: Any, key: str) -> int:
+    """Give a value of HARL's that counts something; raise ConfigError, naming its ``key``, for any other."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or value != value // 1 or value < 1:
+        raise ConfigError(f"{key}: must be a whole number, at least 1, not {value!r}")
+    return int(value)
+
+
 def _switch(harl: Mapping[str, Any], name: str, default: bool) -> bool:
-    return as_switch(harl.get(name, default), _dotted(name))
+    return as_switch(harl.get(name, default), dotted(name))
 
 
 def _given(harl: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
-    return {_dotted(theirs): ours for theirs, ours in names.items() if theirs in harl}
+    return {dotted(theirs): ours for theirs, ours in names.items() if theirs in harl}
 
 
-def _dotted(name: str) -> str:
-    """Give HARL's key with the section in which its files have it."""
+def dotted(name: str) -> str:
+    """Give HARL's key with the section in which its files have it, and in which alone it counts."""
     section = "train" if name in TRAIN_KEYS else "model" if name in MODEL_KEYS else "algo"
     return f"{section}.{name}"
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harl_mapush.envs.harl_env import Array, Infos, box
-from harl_mapush.envs.mapush_env import MAPushEnv
+from harl_mapush.envs.mapush_env import KEYS, MAPushEnv, long_key
 from harl_mapush.interop.harl_logger import make_logger
 from mqe.config import ConfigError
 
@@ -115,7 +115,9 @@ def task_name(env_args: Mapping[str, Any]) -> str:
 
 
 def _make(env_args: Mapping[str, Any], n_threads: int, seed: int) -> UpstreamEnv:
-    return UpstreamEnv({**env_args, "n_threads": n_threads, "seed": seed})
+    decided = {KEYS[key] for key in ("n_threads", "seed")}
+    rest = {key: value for key, value in env_args.items() if long_key(key) not in decided}
+    return UpstreamEnv({**rest, "n_threads": n_threads, "seed": seed})
 
 
 def _by_name(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:

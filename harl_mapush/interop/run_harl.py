@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,15 +15,30 @@ import numpy as np
 import torch
 
 from harl_mapush import config
-from harl_mapush.envs.mapush_env import KEYS, SECTIONS, parse_settings, plain_settings
+from harl_mapush.envs.mapush_env import KEYS, SECTIONS, long_key, parse_settings, plain_settings
 from harl_mapush.interop.harl_logger import attach_logger
+from harl_mapush.interop.harl_settings import (
+    algorithm_cfg,
+    as_count,
+    as_switch,
+    build_from_harl,
+    learning_settings,
+    network_cfg,
+)
 from harl_mapush.interop.register import DEFAULT_SETTINGS, ENV_NAME, PATH_VARIABLE, register_with_harl
+from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, load_yaml, merge, unknown
 
 PROGRAM = "python -m harl_mapush.interop.run_harl"
 ALGORITHMS = ("happo", "hatrpo", "haa2c", "mappo", "haddpg", "hatd3", "hasac", "maddpg", "matd3")
 DISCRETE_ONLY = ("had3qn",)
 ON_POLICY = ALGORITHMS[:4]
+ACTIVATIONS = ("sigmoid", "tanh", "relu", "leaky_relu", "selu", "hardswish", "identity")  # of upstream
+_COUNTS = (
+    *(("train", key) for key in ("n_rollout_threads", "num_env_steps", "episode_length", "train_interval")),
+    *(("train", key) for key in ("log_interval", "eval_interval")),
+    *(("eval", key) for key in ("n_eval_rollout_threads", "eval_episodes")),
+)
 
 
 class Arguments(NamedTuple):
@@ -92,14 +108,18 @@ def _main(argv: Sequence[str] | None) -> int:
 def arguments_of(given: Any) -> Arguments:
     """Gather the runner's arguments from a parsed command line; raise ConfigError for what cannot be."""
     loaded = _load(given.load_config) if given.load_config is not None else None
-    algo = given.algo or (loaded.main["algo"] if loaded else "happo")
+    algo = given.algo or (loaded.main.get("algo") if loaded else "happo")
+    if not algo:
+        raise ConfigError(f"--load_config {given.load_config!r}: does not say which algorithm; add --algo")
     if algo not in ALGORITHMS:
         why = "acts in discrete spaces only" if algo in DISCRETE_ONLY else unknown("algorithm", algo, ALGORITHMS)
         raise ConfigError(f"--algo {algo}: {why}")
-    algo_args = loaded.algo if loaded and loaded.main["algo"] == algo else _defaults(algo)
-    env_args = dict(DEFAULT_SETTINGS)
-    if loaded and loaded.main["env"] == ENV_NAME:
-        env_args |= loaded.env
+    defaults = _defaults(algo)
+    algo_args, env_args = defaults, dict(DEFAULT_SETTINGS)
+    if loaded and (loaded.main.get("algo") or algo) == algo:
+        algo_args = merge(defaults, loaded.algo)
+    if loaded and loaded.main.get("env") == ENV_NAME:
+        env_args |= _without_threads(loaded, algo_args["train"]["n_rollout_threads"])
     flags: dict[str, Any] = {
         "train": {"n_rollout_threads": given.num_envs, "num_env_steps": given.num_env_steps},
         "seed": {"seed": given.seed},
@@ -113,7 +133,7 @@ def arguments_of(given: Any) -> Arguments:
     if "n_threads" in env_args:
         raise ConfigError(f"--set {KEYS['n_threads']}: upstream counts worlds by --num_envs (train.n_rollout_threads)")
     _check_known(over, algo_args)
-    algo_args = merge(algo_args, over)
+    algo_args = _checked(algo, merge(algo_args, over), defaults)
     _settle_device(algo_args, env_args)
     if algo not in ON_POLICY and algo_args["eval"]["use_eval"] and not hasattr(np, "int"):
         algo_args["eval"]["use_eval"] = False
@@ -125,9 +145,27 @@ def arguments_of(given: Any) -> Arguments:
 def _load(path: str) -> Arguments:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        return Arguments(content["main_args"], content["algo_args"], content["env_args"])
+        loaded = Arguments(content["main_args"], content["algo_args"], content["env_args"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"--load_config {path!r}: not a config.json of HARL ({type(error).__name__})") from None
+    for name, part in _sections(loaded):
+        if not isinstance(part, dict):
+            raise ConfigError(f"--load_config {path!r}: {name}: must be a section of keys, not {part!r}")
+    return loaded
+
+
+def _sections(loaded: Arguments) -> Iterator[tuple[str, Any]]:
+    yield from zip(("main_args", "algo_args", "env_args"), loaded, strict=True)
+    yield from ((f"algo_args.{section}", values) for section, values in loaded.algo.items())
+
+
+def _without_threads(loaded: Arguments, num_worlds: Any) -> dict[str, Any]:
+    """Give a file's environment without its number of worlds, of which upstream takes no notice either."""
+    threads = {key: value for key, value in loaded.env.items() if long_key(key) == KEYS["n_threads"]}
+    for key, value in threads.items():
+        if value not in (None, num_worlds):
+            sys.stdout.write(f"Note: env_args.{key} of the file is not honoured: train.n_rollout_threads is taken.\n")
+    return {key: value for key, value in loaded.env.items() if key not in threads}
 
 
 def _defaults(algo: str) -> dict[str, Any]:
@@ -148,9 +186,58 @@ def _check_known(over: Mapping[str, Any], algo_args: Mapping[str, Any]) -> None:
                 )
 
 
+def _checked(algo: str, algo_args: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the settings with whole numbers where upstream's YAML has them; raise ConfigError for what cannot be."""
+    checked = {}
+    for section, values in algo_args.items():
+        usual = defaults.get(section, {})
+        checked[section] = {key: _like(value, usual.get(key), f"{section}.{key}") for key, value in values.items()}
+    for section, key in _COUNTS:
+        if defaults[section].get(key) is not None and (section != "eval" or checked["eval"]["use_eval"]):
+            checked[section][key] = as_count(checked[section][key], f"{section}.{key}")
+    runner = {"seed": checked["seed"]["seed"], "torch_threads": checked["device"]["torch_threads"]}
+    build_from_harl(RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"})
+    _check_activations(checked["model"])
+    _check_learning(algo, checked)
+    return checked
+
+
+def _like(value: Any, usual: Any, key: str) -> Any:
+    """Give a value of the kind that upstream's YAML has there."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(usual, bool):
+        return as_switch(value, key)
+    if isinstance(usual, (int, float)):
+        if not is_number or not math.isfinite(value):
+            raise ConfigError(f"{key}: must be a finite number, not {value!r}")
+        return int(value) if isinstance(usual, int) and value == int(value) else value
+    if usual is not None and not isinstance(value, type(usual)):
+        raise ConfigError(f"{key}: must be {'a list' if isinstance(usual, list) else 'a string'}, not {value!r}")
+    return value
+
+
+def _check_activations(model: Mapping[str, Any]) -> None:
+    for key in ("activation_func", "final_activation_func"):
+        try:
+            if key in model:
+                importlib.import_module("harl.utils.models_tools").get_active_func(model[key])
+        except AssertionError:
+            raise ConfigError(f"model.{key}: {unknown('value', model[key], ACTIVATIONS)}") from None
+
+
+def _check_learning(algo: str, algo_args: Mapping[str, Any]) -> None:
+    """Raise ConfigError for what no learner can do; upstream allows learning rates of 0 and more activations."""
+    settings = learning_settings(algo_args)
+    allowed = {key for key in ("lr", "critic_lr") if settings[key] == 0} | {"activation_func"}
+    settings = {key: value for key, value in settings.items() if key not in allowed}
+    network_cfg(settings)
+    if algo in ON_POLICY:
+        algorithm_cfg(algo, settings)
+
+
 def _settle_device(algo_args: dict[str, Any], env_args: Mapping[str, Any]) -> None:
     """Put HARL's networks where the worlds are, as far as HARL can: cpu or cuda:0."""
-    device = env_args.get("device") or "auto"
+    device = str(env_args.get("device") or "auto")
     if device.startswith("cuda") and device not in ("cuda", "cuda:0"):
         raise ConfigError(f"--device {device}: upstream knows cuda:0 only; choose the GPU by CUDA_VISIBLE_DEVICES")
     if device.startswith("cuda") and not torch.cuda.is_available():
