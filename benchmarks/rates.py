@@ -82,7 +82,11 @@ def step_rates(env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS)
 
 
 def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4) -> dict[str, float]:
-    """Give env-steps/s of collecting with policies and of whole training, once every graph of an update exists."""
+    """Give env-steps/s of collecting with policies and of whole training, once every graph of an update exists.
+
+    ``told`` is ``env.step`` alone with the actions of one rollout, from where that began: what an iteration takes
+    beyond it is inference, storage, returns and update (``beyond_env_share``).
+    """
     env: Any = runner.env
     runner.on_iteration = lambda _: env.statistics()  # what the trainer asks for every time
     _learn(runner, WARM_ITERATIONS)
@@ -93,10 +97,26 @@ def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4)
             runner.collect()
 
     steps = runner.steps_per_iteration
+    start = env.sim.state_dict()
+    runner.collect()
+    actions = runner.storage.actions.transpose(0, 1).transpose(1, 2).contiguous()  # decision, world, agent
+    env.sim.load_state_dict(start)
+
+    def step_alone() -> None:
+        for told in actions:
+            env.step(told)
+
+    told_s = seconds(env.device, step_alone)
     collect_s = seconds(env.device, collect) / passes
     iteration_s = seconds(env.device, lambda: _learn(runner, iterations)) / iterations
     share = 1.0 - collect_s / iteration_s
-    return {"collect": steps / collect_s, "training": steps / iteration_s, "learning_share": share}
+    return {
+        "told": steps / told_s,
+        "collect": steps / collect_s,
+        "training": steps / iteration_s,
+        "learning_share": share,
+        "beyond_env_share": 1.0 - told_s / iteration_s,
+    }
 
 
 def shares(runner: Runner, iterations: int = 3) -> dict[str, float]:
