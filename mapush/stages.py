@@ -112,9 +112,10 @@ def check_versions(checkup: Checkup) -> str:
         raise StageError(f"mujoco-warp {warps} is not for MuJoCo {ours}", f"pip install mujoco-warp=={ours}")
     if warps is not None:
         _check_needs("mujoco-warp")
-    _check_cuda("torch", found)
     found["warp_cuda"] = None if driver is None or warps is None else warp_cuda()
-    _check_cuda("warp", found)
+    if checkup.cfg.sim.device != "cpu":
+        _check_cuda("torch", found)
+        _check_cuda("warp", found)
     said = ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
     if driver is not None and found["torch_cuda"] is None:
         said += "; this torch is built for the CPU alone: to use the GPU, install torch's CUDA build"

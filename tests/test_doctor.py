@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -222,6 +223,8 @@ def test_what_is_built_for_a_newer_cuda_than_the_drivers(checkup, versions, monk
     monkeypatch.setattr(stages, "driver_version", lambda: driver)
     monkeypatch.setattr(stages, "warp_cuda", lambda: warps)
     monkeypatch.setattr(torch.version, "cuda", torchs)
+    assert "mujoco-warp 4.0.2" in stages.check_versions(checkup)  # on the CPU that was asked for, it is all the same
+    checkup.cfg = dataclasses.replace(checkup.cfg, sim=dataclasses.replace(checkup.cfg.sim, device="auto"))
     if said is None:
         assert "mujoco-warp 4.0.2" in stages.check_versions(checkup)
         return
