@@ -84,12 +84,18 @@ def test_upstream_counts_worlds_by_its_own_key(env_args: dict, named: list[str])
     assert all(text in notices[0] for text in named)
 
 
+def test_settings_of_the_environment_are_judged_together() -> None:
+    sections, _ = laid_over("happo", {}, {"goal_distance": [0.5, 0.8], "success_radius": 0.3})  # default radius: 1 m
+    assert sections["task"]["goal_distance"] == [0.5, 0.8]
+
+
 @pytest.mark.parametrize(
     ("algo_args", "env_args", "said"),
     [
         ({}, {"num_agents": "two"}, "env_args.num_agents, here env.num_agents: must be"),
         ({}, {"object": "ball"}, "env_args.object, here task.object: unknown value 'ball'"),
         ({}, {"sim.num_threads": -1}, "env_args.sim.num_threads, here sim.num_threads: must be at least 0"),
+        ({}, {"success_radius": -1.0}, "env_args.success_radius, here task.success_radius: must be above 0"),
         ({}, {"task": "pull"}, "env_args.task: unknown task 'pull'"),
         ({}, {"task": ["pull"]}, "env_args.task: unknown task"),
         ({}, {"team_reward": "median"}, "env_args.team_reward, here algorithm.team_reward: unknown value 'median'"),

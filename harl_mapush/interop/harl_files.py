@@ -31,7 +31,7 @@ from harl_mapush.interop.harl_settings import (
 from harl_mapush.logger import LoggerCfg
 from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import RunnerCfg
-from mqe.config import ConfigError, build, merge, parse_yaml, to_dict, unknown
+from mqe.config import ConfigError, merge, parse_yaml, to_dict, unknown
 from mqe.registry import TASKS, EnvCfg, SimCfg
 
 ENV_NAME = "mapush"
@@ -246,14 +246,11 @@ def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
 
 
 def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) -> None:
-    """Raise ConfigError, naming the key of ``env_args``, for a value that cannot be whatever the others are."""
-    for key, value in settings.items():
-        section, _, name = long_key(key).partition(".")
-        try:
-            build(classes[section], {name: value}, section)
-        except ConfigError as error:
-            if str(error).startswith(f"{section}.{name}"):
-                raise ConfigError(f"env_args.{key}, here {error}") from None
+    """Raise ConfigError, naming the key of ``env_args``, for values that cannot be."""
+    for section, cls in classes.items():
+        keys = [(key, name) for key in settings for of, _, name in [long_key(key).partition(".")] if of == section]
+        values = {name: settings[key] for key, name in keys}
+        build_from_harl(cls, values, section, {f"env_args.{key}": name for key, name in keys})
 
 
 def _unheeded(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
