@@ -76,8 +76,9 @@ class MultiAgentEnv:
 
         Contact buffers that overflowed grow, and the step is captured anew.
         """
+        views = self.sim.qpos
         note = self.sim.grow()
-        if note is not None:
+        if self.sim.qpos is not views:
             self._state = read_state(self.sim, self.scene)
             self._captured = CapturedStep(self._step)
         return note

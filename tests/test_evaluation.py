@@ -78,6 +78,7 @@ def test_counts_first_episodes_only() -> None:
     assert figures["fall_rate"] == pytest.approx(1 / 7)
     assert figures["timeout_rate"] == pytest.approx(1 / 7)
     assert figures["num_broken"] == 1
+    assert describe(figures).splitlines()[-1].split() == ["broken", "simulations,", "no", "successes", "1"]
     assert figures["time_given_success_s"] == pytest.approx(0.11)
     assert figures["finished_time_s"] == pytest.approx((0.06 + 0.16 + 5 * 0.20) / 7)
     assert figures["collaboration_degree"] == pytest.approx(0.375)
@@ -102,6 +103,7 @@ def test_without_successes_there_is_nothing_to_average() -> None:
     assert figures["contact_share_agent0"] == pytest.approx(0.5)
     assert "success rate" in describe(figures)
     assert "nan" not in describe(figures).lower()
+    assert "broken" not in describe(figures)
 
 
 @pytest.mark.parametrize(

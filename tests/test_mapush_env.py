@@ -46,6 +46,7 @@ class Scripted:
 
     def maintain(self):
         self.maintained += 1
+        return "buffers grew" if self.maintained == 2 else None
 
     def statistics(self):
         return {"num_episodes": 0}
@@ -168,11 +169,12 @@ def test_statistics_before_the_first_episode_are_not_numbers() -> None:
     assert all(np.isnan(value) for value in figures.values())
 
 
-def test_the_environment_may_mend_itself() -> None:
+def test_the_environment_may_mend_itself(caplog) -> None:
     env = HarlEnv(Scripted())
     for _ in range(200):
         env.step(np.zeros((4, 2, 2)))
     assert env.env.maintained == 2  # type: ignore[attr-defined]
+    assert [record.getMessage() for record in caplog.records] == ["buffers grew"]
 
 
 # The push task

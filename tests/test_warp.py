@@ -26,7 +26,7 @@ pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra: pip in
 
 import mujoco_warp as mjw  # noqa: E402, after the skip
 
-from mqe.sim.mujoco_warp import Capacity, CapacityError, MujocoWarpSimulator  # noqa: E402
+from mqe.sim.mujoco_warp import Capacity, CapacityError, MujocoWarpSimulator, OverflowType  # noqa: E402
 
 CPU = torch.device("cpu")
 NUM_ENVS, NUM_STEPS, NUM_ROBOTS = 4, 50, 2
@@ -218,6 +218,25 @@ def test_buffers_grow_between_rollouts_and_the_run_goes_on():
     for each in (env, other):
         each.close()
         each.close()
+
+
+def test_lost_contacts_that_no_buffer_mends_are_said_and_nothing_is_replaced():
+    scene, task, fields, actions = worlds_of("go1_velocity")
+    env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields), scene, task)
+    env.reset()
+    step, views, captured = env.sim.step, env.sim.qpos, env._captured
+
+    def overflowing(decimation):
+        env.sim._overflow[1] |= int(OverflowType.NVMAX)
+        step(decimation)
+
+    env.sim.step = overflowing
+    assert env.step(actions[0]).valid.tolist() == [True, False, True, True]
+    assert env.maintain() == "1 of 4 worlds lost contacts (NVMAX), which no larger buffer mends"
+    assert env.sim.qpos is views
+    assert env._captured is captured
+    assert env.maintain() is None
+    env.close()
 
 
 def test_a_compilation_that_takes_its_time_is_announced(monkeypatch, caplog):

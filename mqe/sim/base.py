@@ -46,7 +46,7 @@ class Simulator(Protocol):
         ...
 
     def grow(self) -> str | None:
-        """Enlarge buffers that overflowed since the last call, say how, and replace all views; None: all fitted."""
+        """Enlarge buffers that overflowed since the last call, which replaces all views; say what was lost, or None."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -83,7 +83,6 @@ class MujocoWarpSimulator:
         self._warp_device = wp.device_from_torch(device)
         self._streams: dict[int, wp.Stream] = {}
         self._is_loaded = False  # the kernels
-        self.generation = 0  # counts the times that the views below were replaced
         self._make_model()
         self._make_data(size or capacity(model))
 
@@ -152,7 +151,7 @@ class MujocoWarpSimulator:
             )
 
     def grow(self) -> str | None:
-        """Enlarge buffers that overflowed since the last call; say what was lost, or None. Views may be replaced."""
+        """Enlarge buffers that overflowed since the last call, which replaces all views; say what was lost, or None."""
         bits, worlds, old, used = self._lost_bits(), self.lost_contacts(), self._size, self.usage()
         for record in (self._lost, self._most_rows, self._most_contacts):
             record.zero_()
@@ -226,7 +225,6 @@ class MujocoWarpSimulator:
     def _make_data(self, size: Capacity) -> None:
         self._size = size
         self._graphs = {}
-        self.generation += 1
         with wp.ScopedDevice(self._warp_device):
             self._data = mjw.make_data(self.model, self.num_envs, nconmax=size.contacts, njmax=size.rows)
         data = self._data
