@@ -51,9 +51,8 @@ def measure(arguments: argparse.Namespace, part: str) -> None:
             facts = {"env_share": rates.pop("env_share")}
         else:
             rates = run_rates(runner)
-            facts = {name: rates.pop(name) for name in ("learning_share", "beyond_env_share")} | {
-                "shares": shares(runner)
-            }
+            facts = {name: rates.pop(name) for name in ("learning_share", "beyond_env_share")}
+            facts["shares"] = shares(runner)
     emit(
         part=part,
         device=name_of(env.device),
