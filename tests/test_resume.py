@@ -194,15 +194,6 @@ def test_a_run_keeps_its_folder_to_itself_while_it_trains(is_new: bool, gait, ru
         pass
 
 
-def test_a_run_whose_worlds_all_break_is_a_failure(gait, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("mqe.env.SPEED_LIMIT", 0.0)
-    run = tmp_path / "run"
-    assert train.main(command(gait, run)) == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"{train.PROGRAM}: the simulation broke in 16 of 16 transitions")
-    assert said.endswith(f"go on from its last checkpoint with: {train.PROGRAM} --resume {run}\n")
-
-
 def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 7104 vs 6992")

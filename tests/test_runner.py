@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import TINY
 from toy import ToyEnv
 
+from harl_mapush import train
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner, RunnerCfg
@@ -191,3 +193,13 @@ def test_a_simulation_that_goes_on_breaking_stops_the_run():
     with pytest.raises(BrokenWorldsError, match="in 9 of 80 transitions.*as in the rollout before.*10%"):
         runner.learn()
     assert runner.iteration == 2
+
+
+def test_a_run_whose_worlds_all_break_says_how_to_go_on(gait, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("mqe.env.SPEED_LIMIT", 0.0)
+    run = tmp_path / "run"
+    size = ("--set", "runner.checkpoint_interval=1", "--num_env_steps", "4096")
+    assert train.main([*TINY, *size, "--set", f"task.gait={gait}", "--out", str(run)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"{train.PROGRAM}: the simulation broke in 16 of 16 transitions")
+    assert said.endswith(f"go on from its last checkpoint with: {train.PROGRAM} --resume {run}\n")
