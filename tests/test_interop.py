@@ -328,6 +328,7 @@ HAPPO = {"algo": "happo", "env": "mapush"}
         ({"env": "mapush"}, {}, {}, "does not say which algorithm; add --algo"),
         (HAPPO, {"train": {"n_rollout_threads": None}}, {}, "train.n_rollout_threads"),
         (HAPPO, {}, {"num_agents": "two"}, "num_agents"),
+        (HAPPO, {}, {"object": "tblock", "task.object": "cuboid"}, "env_args: object and task.object: two spellings"),
     ],
 )
 def test_bad_configurations_of_other_runs(main_args, algo_args, env_args, said: str, tmp_path, capsys) -> None:
@@ -343,14 +344,16 @@ def test_bad_configurations_of_other_runs(main_args, algo_args, env_args, said: 
 @pytest.mark.parametrize("num_worlds", [64, 3])
 def test_what_a_configuration_leaves_out_is_the_checkouts(num_worlds: int, tmp_path, capsys) -> None:
     register_with_harl(HARL)
-    file = config_json(tmp_path / "x", HAPPO, {"train": {"n_rollout_threads": 3}}, {"n_threads": num_worlds})
+    worlds = {"env.num_envs": num_worlds, "task.object": "tblock", "sim.num_threads": 1, "team_reward": "sum"}
+    file = config_json(tmp_path / "x", HAPPO, {"train": {"n_rollout_threads": 3}}, worlds)
     sets = ("--set", "model.activation_func=hardswish", "--set", "model.lr=0", "--set", "train.num_env_steps=1e3")
     _, algo, env = run_harl.arguments_of(run_harl.make_parser().parse([*file, *sets]))
     assert (algo["train"]["n_rollout_threads"], algo["train"]["episode_length"]) == (3, 200)
     assert algo["train"]["num_env_steps"] == 1000
     assert isinstance(algo["train"]["num_env_steps"], int)
-    assert "n_threads" not in env
-    assert ("env_args.n_threads of the file is not honoured" in capsys.readouterr().out) == (num_worlds == 64)
+    assert (env["object"], env["sim.num_threads"], env["team_reward"]) == ("tblock", 1, "sum")
+    assert not {"n_threads", "env.num_envs", "task.object"} & env.keys()
+    assert ("env_args.env.num_envs of the file is not honoured" in capsys.readouterr().out) == (num_worlds == 64)
 
 
 @needs_checkout

@@ -64,12 +64,8 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
     """Turn sections into HARL's flat settings, each key spelled as shortly as ``parse_settings`` understands it."""
     short = {long: key for key, long in KEYS.items()}
-    settings: dict[str, Any] = {}
-    for section, values in sections.items():
-        for name, value in values.items():
-            long = f"{section}.{name}"
-            settings[short.get(long, name if section == "task" else long)] = value
-    return settings
+    long = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+    return {short.get(key, key.removeprefix("task.")): value for key, value in long.items()}
 
 
 def team_reward_of(settings: Mapping[str, Any], state_type: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from harl_mapush import config
-from harl_mapush.envs.mapush_env import KEYS, SECTIONS, long_key, parse_settings, plain_settings
+from harl_mapush.envs.mapush_env import KEYS, SECTIONS, TEAM_REWARD, long_key, parse_settings, plain_settings
 from harl_mapush.interop.harl_logger import attach_logger
 from harl_mapush.interop.harl_settings import (
     algorithm_cfg,
@@ -107,10 +107,11 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def arguments_of(given: Any) -> Arguments:
     """Gather the runner's arguments from a parsed command line; raise ConfigError for what cannot be."""
-    loaded = _load(given.load_config) if given.load_config is not None else None
+    path = given.load_config
+    loaded = None if path is None else _load(path)
     algo = given.algo or (loaded.main.get("algo") if loaded else "happo")
     if not algo:
-        raise ConfigError(f"--load_config {given.load_config!r}: does not say which algorithm; add --algo")
+        raise ConfigError(f"--load_config {path!r}: does not say which algorithm; add --algo")
     if algo not in ALGORITHMS:
         why = "acts in discrete spaces only" if algo in DISCRETE_ONLY else unknown("algorithm", algo, ALGORITHMS)
         raise ConfigError(f"--algo {algo}: {why}")
@@ -118,8 +119,8 @@ def arguments_of(given: Any) -> Arguments:
     algo_args, env_args = defaults, dict(DEFAULT_SETTINGS)
     if loaded and (loaded.main.get("algo") or algo) == algo:
         algo_args = merge(defaults, loaded.algo)
-    if loaded and loaded.main.get("env") == ENV_NAME:
-        env_args |= _without_threads(loaded, algo_args["train"]["n_rollout_threads"])
+    if loaded and path and loaded.main.get("env") == ENV_NAME:
+        env_args |= _environment_of(loaded, path, algo_args["train"]["n_rollout_threads"])
     flags: dict[str, Any] = {
         "train": {"n_rollout_threads": given.num_envs, "num_env_steps": given.num_env_steps},
         "seed": {"seed": given.seed},
@@ -138,7 +139,7 @@ def arguments_of(given: Any) -> Arguments:
     if algo not in ON_POLICY and algo_args["eval"]["use_eval"] and not hasattr(np, "int"):
         algo_args["eval"]["use_eval"] = False
         sys.stdout.write("Note: eval.use_eval is off: upstream's off-policy evaluation needs NumPy below 1.24.\n")
-    main_args = {"algo": algo, "env": ENV_NAME, "exp_name": given.exp_name, "load_config": given.load_config or ""}
+    main_args = {"algo": algo, "env": ENV_NAME, "exp_name": given.exp_name, "load_config": path or ""}
     return Arguments(main_args, algo_args, env_args)
 
 
@@ -159,13 +160,16 @@ def _sections(loaded: Arguments) -> Iterator[tuple[str, Any]]:
     yield from ((f"algo_args.{section}", values) for section, values in loaded.algo.items())
 
 
-def _without_threads(loaded: Arguments, num_worlds: Any) -> dict[str, Any]:
-    """Give a file's environment without its number of worlds, of which upstream takes no notice either."""
-    threads = {key: value for key, value in loaded.env.items() if long_key(key) == KEYS["n_threads"]}
-    for key, value in threads.items():
-        if value not in (None, num_worlds):
-            sys.stdout.write(f"Note: env_args.{key} of the file is not honoured: train.n_rollout_threads is taken.\n")
-    return {key: value for key, value in loaded.env.items() if key not in threads}
+def _environment_of(loaded: Arguments, path: str, num_worlds: Any) -> dict[str, Any]:
+    """Give a file's environment in short keys, without its number of worlds, of which upstream takes no notice."""
+    try:
+        settings = plain_settings(parse_settings(loaded.env))
+    except ConfigError as error:
+        raise ConfigError(f"--load_config {path!r}: env_args: {error}") from None
+    if settings.pop("n_threads", num_worlds) != num_worlds:
+        key = next(key for key in loaded.env if long_key(key) == KEYS["n_threads"])
+        sys.stdout.write(f"Note: env_args.{key} of the file is not honoured: train.n_rollout_threads is taken.\n")
+    return settings | {TEAM_REWARD: loaded.env.get(TEAM_REWARD)}
 
 
 def _defaults(algo: str) -> dict[str, Any]:
