@@ -96,6 +96,27 @@ def test_the_update_holds_what_autograd_keeps(more):
     assert a_row - 96 == pytest.approx(floats_kept(NetworkCfg(**network)), rel=0.25)
 
 
+def update_of(num_envs: int = 16, num_steps: int = 8, **sections) -> float:
+    """Floats of an update of two robots and the box."""
+    sizes = {"env": {"num_envs": num_envs, "num_agents": 2}, "runner": {"num_steps": num_steps}}
+    return plan_memory(config.resolve({}, sizes | sections)[0], "mujoco", CPU).update / 1.05 / 4
+
+
+def test_a_gru_keeps_nine_floats_a_unit_and_computes_eleven():
+    mlp, gru = {"hidden_sizes": [64, 16]}, {"hidden_sizes": [64, 16], "use_recurrent_policy": True, "chunk_length": 8}
+    whole, parts = ({"algorithm": {"num_minibatches": number}} for number in (1, 16))
+    kept = update_of(network=gru, **whole) - update_of(network=mlp, **whole)
+    assert kept == pytest.approx(9 * 16 * 16 * 8, abs=1)
+    assert floats_kept(NetworkCfg(**gru)) - floats_kept(NetworkCfg(**mlp)) == pytest.approx(9 * 16, rel=0.05)
+    wide = {**gru, "hidden_sizes": [256]}  # its pass over the whole rollout outweighs a sixteenth with gradients
+    assert update_of(network=wide, **parts) == pytest.approx((11 * 256 + 2 * 256) * 16 * 8, abs=1)
+
+
+def test_a_second_derivative_holds_three_graphs():
+    one, three = (update_of(algorithm={"name": name, "num_minibatches": 1}) for name in ("happo", "hatrpo"))
+    assert three == pytest.approx(3 * one, abs=3)
+
+
 def test_on_a_cpu_only_a_tile_has_gradients():
     def update(num_envs: int) -> int:
         sizes = {"algorithm": {"num_minibatches": 1}, "runner": {"num_steps": 64}, "env": {"num_envs": num_envs}}
@@ -106,12 +127,8 @@ def test_on_a_cpu_only_a_tile_has_gradients():
 
 
 def test_shared_actors_learn_from_all_rows_at_once():
-    def update(share_param: bool) -> int:
-        algorithm = {"name": "mappo", "share_param": share_param}
-        cfg = config.resolve({}, {"algorithm": algorithm, "env": {"num_envs": 16, "num_agents": 2}})[0]
-        return plan_memory(cfg, "mujoco", CPU).update
-
-    assert update(True) > 1.5 * update(False)
+    own, shared = (update_of(algorithm={"name": "mappo", "share_param": shares}) for shares in (False, True))
+    assert shared > 1.5 * own
 
 
 def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path, capsys):
