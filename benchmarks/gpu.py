@@ -8,6 +8,7 @@
 - ``three_cylinder``: the same for three robots and the cylinder at 8192 worlds.
 - ``gait``: the same for ``go1_velocity`` with networks [512, 256, 128] and 24 steps an iteration, beside mjlab 1.6.
 - ``sync``: one rollout in which every wait for the device is an error, and a whole decision as one CUDA graph.
+- ``kernels``: what one rollout and one update spend their time in, kernel by kernel.
 - ``memory``: the memory plan beside what is measured (``gpu_memory.py``).
 - ``train100m``: ``harl_mapush.train`` with 100 M env steps, from the start of the process to its end.
 - ``time_to_success``: trains and measures in turns; ``--out DIR`` holds the state, so that another call goes on where
@@ -29,8 +30,9 @@ from pathlib import Path
 import gpu_memory
 import torch
 from curve import go_on
+from kernels import time_kernels
 from measuring import GIB, Watch, add_settings, alone, emit, lines_of_simulators, make_run, name_of, settings, used
-from rates import run_rates, step_rates, where_time_goes
+from rates import run_rates, step_rates, warm_up, where_time_goes
 
 from harl_mapush.memory_plan import plan_memory
 from harl_mapush.runner import Runner
@@ -41,7 +43,7 @@ MJLAB = {  # env-steps/s of mjlab 1.6 on an H100, one Go1, flat ground, by numbe
     4096: {"env": 122_000, "training": 112_000},
     8192: {"env": 224_000, "training": 170_000},
 }
-PARTS = ("throughput", "three_cylinder", "gait", "sync", "memory", "train100m", "time_to_success")
+PARTS = ("throughput", "three_cylinder", "gait", "sync", "kernels", "memory", "train100m", "time_to_success")
 CYLINDER = ("task.object=cylinder", "env.num_agents=3")
 
 
@@ -72,7 +74,7 @@ def main() -> int:
     sizes = arguments.num_envs or {"throughput": SIZES, "gait": tuple(MJLAB)}.get(part, (8192,))
     if not arguments.here:
         return max(alone(__file__, *sys.argv[1:], "--here", "--num_envs", str(num_envs)) for num_envs in sizes)
-    (sync if part == "sync" else throughput)(arguments, sizes[0])
+    {"sync": sync, "kernels": kernels}.get(part, throughput)(arguments, sizes[0])
     return 0
 
 
@@ -144,6 +146,15 @@ def sync(arguments: argparse.Namespace, num_envs: int) -> None:
         waits_for_device=0 if env.device.type != "cpu" else None,
         decision_is_one_graph=is_one_graph,
     )
+    env.close()
+
+
+def kernels(arguments: argparse.Namespace, num_envs: int) -> None:
+    """Print which kernels a rollout and an update spend their time in, one line each."""
+    env, runner = make_run(settings(arguments, env={"num_envs": num_envs}, task={"decision_period": 1}))
+    warm_up(runner)
+    for name, facts in time_kernels(runner).items():
+        emit(part="kernels", of=name, device=name_of(env.device), num_envs=num_envs, **facts)
     env.close()
 
 

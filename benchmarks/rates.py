@@ -81,6 +81,13 @@ def step_rates(env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS)
     return {"physics": physics_rate, "env": env_rate, "env_share": env_rate / physics_rate}
 
 
+def warm_up(runner: Runner) -> None:
+    """Train until every graph of an update exists, asking for what the trainer asks for."""
+    env: Any = runner.env
+    runner.on_iteration = lambda _: env.statistics()
+    _learn(runner, WARM_ITERATIONS)
+
+
 def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4) -> dict[str, float]:
     """Give env-steps/s of collecting with policies and of whole training, once every graph of an update exists.
 
@@ -88,8 +95,7 @@ def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4)
     beyond it is inference, storage, returns and update (``beyond_env_share``).
     """
     env: Any = runner.env
-    runner.on_iteration = lambda _: env.statistics()  # what the trainer asks for every time
-    _learn(runner, WARM_ITERATIONS)
+    warm_up(runner)
     passes = max(1, math.ceil(least_steps / (runner.cfg.num_steps * env.decision_period)))
 
     def collect() -> None:
