@@ -123,11 +123,10 @@ def damaged_state(folder: Path, detail: str) -> ConfigError:
     return ConfigError(f"{folder / TRAINING_STATE}: damaged ({detail}); --resume an earlier checkpoint of the run")
 
 
-def check(folder: Path) -> None:
-    """Read all networks of a checkpoint once; raise ConfigError for a damaged file."""
-    for path in sorted(folder.glob("*.pt")):
-        if path.name != TRAINING_STATE:
-            read_tensors(path)
+def check_actors(folder: Path) -> None:
+    """Read what acts in a checkpoint once; raise ConfigError for a damaged file."""
+    for path in sorted(folder.glob("actor_agent*.pt")):
+        read_tensors(path)
 
 
 def load(folder: Path, actors: Sequence[nn.Module], critic: nn.Module, value_normalizer: nn.Module) -> None:

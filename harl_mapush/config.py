@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NoReturn
 
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.logger import LoggerCfg
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.networks import NetworkCfg, harl_network
 from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, build, load_yaml, merge, parse_yaml, unknown
 from mqe.objects import OBJECTS
@@ -170,7 +170,15 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
         "runner": RunnerCfg,
         "logger": LoggerCfg,
     }
-    return RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS}), notices
+    cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
+    if cfg.algorithm.compat == "harl":
+        network = harl_network(cfg.network)
+        given = values["network"]
+        unheeded = [f"network.{key}" for key in given if getattr(network, key) != getattr(cfg.network, key)]
+        if unheeded:
+            notices.append(f"{', '.join(unheeded)} left out: under algorithm.compat=harl networks are as upstream's")
+        cfg = replace(cfg, network=network)
+    return cfg, notices
 
 
 def exit_code(main: Callable[[], int], program: str) -> int:

@@ -135,12 +135,14 @@ def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) 
     notices = []
     if new.algorithm.schedule == "adaptive" and set(changed) & set(ACTOR_RATES):
         notices.append("schedule adaptive: the actors' learning rates go on from the saved ones, not from the new")
+    schedules = old.algorithm.schedule, new.algorithm.schedule
     before, after = old.runner.num_env_steps, new.runner.num_env_steps
-    if before != after and new.algorithm.schedule == "linear" and after > saved.env_steps:
+    if schedules[1] == "linear" and (schedules[0], before) != ("linear", after) and after > saved.env_steps:
         shares = [max(0.0, 1.0 - saved.env_steps / total) for total in (before, after)]
+        instead = f", not at {shares[0]:.3f}" if schedules[0] == "linear" else ""
         notices.append(
             f"schedule linear: learning rates now reach zero at {after} env steps; they go on at {shares[1]:.3f} of "
-            f"the full rates, not at {shares[0]:.3f}"
+            f"the full rates{instead}"
         )
     return notices
 

@@ -68,7 +68,7 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
     resolve_sim(cfg.sim)
-    checkpoint.check(folder)
+    checkpoint.check_actors(folder)
     for flag in ("json", "record"):
         _check_writable(flag, getattr(arguments, flag))
     seed_everything(cfg.runner.seed)

@@ -115,6 +115,14 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
     return name, device
 
 
+def unused_gpu(cfg: SimCfg) -> str | None:
+    """Say what is missing where ``cfg`` leaves the choice open and a GPU stays idle for want of the extra."""
+    has_warp = importlib.util.find_spec("mujoco_warp") is not None
+    if has_warp or (cfg.name, cfg.device) != ("auto", "auto") or not torch.cuda.is_available():
+        return None
+    return "the GPU stays idle without MuJoCo Warp; pip install 'mapush[gpu]' brings it, --device cpu says it may"
+
+
 def _resolve_device(cfg: SimCfg, has_warp: bool) -> torch.device:
     if cfg.device == "auto":
         gpu = torch.cuda.is_available() and has_warp and cfg.name != "mujoco"

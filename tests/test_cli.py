@@ -90,6 +90,13 @@ def test_another_task_leaves_out_what_it_does_not_know_and_says_so() -> None:
     assert notices == ["task.object left out: set for go1push_mid, unknown to go1_velocity"]
 
 
+def test_what_upstreams_networks_do_not_have_is_said_and_not_recorded() -> None:
+    cfg, notices = config.resolve({"network": {"mean_bound": 1.0, "gain": 0.5}}, {"algorithm": {"compat": "harl"}})
+    assert notices == ["network.mean_bound left out: under algorithm.compat=harl networks are as upstream's"]
+    assert (cfg.network.mean_bound, cfg.network.gain, cfg.network.use_layer_norm) == (None, 0.5, True)
+    assert config.resolve(to_dict(cfg), {}) == (cfg, [])
+
+
 def test_another_task_on_a_whole_run_file_leaves_out_the_weights_of_the_old(run) -> None:
     cfg, notices = config.resolve(config.load_yaml(run / "config.yaml"), {"task": {"name": "go1_velocity"}})
     assert cfg.task == config.resolve({}, {"task": {"name": "go1_velocity"}})[0].task

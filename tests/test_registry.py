@@ -5,7 +5,7 @@ import torch
 
 from mqe.config import ConfigError
 from mqe.objects import OBJECTS
-from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim
+from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim, unused_gpu
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 
@@ -58,6 +58,18 @@ def test_the_team_is_the_objects_own_unless_said_otherwise():
 def test_a_device_that_is_not_there_is_refused(cfg, said):
     with pytest.raises(ConfigError, match=said):
         resolve_sim(cfg)
+
+
+def test_a_gpu_that_stays_idle_for_want_of_the_extra_is_told_of(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert resolve_sim(SimCfg()) == ("mujoco", torch.device("cpu"))
+    told = unused_gpu(SimCfg())
+    assert told is not None
+    assert "pip install 'mapush[gpu]'" in told
+    assert unused_gpu(SimCfg(device="cpu")) is unused_gpu(SimCfg(name="mujoco")) is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert unused_gpu(SimCfg()) is None
 
 
 def test_the_friction_of_every_world_lies_in_the_objects_range():

@@ -13,7 +13,7 @@ import yaml
 from conftest import TINY
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harl_mapush import checkpoint, runs, train
+from harl_mapush import checkpoint, resume, runs, train
 from harl_mapush.logger import RunLogger
 from harl_mapush.resume import CHANGEABLE
 from harl_mapush.runner import Runner
@@ -52,12 +52,9 @@ def state(run: Path, env_steps: int = 128) -> dict[str, Any]:
 
 
 def flat(values: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(values, dict):
-        pairs = values.items()
-    elif isinstance(values, list):
-        pairs = enumerate(values)
-    else:
+    if not isinstance(values, (dict, list)):
         return {path: values}
+    pairs = values.items() if isinstance(values, dict) else enumerate(values)
     return {key: leaf for name, value in pairs for key, leaf in flat(value, f"{path}.{name}").items()}
 
 
@@ -236,6 +233,15 @@ def test_an_interrupted_longer_run_remembers_its_length(run, capsys) -> None:
     assert "goes on at 64 of 96" in capsys.readouterr().out
 
 
+def test_another_schedule_says_where_its_rates_begin(run) -> None:
+    saved, _ = resume.find(str(run))
+    for config in (saved.run / "config.yaml", saved.folder / "config.yaml"):
+        config.write_text(config.read_text().replace("schedule: linear", "schedule: constant"))
+    over = {"runner": {"num_env_steps": 256}, "algorithm": {"schedule": "linear"}}
+    (said,) = resume.settings(saved, over)[1]
+    assert said.endswith("reach zero at 256 env steps; they go on at 0.750 of the full rates")
+
+
 @pytest.mark.parametrize("schedule", ["constant", "adaptive"])
 def test_other_learning_rates(run, schedule, capsys) -> None:
     rates = ["algorithm.learning_rate=0.5", "algorithm.critic_learning_rate=0.25", f"algorithm.schedule={schedule}"]
@@ -321,19 +327,16 @@ def spoil(run: Path, how: str) -> None:
     elif how == "flipped":
         contents = path.read_bytes()
         middle = len(contents) // 2
-        path.write_bytes(
-            contents[:middle] + bytes(byte ^ 1 for byte in contents[middle:][:300]) + contents[middle + 300 :]
-        )
+        flipped = bytes(byte ^ 1 for byte in contents[middle:][:300])
+        path.write_bytes(contents[:middle] + flipped + contents[middle + 300 :])
     elif how == "code":
         torch.save({"iteration": Trap(run / "sprung")}, path)
     elif how == "no dictionary":
         torch.save([whole], path)
     elif how == "another's":
         shutil.copyfile(run / "checkpoints" / "32" / checkpoint.TRAINING_STATE, path)
-    elif how == "no iteration":
-        torch.save({key: value for key, value in whole.items() if key != "iteration"}, path)
-    elif how == "no env":
-        torch.save({key: value for key, value in whole.items() if key != "env"}, path)
+    elif how in ("no iteration", "no env"):
+        torch.save({key: value for key, value in whole.items() if key != how.removeprefix("no ")}, path)
     elif how == "other sizes":
         whole["storage"]["state"] = whole["storage"]["state"][:, :-1]
         torch.save(whole, path)
