@@ -19,11 +19,12 @@ train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
 	$(RUN) harl_mapush.train --preset $(PRESET) --out "$$out"; \
 	$(RUN) harl_mapush.test --checkpoint "$$out" --num_envs $(NUM_EPISODES) --json "$$out/evaluation.json"; \
-	$(RUN) harl_mapush.test --checkpoint "$$out" --mode viewer --record "$$out/video.mp4"; \
+	film="$$out/video.mp4"; \
+	$(RUN) harl_mapush.test --checkpoint "$$out" --mode viewer --record "$$film" || film="none, see above"; \
 	printf '%s\n' "" "All of it is in $$out:" \
 	  "  checkpoints      $$out/checkpoints" \
 	  "  success rate     $$out/evaluation.json" \
-	  "  video            $$out/video.mp4" \
+	  "  video            $$film" \
 	  "  curves           $(BIN)/tensorboard --logdir $$out/logs"
 
 smoke:
@@ -46,7 +47,7 @@ format: $(VENV)/.installed-test
 # Each stamp stands for a finished installation, so that a second `make` starts at once.
 # torch goes first: then no dependency pulls another build of it.
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py
-	$(PIP) -e .
+	$(PIP) -e '.$(if $(shell command -v nvidia-smi),[gpu])'
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.torch pyproject.toml setup.py

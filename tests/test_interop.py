@@ -297,6 +297,12 @@ def test_defaults_are_upstreams(algo: str) -> None:
         ("--set logger.log_dir=3", "logger.log_dir: must be a string"),
         ("--set sim.device=3", "sim.device: must be a string"),
         ("--algo hasac --set algo.batch_size=abc", "algo.batch_size: must be a finite number"),
+        ("--algo hasac --set algo.batch_size=1.5", "algo.batch_size: must be a whole number"),
+        ("--algo hasac --set algo.buffer_size=999", "algo.buffer_size: 999 decisions are fewer than algo.batch_size"),
+        (
+            "--algo hasac --num_envs 8 --set train.warmup_steps=599",
+            "train.warmup_steps: 992 decisions before",
+        ),
         ("--algo hatd3 --set train.train_interval=0", "train.train_interval: must be a whole number"),
     ],
 )

@@ -38,6 +38,7 @@ _COUNTS = (
     *(("train", key) for key in ("n_rollout_threads", "num_env_steps", "episode_length", "train_interval")),
     *(("train", key) for key in ("log_interval", "eval_interval")),
     *(("eval", key) for key in ("n_eval_rollout_threads", "eval_episodes")),
+    *(("algo", key) for key in ("batch_size", "buffer_size", "n_step")),
 )
 
 
@@ -203,6 +204,8 @@ def _checked(algo: str, algo_args: Mapping[str, Any], defaults: Mapping[str, Any
     build_from_harl(RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"})
     _check_activations(checked["model"])
     _check_learning(algo, checked)
+    if algo not in ON_POLICY:
+        _check_buffer(checked["train"], checked["algo"])
     return checked
 
 
@@ -237,6 +240,17 @@ def _check_learning(algo: str, algo_args: Mapping[str, Any]) -> None:
     network_cfg(settings)
     if algo in ON_POLICY:
         algorithm_cfg(algo, settings)
+
+
+def _check_buffer(train: Mapping[str, Any], algo: Mapping[str, Any]) -> None:
+    """Raise ConfigError where the first update would ask the replay buffer for more than it holds: upstream crashes."""
+    worlds, wanted, room = train["n_rollout_threads"], algo["batch_size"], algo["buffer_size"]
+    held = (train["warmup_steps"] // worlds + train["train_interval"]) * worlds
+    way_out = f"fewer than algo.batch_size ({wanted}); raise it, or lower algo.batch_size"
+    if room < wanted:
+        raise ConfigError(f"algo.buffer_size: {room} decisions are {way_out}")
+    if held < wanted:
+        raise ConfigError(f"train.warmup_steps: {held} decisions before the first update are {way_out}")
 
 
 def _settle_device(algo_args: dict[str, Any], env_args: Mapping[str, Any]) -> None:
