@@ -184,13 +184,13 @@ def gather(batch: _Batch, index: Tensor) -> _Batch:
     return type(batch)(*(None if x is None else x.index_select(1, index) for x in batch))  # type: ignore[arg-type]
 
 
-def split(batch: _Batch, size: int, *, drop_remainder: bool = False) -> Iterator[_Batch]:
-    """Go through views of ``size`` consecutive sequences; the last may be shorter, or is left out."""
+def split(batch: _Batch, size: int, *, number: int | None = None) -> Iterator[_Batch]:
+    """Go through views of ``size`` consecutive sequences: ``number`` of them, or all, the last one perhaps shorter."""
     total = num_rows(batch)
     if size >= total:
         yield batch
         return
-    for start in range(0, total - size + 1 if drop_remainder else total, size):
+    for start in range(0, total if number is None else number * size, size):
         length = min(size, total - start)
         yield type(batch)(*(None if x is None else x.narrow(1, start, length) for x in batch))  # type: ignore[arg-type]
 
@@ -214,13 +214,13 @@ def concatenate(batches: list[_Batch], *, mixes_sequences: bool = False) -> _Bat
     return kind(*(None if column[0] is None else join(name, column) for name, column in columns))  # type: ignore
 
 
-def sequences(x: Tensor, length: int) -> Tensor:
-    """Cut x (T, N, ...) into (L, B, ...): one row a decision for ``length`` 1, else chunks, environment by environment.
+def sequences(x: Tensor, length: int | None) -> Tensor:
+    """Cut x (T, N, ...) into (L, B, ...): chunks of ``length`` world by world, or a row a decision where it is None.
 
-    Row t N + n, or chunk n (T / L) + segment, as in HARL. A view where ``length`` is 1 and x is contiguous.
+    Chunk n (T / L) + segment, or row t N + n, as in HARL. A view where there are no chunks and x is contiguous.
     """
     steps, envs = x.shape[:2]
-    if length == 1:
+    if length is None:
         return x.reshape(1, steps * envs, *x.shape[2:])
     chunks = x.view(steps // length, length, envs, *x.shape[2:])
     return chunks.permute(1, 2, 0, *range(3, chunks.dim())).reshape(length, envs * (steps // length), *x.shape[2:])

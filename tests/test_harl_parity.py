@@ -94,7 +94,7 @@ def test_recording_agrees(path):
 
 
 def test_all_recordings_are_here():
-    assert len(RECORDINGS) == 11
+    assert len(RECORDINGS) == 14
 
 
 @pytest.fixture(scope="module")

@@ -65,10 +65,13 @@ def test_the_next_rollout_begins_where_the_last_ended():
 
 def test_rows_and_chunks_are_ordered_as_in_harl():
     x = torch.arange(12).view(4, 3)  # x[t, n] = 3 t + n
-    assert sequences(x, 1).tolist() == [list(range(12))]
+    assert sequences(x, None).tolist() == [list(range(12))]
     # chunks of two decisions, environment by environment
     assert sequences(x, 2).tolist() == [[0, 6, 1, 7, 2, 8], [3, 9, 4, 10, 5, 11]]
+    assert sequences(x, 1).tolist() == [[0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11]]
     hidden = x.view(4, 3, 1, 1).float()
+    for length in (1, 2, 4):  # a chunk begins where its hidden state does
+        assert sequence_starts(hidden, length).flatten().tolist() == sequences(x, length)[0].tolist()
     assert sequence_starts(hidden, 2).flatten().tolist() == [0, 6, 1, 7, 2, 8]
 
 
@@ -78,7 +81,7 @@ def test_splits_are_views_and_gathers_keep_rows_together():
     parts = list(split(batch, 4))
     assert [part.state.flatten().tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert parts[1].state.data_ptr() == batch.state[:, 4].data_ptr()
-    assert len(list(split(batch, 4, drop_remainder=True))) == 2
+    assert [part.state.flatten().tolist() for part in split(batch, 3, number=2)] == [[0, 1, 2], [3, 4, 5]]
     chosen = gather(batch, torch.tensor([7, 1]))
     assert [x.flatten().tolist() for x in chosen if x is not None] == [[7, 1]] * 4
 

@@ -45,8 +45,9 @@ class Hatrpo(Happo):
         return 3  # a second derivative keeps the first's
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
-        order = self.shuffle.rows(num_rows(batch), 1)
-        batch = batch if order is None else gather(batch, order)
+        if bool(batch.weights.any()):  # upstream draws no order for an agent that was never alive
+            order = self.shuffle.rows(num_rows(batch), 1)
+            batch = batch if order is None else gather(batch, order)
         return trust_region_step(self.actors[agent], self.optimizer(agent), batch, self.cfg)
 
 
@@ -55,6 +56,7 @@ def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: Hatr
 
     Conjugate gradient makes much of the last bit: products and sums stand in upstream HARL's order here.
     """
+    was_alive = bool(batch.weights.any())
     if not cfg.use_policy_active_masks:
         batch = batch._replace(weights=torch.ones_like(batch.weights))
     start = flat.flat.clone()
@@ -63,7 +65,7 @@ def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: Hatr
     objective_old, gradient = objective_gradient(actor, flat, batch, cfg.action_aggregation)
     zero = torch.zeros_like(objective_old)
     metrics = {"kl": zero, "loss_improve": zero, "expected_improve": zero, "ratio": torch.ones_like(zero)}
-    if float(gradient.abs().max()) > 0.0:  # an agent inactive for the whole rollout stays as it is
+    if was_alive and float(gradient.abs().max()) > 0.0:  # an agent that was never alive stays as it is
         step = _natural_step(lambda vector: kl_hessian_product(actor, flat, batch, vector), gradient, cfg.kl_threshold)
         expected = (gradient * step).sum()
         share = 1.0

@@ -74,6 +74,6 @@ def _parts(
             raise ValueError(
                 f"{num_rows(batch)} rows cannot be cut into {num_minibatches} minibatches: lower their number"
             )
-        cut.append(split(batch if order is None else gather(batch, order), size, drop_remainder=True))
+        cut.append(split(batch if order is None else gather(batch, order), size, number=num_minibatches))
     for shares in zip(*cut, strict=True):
         yield shares[0] if len(shares) == 1 else concatenate(list(shares), mixes_sequences=mixes_sequences)

@@ -235,8 +235,8 @@ class OnPolicy(ABC):
         """Say whether everybody's advantages are normalised together, as HARL does with those of FP states."""
         return self.is_harl and self.num_values > 1
 
-    def chunk_length(self, storage: Storage) -> int:
-        """Say how many consecutive decisions a training sequence has."""
+    def chunk_length(self, storage: Storage) -> int | None:
+        """Say how many consecutive decisions a training sequence has; None without recurrence."""
         return self.value.chunk_length(storage)
 
     # Saving

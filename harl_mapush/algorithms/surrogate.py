@@ -27,14 +27,14 @@ class Gradient(NamedTuple):
     kl: Tensor  # mean estimate of KL(old || new) [nat] (Schulman 2020: ratio - 1 - log ratio)
 
 
-def actor_batch(actor: Actor, storage: Storage, agent: int, advantages: Tensor, length: int) -> ActorBatch:
+def actor_batch(actor: Actor, storage: Storage, agent: int, advantages: Tensor, length: int | None) -> ActorBatch:
     """Lay agent ``agent``'s part of a rollout out for training; ``advantages`` (T, N) are normalised."""
 
     def rows(x: Tensor) -> Tensor:
         return sequences(x, length)
 
     hidden = masks = None
-    if storage.actor_hidden is not None:
+    if length is not None and storage.actor_hidden is not None:
         hidden = sequence_starts(storage.actor_hidden[agent, :-1], length)
         masks = rows(storage.masks[:-1])
     return ActorBatch(
@@ -102,6 +102,8 @@ def improve(
     sums = [torch.zeros_like(enabled) for _ in range(5)]
     as_harl = cfg.compat == "harl"
     passes = minibatches(batches, cfg.num_epochs, cfg.num_minibatches, shuffle, as_harl=as_harl)
+    if optimizer.is_exact and not bool(enabled):
+        passes = iter(())  # upstream draws no order for an agent that was never alive
     for minibatch in passes:
         optimizer.zero_grad()
         told = policy_gradient(actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation)

@@ -110,16 +110,16 @@ class ValueLearner:
 
         masks = None
         hidden = None
-        if storage.critic_hidden is not None:
+        if length is not None and storage.critic_hidden is not None:
             masks = sequences(self._row_masks(storage)[:-1], length)
             hidden = sequence_starts(storage.critic_hidden[:-1], length)
         state = sequences(storage.state[:-1].reshape(steps, -1, columns), length)
         return CriticBatch(state, rows(storage.values[:-1]), rows(storage.returns), rows(weights), hidden, masks)
 
-    def chunk_length(self, storage: Storage) -> int:
-        """Say how many consecutive decisions a training sequence has."""
+    def chunk_length(self, storage: Storage) -> int | None:
+        """Say how many consecutive decisions a training sequence has; None without recurrence."""
         if not self.network.use_recurrent_policy:
-            return 1
+            return None
         return self.network.chunk_length or storage.shape.num_steps
 
     def denormalize(self, values: Tensor) -> Tensor:

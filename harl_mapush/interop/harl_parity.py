@@ -92,7 +92,12 @@ def learn_and_compare(algorithm: OnPolicy, storage: Storage, record: Mapping[str
     algorithm.value.compute_returns(storage)
     sizes["returns"] = _largest(storage.returns - computed["returns"][:-1].flatten(2))
     advantages = zip(algorithm.advantages(storage), computed["advantages_norm"], strict=True)
-    sizes["advantages"] = max(_largest(ours - theirs.view_as(ours)) for ours, theirs in advantages)
+    known = [  # of an agent that was never alive upstream records the mean of nothing
+        (ours, theirs)
+        for agent, (ours, theirs) in enumerate(advantages)
+        if bool(storage.weights(agent).any()) or not bool(theirs.isnan().all())
+    ]
+    sizes["advantages"] = max(_largest(ours - theirs.view_as(ours)) for ours, theirs in known)
     algorithm.learn(storage)
     if computed["factor"] is not None:
         factors = zip(storage.factor, computed["factor"], strict=True)

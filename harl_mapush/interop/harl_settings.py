@@ -69,8 +69,9 @@ def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
     """Translate HARL's merged settings to the network section; raise ConfigError for a value that has no equal here."""
     values = _translate(harl, NETWORK_KEYS, NetworkCfg)
     naive = _switch(harl, "use_naive_recurrent_policy", False)
-    values["use_recurrent_policy"] = _switch(harl, "use_recurrent_policy", False) or naive
-    if naive:
+    in_chunks = _switch(harl, "use_recurrent_policy", False)
+    values["use_recurrent_policy"] = in_chunks or naive
+    if naive and not in_chunks:
         values["chunk_length"] = 0
     return build_from_harl(NetworkCfg, values, "network", _given(harl, NETWORK_KEYS))
 
