@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from harl_mapush.interop import harl_files
 from harl_mapush.runs import CHECKPOINTS, CONFIG, checkpoints, last_checkpoint, step_name
 from mqe.config import ConfigError, load_yaml
 from mqe.gait import PRETRAINED, pretrained_folder
+from mqe.tensor_files import read_file, read_tensors
 
 CRITIC = "critic_agent.pt"
 VALUE_NORMALIZER = "value_normalizer.pt"
@@ -46,16 +46,19 @@ def save(
     folder = run / CHECKPOINTS / step_name(env_steps)
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for agent, actor in enumerate(actors):
-        torch.save(_plain(actor), partial / actor_file(agent))
-    torch.save(_plain(critic), partial / CRITIC)
-    torch.save(_plain(value_normalizer), partial / VALUE_NORMALIZER)
-    if training_state is not None:
-        torch.save(training_state, partial / TRAINING_STATE)
-    shutil.copyfile(run / CONFIG, partial / CONFIG)
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    try:
+        partial.mkdir(parents=True)
+        for agent, actor in enumerate(actors):
+            torch.save(_plain(actor), partial / actor_file(agent))
+        torch.save(_plain(critic), partial / CRITIC)
+        torch.save(_plain(value_normalizer), partial / VALUE_NORMALIZER)
+        if training_state is not None:
+            torch.save(training_state, partial / TRAINING_STATE)
+        shutil.copyfile(run / CONFIG, partial / CONFIG)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # where the disk was full
     _drop_old_training_states(run)
     return folder
 
@@ -93,24 +96,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     return harl_files.models_config(path, _num_agents(folder), obs_size)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a flat state dict onto the CPU; raise ConfigError for a damaged one or one that holds anything else."""
-    way_out = "take another checkpoint of the run"
-    try:
-        tensors = _read(path)
-    except Exception as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
-        raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__}); {way_out}") from None
-    if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
-        raise ConfigError(f"checkpoint file {path}: damaged (not a flat dictionary of tensors); {way_out}")
-    if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
-        raise ConfigError(f"checkpoint file {path}: damaged (holds numbers that are not finite); {way_out}")
-    return tensors
-
-
 def read_training_state(folder: Path) -> dict[str, Any]:
     """Read what a run goes on from onto the CPU; raise ConfigError for a damaged file. No code in it is executed."""
     try:
-        state = _read(folder / TRAINING_STATE)
+        state = read_file(folder / TRAINING_STATE)
     except Exception as error:  # as in read_tensors
         raise damaged_state(folder, type(error).__name__) from None
     if not isinstance(state, dict):
@@ -168,18 +157,6 @@ def _drop_old_training_states(run: Path) -> None:
         taken += path.stat().st_size if path.is_file() else 0
         if i > 0 and taken > TRAINING_STATES_BYTES:
             path.unlink(missing_ok=True)
-
-
-def _read(path: Path) -> Any:
-    """Read a file onto the CPU without executing code in it; raise, as its readers do, for a damaged one.
-
-    The archive's checksums are looked at first, which torch does not do.
-    """
-    if zipfile.is_zipfile(path):  # what torch wrote before 1.6 is none
-        with zipfile.ZipFile(path) as archive:
-            if archive.testzip() is not None:
-                raise zipfile.BadZipFile
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _plain(module: nn.Module) -> dict[str, Tensor]:

@@ -7,6 +7,8 @@ from ``task.name`` and ``algorithm.name``.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -25,6 +27,7 @@ from mqe.registry import TASKS, EnvCfg, SimCfg
 DEFAULT_PRESET = "laptop"
 DEFAULT_TASK = "go1push_mid"
 DEFAULT_ALGORITHM = "happo"
+_SIGNALLED = 128  # what a shell adds to a signal's number
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
                 raise ConfigError(unknown("section", section, SECTIONS))
             if content is not None and not isinstance(content, Mapping):
                 raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
-    sections = merge({name: {} for name in SECTIONS}, {name: base[name] or {} for name in base})
+    sections = merge({name: {} for name in SECTIONS}, {name: dict(base[name] or {}) for name in base})
     for section, registry, default in (("task", TASKS, DEFAULT_TASK), ("algorithm", ALGORITHMS, DEFAULT_ALGORITHM)):
         old = sections[section].get("name", default)
         new = (over.get(section) or {}).get("name", old)
@@ -159,6 +162,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
             if left_out:
                 named = ", ".join(f"{section}.{key}" for key in left_out)
                 notices.append(f"{named} left out: set for {old}, unknown to {new}")
+            if section == "task" and sections["env"].pop("num_agents", None) is not None:
+                notices.append(f"env.num_agents left out: the team of {new} is its own unless it is named")
         sections[section]["name"] = new
     values = merge(sections, {name: over[name] or {} for name in over})
     classes: dict[str, type] = {
@@ -173,8 +178,9 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
     if cfg.algorithm.compat == "harl":
         network = harl_network(cfg.network)
-        given = values["network"]
-        unheeded = [f"network.{key}" for key in given if getattr(network, key) != getattr(cfg.network, key)]
+        given, usual = cfg.network, NetworkCfg()
+        keys = [field.name for field in fields(given) if getattr(given, field.name) != getattr(usual, field.name)]
+        unheeded = [f"network.{key}" for key in keys if getattr(network, key) != getattr(given, key)]
         if unheeded:
             notices.append(f"{', '.join(unheeded)} left out: under algorithm.compat=harl networks are as upstream's")
         cfg = replace(cfg, network=network)
@@ -182,11 +188,26 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
 
 
 def exit_code(main: Callable[[], int], program: str) -> int:
-    """Run ``main``; turn the user's mistakes into one line on stderr and exit code 2."""
+    """Run ``main``; turn the user's mistakes, and what the system refuses, into one line on stderr and exit code 2.
+
+    Ctrl-C gives 130; output that nobody reads any more (``| head``) 141, as the shell counts signals.
+    """
     try:
         return main()
     except ConfigError as error:
         sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
+        return _SIGNALLED + signal.SIGPIPE
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{program}: interrupted\n")
+        return _SIGNALLED + signal.SIGINT
+    except OSError as error:
+        if error.strerror is None:  # not the system's word
+            raise
+        where = f"{error.filename}: " if error.filename is not None else ""
+        sys.stderr.write(f"{program}: {where}{error.strerror}; mend that, or name another place\n")
         return 2
 
 

@@ -14,15 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.normalization import RunningNorm
+from mqe.gait import ACTIVATIONS
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "elu": nn.ELU,
-    "selu": nn.SELU,
-    "sigmoid": nn.Sigmoid,
-    "leaky_relu": nn.LeakyReLU,
-}
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
 
 

@@ -68,6 +68,7 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
         new = replace(new, sim=replace(new.sim, name=name, device=str(device)))
     before, after = dict(_flat(to_dict(old))), dict(_flat(to_dict(new)))
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    changed.sort(key=lambda key: not key.endswith(".name"))  # other keys follow from these
     for key in changed:
         moves = key == "sim.device" and _kind(old.sim.device) != _kind(new.sim.device)
         if key not in CHANGEABLE or moves:

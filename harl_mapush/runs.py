@@ -91,8 +91,11 @@ def locked(run: Path) -> Iterator[None]:
 def write_config(run: Path, text: str) -> None:
     """Write a run's ``config.yaml`` in one move: it is there whole, or as it was."""
     partial = run / f".{CONFIG}-{os.getpid()}"
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(run / CONFIG)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(run / CONFIG)
+    finally:
+        partial.unlink(missing_ok=True)  # where the disk was full
 
 
 def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:

@@ -16,12 +16,11 @@ from harl_mapush.logger import library_lines
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, merge, to_dict, unknown
-from mqe.gait import load_gait
+from mqe.gait import GAIT_TASK, load_gait
 from mqe.registry import make_env, resolve_sim
 from mqe.viewer.video import record
 
 PROGRAM = "python -m harl_mapush.test"
-GAIT_TASK = "go1_velocity"
 MODES = ("viewer", "calculator")
 FLAGS = ("--num_envs", "--seed", "--device", "--sim")
 CHANGEABLE = ("task", "env", "sim", "runner.seed")  # all else belongs to the policy, or does nothing here
@@ -133,11 +132,7 @@ def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
 def _examine_gait(cfg: RunCfg, folder: Path) -> dict[str, Any]:
     """Measure how one robot walks; how many robots do it belongs to the examination."""
     _, device = resolve_sim(cfg.sim)
-    try:
-        gait = load_gait(str(folder), device)
-    except (KeyError, RuntimeError) as error:
-        raise ConfigError(f"checkpoint {folder}: its actor is not a gait ({error}); take another one") from None
-    figures = evaluate_gait(gait, cfg.sim, cfg.runner.seed)
+    figures = evaluate_gait(load_gait(str(folder), device), cfg.sim, cfg.runner.seed)
     sys.stdout.write("".join(f"{name:<28}{value:.4g}\n" for name, value in figures.items()))
     return figures
 

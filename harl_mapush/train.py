@@ -58,11 +58,7 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; return the exit code."""
-    try:
-        return config.exit_code(lambda: _main(argv), PROGRAM)
-    except KeyboardInterrupt:
-        sys.stderr.write(f"{PROGRAM}: interrupted before the first iteration; there is nothing to save\n")
-        return INTERRUPTED + signal.SIGINT
+    return config.exit_code(lambda: _main(argv), PROGRAM)
 
 
 def _main(argv: Sequence[str] | None) -> int:
@@ -170,15 +166,15 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
 
     def on_checkpoint(env_steps: int) -> None:
         algorithm = runner.algorithm
-        logger.flush()
         networks, state = (algorithm.actors, algorithm.critic, algorithm.value_normalizer), runner.state_dict()
         try:
+            logger.flush()
             checkpoint.save(folder, env_steps, *networks, state)
         except (OSError, RuntimeError) as error:  # torch's writer raises the latter where a disk is full
             reason = getattr(error, "strerror", None) or f"{type(error).__name__}; is the disk full?"
             goes_on = f", then go on with: {_resume_command(folder)}" if runs.checkpoints(folder) else ""
             raise ConfigError(
-                f"{folder}: checkpoint {env_steps} cannot be written ({reason}); make room{goes_on}"
+                f"{folder}: checkpoint {env_steps} cannot be written ({reason}); mend that{goes_on}"
             ) from None
 
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
@@ -197,11 +193,12 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
         )
         return INTERRUPTED + interruption.signal
     except (NonFiniteError, BrokenWorldsError) as error:
-        has_any = bool(runs.checkpoints(folder))
-        way_out = f"; go on from its last checkpoint with: {_resume_command(folder)}" if has_any else "; start anew"
         lower = " --set algorithm.learning_rate=LOWER" if isinstance(error, NonFiniteError) else ""
-        sys.stderr.write(f"{PROGRAM}: {error}{way_out}{lower}\n")
+        sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder, lower)}\n")
         return 1
+    except KeyboardInterrupt:  # the second, or one before the first iteration
+        sys.stderr.write(f"{PROGRAM}: interrupted, and what came after the last save is lost; {_way_on(folder)}\n")
+        return INTERRUPTED + signal.SIGINT
     finally:
         logger.close()
 
@@ -238,6 +235,13 @@ class _Interruption:
         self.__exit__()
 
 
+def _way_on(folder: Path, more: str = "") -> str:
+    """Say how to go on with a run that ended before its time; ``more`` is what the command line should add."""
+    if runs.checkpoints(folder):
+        return f"go on from its last checkpoint with: {_resume_command(folder)}{more}"
+    return f"it has no checkpoint yet, start anew{f' with{more}' if more else ''}"
+
+
 def _resume_command(folder: Path) -> str:
     return f"{PROGRAM} --resume {shlex.quote(str(folder))}"
 
@@ -246,7 +250,9 @@ def _run_dir(cfg: RunCfg) -> Path:
     if cfg.logger.out_dir is not None:
         return Path(cfg.logger.out_dir)
     subject = getattr(cfg.task, "object", cfg.task.name)
-    return runs.default_run_dir(subject, cfg.algorithm.name, cfg.logger.exp_name, cfg.runner.seed, datetime.now())
+    usual = runs.default_run_dir(subject, cfg.algorithm.name, cfg.logger.exp_name, cfg.runner.seed, datetime.now())
+    names = (usual.name, *(f"{usual.name}-{i}" for i in range(2, 100)))  # two runs may begin within a second
+    return next((usual.with_name(name) for name in names if not usual.with_name(name).exists()), usual)
 
 
 if __name__ == "__main__":

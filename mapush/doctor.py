@@ -23,7 +23,8 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.logger import library_lines
-from mapush.stages import CRASH, STAGES, Checkup, Stage, StageError
+from mapush.checkup import Checkup
+from mapush.stages import CRASH, STAGES, Stage, StageError
 from mqe.config import ConfigError
 
 PROGRAM = "mapush doctor"

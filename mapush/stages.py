@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import math
 import platform
 import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,19 +18,17 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush import checkpoint
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
-from harl_mapush.config import RunCfg
-from harl_mapush.memory_plan import GIB, MemoryPlan, check_memory, describe, plan_memory
+from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
 from harl_mapush.runner import Runner
 from harl_mapush.runs import CONFIG
+from mapush.checkup import NUM_DECISIONS, Checkup
 from mqe.config import dump_yaml, to_dict
 from mqe.env import MultiAgentEnv
-from mqe.registry import EnvCfg, make_env, resolve_sim
+from mqe.registry import resolve_sim
 from mqe.vec_env import TimeStep
 
 NUM_WORLDS = 1000
 NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, which is there for tests
-NUM_DECISIONS = 4
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 _NEEDS = re.compile(r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)")  # a requirement with a lower bound
 _OURS = ("mqe.", "harl_mapush.")  # the modules whose objects hold tensors of a run
@@ -44,44 +40,6 @@ class StageError(Exception):
     def __init__(self, problem: str, way_out: str) -> None:
         super().__init__(problem)
         self.way_out = way_out
-
-
-@dataclass
-class Checkup:
-    """What the stages hand on to one another."""
-
-    cfg: RunCfg  # of the run that is tried
-    is_launched_singly: bool = False  # kernel by kernel instead of as graphs
-    sim_name: str = ""
-    device: torch.device = torch.device("cpu")
-    versions: dict[str, str | None] = field(default_factory=dict)
-    gpus: list[dict[str, Any]] = field(default_factory=list)
-    plan: MemoryPlan | None = None
-    env: MultiAgentEnv | None = None
-    runner: Runner | None = None
-
-    def build(self, num_envs: int) -> None:
-        """Make ``num_envs`` worlds of the run that is tried, and its learner, in place of those before."""
-        self.close()
-        env_cfg = EnvCfg(num_envs=num_envs, num_agents=self.cfg.env.num_agents)
-        self.env = env = make_env(env_cfg, self.cfg.sim, self.cfg.task, self.cfg.runner.seed)
-        if self.is_launched_singly:
-            env.captures = False
-        runner_cfg = dataclasses.replace(self.cfg.runner, num_steps=NUM_DECISIONS)
-        self.runner = Runner(env, self.make_learner(), runner_cfg)
-
-    def make_learner(self) -> OnPolicy:
-        """Make a learner for the worlds there are."""
-        cfg = self.cfg
-        assert self.env is not None
-        learner = ALGORITHMS[cfg.algorithm.name].cls
-        return learner(cfg.algorithm, cfg.network, TeamSpec.of(self.env), self.env.device, cfg.runner.seed)
-
-    def close(self) -> None:
-        """Free what is left of the stages."""
-        if self.env is not None:
-            self.env.close()
-        self.env = self.runner = None
 
 
 class Stage(NamedTuple):
@@ -217,7 +175,7 @@ def check_policy(checkup: Checkup) -> str:
     runner = _runner(checkup)
     env = runner.env
     obs, _ = env.reset()
-    decision = runner.algorithm.act(obs)
+    decision = runner.algorithm.act(obs, _first_hidden(runner))
     wanted = (env.num_envs, env.num_agents, max(env.action_sizes))
     if tuple(decision.actions.shape) != wanted:
         raise StageError(f"actions have shape {tuple(decision.actions.shape)}, not {wanted}", _REPORT)
@@ -261,8 +219,8 @@ def check_save_and_load(checkup: Checkup) -> str:
         folder = checkpoint.save(run, 1, algorithm.actors, algorithm.critic, algorithm.value_normalizer)
         checkpoint.load(folder, other.actors, other.critic, other.value_normalizer)
         size = sum(path.stat().st_size for path in folder.iterdir())
-    obs = runner.storage.obs[:, 0].transpose(0, 1)
-    if not torch.equal(*(team.act(obs, deterministic=True).actions for team in (algorithm, other))):
+    seen = runner.storage.obs[:, 0].transpose(0, 1), _first_hidden(runner)
+    if not torch.equal(*(team.act(*seen, deterministic=True).actions for team in (algorithm, other))):
         raise StageError("a loaded policy acts differently from the one that was saved", _REPORT)
     return f"{size / 1024:.0f} KiB; the loaded policy acts as the saved one"
 
@@ -373,6 +331,12 @@ def _env(checkup: Checkup) -> MultiAgentEnv:
 def _runner(checkup: Checkup) -> Runner:
     assert checkup.runner is not None
     return checkup.runner
+
+
+def _first_hidden(runner: Runner) -> Tensor | None:
+    """Give the hidden states that a rollout of a recurrent team begins with."""
+    hidden = runner.storage.actor_hidden
+    return None if hidden is None else hidden[:, 0]
 
 
 def _step(env: MultiAgentEnv) -> str:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mqe.config import ConfigError, load_yaml
+from mqe.config import ConfigError, load_yaml, unknown
+from mqe.locomotion import GAIT_OBS_SIZE
+from mqe.robots.go1 import NUM_JOINTS
+from mqe.tensor_files import read_tensors
 
 PRETRAINED = "pretrained:"
 _UNKNOWN_LAYERS = ("normalize_obs", "use_feature_normalization", "use_layer_norm", "use_recurrent_policy")
-_ACTIVATIONS = {"elu": nn.ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "sigmoid": nn.Sigmoid,
+    "leaky_relu": nn.LeakyReLU,
+}
+GAIT_TASK = "go1_velocity"  # what a gait is trained in
 
 
 class GaitPolicy(nn.Module):
@@ -23,7 +37,7 @@ class GaitPolicy(nn.Module):
         super().__init__()
         self._weights = nn.ParameterList([nn.Parameter(weight.t().contiguous(), False) for weight, _ in layers])
         self._biases = nn.ParameterList([nn.Parameter(bias, False) for _, bias in layers])
-        self._activation = _ACTIVATIONS[activation]()
+        self._activation = ACTIVATIONS[activation]()
         self._mean_bound = mean_bound
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -57,22 +71,33 @@ def load_gait(what: str, device: torch.device) -> GaitPolicy:
     for name in ("config.yaml", "actor_agent0.pt"):
         if not (folder / name).is_file():
             raise ConfigError(f"task.gait: '{what}' is no checkpoint of a gait, it lacks {name}; say pretrained:NAME")
-    cfg = load_yaml(folder / "config.yaml")
+    network = _network_of(what, load_yaml(folder / "config.yaml"))
+    weights = read_tensors(folder / "actor_agent0.pt")
+    names = [name.removesuffix(".weight") for name in weights if re.fullmatch(r"base\.mlp\.fc\.\d+\.weight", name)]
     try:
-        weights = torch.load(folder / "actor_agent0.pt", map_location=device, weights_only=True)
-    except Exception as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
-        raise ConfigError(f"task.gait: '{what}' is damaged ({type(error).__name__}); take another checkpoint") from None
-    if cfg["task"]["name"] != "go1_velocity":
-        raise ConfigError(
-            f"task.gait: '{what}' is a policy of task {cfg['task']['name']}; a gait is one of go1_velocity"
-        )
+        layers = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in (*names, "act.action_out.fc_mean")]
+    except KeyError as error:
+        raise ConfigError(f"task.gait: '{what}' is no gait, its actor lacks {error}; say pretrained:NAME") from None
+    sizes = [GAIT_OBS_SIZE, *(weight.shape[0] for weight, _ in layers[:-1]), NUM_JOINTS]
+    for (weight, bias), size_in, size_out in zip(layers, sizes, sizes[1:], strict=False):
+        if weight.shape != (size_out, size_in) or bias.shape != (size_out,):
+            raise ConfigError(
+                f"task.gait: '{what}' is no gait: a layer is {tuple(weight.shape)} where {(size_out, size_in)} fits "
+                f"{GAIT_OBS_SIZE} observations and {NUM_JOINTS} joints; say pretrained:NAME"
+            )
+    return GaitPolicy(layers, network["activation"], network.get("mean_bound")).to(device)
+
+
+def _network_of(what: str, cfg: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the network section of a gait's settings, checked."""
+    task, network = cfg.get("task"), cfg.get("network")
+    if not isinstance(task, Mapping) or not isinstance(network, Mapping):
+        raise ConfigError(f"task.gait: '{what}' lacks the sections task and network in its config.yaml")
+    if task.get("name") != GAIT_TASK:
+        raise ConfigError(f"task.gait: '{what}' is a policy of task {task.get('name')}; a gait is one of {GAIT_TASK}")
     for key in _UNKNOWN_LAYERS:
-        if cfg["network"].get(key):
+        if network.get(key):
             raise ConfigError(f"task.gait: '{what}' was trained with network.{key}; a gait is a plain MLP")
-    hidden = [
-        key.removesuffix(".weight") for key in weights if key.startswith("base.mlp.fc.") and key.endswith(".weight")
-    ]
-    names = [*hidden, "act.action_out.fc_mean"]
-    layers = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in names]
-    network = cfg["network"]
-    return GaitPolicy(layers, network["activation"], network.get("mean_bound"))
+    if network.get("activation") not in ACTIVATIONS:
+        raise ConfigError(f"task.gait: '{what}': {unknown('activation', network.get('activation'), ACTIVATIONS)}")
+    return network

@@ -10,6 +10,7 @@ from torch import nn
 
 from harl_mapush import checkpoint, runs
 from mqe.config import ConfigError
+from mqe.tensor_files import read_tensors
 
 
 def networks(num_agents: int = 2) -> tuple[list[nn.Module], nn.Module, nn.Module]:
@@ -80,7 +81,7 @@ def test_saving_again_replaces(run) -> None:
     with torch.no_grad():
         actors[0].weight.fill_(7.0)
     folder = checkpoint.save(run, 1_000, actors, critic, normalizer)
-    assert checkpoint.read_tensors(folder / "actor_agent0.pt")["weight"].eq(7.0).all()
+    assert read_tensors(folder / "actor_agent0.pt")["weight"].eq(7.0).all()
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["1k"]
 
 
@@ -147,7 +148,7 @@ def test_damaged_files(run) -> None:
     folder = checkpoint.save(run, 1_000, *networks())
     path = folder / "actor_agent0.pt"
     whole = path.read_bytes()
-    place = whole.index(checkpoint.read_tensors(path)["weight"].numpy().tobytes())
+    place = whole.index(read_tensors(path)["weight"].numpy().tobytes())
     one_bit = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
     for contents in (b"", b"not a file of tensors", whole[: len(whole) // 2], one_bit):
         path.write_bytes(contents)
@@ -161,7 +162,7 @@ def test_damaged_files(run) -> None:
     for value in ([1, 2], {"weight": {"deep": torch.zeros(1)}}, {"weight": torch.full((2, 3), torch.nan)}):
         torch.save(value, path)
         with pytest.raises(ConfigError, match="damaged"):
-            checkpoint.read_tensors(path)
+            read_tensors(path)
 
 
 def test_code_in_a_file_is_not_run(run, tmp_path) -> None:
@@ -172,7 +173,7 @@ def test_code_in_a_file_is_not_run(run, tmp_path) -> None:
     folder = checkpoint.save(run, 1_000, *networks())
     torch.save({"weight": Trap()}, folder / "actor_agent0.pt")
     with pytest.raises(ConfigError, match="damaged"):
-        checkpoint.read_tensors(folder / "actor_agent0.pt")
+        read_tensors(folder / "actor_agent0.pt")
     assert not (tmp_path / "sprung").exists()
 
 

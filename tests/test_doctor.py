@@ -15,8 +15,9 @@ import torch
 
 from harl_mapush import config
 from mapush import cli, doctor, stages
+from mapush.checkup import Checkup
 from mapush.doctor import Verdict, examine, in_words, judge, verdict_of_crash
-from mapush.stages import STAGES, Checkup, Stage, StageError, driver_version, tensors_of
+from mapush.stages import STAGES, Stage, StageError, driver_version, tensors_of
 from mqe.config import ConfigError
 
 NAMES = [stage.name for stage in STAGES]
@@ -66,6 +67,17 @@ def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, monkeypa
     assert facts["memory_plan"]["needed"] == sum(
         facts["memory_plan"][part] for part in ("fixed", "simulator", "environment", "rollout", "update")
     )
+
+
+RECURRENT = ["--set", "network.use_recurrent_policy=true"]
+
+
+@pytest.mark.parametrize("chunk_length", [0, 8])
+def test_what_trains_passes(chunk_length: int, few_worlds, capsys):
+    minibatches = ["--set", "algorithm.num_minibatches=64", "--set", "algorithm.critic_num_minibatches=32"]
+    chunks = ["--set", f"network.chunk_length={chunk_length}"]
+    assert doctor.main([*CPU, *RECURRENT, *chunks, *minibatches]) == 0
+    assert capsys.readouterr().out.endswith("Everything works: simulator mujoco on cpu.\n")
 
 
 def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypatch, capsys):

@@ -11,9 +11,10 @@ from scenes import make_scene_state
 
 from harl_mapush import checkpoint, config
 from harl_mapush.gait_evaluation import _advance, _make_worlds, _place
+from harl_mapush.networks import Actor, NetworkCfg
 from harl_mapush.policy import TeamPolicy
-from mqe.config import ConfigError
-from mqe.gait import load_gait, pretrained_folder
+from mqe.config import ConfigError, dump_yaml
+from mqe.gait import ACTIVATIONS, load_gait, pretrained_folder
 from mqe.geometry import quat_from_rpy
 from mqe.locomotion import GAIT_OBS_SIZE, GaitController, GaitMemory, gait_obs, is_moving, planar_velocity
 from mqe.registry import EnvCfg, SimCfg, make_env
@@ -103,6 +104,55 @@ def test_a_gait_with_layers_that_a_plain_network_lacks_is_refused(tmp_path, key)
     (folder / "config.yaml").write_text(known.replace("\nnetwork:\n", f"\nnetwork:\n  {key}: 1\n"))
     with pytest.raises(ConfigError, match=key):
         load_gait(str(folder), CPU)
+
+
+def spoil_gait(folder, how: str) -> None:
+    actor, config = folder / "actor_agent0.pt", folder / "config.yaml"
+    weights = torch.load(actor, weights_only=True)
+    name = "act.action_out.fc_mean.weight"
+    changed = {
+        "nan": {**weights, name: torch.full_like(weights[name], torch.nan)},
+        "shape": {**weights, name: weights[name][:, 1:]},
+        "missing": {key: value for key, value in weights.items() if key != name},
+        "list": [1],
+    }
+    if how in changed:
+        torch.save(changed[how], actor)
+    elif how == "activation":
+        config.write_text(re.sub("activation: .*", "activation: swish", config.read_text()))
+    else:
+        config.write_text({"empty": "", "bare": "env: {}", "task list": "task: [1]\nnetwork: {}"}[how])
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("nan", "not finite"),
+        ("shape", "where .* fits 47 observations"),
+        ("missing", "lacks 'act.action_out.fc_mean.weight'"),
+        ("list", "damaged"),
+        ("activation", "unknown activation 'swish'"),
+        ("empty", "lacks the sections"),
+        ("bare", "lacks the sections"),
+        ("task list", "lacks the sections"),
+    ],
+)
+def test_a_damaged_gait_is_refused(how: str, said: str, tmp_path):
+    folder = tmp_path / "gait"
+    shutil.copytree(pretrained_folder("go1_velocity"), folder)
+    spoil_gait(folder, how)
+    with pytest.raises(ConfigError, match=said):
+        load_gait(str(folder), CPU)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_gait_acts_as_the_actor_that_was_trained(activation: str, tmp_path):
+    actor = Actor(NetworkCfg((8, 6), activation=activation, gain=1.0), GAIT_OBS_SIZE, 12)
+    torch.save(actor.state_dict(), tmp_path / "actor_agent0.pt")
+    settings = {"task": {"name": "go1_velocity"}, "network": {"activation": activation}}
+    (tmp_path / "config.yaml").write_text(dump_yaml(settings))
+    obs = torch.randn(3, 1, GAIT_OBS_SIZE)
+    torch.testing.assert_close(load_gait(str(tmp_path), CPU)(obs), actor(obs))
 
 
 def test_the_velocity_task_rewards_following_and_ends_at_a_fall():

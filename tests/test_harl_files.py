@@ -15,6 +15,7 @@ from harl_mapush import checkpoint, config, policy, test, train
 from harl_mapush.interop import harl_files
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from mqe.config import ConfigError, load_yaml
+from mqe.tensor_files import read_tensors
 
 GOLDEN = Path(__file__).parent / "data" / "harl_parity"
 
@@ -250,13 +251,13 @@ def test_a_run_under_harls_settings(tmp_path, capsys) -> None:
     assert train.main(["--load_config", str(file), "--out", str(tmp_path / "run"), "--device", "cpu"]) == 0
     assert "not honoured: eval.use_eval" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["16", "8"]
-    weights = checkpoint.read_tensors(tmp_path / "run" / "checkpoints" / "16" / "actor_agent1.pt")
+    weights = read_tensors(tmp_path / "run" / "checkpoints" / "16" / "actor_agent1.pt")
     assert list(weights) == [
         *("base.feature_norm.weight", "base.feature_norm.bias", "base.mlp.fc.0.weight", "base.mlp.fc.0.bias"),
         *("base.mlp.fc.2.weight", "base.mlp.fc.2.bias", "act.action_out.log_std"),
         *("act.action_out.fc_mean.weight", "act.action_out.fc_mean.bias"),
     ]
-    normalizer = checkpoint.read_tensors(tmp_path / "run" / "checkpoints" / "16" / "value_normalizer.pt")
+    normalizer = read_tensors(tmp_path / "run" / "checkpoints" / "16" / "value_normalizer.pt")
     assert {name: tuple(value.shape) for name, value in normalizer.items()} == {
         "running_mean": (1,), "running_mean_sq": (1,), "debiasing_term": (),
     }  # fmt: skip

@@ -17,6 +17,7 @@ from harl_mapush import checkpoint, test, train
 from harl_mapush.interop import harl_logger, register, register_with_harl, run_harl
 from harl_mapush.interop.harl_files import DEFAULTS
 from mqe.config import ConfigError
+from mqe.tensor_files import read_tensors
 
 HARL = os.environ.get(register.PATH_VARIABLE)
 MISSING = [name for name in ("tensorboardX", "setproctitle") if importlib.util.find_spec(name) is None]
@@ -232,6 +233,21 @@ def test_upstreams_runners_train_and_we_measure_them(algo: str, tmp_path, capsys
 
 
 @needs_checkout
+def test_upstream_trains_a_task_without_an_object(tmp_path) -> None:
+    sizes = ["--num_envs", "2", "--num_env_steps", "16", "--set", "train.episode_length=8", "--device", "cpu"]
+    argv = ["--harl", str(HARL), "--task", "go1_velocity", *sizes, "--out", str(tmp_path)]
+    assert run_harl.main(argv) == 0
+    assert (tmp_path / "mapush" / "go1_velocity").is_dir()
+
+
+@needs_checkout
+def test_what_upstream_asserts_is_one_line(tmp_path, capsys) -> None:
+    sizes = ["--num_envs", "1", "--num_env_steps", "200", "--set", "algo.actor_num_mini_batch=5000"]
+    assert run_harl.main(["--harl", str(HARL), "--out", str(tmp_path), "--device", "cpu", *sizes]) == 2
+    assert "upstream refuses the settings: " in capsys.readouterr().err
+
+
+@needs_checkout
 def test_upstream_trains_with_fp_states(tmp_path) -> None:
     weights = torch.load(upstream_run(tmp_path, "happo", "--state_type", "FP") / "models" / "critic_agent.pt")
     assert weights["base.feature_norm.weight"].shape == (17,)
@@ -245,11 +261,11 @@ def test_upstream_takes_our_checkpoints_and_we_its_configuration(tmp_path, capsy
     folder = checkpoint.resolve(str(ours))
     second = upstream_run(tmp_path / "second", "happo", "--set", f"train.model_dir={folder}", "--set", "model.lr=0.0")
     for name in ("actor_agent0.pt", "actor_agent1.pt"):  # loaded strictly, and not moved at a learning rate of 0
-        mine, theirs = (checkpoint.read_tensors(path / name) for path in (folder, second / "models"))
+        mine, theirs = (read_tensors(path / name) for path in (folder, second / "models"))
         assert set(mine) == set(theirs)
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
-    critic = checkpoint.read_tensors(second / "models" / "critic_agent.pt")
-    assert set(critic) == set(checkpoint.read_tensors(folder / "critic_agent.pt"))
+    critic = read_tensors(second / "models" / "critic_agent.pt")
+    assert set(critic) == set(read_tensors(folder / "critic_agent.pt"))
 
 
 @needs_checkout
@@ -297,6 +313,9 @@ def test_defaults_are_upstreams(algo: str) -> None:
         ("--set logger.log_dir=3", "logger.log_dir: must be a string"),
         ("--set sim.device=3", "sim.device: must be a string"),
         ("--algo hasac --set algo.batch_size=abc", "algo.batch_size: must be a finite number"),
+        ("--seed 4294967296", "seed.seed: must be below 4294967296"),
+        ("--num_env_steps 100 --num_envs 8", "train.num_env_steps: 100 are no iteration of 8 worlds x 200 decisions"),
+        ("--task go1_velocity --object cuboid", "unknown key 'object'"),
         ("--algo hasac --set algo.batch_size=1.5", "algo.batch_size: must be a whole number"),
         ("--algo hasac --set algo.buffer_size=999", "algo.buffer_size: 999 decisions are fewer than algo.batch_size"),
         (

@@ -263,6 +263,13 @@ def test_a_refused_seed_leaves_the_environment_as_it_was(monkeypatch) -> None:
     env.close()
 
 
+def test_actions_may_carry_a_gradient(monkeypatch) -> None:
+    env = push(monkeypatch)
+    env.reset()
+    env.step(torch.zeros(3, 2, 3, requires_grad=True))
+    env.close()
+
+
 def test_keys_reach_their_settings() -> None:
     flat = {"n_threads": 3, "task": "go1push_mid", "object": "tblock", "num_agents": 2, "state_type": "FP"}
     flat |= {"device": "cpu", "seed": 4, "sim": None, "observation": "reference", "sim.num_threads": 1}

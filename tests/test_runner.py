@@ -102,6 +102,12 @@ def test_as_many_minibatches_as_rows_are_trained_on():
         Runner(env, one_more, RunnerCfg(1, 1, 2))
 
 
+def test_one_world_and_one_decision_are_enough():
+    env = ToyEnv(1)
+    algorithm = ALGORITHMS["happo"].cls(ALGORITHMS["happo"].cfg(num_minibatches=1), NetworkCfg((8,)), TeamSpec.of(env))
+    Runner(env, algorithm, RunnerCfg(3, 4, 1)).learn()  # a spread of one number is no number
+
+
 def test_checkpoints_at_every_crossing_and_at_the_end():
     saved: list[int] = []
     runner = make(num_env_steps=5 * 160, checkpoint_interval=320)

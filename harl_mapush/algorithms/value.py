@@ -229,4 +229,4 @@ class ValueLearner:
 
 
 def _explained_variance(values: Tensor, returns: Tensor) -> Tensor:
-    return 1.0 - (returns - values).var() / returns.var().clamp(min=1e-12)
+    return 1.0 - (returns - values).var(correction=0) / returns.var(correction=0).clamp(min=1e-12)

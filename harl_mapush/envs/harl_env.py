@@ -99,7 +99,7 @@ class HarlEnv:
             raise ValueError(
                 f"actions must have shape {shape} (environments, agents, action), not {tuple(actions.shape)}"
             )
-        return actions.to(self.env.device, torch.float32)
+        return actions.detach().to(self.env.device, torch.float32)
 
     def _rewards(self, rewards: Tensor) -> Tensor:
         """(N, A): what each agent is given."""

@@ -50,7 +50,7 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     sections: dict[str, Any] = {}
     spellings = _spellings(settings)
-    plain = _plain_keys(settings[spellings["task.name"]] if "task.name" in spellings else config.DEFAULT_TASK)
+    plain = plain_keys(settings[spellings["task.name"]] if "task.name" in spellings else config.DEFAULT_TASK)
     for long, key in spellings.items():
         section, _, name = long.partition(".")
         if key == long and section not in SECTIONS:
@@ -157,7 +157,7 @@ def _spellings(settings: Mapping[str, Any]) -> dict[str, str]:
     return spellings
 
 
-def _plain_keys(task: Any) -> list[str]:
+def plain_keys(task: Any) -> list[str]:
     """List the keys without a dot that a task's settings may have; all tasks' where there is no such task."""
     cfgs = [entry.cfg for name, entry in TASKS.items() if name == task] or [entry.cfg for entry in TASKS.values()]
     own = (field.name for cfg in cfgs for field in fields(cfg))

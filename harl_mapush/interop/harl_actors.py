@@ -14,6 +14,7 @@ from harl_mapush import checkpoint
 from harl_mapush.interop.harl_files import config_beside, read
 from harl_mapush.networks import ACTIVATIONS
 from mqe.config import ConfigError, unknown
+from mqe.tensor_files import read_tensors
 from mqe.vec_env import VecEnv
 
 _ACTIVATIONS = {**ACTIVATIONS, "hardswish": nn.Hardswish, "identity": nn.Identity}
@@ -34,7 +35,7 @@ class OffPolicyTeam:
         self._actors = []
         for agent, sizes in enumerate(zip(env.obs_sizes, env.action_sizes, strict=True)):
             name = folder / checkpoint.actor_file(agent)
-            actor = _actor(checkpoint.read_tensors(name), *activations)
+            actor = _actor(read_tensors(name), *activations)
             if actor is None or (actor[0].in_features, actor[-2].out_features) != sizes:
                 raise ConfigError(
                     f"checkpoint file {name}: no off-policy actor from {sizes[0]} to {sizes[1]} numbers, as this task "

@@ -15,7 +15,15 @@ import numpy as np
 import torch
 
 from harl_mapush import config
-from harl_mapush.envs.mapush_env import KEYS, SECTIONS, TEAM_REWARD, long_key, parse_settings, plain_settings
+from harl_mapush.envs.mapush_env import (
+    KEYS,
+    SECTIONS,
+    TEAM_REWARD,
+    long_key,
+    parse_settings,
+    plain_keys,
+    plain_settings,
+)
 from harl_mapush.interop.harl_logger import attach_logger
 from harl_mapush.interop.harl_settings import (
     algorithm_cfg,
@@ -40,6 +48,9 @@ _COUNTS = (
     *(("eval", key) for key in ("n_eval_rollout_threads", "eval_episodes")),
     *(("algo", key) for key in ("batch_size", "buffer_size", "n_step")),
 )
+
+
+_SEEDS = 2**32
 
 
 class Arguments(NamedTuple):
@@ -93,7 +104,10 @@ def _main(argv: Sequence[str] | None) -> int:
     arguments = arguments_of(given)
     config.resolve({}, parse_settings(arguments.env))  # complain before a run folder is made
     runners = importlib.import_module("harl.runners")
-    runner = runners.RUNNER_REGISTRY[arguments.main["algo"]](*arguments)
+    try:
+        runner = runners.RUNNER_REGISTRY[arguments.main["algo"]](*arguments)
+    except AssertionError as error:
+        raise ConfigError(f"upstream refuses the settings: {error}") from None
     is_rendering = arguments.algo["render"]["use_render"]
     if arguments.main["algo"] not in ON_POLICY and not is_rendering:
         attach_logger(runner)
@@ -101,6 +115,8 @@ def _main(argv: Sequence[str] | None) -> int:
         runner.run()
         if not is_rendering:
             runner.save()  # upstream saves at evaluations only
+    except AssertionError as error:
+        raise ConfigError(f"upstream refuses the settings: {error}") from None
     finally:
         runner.close()
     return 0
@@ -117,7 +133,7 @@ def arguments_of(given: Any) -> Arguments:
         why = "acts in discrete spaces only" if algo in DISCRETE_ONLY else unknown("algorithm", algo, ALGORITHMS)
         raise ConfigError(f"--algo {algo}: {why}")
     defaults = _defaults(algo)
-    algo_args, env_args = defaults, dict(DEFAULT_SETTINGS)
+    algo_args, env_args = defaults, {}
     if loaded and (loaded.main.get("algo") or algo) == algo:
         algo_args = merge(defaults, loaded.algo)
     if loaded and path and loaded.main.get("env") == ENV_NAME:
@@ -132,6 +148,8 @@ def arguments_of(given: Any) -> Arguments:
     over = {section: {key: v for key, v in keys.items() if v is not None} for section, keys in flags.items()}
     over = reduce(merge, (assignment(text) for text in given.set), over)
     env_args |= plain_settings({section: over.pop(section) for section in SECTIONS if section in over})
+    known = plain_keys(env_args.get("task") or DEFAULT_SETTINGS["task"])
+    env_args = {key: value for key, value in DEFAULT_SETTINGS.items() if key in known} | env_args
     if "n_threads" in env_args:
         raise ConfigError(f"--set {KEYS['n_threads']}: upstream counts worlds by --num_envs (train.n_rollout_threads)")
     _check_known(over, algo_args)
@@ -204,6 +222,9 @@ def _checked(algo: str, algo_args: Mapping[str, Any], defaults: Mapping[str, Any
     build_from_harl(RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"})
     _check_activations(checked["model"])
     _check_learning(algo, checked)
+    if checked["seed"]["seed"] >= _SEEDS:
+        raise ConfigError(f"seed.seed: must be below {_SEEDS}, which NumPy takes, not {checked['seed']['seed']}")
+    _check_length(checked["train"], algo)
     if algo not in ON_POLICY:
         _check_buffer(checked["train"], checked["algo"])
     return checked
@@ -240,6 +261,17 @@ def _check_learning(algo: str, algo_args: Mapping[str, Any]) -> None:
     network_cfg(settings)
     if algo in ON_POLICY:
         algorithm_cfg(algo, settings)
+
+
+def _check_length(train: Mapping[str, Any], algo: str) -> None:
+    """Raise ConfigError for a run without one iteration, of which upstream would save what it began with."""
+    per_world = train["num_env_steps"] // train["n_rollout_threads"]
+    least = train["episode_length"] if algo in ON_POLICY else 1
+    if per_world < least:
+        raise ConfigError(
+            f"train.num_env_steps: {train['num_env_steps']} are no iteration of {train['n_rollout_threads']} worlds x "
+            f"{least} decisions; raise it, or lower {'train.episode_length or ' if least > 1 else ''}--num_envs"
+        )
 
 
 def _check_buffer(train: Mapping[str, Any], algo: Mapping[str, Any]) -> None:

@@ -48,11 +48,17 @@ class OffscreenRenderer:
     def __init__(self, model: mujoco.MjModel, width: int, height: int) -> None:
         """Make an OpenGL context and a scene of ``model``."""
         self.model, self.width, self.height = model, width, height
-        self._gl = _make_context(choose_backend(), width, height)
+        backend = choose_backend()
+        self._gl = _make_context(backend, width, height)
         self._gl.make_current()
         self._scene = mujoco.MjvScene(model, maxgeom=2000)
         self._option = mujoco.MjvOption()
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
+        try:
+            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
+        except mujoco.FatalError as error:
+            raise ConfigError(
+                f"cannot render: MUJOCO_GL={backend} does not work here ({error}); leave it unset"
+            ) from None
         mujoco.mjr_resizeOffscreen(width, height, self._context)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._viewport = mujoco.MjrRect(0, 0, width, height)
@@ -105,7 +111,12 @@ def _works(backend: str) -> bool:
 
 def _make_context(backend: str, width: int, height: int) -> Any:
     if backend not in BACKENDS:
-        return mujoco.GLContext(width, height)  # whatever MuJoCo makes of MUJOCO_GL, or of this platform
+        try:
+            return mujoco.GLContext(width, height)  # whatever MuJoCo makes of MUJOCO_GL, or of this platform
+        except (mujoco.FatalError, RuntimeError) as error:
+            raise ConfigError(
+                f"cannot render: MUJOCO_GL={backend} does not work here ({error}); leave it unset"
+            ) from None
     os.environ["PYOPENGL_PLATFORM"] = backend
     try:
         return importlib.import_module(f"mujoco.{backend}").GLContext(width, height)

@@ -1,0 +1,63 @@
+"""The small run that the self-check makes: worlds, learner and what the stages find out."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
+from harl_mapush.config import RunCfg
+from harl_mapush.memory_plan import MemoryPlan
+from harl_mapush.runner import Runner
+from mqe.env import MultiAgentEnv
+from mqe.registry import EnvCfg, make_env
+
+NUM_DECISIONS = 4
+
+
+@dataclass
+class Checkup:
+    """What the stages hand on to one another."""
+
+    cfg: RunCfg  # of the run that is tried
+    is_launched_singly: bool = False  # kernel by kernel instead of as graphs
+    sim_name: str = ""
+    device: torch.device = torch.device("cpu")
+    versions: dict[str, str | None] = field(default_factory=dict)
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+    plan: MemoryPlan | None = None
+    env: MultiAgentEnv | None = None
+    runner: Runner | None = None
+
+    def build(self, num_envs: int) -> None:
+        """Make ``num_envs`` worlds of the run that is tried, and its learner, in place of those before."""
+        self.close()
+        env_cfg = EnvCfg(num_envs=num_envs, num_agents=self.cfg.env.num_agents)
+        self.env = env = make_env(env_cfg, self.cfg.sim, self.cfg.task, self.cfg.runner.seed)
+        if self.is_launched_singly:
+            env.captures = False
+        network = self.cfg.network
+        chunk = network.chunk_length if network.use_recurrent_policy else 0
+        runner_cfg = dataclasses.replace(self.cfg.runner, num_steps=chunk or NUM_DECISIONS)
+        self.runner = Runner(env, self.make_learner(), runner_cfg)
+
+    def make_learner(self) -> OnPolicy:
+        """Make a learner for the worlds there are, with no more minibatches than their few decisions give."""
+        cfg = self.cfg
+        assert self.env is not None
+        rows = self.env.num_envs * (1 if cfg.network.use_recurrent_policy else NUM_DECISIONS)
+        own = cfg.algorithm
+        critics = min(own.critic_num_minibatches or own.num_minibatches, rows)
+        actors = min(own.num_minibatches, rows)
+        algorithm = dataclasses.replace(own, num_minibatches=actors, critic_num_minibatches=critics)
+        learner = ALGORITHMS[own.name].cls
+        return learner(algorithm, cfg.network, TeamSpec.of(self.env), self.env.device, cfg.runner.seed)
+
+    def close(self) -> None:
+        """Free what is left of the stages."""
+        if self.env is not None:
+            self.env.close()
+        self.env = self.runner = None

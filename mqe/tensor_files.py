@@ -1,0 +1,40 @@
+"""Files of tensors, read without executing code in them and without trusting what they hold."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mqe.config import ConfigError
+
+
+def read_file(path: Path) -> Any:
+    """Read a file onto the CPU without executing code in it; raise, as its readers do, for a damaged one.
+
+    The archive's checksums are looked at first, which torch does not do.
+    """
+    if zipfile.is_zipfile(path):  # what torch wrote before 1.6 is none
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:
+                raise zipfile.BadZipFile
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a flat state dict onto the CPU; raise ConfigError for a damaged one or one that holds anything else."""
+    way_out = "take another checkpoint of the run"
+    try:
+        tensors = read_file(path)
+    except PermissionError as error:
+        raise ConfigError(f"checkpoint file {path}: cannot be read ({error.strerror})") from None
+    except Exception as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
+        raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__}); {way_out}") from None
+    if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
+        raise ConfigError(f"checkpoint file {path}: damaged (not a flat dictionary of tensors); {way_out}")
+    if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
+        raise ConfigError(f"checkpoint file {path}: damaged (holds numbers that are not finite); {way_out}")
+    return tensors

@@ -1,0 +1,114 @@
+"""What a command line ends with: a line and a code for whatever the system refuses, never a traceback."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import mujoco
+import pytest
+from conftest import TINY
+
+from harl_mapush import config, runs, train
+from harl_mapush.runner import Runner
+from mqe.config import ConfigError
+from mqe.viewer import offscreen
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ConfigError("x.y: no"), 2, "prog: x.y: no\n"),
+        (
+            PermissionError(13, "Permission denied", "a/b"),
+            2,
+            "prog: a/b: Permission denied; mend that, or",
+        ),
+        (OSError(28, "No space left on device"), 2, "prog: No space left on device; mend"),
+        (KeyboardInterrupt(), 130, "prog: interrupted\n"),
+    ],
+)
+def test_one_line_and_a_code(error: BaseException, code: int, said: str, capsys) -> None:
+    def fail() -> int:
+        raise error
+
+    assert config.exit_code(fail, "prog") == code
+    line = capsys.readouterr().err
+    assert line.startswith(said)
+    assert line.count("\n") == 1
+
+
+def test_a_fault_of_the_program_keeps_its_traceback() -> None:
+    def fail() -> int:
+        raise OSError("not the system's word")
+
+    with pytest.raises(OSError, match="not the system's word"):
+        config.exit_code(fail, "prog")
+
+
+def test_output_that_nobody_reads_ends_quietly() -> None:
+    program = (
+        "import sys; from harl_mapush import config\n"
+        "def main():\n"
+        "    while True: print('x' * 1000, flush=True)\n"
+        "sys.exit(config.exit_code(main, 'prog'))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("interval", [1, 10**9])
+def test_a_second_ctrl_c_names_what_is_left(interval: int, gait, tmp_path, monkeypatch, capsys) -> None:
+    collect = Runner.collect
+
+    def collect_or_stop(runner: Runner) -> None:
+        collect(runner)
+        if runner.iteration == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Runner, "collect", collect_or_stop)
+    run, every = tmp_path / "run", f"runner.checkpoint_interval={interval}"
+    argv = [*TINY, "--set", f"task.gait={gait}", "--set", every, "--num_env_steps", "4096", "--out", str(run)]
+    assert train.main(argv) == 130
+    line = capsys.readouterr().err
+    left = f"go on from its last checkpoint with: {train.PROGRAM} --resume {run}"
+    assert line.endswith(f"{left if interval == 1 else 'it has no checkpoint yet, start anew'}\n")
+
+
+def test_two_runs_may_begin_within_a_second(gait, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    usual = runs.default_run_dir
+    monkeypatch.setattr(runs, "default_run_dir", lambda *about: usual(*about[:-1], train.datetime(2026, 1, 2)))
+    argv = [*TINY, "--set", f"task.gait={gait}", "--num_env_steps", "1"]
+    assert (train.main(argv), train.main(argv)) == (0, 0)
+    made = sorted(path.parent.name for path in tmp_path.rglob("logs"))
+    assert made == ["seed-00001-2026-01-02-00-00-00", "seed-00001-2026-01-02-00-00-00-2"]
+
+
+def test_what_is_written_in_one_move_leaves_nothing_where_it_fails(tmp_path, monkeypatch) -> None:
+    (tmp_path / "config.yaml").mkdir()  # in the way
+    with pytest.raises(OSError, match="config.yaml"):
+        runs.write_config(tmp_path, "a: 1")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_a_window_system_that_is_not_there_is_named(monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise mujoco.FatalError("gladLoadGL error")
+
+    monkeypatch.setattr(offscreen, "choose_backend", lambda: "glfw")
+    monkeypatch.setattr(mujoco, "GLContext", fail)
+    with pytest.raises(ConfigError, match="MUJOCO_GL=glfw does not work here"):
+        offscreen.OffscreenRenderer(mujoco.MjModel.from_xml_string("<mujoco/>"), 8, 8)
+
+
+def test_another_task_brings_its_own_team() -> None:
+    cfg, notices = config.resolve(config.load_preset("laptop"), {"task": {"name": "go1_velocity"}})
+    assert cfg.env.num_agents is None
+    assert any(line.startswith("env.num_agents left out") for line in notices)
