@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from harl_mapush.normalization import RunningNorm
 from mqe.gait import ACTIVATIONS
 
+_WIDEST = 16_384  # a layer; two of them take 1 GiB
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
 
 
@@ -23,8 +24,12 @@ INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
 class NetworkCfg:
     """Shapes and starting points of actors and critic."""
 
-    hidden_sizes: tuple[int, ...] = field(default=(64, 64), metadata={"min": 1, "help": "actor's layers"})
-    critic_hidden_sizes: tuple[int, ...] = field(default=(), metadata={"min": 1, "help": "empty: as hidden_sizes"})
+    hidden_sizes: tuple[int, ...] = field(
+        default=(64, 64), metadata={"min": 1, "max": _WIDEST, "help": "actor's layers"}
+    )
+    critic_hidden_sizes: tuple[int, ...] = field(
+        default=(), metadata={"min": 1, "max": _WIDEST, "help": "empty: as hidden_sizes"}
+    )
     activation: str = field(default="elu", metadata={"choices": tuple(ACTIVATIONS)})
     normalize_obs: bool = field(
         default=False, metadata={"help": "running mean and std of what the networks see, kept inside them"}
