@@ -68,6 +68,9 @@ def test_a_gpu_that_stays_idle_for_want_of_the_extra_is_told_of(monkeypatch):
     assert told is not None
     assert "pip install 'mapush[gpu]'" in told
     assert unused_gpu(SimCfg(device="cpu")) is unused_gpu(SimCfg(name="mujoco")) is None
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert unused_gpu(SimCfg()) is None
+    monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert unused_gpu(SimCfg()) is None
 
