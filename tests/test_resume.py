@@ -199,6 +199,7 @@ def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
     assert train.main(["--resume", str(run)]) == 2
     line = complaint(capsys)
     assert "checkpoint 96 cannot be written (RuntimeError; is the disk full?); mend that, then go on with:" in line
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["32", "64"]
     monkeypatch.undo()
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 0
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["32", "64", "96"]
