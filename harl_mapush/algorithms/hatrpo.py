@@ -45,10 +45,12 @@ class Hatrpo(Happo):
         return 3  # a second derivative keeps the first's
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
-        if bool(batch.weights.any()):  # upstream draws no order for an agent that was never alive
-            order = self.shuffle.rows(num_rows(batch), 1)
-            batch = batch if order is None else gather(batch, order)
-        return trust_region_step(self.actors[agent], self.optimizer(agent), batch, self.cfg)
+        actor = self.actors[agent]
+        if not bool(batch.weights.any()):  # never alive: it stays as it is, and upstream draws no order for it
+            return _unmoved(actor)
+        order = self.shuffle.rows(num_rows(batch), 1)
+        batch = batch if order is None else gather(batch, order)
+        return trust_region_step(actor, self.optimizer(agent), batch, self.cfg)
 
 
 def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: HatrpoCfg) -> dict[str, Tensor]:
@@ -56,16 +58,14 @@ def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: Hatr
 
     Conjugate gradient makes much of the last bit: products and sums stand in upstream HARL's order here.
     """
-    was_alive = bool(batch.weights.any())
     if not cfg.use_policy_active_masks:
         batch = batch._replace(weights=torch.ones_like(batch.weights))
     start = flat.flat.clone()
     with torch.no_grad():
         mean_old, std_old = [_forward(actor, tile) for tile in tiles(batch)], actor.std()
     objective_old, gradient = objective_gradient(actor, flat, batch, cfg.action_aggregation)
-    zero = torch.zeros_like(objective_old)
-    metrics = {"kl": zero, "loss_improve": zero, "expected_improve": zero, "ratio": torch.ones_like(zero)}
-    if was_alive and float(gradient.abs().max()) > 0.0:  # an agent that was never alive stays as it is
+    metrics = _unmoved(actor)
+    if float(gradient.abs().max()) > 0.0:
         step = _natural_step(lambda vector: kl_hessian_product(actor, flat, batch, vector), gradient, cfg.kl_threshold)
         expected = (gradient * step).sum()
         share = 1.0
@@ -73,7 +73,7 @@ def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: Hatr
             flat.flat.copy_(start + share * step)
             objective, kl, ratio = _evaluate(actor, batch, mean_old, std_old, cfg.action_aggregation)
             gain = objective - objective_old
-            metrics = {"kl": kl.float(), "loss_improve": gain, "expected_improve": expected, "ratio": ratio}
+            metrics |= {"kl": kl.float(), "loss_improve": gain, "expected_improve": expected, "ratio": ratio}
             accepted = (kl < cfg.kl_threshold) & (gain / expected > cfg.accept_ratio) & (gain > 0.0)
             if bool(accepted):
                 break
@@ -81,9 +81,19 @@ def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: Hatr
             share *= cfg.backtrack_coeff
         else:
             flat.flat.copy_(start)
-    metrics["dist_entropy"] = losses.gaussian_entropy(actor.std().detach())
-    metrics["std"] = actor.std().detach().mean()
-    return metrics
+    return metrics | _spread(actor)
+
+
+def _unmoved(actor: Actor) -> dict[str, Tensor]:
+    """Give the metrics of an actor that stays as it is."""
+    spread = _spread(actor)
+    zero = torch.zeros_like(spread["std"])
+    return {"kl": zero, "loss_improve": zero, "expected_improve": zero, "ratio": torch.ones_like(zero), **spread}
+
+
+def _spread(actor: Actor) -> dict[str, Tensor]:
+    std = actor.std().detach()
+    return {"dist_entropy": losses.gaussian_entropy(std), "std": std.mean()}
 
 
 def conjugate_gradient(product: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
