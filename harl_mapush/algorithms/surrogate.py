@@ -34,7 +34,8 @@ def actor_batch(actor: Actor, storage: Storage, agent: int, advantages: Tensor, 
         return sequences(x, length)
 
     hidden = masks = None
-    if length is not None and storage.actor_hidden is not None:
+    if length is not None:
+        assert storage.actor_hidden is not None
         hidden = sequence_starts(storage.actor_hidden[agent, :-1], length)
         masks = rows(storage.masks[:-1])
     return ActorBatch(

@@ -110,7 +110,8 @@ class ValueLearner:
 
         masks = None
         hidden = None
-        if length is not None and storage.critic_hidden is not None:
+        if length is not None:
+            assert storage.critic_hidden is not None
             masks = sequences(self._row_masks(storage)[:-1], length)
             hidden = sequence_starts(storage.critic_hidden[:-1], length)
         state = sequences(storage.state[:-1].reshape(steps, -1, columns), length)
