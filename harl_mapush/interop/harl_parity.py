@@ -97,7 +97,7 @@ def learn_and_compare(algorithm: OnPolicy, storage: Storage, record: Mapping[str
         for agent, (ours, theirs) in enumerate(advantages)
         if bool(storage.weights(agent).any()) or not bool(theirs.isnan().all())
     ]
-    sizes["advantages"] = max(_largest(ours - theirs.view_as(ours)) for ours, theirs in known)
+    sizes["advantages"] = max((_largest(ours - theirs.view_as(ours)) for ours, theirs in known), default=0.0)
     algorithm.learn(storage)
     if computed["factor"] is not None:
         factors = zip(storage.factor, computed["factor"], strict=True)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy
 from harl_mapush.algorithms.happo import Happo
 from harl_mapush.algorithms.optimizer import FlatAdam
+from mqe.tensor_files import read_file
 
 FORMAT = "harl-parity-1"
 NUM_STAGES = 2
@@ -39,7 +40,7 @@ class LayoutError(ValueError):
 def read(path: str | Path) -> dict[str, Any]:
     """Load a recording without executing anything in it; raise LayoutError where it is none."""
     try:
-        record = torch.load(path, map_location="cpu", weights_only=True)
+        record = read_file(Path(path))
     except OSError as error:
         raise LayoutError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except Exception as error:  # torch raises many kinds for a damaged file
