@@ -27,7 +27,7 @@ from mqe.registry import TASKS, EnvCfg, SimCfg
 DEFAULT_PRESET = "laptop"
 DEFAULT_TASK = "go1push_mid"
 DEFAULT_ALGORITHM = "happo"
-_SIGNALLED = 128  # what a shell adds to a signal's number
+SIGNALLED = 128  # an exit code less the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ def exit_code(main: Callable[[], int], program: str) -> int:
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
-        return _SIGNALLED + signal.SIGPIPE
+        return SIGNALLED + signal.SIGPIPE
     except KeyboardInterrupt:
         sys.stderr.write(f"{program}: interrupted\n")
-        return _SIGNALLED + signal.SIGINT
+        return SIGNALLED + signal.SIGINT
     except OSError as error:
         if error.strerror is None:  # not the system's word
             raise

@@ -60,9 +60,7 @@ def set_aside_after(run: Path, env_steps: int) -> list[Path]:
     moved = []
     for steps, path in checkpoints(run):
         if steps > env_steps:
-            names = (f"{path.name}.set-aside{f'-{i}' if i > 1 else ''}" for i in itertools.count(1))
-            target = next(path.with_name(name) for name in names if not path.with_name(name).exists())
-            moved.append(path.rename(target))
+            moved.append(path.rename(_unused(path.with_name(f"{path.name}.set-aside"))))
     return moved
 
 
@@ -99,8 +97,17 @@ def write_config(run: Path, text: str) -> None:
 
 
 def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:
-    """Name a new run: ``results/mapush/<object or task>/<algo>/<exp_name>/seed-00001-<date and time>``."""
-    return Path("results", "mapush", subject, algo, exp_name, f"seed-{seed:05d}-{now:%Y-%m-%d-%H-%M-%S}")
+    """Name a new run: ``results/mapush/<object or task>/<algo>/<exp_name>/seed-00001-<date and time>``.
+
+    Where another began within the same second, ``-2`` and so on follow.
+    """
+    return _unused(Path("results", "mapush", subject, algo, exp_name, f"seed-{seed:05d}-{now:%Y-%m-%d-%H-%M-%S}"))
+
+
+def _unused(path: Path) -> Path:
+    """Give a path that does not exist: this one, or with ``-2``, ``-3``, ... behind it."""
+    names = (f"{path.name}{f'-{i}' if i > 1 else ''}" for i in itertools.count(1))
+    return next(path.with_name(name) for name in names if not path.with_name(name).exists())
 
 
 def check_new_run_dir(path: Path) -> None:

@@ -30,7 +30,6 @@ from mqe.registry import make_env, resolve_sim, unused_gpu
 from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
-INTERRUPTED = 128  # exit code less the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM
 
 
 def make_parser() -> config.Parser:
@@ -191,14 +190,14 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
             f"Interrupted ({interruption.signal.name}); the last state is saved in {checkpoint.resolve(str(folder))}. "
             f"Go on with: {_resume_command(folder)}"
         )
-        return INTERRUPTED + interruption.signal
+        return config.SIGNALLED + interruption.signal
     except (NonFiniteError, BrokenWorldsError) as error:
         lower = " --set algorithm.learning_rate=LOWER" if isinstance(error, NonFiniteError) else ""
         sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder, lower)}\n")
         return 1
     except KeyboardInterrupt:  # the second, or one before the first iteration
         sys.stderr.write(f"{PROGRAM}: interrupted, and what came after the last save is lost; {_way_on(folder)}\n")
-        return INTERRUPTED + signal.SIGINT
+        return config.SIGNALLED + signal.SIGINT
     finally:
         logger.close()
 
@@ -250,9 +249,7 @@ def _run_dir(cfg: RunCfg) -> Path:
     if cfg.logger.out_dir is not None:
         return Path(cfg.logger.out_dir)
     subject = getattr(cfg.task, "object", cfg.task.name)
-    usual = runs.default_run_dir(subject, cfg.algorithm.name, cfg.logger.exp_name, cfg.runner.seed, datetime.now())
-    names = (usual.name, *(f"{usual.name}-{i}" for i in range(2, 100)))  # two runs may begin within a second
-    return next((usual.with_name(name) for name in names if not usual.with_name(name).exists()), usual)
+    return runs.default_run_dir(subject, cfg.algorithm.name, cfg.logger.exp_name, cfg.runner.seed, datetime.now())
 
 
 if __name__ == "__main__":

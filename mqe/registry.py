@@ -103,10 +103,9 @@ SIMULATORS: dict[str, Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simu
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
     """Give the simulator's name and device that ``cfg`` means on this machine; errors name what to change."""
-    has_warp = importlib.util.find_spec("mujoco_warp") is not None
-    device = _resolve_device(cfg, has_warp)
+    device = _resolve_device(cfg)
     name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
-    if name == "warp" and not has_warp:
+    if name == "warp" and not _has_warp():
         raise ConfigError(
             "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco --device cpu"
         )
@@ -117,15 +116,18 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
 
 def unused_gpu(cfg: SimCfg) -> str | None:
     """Say what is missing where ``cfg`` leaves the choice open and a GPU stays idle for want of the extra."""
-    has_warp = importlib.util.find_spec("mujoco_warp") is not None
-    if has_warp or (cfg.name, cfg.device) != ("auto", "auto") or not torch.cuda.is_available():
+    if _has_warp() or (cfg.name, cfg.device) != ("auto", "auto") or not torch.cuda.is_available():
         return None
     return "the GPU stays idle without MuJoCo Warp; pip install 'mapush[gpu]' brings it, --device cpu says it may"
 
 
-def _resolve_device(cfg: SimCfg, has_warp: bool) -> torch.device:
+def _has_warp() -> bool:
+    return importlib.util.find_spec("mujoco_warp") is not None
+
+
+def _resolve_device(cfg: SimCfg) -> torch.device:
     if cfg.device == "auto":
-        gpu = torch.cuda.is_available() and has_warp and cfg.name != "mujoco"
+        gpu = torch.cuda.is_available() and _has_warp() and cfg.name != "mujoco"
         return torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
     try:
         device = torch.device(cfg.device)
