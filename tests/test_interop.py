@@ -308,6 +308,7 @@ def test_defaults_are_upstreams(algo: str) -> None:
         ("--set train.episode_length=0", "train.episode_length: must be a whole number, at least 1, not 0"),
         ("--set eval.eval_episodes=0", "eval.eval_episodes: must be a whole number"),
         ("--set model.activation_func=foo", "model.activation_func: unknown value 'foo'"),
+        ("--set model.activation_func=hardswish", "model.activation_func, here network.activation: unknown value"),
         ("--set algo.fixed_order=3", "algo.fixed_order: must be true or false"),
         ("--set seed.seed=-1", "seed.seed"),
         ("--set logger.log_dir=3", "logger.log_dir: must be a string"),
@@ -371,7 +372,7 @@ def test_what_a_configuration_leaves_out_is_the_checkouts(num_worlds: int, tmp_p
     register_with_harl(HARL)
     worlds = {"env.num_envs": num_worlds, "task.object": "tblock", "sim.num_threads": 1, "team_reward": "sum"}
     file = config_json(tmp_path / "x", HAPPO, {"train": {"n_rollout_threads": 3}}, worlds)
-    sets = ("--set", "model.activation_func=hardswish", "--set", "model.lr=0", "--set", "train.num_env_steps=1e3")
+    sets = ("--set", "model.activation_func=selu", "--set", "model.lr=0", "--set", "train.num_env_steps=1e3")
     _, algo, env = run_harl.arguments_of(run_harl.make_parser().parse([*file, *sets]))
     assert (algo["train"]["n_rollout_threads"], algo["train"]["episode_length"]) == (3, 200)
     assert algo["train"]["num_env_steps"] == 1000

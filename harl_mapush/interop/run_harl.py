@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
@@ -48,8 +49,6 @@ _COUNTS = (
     *(("eval", key) for key in ("n_eval_rollout_threads", "eval_episodes")),
     *(("algo", key) for key in ("batch_size", "buffer_size", "n_step")),
 )
-
-
 _SEEDS = 2**32
 
 
@@ -103,11 +102,18 @@ def _main(argv: Sequence[str] | None) -> int:
     register_with_harl(given.harl)
     arguments = arguments_of(given)
     config.resolve({}, parse_settings(arguments.env))  # complain before a run folder is made
-    runners = importlib.import_module("harl.runners")
     try:
-        runner = runners.RUNNER_REGISTRY[arguments.main["algo"]](*arguments)
+        _train(arguments)
     except AssertionError as error:
-        raise ConfigError(f"upstream refuses the settings: {error}") from None
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if not Path(last.filename).is_relative_to(_package()):  # not a check of upstream's but a fault
+            raise
+        raise ConfigError(f"upstream refuses the settings: {error or last.line}") from None
+    return 0
+
+
+def _train(arguments: Arguments) -> None:
+    runner = importlib.import_module("harl.runners").RUNNER_REGISTRY[arguments.main["algo"]](*arguments)
     is_rendering = arguments.algo["render"]["use_render"]
     if arguments.main["algo"] not in ON_POLICY and not is_rendering:
         attach_logger(runner)
@@ -115,11 +121,8 @@ def _main(argv: Sequence[str] | None) -> int:
         runner.run()
         if not is_rendering:
             runner.save()  # upstream saves at evaluations only
-    except AssertionError as error:
-        raise ConfigError(f"upstream refuses the settings: {error}") from None
     finally:
         runner.close()
-    return 0
 
 
 def arguments_of(given: Any) -> Arguments:
@@ -193,8 +196,11 @@ def _environment_of(loaded: Arguments, path: str, num_worlds: Any) -> dict[str, 
 
 def _defaults(algo: str) -> dict[str, Any]:
     """Read the algorithm's YAML in the checkout."""
-    package = Path(importlib.import_module("harl").__path__[0])
-    return load_yaml(package / "configs" / "algos_cfgs" / f"{algo}.yaml")
+    return load_yaml(_package() / "configs" / "algos_cfgs" / f"{algo}.yaml")
+
+
+def _package() -> Path:
+    return Path(importlib.import_module("harl").__path__[0])
 
 
 def _check_known(over: Mapping[str, Any], algo_args: Mapping[str, Any]) -> None:
@@ -254,9 +260,11 @@ def _check_activations(model: Mapping[str, Any]) -> None:
 
 
 def _check_learning(algo: str, algo_args: Mapping[str, Any]) -> None:
-    """Raise ConfigError for what no learner can do; upstream allows learning rates of 0 and more activations."""
+    """Raise ConfigError for what no learner can do; upstream allows rates of 0, off-policy more activations."""
     settings = learning_settings(algo_args)
-    allowed = {key for key in ("lr", "critic_lr") if settings[key] == 0} | {"activation_func"}
+    allowed = {key for key in ("lr", "critic_lr") if settings[key] == 0}
+    if algo not in ON_POLICY:
+        allowed.add("activation_func")
     settings = {key: value for key, value in settings.items() if key not in allowed}
     network_cfg(settings)
     if algo in ON_POLICY:
