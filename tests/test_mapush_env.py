@@ -266,7 +266,8 @@ def test_a_refused_seed_leaves_the_environment_as_it_was(monkeypatch) -> None:
 def test_actions_may_carry_a_gradient(monkeypatch) -> None:
     env = push(monkeypatch)
     env.reset()
-    env.step(torch.zeros(3, 2, 3, requires_grad=True))
+    obs = env.step(torch.zeros(3, 2, 3, requires_grad=True))[0]
+    assert obs.shape[:2] == (3, 2)
     env.close()
 
 

@@ -105,7 +105,9 @@ def test_as_many_minibatches_as_rows_are_trained_on():
 def test_one_world_and_one_decision_are_enough():
     env = ToyEnv(1)
     algorithm = ALGORITHMS["happo"].cls(ALGORITHMS["happo"].cfg(num_minibatches=1), NetworkCfg((8,)), TeamSpec.of(env))
-    Runner(env, algorithm, RunnerCfg(3, 4, 1)).learn()  # a spread of one number is no number
+    runner = Runner(env, algorithm, RunnerCfg(3, 4, 1))
+    runner.learn()  # a spread of one number is no number
+    assert runner.iteration == runner.num_iterations == 2
 
 
 def test_checkpoints_at_every_crossing_and_at_the_end():
