@@ -93,6 +93,16 @@ def test_recording_agrees(path):
     assert max(d.size for d in differences if d.quantity in ("returns", "advantages", "next value")) < 1e-5
 
 
+def test_a_recording_with_one_wrong_bit_exits_2(tmp_path, capsys):
+    contents = bytearray((DATA / "hatrpo_2a_inactive.pt").read_bytes())
+    weight = torch.load(DATA / "hatrpo_2a_inactive.pt", weights_only=True)["stages"][0]["buffer"]["share_obs"]
+    contents[contents.index(weight.numpy().tobytes())] ^= 1
+    path = tmp_path / "flipped.pt"
+    path.write_bytes(contents)
+    assert harl_parity.main([str(path)]) == 2
+    assert "damaged" in capsys.readouterr().err
+
+
 def test_all_recordings_are_here():
     assert len(RECORDINGS) == 14
 

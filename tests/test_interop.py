@@ -17,6 +17,7 @@ from harl_mapush import checkpoint, test, train
 from harl_mapush.interop import harl_logger, register, register_with_harl, run_harl
 from harl_mapush.interop.harl_files import DEFAULTS
 from mqe.config import ConfigError
+from mqe.env import MultiAgentEnv
 from mqe.tensor_files import read_tensors
 
 HARL = os.environ.get(register.PATH_VARIABLE)
@@ -245,6 +246,14 @@ def test_what_upstream_asserts_is_one_line(tmp_path, capsys) -> None:
     sizes = ["--num_envs", "1", "--num_env_steps", "200", "--set", "algo.actor_num_mini_batch=5000"]
     assert run_harl.main(["--harl", str(HARL), "--out", str(tmp_path), "--device", "cpu", *sizes]) == 2
     assert "upstream refuses the settings: " in capsys.readouterr().err
+
+
+@needs_checkout
+def test_what_we_assert_is_no_complaint_of_upstreams(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(MultiAgentEnv, "reset", lambda self: self.state)  # asserts that a reset came first
+    sizes = ["--num_envs", "1", "--num_env_steps", "200", "--device", "cpu", "--out", str(tmp_path)]
+    with pytest.raises(AssertionError, match="reset"):
+        run_harl.main(["--harl", str(HARL), *sizes])
 
 
 @needs_checkout
