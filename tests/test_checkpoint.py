@@ -37,6 +37,13 @@ def test_other_names_are_no_steps() -> None:
     assert [runs.parse_step_name(name) for name in (".10M-77", "10G", "last", "M", "")] == [None] * 5
 
 
+def test_checkpoints_set_aside_again_keep_those_before(tmp_path) -> None:
+    for name in ("500k", "1M", "1M.set-aside", "1M.set-aside-2"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    assert [path.name for path in runs.set_aside_after(tmp_path, 500_000)] == ["1M.set-aside-3"]
+    assert [steps for steps, _ in runs.checkpoints(tmp_path)] == [500_000]
+
+
 def test_default_run_dir() -> None:
     path = runs.default_run_dir("cuboid", "happo", "trial", 3, datetime(2026, 1, 2, 3, 4, 5))
     assert path.as_posix() == "results/mapush/cuboid/happo/trial/seed-00003-2026-01-02-03-04-05"
