@@ -33,6 +33,7 @@ LOST = int(
 _ROWS = int(OverflowType.NEFC | OverflowType.NJMAX_NNZ)
 _CONTACTS = int(OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD)
 _UNKNOWN_FLAGS = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET) | int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)  # has neither
+_NO_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
 _GROWTH = 1.5  # factor by which an overflowing buffer grows
 _PATIENCE = 3.0  # [s] kernels from the cache load faster, or nearly so
 
@@ -239,7 +240,11 @@ class MujocoWarpSimulator:
         self.failed = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
 
     def _substeps(self, decimation: int) -> None:
-        for _ in range(decimation):
+        """Take physics steps; sensors are worked out in the last one alone, for nobody sees what the others gave."""
+        opt = self._model.opt
+        flags = opt.disableflags
+        for left in reversed(range(decimation)):
+            opt.disableflags = flags | _NO_SENSORS if left else flags
             mjw.step(self._model, self._data)
 
     def _stream(self) -> wp.Stream:
