@@ -25,6 +25,7 @@ from mqe.tasks.velocity import VelocityCfg, VelocityTask
 pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'")
 
 import mujoco_warp as mjw  # noqa: E402, after the skip
+import warp as wp  # noqa: E402
 
 from mqe.sim.mujoco_warp import Capacity, CapacityError, MujocoWarpSimulator, OverflowType  # noqa: E402
 
@@ -156,6 +157,44 @@ def test_one_step_in_contact_agrees(name):
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
     torch.testing.assert_close(our_force, their_force, rtol=1e-2, atol=0.1)
     assert float(their_force.abs().amax(dim=1).min()) > 1.0  # [N]
+
+
+PENDULUM = """
+<mujoco>
+  <option timestep="0.005" integrator="implicitfast"/>
+  <worldbody>
+    <body><joint name="hinge" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.02"/></body>
+  </worldbody>
+  <actuator><position joint="hinge" kp="0.1" kv="0.05"/></actuator>
+  <sensor><jointvel joint="hinge"/></sensor>
+</mujoco>
+"""
+
+
+@pytest.mark.parametrize("damped", ["nowhere", "in the model", "in a field", "by a fluid"])
+def test_what_a_step_leaves_out_changes_nothing(damped):
+    spec = mujoco.MjSpec.from_string(PENDULUM)
+    spec.option.viscosity = 0.1 if damped == "by a fluid" else 0.0
+    spec.joint("hinge").damping[0] = 0.02 if damped == "in the model" else 0.0
+    sims = [MujocoWarpSimulator(spec.compile(), NUM_ENVS, CPU) for _ in range(2)]
+    for sim in sims:
+        if damped == "in a field":
+            sim.set_field("dof_damping", 0.01 * torch.arange(1.0, 1.0 + NUM_ENVS).unsqueeze(1))
+        sim.qpos.fill_(1.0)
+    ours, whole = sims
+    for _ in range(25):
+        ours.step(DECIMATION)
+        with wp.ScopedDevice("cpu"):
+            for _ in range(DECIMATION):
+                mjw.step(whole._model, whole._data)
+    for name in ("qpos", "qvel", "sensordata"):
+        assert torch.equal(getattr(ours, name), getattr(whole, name)), name
+    assert float(ours.sensordata.abs().min()) > 0.0
+    free = mujoco.MjSpec.from_string(PENDULUM).compile()
+    data = mujoco.MjData(free)
+    data.qpos[:] = 1.0
+    mujoco.mj_step(free, data, 25 * DECIMATION)
+    assert (abs(float(ours.qpos[-1, 0]) - data.qpos[0]) < 1e-4) == (damped == "nowhere")
 
 
 def eight_boxes() -> mujoco.MjModel:

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -34,6 +34,19 @@ _ROWS = int(OverflowType.NEFC | OverflowType.NJMAX_NNZ)
 _CONTACTS = int(OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD)
 _UNKNOWN_FLAGS = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET) | int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)  # has neither
 _NO_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
+_NO_PASSIVE_FORCES = int(mujoco.mjtDisableBit.mjDSBL_SPRING) | int(mujoco.mjtDisableBit.mjDSBL_DAMPER)
+_PASSIVE_FIELDS = (
+    "jnt_stiffness", "jnt_stiffnesspoly", "dof_damping", "dof_dampingpoly", "tendon_stiffness", "tendon_stiffnesspoly",
+    "tendon_damping", "tendon_dampingpoly", "actuator_damping", "actuator_dampingpoly", "body_gravcomp",
+    "geom_adhesion", "pair_adhesion",
+)  # fmt: skip
+_INTEGRATORS = {
+    int(mujoco.mjtIntegrator.mjINT_EULER): mjw.euler,
+    int(mujoco.mjtIntegrator.mjINT_RK4): mjw.rungekutta4,
+    int(mujoco.mjtIntegrator.mjINT_IMPLICIT): mjw.implicit,
+    int(mujoco.mjtIntegrator.mjINT_IMPLICITFAST): mjw.implicit,
+    int(mujoco.mjtIntegrator.mjINT_DISCRETE): mjw.discrete,
+}
 _GROWTH = 1.5  # factor by which an overflowing buffer grows
 _PATIENCE = 3.0  # [s] kernels from the cache load faster, or nearly so
 
@@ -240,12 +253,18 @@ class MujocoWarpSimulator:
         self.failed = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
 
     def _substeps(self, decimation: int) -> None:
-        """Take physics steps; sensors are worked out in the last one alone, for nobody sees what the others gave."""
+        """Take physics steps as ``mjw.step`` does, without what changes nothing.
+
+        That is sensors in all but the last, which nobody sees, and passive forces of a model that has none.
+        """
         opt = self._model.opt
-        flags = opt.disableflags
+        flags, integrate = opt.disableflags, _INTEGRATORS[int(opt.integrator)]
+        idle = 0 if _has_passive_forces(self.model, self._fields) else _NO_PASSIVE_FORCES
         for left in reversed(range(decimation)):
-            opt.disableflags = flags | _NO_SENSORS if left else flags
-            mjw.step(self._model, self._data)
+            opt.disableflags = flags | idle | (_NO_SENSORS if left else 0)
+            mjw.forward(self._model, self._data)
+            opt.disableflags = flags  # integrators take actuators' damping for joints'
+            integrate(self._model, self._data)
 
     def _stream(self) -> wp.Stream:
         current = torch.cuda.current_stream(self.device)
@@ -274,6 +293,14 @@ class MujocoWarpSimulator:
         self.load_state_dict(state)
         self._overflow.zero_()
         return capture.graph
+
+
+def _has_passive_forces(model: mujoco.MjModel, fields: Collection[str]) -> bool:
+    """Say whether anything acts on ``model``, or may once ``fields`` differ between worlds, without being driven."""
+    option = model.opt
+    in_a_fluid = option.density > 0.0 or option.viscosity > 0.0 or bool(option.wind.any())
+    own = any(bool(getattr(model, name).any()) or name in fields for name in _PASSIVE_FIELDS)
+    return own or in_a_fluid or model.nflex > 0
 
 
 def _names(bits: int) -> str:
