@@ -144,10 +144,9 @@ def _simulator(world: World, sim_name: str, device: torch.device) -> tuple[float
 def _update_floats(cfg: RunCfg, team: OnPolicy, rows: int, *, on_cpu: bool) -> float:
     """Floats that an update holds at its fullest, with ``rows`` of the rollout.
 
-    Without gradients a layer's input and output exist at once. With them every hidden layer keeps what it computed
-    before and after its activation (and its normalisation) until the backward pass, which adds one layer's gradient.
+    Without gradients a layer's input and output exist at once; with them see ``_graph_floats``.
     """
-    kept = 3 if cfg.network.use_layer_norm or cfg.algorithm.compat == "harl" else 2
+    has_norm = cfg.network.use_layer_norm or cfg.algorithm.compat == "harl"
     gru_layers = cfg.network.num_recurrent_layers if cfg.network.use_recurrent_policy else 0
     actor_sizes = cfg.network.hidden_sizes
     critic_sizes = cfg.network.critic_hidden_sizes or actor_sizes
@@ -158,7 +157,7 @@ def _update_floats(cfg: RunCfg, team: OnPolicy, rows: int, *, on_cpu: bool) -> f
 
     def trained(sizes: tuple[int, ...], seen: int, num_minibatches: int, count: float) -> float:
         shuffled = count * seen if num_minibatches > 1 else 0.0
-        a_row = kept * sum(sizes) + max(sizes) + gru_layers * _GRU_KEPT * sizes[-1] + seen
+        a_row = _graph_floats(sizes, has_norm=has_norm) + gru_layers * _GRU_KEPT * sizes[-1] + seen
         return shuffled + a_row * cut(count / num_minibatches)
 
     def passed(sizes: tuple[int, ...], count: float) -> float:
@@ -174,6 +173,19 @@ def _update_floats(cfg: RunCfg, team: OnPolicy, rows: int, *, on_cpu: bool) -> f
         passed(actor_sizes, rows),
         passed(critic_sizes, rows * views),
     )
+
+
+def _graph_floats(sizes: tuple[int, ...], *, has_norm: bool) -> int:
+    """Floats a row that hidden layers of ``sizes`` hold at the fullest moment of a pass with gradients.
+
+    A layer keeps its result until its own turn backward, when the gradients of its result, of what its activation was
+    given and of its input come on top. With normalisation it keeps what it computed before and after its activation and
+    after that, and one layer's gradient comes on top.
+    """
+    if has_norm:
+        return 3 * sum(sizes) + max(sizes)
+    inputs = (0, *sizes)  # the first layer's needs no gradient
+    return max(sum(sizes[: k + 1]) + 2 * size + inputs[k] for k, size in enumerate(sizes))
 
 
 def _rounded(count: float) -> int:

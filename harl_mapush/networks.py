@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from harl_mapush.layers import dense
 from harl_mapush.normalization import RunningNorm
 from mqe.gait import ACTIVATIONS
 
@@ -91,12 +92,17 @@ class Body(nn.Module):
             norm = nn.LayerNorm(size_out) if cfg.use_layer_norm else nn.Identity()
             layers += [linear, ACTIVATIONS[cfg.activation](), norm]
         self.mlp = nn.ModuleDict({"fc": nn.Sequential(*layers)})
-        self.use_feature_normalization = cfg.use_feature_normalization
+        self.use_feature_normalization, self.use_layer_norm = cfg.use_feature_normalization, cfg.use_layer_norm
+        self.activation = cfg.activation
 
     def forward(self, x: Tensor) -> Tensor:
         if self.use_feature_normalization:
             x = self.feature_norm(x)
-        return self.mlp["fc"](x)
+        if self.use_layer_norm:
+            return self.mlp["fc"](x)
+        for linear in self.mlp["fc"][::3]:  # type: ignore[index]
+            x = dense(x, linear.weight, linear.bias, self.activation)
+        return x
 
 
 class Recurrence(nn.Module):

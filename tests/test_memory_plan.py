@@ -69,9 +69,9 @@ def test_the_parts_grow_as_they_should_and_no_random_number_is_drawn():
     assert long.rollout - small.rollout == pytest.approx(1.05 * 4 * 64 * 8 * (47 + 24 + 2 + 122 + 9), rel=0.02)
 
 
-def floats_kept(network: NetworkCfg) -> float:
+def floats_kept(network: NetworkCfg, obs_size: int = 10) -> float:
     """What autograd keeps of an actor's pass over 64 chunks of 8 decisions, a row."""
-    actor, rows = Actor(network, 10, 3), 8 * 64
+    actor, rows = Actor(network, obs_size, 3), 8 * 64
     weights = {weight.untyped_storage().data_ptr() for weight in actor.parameters()}
     kept: dict[int, Tensor] = {}
 
@@ -82,18 +82,22 @@ def floats_kept(network: NetworkCfg) -> float:
 
     hidden = torch.zeros(64, *actor.hidden_shape) if network.use_recurrent_policy else None
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
-        actor.unroll(torch.randn(8, 64, 10), hidden, torch.ones(8, 64))
+        actor.unroll(torch.randn(8, 64, obs_size), hidden, torch.ones(8, 64))
     return sum(value.untyped_storage().nbytes() for value in kept.values()) / 4 / rows
 
 
-@pytest.mark.parametrize("more", [{}, {"use_recurrent_policy": True}, {"use_layer_norm": True}])
-def test_the_update_holds_what_autograd_keeps(more):
+# Gradients come on top of what is kept: of a dense layer's result, inside it and of its input; or of one result.
+@pytest.mark.parametrize(
+    ("more", "gradients"),
+    [({}, 96 + 96 + 64), ({"use_recurrent_policy": True}, 96 + 96 + 64), ({"use_layer_norm": True}, 96)],
+)
+def test_the_update_holds_what_autograd_keeps(more, gradients):
     network = {"hidden_sizes": [64, 96], "chunk_length": 8, **more}
     sizes = {"network": network, "algorithm": {"num_minibatches": 1}, "runner": {"num_steps": 8}}
     plan = plan_memory(make_cfg(env={"num_envs": 64}, **sizes), "mujoco", CPU)
     a_row = plan.update / 1.05 / 4 / (64 * 8)
-    # One layer's gradient, 96, comes on top; the rest of the difference is what the loss needs.
-    assert a_row - 96 == pytest.approx(floats_kept(NetworkCfg(**network)), rel=0.25)
+    loss = 3 * 12 + 3  # actions, log probabilities, their differences; advantage, weight, factor
+    assert a_row - gradients - loss == pytest.approx(floats_kept(NetworkCfg(**network), 47), rel=0.05)
 
 
 def update_of(num_envs: int = 16, num_steps: int = 8, **sections) -> float:
@@ -110,6 +114,15 @@ def test_a_gru_keeps_nine_floats_a_unit_and_computes_eleven():
     assert floats_kept(NetworkCfg(**gru)) - floats_kept(NetworkCfg(**mlp)) == pytest.approx(9 * 16, rel=0.05)
     wide = {**gru, "hidden_sizes": [256]}  # its pass over the whole rollout outweighs a sixteenth with gradients
     assert update_of(network=wide, **parts) == pytest.approx((11 * 256 + 2 * 256) * 16 * 8, abs=1)
+
+
+def test_the_fullest_moment_is_where_a_wide_layer_meets_a_wider_one():
+    def rows_of(*sizes: int) -> float:
+        return update_of(network={"hidden_sizes": sizes}, algorithm={"num_minibatches": 1}) / (16 * 8)
+
+    more = [rows_of(512, 256, 128) - rows_of(64), rows_of(64, 512) - rows_of(64)]
+    narrow = 64 + 2 * 64
+    assert more == pytest.approx([512 + 256 + 2 * 256 + 512 - narrow, 64 + 512 + 2 * 512 + 64 - narrow], abs=0.1)
 
 
 def test_a_second_derivative_holds_three_graphs():

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from harl_mapush.layers import dense
 from harl_mapush.networks import Actor, Critic, NetworkCfg, harl_network
 from mqe.config import ConfigError, build
+from mqe.gait import ACTIVATIONS
 
 HARL = harl_network(NetworkCfg(hidden_sizes=(24, 16), use_feature_normalization=True, std_y_coef=0.5))
 
@@ -116,3 +118,25 @@ def test_running_observation_normalisation_travels_with_the_weights():
     obs = torch.randn(4, 3)
     assert torch.equal(actor(obs), copy(obs))
     assert not torch.allclose(actor(obs), Actor(cfg, 3, 2)(obs))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_dense_layer_is_a_linear_one_and_its_activation_twice_differentiable(activation):
+    linear = nn.Linear(5, 4).double()
+    x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+
+    def layer(x, weight, bias):
+        return dense(x, weight, bias, activation)
+
+    inputs = (x, linear.weight, linear.bias)
+    torch.testing.assert_close(layer(*inputs), ACTIVATIONS[activation]()(linear(x)), rtol=0, atol=1e-14)
+    assert torch.autograd.gradcheck(layer, inputs)
+    assert torch.autograd.gradgradcheck(layer, inputs)
+
+
+@pytest.mark.parametrize("use_layer_norm", [False, True])
+def test_a_body_is_its_layers_in_turn(use_layer_norm):
+    actor = Actor(NetworkCfg(hidden_sizes=(7, 6), activation="tanh", use_layer_norm=use_layer_norm), 4, 2)
+    obs = torch.randn(3, 4)
+    torch.testing.assert_close(actor.base(obs), actor.base.mlp["fc"](obs))
+    torch.testing.assert_close(actor(obs[0]), actor(obs)[0])
