@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import mujoco
@@ -23,6 +24,7 @@ MAX_ROBOTS = len(COLORS)
 
 # Collision bits: one a robot (a robot does not collide with itself), then these.
 OBJECT_BIT, FLOOR_BIT, WALL_BIT = 1 << 4, 1 << 5, 1 << 6
+_UNSEEN = 3  # a group of geoms that is not drawn
 
 
 @dataclass(frozen=True)
@@ -171,15 +173,21 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
     friction = sum(obj.friction) / 2  # the middle of the range; every world gets a value of its own
     touch, floor = robot_object_friction(friction), object_floor_friction(friction)
     for k, part in enumerate(obj.geoms):
+        name = stands = f"object/{k}"
+        box, cylinder = mujoco.mjtGeom.mjGEOM_BOX, mujoco.mjtGeom.mjGEOM_CYLINDER
+        kind, size = cylinder, [part.size[0], part.size[1] / 2, 0.0]
         if part.type == "box":
-            kind, size = mujoco.mjtGeom.mjGEOM_BOX, [length / 2 for length in part.size]
-        else:
-            kind, size = mujoco.mjtGeom.mjGEOM_CYLINDER, [part.size[0], part.size[1] / 2, 0.0]
-        name = f"object/{k}"
+            kind, size = box, [length / 2 for length in part.size]
         # Priority over the robots' geoms: the pair takes the object's coefficient. The floor has the same priority, so
         # object and floor get an explicit pair with a coefficient of its own.
         body.add_geom(name=name, type=kind, size=size, pos=part.pos, rgba=(0.80, 0.62, 0.38, 1.0), mass=0.0,
-                      contype=OBJECT_BIT, conaffinity=FLOOR_BIT | WALL_BIT, priority=1, condim=3,
+                      contype=OBJECT_BIT, conaffinity=WALL_BIT, priority=1, condim=3,
                       friction=(touch, 0.005, 0.0001))  # fmt: skip
-        spec.add_pair(name=f"{name}-floor", geomname1=name, geomname2="floor", condim=3,
+        if kind == cylinder:
+            # It stands on the corners of the square inscribed in its base: an upright cylinder's lowest point is a
+            # matter of a tilt of almost nothing, and rounding may put it deep below the floor.
+            stands, side = f"{name}/base", part.size[0] / math.sqrt(2.0)
+            body.add_geom(name=stands, type=box, size=(side, side, part.size[1] / 2), pos=part.pos, mass=0.0,
+                          contype=0, conaffinity=0, group=_UNSEEN)  # fmt: skip
+        spec.add_pair(name=f"{name}-floor", geomname1=stands, geomname2="floor", condim=3,
                       friction=(floor, floor, 0.005, 0.0001, 0.0001))  # fmt: skip

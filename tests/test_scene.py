@@ -159,6 +159,28 @@ def test_contact_sensor_gives_the_force_of_each_robot_on_the_object():
     assert pushed[0] > 5 * pushed[1].abs()
 
 
+def test_a_cylinder_that_lands_flat_lies_still():
+    """MuJoCo's own cylinder on a plane jumps up to half a metre at some of these headings."""
+    scene = build_scene(1, OBJECTS["cylinder"])
+    sim = _simulate(scene, _layout(64, [(-4.0, 0.0)]), 64)
+    heading = torch.linspace(0.0, 6.2, 64, dtype=torch.float64)
+    at = scene.robot_qpos
+    sim.qpos[:, at + 2] = 0.33
+    sim.qpos[:, at + 3], sim.qpos[:, at + 6] = torch.cos(heading / 2), torch.sin(heading / 2)
+    sim.step(40)
+    height, speed = [], []
+    for _ in range(60):
+        sim.step(4)
+        height.append(sim.qpos[:, at + 2].clone())
+        speed.append(sim.qvel[:, scene.robot_qvel :].abs().amax(dim=1))
+    assert float(torch.stack(height).max()) < 0.2501
+    assert float(torch.stack(speed)[-1].max()) < 1e-3
+    data = sim.data(0)
+    rim = [contact.pos[:2] - data.body("object").xpos[:2] for contact in data.contact if contact.geom[0] == 0]
+    far = [np.linalg.norm(point) for point in rim if np.linalg.norm(point) < 2.0]
+    np.testing.assert_allclose(far, [1.5] * 4, atol=1e-3)
+
+
 def test_robot_stands_on_the_floor():
     scene = build_scene(1, None)
     sim = _simulate(scene, _layout(1, [(0.0, 0.0)]), 1)
