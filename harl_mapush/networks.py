@@ -54,7 +54,7 @@ class NetworkCfg:
         metadata={"above": 0.0, "help": "mean actions stay within this, by tanh; null, always with compat=harl: free"},
     )
     use_recurrent_policy: bool = field(default=False, metadata={"help": "a GRU after the layers of actor and critic"})
-    num_recurrent_layers: int = field(default=1, metadata={"min": 1})
+    num_recurrent_layers: int = field(default=1, metadata={"min": 1, "max": 64})
     chunk_length: int = field(
         default=10, metadata={"min": 0, "help": "decisions a recurrent training sequence; 0: the whole rollout"}
     )

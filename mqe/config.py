@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import yaml
 
 _T = TypeVar("_T")
+_LARGEST = 2**63 - 1  # whole number that libraries take
 
 
 class ConfigError(ValueError):
@@ -201,6 +202,8 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
     if hint is float and is_number:
         return float(value)
     if hint is int and is_number and value == int(value):
+        if abs(value) > _LARGEST:
+            raise ConfigError(f"{where}: must be at most {_LARGEST} in size, not {value}")
         return int(value)
     if hint in (bool, str) and isinstance(value, hint):
         return value

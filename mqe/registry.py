@@ -39,7 +39,7 @@ class SimCfg:
 
     name: str = option("auto", "auto: warp on a GPU if installed, else mujoco", choices=("auto", "mujoco", "warp"))
     device: str = option("auto", "auto | cpu | cuda | cuda:K")
-    num_threads: int = option(0, "threads of the CPU simulator; 0: one a core", min=0)
+    num_threads: int = option(0, "threads of the CPU simulator; 0: one a core", min=0, max=1024)
 
 
 class World(NamedTuple):

@@ -50,6 +50,7 @@ def test_defaults_and_values() -> None:
         ({"num_env": 3}, "unknown key 'sample.num_env'; did you mean sample.num_envs?"),
         ({"inner": {"facto": 1}}, "did you mean sample.inner.factor?"),
         ({"num_envs": 0}, "sample.num_envs: must be at least 1, not 0"),
+        ({"num_envs": 1e30}, "sample.num_envs: must be at most 9223372036854775807 in size, not 1e+30"),
         ({"num_envs": 2.5}, "sample.num_envs: must be a whole number, not 2.5"),
         ({"num_envs": True}, "sample.num_envs: must be a whole number, not True"),
         ({"num_envs": None}, "sample.num_envs: must be a whole number, not None"),

@@ -50,7 +50,7 @@ class PushCfg:
     spawn: str = option("separated", "robots born apart, or anywhere on the ring", choices=SPAWNS)
     goal_distance: tuple[float, float] = option((1.5, 3.0), "range of the goal's distance at birth [m]", above=0.0)
     decision_period: int = option(1, "control steps (50 Hz) that a command is held", min=1)
-    episode_length_s: float = option(20.0, "time limit [s]", above=0.0)
+    episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=1e6)
     success_radius: float = option(1.0, "object's origin this near the goal is success [m]", above=0.0)
     roll_limit: float = option(terminations.ROLL_LIMIT, "a trunk rolled further has fallen [rad]", above=0.0)
     pitch_limit: float = option(
