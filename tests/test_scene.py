@@ -160,7 +160,7 @@ def test_contact_sensor_gives_the_force_of_each_robot_on_the_object():
 
 
 def test_a_cylinder_that_lands_flat_lies_still():
-    """MuJoCo's own cylinder on a plane jumps up to half a metre at some of these headings."""
+    """MuJoCo's own cylinder on a plane jumps at some of these headings."""
     scene = build_scene(1, OBJECTS["cylinder"])
     sim = _simulate(scene, _layout(64, [(-4.0, 0.0)]), 64)
     heading = torch.linspace(0.0, 6.2, 64, dtype=torch.float64)
