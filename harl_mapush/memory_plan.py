@@ -38,7 +38,7 @@ class MemoryPlan(NamedTuple):
 
     device: str
     num_envs: int
-    num_steps: int
+    num_steps: int  # 0 where nobody learns
     fixed: int  # context, code of kernels, networks: whatever the two numbers above are
     simulator: int
     environment: int
@@ -54,36 +54,34 @@ class MemoryPlan(NamedTuple):
 
 
 def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Work out what ``cfg`` takes on the simulator and device that it resolves to, from a single world on the host.
+    """Work out what training as ``cfg`` says takes, on the simulator and device that it resolves to.
 
     Raises ConfigError where algorithm, network and runner do not go together.
     """
-    host = torch.device("cpu")
     with torch.random.fork_rng(devices=[]):
-        world = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, Streams(0, 1, host))
+        world = _one_world(cfg)
         task = world.task
         spec = TeamSpec(task.obs_sizes, task.action_sizes, task.state_size, task.state_type)
         try:
-            team = ALGORITHMS[cfg.algorithm.name].cls(cfg.algorithm, cfg.network, spec, host, 0)
+            team = ALGORITHMS[cfg.algorithm.name].cls(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0)
             storage = Storage(team.storage_shape(cfg.runner.num_steps, cfg.env.num_envs), "meta")
         except ValueError as error:
             raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
     weights = sum(p.numel() for module in (*team.unique_actors, team.critic) for p in module.parameters())
-    fixed, per_world = _simulator(world, sim_name, device)
-    num_envs, num_steps = cfg.env.num_envs, cfg.runner.num_steps
-    free, total = device_memory(device)
-    return MemoryPlan(
-        device=str(device),
-        num_envs=num_envs,
-        num_steps=num_steps,
-        fixed=round(fixed + weights * _WEIGHT),
-        simulator=round(num_envs * per_world),
-        environment=num_envs * (_ENV[0] + _ENV[1] * task.num_agents),
+    rows, on_cpu = cfg.env.num_envs * cfg.runner.num_steps, device.type == "cpu"
+    played = _plan_playing(cfg, world, sim_name, device)
+    return played._replace(
+        num_steps=cfg.runner.num_steps,
+        fixed=played.fixed + round(weights * _WEIGHT),
         rollout=round(sum(value.nbytes for value in vars(storage).values() if isinstance(value, Tensor)) * _SLACK),
-        update=round(_update_floats(cfg, team, num_envs * num_steps, on_cpu=device.type == "cpu") * _FLOAT * _SLACK),
-        free=free,
-        total=total,
+        update=round(_update_floats(cfg, team, rows, on_cpu=on_cpu) * _FLOAT * _SLACK),
     )
+
+
+def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
+    """Work out what the worlds of ``cfg`` take with nobody learning."""
+    with torch.random.fork_rng(devices=[]):
+        return _plan_playing(cfg, _one_world(cfg), sim_name, device)
 
 
 def check_memory(plan: MemoryPlan) -> None:
@@ -94,12 +92,13 @@ def check_memory(plan: MemoryPlan) -> None:
     in_worlds = plan.needed - plan.fixed  # all of it grows with the worlds
     in_rows = plan.rollout + plan.update
     num_envs = _rounded(plan.num_envs * room / in_worlds)
-    num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows)
+    num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows) if plan.num_steps else 0
     ways = [f"env.num_envs to {num_envs}"] if num_envs >= 1 else []
     ways += [f"runner.num_steps to {num_steps}"] if num_steps >= 1 else []
     way_out = f"lower {' or '.join(ways)}" if ways else "end other programs that use it, or take another device"
+    steps = f" with runner.num_steps={plan.num_steps}" if plan.num_steps else ""
     raise ConfigError(
-        f"env.num_envs={plan.num_envs} with runner.num_steps={plan.num_steps} takes {plan.needed / GIB:.1f} GiB, but "
+        f"env.num_envs={plan.num_envs}{steps} takes {plan.needed / GIB:.1f} GiB, but "
         f"{plan.device} has {plan.free / GIB:.1f} GiB free; {way_out}"
     )
 
@@ -122,6 +121,30 @@ def device_memory(device: torch.device) -> tuple[int | None, int | None]:
         return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
     except (ValueError, OSError, AttributeError):  # not every system says
         return None, None
+
+
+def _one_world(cfg: RunCfg) -> World:
+    """Make a single world on the host, from which all sizes follow."""
+    host = torch.device("cpu")
+    return TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, Streams(0, 1, host))
+
+
+def _plan_playing(cfg: RunCfg, world: World, sim_name: str, device: torch.device) -> MemoryPlan:
+    fixed, per_world = _simulator(world, sim_name, device)
+    num_envs = cfg.env.num_envs
+    free, total = device_memory(device)
+    return MemoryPlan(
+        device=str(device),
+        num_envs=num_envs,
+        num_steps=0,
+        fixed=round(fixed),
+        simulator=round(num_envs * per_world),
+        environment=num_envs * (_ENV[0] + _ENV[1] * world.task.num_agents),
+        rollout=0,
+        update=0,
+        free=free,
+        total=total,
+    )
 
 
 def _simulator(world: World, sim_name: str, device: torch.device) -> tuple[float, float]:

@@ -26,7 +26,9 @@ class RunnerCfg:
     num_env_steps: int = field(
         default=100_000_000, metadata={"min": 1, "help": "control steps summed over environments, rounded up"}
     )
-    num_steps: int = field(default=32, metadata={"min": 1, "max": 1_000_000, "help": "decisions of every environment an iteration"})
+    num_steps: int = field(
+        default=32, metadata={"min": 1, "max": 1_000_000, "help": "decisions of every environment an iteration"}
+    )
     checkpoint_interval: int = field(default=10_000_000, metadata={"min": 1, "help": "env steps"})
     matmul_precision: str = field(
         default="high",

@@ -13,6 +13,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import describe, evaluate_push
 from harl_mapush.gait_evaluation import evaluate_gait
 from harl_mapush.logger import library_lines
+from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, merge, to_dict, unknown
@@ -66,7 +67,9 @@ def _main(argv: Sequence[str] | None) -> int:
             raise ConfigError(f"--{flag} {path!r} belongs to --mode {mode}, not to --mode {arguments.mode}")
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
-    resolve_sim(cfg.sim)
+    name, device = resolve_sim(cfg.sim)
+    if arguments.mode == "viewer" or cfg.task.name != GAIT_TASK:  # a gait's examination has worlds of its own
+        check_memory(plan_playing(cfg, name, device))
     checkpoint.check_actors(folder)
     for flag in ("json", "record"):
         _check_writable(flag, getattr(arguments, flag))

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from harl_mapush import config, memory_plan, train
-from harl_mapush.memory_plan import GIB, MemoryPlan, check_memory, describe, plan_memory
+from harl_mapush import test as evaluate
+from harl_mapush.memory_plan import GIB, MemoryPlan, check_memory, describe, plan_memory, plan_playing
 from harl_mapush.networks import Actor, NetworkCfg
 from mqe.config import ConfigError
 
@@ -154,6 +155,24 @@ def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path,
     assert re.search(r"takes .* GiB, but cpu has 1.0 GiB free; lower env.num_envs to \d+", printed.err)
     assert len(printed.err.splitlines()) == 1
     assert not run.exists()
+
+
+@pytest.mark.parametrize("mode", ["--mode calculator", "--mode viewer --record {folder}/film.mp4"])
+def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(memory_plan, "device_memory", lambda device: (GIB, 2 * GIB))
+    words = ["--checkpoint", "pretrained:cuboid", "--num_envs", "1000000", "--device", "cpu"]
+    assert evaluate.main([*words, *mode.format(folder=tmp_path).split()]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"env.num_envs=1000000 takes .* GiB, but cpu has 1.0 GiB free; lower env.num_envs to \d+\n$", said)
+    assert not any(tmp_path.iterdir())
+
+
+def test_to_play_takes_what_training_takes_without_learning():
+    cfg = make_cfg(env={"num_envs": 64})
+    playing, training = plan_playing(cfg, "mujoco", CPU), plan_memory(cfg, "mujoco", CPU)
+    assert (playing.rollout, playing.update, playing.num_steps) == (0, 0, 0)
+    assert (playing.simulator, playing.environment) == (training.simulator, training.environment)
+    assert playing.fixed < training.fixed < 1.1 * playing.fixed  # networks
 
 
 def test_a_simulator_takes_what_was_foreseen():
