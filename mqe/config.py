@@ -56,6 +56,8 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}" if mark else ""
         raise ConfigError(f"{where}{at}: not valid YAML ({getattr(error, 'problem', None) or error})") from None
+    except RecursionError:
+        raise ConfigError(f"{where}: too many values inside one another") from None
     except ValueError as error:
         raise ConfigError(f"{where}: not valid YAML ({error})") from None
 

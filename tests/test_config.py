@@ -92,7 +92,7 @@ def test_yaml_never_builds_objects() -> None:
         parse_yaml("!!python/object/apply:os.getcwd []")
 
 
-@pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "a:\n\t- b"])
+@pytest.mark.parametrize("text", ["a: [1", "a: 1\na: 2", "a:\n\t- b", "a: " + 5000 * "["])
 def test_broken_yaml_is_one_line(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_yaml(text, "file.yaml")
