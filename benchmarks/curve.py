@@ -95,12 +95,18 @@ def draw(rows: list[dict[str, Any]], title: str, picture: Path) -> None:
     from matplotlib import pyplot  # only pictures need it: pip install matplotlib
 
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
-    for seed in sorted({row["seed"] for row in rows}):
-        run = [row for row in rows if row["seed"] == seed]
+    for seed, commit in sorted({(row["seed"], row.get("commit", "")) for row in rows}):
+        run = [row for row in rows if (row["seed"], row.get("commit", "")) == (seed, commit)]
         minutes = [row["trained_s"] / 60.0 for row in run]
         low, high = ([row["success_ci95"][end] for row in run] for end in (0, 1))
         axes.fill_between(minutes, low, high, alpha=0.15)
-        axes.plot(minutes, [row["success_rate"] for row in run], marker="o", markersize=4, label=f"seed {seed}")
+        axes.plot(
+            minutes,
+            [row["success_rate"] for row in run],
+            marker="o",
+            markersize=4,
+            label=f"seed {seed} {commit}".strip(),
+        )
     axes.legend()
     axes.set(title=title, xlabel="minutes of training", ylabel="success rate", xlim=(0, None), ylim=(0, 1))
     axes.grid(alpha=0.3)

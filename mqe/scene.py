@@ -132,6 +132,9 @@ def _set_options(spec: mujoco.MjSpec) -> None:
     option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
     option.iterations, option.ls_iterations = 10, 20
+    # With three robots MuJoCo 4.0 would take its sparse solver, which ends far from the minimum in some entanglements:
+    # joints at hundreds of radians a second.
+    option.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
     option.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # a broken world must be seen, not repaired
     option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MIDPHASE  # bodies have few geoms: filtering them costs 12 %
     spec.visual.global_.offwidth, spec.visual.global_.offheight = 1280, 720

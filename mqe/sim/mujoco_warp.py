@@ -63,9 +63,10 @@ class Capacity(NamedTuple):
 
 
 def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
-    """Copy a model without the options that MuJoCo Warp does not know and does not need."""
+    """Copy a model without the options that MuJoCo Warp does not know and does not need; its sparse solver is sound."""
     model = copy.copy(model)
     model.opt.disableflags &= ~_UNKNOWN_FLAGS
+    model.opt.jacobian = mujoco.mjtJacobian.mjJAC_AUTO
     return model
 
 
@@ -263,7 +264,7 @@ class MujocoWarpSimulator:
         for left in reversed(range(decimation)):
             opt.disableflags = flags | idle | (_NO_SENSORS if left else 0)
             mjw.forward(self._model, self._data)
-            opt.disableflags = flags  # integrators take actuators' damping for joints'
+            opt.disableflags = flags  # told of no damping, an integrator would leave out the actuators' as well
             integrate(self._model, self._data)
 
     def _stream(self) -> wp.Stream:
