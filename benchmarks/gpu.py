@@ -36,6 +36,7 @@ from rates import run_rates, step_rates, warm_up, where_time_goes
 
 from harl_mapush.memory_plan import plan_memory
 from harl_mapush.runner import Runner
+from mqe.cuda_graphs import capturing
 
 SIZES = (256, 1024, 4096, 8192, 16384, 32768)
 GAIT_NETWORK = {"hidden_sizes": [512, 256, 128], "critic_hidden_sizes": [512, 256, 128]}
@@ -163,7 +164,7 @@ def _captures_whole_step(runner: Runner) -> bool:
     env = runner.env
     actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.device(env.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with capturing(graph, env.device):
         env._step(actions)  # type: ignore[attr-defined]
     before = env.sim.qpos.clone()  # type: ignore[attr-defined]
     graph.replay()

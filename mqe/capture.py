@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mqe.cuda_graphs import capturing
 from mqe.vec_env import TimeStep
 
 _EAGER_STEPS = 2  # run as they are first: they load kernels and allocate what is allocated once
@@ -40,7 +41,7 @@ class CapturedStep:
     def _capture(self, actions: Tensor) -> None:
         self._actions = actions.clone()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(actions.device), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with capturing(self._graph, actions.device):
             self._result = PackedStep(self._step(self._actions))
 
 

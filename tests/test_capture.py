@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from harl_mapush.algorithms.capture import Graphs, _copy
 from harl_mapush.networks import NetworkCfg
 from harl_mapush.storage import Decision, Storage
 from mqe.capture import PackedStep
+from mqe.cuda_graphs import _capture_stream, capturing
 
 
 def test_results_are_copied_whatever_holds_them():
@@ -44,6 +46,33 @@ def test_without_cuda_functions_just_run():
     graphs = Graphs(torch.device("cpu"), torch.Generator())
     calls = [graphs("double", lambda x: 2 * x, torch.tensor(float(k))) for k in range(4)]
     assert [float(x) for x in calls] == [0.0, 2.0, 4.0, 6.0]
+
+
+def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
+    """With stand-ins for torch.cuda, whose own stream is that of the first device for ever."""
+    current, used = [0], []
+
+    @contextmanager
+    def on(device):
+        current.append(device.index)
+        yield
+        current.pop()
+
+    @contextmanager
+    def graph(graph, pool, stream, capture_error_mode):
+        used.append((graph, pool, stream))
+        yield
+
+    stand_ins = {"device": on, "current_device": lambda: current[-1], "Stream": lambda index: [index], "graph": graph}
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    _capture_stream.cache_clear()
+    for k, index in enumerate((0, 1, 1)):
+        with capturing(k, torch.device("cuda", index), pool=10 * k):
+            assert current[-1] == index
+    _capture_stream.cache_clear()
+    assert used == [(0, 0, [0]), (1, 10, [1]), (2, 20, [1])]
+    assert used[1][2] is used[2][2]  # who shares memory must share the stream
 
 
 @pytest.mark.gpu

@@ -8,6 +8,7 @@ import torch
 from harl_mapush import config
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.runner import Runner
+from mqe.cuda_graphs import capturing
 from mqe.env import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.scene import DECIMATION
@@ -64,7 +65,7 @@ def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
     qpos = env.sim.qpos.clone()
 
     graph, actions = torch.cuda.CUDAGraph(), actions_of(env)
-    with torch.cuda.device(env.device), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with capturing(graph, env.device):
         step = env._step(actions)
     env.load_state_dict(state)
     graph.replay()

@@ -8,6 +8,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
+from mqe.cuda_graphs import capturing
+
 _EAGER_CALLS = 2  # run as they are first: they load kernels and allocate what is allocated once
 
 _Output = TypeVar("_Output")
@@ -49,10 +51,7 @@ class Graphs:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)
         places = [value.clone() for value in inputs]
-        with (
-            torch.cuda.device(self._device),
-            torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
-        ):
+        with capturing(graph, self._device, self._pool):
             output = function(*places)
         self._pool = self._pool or graph.pool()
         return graph, places, output
