@@ -187,6 +187,8 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
                       contype=OBJECT_BIT, conaffinity=WALL_BIT, priority=1, condim=3,
                       friction=(touch, 0.005, 0.0001))  # fmt: skip
         if kind == cylinder:
+            # Several contacts a pair have the normal of the robot's face, however the round side is turned.
+            spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
             # It stands on the corners of the square inscribed in its base: an upright cylinder's lowest point is a
             # matter of a tilt of almost nothing, and rounding may put it deep below the floor.
             stands, side = f"{name}/base", part.size[0] / math.sqrt(2.0)

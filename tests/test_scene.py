@@ -181,6 +181,26 @@ def test_a_cylinder_that_lands_flat_lies_still():
     np.testing.assert_allclose(far, [1.5] * 4, atol=1e-3)
 
 
+def test_robots_push_a_cylinder_along_its_radius():
+    """MuJoCo's several contacts a pair push along the normal of a limb's face, up to 54 degrees from there."""
+    model = build_scene(1, OBJECTS["cylinder"]).model
+    side, data, draw = model.geom("object/0").id, mujoco.MjData(model), np.random.default_rng(0)
+    cosines = []
+    for _ in range(3000):
+        angle, heading = draw.uniform(0.0, 2.0 * np.pi, 2)
+        reach = 1.5 + draw.uniform(0.05, 0.35)
+        data.qpos[:3] = [reach * np.cos(angle), reach * np.sin(angle), 0.3]
+        data.qpos[3:7] = [np.cos(heading / 2), 0.0, 0.0, np.sin(heading / 2)]
+        data.qpos[7:19] = DEFAULT_JOINT_POS + draw.uniform(-0.4, 0.4, 12)
+        data.qpos[19:26] = [0.0, 0.0, 0.25, 1.0, 0.0, 0.0, 0.0]
+        mujoco.mj_fwdPosition(model, data)
+        for contact in data.contact:
+            if side in contact.geom and -0.004 < contact.dist < 0.0 and 0.03 < contact.pos[2] < 0.44:
+                cosines.append(abs(contact.frame[:2] @ contact.pos[:2]) / np.linalg.norm(contact.pos[:2]))
+    assert len(cosines) > 100
+    assert min(cosines) > np.cos(np.radians(2.0))
+
+
 def test_robot_stands_on_the_floor():
     scene = build_scene(1, None)
     sim = _simulate(scene, _layout(1, [(0.0, 0.0)]), 1)

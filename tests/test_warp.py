@@ -30,7 +30,7 @@ import warp as wp  # noqa: E402
 from mqe.sim.mujoco_warp import Capacity, CapacityError, MujocoWarpSimulator, OverflowType  # noqa: E402
 
 CPU = torch.device("cpu")
-NUM_ENVS, NUM_STEPS, NUM_ROBOTS = 4, 50, 2
+NUM_ENVS, NUM_STEPS = 4, 50
 
 
 class Recording:
@@ -61,21 +61,23 @@ def trot(num_robots: int) -> Tensor:
     return targets
 
 
-def worlds_of(name: str) -> tuple[Scene, Task, dict[str, Tensor], Tensor]:
-    """A task by name, or by the object it pushes: its scene, itself, its fields, and actions (T, N, A, U)."""
-    streams, spread = Streams(3, NUM_ENVS, CPU), torch.linspace(0.0, 1.0, NUM_ENVS)
+def worlds_of(name: str, num_robots: int | None = None) -> tuple[Scene, Task, dict[str, Tensor], Tensor]:
+    """A task by name, or the object that its team pushes: its scene, itself, its fields, and actions (T, N, A, U)."""
+    seed = 14 if name == "cylinder" else 3  # with a fall
+    streams, spread = Streams(seed, NUM_ENVS, CPU), torch.linspace(0.0, 1.0, NUM_ENVS)
     if name == "go1_velocity":
         scene = build_scene(1, None)
         actions = (trot(1) - torch.tensor(DEFAULT_JOINT_POS)) / torch.tensor([0.35, 0.6, 0.8] * 4)
         task = VelocityTask(VelocityCfg(), NUM_ENVS, CPU, streams)
         return scene, task, floor_friction_fields(scene, 0.45 + 0.25 * spread), actions
     obj = OBJECTS[name]
-    scene = build_scene(NUM_ROBOTS, obj)
+    team = num_robots or obj.num_agents
+    scene = build_scene(team, obj)
     cfg = PushCfg(object=name, spawn="separated", roll_limit=0.15)  # lying down is a fall
-    task = PushTask(cfg, NUM_ENVS, NUM_ROBOTS, CPU, streams, Recording(trot(NUM_ROBOTS)))
+    task = PushTask(cfg, NUM_ENVS, team, CPU, streams, Recording(trot(team)))
     low, high = obj.friction
     fields = object_friction_fields(scene, low + (high - low) * spread)
-    return scene, task, fields, torch.zeros(NUM_STEPS, NUM_ENVS, NUM_ROBOTS, 3)
+    return scene, task, fields, torch.zeros(NUM_STEPS, NUM_ENVS, team, 3)
 
 
 class Run(NamedTuple):
@@ -124,12 +126,12 @@ def test_warp_follows_mujoco(name):
     assert float(error.max()) < 1e-3
     torch.testing.assert_close(ours.reward, theirs.reward, rtol=0, atol=1e-3)
     assert torch.equal(ours.terminated, theirs.terminated)
-    assert theirs.terminated.any(dim=2).sum(dim=0).tolist()[-1] >= 1  # the last world's fall, and what came after it
+    assert bool(theirs.terminated[:-5].any())  # a fall, and what came after it
 
 
 def press(name: str, make: type) -> tuple[Tensor, Tensor]:
     """Put robots nose to the object, at a speed, and step once; give qpos (N, nq) and contact forces (N, 3 A)."""
-    scene, _, fields, _ = worlds_of(name)
+    scene, _, fields, _ = worlds_of(name, 2)
     sim = make_sim(make, scene, fields)
     qpos = torch.as_tensor(scene.model.qpos0).repeat(NUM_ENVS, 1)
     qvel = torch.zeros(NUM_ENVS, scene.model.nv, dtype=torch.float64)
@@ -144,7 +146,7 @@ def press(name: str, make: type) -> tuple[Tensor, Tensor]:
         qvel[:, 18 * robot] = -0.5 * side
     everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
     sim.write(everywhere, qpos.to(sim.qpos), qvel.to(sim.qvel), torch.zeros_like(sim.mocap_pos))
-    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS * NUM_ROBOTS)
+    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS * 2)
     sim.step(DECIMATION)
     result = sim.qpos.double().clone(), sim.sensordata.double().clone()
     sim.close()
