@@ -95,21 +95,21 @@ def draw(rows: list[dict[str, Any]], title: str, picture: Path) -> None:
     from matplotlib import pyplot  # only pictures need it: pip install matplotlib
 
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
-    for run_of in sorted({_run_of(row) for row in rows}):
-        run = [row for row in rows if _run_of(row) == run_of]
+    for seed, commit in sorted({_run_of(row) for row in rows}):
+        run = [row for row in rows if _run_of(row) == (seed, commit)]
         minutes, rates = [row["trained_s"] / 60.0 for row in run], [row["success_rate"] for row in run]
         low, high = ([row["success_ci95"][end] for row in run] for end in (0, 1))
         axes.fill_between(minutes, low, high, alpha=0.15)
-        axes.plot(minutes, rates, marker="o", markersize=4, label=run_of)
+        axes.plot(minutes, rates, marker="o", markersize=4, label=f"seed {seed} {commit}".strip())
     axes.legend()
     axes.set(title=title, xlabel="minutes of training", ylabel="success rate", xlim=(0, None), ylim=(0, 1))
     axes.grid(alpha=0.3)
     figure.savefig(picture)
 
 
-def _run_of(row: dict[str, Any]) -> str:
-    """Name the run that a point belongs to."""
-    return f"seed {row['seed']} {row.get('commit', '')}".strip()
+def _run_of(row: dict[str, Any]) -> tuple[int, str]:
+    """Say which run a point belongs to: seed and commit."""
+    return row["seed"], row.get("commit", "")
 
 
 def _make_judges(cfg: RunCfg) -> MultiAgentEnv:

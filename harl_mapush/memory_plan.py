@@ -79,9 +79,13 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
 
 
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Work out what the worlds of ``cfg`` take with nobody learning."""
+    """Work out what the worlds of ``cfg`` take with nobody learning, a decision of the team included."""
     with torch.random.fork_rng(devices=[]):
-        return _plan_playing(cfg, _one_world(cfg), sim_name, device)
+        world = _one_world(cfg)
+    worlds = _plan_playing(cfg, world, sim_name, device)
+    decision = _decision_floats(cfg, cfg.network.hidden_sizes) * _FLOAT * _SLACK
+    hidden = 2.0 * _gru_floats(cfg) * world.task.num_agents * _FLOAT  # before and after
+    return worlds._replace(environment=worlds.environment + round(worlds.num_envs * (decision + hidden)))
 
 
 def check_memory(plan: MemoryPlan) -> None:
@@ -196,6 +200,16 @@ def _update_floats(cfg: RunCfg, team: OnPolicy, rows: int, *, on_cpu: bool) -> f
         passed(actor_sizes, rows),
         passed(critic_sizes, rows * views),
     )
+
+
+def _decision_floats(cfg: RunCfg, sizes: tuple[int, ...]) -> float:
+    """Floats a row that a pass without gradients holds at once: a layer's input and output, and a GRU's parts."""
+    return 2.0 * max(sizes) + _GRU_PASSING * _gru_floats(cfg)
+
+
+def _gru_floats(cfg: RunCfg) -> int:
+    """Floats of an actor's hidden state."""
+    return cfg.network.num_recurrent_layers * cfg.network.hidden_sizes[-1] if cfg.network.use_recurrent_policy else 0
 
 
 def _graph_floats(sizes: tuple[int, ...], *, has_norm: bool) -> int:

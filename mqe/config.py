@@ -199,6 +199,8 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
 
 def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise ConfigError(f"{where}: must be at most {_LARGEST} in size")
     if is_number and not math.isfinite(value):
         raise ConfigError(f"{where}: must be a finite number, not {value}")
     if hint is float and is_number:

@@ -171,7 +171,15 @@ def test_to_play_takes_what_training_takes_without_learning():
     cfg = make_cfg(env={"num_envs": 64})
     playing, training = plan_playing(cfg, "mujoco", CPU), plan_memory(cfg, "mujoco", CPU)
     assert (playing.rollout, playing.update, playing.num_steps) == (0, 0, 0)
-    assert (playing.simulator, playing.environment) == (training.simulator, training.environment)
+    assert playing.simulator == training.simulator
+    decision = 1.05 * 2 * max(cfg.network.hidden_sizes)
+    assert playing.environment - training.environment == pytest.approx(64 * 4 * decision, abs=1)
+    gru = make_cfg(
+        env={"num_envs": 64}, network={"use_recurrent_policy": True, "hidden_sizes": [64, 32], "chunk_length": 0}
+    )
+    decision = 1.05 * (2 * 64 + 11 * 32) + 2 * 32
+    more = plan_playing(gru, "mujoco", CPU).environment - training.environment
+    assert more == pytest.approx(64 * 4 * decision, abs=1)
     assert playing.fixed < training.fixed < 1.1 * playing.fixed  # networks
 
 

@@ -132,6 +132,7 @@ def test_a_dense_layer_is_a_linear_one_and_its_activation_twice_differentiable(a
     torch.testing.assert_close(layer(*inputs), ACTIVATIONS[activation]()(linear(x)), rtol=0, atol=1e-14)
     assert torch.autograd.gradcheck(layer, inputs)
     assert torch.autograd.gradgradcheck(layer, inputs)
+    assert layer(x[:0], linear.weight, linear.bias).shape == (0, 3, 4)
 
 
 @pytest.mark.parametrize("use_layer_norm", [False, True])

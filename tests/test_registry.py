@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from harl_mapush import config
 from mqe.config import ConfigError
 from mqe.objects import OBJECTS
 from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim, unused_gpu
@@ -81,3 +82,12 @@ def test_the_friction_of_every_world_lies_in_the_objects_range():
     assert 0.35 <= float(pair.min()) < 0.36  # (0.6 + 0.1) / 2
     assert 0.39 < float(pair.max()) <= 0.40  # (0.7 + 0.1) / 2
     env.close()
+
+
+@pytest.mark.parametrize(
+    "key", ["sim.num_threads", "task.episode_length_s", "network.num_recurrent_layers", "runner.num_steps"]
+)
+def test_numbers_that_no_machine_can_serve_are_refused(key):
+    section, name = key.split(".")
+    with pytest.raises(ConfigError, match=rf"{key}: must be .*at most \d+(\.0)?, not 1000000000"):
+        config.resolve({}, {section: {name: 10**9}})

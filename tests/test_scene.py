@@ -7,7 +7,14 @@ import torch
 
 from mqe.objects import OBJECTS
 from mqe.robots.go1 import DEFAULT_JOINT_POS, FOOT_RADIUS, LEGS, Inertial, combine, foot_kinematics
-from mqe.scene import build_scene, floor_friction_fields, object_friction_fields, pack_layout, read_state
+from mqe.scene import (
+    ARENA_HALF_SIZE,
+    build_scene,
+    floor_friction_fields,
+    object_friction_fields,
+    pack_layout,
+    read_state,
+)
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.task import Layout
 
@@ -179,6 +186,18 @@ def test_a_cylinder_that_lands_flat_lies_still():
     rim = [contact.pos[:2] - data.body("object").xpos[:2] for contact in data.contact if contact.geom[0] == 0]
     far = [np.linalg.norm(point) for point in rim if np.linalg.norm(point) < 2.0]
     np.testing.assert_allclose(far, [1.5] * 4, atol=1e-3)
+    hidden = scene.model.geom("object/0/base")
+    assert (hidden.contype, hidden.conaffinity, hidden.group) == (0, 0, 3)  # meets the floor alone, and is not drawn
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_walls_stop_an_object(name):
+    scene = build_scene(1, OBJECTS[name])
+    sim = _simulate(scene, _layout(1, [(-4.0, 0.0)], object_xy=(ARENA_HALF_SIZE - 2.0, 0.0)), 1)
+    for _ in range(100):
+        sim.qvel[:, scene.robot_qvel] = 2.0
+        sim.step(4)
+    assert ARENA_HALF_SIZE - 2.0 < float(sim.qpos[0, scene.robot_qpos]) < ARENA_HALF_SIZE
 
 
 def test_robots_push_a_cylinder_along_its_radius():

@@ -27,7 +27,13 @@ pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra: pip in
 import mujoco_warp as mjw  # noqa: E402, after the skip
 import warp as wp  # noqa: E402
 
-from mqe.sim.mujoco_warp import Capacity, CapacityError, MujocoWarpSimulator, OverflowType  # noqa: E402
+from mqe.sim.mujoco_warp import (  # noqa: E402
+    Capacity,
+    CapacityError,
+    MujocoWarpSimulator,
+    OverflowType,
+    known_to_warp,
+)
 
 CPU = torch.device("cpu")
 NUM_ENVS, NUM_STEPS = 4, 50
@@ -165,7 +171,9 @@ PENDULUM = """
 <mujoco>
   <option timestep="0.005" integrator="implicitfast"/>
   <worldbody>
-    <body><joint name="hinge" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.02"/></body>
+    <body name="pendulum">
+      <joint name="hinge" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.02"/>
+    </body>
   </worldbody>
   <actuator><position joint="hinge" kp="0.1" kv="0.05"/></actuator>
   <sensor><jointvel joint="hinge"/></sensor>
@@ -173,11 +181,12 @@ PENDULUM = """
 """
 
 
-@pytest.mark.parametrize("damped", ["nowhere", "in the model", "in a field", "by a fluid"])
+@pytest.mark.parametrize("damped", ["nowhere", "in the model", "in a field", "by a fluid", "by less weight"])
 def test_what_a_step_leaves_out_changes_nothing(damped):
     spec = mujoco.MjSpec.from_string(PENDULUM)
     spec.option.viscosity = 0.1 if damped == "by a fluid" else 0.0
     spec.joint("hinge").damping[0] = 0.02 if damped == "in the model" else 0.0
+    spec.body("pendulum").gravcomp = 0.5 if damped == "by less weight" else 0.0
     sims = [MujocoWarpSimulator(spec.compile(), NUM_ENVS, CPU) for _ in range(2)]
     for sim in sims:
         if damped == "in a field":
@@ -197,6 +206,30 @@ def test_what_a_step_leaves_out_changes_nothing(damped):
     data.qpos[:] = 1.0
     mujoco.mj_step(free, data, 25 * DECIMATION)
     assert (abs(float(ours.qpos[-1, 0]) - data.qpos[0]) < 1e-4) == (damped == "nowhere")
+
+
+def test_a_control_step_leaves_out_what_it_can_and_asks_for_warps_own_jacobian(monkeypatch):
+    sim = MujocoWarpSimulator(mujoco.MjSpec.from_string(PENDULUM).compile(), NUM_ENVS, CPU)
+    forward, seen = mjw.forward, []
+
+    def watched(model: Any, data: Any) -> None:
+        seen.append(model.opt.disableflags)
+        if len(seen) == DECIMATION + 1:
+            raise KeyboardInterrupt
+        forward(model, data)
+
+    monkeypatch.setattr(mjw, "forward", watched)
+    sim.step(DECIMATION)
+    bit = mujoco.mjtDisableBit
+    assert [bool(flags & bit.mjDSBL_SENSOR) for flags in seen] == [True] * (DECIMATION - 1) + [False]
+    assert all(flags & bit.mjDSBL_SPRING and flags & bit.mjDSBL_DAMPER for flags in seen)
+    with pytest.raises(KeyboardInterrupt):
+        sim.step(DECIMATION)
+    assert not sim._model.opt.disableflags & (bit.mjDSBL_SENSOR | bit.mjDSBL_DAMPER)  # what was interrupted stays whole
+    scene = build_scene(3, OBJECTS["cylinder"]).model
+    assert known_to_warp(scene).opt.jacobian == mujoco.mjtJacobian.mjJAC_AUTO
+    assert scene.opt.jacobian == mujoco.mjtJacobian.mjJAC_DENSE
+    sim.close()
 
 
 def eight_boxes() -> mujoco.MjModel:

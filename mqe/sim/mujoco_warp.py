@@ -89,7 +89,7 @@ class MujocoWarpSimulator:
     ) -> None:
         """Make ``num_envs`` worlds; ``size`` overrides the derived contact buffers."""
         wp.init()
-        self.model = known_to_warp(model)
+        self.model, self._known = model, known_to_warp(model)
         self.num_envs = num_envs
         self.device = device
         self.synchronous = device.type == "cpu"
@@ -230,7 +230,7 @@ class MujocoWarpSimulator:
 
     def _make_model(self) -> None:
         with wp.ScopedDevice(self._warp_device):
-            self._model = mjw.put_model(self.model, batch_sizes=dict.fromkeys(self._fields, self.num_envs))
+            self._model = mjw.put_model(self._known, batch_sizes=dict.fromkeys(self._fields, self.num_envs))
             self._model.opt.warn_overflow = 0  # the flags are read instead
             for name, values in self._fields.items():
                 view = wp.to_torch(getattr(self._model, name))
@@ -241,7 +241,7 @@ class MujocoWarpSimulator:
         self._size = size
         self._graphs = {}
         with wp.ScopedDevice(self._warp_device):
-            self._data = mjw.make_data(self.model, self.num_envs, nconmax=size.contacts, njmax=size.rows)
+            self._data = mjw.make_data(self._known, self.num_envs, nconmax=size.contacts, njmax=size.rows)
         data = self._data
         self.qpos, self.qvel, self.ctrl = wp.to_torch(data.qpos), wp.to_torch(data.qvel), wp.to_torch(data.ctrl)
         self.mocap_pos, self.xfrc_applied = wp.to_torch(data.mocap_pos), wp.to_torch(data.xfrc_applied)
@@ -256,15 +256,19 @@ class MujocoWarpSimulator:
     def _substeps(self, decimation: int) -> None:
         """Take physics steps as ``mjw.step`` does, without what changes nothing.
 
-        That is sensors in all but the last, which nobody sees, and passive forces of a model that has none.
+        That is sensors in all but the last, which nobody sees unless they have a history, and passive forces where the
+        model has none.
         """
         opt = self._model.opt
         flags, integrate = opt.disableflags, _INTEGRATORS[int(opt.integrator)]
         idle = 0 if _has_passive_forces(self.model, self._fields) else _NO_PASSIVE_FORCES
+        unseen = 0 if self.model.nhistory else _NO_SENSORS
         for left in reversed(range(decimation)):
-            opt.disableflags = flags | idle | (_NO_SENSORS if left else 0)
-            mjw.forward(self._model, self._data)
-            opt.disableflags = flags  # told of no damping, an integrator would leave out the actuators' as well
+            opt.disableflags = flags | idle | (unseen if left else 0)
+            try:
+                mjw.forward(self._model, self._data)
+            finally:
+                opt.disableflags = flags  # told of no damping, an integrator would leave out the actuators' as well
             integrate(self._model, self._data)
 
     def _stream(self) -> wp.Stream:
