@@ -199,15 +199,13 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
 
 def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if isinstance(value, int) and abs(value) > _LARGEST:
-        raise ConfigError(f"{where}: must be at most {_LARGEST} in size")
-    if is_number and not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{where}: must be a finite number, not {value}")
+    if is_number and (hint is int or isinstance(value, int)) and abs(value) > _LARGEST:
+        raise ConfigError(f"{where}: must be at most {_LARGEST} in size, not {str(value):.40}")
     if hint is float and is_number:
         return float(value)
     if hint is int and is_number and value == int(value):
-        if abs(value) > _LARGEST:
-            raise ConfigError(f"{where}: must be at most {_LARGEST} in size, not {value}")
         return int(value)
     if hint in (bool, str) and isinstance(value, hint):
         return value

@@ -53,7 +53,7 @@ def test_defaults_and_values() -> None:
         ({"num_envs": 1e30}, "sample.num_envs: must be at most 9223372036854775807 in size, not 1e+30"),
         ({"num_envs": -(10**400)}, "sample.num_envs: must be at most 9223372036854775807 in size"),
         ({"num_envs": -1e30}, "sample.num_envs: must be at most 9223372036854775807 in size, not -1e+30"),
-        ({"num_envs": 2**63}, "sample.num_envs: must be at most 9223372036854775807 in size"),
+        ({"num_envs": 2**63}, "sample.num_envs: must be at most 9223372036854775807 in size, not 9223372036854775808"),
         ({"learning_rate": 10**400}, "sample.learning_rate: must be at most 9223372036854775807 in size"),
         ({"num_envs": 2.5}, "sample.num_envs: must be a whole number, not 2.5"),
         ({"num_envs": True}, "sample.num_envs: must be a whole number, not True"),
