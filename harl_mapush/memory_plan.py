@@ -69,10 +69,10 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
             raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
     weights = sum(p.numel() for module in (*team.unique_actors, team.critic) for p in module.parameters())
     rows, on_cpu = cfg.env.num_envs * cfg.runner.num_steps, device.type == "cpu"
-    played = _plan_playing(cfg, world, sim_name, device)
-    return played._replace(
+    worlds = _plan_worlds(cfg, world, sim_name, device)
+    return worlds._replace(
         num_steps=cfg.runner.num_steps,
-        fixed=played.fixed + round(weights * _WEIGHT),
+        fixed=worlds.fixed + round(weights * _WEIGHT),
         rollout=round(sum(value.nbytes for value in vars(storage).values() if isinstance(value, Tensor)) * _SLACK),
         update=round(_update_floats(cfg, team, rows, on_cpu=on_cpu) * _FLOAT * _SLACK),
     )
@@ -82,10 +82,10 @@ def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan
     """Work out what the worlds of ``cfg`` take with nobody learning, a decision of the team included."""
     with torch.random.fork_rng(devices=[]):
         world = _one_world(cfg)
-    worlds = _plan_playing(cfg, world, sim_name, device)
-    decision = _decision_floats(cfg, cfg.network.hidden_sizes) * _FLOAT * _SLACK
-    hidden = 2.0 * _gru_floats(cfg) * world.task.num_agents * _FLOAT  # before and after
-    return worlds._replace(environment=worlds.environment + round(worlds.num_envs * (decision + hidden)))
+    worlds, sizes = _plan_worlds(cfg, world, sim_name, device), cfg.network.hidden_sizes
+    decision = _passed_floats(cfg, sizes, worlds.num_envs, worlds.num_envs) * _FLOAT * _SLACK
+    hidden = 2 * _gru_floats(cfg, sizes) * worlds.num_envs * world.task.num_agents * _FLOAT  # before and after
+    return worlds._replace(environment=worlds.environment + round(decision + hidden))
 
 
 def check_memory(plan: MemoryPlan) -> None:
@@ -133,7 +133,8 @@ def _one_world(cfg: RunCfg) -> World:
     return TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, Streams(0, 1, host))
 
 
-def _plan_playing(cfg: RunCfg, world: World, sim_name: str, device: torch.device) -> MemoryPlan:
+def _plan_worlds(cfg: RunCfg, world: World, sim_name: str, device: torch.device) -> MemoryPlan:
+    """Plan the worlds alone."""
     fixed, per_world = _simulator(world, sim_name, device)
     num_envs = cfg.env.num_envs
     free, total = device_memory(device)
@@ -171,10 +172,9 @@ def _simulator(world: World, sim_name: str, device: torch.device) -> tuple[float
 def _update_floats(cfg: RunCfg, team: OnPolicy, rows: int, *, on_cpu: bool) -> float:
     """Floats that an update holds at its fullest, with ``rows`` of the rollout.
 
-    Without gradients a layer's input and output exist at once; with them see ``_graph_floats``.
+    A pass without gradients is ``_passed_floats``, one with them ``_graph_floats``.
     """
     has_norm = cfg.network.use_layer_norm or cfg.algorithm.compat == "harl"
-    gru_layers = cfg.network.num_recurrent_layers if cfg.network.use_recurrent_policy else 0
     actor_sizes = cfg.network.hidden_sizes
     critic_sizes = cfg.network.critic_hidden_sizes or actor_sizes
     views = team.num_agents if len(team.state_shape) == 2 else 1
@@ -184,11 +184,11 @@ def _update_floats(cfg: RunCfg, team: OnPolicy, rows: int, *, on_cpu: bool) -> f
 
     def trained(sizes: tuple[int, ...], seen: int, num_minibatches: int, count: float) -> float:
         shuffled = count * seen if num_minibatches > 1 else 0.0
-        a_row = _graph_floats(sizes, has_norm=has_norm) + gru_layers * _GRU_KEPT * sizes[-1] + seen
+        a_row = _graph_floats(sizes, has_norm=has_norm) + _GRU_KEPT * _gru_floats(cfg, sizes) + seen
         return shuffled + a_row * cut(count / num_minibatches)
 
     def passed(sizes: tuple[int, ...], count: float) -> float:
-        return gru_layers * _GRU_PASSING * sizes[-1] * count + 2.0 * max(sizes) * cut(count)
+        return _passed_floats(cfg, sizes, count, cut(count))
 
     minibatches = cfg.algorithm.num_minibatches
     critic_minibatches = cfg.algorithm.critic_num_minibatches or minibatches
@@ -202,14 +202,14 @@ def _update_floats(cfg: RunCfg, team: OnPolicy, rows: int, *, on_cpu: bool) -> f
     )
 
 
-def _decision_floats(cfg: RunCfg, sizes: tuple[int, ...]) -> float:
-    """Floats a row that a pass without gradients holds at once: a layer's input and output, and a GRU's parts."""
-    return 2.0 * max(sizes) + _GRU_PASSING * _gru_floats(cfg)
+def _passed_floats(cfg: RunCfg, sizes: tuple[int, ...], rows: float, at_once: float) -> float:
+    """Floats that a pass without gradients holds: of rows at once a layer's input and output, of all a GRU's parts."""
+    return _GRU_PASSING * _gru_floats(cfg, sizes) * rows + 2.0 * max(sizes) * at_once
 
 
-def _gru_floats(cfg: RunCfg) -> int:
-    """Floats of an actor's hidden state."""
-    return cfg.network.num_recurrent_layers * cfg.network.hidden_sizes[-1] if cfg.network.use_recurrent_policy else 0
+def _gru_floats(cfg: RunCfg, sizes: tuple[int, ...]) -> int:
+    """Floats of the hidden state behind layers of ``sizes``; none without recurrence."""
+    return cfg.network.num_recurrent_layers * sizes[-1] if cfg.network.use_recurrent_policy else 0
 
 
 def _graph_floats(sizes: tuple[int, ...], *, has_norm: bool) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from harl_mapush import checkpoint, config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import describe, evaluate_push
@@ -77,7 +79,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.mode == "viewer":
         _film(cfg, folder, Path(arguments.record))
         return 0
-    figures = _examine_gait(cfg, folder) if cfg.task.name == GAIT_TASK else _examine_team(cfg, folder)
+    is_gait = cfg.task.name == GAIT_TASK
+    figures = _examine_gait(cfg, folder, device) if is_gait else _examine_team(cfg, folder)
     if arguments.json is not None:
         Path(arguments.json).write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return 0
@@ -132,9 +135,8 @@ def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
     return figures
 
 
-def _examine_gait(cfg: RunCfg, folder: Path) -> dict[str, Any]:
+def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, Any]:
     """Measure how one robot walks; how many robots do it belongs to the examination."""
-    _, device = resolve_sim(cfg.sim)
     figures = evaluate_gait(load_gait(str(folder), device), cfg.sim, cfg.runner.seed)
     sys.stdout.write("".join(f"{name:<28}{value:.4g}\n" for name, value in figures.items()))
     return figures
