@@ -160,6 +160,7 @@ def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path,
 @pytest.mark.parametrize("mode", ["--mode calculator", "--mode viewer --record {folder}/film.mp4"])
 def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: (GIB, 2 * GIB))
+    monkeypatch.setattr(evaluate, "make_env", lambda *_: pytest.fail("worlds were made"))
     words = ["--checkpoint", "pretrained:cuboid", "--num_envs", "1000000", "--device", "cpu"]
     assert evaluate.main([*words, *mode.format(folder=tmp_path).split()]) == 2
     said = capsys.readouterr().err
