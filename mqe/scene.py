@@ -9,7 +9,7 @@ import mujoco
 import torch
 from torch import Tensor
 
-from mqe.objects import ROBOT_FLOOR_FRICTION, ObjectCfg, object_floor_friction, robot_object_friction
+from mqe.objects import ROBOT_FLOOR_FRICTION, GeomCfg, ObjectCfg, object_floor_friction, robot_object_friction
 from mqe.robots.go1 import COLORS, NUM_JOINTS, add_go1
 from mqe.sim.base import Simulator
 from mqe.state import ROBOT_QPOS, ROBOT_QVEL, VELOCITY, SceneState
@@ -176,23 +176,28 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
     friction = sum(obj.friction) / 2  # the middle of the range; every world gets a value of its own
     touch, floor = robot_object_friction(friction), object_floor_friction(friction)
     for k, part in enumerate(obj.geoms):
-        name = stands = f"object/{k}"
-        box, cylinder = mujoco.mjtGeom.mjGEOM_BOX, mujoco.mjtGeom.mjGEOM_CYLINDER
-        kind, size = cylinder, [part.size[0], part.size[1] / 2, 0.0]
+        name = f"object/{k}"
         if part.type == "box":
-            kind, size = box, [length / 2 for length in part.size]
+            kind, size = mujoco.mjtGeom.mjGEOM_BOX, [length / 2 for length in part.size]
+        else:
+            kind, size = mujoco.mjtGeom.mjGEOM_CYLINDER, [part.size[0], part.size[1] / 2, 0.0]
         # Priority over the robots' geoms: the pair takes the object's coefficient. The floor has the same priority, so
         # object and floor get an explicit pair with a coefficient of its own.
         body.add_geom(name=name, type=kind, size=size, pos=part.pos, rgba=(0.80, 0.62, 0.38, 1.0), mass=0.0,
                       contype=OBJECT_BIT, conaffinity=WALL_BIT, priority=1, condim=3,
                       friction=(touch, 0.005, 0.0001))  # fmt: skip
-        if kind == cylinder:
-            # Several contacts a pair have the normal of the robot's face, however the round side is turned.
-            spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
-            # It stands on the corners of the square inscribed in its base: an upright cylinder's lowest point is a
-            # matter of a tilt of almost nothing, and rounding may put it deep below the floor.
-            stands, side = f"{name}/base", part.size[0] / math.sqrt(2.0)
-            body.add_geom(name=stands, type=box, size=(side, side, part.size[1] / 2), pos=part.pos, mass=0.0,
-                          contype=0, conaffinity=0, group=_UNSEEN)  # fmt: skip
-        spec.add_pair(name=f"{name}-floor", geomname1=stands, geomname2="floor", condim=3,
+        stands_on = name if part.type == "box" else _mend_cylinder(spec, body, name, part)
+        spec.add_pair(name=f"{name}-floor", geomname1=stands_on, geomname2="floor", condim=3,
                       friction=(floor, floor, 0.005, 0.0001, 0.0001))  # fmt: skip
+
+
+def _mend_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:
+    """Do what an upright cylinder needs to be pushed as one; return the geom that it stands on."""
+    # Several contacts a pair have the normal of the robot's face, however the round side is turned.
+    spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
+    # It stands on the corners of the square inscribed in its base: its own lowest point is a matter of a tilt of almost
+    # nothing, and rounding may put it deep below the floor.
+    base, half_side = f"{name}/base", part.size[0] / math.sqrt(2.0)
+    body.add_geom(name=base, type=mujoco.mjtGeom.mjGEOM_BOX, size=(half_side, half_side, part.size[1] / 2),
+                  pos=part.pos, mass=0.0, contype=0, conaffinity=0, group=_UNSEEN)  # fmt: skip
+    return base
