@@ -235,7 +235,7 @@ class _Clock:
     def lap(self) -> None:
         if self._on_device:
             event = torch.Event(self._device, enable_timing=True)
-            event.record()
+            event.record(torch.accelerator.current_stream(self._device))  # else the current device's
             self._marks.append(event)
         else:
             self._marks.append(time.perf_counter())

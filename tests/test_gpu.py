@@ -7,7 +7,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.runner import Runner
+from harl_mapush.runner import Runner, _Clock
 from mqe.cuda_graphs import capturing
 from mqe.env import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env
@@ -72,6 +72,20 @@ def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
     torch.testing.assert_close(env.sim.qpos, qpos, rtol=0, atol=1e-4)
     torch.testing.assert_close(step.reward, wanted.reward, rtol=0, atol=1e-3)
     torch.testing.assert_close(step.obs, wanted.obs, rtol=0, atol=1e-3)
+
+
+def test_laps_are_the_devices_own(runner):
+    """A device that is not the process's current one is timed as well: its work, not that of the other."""
+    device = runner.env.device
+    clock = _Clock(device)
+    for _ in range(2):
+        with torch.cuda.device(device):
+            torch.cuda._sleep(100_000_000)  # cycles
+        clock.lap()
+    clock.lap()
+    first, second, nothing = clock.read()
+    assert second == pytest.approx(first, rel=0.5)
+    assert nothing < 0.1 * first
 
 
 def test_one_control_step_from_a_copied_state_is_mujocos(runner):

@@ -11,7 +11,7 @@ from toy import ToyEnv
 from harl_mapush import train
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.networks import NetworkCfg
-from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner, RunnerCfg
+from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner, RunnerCfg, _Clock
 from harl_mapush.seeding import seed_everything
 
 EVENTS: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}
@@ -211,3 +211,21 @@ def test_a_run_whose_worlds_all_break_says_how_to_go_on(gait, tmp_path, monkeypa
     said = capsys.readouterr().err
     assert said.startswith(f"{train.PROGRAM}: the simulation broke in 16 of 16 transitions")
     assert said.endswith(f"go on from its last checkpoint with: {train.PROGRAM} --resume {run}\n")
+
+
+def test_laps_are_taken_on_the_devices_own_stream(monkeypatch) -> None:
+    """With stand-ins for a second GPU: torch records an event on the current device's stream unless it is told."""
+    recorded = []
+
+    class Event:
+        def __init__(self, device, enable_timing):
+            assert enable_timing
+
+        def record(self, stream):
+            recorded.append(stream)
+
+    monkeypatch.setattr(torch, "Event", Event)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: ("stream of", device))
+    device = torch.device("cuda", 1)
+    _Clock(device).lap()
+    assert recorded == [("stream of", device)] * 2
