@@ -11,12 +11,17 @@ import torch
 
 
 @contextmanager
-def capturing(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None) -> Iterator[None]:
+def capturing(
+    graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None, generator: torch.Generator | None = None
+) -> Iterator[None]:
     """Record what is launched on ``device`` into ``graph``, whose memory is ``pool``'s or its own.
 
-    Every device has its own stream for it: torch's belongs to the first device that captures in a process.
+    Each replay draws anew from ``generator``. Every device has its own stream for captures: torch's belongs to the
+    first device that captures in a process.
     """
     with torch.cuda.device(device):
+        if generator is not None:
+            graph.register_generator_state(generator)  # puts what replays read on the current device
         stream = _capture_stream(torch.cuda.current_device())
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             yield

@@ -49,8 +49,15 @@ def test_without_cuda_functions_just_run():
 
 
 def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
-    """With stand-ins for torch.cuda, whose own stream is that of the first device for ever."""
-    current, used = [0], []
+    """With stand-ins for torch.cuda, whose own stream is that of the first device for ever.
+
+    What a graph reads of a generator lies on the device that is the current one when it is registered.
+    """
+    current, used, registered = [0], [], []
+
+    class Graph:
+        def register_generator_state(self, generator):
+            registered.append((generator, current[-1]))
 
     @contextmanager
     def on(device):
@@ -67,11 +74,13 @@ def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
     _capture_stream.cache_clear()
+    graphs: list[Any] = [Graph() for _ in range(3)]
     for k, index in enumerate((0, 1, 1)):
-        with capturing(k, torch.device("cuda", index), pool=10 * k):
+        with capturing(graphs[k], torch.device("cuda", index), 10 * k, generator=None if k == 0 else -k):
             assert current[-1] == index
     _capture_stream.cache_clear()
-    assert used == [(0, 0, [0]), (1, 10, [1]), (2, 20, [1])]
+    assert used == [(graphs[0], 0, [0]), (graphs[1], 10, [1]), (graphs[2], 20, [1])]
+    assert registered == [(-1, 1), (-2, 1)]
     assert used[1][2] is used[2][2]  # who shares memory must share the stream
 
 
@@ -83,7 +92,8 @@ def test_replay_equals_eager_and_never_waits(name, use_recurrent_policy):
     flats, metrics = [], []
     for enabled in (False, True):
         torch.manual_seed(0)
-        entry, env, device = ALGORITHMS[name], ToyEnv(16), torch.device("cuda")
+        entry, env = ALGORITHMS[name], ToyEnv(16)
+        device = torch.device("cuda", torch.cuda.device_count() - 1)  # not the current one where there are two
         network = NetworkCfg((16,), use_recurrent_policy=use_recurrent_policy, chunk_length=5, normalize_obs=True)
         settings: dict[str, Any] = {"fixed_order": True} if name.startswith("ha") else {}
         algorithm = entry.cls(entry.cfg(**settings), network, TeamSpec.of(env), device)

@@ -114,7 +114,7 @@ def test_buffers_grow_and_the_graph_is_captured_anew():
     from mqe.sim.mujoco_warp import Capacity
 
     cfg, _ = config.resolve(config.load_preset("go1_velocity"), {})
-    env = make_env(EnvCfg(num_envs=NUM_ENVS), SimCfg(device=DEVICES[0]), cfg.task, 1)
+    env = make_env(EnvCfg(num_envs=NUM_ENVS), SimCfg(device=DEVICES[-1]), cfg.task, 1)
     env.sim._make_data(Capacity(contacts=16, rows=12))
     env.reset()
     actions = actions_of(env)

@@ -49,9 +49,8 @@ class Graphs:
         self, function: Callable[..., object], inputs: tuple[Tensor, ...]
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], object]:
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self._generator)
         places = [value.clone() for value in inputs]
-        with capturing(graph, self._device, self._pool):
+        with capturing(graph, self._device, self._pool, self._generator):
             output = function(*places)
         self._pool = self._pool or graph.pool()
         return graph, places, output
