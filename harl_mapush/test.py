@@ -70,6 +70,12 @@ def _main(argv: Sequence[str] | None) -> int:
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
     name, device = resolve_sim(cfg.sim)
+    with torch.accelerator.device_index(device.index):  # else the first GPU is in use as well
+        return _play(cfg, folder, arguments, name, device)
+
+
+def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.device) -> int:
+    """Do what the command line asks for."""
     if arguments.mode == "viewer" or cfg.task.name != GAIT_TASK:  # a gait's examination has worlds of its own
         check_memory(plan_playing(cfg, name, device))
     checkpoint.check_actors(folder)

@@ -108,6 +108,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         sys.stdout.write(f"Note: {idle}.\n")
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
+        stack.enter_context(torch.accelerator.device_index(device.index))  # else the first GPU is in use as well
         if saved is None:
             runs.check_new_run_dir(folder)
         else:

@@ -63,17 +63,16 @@ def _main(argv: list[str]) -> int:
     arguments = make_parser().parse(argv)
     cfg, _ = config.resolve(config.load_preset(arguments.preset), config.flag_values(arguments))
     if arguments.cuda_debug and arguments.report is None:
-        facts = _examine_apart(argv)
-        if not arguments.json:
-            for verdict in facts["stages"]:
-                _say(in_words(Verdict(**verdict)))
-    else:
-        checkup = Checkup(cfg, is_launched_singly=arguments.cuda_debug)
-        tell = _teller(arguments.json, arguments.report)
-        with _clean_stdout(arguments.json), library_lines(_say_aside):
-            verdicts = list(examine(checkup, tell))
-        facts = _facts(verdicts, checkup)
-    _say(json.dumps(facts, indent=2) if arguments.json else conclusion(facts))
+        return _check_apart(argv, arguments.json)
+    checkup = Checkup(cfg, is_launched_singly=arguments.cuda_debug)
+    tell = _teller(arguments.json, arguments.report)
+    with _clean_stdout(arguments.json), library_lines(_say_aside):
+        verdicts = list(examine(checkup, tell))
+    return _conclude(_facts(verdicts, checkup), arguments.json)
+
+
+def _conclude(facts: dict[str, Any], is_json: bool) -> int:
+    _say(json.dumps(facts, indent=2) if is_json else conclusion(facts))
     return 0 if facts["ok"] else 1
 
 
@@ -134,19 +133,26 @@ def verdict_of_crash(report: Sequence[Verdict], returncode: int) -> Verdict:
     return Verdict(name, "failed", detail=f"the process died: {reason}", way_out=CRASH)
 
 
-def _examine_apart(argv: list[str]) -> dict[str, Any]:
-    """Run the check in a process whose kernels are launched one by one; give its facts, or which stage killed it."""
+def _check_apart(argv: list[str], is_json: bool) -> int:
+    """Check in a process whose kernels are launched one by one, which tells its verdicts as it goes on.
+
+    If it ends without a conclusion, say which stage killed it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
-        command = [sys.executable, "-m", "mapush", "doctor", *argv, "--json", "--report", str(report)]
-        env = os.environ | {_BLOCKING: "1"}
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode in (0, 1) and done.stdout.strip():
-            return json.loads(done.stdout)
+        command = [sys.executable, "-m", "mapush", "doctor", *argv, "--report", str(report)]
+        stdout = subprocess.PIPE if is_json else None
+        done = subprocess.run(command, env=os.environ | {_BLOCKING: "1"}, stdout=stdout, text=True, check=False)
         lines = report.read_text(encoding="utf-8").splitlines() if report.is_file() else []
     told = [Verdict(**json.loads(line)) for line in lines]
     ended = [verdict for verdict in told if verdict.status != "running"]
-    return _facts([*ended, verdict_of_crash(told, done.returncode)], None)
+    if done.returncode == 0 or (done.returncode == 1 and ended and ended[-1].status == "failed"):
+        sys.stdout.write(done.stdout or "")
+        return done.returncode
+    crash = verdict_of_crash(told, done.returncode)
+    if not is_json:
+        _say(in_words(crash))
+    return _conclude(_facts([*ended, crash], None), is_json)
 
 
 def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None) -> dict[str, Any]:

@@ -303,6 +303,23 @@ def test_a_crash_is_told_with_its_stage(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["stages"][1]["stage"] == "one world"
 
 
+@pytest.mark.parametrize(
+    ("last", "returncode", "crashed"), [("passed", 0, False), ("failed", 1, False), ("passed", 1, True)]
+)
+def test_what_a_process_of_its_own_told_is_not_told_again(monkeypatch, capsys, last, returncode, crashed):
+    """It writes its verdicts on our stdout while it runs; one that ends with a code and no verdict has crashed."""
+
+    def run(command: list[str], stdout: int | None, **_: object) -> subprocess.CompletedProcess:
+        Path(command[-1]).write_text(json.dumps(Verdict("versions", last)._asdict()) + "\n")
+        return subprocess.CompletedProcess(command, returncode, stdout=None if stdout is None else '{"its": "own"}')
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert doctor.main(["--cuda-debug"]) == returncode
+    assert ("the process died: exit code 1" in capsys.readouterr().out) == crashed
+    assert doctor.main(["--cuda-debug", "--json"]) == returncode
+    assert ("stages" in json.loads(capsys.readouterr().out)) == crashed
+
+
 def test_a_process_that_dies_at_once_failed_at_the_first_stage():
     assert verdict_of_crash([], 3)[:4] == ("versions", "failed", 0.0, "the process died: exit code 3")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -86,6 +89,21 @@ def test_laps_are_the_devices_own(runner):
     first, second, nothing = clock.read()
     assert second == pytest.approx(first, rel=0.5)
     assert nothing < 0.1 * first
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_programs_keep_to_their_gpu(tmp_path):
+    """A context alone takes half a GiB: eight trainings would take four of the first GPU's."""
+    run, device = tmp_path / "run", ("--device", DEVICES[-1], "--num_envs", str(NUM_ENVS))
+    for program, words in (
+        ("train", ("--preset", "h100", "--num_env_steps", "20000", "--out", str(run))),
+        ("test", ("--checkpoint", str(run))),
+    ):
+        code = f"import sys, torch\nfrom harl_mapush import {program}\nassert {program}.main(sys.argv[1:]) == 0\n"
+        code += "print([torch._C._cuda_hasPrimaryContext(index) for index in range(2)])"
+        command = [sys.executable, "-c", code, *device, *words]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[False, True]", program
 
 
 def test_one_control_step_from_a_copied_state_is_mujocos(runner):
