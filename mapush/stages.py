@@ -58,6 +58,7 @@ def check_versions(checkup: Checkup) -> str:
     found["python"] = platform.python_version()
     for package in _PACKAGES:
         found[package] = _installed(package)
+    found["torch"] = torch.__version__  # with its build, which the package's own metadata may leave out
     found["torch_cuda"] = torch.version.cuda
     driver = driver_version()
     found["driver_cuda"] = None if driver is None else f"{driver // 1000}.{driver % 1000 // 10}"
