@@ -168,6 +168,13 @@ def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch
     assert not any(tmp_path.iterdir())
 
 
+def test_a_gait_is_examined_in_worlds_of_its_own_whose_number_nobody_asks_for(monkeypatch, capsys):
+    monkeypatch.setattr(memory_plan, "device_memory", lambda device: (0, GIB))
+    monkeypatch.setattr(evaluate, "evaluate_gait", lambda *_: {"worst": 0.5})
+    assert evaluate.main(["--checkpoint", "pretrained:go1_velocity", "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.split() == ["worst", "0.5"]
+
+
 def test_to_play_takes_what_training_takes_without_learning():
     cfg = make_cfg(env={"num_envs": 64})
     playing, training = plan_playing(cfg, "mujoco", CPU), plan_memory(cfg, "mujoco", CPU)

@@ -28,6 +28,7 @@ import mujoco_warp as mjw  # noqa: E402, after the skip
 import warp as wp  # noqa: E402
 
 from mqe.sim.mujoco_warp import (  # noqa: E402
+    _PASSIVE_FIELDS,
     Capacity,
     CapacityError,
     MujocoWarpSimulator,
@@ -206,6 +207,12 @@ def test_what_a_step_leaves_out_changes_nothing(damped):
     data.qpos[:] = 1.0
     mujoco.mj_step(free, data, 25 * DECIMATION)
     assert (abs(float(ours.qpos[-1, 0]) - data.qpos[0]) < 1e-4) == (damped == "nowhere")
+
+
+def test_everything_that_acts_without_being_driven_is_known():
+    model = mujoco.MjSpec.from_string(PENDULUM).compile()
+    kinds = re.compile(r"(jnt|dof|tendon|actuator)_(stiffness|damping)(poly)?|(body|geom|pair)_(gravcomp|adhesion)")
+    assert {name for name in dir(model) if kinds.fullmatch(name)} == set(_PASSIVE_FIELDS)
 
 
 def test_a_control_step_leaves_out_what_it_can_and_asks_for_warps_own_jacobian(monkeypatch):
