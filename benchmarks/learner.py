@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from measuring import seconds
 from torch import Tensor
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec, minibatches
@@ -153,12 +154,13 @@ def _time_ours(runner: Runner) -> dict[str, float]:
     algorithm, storage = runner.algorithm, runner.storage
 
     return _laps(
+        runner.env.device,
         {
             "collect_s": runner.collect,
             "returns_s": lambda: algorithm.compute_returns(storage),
             "actors_s": lambda: algorithm.update_actors(storage),
             "critic_s": lambda: algorithm.update_critic(storage),
-        }
+        },
     )
 
 
@@ -183,28 +185,17 @@ def _time_upstream(runner: Any) -> dict[str, float]:
     def train() -> None:
         upstream_harl.train(runner)
 
-    laps = _laps({"collect_s": collect, "returns_s": runner.compute, "actors_s": train})
+    laps = _laps(torch.device("cpu"), {"collect_s": collect, "returns_s": runner.compute, "actors_s": train})
     runner.critic.train = train_critic
     runner.after_update()
     return laps | {"actors_s": laps["actors_s"] - critic_s, "critic_s": critic_s}
 
 
-def _laps(parts: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    laps = {}
+def _laps(device: torch.device, parts: dict[str, Callable[[], Any]]) -> dict[str, float]:
     cpu = time.process_time()
-    for name, part in parts.items():
-        _wait()
-        start = time.perf_counter()
-        part()
-        _wait()
-        laps[name] = time.perf_counter() - start
+    laps = {name: seconds(device, part) for name, part in parts.items()}
     wall = sum(laps.values())
     return {"iteration_s": wall} | laps | {"cpus_used": (time.process_time() - cpu) / wall}
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def _summary(learner: str, laps: list[dict[str, float]], args: argparse.Namespace) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class Watch:
     def __init__(self, device: torch.device, interval_s: float = 0.02) -> None:
         self._interval_s = interval_s
         self._stop = threading.Event()
-        self._read = None if device.type == "cpu" else _reader(device.index or 0)
+        self._read = None if device.type == "cpu" else _reader(device)
         self.peak = used(device)
         self._offset = self._read() - self.peak if self._read is not None else 0
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -136,7 +136,7 @@ class Watch:
             self.peak = max(self.peak, self._read() - self._offset)
 
 
-def _reader(index: int) -> Callable[[], int] | None:
+def _reader(device: torch.device) -> Callable[[], int] | None:
     class Memory(ctypes.Structure):
         _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
 
@@ -145,7 +145,8 @@ def _reader(index: int) -> Callable[[], int] | None:
     except OSError:
         return None
     handle, memory = ctypes.c_void_p(), Memory()
-    if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)):
+    name = f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()  # the library counts hidden GPUs as well
+    if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(name, ctypes.byref(handle)):
         return None
 
     def read() -> int:

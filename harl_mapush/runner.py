@@ -100,22 +100,29 @@ class Runner:
         Raises NonFiniteError as soon as a loss or weight is not finite, BrokenWorldsError where the simulation breaks
         in more than a tenth of the transitions twice running; one such rollout is what buffers too small may cost.
         """
+        before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision(self.cfg.matmul_precision)
-        self.start()
-        while self.iteration < self.num_iterations:
-            clock = _Clock(self.env.device)
-            self.collect()
-            clock.lap()
-            metrics = self.update()
-            clock.lap()
-            values = self._fetch(metrics)
-            self.iteration += 1
-            collect_s, update_s = clock.read()
-            note = self._mention_broken(values["rollout/num_broken"], self.env.maintain())
-            if self.on_iteration:
-                self.on_iteration(self._report(values, collect_s, update_s, note))
-            if self.on_checkpoint and self._is_checkpoint_due():
-                self.on_checkpoint(self.env_steps)
+        try:
+            self.start()
+            while self.iteration < self.num_iterations:
+                self._iterate()
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    def _iterate(self) -> None:
+        clock = _Clock(self.env.device)
+        self.collect()
+        clock.lap()
+        metrics = self.update()
+        clock.lap()
+        values = self._fetch(metrics)
+        self.iteration += 1
+        collect_s, update_s = clock.read()
+        note = self._mention_broken(values["rollout/num_broken"], self.env.maintain())
+        if self.on_iteration:
+            self.on_iteration(self._report(values, collect_s, update_s, note))
+        if self.on_checkpoint and self._is_checkpoint_due():
+            self.on_checkpoint(self.env_steps)
 
     def start(self) -> None:
         """Reset the environment, unless the run goes on from a saved state."""

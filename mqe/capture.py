@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.cuda_graphs import capturing
+from mqe.cuda_graphs import capturing, lasting
+from mqe.state import SceneState
 from mqe.vec_env import TimeStep
 
 _EAGER_STEPS = 2  # run as they are first: they load kernels and allocate what is allocated once
 
 
+class Decided(NamedTuple):
+    """What a decision gives, and what it leaves behind."""
+
+    step: TimeStep
+    state: SceneState
+    figures: dict[str, Tensor]  # (N,) each
+
+
 class CapturedStep:
-    """A step function behind a CUDA graph; anything in it that waits for the device breaks the capture."""
+    """A decision behind a CUDA graph; anything in it that waits for the device breaks the capture."""
 
-    def __init__(self, step: Callable[[Tensor], TimeStep]) -> None:
-        """Capture ``step``, actions (N, A, U) to TimeStep, once it has run a few times."""
-        self._step = step
+    def __init__(self) -> None:
+        """Capture nothing yet: the first few calls run as they are."""
         self._calls = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._actions: Tensor | None = None
-        self._result: PackedStep | None = None
+        self._recorded: _Recorded | None = None
 
-    def __call__(self, actions: Tensor) -> TimeStep:
-        """Do what the step function does; the tensors returned are the caller's own."""
+    def __call__(self, decide: Callable[[Tensor], Decided], actions: Tensor) -> Decided:
+        """Do what ``decide``, always the same, does with ``actions`` (N, A, U).
+
+        The step's tensors are the caller's own; what is left behind lies in memory that the next call overwrites.
+        """
         self._calls += 1
         if self._calls <= _EAGER_STEPS:
-            return self._step(actions)
-        if self._graph is None:
-            self._capture(actions)
-        assert self._graph is not None
-        assert self._actions is not None
-        assert self._result is not None
-        self._actions.copy_(actions)
-        self._graph.replay()
-        return self._result.copy()
+            return decide(actions)
+        if self._recorded is None:
+            self._recorded = self._record(decide, actions)
+        recorded = self._recorded
+        recorded.actions.copy_(actions)
+        recorded.graph.replay()
+        # A state of its own: what was derived from the last one no longer holds.
+        return Decided(recorded.step.copy(), recorded.state.like(recorded.state.rows), recorded.figures)
 
-    def _capture(self, actions: Tensor) -> None:
-        self._actions = actions.clone()
-        self._graph = torch.cuda.CUDAGraph()
-        with capturing(self._graph, actions.device):
-            self._result = PackedStep(self._step(self._actions))
+    def _record(self, decide: Callable[[Tensor], Decided], actions: Tensor) -> _Recorded:
+        with lasting():
+            graph, place = torch.cuda.CUDAGraph(), actions.clone()
+            with capturing(graph, actions.device):
+                step, state, figures = decide(place)
+                packed = PackedStep(step)
+        return _Recorded(graph, place, packed, state, figures)
 
 
 class PackedStep:
@@ -74,3 +85,11 @@ class _Joined:
     def copy(self) -> dict[str, Tensor]:
         parts = self._values.clone().split([shape.numel() for shape in self._shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
+
+
+class _Recorded(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    actions: Tensor  # to be filled in
+    step: PackedStep
+    state: SceneState
+    figures: dict[str, Tensor]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mqe.capture import CapturedStep
+from mqe.capture import CapturedStep, Decided
 from mqe.scene import DECIMATION, STEP_DT, Scene, pack_layout, read_state
 from mqe.sim.base import Simulator
 from mqe.state import SceneState
@@ -42,16 +42,17 @@ class MultiAgentEnv:
         self._sums = torch.zeros(n, len(task.metric_names), device=self.device)  # of the metrics, over the episode
         self._return = torch.zeros(n, device=self.device)
         self._statistics = EpisodeStatistics((*task.figure_names, "return"), n, self.device)
-        self.figures: dict[str, Tensor] = {}  # (N,) each: of the episodes that ended at the last step, where they did
+        # (N,) each: of the episodes that ended at the last step, where they did. The next step may overwrite them.
+        self.figures: dict[str, Tensor] = {}
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
         self._state: SceneState | None = None
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
-        self._captured = CapturedStep(self._step)
+        self._captured, self._captured_at = CapturedStep(), sim.generation
 
     @property
     def state(self) -> SceneState:
-        """The scene as the tasks see it now."""
+        """The scene as the tasks see it now; the next step may overwrite it."""
         assert self._state is not None, "reset() comes first"
         return self._state
 
@@ -69,19 +70,23 @@ class MultiAgentEnv:
 
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
-        return self._captured(actions) if self.captures else self._step(actions)
+        actions = actions.detach()
+        if not self.captures:
+            return self._step(actions)
+        if self.sim.generation != self._captured_at:
+            self._captured, self._captured_at = CapturedStep(), self.sim.generation
+        step, self._state, self.figures = self._captured(self._decide, actions)
+        return step
 
     def maintain(self) -> str | None:
         """Repair what only a pause between rollouts allows; say what was done, or None. Waits for the device.
 
         Contact buffers that overflowed grow, and the step is captured anew.
         """
-        views = self.sim.qpos
-        note = self.sim.grow()
-        if self.sim.qpos is not views:
-            self._state = read_state(self.sim, self.scene)
-            self._captured = CapturedStep(self._step)
-        return note
+        return self.sim.grow()
+
+    def _decide(self, actions: Tensor) -> Decided:
+        return Decided(self._step(actions), self.state, self.figures)
 
     def _step(self, actions: Tensor) -> TimeStep:
         task, sim = self.task, self.sim
@@ -151,7 +156,6 @@ class MultiAgentEnv:
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Go on from ``state_dict``; return the obs and critic state it stood at."""
         self.sim.load_state_dict(state["sim"])
-        self._captured = CapturedStep(self._step)  # the simulator may have taken other buffers
         self.task.load_state_dict(state["task"])
         self._episode.copy_(state["episode"])
         self._steps.copy_(state["steps"])
@@ -165,7 +169,8 @@ class MultiAgentEnv:
         return self.task.observe(self._state, self.task.memory)
 
     def close(self) -> None:
-        """Free the simulator."""
+        """Free the simulator, and what was recorded of it."""
+        self._captured = CapturedStep()
         self.sim.close()
 
     def _start_episodes(self, mask: Tensor) -> None:

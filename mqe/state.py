@@ -24,31 +24,43 @@ class SceneState:
     def __init__(self, rows: Tensor, num_robots: int, has_object: bool) -> None:
         """Name the ``rows`` (X, N): qpos, qvel, contact forces and goal position, one number of all worlds a row."""
         self.rows, self.num_robots, self.has_object = rows, num_robots, has_object
-        num_qpos = ROBOT_QPOS * num_robots + POSE * has_object
-        num_qvel = ROBOT_QVEL * num_robots + VELOCITY * has_object
-        num_forces = 3 * num_robots * has_object
-        self._qpos, self._qvel, forces, goal_pos = rows.t().split((num_qpos, num_qvel, num_forces, 3), dim=1)
-        self.forces = forces  # (N, 3 A) contact forces, those of each robot side by side; (N, 0) without an object
-        self.goal_pos = goal_pos  # (N, 3) [m]
 
     def like(self, rows: Tensor) -> SceneState:
         """Name other rows of the same scene."""
         return SceneState(rows, self.num_robots, self.has_object)
 
     @cached_property
+    def _parts(self) -> tuple[Tensor, ...]:
+        """Give the columns of qpos, qvel, forces and goal."""
+        num_qpos = ROBOT_QPOS * self.num_robots + POSE * self.has_object
+        num_qvel = ROBOT_QVEL * self.num_robots + VELOCITY * self.has_object
+        num_forces = 3 * self.num_robots * self.has_object
+        return self.rows.t().split((num_qpos, num_qvel, num_forces, 3), dim=1)
+
+    @property
+    def forces(self) -> Tensor:
+        """(N, 3 A) contact forces [N], those of each robot side by side; (N, 0) without an object."""
+        return self._parts[2]
+
+    @property
+    def goal_pos(self) -> Tensor:
+        """(N, 3) [m]."""
+        return self._parts[3]
+
+    @cached_property
     def body_pos(self) -> Tensor:
         """Positions (N, B, 3) [m]: of trunks, and of the object's origin."""
-        return self._qpos.unfold(1, POSE, ROBOT_QPOS)[..., :3]
+        return self._parts[0].unfold(1, POSE, ROBOT_QPOS)[..., :3]
 
     @cached_property
     def body_quat(self) -> Tensor:
         """Orientations (N, B, 4)."""
-        return self._qpos.unfold(1, POSE, ROBOT_QPOS)[..., 3:]
+        return self._parts[0].unfold(1, POSE, ROBOT_QPOS)[..., 3:]
 
     @cached_property
     def body_linvel(self) -> Tensor:
         """Velocities (N, B, 3) [m/s]."""
-        return self._qvel.unfold(1, VELOCITY, ROBOT_QVEL)[..., :3]
+        return self._parts[1].unfold(1, VELOCITY, ROBOT_QVEL)[..., :3]
 
     @cached_property
     def rotation(self) -> Tensor:
@@ -103,7 +115,7 @@ class SceneState:
     @cached_property
     def robot_angvel_b(self) -> Tensor:
         """(N, A, 3) [rad/s] body frame."""
-        return self._qvel.unfold(1, VELOCITY, ROBOT_QVEL)[:, : self.num_robots, 3:]
+        return self._parts[1].unfold(1, VELOCITY, ROBOT_QVEL)[:, : self.num_robots, 3:]
 
     @cached_property
     def yaw_rate(self) -> Tensor:
@@ -113,12 +125,12 @@ class SceneState:
     @cached_property
     def joint_pos(self) -> Tensor:
         """(N, A, 12) [rad], FL FR RL RR x hip thigh calf."""
-        return self._qpos.unfold(1, ROBOT_QPOS, ROBOT_QPOS)[..., POSE:]
+        return self._parts[0].unfold(1, ROBOT_QPOS, ROBOT_QPOS)[..., POSE:]
 
     @cached_property
     def joint_vel(self) -> Tensor:
         """(N, A, 12) [rad/s]."""
-        return self._qvel.unfold(1, ROBOT_QVEL, ROBOT_QVEL)[..., VELOCITY:]
+        return self._parts[1].unfold(1, ROBOT_QVEL, ROBOT_QVEL)[..., VELOCITY:]
 
     @property
     def object_pos(self) -> Tensor:

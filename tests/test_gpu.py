@@ -16,12 +16,15 @@ from mqe.env import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.scene import DECIMATION
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.viewer.video import _tapped
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'")
+
+from mqe.sim.mujoco_warp import Capacity  # noqa: E402, after the skip
 
 NUM_ENVS = 64
 DEVICES = [f"cuda:{index}" for index in range(min(torch.cuda.device_count(), 2))] or ["cuda:0"]
@@ -128,9 +131,66 @@ def test_one_control_step_from_a_copied_state_is_mujocos(runner):
     assert float(error.max()) < 1e-3
 
 
-def test_buffers_grow_and_the_graph_is_captured_anew():
-    from mqe.sim.mujoco_warp import Capacity
+def test_who_watches_sees_every_control_step_of_decisions_that_are_replayed(runner):
+    env, heights = runner.env, []
+    env.reset()
+    for _ in range(4):
+        env.step(actions_of(env))
+    with _tapped(env, lambda: heights.append(env.sim.data(0).qpos[2])):
+        env.step(actions_of(env))
+    assert len(heights) == env.decision_period
+    env.step(actions_of(env))
+    assert float(env.state.robot_pos[0, 0, 2]) == pytest.approx(float(env.sim.qpos[0, 2]))
 
+
+def test_an_environment_that_goes_takes_nothing_of_another_ones(runner):
+    env = runner.env
+    other = make_env(EnvCfg(num_envs=NUM_ENVS), SimCfg(device=str(env.device)), env.task.cfg, 1)
+    for each in (env, other):
+        each.reset()
+        for _ in range(4):
+            each.step(actions_of(each))
+    other.close()
+    del other, each
+    friction = torch.tensor(env.sim.model.geom_friction, device=env.device).expand(NUM_ENVS, -1, -1)
+    env.sim.set_field("geom_friction", friction)
+    for _ in range(4):
+        assert bool(env.step(actions_of(env)).valid.all())
+
+
+def test_steps_follow_torchs_stream(runner):
+    """Also where the stream changes between the steps that are taken, recorded and replayed."""
+    env, streams = runner.env, [torch.cuda.Stream(runner.env.device) for _ in range(2)]
+    env.reset()
+    start, actions = env.state_dict(), actions_of(env)
+    wanted = [env.step(actions).obs.clone() for _ in range(2)][-1]
+    torch.cuda.synchronize(env.device)
+    for _ in range(2):
+        with torch.cuda.stream(streams[0]):
+            env.load_state_dict(start)
+            env.step(actions)
+        streams[1].wait_stream(streams[0])
+        with torch.cuda.stream(streams[1]):
+            obs = env.step(actions).obs
+        torch.cuda.synchronize(env.device)
+        torch.testing.assert_close(obs, wanted, rtol=0, atol=1e-2)
+
+
+def test_buffers_grow_on_any_stream_and_nothing_is_lost(runner):
+    sim = runner.env.sim
+    runner.env.reset()
+    wanted = {name: values.clone() for name, values in sim.state_dict().items() if name != "size"}
+    with torch.cuda.device(sim.device):
+        torch.cuda.synchronize()
+        torch.cuda._sleep(1_000_000_000)  # cycles
+        with torch.cuda.stream(torch.cuda.Stream()):
+            sim._resize(Capacity(sim.size.contacts + 10, sim.size.rows + 10))
+        torch.cuda.synchronize()
+    for name, values in wanted.items():
+        assert torch.equal(sim.state_dict()[name], values), name
+
+
+def test_buffers_grow_and_the_graph_is_captured_anew():
     cfg, _ = config.resolve(config.load_preset("go1_velocity"), {})
     env = make_env(EnvCfg(num_envs=NUM_ENVS), SimCfg(device=DEVICES[-1]), cfg.task, 1)
     env.sim._make_data(Capacity(contacts=16, rows=12))

@@ -213,6 +213,16 @@ def test_a_run_whose_worlds_all_break_says_how_to_go_on(gait, tmp_path, monkeypa
     assert said.endswith(f"go on from its last checkpoint with: {train.PROGRAM} --resume {run}\n")
 
 
+def test_the_precision_of_matrix_products_is_that_of_a_training_while_it_trains() -> None:
+    runner, seen = make(), []
+    runner.on_iteration = lambda _: seen.append(torch.get_float32_matmul_precision())
+    assert runner.cfg.matmul_precision == "high"
+    before = torch.get_float32_matmul_precision()
+    runner.learn()
+    assert set(seen) == {"high"}
+    assert torch.get_float32_matmul_precision() == before == "highest"
+
+
 def test_laps_are_taken_on_the_devices_own_stream(monkeypatch) -> None:
     """With stand-ins for a second GPU: torch records an event on the current device's stream unless it is told."""
     recorded = []

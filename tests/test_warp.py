@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import mujoco
@@ -27,6 +28,7 @@ pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra: pip in
 import mujoco_warp as mjw  # noqa: E402, after the skip
 import warp as wp  # noqa: E402
 
+from mqe.sim import mujoco_warp  # noqa: E402
 from mqe.sim.mujoco_warp import (  # noqa: E402
     _PASSIVE_FIELDS,
     Capacity,
@@ -209,6 +211,18 @@ def test_what_a_step_leaves_out_changes_nothing(damped):
     assert (abs(float(ours.qpos[-1, 0]) - data.qpos[0]) < 1e-4) == (damped == "nowhere")
 
 
+def test_a_stream_has_one_object_of_warps_for_ever(monkeypatch):
+    made = []
+    monkeypatch.setattr(mujoco_warp, "_STREAMS", {})
+    monkeypatch.setattr(wp, "stream_from_torch", lambda stream: made.append(stream) or object())
+    first, other = (SimpleNamespace(device=torch.device("cuda", index), cuda_stream=7) for index in range(2))
+    again = SimpleNamespace(device=torch.device("cuda", 0), cuda_stream=7)
+    name = mujoco_warp._warps_name(first)
+    assert mujoco_warp._warps_name(again) is name
+    assert mujoco_warp._warps_name(other) is not name
+    assert made == [first, other]
+
+
 def test_everything_that_acts_without_being_driven_is_known():
     model = mujoco.MjSpec.from_string(PENDULUM).compile()
     kinds = re.compile(r"(jnt|dof|tendon|actuator)_(stiffness|damping)(poly)?|(body|geom|pair)_(gravcomp|adhesion)")
@@ -280,9 +294,9 @@ def test_buffers_grow_between_rollouts_and_the_run_goes_on():
     valid = torch.stack([env.step(action).valid for action in actions])
     assert not valid.all()
     assert int(env.num_failed) == int((~valid).sum())
-    before, captured = env.sim.qpos.clone(), env._captured
+    before, generation = env.sim.qpos.clone(), env.sim.generation
     note = env.maintain()
-    assert env._captured is not captured  # its graph writes where the worlds were
+    assert env.sim.generation > generation  # graphs of before write where the worlds were
     assert torch.equal(env.sim.qpos, before)
     assert note is not None
     grown = r"contact buffers overflowed in 1 of 4 worlds \(NEFC\); grown from 16 contacts and 20 rows .*"
@@ -306,7 +320,7 @@ def test_lost_contacts_that_no_buffer_mends_are_said_and_nothing_is_replaced():
     scene, task, fields, actions = worlds_of("go1_velocity")
     env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields), scene, task)
     env.reset()
-    step, views, captured = env.sim.step, env.sim.qpos, env._captured
+    step, views, generation = env.sim.step, env.sim.qpos, env.sim.generation
 
     def overflowing(decimation):
         env.sim._overflow[1] |= int(OverflowType.NVMAX)
@@ -316,7 +330,7 @@ def test_lost_contacts_that_no_buffer_mends_are_said_and_nothing_is_replaced():
     assert env.step(actions[0]).valid.tolist() == [True, False, True, True]
     assert env.maintain() == "1 of 4 worlds lost contacts (NVMAX), which no larger buffer mends"
     assert env.sim.qpos is views
-    assert env._captured is captured
+    assert env.sim.generation == generation
     assert env.maintain() is None
     env.close()
 

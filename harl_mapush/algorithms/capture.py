@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from mqe.cuda_graphs import capturing
+from mqe.cuda_graphs import capturing, lasting
 
 _EAGER_CALLS = 2  # run as they are first: they load kernels and allocate what is allocated once
 
@@ -26,34 +27,48 @@ class Graphs:
         """Capture on ``device``; ``generator`` is the only one that captured functions draw from."""
         self._enabled = device.type == "cuda"
         self._device, self._generator = device, generator
-        self._calls: dict[Hashable, int] = {}
-        self._captured: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], object]] = {}
+        self._known: dict[Hashable, _Known] = {}
         self._pool: Any = None  # shared: replays follow one another
 
-    def __call__(self, key: Hashable, function: Callable[..., _Output], *inputs: Tensor) -> _Output:
-        """Do ``function(*inputs)``, known by ``key``: the same key stands for the same work on the same shapes."""
+    def __call__(
+        self, key: Hashable, function: Callable[..., _Output], *inputs: Tensor, over: object = None
+    ) -> _Output:
+        """Do ``function(*inputs)``, known by ``key``: the same key stands for the same work on the same shapes.
+
+        ``over`` is what it works on besides; another one than the last time is captured anew, and the last forgotten.
+        """
         if not self._enabled:
             return function(*inputs)
-        self._calls[key] = self._calls.get(key, 0) + 1
-        if self._calls[key] <= _EAGER_CALLS:
+        known = self._known.get(key)
+        if known is None or known.over is not over:
+            known = self._known[key] = _Known(over)
+        known.calls += 1
+        if known.calls <= _EAGER_CALLS:
             return function(*inputs)
-        if key not in self._captured:
-            self._captured[key] = self._capture(function, inputs)
-        graph, places, output = self._captured[key]
+        if known.recorded is None:
+            known.recorded = self._record(function, inputs)
+        graph, places, output = known.recorded
         for place, value in zip(places, inputs, strict=True):
             place.copy_(value)
         graph.replay()
         return cast(_Output, _copy(output))
 
-    def _capture(
+    def _record(
         self, function: Callable[..., object], inputs: tuple[Tensor, ...]
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], object]:
-        graph = torch.cuda.CUDAGraph()
-        places = [value.clone() for value in inputs]
-        with capturing(graph, self._device, self._pool, self._generator):
-            output = function(*places)
+        with lasting():
+            graph, places = torch.cuda.CUDAGraph(), [value.clone() for value in inputs]
+            with capturing(graph, self._device, self._pool, self._generator):
+                output = function(*places)
         self._pool = self._pool or graph.pool()
         return graph, places, output
+
+
+@dataclass(eq=False)
+class _Known:
+    over: object
+    calls: int = 0
+    recorded: tuple[torch.cuda.CUDAGraph, list[Tensor], object] | None = None
 
 
 def _copy(output: Any) -> Any:

@@ -45,7 +45,7 @@ class Happo(OnPolicy):
     def _replayed(self, part: Callable[..., _Output], storage: Storage, agent: int, *inputs: Tensor) -> _Output:
         """Do one part of an agent's turn, as a graph where that can be."""
         work = partial(part, storage, agent)
-        return self.replay((part.__name__, agent, storage), work, *inputs) if self.is_capturable else work(*inputs)
+        return self.replay((part.__name__, agent), work, *inputs, over=storage) if self.is_capturable else work(*inputs)
 
     def _turn(self, storage: Storage, agent: int) -> tuple[dict[str, Tensor], Tensor]:
         """Improve one actor; give its metrics and the log probabilities (T, N, U) it had before."""

@@ -28,10 +28,10 @@ class Mappo(OnPolicy):
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         storage.factor.fill_(1.0)
         if self.cfg.share_param:
-            told = self.replay(("team", storage), lambda: self._improve(storage, range(self.num_agents)))
+            told = self.replay("team", lambda: self._improve(storage, range(self.num_agents)), over=storage)
             return dict.fromkeys(range(self.num_agents), told)
         agents = range(self.num_agents)
-        return {i: self.replay(("agent", i, storage), partial(self._improve, storage, [i])) for i in agents}
+        return {i: self.replay(("agent", i), partial(self._improve, storage, [i]), over=storage) for i in agents}
 
     def _improve(self, storage: Storage, agents: Sequence[int]) -> dict[str, Tensor]:
         """Improve the actor of some agents, one or all, on what they saw."""

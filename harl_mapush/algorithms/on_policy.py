@@ -189,7 +189,7 @@ class OnPolicy(ABC):
             self.value.compute_values(storage)
             self.value.compute_returns(storage)
 
-        self.replay(("returns", storage), compute)
+        self.replay("returns", compute, over=storage)
 
     def set_progress(self, progress: float) -> None:
         """Set the learning rates of schedule ``linear``: from the full rate down to nothing at the end."""
@@ -216,7 +216,7 @@ class OnPolicy(ABC):
             self._update_obs_norms(storage)
             return metrics
 
-        return self.replay(("critic", storage), update)
+        return self.replay("critic", update, over=storage)
 
     @abstractmethod
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:

@@ -21,6 +21,7 @@ class Simulator(Protocol):
     device: torch.device
     synchronous: bool  # reading a value costs no wait, so that branching on one is free
     captures: bool  # replay a control step as a graph of its own; who captures more than that turns it off
+    generation: int  # how often the memory that a step reads and writes was replaced: older recordings of it are void
     qpos: Tensor  # (N, nq)
     qvel: Tensor  # (N, nv)
     ctrl: Tensor  # (N, nu)

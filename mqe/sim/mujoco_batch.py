@@ -19,6 +19,7 @@ class MujocoBatchSimulator:
 
     synchronous = True
     captures = False
+    generation = 0
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int = 0) -> None:
         """Make ``num_envs`` worlds on ``num_threads`` threads (0: one a core)."""

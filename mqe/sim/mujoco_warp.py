@@ -11,8 +11,8 @@ import math
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, NamedTuple
 
 import mujoco
 import mujoco_warp as mjw
@@ -20,6 +20,8 @@ import torch
 import warp as wp
 from mujoco_warp import OverflowType
 from torch import Tensor
+
+from mqe.cuda_graphs import capture_stream
 
 _LOG = logging.getLogger(__name__)
 wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)  # not a line for every kernel module
@@ -95,8 +97,8 @@ class MujocoWarpSimulator:
         self.synchronous = device.type == "cpu"
         self.captures = not self.synchronous
         self._fields: dict[str, Tensor] = {}
+        self.generation = 0
         self._warp_device = wp.device_from_torch(device)
-        self._streams: dict[int, wp.Stream] = {}
         self._is_loaded = False  # the kernels
         self._make_model()
         self._make_data(size or capacity(model))
@@ -104,16 +106,13 @@ class MujocoWarpSimulator:
     def step(self, decimation: int) -> None:
         """Advance every world by ``decimation`` physics steps; lost contacts mark their world as ``failed``."""
         if not self.synchronous and torch.cuda.is_current_stream_capturing():
-            with self._on_stream():
-                wp.capture_begin(stream=self._stream(), external=True)
+            with self._place(), wp.ScopedCapture(stream=self._stream(), external=True):
                 self._substeps(decimation)
-                wp.capture_end(stream=self._stream())
         elif self.captures:
             graph = self._graphs.get(decimation) or self._capture(decimation)
             wp.capture_launch(graph, stream=self._stream())
         else:
-            place = wp.ScopedDevice(self._warp_device) if self.synchronous else self._on_stream()
-            with place, _announced(self.device, active=not self._is_loaded):
+            with self._place(), _announced(self.device, active=not self._is_loaded):
                 self._substeps(decimation)
             self._is_loaded = True
         lost = self._overflow & LOST
@@ -135,7 +134,7 @@ class MujocoWarpSimulator:
         self.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Give a model field per-world values (N, ...)."""
+        """Give a model field per-world values (N, ...); waits for the device."""
         self._fields[name] = values.to(self.device, torch.float32)
         self._make_model()
 
@@ -205,7 +204,8 @@ class MujocoWarpSimulator:
             view.copy_(state[name])
 
     def close(self) -> None:
-        """Drop graphs and buffers; a second time does nothing."""
+        """Drop graphs and buffers; a second time does nothing. Waits for the device."""
+        self._wait()
         self._graphs.clear()
         with suppress(AttributeError):
             del self._data, self._model
@@ -229,18 +229,18 @@ class MujocoWarpSimulator:
         return sum(bit for bit, is_seen in zip(bits, seen, strict=True) if is_seen)
 
     def _make_model(self) -> None:
-        with wp.ScopedDevice(self._warp_device):
+        self._renew()
+        with self._place():
             self._model = mjw.put_model(self._known, batch_sizes=dict.fromkeys(self._fields, self.num_envs))
             self._model.opt.warn_overflow = 0  # the flags are read instead
             for name, values in self._fields.items():
                 view = wp.to_torch(getattr(self._model, name))
                 view.copy_(values.view_as(view))
-        self._graphs: dict[int, wp.Graph] = {}
 
     def _make_data(self, size: Capacity) -> None:
+        self._renew()
         self._size = size
-        self._graphs = {}
-        with wp.ScopedDevice(self._warp_device):
+        with self._place():
             self._data = mjw.make_data(self._known, self.num_envs, nconmax=size.contacts, njmax=size.rows)
         data = self._data
         self.qpos, self.qvel, self.ctrl = wp.to_torch(data.qpos), wp.to_torch(data.qvel), wp.to_torch(data.ctrl)
@@ -271,26 +271,37 @@ class MujocoWarpSimulator:
                 opt.disableflags = flags  # told of no damping, an integrator would leave out the actuators' as well
             integrate(self._model, self._data)
 
-    def _stream(self) -> wp.Stream:
-        current = torch.cuda.current_stream(self.device)
-        if current.cuda_stream not in self._streams:
-            self._streams[current.cuda_stream] = wp.stream_from_torch(current)
-        return self._streams[current.cuda_stream]
+    def _renew(self) -> None:
+        """Forget recordings of memory that is about to be replaced, once nothing uses it any more."""
+        self._wait()
+        self._graphs: dict[int, wp.Graph] = {}
+        self.generation += 1
 
-    def _on_stream(self) -> wp.ScopedStream:
+    def _wait(self) -> None:
+        """Wait for the device: Warp frees memory without regard to torch's streams."""
+        if not self.synchronous:
+            torch.cuda.synchronize(self.device)
+
+    def _place(self) -> AbstractContextManager[Any]:
+        """Work where torch works: on its current stream of this device."""
+        if self.synchronous:
+            return wp.ScopedDevice(self._warp_device)
         return wp.ScopedStream(self._stream(), sync_enter=False)
+
+    def _stream(self) -> wp.Stream:
+        return _warps_name(torch.cuda.current_stream(self.device))
 
     def _capture(self, decimation: int) -> wp.Graph:
         """Record one control step; the state is put back afterwards, since a first run outside loads the kernels."""
         state = self.state_dict()
-        side = torch.cuda.Stream(self.device)
+        with torch.cuda.device(self.device):
+            side = capture_stream(torch.cuda.current_device())
         side.wait_stream(torch.cuda.current_stream(self.device))
-        stream = wp.stream_from_torch(side)  # one object: Warp knows a capture by it
-        with torch.cuda.stream(side), wp.ScopedStream(stream, sync_enter=False):
+        with torch.cuda.stream(side), self._place():
             with _announced(self.device, active=not self._is_loaded):
                 self._substeps(1)
             self._is_loaded = True
-            with wp.ScopedCapture(stream=stream) as capture:
+            with wp.ScopedCapture(stream=self._stream()) as capture:
                 self._substeps(decimation)
         torch.cuda.current_stream(self.device).wait_stream(side)
         assert capture.graph is not None
@@ -298,6 +309,17 @@ class MujocoWarpSimulator:
         self.load_state_dict(state)
         self._overflow.zero_()
         return capture.graph
+
+
+_STREAMS: dict[tuple[int, int], wp.Stream] = {}  # by device and handle
+
+
+def _warps_name(stream: torch.cuda.Stream) -> wp.Stream:
+    """Give Warp's object of one of torch's streams, the only one: with any of them Warp forgets the stream."""
+    key = (stream.device.index, stream.cuda_stream)
+    if key not in _STREAMS:
+        _STREAMS[key] = wp.stream_from_torch(stream)
+    return _STREAMS[key]
 
 
 def _has_passive_forces(model: mujoco.MjModel, fields: Collection[str]) -> bool:

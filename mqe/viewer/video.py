@@ -198,12 +198,12 @@ class _Tap:
 
 @contextmanager
 def _tapped(env: MultiAgentEnv, on_step: Callable[[], None]) -> Iterator[None]:
-    sim = env.sim
-    env.sim = _Tap(sim, on_step)  # type: ignore[assignment]
+    sim, captures = env.sim, env.captures
+    env.sim, env.captures = _Tap(sim, on_step), False  # type: ignore[assignment]
     try:
         yield
     finally:
-        env.sim = sim
+        env.sim, env.captures = sim, captures
 
 
 def _writer(path: Path, size: tuple[int, int], rate: float) -> Any:
