@@ -28,7 +28,8 @@ _ROOM = 0.98  # share of the free memory that a suggestion uses
 # What no tensor accounts for. On a GPU: the driver's context, which is there as soon as one asks for the free memory,
 # then the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
 _CONTEXT, _CODE, _STACKS = 480 * _MIB, 320 * _MIB, 3 * _MIB
-_PROCESS = 290 * _MIB  # on a CPU: interpreter, libraries, threads (two cores, torch without CUDA)
+# On a CPU: interpreter, libraries, threads (two cores), and torch's larger libraries where it is built for CUDA.
+_PROCESS = 290 * _MIB + (0 if torch.version.cuda is None else 280 * _MIB)
 # Floats a unit of a GRU layer holds for every row: what its backward pass needs, and what it computes without one.
 _GRU_KEPT, _GRU_PASSING = 9, 11
 

@@ -104,7 +104,10 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     }
     if arguments.mode == "calculator" and task != GAIT_TASK:
         evaluation["task"] = {"spawn": "independent"}
-    over = merge(evaluation, config.flag_values(arguments))
+    asked_for = config.flag_values(arguments)
+    if arguments.mode == "calculator" and task == GAIT_TASK:
+        _refuse_worlds(asked_for)
+    over = merge(evaluation, asked_for)
     asked = merge({"task": {}, "env": {}}, over)
     for key, has, wants in (
         ("task.name", task, asked["task"].get("name", task)),
@@ -115,6 +118,16 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     cfg, _ = config.resolve(own, over)
     _refuse_learning_settings(trained, cfg, over, folder)
     return cfg
+
+
+def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings that the examination of a gait does not have; say what has no effect."""
+    for key in asked_for.get("task", {}):
+        raise ConfigError(
+            f"task.{key}: a gait is examined in worlds of its own; leave it out, or film it (--mode viewer)"
+        )
+    if asked_for.get("env"):
+        sys.stdout.write("Note: a gait is examined in worlds of its own; --num_envs has no effect.\n")
 
 
 def _refuse_learning_settings(trained: RunCfg, cfg: RunCfg, over: Mapping[str, Any], folder: Path) -> None:

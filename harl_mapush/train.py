@@ -26,7 +26,7 @@ from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, dump_yaml, load_yaml, to_dict
-from mqe.registry import make_env, resolve_sim, unused_gpu
+from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
@@ -103,9 +103,9 @@ def _base(arguments: Any) -> dict[str, Any]:
 def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     """Build everything, learn, and leave a run folder, or go on with a saved run in its own; return the exit code."""
     name, device = resolve_sim(cfg.sim)
-    idle = unused_gpu(cfg.sim)
-    if idle is not None:
-        sys.stdout.write(f"Note: {idle}.\n")
+    slow = slow_choice(cfg.sim)
+    if slow is not None:
+        sys.stdout.write(f"Note: {slow}.\n")
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
         stack.enter_context(torch.accelerator.device_index(device.index))  # else the first GPU is in use as well

@@ -130,6 +130,11 @@ def to_dict(instance: Any) -> Any:
     return instance
 
 
+def checked(instance: _T, where: str) -> _T:
+    """Check a dataclass that was made by hand as ``build`` checks one that was read."""
+    return build(type(instance), to_dict(instance), where)
+
+
 def nearest(word: Any, allowed: Iterable[Any]) -> str:
     """Give the allowed word that looks most like ``word``; the last part of a dotted one counts most."""
 

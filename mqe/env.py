@@ -70,6 +70,11 @@ class MultiAgentEnv:
 
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
+        wanted = (self.num_envs, self.num_agents, max(self.action_sizes))
+        if actions.shape != wanted:
+            raise ValueError(
+                f"actions must have the shape {wanted} (worlds, agents, numbers), not {tuple(actions.shape)}"
+            )
         actions = actions.detach()
         if not self.captures:
             return self._step(actions)

@@ -72,6 +72,12 @@ class ObjectCfg:
     def __post_init__(self) -> None:
         for geom in self.geoms:
             assert len(geom.size) == {"box": 3, "cylinder": 2}[geom.type]
+        lowest = min(geom.pos[2] - 0.5 * geom.size[-1] for geom in self.geoms)
+        if self.spawn_height + lowest < 0.0:
+            raise ConfigError(
+                f"object {self.name}: born at a spawn_height of {self.spawn_height} m it reaches into the floor; "
+                f"its lowest point asks for {-lowest:g} m"
+            )
 
     @property
     def mass(self) -> float:

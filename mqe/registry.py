@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import mujoco
 import torch
 
-from mqe.config import ConfigError, option
+from mqe.config import ConfigError, checked, option
 from mqe.env import MultiAgentEnv
 from mqe.gait import load_gait
 from mqe.locomotion import GaitController
@@ -114,8 +114,10 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
     return name, device
 
 
-def unused_gpu(cfg: SimCfg) -> str | None:
-    """Say what is missing where ``cfg`` leaves the choice open and a GPU stays idle for want of the extra."""
+def slow_choice(cfg: SimCfg) -> str | None:
+    """Say how to be faster: where a GPU stays idle for want of the extra, or a CPU does a GPU's work."""
+    if cfg.name == "warp" and resolve_sim(cfg)[1].type == "cpu":
+        return "MuJoCo Warp on a CPU is for tests, and ten times as slow as MuJoCo; say --sim auto"
     if _has_warp() or (cfg.name, cfg.device) != ("auto", "auto") or not torch.cuda.is_available():
         return None
     return "the GPU stays idle without MuJoCo Warp; pip install 'mapush[gpu]' brings it, --device cpu says it may"
@@ -139,7 +141,8 @@ def _resolve_device(cfg: SimCfg) -> torch.device:
         count = torch.cuda.device_count()
         index = device.index or 0
         if index >= count:
-            raise ConfigError(f"sim.device: no {cfg.device} here ({count} GPU(s) visible); say --device cpu or auto")
+            way_out = "--device cpu or auto" + (" and --sim auto" if cfg.name == "warp" else "")
+            raise ConfigError(f"sim.device: no {cfg.device} here ({count} GPU(s) visible); say {way_out}")
         return torch.device("cuda", index)
     return torch.device("cpu")
 
@@ -151,7 +154,11 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
 
 
 def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
-    """Build the environment of task settings ``task``; one seed gives one sequence of episodes."""
+    """Build the environment of task settings ``task``; one seed gives one sequence of episodes.
+
+    Raises ConfigError for settings that cannot be.
+    """
+    env, sim, task = checked(env, "env"), checked(sim, "sim"), checked(task, "task")
     _, device = resolve_sim(sim)
     world = TASKS[task.name].make(task, env, device, Streams(seed, env.num_envs, device))
     simulator = make_simulator(sim, world.scene.model, env.num_envs)

@@ -176,6 +176,14 @@ def test_a_new_episode_has_felt_no_contact_yet():
     assert (env.state.contact_force[1] == 5.0).all()
 
 
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2, 1), (1, 2, 3), (2, 2, 4), (2, 6)])
+def test_actions_of_another_shape_are_refused(shape):
+    env = make_env(2)
+    env.reset()
+    with pytest.raises(ValueError, match=r"the shape \(2, 2, 3\) .*, not \(" + str(shape[0])):
+        env.step(torch.zeros(shape))
+
+
 def test_the_environment_goes_on_exactly_from_its_state():
     env = make_env(3, episode_length_s=0.4, decision_period=2)
     env.reset(staggered=True)

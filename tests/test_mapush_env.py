@@ -235,6 +235,13 @@ def test_the_references_state_of_two_robots_has_17_numbers_in_one_frame(monkeypa
     env.close()
 
 
+def test_a_dotted_key_reaches_as_deep_as_it_goes() -> None:
+    assert mapush_env.parse_settings({"task.weights.reach": 5, "weights": {"push": 0.0}, "env.num_envs": 2}) == {
+        "task": {"weights": {"reach": 5, "push": 0.0}},
+        "env": {"num_envs": 2},
+    }
+
+
 def test_seed_and_close(monkeypatch) -> None:
     env = push(monkeypatch)
     seeds = []

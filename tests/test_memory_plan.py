@@ -171,8 +171,13 @@ def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch
 def test_a_gait_is_examined_in_worlds_of_its_own_whose_number_nobody_asks_for(monkeypatch, capsys):
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: (0, GIB))
     monkeypatch.setattr(evaluate, "evaluate_gait", lambda *_: {"worst": 0.5})
-    assert evaluate.main(["--checkpoint", "pretrained:go1_velocity", "--device", "cpu"]) == 0
+    words = ["--checkpoint", "pretrained:go1_velocity", "--device", "cpu"]
+    assert evaluate.main(words) == 0
     assert capsys.readouterr().out.split() == ["worst", "0.5"]
+    assert evaluate.main([*words, "--num_envs", "5"]) == 0
+    assert "--num_envs has no effect" in capsys.readouterr().out
+    assert evaluate.main([*words, "--set", "task.max_kick=9.0"]) == 2
+    assert "task.max_kick: a gait is examined in worlds of its own" in capsys.readouterr().err
 
 
 def test_to_play_takes_what_training_takes_without_learning():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from pushing import make_task
 from torch import tensor
 
 from mqe.config import ConfigError
@@ -17,6 +20,7 @@ from mqe.objects import (
     object_floor_friction,
     robot_object_friction,
 )
+from mqe.scene import MAX_ROBOTS
 
 PHYSICAL = {
     # A twelfth of the mass times 1.2^2 + 0.5^2 and 1.2^2 + 1.2^2
@@ -77,10 +81,26 @@ def test_outline_is_convex_and_counter_clockwise(cfg) -> None:
 
 @pytest.mark.parametrize("cfg", OBJECTS.values(), ids=OBJECTS)
 def test_spawns_above_the_floor_and_clear_of_robots(cfg) -> None:
-    half_heights = {geom.size[-1] / 2 for geom in cfg.geoms}
     reach = np.linalg.norm(np.array(cfg.outline), axis=1).max()
-    assert cfg.spawn_height > max(half_heights)
+    lowest = min(geom.pos[2] - geom.size[-1] / 2 for geom in cfg.geoms)
+    assert cfg.spawn_height + lowest > 0.0
     assert cfg.spawn_ring[0] > reach
+    for num_agents in range(1, MAX_ROBOTS + 1):
+        make_task(1, num_agents, object=cfg.name, spawn="separated")
+
+
+def test_an_object_in_the_floor_is_refused() -> None:
+    leg = GeomCfg("box", (0.1, 0.1, 0.4), 1.0, (0.0, 0.0, -0.25))
+    with pytest.raises(ConfigError, match="object cuboid: born at .* lowest point asks for 0.45 m"):
+        replace(OBJECTS["cuboid"], geoms=(*OBJECTS["cuboid"].geoms, leg))
+
+
+@pytest.mark.parametrize(("ring", "num_agents"), [((0.5, 0.6), 4), ((0.38, 0.5), 2), ((0.38, 0.5), 1)])
+def test_a_ring_that_is_too_narrow_for_the_team_is_refused(ring, num_agents: int, monkeypatch) -> None:
+    monkeypatch.setitem(OBJECTS, "cuboid", replace(OBJECTS["cuboid"], spawn_ring=ring))
+    with pytest.raises(ConfigError, match=f"spawn_ring begins at {ring[0]} m, where {num_agents} robots cannot"):
+        make_task(1, num_agents, spawn="separated")
+    make_task(1, num_agents, spawn="independent")
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,19 @@
 """Every object and team size makes an environment that runs with the gait that ships."""
 
+from dataclasses import fields
+
 import pytest
 import torch
 
 from harl_mapush import config
 from mqe.config import ConfigError
 from mqe.objects import OBJECTS
-from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim, unused_gpu
-from mqe.tasks.push import PushCfg
+from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim, slow_choice
+from mqe.tasks.push import PushCfg, PushWeights
 from mqe.tasks.velocity import VelocityCfg
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
+NOTHING = dict.fromkeys((field.name for field in fields(PushWeights)), 0.0)
 
 
 @pytest.mark.parametrize("num_agents", [1, 2, 3, 4])
@@ -65,15 +68,42 @@ def test_a_gpu_that_stays_idle_for_want_of_the_extra_is_told_of(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert resolve_sim(SimCfg()) == ("mujoco", torch.device("cpu"))
-    told = unused_gpu(SimCfg())
+    told = slow_choice(SimCfg())
     assert told is not None
     assert "pip install 'mapush[gpu]'" in told
-    assert unused_gpu(SimCfg(device="cpu")) is unused_gpu(SimCfg(name="mujoco")) is None
+    assert slow_choice(SimCfg(device="cpu")) is slow_choice(SimCfg(name="mujoco")) is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    assert unused_gpu(SimCfg()) is None
+    assert slow_choice(SimCfg()) is None
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert unused_gpu(SimCfg()) is None
+    assert slow_choice(SimCfg()) is None
+
+
+def test_a_gpus_simulator_on_a_cpu_is_told_of():
+    pytest.importorskip("mujoco_warp")
+    told = slow_choice(SimCfg(name="warp", device="cpu"))
+    assert told is not None
+    assert "--sim auto" in told
+    with pytest.raises(ConfigError, match="--device cpu or auto and --sim auto"):
+        resolve_sim(SimCfg(name="warp", device="cuda:99"))
+
+
+@pytest.mark.parametrize(
+    ("env", "sim", "task", "said"),
+    [
+        (EnvCfg(num_envs=2, num_agents=7), SIM, PushCfg(), "env.num_agents: must be"),
+        (EnvCfg(num_envs=2, num_agents=0), SIM, PushCfg(), "env.num_agents: must be"),
+        (EnvCfg(num_envs=2), SimCfg(name="mujocoo"), PushCfg(), "sim.name: .* did you mean mujoco"),
+        (EnvCfg(num_envs=2), SIM, PushCfg(object="ball"), "task.object: .*allowed: cuboid"),
+        (EnvCfg(num_envs=2), SIM, PushCfg(spawn="seperated"), "task.spawn: .* did you mean separated"),
+        (EnvCfg(num_envs=2), SIM, PushCfg(state_type="ep"), "task.state_type: .* did you mean EP"),
+        (EnvCfg(num_envs=2), SIM, PushCfg(action_scale=(5.0, 5.0, 5.0)), "task.action_scale: must be"),
+        (EnvCfg(num_envs=2), SIM, PushCfg(weights=PushWeights(**NOTHING)), "task.weights: every term"),
+    ],
+)
+def test_settings_that_were_made_by_hand_are_checked_as_those_that_are_read(env, sim, task, said):
+    with pytest.raises(ConfigError, match=said):
+        make_env(env, sim, task, seed=0)
 
 
 def test_the_friction_of_every_world_lies_in_the_objects_range():

@@ -150,6 +150,27 @@ def test_a_film_of_some_seconds_only(tmp_path) -> None:
     assert film.outcomes == []
 
 
+@pytest.mark.usefixtures("can_render")
+@pytest.mark.parametrize("fault", ["short", "unreadable", "gone"])
+def test_a_film_that_was_not_written_is_no_film(fault: str, monkeypatch, tmp_path) -> None:
+    """A full disk: ffmpeg ends in silence, leaves something behind, or stops taking pictures."""
+
+    def count(path: str) -> tuple[int, float]:
+        if fault == "unreadable":
+            raise RuntimeError("invalid data")
+        return 1, 0.04
+
+    def gone(self: object) -> None:
+        raise OSError("[Errno 32] Broken pipe\n\nFFMPEG COMMAND: ...")
+
+    monkeypatch.setattr("imageio_ffmpeg.count_frames_and_secs", count)
+    if fault == "gone":
+        monkeypatch.setattr("mqe.viewer.video._Take.on_control_step", gone)
+    env = make_env(1, episode_length_s=0.2)
+    with pytest.raises(ConfigError, match=r"film\.mp4'.*could not write"):
+        record(env, Still(), tmp_path / "film.mp4", episodes=1)
+
+
 def test_a_film_is_an_mp4(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"\.mp4"):
         record(make_env(1), Still(), tmp_path / "film.gif")

@@ -57,7 +57,10 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"{key}: {unknown('section', section, SECTIONS)}")
         if key != long and key not in plain:
             raise ConfigError(unknown("key", key, plain))
-        sections = merge(sections, {section: {name: _as_python(settings[key])}})
+        nested = _as_python(settings[key])
+        for part in reversed(name.split(".")):
+            nested = {part: nested}
+        sections = merge(sections, {section: nested})
     return sections
 
 

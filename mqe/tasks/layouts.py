@@ -9,6 +9,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from mqe.config import ConfigError
 from mqe.geometry import TWO_PI, on_circle, quat_from_rpy
 from mqe.objects import FLOOR_SLAB, Footprint
 from mqe.robots.go1 import DEFAULT_JOINT_POS
@@ -46,7 +47,7 @@ class PushLayouts:
         obj = footprint.cfg
         self.footprint = footprint
         self.is_separated = spawn == "separated"
-        self.gap = 2.0 * math.asin(0.5 * ROBOT_CLEARANCE / obj.spawn_ring[0])  # [rad] seen from the ring's middle
+        self.gap = self._gap(obj.spawn_ring[0], num_agents) if self.is_separated else 0.0
         self.num_agents = num_agents
         tilt = (-obj.spawn_tilt, obj.spawn_tilt)
         # Roll, pitch and yaw of the object; distance and bearing of the goal.
@@ -57,6 +58,17 @@ class PushLayouts:
         self.object_pos = torch.tensor([0.0, 0.0, obj.spawn_height], device=device)
         self.goal_z = torch.zeros(1, device=device)
         self.robot_z = torch.full((num_agents, 1), SPAWN_HEIGHT, device=device)
+
+    @staticmethod
+    def _gap(nearest: float, num_agents: int) -> float:
+        """Give what two robots are apart at least [rad], seen from the middle of a ring that begins at ``nearest``."""
+        least = 0.5 * ROBOT_CLEARANCE / math.sin(math.pi / max(num_agents, 2))
+        if nearest < least:
+            raise ConfigError(
+                f"task.object: its spawn_ring begins at {nearest} m, where {num_agents} robots cannot be born "
+                f"{ROBOT_CLEARANCE} m apart; begin it at {least:.2f} m, take fewer robots, or task.spawn=independent"
+            )
+        return 2.0 * math.asin(0.5 * ROBOT_CLEARANCE / nearest)
 
     def _robot_ranges(self, robot: int, ring: tuple[float, float]) -> list[tuple[float, float]]:
         """Radius and angle on the ring; roll, pitch and yaw; velocities; joints."""

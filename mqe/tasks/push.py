@@ -101,6 +101,8 @@ class PushTask:
         self.state_size = 3 + 7 * a if self.uses_sincos else 5 + 6 * a
         self.weights = weights_of(cfg.rewards, cfg.object, cfg.weights)
         self.reward_names = tuple(self.weights)
+        if not self.weights:
+            raise ConfigError("task.weights: every term of the rewards is switched off; leave one that is not 0")
         shared = ("collaboration", "collaboration_reference")
         self.metric_names = (*shared, *_of_agents(a, "contact_impulse"), *_of_agents(a, "object_distance"))
         shared = ("success", "collision", "fall", "episode_time_s", "collaboration_degree")

@@ -70,10 +70,16 @@ def record(
     with OffscreenRenderer(env.sim.model, *size) as renderer, closing(_writer(path, size, rate)) as writer:
         camera = Camera(env, world, rate, size[0] / size[1])
         take = _Take(env, renderer, camera, writer, stride, captions)
-        with _tapped(env, take.on_control_step):
-            while len(take.outcomes) < episodes and take.num_frames < seconds * rate:
-                take.film_episode(policy, round(seconds * rate) if math.isfinite(seconds) else None)
-        return Film(path, take.num_frames, take.num_frames / rate, take.outcomes)
+        try:
+            with _tapped(env, take.on_control_step):
+                while len(take.outcomes) < episodes and take.num_frames < seconds * rate:
+                    take.film_episode(policy, round(seconds * rate) if math.isfinite(seconds) else None)
+        except OSError as error:
+            if error.strerror is not None:
+                raise
+            raise _not_written(path) from None  # ffmpeg has gone
+    _check_written(path, take.num_frames)
+    return Film(path, take.num_frames, take.num_frames / rate, take.outcomes)
 
 
 class Camera:
@@ -204,6 +210,20 @@ def _tapped(env: MultiAgentEnv, on_step: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         env.sim, env.captures = sim, captures
+
+
+def _check_written(path: Path, num_frames: int) -> None:
+    """Raise ConfigError unless the film is whole: its writer's exit code is nobody's."""
+    try:
+        found, _ = imageio_ffmpeg.count_frames_and_secs(str(path))
+    except (RuntimeError, OSError):
+        found = 0
+    if found != num_frames:
+        raise _not_written(path)
+
+
+def _not_written(path: Path) -> ConfigError:
+    return ConfigError(f"{str(path)!r}: ffmpeg could not write the film; make room there, or name another place")
 
 
 def _writer(path: Path, size: tuple[int, int], rate: float) -> Any:
