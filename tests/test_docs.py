@@ -1,0 +1,19 @@
+"""What the documents show in Python works as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_python_is_shown_as_it_works(capsys) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(blocks) == 3
+    shown: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), shown)
+    assert shown["figures"]["success_rate"] >= 0.75
+    assert shown["step"].reward.shape == (16, 2)
