@@ -26,6 +26,7 @@ from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, dump_yaml, load_yaml, to_dict
+from mqe.gait import from_anywhere
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.vec_env import VecEnv
 
@@ -135,11 +136,16 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             cfg,
             env=dataclasses.replace(cfg.env, num_agents=env.num_agents),
             sim=dataclasses.replace(cfg.sim, name=name, device=str(device)),
+            task=_found_from_anywhere(cfg.task),
             runner=dataclasses.replace(cfg.runner, torch_threads=torch.get_num_threads()),
             logger=dataclasses.replace(cfg.logger, out_dir=None),
         )
         runs.write_config(folder, dump_yaml(to_dict(cfg)))
         return _learn(cfg, runner, folder)
+
+
+def _found_from_anywhere(task: Any) -> Any:
+    return dataclasses.replace(task, gait=from_anywhere(task.gait)) if hasattr(task, "gait") else task
 
 
 def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:

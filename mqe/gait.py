@@ -65,9 +65,16 @@ def pretrained_folder(name: str) -> Path:
     return folder
 
 
+def from_anywhere(what: str) -> str:
+    """Name a gait such that it is found whatever the current folder is."""
+    return what if what.startswith(PRETRAINED) else str(Path(what).absolute())
+
+
 def load_gait(what: str, device: torch.device) -> GaitPolicy:
     """Load the gait of a checkpoint folder or ``pretrained:NAME``."""
     folder = pretrained_folder(what.removeprefix(PRETRAINED)) if what.startswith(PRETRAINED) else Path(what)
+    if not folder.is_dir():
+        raise ConfigError(f"task.gait: there is no folder '{folder.absolute()}'; name a checkpoint or pretrained:NAME")
     for name in ("config.yaml", "actor_agent0.pt"):
         if not (folder / name).is_file():
             raise ConfigError(f"task.gait: '{what}' is no checkpoint of a gait, it lacks {name}; say pretrained:NAME")

@@ -7,9 +7,10 @@ import shutil
 import pytest
 import torch
 import yaml
+from conftest import TINY
 from scenes import make_scene_state
 
-from harl_mapush import checkpoint, config
+from harl_mapush import checkpoint, config, train
 from harl_mapush.gait_evaluation import _advance, _make_worlds, _place
 from harl_mapush.networks import Actor, NetworkCfg
 from harl_mapush.policy import TeamPolicy
@@ -93,6 +94,15 @@ def test_an_unknown_or_foreign_gait_is_refused(tmp_path):
         load_gait("pretrained:go1_trot", CPU)
     with pytest.raises(ConfigError, match="checkpoint"):
         load_gait(str(tmp_path / "nothing"), CPU)
+
+
+def test_a_gait_named_from_where_one_stands_is_found_from_anywhere(gait, tmp_path, monkeypatch):
+    monkeypatch.chdir(gait.parent)
+    run = tmp_path / "run"
+    words = [*TINY, "--num_env_steps", "1", "--set", f"task.gait=./{gait.name}", "--out", str(run)]
+    assert train.main(words) == 0
+    monkeypatch.chdir(tmp_path)
+    assert train.main(["--resume", str(run), "--num_env_steps", "128"]) == 0
 
 
 @pytest.mark.parametrize("key", ["normalize_obs", "use_layer_norm", "use_recurrent_policy"])
