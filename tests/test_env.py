@@ -6,6 +6,7 @@ from pushing import make_env
 from torch import Tensor
 
 from mqe.statistics import CAPACITY, EpisodeStatistics
+from mqe.task import Disturbance
 
 
 def _push_object_to_goal(env, worlds):
@@ -232,3 +233,34 @@ def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count(
     assert statistics.means()["num_episodes"] == 0
     record(3, 4.0, 1.0)
     assert statistics.means() == {"time": 4.0, "degree": 1.0, "num_episodes": 3}
+
+
+def test_an_episodes_return_is_what_was_paid_for_it():
+    env, generator = make_env(6, decision_period=2, episode_length_s=0.16), torch.Generator().manual_seed(0)
+    env.reset()
+    total, num_ended = torch.zeros(6), 0
+    for _ in range(9):
+        step = env.step(2.0 * torch.rand(6, 2, 3, generator=generator) - 1.0)
+        total += step.reward.mean(dim=1)
+        ended = step.done & step.valid
+        if ended.any():
+            torch.testing.assert_close(env.figures["return"][ended], total[ended])
+        num_ended += int(ended.sum())
+        total.masked_fill_(step.done, 0.0)
+    assert num_ended >= 12
+
+
+def test_kicks_and_forces_reach_the_robots_trunks(monkeypatch):
+    env = make_env(2)
+    env.reset()
+    kick, force = torch.zeros(2, 2, 3), torch.zeros(2, 2, 3)
+    kick[1, 1, 0], force[0, 1, 2] = 3.0, 40.0
+    monkeypatch.setattr(env.task, "disturb", lambda steps: Disturbance(kick, force))
+    before = env.sim.qvel.clone()
+    env._disturb()
+    second = env.scene.robot_qvel // 2
+    changed = torch.zeros_like(before)
+    changed[1, second] = 3.0
+    assert torch.equal(env.sim.qvel - before, changed)
+    assert env.sim.xfrc_applied[0, env.scene.trunk_bodies[1]].tolist() == [0.0, 0.0, 40.0, 0.0, 0.0, 0.0]
+    assert int((env.sim.xfrc_applied != 0.0).sum()) == 1

@@ -163,7 +163,17 @@ def test_published_scales_are_the_repositorys_times_20000() -> None:
     published, repo = (weights_of(preset, "cuboid", PushWeights()) for preset in ("published", "repo"))
     published["ocb"] = published.pop("ocb_expanded")
     assert published == pytest.approx({name: 20_000 * weight for name, weight in repo.items()})
-    assert weights_of("published", "cylinder", PushWeights())["ocb_expanded"] == 120.0
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "collision", "ocb"),
+    [("cuboid", 65.0, -50.0, 80.0), ("tblock", 60.0, -40.0, 80.0), ("cylinder", 50.0, -30.0, 120.0)],
+)
+def test_published_scales(name: str, target: float, collision: float, ocb: float) -> None:
+    """As the reference's runs recorded them."""
+    own = {"target": target, "collision": collision, "ocb_expanded": ocb}
+    shared = {"approach": 15.0, "push": 30.0, "reach": 200_000.0, "exception": -100_000.0}
+    assert weights_of("published", name, PushWeights()) == shared | own
 
 
 def test_weights_can_be_replaced_and_switched_off() -> None:
