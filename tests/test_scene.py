@@ -6,7 +6,17 @@ import pytest
 import torch
 
 from mqe.objects import OBJECTS
-from mqe.robots.go1 import DEFAULT_JOINT_POS, FOOT_RADIUS, LEGS, Inertial, combine, foot_kinematics
+from mqe.robots.go1 import (
+    CALF,
+    DEFAULT_JOINT_POS,
+    FOOT_RADIUS,
+    LEGS,
+    Inertial,
+    combine,
+    foot_kinematics,
+    hip_inertial,
+    thigh_inertial,
+)
 from mqe.scene import (
     ARENA_HALF_SIZE,
     build_scene,
@@ -242,3 +252,19 @@ def test_mass_of_each_world_is_its_own():
     sim.xfrc_applied[:, body, 0] = 40.0
     sim.step(20)
     np.testing.assert_allclose(sim.qvel[:, scene.robot_qvel], [1.0, 0.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("front", "left"), [(1, 1), (1, -1), (-1, 1), (-1, -1)])
+def test_a_legs_inertials_are_those_of_the_references_urdf(front: int, left: int) -> None:
+    """Mass, centre and the tensor as the file has it, xx xy xz yy yz zz; ours are xx yy zz xy xz yz."""
+    for ours, mass, center, (xx, xy, xz, yy, yz, zz) in (
+        (hip_inertial(front, left), 0.510299, (-0.00541 * front, -0.00074 * left, 6e-06),
+         (0.00030528937, -7.788013e-06 * front * left, 2.2016e-07 * front, 0.000590894859, -1.7175e-08 * left,
+          0.000396594572)),
+        (thigh_inertial(left), 0.898919, (-0.003468, -0.018947 * left, -0.032736),
+         (0.005395867678, 1.02809e-07 * left, 0.000337529085, 0.005142451046, -5.816563e-06 * left, 0.00102478732)),
+        (CALF, 0.158015, (0.006286, 0.001307, -0.122269),
+         (0.003607648222, 1.494971e-06, -0.000132778525, 0.003626771492, -2.8638535e-05, 3.5148003e-05)),
+    ):  # fmt: skip
+        assert (ours.mass, ours.com) == (mass, center)
+        assert ours.inertia == (xx, yy, zz, xy, xz, yz)
