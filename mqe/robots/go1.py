@@ -22,6 +22,8 @@ HIP_OFFSET_X, HIP_OFFSET_Y = 0.1881, 0.04675  # [m] hip joint from the trunk ori
 SHOULDER_OFFSET_Y = 0.08  # [m] thigh joint from the hip joint
 LINK_LENGTH = 0.213  # [m] thigh joint to calf joint, and calf joint to foot centre
 FOOT_RADIUS = 0.02  # [m]
+TRUNK_HALF_SIZE = (0.3762 / 2, 0.0935 / 2, 0.114 / 2)  # [m]
+HEAD_HALF_SIZE, HEAD_POS = (0.02, 0.05, 0.05), (0.27, 0.0, 0.0)  # [m] only in the reference's URDF
 
 JOINT_RANGE = {  # [rad]
     "hip": (-0.802851455917, 0.802851455917),
@@ -126,8 +128,8 @@ def add_go1(
     box, sphere, capsule = mujoco.mjtGeom.mjGEOM_BOX, mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE
     trunk = body(spec.worldbody, "trunk", (0.0, 0.0, STANDING_HEIGHT), combine(TRUNK, IMU))
     trunk.add_freejoint(name=f"{name}/root")
-    geom(trunk, box, (0.3762 / 2, 0.0935 / 2, 0.114 / 2), rgba=color)
-    geom(trunk, box, (0.02, 0.05, 0.05), pos=(0.27, 0.0, 0.0), rgba=color)  # the head, only in the reference's URDF
+    geom(trunk, box, TRUNK_HALF_SIZE, rgba=color)
+    geom(trunk, box, HEAD_HALF_SIZE, pos=HEAD_POS, rgba=color)
     for leg in LEGS:
         front, left = 1 if leg[0] == "F" else -1, 1 if leg[1] == "L" else -1
         hip = body(trunk, f"{leg}_hip", (HIP_OFFSET_X * front, HIP_OFFSET_Y * left, 0.0), hip_inertial(front, left))
@@ -167,6 +169,18 @@ def foot_kinematics(joint_pos: Tensor, joint_vel: Tensor) -> tuple[Tensor, Tenso
     lateral_rate = torch.addcmul(sink_rate * legs.sin_hip, legs.vertical, hip_rate, value=-1.0)
     vertical_rate = torch.addcmul(legs.lateral * hip_rate, sink_rate, legs.cos_hip, value=-1.0)
     return legs.feet, torch.stack((forward_rate, lateral_rate, vertical_rate), dim=-1)
+
+
+def knee_positions(joint_pos: Tensor) -> Tensor:
+    """Return knee joint centres (..., 4, 3) [m] in the trunk frame from joints (..., 12)."""
+    shoulder, side = _leg_offsets(joint_pos.device, joint_pos.dtype)
+    joints = joint_pos.unflatten(-1, (4, 3))
+    hip, thigh = joints[..., 0], joints[..., 1]
+    up = torch.cos(thigh).mul(-LINK_LENGTH)
+    sin, cos = torch.sin(hip), torch.cos(hip)
+    lateral = torch.addcmul(side * cos, up, sin, value=-1.0)
+    vertical = torch.addcmul(side * sin, up, cos)
+    return torch.stack((torch.sin(thigh).mul(-LINK_LENGTH), lateral, vertical), dim=-1) + shoulder
 
 
 class _Legs(NamedTuple):

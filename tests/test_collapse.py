@@ -1,0 +1,64 @@
+"""When a robot counts as collapsed: hand-placed poses, and timers that start again."""
+
+import mujoco
+import pytest
+import torch
+
+from mqe.collapse import LOW_TIME, REST_TIME, CollapseTimers, rests_on_floor
+from mqe.robots.go1 import DEFAULT_JOINT_POS, STANDING_HEIGHT, knee_positions
+from mqe.scene import STEP_DT, build_scene
+from mqe.state import SceneState
+
+KNEELING = torch.tensor([0.1, 1.3, -2.6, -0.1, 1.3, -2.6] * 2)  # knees 0.049 m below the trunk's origin
+
+
+def state_of(height: float, joints: torch.Tensor, pitch: float = 0.0) -> SceneState:
+    """One robot without an object, heading along x."""
+    half = torch.tensor(pitch / 2)
+    qpos = torch.cat((torch.tensor([0.0, 0.0, height, torch.cos(half), 0.0, torch.sin(half), 0.0]), joints))
+    return SceneState(torch.cat((qpos, torch.zeros(18 + 3))).unsqueeze(1), num_robots=1, has_object=False)
+
+
+def test_knees_are_where_mujoco_has_them():
+    model = build_scene(1, None).model
+    data = mujoco.MjData(model)
+    joints = torch.linspace(-0.4, 1.1, 12)
+    data.qpos[7:], data.qpos[:7] = joints, (0, 0, 0, 1, 0, 0, 0)
+    mujoco.mj_kinematics(model, data)
+    expected = torch.stack([torch.from_numpy(data.body(f"robot0/{leg}_calf").xpos) for leg in ("FL", "FR", "RL", "RR")])
+    torch.testing.assert_close(knee_positions(joints).double(), expected, atol=1e-6, rtol=0.0)
+
+
+@pytest.mark.parametrize(
+    "height, joints, pitch, expected",
+    [
+        (STANDING_HEIGHT, torch.tensor(DEFAULT_JOINT_POS), 0.0, False),
+        (0.22, torch.tensor(DEFAULT_JOINT_POS), 0.0, False),
+        (0.072, KNEELING, 0.0, True),  # knees at 0.023 m, the trunk's bottom at 0.015 m
+        (0.076, KNEELING, 0.0, False),
+        (0.060, torch.tensor([0.0, 0.0, -0.92] * 4) + torch.tensor([0.0, 1.5, 0.0] * 4), 0.0, True),  # trunk and knees
+        (0.19, torch.tensor(DEFAULT_JOINT_POS), 0.8, True),  # nose down: 0.29 sin 0.8 + 0.05 cos 0.8 = 0.243 below
+        (0.26, torch.tensor(DEFAULT_JOINT_POS), 0.8, False),
+    ],
+)
+def test_a_robot_rests_on_the_floor_where_knee_or_trunk_reach_it(height, joints, pitch, expected):
+    assert bool(rests_on_floor(state_of(height, joints, pitch))) is expected
+
+
+@pytest.mark.parametrize("height, joints, limit", [(0.20, torch.tensor(DEFAULT_JOINT_POS), LOW_TIME),
+                                                   (0.07, KNEELING, REST_TIME)])  # fmt: skip
+def test_a_collapse_is_uninterrupted(height, joints, limit):
+    timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE))
+    low, up = state_of(height, joints), state_of(STANDING_HEIGHT, torch.tensor(DEFAULT_JOINT_POS))
+    steps = round(limit / STEP_DT)
+    for _ in range(steps - 1):
+        timers.update(low)
+        assert not timers.collapsed.any()
+    timers.update(up)
+    for _ in range(steps - 1):
+        timers.update(low)
+    assert not timers.collapsed.any()
+    timers.update(low)
+    assert timers.collapsed.all()
+    timers.begin(torch.tensor([True]))
+    assert not timers.collapsed.any()
