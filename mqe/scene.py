@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mqe.objects import ROBOT_FLOOR_FRICTION, GeomCfg, ObjectCfg, object_floor_friction, robot_object_friction
-from mqe.robots.go1 import COLORS, NUM_JOINTS, add_go1
+from mqe.robots.go1 import ACTUATOR_LAG, COLORS, NUM_JOINTS, add_go1
 from mqe.sim.base import Simulator
 from mqe.state import ROBOT_QPOS, ROBOT_QVEL, VELOCITY, SceneState
 from mqe.task import Layout
@@ -21,6 +21,15 @@ STEP_DT = PHYSICS_DT * DECIMATION  # [s] 50 Hz
 ARENA_HALF_SIZE = 12.0  # [m]
 WALL_HEIGHT, WALL_THICKNESS = 0.5, 0.1  # [m]
 MAX_ROBOTS = len(COLORS)
+
+# Contacts as stiff as a 200 Hz step bears (time constant of two steps, MuJoCo's least), so that feet and objects do not
+# sink in. Sliding would lift an object by as many millimetres as that softness hid: MuJoCo's elliptic cones couple the
+# normal force to the speed of sliding through the time constant of friction, which stays at 0.02 s for objects on the
+# floor.
+CONTACT_SOLREF = (2 * PHYSICS_DT, 1.0)
+CONTACT_SOLIMP = (0.95, 0.99, 0.001, 0.5, 2.0)
+SLIDING_SOLREF = (0.02, 1.0)
+ACTUATORS = ("reference", "ideal")
 
 # Collision bits: one a robot (a robot does not collide with itself), then these.
 OBJECT_BIT, FLOOR_BIT, WALL_BIT = 1 << 4, 1 << 5, 1 << 6
@@ -34,6 +43,7 @@ class Scene:
     model: mujoco.MjModel
     num_robots: int
     object: ObjectCfg | None
+    actuator_lag: int = ACTUATOR_LAG  # physics steps that motors follow their targets late
 
     @property
     def robot_qpos(self) -> int:
@@ -57,8 +67,14 @@ class Scene:
         return [self.model.geom(name).id for name in names]
 
 
-def build_scene(num_robots: int, obj: ObjectCfg | None, inertia: str = "physical") -> Scene:
-    """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or "reference"), and a goal."""
+def build_scene(
+    num_robots: int, obj: ObjectCfg | None, inertia: str = "physical", actuators: str = "reference"
+) -> Scene:
+    """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or "reference"), and a goal.
+
+    Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do neither.
+    """
+    is_ideal = actuators == "ideal"
     spec = mujoco.MjSpec()
     spec.modelname = "mapush"
     spec.compiler.degree = False
@@ -66,7 +82,7 @@ def build_scene(num_robots: int, obj: ObjectCfg | None, inertia: str = "physical
     _add_arena(spec)
     for i in range(num_robots):
         hits = (OBJECT_BIT | FLOOR_BIT | 0b1111) & ~(1 << i)
-        add_go1(spec, f"robot{i}", COLORS[i], collision=1 << i, hits=hits)
+        add_go1(spec, f"robot{i}", COLORS[i], collision=1 << i, hits=hits, has_ideal_actuators=is_ideal)
         for geom in spec.body(f"robot{i}/trunk").geoms:
             geom.conaffinity |= WALL_BIT
     if obj is not None:
@@ -82,7 +98,12 @@ def build_scene(num_robots: int, obj: ObjectCfg | None, inertia: str = "physical
     if obj is not None:
         goal.add_geom(type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=(0.5, 0.01, 0.0), pos=(0.0, 0.0, 0.01),
                       rgba=(0.85, 0.12, 0.12, 1.0), contype=0, conaffinity=0, mass=0.0)  # fmt: skip
-    return Scene(spec.compile(), num_robots, obj)
+    for geom in spec.geoms:
+        geom.solref[:2], geom.solimp[:5] = CONTACT_SOLREF, CONTACT_SOLIMP
+    for pair in spec.pairs:
+        pair.solref[:2], pair.solimp[:5] = CONTACT_SOLREF, CONTACT_SOLIMP
+        pair.solreffriction[:2] = SLIDING_SOLREF
+    return Scene(spec.compile(), num_robots, obj, 0 if is_ideal else ACTUATOR_LAG)
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
@@ -130,7 +151,7 @@ def _set_options(spec: mujoco.MjSpec) -> None:
     option = spec.option
     option.timestep = PHYSICS_DT
     option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-    option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
+    option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC  # pyramids brake by 1.1 or 0.7 times the friction, as the world turns
     option.iterations, option.ls_iterations = 10, 20
     # With three robots MuJoCo 4.0 would take its sparse solver, which ends far from the minimum in some entanglements:
     # joints at hundreds of radians a second.

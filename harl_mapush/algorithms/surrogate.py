@@ -14,6 +14,7 @@ from harl_mapush.algorithms.settings import OnPolicyCfg
 from harl_mapush.networks import Actor
 from harl_mapush.normalization import normalize_advantages
 from harl_mapush.storage import ActorBatch, Storage, num_rows, sequence_starts, sequences
+from mqe.vec_env import Mirror
 
 _RATE_STEP, _RATE_MIN, _RATE_MAX = 1.5, 1e-5, 1e-2  # schedule "adaptive", as rsl_rl's
 
@@ -92,6 +93,7 @@ def improve(
     cfg: OnPolicyCfg,
     clip_param: float | None,
     shuffle: Shuffle,
+    mirror: tuple[Mirror, Mirror] | None = None,
 ) -> dict[str, Tensor]:
     """Raise the surrogate objective by ``num_epochs`` passes over one agent's batch, or several agents' together.
 
@@ -108,6 +110,8 @@ def improve(
     for minibatch in passes:
         optimizer.zero_grad()
         told = policy_gradient(actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation)
+        if cfg.symmetry_coef > 0.0 and mirror is not None:
+            symmetry_gradient(actor, optimizer, minibatch, cfg.symmetry_coef, mirror)
         norm = optimizer.step(cfg.max_grad_norm, enabled)
         if cfg.schedule == "adaptive":
             adapt_learning_rate(optimizer.learning_rate, told.kl, cfg.desired_kl)
@@ -161,6 +165,21 @@ def policy_gradient(
             kl_sum += (torch.expm1(log_ratio) - log_ratio).sum()
     rows = minibatch.weights.shape[0] * num_rows(minibatch)
     return Gradient(loss_sum, entropy.detach(), ratio_sum / rows, kl_sum / rows)
+
+
+def symmetry_gradient(
+    actor: Actor, optimizer: FlatAdam, minibatch: ActorBatch, coef: float, mirror: tuple[Mirror, Mirror]
+) -> None:
+    """Add the gradient of ``coef`` times the mean squared difference between a policy and its mirror image.
+
+    The mean action for a mirrored observation should be the mirrored mean action (Yu, Turk & Liu 2018).
+    """
+    mirrored_obs, mirrored_action = mirror
+    total = minibatch.weights.sum().clamp(min=1.0)
+    for tile in tiles(minibatch):
+        difference = actor(mirrored_obs(tile.obs)) - mirrored_action(actor(tile.obs))
+        loss = (difference.square().sum(-1) * tile.weights).sum() / total
+        optimizer.add_gradient(coef * loss)
 
 
 def adapt_learning_rate(learning_rate: Tensor, kl: Tensor, desired_kl: float) -> None:
