@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,6 +23,8 @@ from mqe.streams import Ranges, Streams
 from mqe.task import Layout
 from mqe.tasks.layouts import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
 from mqe.tasks.velocity import has_fallen
+
+_LOG = logging.getLogger(__name__)
 
 GET_UP_TIME = 1.0  # [s] after the drop, in which a robot that gets up again has not collapsed
 _DROP = 200  # the stream of spawns
@@ -59,16 +62,18 @@ class GaitWorlds:
         self.sim = make_simulator(sim, self.scene.model, num_envs)
         self.num_envs, self.device = num_envs, self.sim.device
         self.streams = Streams(seed, num_envs, self.device)
-        self.mass = float(self.scene.model.body_subtreemass[self.scene.trunk_bodies[0]])  # [kg] of the robot
+        model = self.scene.model
+        self.mass = float(model.body_subtreemass[self.scene.trunk_bodies[0]])  # [kg] of the robot
+        self.torque_limit = torch.tensor(model.actuator_forcerange[:, 1], dtype=torch.float32, device=self.device)
         self._controller = GaitController(policy, num_envs, 1, self.device)
-        self._delay = TargetDelay(num_envs, self.scene.model.nu, self.device)
+        self._delay = TargetDelay(num_envs, model.nu, self.device)
         lag = self.scene.actuator_lag
         self._latency = lag if latency is None else latency.to(self.device) + lag
         everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         self.sim.write(everywhere, *pack_layout(self.scene, self._drop(start)))
         self.state = read_state(self.sim, self.scene)
-        self.time = 0.0  # [s]
-        self.targets = torch.zeros(num_envs, self.scene.model.nu, device=self.device)  # of the last control step
+        self._steps = 0  # control steps
+        self.targets = torch.zeros(num_envs, model.nu, device=self.device)  # of the last control step
         self.fallen = ~everywhere  # (N,) bool: ever
         self.collapsed = ~everywhere  # (N,) bool: ever
         self._broken = ~everywhere  # (N,) bool: ever; its state is the last sound one
@@ -91,15 +96,17 @@ class GaitWorlds:
                 watch(PhysicsStep(self.state, row))
                 self.sim.step(1, row.unsqueeze(0))
                 self._look()
-        self.time += STEP_DT
+        self._steps += 1
         self._timers.update(self.state)
         self.fallen |= has_fallen(self.state)[:, 0] | self._broken
-        if self.time > GET_UP_TIME:
+        if self._steps * STEP_DT > GET_UP_TIME:
             self.collapsed |= self._timers.collapsed[:, 0] | self._broken
 
     def close(self) -> None:
         """Free the simulator."""
         self.sim.close()
+        if num_broken := int(self._broken.sum()):
+            _LOG.warning("%d of %d worlds broke: counted as fallen and collapsed", num_broken, self.num_envs)
 
     def _look(self) -> None:
         """Read the state; a world that the simulator broke stays in its last sound state, fallen and collapsed."""
