@@ -19,6 +19,11 @@ GAIT_OBS_SIZE = 3 + 3 + 3 + NUM_JOINTS * 4 + 2
 GAIT_FREQUENCY = 2.5  # [Hz] one trot cycle in 20 control steps
 STANDING_COMMAND = 0.05  # [m/s, rad/s] below this on every axis the clock stops and the robot stands
 ACTION_SCALE = (0.35, 0.6, 0.8)  # [rad] hip, thigh, calf at action 1
+SWING_HEIGHT = 0.08  # [m] clearance of a foot in the middle of its swing
+# [rad] added to the targets of a swinging leg at the top of its swing, so that a policy begins with a trot and learns
+# where to go with it. Legs of two equal links fold straight up by an angle and twice it; motors this soft lift the feet
+# by 10 to 60 mm with it.
+LIFT = (0.0, 0.45, -0.9)
 
 ANGVEL_SCALE, COMMAND_SCALE, JOINT_VEL_SCALE = 0.25, 2.0, 0.05  # observations to about unit size
 
@@ -48,7 +53,10 @@ class GaitMemory:
         self.older_action.copy_(self.action)
         torch.clamp(action, -1.0, 1.0, out=self.action)
         self.phase.add_(GAIT_FREQUENCY * STEP_DT).remainder_(1.0).mul_(moving)
-        return torch.addcmul(constants.default_joint_pos, constants.action_scale, self.action)
+        trot = torch.addcmul(constants.default_joint_pos, constants.action_scale, self.action)
+        return torch.addcmul(
+            trot.unflatten(-1, (4, 3)), swing(self.phase, moving).unsqueeze(-1), constants.lift
+        ).flatten(-2)
 
 
 def gait_obs(state: SceneState, command: Tensor, moving: Tensor, memory: GaitMemory) -> Tensor:
@@ -98,6 +106,12 @@ def planar_velocity(state: SceneState) -> Tensor:
     return torch.cat((planar, state.yaw_rate.unsqueeze(-1)), dim=-1)
 
 
+def swing(phase: Tensor, moving: Tensor) -> Tensor:
+    """Return how far each foot is through its swing, (N, A, 4): 0 on the floor, 1 at the top; FL swings with RR."""
+    cycle = torch.remainder(phase.unsqueeze(-1) + _constants(phase.device).foot_offset, 1.0)
+    return torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)  # the cycle's second half
+
+
 def is_moving(command: Tensor) -> Tensor:
     """(...,) bool: the command (..., 3) asks for a gait rather than for standing."""
     return command.abs().amax(dim=-1) > STANDING_COMMAND
@@ -137,6 +151,8 @@ class _Constants(NamedTuple):
     obs_offset: Tensor  # (59,)
     obs_scale: Tensor  # (59,)
     quarter: Tensor  # () [rad] of a turn
+    lift: Tensor  # (3,) [rad]
+    foot_offset: Tensor  # (4,) of the trot's cycle
 
 
 @cache
@@ -145,5 +161,5 @@ def _constants(device: torch.device) -> _Constants:
     offset = zeros * 3 + [-angle for angle in joints] + [0.0] * (3 * NUM_JOINTS + 2)
     scale = [-1.0] * 3 + [ANGVEL_SCALE] * 3 + [COMMAND_SCALE] * 3  # gravity points down
     scale += [1.0] * NUM_JOINTS + [JOINT_VEL_SCALE] * NUM_JOINTS + [1.0] * (2 * NUM_JOINTS + 2)
-    numbers = (joints, ACTION_SCALE * 4, offset, scale, HALF_PI)
+    numbers = (joints, ACTION_SCALE * 4, offset, scale, HALF_PI, LIFT, (0.0, 0.5, 0.5, 0.0))
     return _Constants(*(torch.tensor(number, device=device) for number in numbers))

@@ -36,7 +36,7 @@ class NatureCfg:
     ground_friction: Span = option(
         1.0, "times the floor's friction with robots and objects, a world", above=0.0, max=10.0
     )
-    payload: Span = option(0.0, "mass on every trunk, a world [kg]", min=0.0, max=20.0)
+    payload: Span = option(0.0, "mass added to every trunk, a world [kg]", min=-3.0, max=20.0)
     motor_strength: Span = option(1.0, "times stiffness, damping and torque limits, a world", above=0.0, max=10.0)
     action_latency: Span = option(0.0, "joint targets take effect this late, an episode [s]", min=0.0, max=MAX_LATENCY)
     latency_jitter: float = option(
