@@ -25,7 +25,12 @@ MARGIN = 0.9  # [m] around the origin of everything that is to be seen
 NEAREST = 3.0  # [m] from what it looks at
 ELEVATION, AZIMUTH = -32.0, 125.0  # [deg]
 LINGER = 1.0  # [s] that an episode's last picture stays
-OUTCOMES = {"success": "success", "collision": "the robots collided", "fall": "a robot fell"}
+OUTCOMES = {  # figures, in the order in which they are looked at
+    "success": "success",
+    "collision": "the robots collided",
+    "fall": "a robot fell",
+    "collapse": "a robot collapsed",
+}
 
 
 class Policy(Protocol):
