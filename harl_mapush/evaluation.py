@@ -81,9 +81,8 @@ def summarize(episodes: dict[str, Tensor], time_limit_s: float, step_dt: float) 
     is_fall = (columns["fall"] > 0.5) & ~is_broken
     is_collapse = (columns["collapse"] > 0.5) & ~is_broken
     time = columns["episode_time_s"]
-    is_cut_short = (
-        is_success | is_collision | is_fall | is_broken | (is_collapse & (time < time_limit_s - 0.5 * step_dt))
-    )
+    ended_by_collapse = is_collapse & (time < time_limit_s - 0.5 * step_dt)
+    is_cut_short = is_success | is_collision | is_fall | ended_by_collapse | is_broken
     num_episodes, num_successes = len(time), int(is_success.sum())
     is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
     num_spawned, num_successes_spawned = int((~is_lost_at_birth).sum()), int((is_success & ~is_lost_at_birth).sum())

@@ -146,6 +146,9 @@ def test_the_nearer_two_robots_are_the_more_they_stand_side_by_side() -> None:
     assert room.min() > -0.003  # roll and pitch add a little
     assert room.min() < 0.003
     assert along.max() > 0.6
+    first, second = (torch.atan2(layout.robot_pos[:, i, 1], layout.robot_pos[:, i, 0]) for i in (0, 1))
+    is_left = torch.sin(second - first) > 0.0  # the second robot comes to either side of the first
+    assert is_left.float().mean().item() == pytest.approx(0.5, abs=0.02)
     facing = torch.cos(yaw_of(layout) - torch.atan2(layout.robot_pos[..., 1], layout.robot_pos[..., 0])) > 0.0
     assert facing.float().mean(dim=0).tolist() == pytest.approx([0.5, 0.5], abs=0.02)  # half of them look outwards
 
