@@ -15,10 +15,10 @@ from mqe.objects import OBJECTS, Footprint
 from mqe.registry import SimCfg, make_simulator
 from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.scene import DECIMATION, build_scene, read_state
-from mqe.state import ROBOT_QPOS, ROBOT_QVEL, SceneState
+from mqe.state import ROBOT_QPOS, SceneState
 from mqe.streams import Streams
 from mqe.task import Layout
-from mqe.tasks.layouts import CLOSE_DISTANCE, CLOSE_MARGIN, OBJECT_CLEARANCE, TANGLED_DISTANCE, PushLayouts
+from mqe.tasks.layouts import CLOSE_DISTANCE, CLOSE_MARGIN, OBJECT_CLEARANCE, SLANT, TANGLED_DISTANCE, PushLayouts
 from mqe.tasks.rewards import Pairs
 from mqe.tasks.tangle import TangleTimers
 
@@ -28,21 +28,22 @@ NOSE = 0.29  # [m] a head's front from the trunk's origin
 
 
 def pressed(simulator: str, gaps: list[float]) -> SceneState:
-    """A control step of robots 0 and 2 that run nose to nose, ``gaps`` [m] apart in each world, along x; 1 is away."""
+    """Two control steps of robots 0 and 2 that press nose to nose, ``gaps`` [m] apart at first, along x; 1 is away."""
     scene = build_scene(3, OBJECTS["cuboid"])
     sim = make_simulator(SimCfg(name=simulator, device="cpu", num_threads=1), scene.model, len(gaps))
     qpos = torch.as_tensor(scene.model.qpos0).repeat(len(gaps), 1)
-    qvel = torch.zeros(len(gaps), scene.model.nv, dtype=qpos.dtype)
     for robot, (side, y) in enumerate(((-1.0, 3.0), (0.0, -3.0), (1.0, 3.0))):
         start = ROBOT_QPOS * robot
         qpos[:, start] = side * (NOSE + 0.5 * tensor(gaps))
         qpos[:, start + 1], qpos[:, start + 2] = y, 0.3
         qpos[:, start + 3 : start + 7] = tensor([0.0, 0.0, 0.0, 1.0] if side > 0.0 else [1.0, 0.0, 0.0, 0.0])
         qpos[:, start + 7 : start + ROBOT_QPOS] = tensor(DEFAULT_JOINT_POS)
-        qvel[:, ROBOT_QVEL * robot] = -0.5 * side
     everywhere = torch.ones(len(gaps), dtype=torch.bool)
-    sim.write(everywhere, qpos.to(sim.qpos), qvel.to(sim.qvel), torch.zeros_like(sim.mocap_pos))
+    sim.write(everywhere, qpos.to(sim.qpos), torch.zeros_like(sim.qvel), torch.zeros_like(sim.mocap_pos))
     sim.ctrl[:] = tensor(DEFAULT_JOINT_POS * 3)
+    for robot, force in ((0, 60.0), (2, -60.0)):
+        sim.xfrc_applied[:, scene.trunk_bodies[robot], 0] = force
+    sim.step(DECIMATION)
     sim.step(DECIMATION)
     state = read_state(sim, scene)
     sim.close()
@@ -54,7 +55,7 @@ def pressed(simulator: str, gaps: list[float]) -> SceneState:
     ["mujoco", pytest.param("warp", marks=pytest.mark.skipif(not HAS_WARP, reason="MuJoCo Warp is not installed"))],
 )
 def test_the_pair_that_presses_on_one_another_is_felt_and_no_other(simulator: str) -> None:
-    state = pressed(simulator, [-0.004, 0.5])
+    state = pressed(simulator, [-0.001, 0.5])
     assert state.robot_contact_force.shape == (2, 3, 3)
     pushed, (x, y, z) = state.robot_contact_force[0], state.robot_contact_force[0, 1].tolist()
     assert not pushed[[0, 2]].any()
@@ -117,9 +118,9 @@ def test_close_robots_are_close_and_not_lost(name: str, num_agents: int, kind: s
     layout = draw(name, num_agents, 20_000, float(kind == "close"), float(kind == "tangled"))
     closest = distances(layout).amin(dim=1)
     nearest = OBJECTS[name].collision_distance + CLOSE_MARGIN
-    assert nearest - 0.005 < closest.min() < nearest + 0.01
-    assert closest.median() < 0.5 * (nearest + furthest) + 0.02
-    assert (closest < furthest + 1e-4).float().mean() > 0.8  # a corner of the object may push one of them outwards
+    assert nearest - 0.005 < closest.min() < nearest + 0.015
+    assert closest.median() < 0.5 * (nearest + furthest) + 0.04
+    assert (closest < furthest + 1e-4).float().mean() > 0.7  # a corner of the object may push one of them outwards
     assert closest.max() < furthest + 0.1
     planar = layout.robot_pos[..., :2]
     yaw = -2.0 * torch.atan2(layout.object_quat[:, 3:], layout.object_quat[:, :1])
@@ -136,21 +137,29 @@ def test_close_robots_are_close_and_not_lost(name: str, num_agents: int, kind: s
     torch.testing.assert_close(shares, torch.full_like(shares, 1.0 / len(shares)), atol=0.03, rtol=0)
 
 
-def test_the_nearer_two_robots_are_the_more_they_stand_side_by_side() -> None:
+def test_two_robots_stand_side_by_side_one_a_little_further_out() -> None:
     layout = draw("cylinder", 2, 20_000, 1.0, 0.0)  # round, so that nobody is pushed out of place
-    across = layout.robot_pos[:, 1] - layout.robot_pos[:, 0]
-    bearing = torch.atan2(across[:, 1], across[:, 0]).unsqueeze(1)
-    along = torch.cos(yaw_of(layout) - bearing).abs()  # 1: head or tail towards the other
-    # Half of a trunk's length that points at the other and half its width take up half of the distance at most.
-    room = 0.5 * distances(layout) - (0.25 * along + 0.09)
-    assert room.min() > -0.003  # roll and pitch add a little
-    assert room.min() < 0.003
-    assert along.max() > 0.6
-    first, second = (torch.atan2(layout.robot_pos[:, i, 1], layout.robot_pos[:, i, 0]) for i in (0, 1))
-    is_left = torch.sin(second - first) > 0.0  # the second robot comes to either side of the first
-    assert is_left.float().mean().item() == pytest.approx(0.5, abs=0.02)
-    facing = torch.cos(yaw_of(layout) - torch.atan2(layout.robot_pos[..., 1], layout.robot_pos[..., 0])) > 0.0
-    assert facing.float().mean(dim=0).tolist() == pytest.approx([0.5, 0.5], abs=0.02)  # half of them look outwards
+    bearing = torch.atan2(layout.robot_pos[..., 1], layout.robot_pos[..., 0])
+    turn = torch.remainder(bearing[:, 1] - bearing[:, 0] + math.pi, 2 * math.pi) - math.pi
+    assert (turn > 0.0).float().mean().item() == pytest.approx(0.5, abs=0.02)  # to either side
+    between = (bearing[:, 0] + 0.5 * turn).unsqueeze(1)
+    across = layout.robot_pos[:, 1, :2] - layout.robot_pos[:, 0, :2]
+    outwards = across[:, 0] * between[:, 0].cos() + across[:, 1] * between[:, 0].sin()
+    distance = distances(layout)
+    slant = torch.asin(outwards / distance[:, 0])
+    assert SLANT[0] - 0.05 < slant.min() < slant.max() < SLANT[1] + 0.05
+    # Half of a trunk's length that points at the other and half the hips' width take up half of the distance at most.
+    tilt = torch.sin(yaw_of(layout) - between).abs()
+    room = 0.5 * distance - (0.25 * tilt + 0.14)
+    assert -0.003 < room.min() < 0.006  # roll and pitch add a little
+    assert tilt.max() > 0.4
+    looks_out = torch.cos(yaw_of(layout) - between) > 0.0
+    assert looks_out.float().mean(dim=0).tolist() == pytest.approx([0.5, 0.5], abs=0.02)
+
+
+def test_a_robot_comes_close_on_the_side_where_nobody_is() -> None:
+    layout = draw("cylinder", 3, 20_000, 1.0, 0.0)
+    assert distances(layout).sort(dim=1).values[:, 1].min() > 0.75  # the third one stays away from both
 
 
 def test_shares_are_what_they_say_and_all_other_starts_stay_as_they_were() -> None:
@@ -165,8 +174,8 @@ def test_shares_are_what_they_say_and_all_other_starts_stay_as_they_were() -> No
     for ours, theirs in zip(mixed, plain, strict=True):
         assert torch.equal(ours[~is_close], theirs[~is_close])
     joints = mixed.joint_pos[is_wild].view(-1, 4, 3)
-    torch.testing.assert_close(joints.amin(dim=(0, 1)), tensor([-0.5, 0.2, -2.2]), atol=0.02, rtol=0)
-    torch.testing.assert_close(joints.amax(dim=(0, 1)), tensor([0.5, 1.6, -1.0]), atol=0.02, rtol=0)
+    torch.testing.assert_close(joints.amin(dim=(0, 1)), tensor([-0.45, 0.2, -2.2]), atol=0.02, rtol=0)
+    torch.testing.assert_close(joints.amax(dim=(0, 1)), tensor([0.45, 1.6, -1.0]), atol=0.02, rtol=0)
 
 
 def test_a_close_start_depends_on_its_episode_and_world_only() -> None:
@@ -178,18 +187,22 @@ def test_a_close_start_depends_on_its_episode_and_world_only() -> None:
 @pytest.mark.parametrize(("name", "num_agents"), [("cuboid", 2), ("cylinder", 3)])
 @pytest.mark.parametrize("kind", ["close_share", "tangled_share"])
 def test_nothing_explodes_and_nobody_is_lost(name: str, num_agents: int, kind: str) -> None:
-    """A robot that is dropped alone reaches 1.6 m/s and 21 rad/s as it lands."""
+    """A robot that lands alone reaches 1.6 m/s; limbs that overlap a little part faster now and then."""
     env = make_env(256, num_agents, object=name, **{kind: 1.0})
     env.reset()
-    is_touching = torch.zeros(256, dtype=torch.bool)
+    is_touching, has_ended = torch.zeros(2, 256, dtype=torch.bool)
     for k in range(10):
         step = env.step(torch.zeros(256, num_agents, 3))
         assert step.valid.all()
-        assert k > 0 or not step.done.any()
-        assert env.state.robot_linvel.norm(dim=-1).max() < 2.5
-        assert env.state.joint_vel.abs().max() < 40.0
+        has_ended |= step.done
+        assert k > 0 or not has_ended.any()
+        speed = env.state.robot_linvel.norm(dim=-1).amax(dim=1)
+        assert speed.quantile(0.98) < 1.8
+        assert speed.max() < 4.0
+        assert env.state.joint_vel.abs().max() < 100.0
         is_touching |= (env.state.robot_contact_force != 0.0).flatten(1).any(dim=1)
-    assert is_touching.float().mean().item() > (0.2 if kind == "close_share" else 0.6)
+    assert has_ended.float().mean() < 0.03
+    assert is_touching.float().mean() > (0.1 if kind == "close_share" else 0.35)
 
 
 def test_one_robot_has_nobody_to_be_close_to() -> None:

@@ -27,10 +27,11 @@ ROBOT_CLEARANCE = 0.8  # [m] between the trunks of separated robots: nose to tai
 OBJECT_CLEARANCE = 0.5  # [m] from a separated robot's trunk to the object: a stretched hind leg's reach
 
 # Close and tangled starts: two robots side by side.
-CLOSE_MARGIN = 0.03  # [m] that their trunks are apart beyond the distance that is a collision
-CLOSE_DISTANCE, TANGLED_DISTANCE = 0.5, 0.35  # [m] that their trunks are apart at most
-TRUNK_REACH, TRUNK_SIDE = 0.25, 0.09  # [m] from a trunk's middle to its ends and sides, nearly
-TANGLED_JOINTS = ((-0.5, 0.5), (0.2, 1.6), (-2.2, -1.0))  # [rad] hip, thigh, calf: legs reach under the other trunk
+CLOSE_MARGIN = 0.05  # [m] that their trunks are apart beyond the distance that is a collision
+CLOSE_DISTANCE, TANGLED_DISTANCE = 0.5, 0.4  # [m] that their trunks are apart at most
+SLANT = (0.38, 0.62)  # [rad] of the way from one to the other against abreast: hips stand beside the other's trunk
+TRUNK_REACH, TRUNK_SIDE = 0.25, 0.14  # [m] from a trunk's middle to its ends, and to the sides of its hips, nearly
+TANGLED_JOINTS = ((-0.45, 0.45), (0.2, 1.6), (-2.2, -1.0))  # [rad] hip, thigh, calf: legs reach under the other trunk
 
 
 class PushLayouts:
@@ -101,11 +102,10 @@ class PushLayouts:
         radius, angle, rpy, joint_pos = robot[..., 0], robot[..., 1], robot[..., 2:5], robot[..., 11:]
         if self.is_separated:
             angle = spread_angles(angle, self.gap)
+            radius = self._cleared(radius, angle, world[:, 2:3])
             if self.encounters is not None:
                 radius, angle, rpy, joint_pos = self.encounters.arrange(encounter, radius, angle, rpy, joint_pos)
-            local = on_circle(radius, angle - world[:, 2:3])  # in the object frame
-            # Along its ray from the object's origin a robot leaves the outline at 1 / 1.2 of its speed or more.
-            radius = radius + 1.2 * (OBJECT_CLEARANCE - self.footprint.distance(local)).clamp(min=0.0)
+                radius = self._cleared(radius, angle, world[:, 2:3])
         quat = quat_from_rpy(torch.cat((rpy, world[:, None, :3]), dim=1))
         return Layout(
             robot_pos=torch.cat((on_circle(radius, angle), self.robot_z.expand(n, -1, -1)), dim=-1),
@@ -117,12 +117,18 @@ class PushLayouts:
             goal_pos=torch.cat((on_circle(world[:, 3], world[:, 4]), self.goal_z.expand(n, -1)), dim=-1),
         )
 
+    def _cleared(self, radius: Tensor, angle: Tensor, object_yaw: Tensor) -> Tensor:
+        """Return the radii (N, A) [m] at which robots keep clear of the object, whose yaw is (N, 1) [rad]."""
+        local = on_circle(radius, angle - object_yaw)  # in the object frame
+        # Along its ray from the object's origin a robot leaves the outline at 1 / 1.2 of its speed or more.
+        return radius + 1.2 * (OBJECT_CLEARANCE - self.footprint.distance(local)).clamp(min=0.0)
+
 
 class Encounters:
     """Brings two robots of some worlds together: legs side by side, or, tangled, under one another's trunk.
 
-    The second robot of a pair goes to the first one's radius, at a chord of the distance drawn. The nearer they are,
-    the less they may be turned from standing side by side, so that trunks do not run into one another.
+    The second robot of a pair goes to the first one's side and a little further out, so that hips are not beside hips.
+    The nearer they are, the less they may be turned from looking along the same line.
     """
 
     def __init__(
@@ -138,7 +144,7 @@ class Encounters:
             raise ConfigError("task.close_share, task.tangled_share: they bring two robots together; say 0 for one")
         pairs = torch.tensor(list(combinations(range(num_agents), 2)), device=device)
         robots = torch.arange(num_agents, device=device)
-        self.ranges = [(0.0, 1.0), (0.0, float(len(pairs))), (-1.0, 1.0)]  # kind of start; pair; side and distance
+        self.ranges = [(0.0, 1.0), (0.0, float(len(pairs))), (-1.0, 1.0), SLANT]  # kind; pair; side and distance; slant
         self._close_share, self._tangled_share = close_share, tangled_share
         self._nearest = collision_distance + CLOSE_MARGIN
         self._first = pairs[:, :1]  # (P, 1)
@@ -152,8 +158,8 @@ class Encounters:
     def arrange(
         self, drawn: Tensor, radius: Tensor, angle: Tensor, rpy: Tensor, joint_pos: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return radius and angle (N, A), rpy (N, A, 3) and joints (N, A, 12) of starts (N, 3) that mix these in."""
-        kind, place = drawn[:, :1], drawn[:, 2:]
+        """Return radius and angle (N, A), rpy (N, A, 3) and joints (N, A, 12) of starts (N, 4) that mix these in."""
+        kind, place, slant = drawn[:, :1], drawn[:, 2:3], drawn[:, 3:]
         pair = drawn[:, 1].to(torch.int64)
         is_tangled = kind < self._tangled_share
         is_arranged = kind < self._tangled_share + self._close_share
@@ -162,14 +168,18 @@ class Encounters:
 
         room = torch.where(is_tangled, TANGLED_DISTANCE - self._nearest, CLOSE_DISTANCE - self._nearest)
         distance = self._nearest + room * place.abs()
-        own_radius = radius.gather(1, first)
-        half_turn = torch.asin(0.5 * distance / own_radius).copysign(place)
-        between = angle.gather(1, first) + half_turn  # the bearing of the point between the two
-        radius = torch.where(is_second, own_radius, radius)
+        own_radius, own_angle = radius.gather(1, first), angle.gather(1, first)
+        if angle.shape[1] > 2:  # away from the first robot's nearest neighbour but the second
+            offset = torch.remainder(own_angle - angle + math.pi, TWO_PI) - math.pi
+            nearest = offset.abs().masked_fill(self._is_either[pair], TWO_PI).argmin(dim=1, keepdim=True)
+            place = offset.gather(1, nearest)
+        half_turn = torch.asin(0.5 * distance * torch.cos(slant) / own_radius).copysign(place)
+        between = own_angle + half_turn  # the bearing of the point between the two
+        radius = torch.where(is_second, own_radius + distance * torch.sin(slant), radius)
         angle = torch.where(is_second, between + half_turn, angle)
 
-        # Side by side both look outwards or inwards, give or take ``tilt``: their trunks, seen along the ring, have
-        # half of the distance each.
+        # Side by side both look outwards or inwards, give or take ``tilt``: seen along the ring, half a trunk and its
+        # hips take half of the distance each.
         tilt = torch.asin(((0.5 * distance - TRUNK_SIDE) / TRUNK_REACH).clamp(0.0, 1.0))
         yaw = rpy[..., 2]
         half = torch.remainder(yaw, math.pi)
