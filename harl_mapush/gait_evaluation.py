@@ -1,148 +1,184 @@
-"""The gait's examination: a grid of commands, random commands, kicks, standing still, and pushing a box."""
+"""The gait's examination: grids of commands, late targets, corner commands, kicks, standing, and pushing a box.
+
+Every world has the motors' own lag, and every robot is dropped as the push task drops robots. ``docs/gait.md`` defines
+each figure and says what it should be.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from mqe.geometry import quat_from_yaw
-from mqe.locomotion import GaitController, planar_velocity
-from mqe.objects import OBJECTS, ObjectCfg
-from mqe.registry import SimCfg, make_simulator
-from mqe.robots.go1 import DEFAULT_JOINT_POS, STANDING_HEIGHT
-from mqe.scene import DECIMATION, STEP_DT, Scene, build_scene, pack_layout, read_state
-from mqe.sim.base import Simulator
-from mqe.state import SceneState
-from mqe.streams import Streams
-from mqe.task import Layout
-from mqe.tasks.velocity import has_fallen
+from harl_mapush.gait_measures import asymmetry
+from harl_mapush.gait_recording import Recorder, Walk, describe_feet, describe_motors
+from harl_mapush.gait_worlds import GaitPolicy, GaitWorlds
+from mqe.objects import OBJECTS
+from mqe.registry import SimCfg
+from mqe.scene import PHYSICS_DT, STEP_DT
 
 GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
-BEYOND = 1.2  # the second grid is this much larger
-GRID_TIME, GRID_MEASURED = 5.0, 3.0  # [s] a cell; the mean is taken over its last seconds
+FORWARD = (0.5, 0.0, 0.0)  # the cell in which power is measured
+ROBOTS_A_CELL = 4
+BEYOND = 1.2  # a second grid, of one robot a cell, is this much larger
+GRID_TIME, GRID_MEASURED = 5.0, 3.0  # [s] a cell; figures are taken over its last seconds
+SPECTRUM_TIME = 2.4  # [s] at the end: six cycles of the trot
+LATENCIES = {"20ms": 0.02, "40ms": 0.04}  # [s]
+LOW_SPEED, ROBOTS_AT_LOW_SPEED = 0.1, 8  # [m/s], in each of four directions
+CORNERS = tuple(itertools.product((-0.5, 0.5), (-0.5, -0.3, 0.3, 0.5), (-0.5, -0.3, 0.3, 0.5)))  # closed in the mirror
+ROBOTS_A_CORNER, CORNER_TIME = 128, 20.0  # robots for each command, [s]
 NUM_ROBOTS = 256  # walking on random commands, and as many again being kicked
 RANDOM_TIME, RANDOM_HOLD, MAX_RANDOM_COMMAND = 20.0, 2.0, 0.5  # [s], [s] a command, [m/s, rad/s]
-KICK_SPEED, KICK_INTERVAL = 0.5, 2.0  # [m/s], [s]
-NUM_STANDING, STANDING_SETTLE, STANDING_TIME = 32, 1.0, 5.0  # robots, [s] before and [s] while drift is measured
+KICK_SPEED, KICK_INTERVAL = 1.0, 2.0  # [m/s], [s]
+NUM_STANDING, STANDING_SETTLE, STANDING_TIME = 32, 2.0, 5.0  # robots, [s] before and [s] while drift is measured
 NUM_PRESSING, PRESS_SPEED, PRESS_TIME, PRESS_START = 64, 0.5, 10.0, -1.1  # robots, [m/s], [s], [m] from the box
-_JOINTS, _YAW, _COMMAND, _KICK = range(200, 204)  # streams
+_COMMAND, _KICK = 202, 203  # streams
 
-GaitPolicy = Callable[[Tensor], Tensor]
-
-
-def evaluate_gait(policy: GaitPolicy, sim: SimCfg, seed: int) -> dict[str, float]:
-    """Measure a gait policy, observation (N, 1, 47) to action (N, 1, 12); keys as the calculator prints them.
-
-    ``velocity_error_x``, ``velocity_error_y`` [m/s] and ``yaw_rate_error`` [rad/s] are the worst cells of the grid.
-    """
-    return _walk(policy, sim, seed) | _press(policy, sim, seed)
+Figure = float | list[float] | None
 
 
 @torch.no_grad()
-def _walk(policy: GaitPolicy, sim_cfg: SimCfg, seed: int) -> dict[str, float]:
-    """Run grid, larger grid, random commands, kicks and standing as groups of one batch of worlds."""
-    cells = torch.tensor(list(itertools.product(GRID, repeat=3)))
-    groups = {
-        "grid": len(cells),
-        "beyond": len(cells),
-        "random": NUM_ROBOTS,
-        "kicked": NUM_ROBOTS,
-        "standing": NUM_STANDING,
-    }
-    ends = list(itertools.accumulate(groups.values()))
-    rows = {name: slice(end - size, end) for (name, size), end in zip(groups.items(), ends, strict=True)}
-    sim, scene, streams = _make_worlds(sim_cfg, None, ends[-1], seed)
-    yaw = streams.between(-math.pi, math.pi, _YAW, torch.zeros(ends[-1], dtype=torch.int64, device=sim.device))
-    state = _place(sim, scene, streams, yaw, start_x=0.0)
-    controller = GaitController(policy, sim.num_envs, 1, sim.device)
-    command = torch.zeros(sim.num_envs, 1, 3, device=sim.device)
-    command[rows["grid"], 0] = cells.to(sim.device)
-    command[rows["beyond"], 0] = BEYOND * cells.to(sim.device)
-    wandering = slice(rows["random"].start, rows["kicked"].stop)
+def evaluate_gait(
+    policy: GaitPolicy, sim: SimCfg, seed: int, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Figure]:
+    """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12); keys as the calculator prints them.
 
-    fallen = torch.zeros(sim.num_envs, dtype=torch.bool, device=sim.device)
-    total = torch.zeros(sim.num_envs, 3, device=sim.device)
-    start, drift = state.robot_pos[:, 0, :2], torch.zeros(sim.num_envs, device=sim.device)
-    for step in range(round(RANDOM_TIME / STEP_DT)):
-        key = torch.full((sim.num_envs,), step, device=sim.device)
+    ``say`` is told which part comes next.
+    """
+    figures: dict[str, Figure] = {}
+    for name, part in (
+        ("a grid of commands, on time and late", track),
+        ("random commands, kicks, standing", wander),
+        ("pushing a box", press),
+        ("corner commands", walk_corners),
+    ):
+        say(f"Examining the gait: {name}")
+        figures |= part(policy, sim, seed)
+    return figures
+
+
+@torch.no_grad()
+def track(
+    policy: GaitPolicy, sim: SimCfg, seed: int, grid: Sequence[float] = GRID, robots_a_cell: int = ROBOTS_A_CELL
+) -> dict[str, Figure]:
+    """Walk over the grid of commands, on time and late, over a larger one, and slowly."""
+    cells = torch.tensor(list(itertools.product(grid, repeat=3)))
+    slow = LOW_SPEED * torch.tensor([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
+    every_cell = cells.repeat_interleave(robots_a_cell, dim=0)
+    groups = {"grid": every_cell, **dict.fromkeys(LATENCIES, every_cell), "beyond": BEYOND * cells}
+    groups["low"] = slow.repeat_interleave(ROBOTS_AT_LOW_SPEED, dim=0)
+    rows, command = _stack(groups)
+    late = torch.zeros(len(command), dtype=torch.int64)
+    for name, latency in LATENCIES.items():
+        late[rows[name]] = round(latency / PHYSICS_DT)
+
+    worlds = GaitWorlds(policy, sim, seed, len(command), latency=late)
+    command, cells, slow = command.to(worlds.device), cells.to(worlds.device), slow.to(worlds.device)
+    recorder = Recorder(len(every_cell), worlds.torque_limit)
+    for _ in range(round((GRID_TIME - GRID_MEASURED) / STEP_DT)):
+        worlds.advance(command)
+    velocity, targets = [], []
+    for _ in range(round(GRID_MEASURED / STEP_DT)):
+        worlds.advance(command, recorder.watch)
+        velocity.append(worlds.velocity)
+        targets.append(worlds.targets[rows["grid"]])
+    worlds.close()
+
+    mean = torch.stack(velocity).mean(dim=0)
+    achieved = {name: mean[rows[name]].unflatten(0, (len(cells), -1)).mean(dim=1) for name in ("grid", *LATENCIES)}
+    error = {name: (value - cells).abs().amax(dim=0).tolist() for name, value in achieved.items()}
+    falls = {name: int(worlds.fallen[rows[name]].sum()) for name in groups}
+    x, y, turn = error["grid"]
+    figures: dict[str, Figure] = {"velocity_error_x": x, "velocity_error_y": y, "yaw_rate_error": turn}
+    figures |= {"falls_on_grid": falls["grid"], "falls_beyond_grid": falls["beyond"]}
+    for name in LATENCIES:
+        x, y, turn = error[name]
+        figures |= {f"velocity_error_{name}": max(x, y), f"yaw_rate_error_{name}": turn, f"falls_{name}": falls[name]}
+    crawling = mean[rows["low"]].unflatten(0, (len(slow), -1)).mean(dim=1)
+    figures["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
+    figures["asymmetry"] = asymmetry(cells, achieved["grid"])
+
+    command, walk = command[rows["grid"]], recorder.walk()
+    is_walking = command.abs().amax(dim=1) > 0.0
+    is_forward = (command == command.new_tensor(FORWARD)).all(dim=1)
+    speed = float(mean[rows["grid"]][is_forward, 0].mean())
+    last_targets = torch.stack(targets[-round(SPECTRUM_TIME / STEP_DT) :])
+    figures |= describe_feet(Walk(*(part[:, is_walking] for part in walk)), robots_a_cell)
+    return figures | describe_motors(walk, last_targets, is_forward, speed, worlds.mass)
+
+
+@torch.no_grad()
+def wander(
+    policy: GaitPolicy, sim: SimCfg, seed: int, num_robots: int = NUM_ROBOTS, duration: float = RANDOM_TIME
+) -> dict[str, Figure]:
+    """Walk on random commands, with and without kicks, and stand."""
+    sizes = {"random": num_robots, "kicked": num_robots, "standing": NUM_STANDING}
+    rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
+    worlds = GaitWorlds(policy, sim, seed, len(command))
+    command = command.to(worlds.device)
+    walking, kicked, standing = slice(0, rows["kicked"].stop), rows["kicked"], rows["standing"]
+    start, drift = None, torch.zeros(NUM_STANDING, device=worlds.device)
+    for step in range(round(duration / STEP_DT)):
+        key = torch.full((len(command),), step, device=worlds.device)
         if step % round(RANDOM_HOLD / STEP_DT) == 0:
-            drawn = streams.between(-MAX_RANDOM_COMMAND, MAX_RANDOM_COMMAND, _COMMAND, key, (1, 3))
-            command[wandering] = drawn[wandering]
+            drawn = worlds.streams.between(-MAX_RANDOM_COMMAND, MAX_RANDOM_COMMAND, _COMMAND, key, (3,))
+            command[walking] = drawn[walking]
         if step % round(KICK_INTERVAL / STEP_DT) == 0 and step > 0:
-            angle = 2.0 * math.pi * streams.uniform(_KICK, key)[rows["kicked"]]
-            sim.qvel[rows["kicked"], 0] += KICK_SPEED * torch.cos(angle)
-            sim.qvel[rows["kicked"], 1] += KICK_SPEED * torch.sin(angle)
-        state = _advance(sim, scene, controller, command, state)
-        fallen |= has_fallen(state)[:, 0]
-        time = (step + 1) * STEP_DT
-        if GRID_TIME - GRID_MEASURED < time <= GRID_TIME:
-            total += planar_velocity(state)[:, 0]
-        if step + 1 == round(STANDING_SETTLE / STEP_DT):
-            start = state.robot_pos[:, 0, :2]
-        elif STANDING_SETTLE < time <= STANDING_SETTLE + STANDING_TIME:
-            drift = torch.maximum(drift, (state.robot_pos[:, 0, :2] - start).norm(dim=1))
-    sim.close()
-    error = (total / round(GRID_MEASURED / STEP_DT) - command[:, 0])[rows["grid"]].abs().amax(dim=0).tolist()
-    falls = {name: int(fallen[rows[name]].sum()) for name in groups}
+            angle = 2.0 * math.pi * worlds.streams.uniform(_KICK, key)[kicked]
+            worlds.sim.qvel[kicked, 0] += KICK_SPEED * torch.cos(angle)
+            worlds.sim.qvel[kicked, 1] += KICK_SPEED * torch.sin(angle)
+        if step == round(STANDING_SETTLE / STEP_DT):
+            start = worlds.state.robot_pos[standing, 0, :2]
+        worlds.advance(command)
+        if start is not None and step < round((STANDING_SETTLE + STANDING_TIME) / STEP_DT):
+            drift = torch.maximum(drift, (worlds.state.robot_pos[standing, 0, :2] - start).norm(dim=1))
+    worlds.close()
+    falls = {name: int(worlds.fallen[rows[name]].sum()) for name in sizes}
     return {
-        "velocity_error_x": error[0], "velocity_error_y": error[1], "yaw_rate_error": error[2],
-        "falls": falls["random"], "num_robots": NUM_ROBOTS, "falls_on_grid": falls["grid"],
-        "falls_beyond_grid": falls["beyond"], "falls_with_kicks_rate": falls["kicked"] / NUM_ROBOTS,
-        "standing_drift_m": float(drift[rows["standing"]].max()), "standing_falls": falls["standing"],
+        "falls": falls["random"], "num_robots": num_robots, "falls_with_kicks_rate": falls["kicked"] / num_robots,
+        "standing_drift_m": float(drift.max()), "standing_falls": falls["standing"],
     }  # fmt: skip
 
 
 @torch.no_grad()
-def _press(policy: GaitPolicy, sim_cfg: SimCfg, seed: int) -> dict[str, float]:
+def press(
+    policy: GaitPolicy, sim: SimCfg, seed: int, num_robots: int = NUM_PRESSING, duration: float = PRESS_TIME
+) -> dict[str, Figure]:
     """Walk into the 4 kg box and keep going."""
-    sim, scene, streams = _make_worlds(sim_cfg, OBJECTS["cuboid"], NUM_PRESSING, seed)
-    state = _place(sim, scene, streams, torch.zeros(NUM_PRESSING, device=sim.device), start_x=PRESS_START)
-    controller = GaitController(policy, NUM_PRESSING, 1, sim.device)
-    command = torch.zeros(NUM_PRESSING, 1, 3, device=sim.device)
-    command[..., 0] = PRESS_SPEED
-    fallen = torch.zeros(NUM_PRESSING, dtype=torch.bool, device=sim.device)
-    start = state.object_pos[:, :2]
-    for _ in range(round(PRESS_TIME / STEP_DT)):
-        state = _advance(sim, scene, controller, command, state)
-        fallen |= has_fallen(state)[:, 0]
-    sim.close()
-    distance = (state.object_pos[:, :2] - start).norm(dim=1)
-    return {"press_falls": int(fallen.sum()), "press_distance_min_m": float(distance.min())}
+    worlds = GaitWorlds(policy, sim, seed, num_robots, obj=OBJECTS["cuboid"], start=(PRESS_START, 0.0))
+    command = torch.tensor([PRESS_SPEED, 0.0, 0.0], device=worlds.device).expand(num_robots, 3)
+    start = worlds.state.object_pos[:, :2]
+    for _ in range(round(duration / STEP_DT)):
+        worlds.advance(command)
+    worlds.close()
+    distance = (worlds.state.object_pos[:, :2] - start).norm(dim=1)
+    return {"press_falls": int(worlds.fallen.sum()), "press_distance_min_m": float(distance.min())}
 
 
-def _make_worlds(cfg: SimCfg, obj: ObjectCfg | None, num_envs: int, seed: int) -> tuple[Simulator, Scene, Streams]:
-    scene = build_scene(1, obj)
-    sim = make_simulator(cfg, scene.model, num_envs)
-    return sim, scene, Streams(seed, num_envs, sim.device)
+@torch.no_grad()
+def walk_corners(
+    policy: GaitPolicy, sim: SimCfg, seed: int, robots_a_command: int = ROBOTS_A_CORNER, duration: float = CORNER_TIME
+) -> dict[str, Figure]:
+    """Follow the corner commands from the drop on, and count the robots that collapse."""
+    command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
+    worlds = GaitWorlds(policy, sim, seed, len(command))
+    command = command.to(worlds.device)
+    for _ in range(round(duration / STEP_DT)):
+        worlds.advance(command)
+    worlds.close()
+    rate = worlds.collapsed.unflatten(0, (len(CORNERS), robots_a_command)).float().mean(dim=1).tolist()
+    worst = max(rate)
+    return {
+        "collapse_rate": sum(rate) / len(rate), "collapse_rate_worst_command": worst,
+        "collapse_worst_command": list(CORNERS[rate.index(worst)]) if worst > 0.0 else None,
+    }  # fmt: skip
 
 
-def _place(sim: Simulator, scene: Scene, streams: Streams, yaw: Tensor, start_x: float) -> SceneState:
-    """Stand every robot up, joints 10 % off the nominal stance at most."""
-    n = sim.num_envs
-    episode = torch.zeros(n, dtype=torch.int64, device=sim.device)
-    zeros = torch.zeros(n, 3, device=sim.device)
-    pos = zeros.clone()
-    pos[:, 0], pos[:, 2] = start_x, STANDING_HEIGHT + 0.03
-    object_pos = zeros.clone()
-    if scene.object is not None:
-        object_pos[:, 2] = scene.object.spawn_height
-    default = torch.tensor(DEFAULT_JOINT_POS, device=sim.device)
-    layout = Layout(
-        robot_pos=pos.unsqueeze(1), robot_quat=quat_from_yaw(yaw).unsqueeze(1), robot_vel=zeros.new_zeros(n, 1, 6),
-        joint_pos=default * streams.between(0.9, 1.1, _JOINTS, episode, (1, len(DEFAULT_JOINT_POS))),
-        object_pos=object_pos, object_quat=quat_from_yaw(torch.zeros_like(yaw)), goal_pos=zeros,
-    )  # fmt: skip
-    sim.write(torch.ones(n, dtype=torch.bool, device=sim.device), *pack_layout(scene, layout))
-    return read_state(sim, scene)
-
-
-def _advance(
-    sim: Simulator, scene: Scene, controller: GaitController, command: Tensor, state: SceneState
-) -> SceneState:
-    sim.ctrl.copy_(controller.targets(command, state).flatten(1))
-    sim.step(DECIMATION)
-    return read_state(sim, scene)
+def _stack(groups: Mapping[str, Tensor]) -> tuple[dict[str, slice], Tensor]:
+    """Return which rows each group gets in one batch, and the batch's commands (N, 3)."""
+    ends = list(itertools.accumulate(len(group) for group in groups.values()))
+    rows = {name: slice(end - len(group), end) for (name, group), end in zip(groups.items(), ends, strict=True)}
+    return rows, torch.cat(list(groups.values()))

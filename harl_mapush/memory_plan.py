@@ -62,7 +62,7 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
     with torch.random.fork_rng(devices=[]):
         world = _one_world(cfg)
         task = world.task
-        spec = TeamSpec(task.obs_sizes, task.action_sizes, task.state_size, task.state_type)
+        spec = TeamSpec(task.obs_sizes, task.action_sizes, task.state_size, task.state_type, task.mirror)
         try:
             team = ALGORITHMS[cfg.algorithm.name].cls(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0)
             storage = Storage(team.storage_shape(cfg.runner.num_steps, cfg.env.num_envs), "meta")

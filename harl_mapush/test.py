@@ -156,9 +156,16 @@ def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
 
 def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, Any]:
     """Measure how one robot walks; how many robots do it belongs to the examination."""
-    figures = evaluate_gait(load_gait(str(folder), device), cfg.sim, cfg.runner.seed)
-    sys.stdout.write("".join(f"{name:<28}{value:.4g}\n" for name, value in figures.items()))
+    figures = evaluate_gait(load_gait(str(folder), device), cfg.sim, cfg.runner.seed, _say)
+    sys.stdout.write("".join(f"{name:<28}{_format(value)}\n" for name, value in figures.items()))
     return figures
+
+
+def _format(value: float | list[float] | None) -> str:
+    """Format one figure of a gait: a number, several, or none."""
+    if value is None:
+        return "none"
+    return " ".join(f"{number:.4g}" for number in (value if isinstance(value, list) else [value]))
 
 
 def _film(cfg: RunCfg, folder: Path, path: Path) -> None:

@@ -22,7 +22,7 @@ def rests_on_floor(state: SceneState) -> Tensor:
     """Return where a knee, thigh or trunk touches the floor, (N, A) bool, from the robots' kinematics."""
     up, height = state.up_b, state.robot_pos[..., 2]
     knees = (knee_positions(state.joint_pos) * up.unsqueeze(-2)).sum(dim=-1).amin(dim=-1)
-    half_sizes, heads = _trunk_boxes(up.device, up.dtype)
+    half_sizes, heads = trunk_boxes(up.device, up.dtype)
     trunk = torch.matmul(up, heads) - torch.matmul(up.abs(), half_sizes)  # (N, A, 2) lowest corners of both boxes
     lowest = torch.minimum(knees - KNEE_CLEARANCE, trunk.amin(dim=-1) - TRUNK_CLEARANCE)
     return lowest + height < 0.0
@@ -39,9 +39,9 @@ class CollapseTimers:
         limits = torch.tensor([LOW_TIME, REST_TIME], device=values.device)
         self._limits = limits - 0.5 * STEP_DT  # sums of steps fall short of whole seconds by rounding
 
-    def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask`` (N,)."""
-        self.values.masked_fill_(mask.view(-1, 1, 1), 0.0)
+    def begin(self, mask: Tensor, grace: float = 0.0) -> None:
+        """Forget the old episodes of ``mask`` (N,); a robot that starts on the floor gets ``grace`` [s] to stand up."""
+        self.values.masked_fill_(mask.view(-1, 1, 1), -grace)
 
     def update(self, state: SceneState) -> None:
         """Count one control step that ended in ``state``; a robot that is up again starts from zero."""
@@ -55,7 +55,7 @@ class CollapseTimers:
 
 
 @cache
-def _trunk_boxes(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def trunk_boxes(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return half sizes (3, 2) and centres (3, 2) [m] of trunk and head in the trunk frame, a column each."""
     half_sizes = torch.tensor([TRUNK_HALF_SIZE, HEAD_HALF_SIZE], dtype=dtype, device=device)
     centers = torch.tensor([(0.0, 0.0, 0.0), HEAD_POS], dtype=dtype, device=device)

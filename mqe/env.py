@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from mqe.capture import CapturedStep, Decided
+from mqe.nature import Nature, NatureCfg
 from mqe.scene import DECIMATION, STEP_DT, Scene, pack_layout, read_state
 from mqe.sim.base import Simulator
 from mqe.state import SceneState
 from mqe.statistics import EpisodeStatistics
+from mqe.streams import Streams
 from mqe.task import Task
 from mqe.vec_env import TimeStep
 
@@ -24,15 +26,19 @@ GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, spread e
 class MultiAgentEnv:
     """N worlds of one task behind ``VecEnv``. No step waits for the device; ``statistics`` does."""
 
-    def __init__(self, sim: Simulator, scene: Scene, task: Task) -> None:
-        """Join a simulator of ``scene`` and a task; call ``reset`` before the first ``step``."""
+    def __init__(self, sim: Simulator, scene: Scene, task: Task, nature: Nature | None = None) -> None:
+        """Join a simulator of ``scene``, a task and nature (None: a calm one); call ``reset`` before ``step``."""
         self.sim, self.scene, self.task = sim, scene, task
         self.num_envs, self.num_agents, self.device = sim.num_envs, task.num_agents, sim.device
         self.obs_sizes, self.action_sizes = task.obs_sizes, task.action_sizes
         self.state_size, self.state_type = task.state_size, task.state_type
         self.decision_period, self.step_dt = task.decision_period, STEP_DT
-        self.max_episode_length = task.max_episode_length
+        self.max_episode_length, self.mirror = task.max_episode_length, task.mirror
         n = self.num_envs
+        if nature is None:
+            actions = (n, task.num_agents, max(task.action_sizes))
+            nature = Nature(NatureCfg(), scene, actions, task.max_episode_length, Streams(0, n, sim.device))
+        self.nature = nature
         self._episode = torch.full((n,), -1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps into the episode
         self._unsettled = torch.zeros((), dtype=torch.int64, device=self.device)  # control steps before episodes count
@@ -66,7 +72,7 @@ class MultiAgentEnv:
         self._unsettled.fill_(self.max_episode_length if staggered else 0)
         if staggered:
             self._steps.copy_(self._ages())
-        return self.task.observe(self.state, self.task.memory)
+        return self._observe(self.state, self.task.memory)
 
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
@@ -94,16 +100,18 @@ class MultiAgentEnv:
         return Decided(self._step(actions), self.state, self.figures)
 
     def _step(self, actions: Tensor) -> TimeStep:
-        task, sim = self.task, self.sim
+        task, sim, nature = self.task, self.sim, self.nature
         if not sim.synchronous:
             self._state = read_state(sim, self.scene)  # a replayed graph starts from memory, not from objects
-        task.command(actions.clamp(-1.0, 1.0))
         running = (actions.abs() < math.inf).flatten(1).all(dim=1)  # engines hide an action that is no number
+        actions = actions.clamp(-1.0, 1.0)
         paid, ends = [], []
-        for _ in range(task.decision_period):
-            self._disturb()
-            sim.ctrl.copy_(task.targets(self.state).flatten(1))
-            sim.step(DECIMATION)
+        for k in range(task.decision_period):
+            if k == 0 or nature.has_command_latency:
+                task.command(nature.late_actions(actions))
+            targets, kicks = nature.motor_targets(task.targets(self.state), self._episode, self._steps)
+            self._disturb(kicks)
+            sim.step(DECIMATION, targets)
             last = read_state(sim, self.scene)
             outcome = task.evaluate(last, self.state)  # before any reset
             self._state = last
@@ -124,7 +132,7 @@ class MultiAgentEnv:
         self._return += reward.mean(dim=1)
 
         if sim.synchronous and bool(running.all()):
-            obs, critic_state = final_obs, final_state = task.observe(last, task.memory)
+            obs, critic_state = final_obs, final_state = self._observe(last, task.memory)
         else:
             memory = task.memory.clone()
             self._record(ended, endings[:-1])
@@ -134,7 +142,7 @@ class MultiAgentEnv:
             fit = valid & is_sound
             rows = torch.cat((torch.where(fit, last.rows, self.state.rows), self.state.rows), dim=1)
             memory = torch.cat((torch.where(fit.unsqueeze(1), memory, task.memory), task.memory))
-            seen = task.observe(last.like(rows), memory)
+            seen = self._observe(last.like(rows), memory)
             (final_obs, obs), (final_state, critic_state) = (both.split(self.num_envs) for both in seen)
         return TimeStep(
             obs, critic_state, reward, terminated.unsqueeze(1).expand(-1, self.num_agents), ended ^ terminated, valid,
@@ -156,6 +164,7 @@ class MultiAgentEnv:
             "steps": self._steps.clone(), "return": self._return.clone(), "num_failed": self.num_failed.clone(),
             "sums": self._sums.clone(), "statistics": self._statistics.state_dict(),
             "unsettled": self._unsettled.clone(), "forces": self.state.forces.clone(),
+            "nature": self.nature.state_dict(),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -171,7 +180,8 @@ class MultiAgentEnv:
         self._statistics.load_state_dict(state["statistics"])
         self._state = read_state(self.sim, self.scene)
         self._state.forces.copy_(state["forces"])
-        return self.task.observe(self._state, self.task.memory)
+        self.nature.load_state_dict(state["nature"])
+        return self._observe(self._state, self.task.memory)
 
     def close(self) -> None:
         """Free the simulator, and what was recorded of it."""
@@ -188,15 +198,23 @@ class MultiAgentEnv:
         self._state = read_state(self.sim, self.scene)
         self._state.forces.masked_fill_(mask.unsqueeze(1), 0.0)
         self.task.begin(mask)
+        self.nature.begin(mask, self._episode)
 
-    def _disturb(self) -> None:
+    def _observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what agents and critic see of W worlds, W = N or 2 N, and their ``memory``."""
+        obs, critic_state = self.task.observe(state, memory)
+        return self.nature.blur(obs, self._episode, self._steps, self.task.noise_scale), critic_state
+
+    def _disturb(self, kicks: Tensor | None) -> None:
         disturbance = self.task.disturb(self._steps)
-        if disturbance is None:
-            return
         for i, body in enumerate(self.scene.trunk_bodies):
             start = self.scene.robot_qvel // self.scene.num_robots * i
-            self.sim.qvel[:, start : start + 3].add_(disturbance.velocity[:, i])
-            self.sim.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
+            velocity = self.sim.qvel[:, start : start + 3]
+            if kicks is not None:
+                velocity.add_(kicks[:, i])
+            if disturbance is not None:
+                velocity.add_(disturbance.velocity[:, i])
+                self.sim.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
 
     def _is_sound(self, state: SceneState) -> Tensor:
         """(N,) bool: the engine did not give up on the world, and its numbers, contact forces too, are sane."""

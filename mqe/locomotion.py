@@ -13,8 +13,9 @@ from mqe.geometry import HALF_PI, TWO_PI, in_frame, on_circle
 from mqe.robots.go1 import DEFAULT_JOINT_POS, NUM_JOINTS
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
+from mqe.vec_env import Mirror
 
-GAIT_OBS_SIZE = 3 + 3 + 3 + NUM_JOINTS * 3 + 2
+GAIT_OBS_SIZE = 3 + 3 + 3 + NUM_JOINTS * 4 + 2
 GAIT_FREQUENCY = 2.5  # [Hz] one trot cycle in 20 control steps
 STANDING_COMMAND = 0.05  # [m/s, rad/s] below this on every axis the clock stops and the robot stands
 ACTION_SCALE = (0.35, 0.6, 0.8)  # [rad] hip, thigh, calf at action 1
@@ -23,15 +24,16 @@ ANGVEL_SCALE, COMMAND_SCALE, JOINT_VEL_SCALE = 0.25, 2.0, 0.05  # observations t
 
 
 class GaitMemory:
-    """What a gait carries from one control step to the next: its clock and its last action."""
+    """What a gait carries from one control step to the next: its clock and its last two actions."""
 
-    SIZE = 1 + NUM_JOINTS  # numbers a robot
+    SIZE = 1 + 2 * NUM_JOINTS  # numbers a robot
 
     def __init__(self, values: Tensor) -> None:
-        """Live in ``values`` (N, A, 13); zeros are a gait that has not begun."""
+        """Live in ``values`` (N, A, 25); zeros are a gait that has not begun."""
         self.values = values
         self.phase = values[..., 0]  # (N, A) of the trot's cycle, in [0, 1)
-        self.action = values[..., 1:]  # (N, A, 12)
+        self.actions = values[..., 1:]  # (N, A, 24) the last and the one before it: some may be on their way still
+        self.action, self.older_action = self.actions.split(NUM_JOINTS, dim=-1)
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,)."""
@@ -43,20 +45,21 @@ class GaitMemory:
         Gives joint targets (N, A, 12) [rad]; ``moving`` (N, A) is bool.
         """
         constants = _constants(action.device)
+        self.older_action.copy_(self.action)
         torch.clamp(action, -1.0, 1.0, out=self.action)
         self.phase.add_(GAIT_FREQUENCY * STEP_DT).remainder_(1.0).mul_(moving)
         return torch.addcmul(constants.default_joint_pos, constants.action_scale, self.action)
 
 
 def gait_obs(state: SceneState, command: Tensor, moving: Tensor, memory: GaitMemory) -> Tensor:
-    """Give the gait policy's observation (N, A, 47): gravity, turn rates, command, joints, last action, clock.
+    """Give the gait policy's observation (N, A, 59): gravity, turn rates, command, joints, last two actions, clock.
 
     The clock is the sine and cosine of its angle, 0 and 0 while the robot stands.
     """
     constants = _constants(command.device)
     # (sin a, cos a) is the point at angle pi / 2 - a on the circle.
     clock = on_circle(moving.float(), torch.sub(constants.quarter, memory.phase, alpha=TWO_PI))
-    seen = (state.up_b, state.robot_angvel_b, command, state.joint_pos, state.joint_vel, memory.action, clock)
+    seen = (state.up_b, state.robot_angvel_b, command, state.joint_pos, state.joint_vel, memory.actions, clock)
     return torch.addcmul(constants.obs_offset, torch.cat(seen, dim=-1), constants.obs_scale)
 
 
@@ -66,7 +69,7 @@ class GaitController:
     def __init__(
         self, policy: Callable[[Tensor], Tensor], num_envs: int, num_agents: int, device: torch.device
     ) -> None:
-        """Drive N x A robots with ``policy``, observation (N, A, 47) to action (N, A, 12)."""
+        """Drive N x A robots with ``policy``, observation (N, A, 59) to action (N, A, 12)."""
         self._policy = policy
         self._memory = GaitMemory(torch.zeros(num_envs, num_agents, GaitMemory.SIZE, device=device))
 
@@ -100,21 +103,47 @@ def is_moving(command: Tensor) -> Tensor:
     return command.abs().amax(dim=-1) > STANDING_COMMAND
 
 
+def gait_noise_scale(device: torch.device) -> Tensor:
+    """Return what ``observation_noise`` means to each number that a gait sees, (59,).
+
+    At 0.05: 0.05 of gravity's direction, 0.2 rad/s of turning, 0.015 rad and 1.5 rad/s of every joint.
+    """
+    joints = [0.3] * NUM_JOINTS + [1.5] * NUM_JOINTS
+    return torch.tensor([1.0] * 6 + [0.0] * 3 + joints + [0.0] * (2 * NUM_JOINTS + 2), device=device)
+
+
+def mirrored_gait(device: torch.device) -> tuple[Mirror, Mirror]:
+    """Return how a gait's observation and action look in a mirror that swaps left and right.
+
+    The trot's clock is half a cycle on, because left and right legs swap their turns.
+    """
+    swapped = [leg * 3 + joint for leg in (1, 0, 3, 2) for joint in range(3)]
+    sign = [-1.0, 1.0, 1.0] * 4
+    axial = [-1.0, 1.0, -1.0]  # turning: about x and z the other way round
+    index, signs = list(range(9)), [1.0, -1.0, 1.0, *axial, 1.0, -1.0, -1.0]
+    for _ in range(4):  # joint angles, joint velocities, two actions
+        index += [len(index) + k for k in swapped]
+        signs += sign
+    index += [len(index), len(index) + 1]
+    signs += [-1.0, -1.0]
+    return Mirror.of(index, signs, device), Mirror.of(swapped, sign, device)
+
+
 class _Constants(NamedTuple):
     """Numbers of the gait on one device."""
 
     default_joint_pos: Tensor  # (12,) [rad]
     action_scale: Tensor  # (12,) [rad]
-    obs_offset: Tensor  # (47,)
-    obs_scale: Tensor  # (47,)
+    obs_offset: Tensor  # (59,)
+    obs_scale: Tensor  # (59,)
     quarter: Tensor  # () [rad] of a turn
 
 
 @cache
 def _constants(device: torch.device) -> _Constants:
     zeros, joints = [0.0] * 3, list(DEFAULT_JOINT_POS)
-    offset = zeros * 3 + [-angle for angle in joints] + [0.0] * (2 * NUM_JOINTS + 2)
+    offset = zeros * 3 + [-angle for angle in joints] + [0.0] * (3 * NUM_JOINTS + 2)
     scale = [-1.0] * 3 + [ANGVEL_SCALE] * 3 + [COMMAND_SCALE] * 3  # gravity points down
-    scale += [1.0] * NUM_JOINTS + [JOINT_VEL_SCALE] * NUM_JOINTS + [1.0] * (NUM_JOINTS + 2)
+    scale += [1.0] * NUM_JOINTS + [JOINT_VEL_SCALE] * NUM_JOINTS + [1.0] * (2 * NUM_JOINTS + 2)
     numbers = (joints, ACTION_SCALE * 4, offset, scale, HALF_PI)
     return _Constants(*(torch.tensor(number, device=device) for number in numbers))

@@ -14,8 +14,9 @@ from mqe.config import ConfigError, checked, option
 from mqe.env import MultiAgentEnv
 from mqe.gait import load_gait
 from mqe.locomotion import GaitController
+from mqe.nature import Nature, NatureCfg, model_fields
 from mqe.objects import OBJECTS
-from mqe.scene import MAX_ROBOTS, Scene, build_scene, floor_friction_fields, object_friction_fields
+from mqe.scene import ACTUATORS, MAX_ROBOTS, Scene, build_scene, floor_friction_fields, object_friction_fields
 from mqe.sim.base import Simulator
 from mqe.streams import Streams
 from mqe.task import Task
@@ -31,6 +32,8 @@ class EnvCfg:
 
     num_envs: int = option(256, "parallel worlds", min=1, max=1_000_000_000)
     num_agents: int | None = option(None, "robots in one world; null: the object's team", min=1, max=MAX_ROBOTS)
+    actuators: str = option("reference", "motors that lag and saturate as the reference's, or ideal", choices=ACTUATORS)
+    randomize: NatureCfg = option(NatureCfg, "what differs from world to world and from moment to moment")
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class TaskEntry(NamedTuple):
 def _make_push(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
     obj = OBJECTS[cfg.object]
     num_agents = env.num_agents or obj.num_agents
-    scene = build_scene(num_agents, obj, cfg.inertia, cfg.success_radius)
+    scene = build_scene(num_agents, obj, cfg.inertia, env.actuators, cfg.success_radius)
     controller = GaitController(load_gait(cfg.gait, device), env.num_envs, num_agents, device)
     task = PushTask(cfg, env.num_envs, num_agents, device, streams, controller)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
@@ -71,7 +74,7 @@ def _make_push(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams
 def _make_velocity(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
     if env.num_agents not in (None, 1):
         raise ConfigError(f"env.num_agents: go1_velocity trains one robot a world, not {env.num_agents}; say 1")
-    scene = build_scene(1, None)
+    scene = build_scene(1, None, actuators=env.actuators)
     task = VelocityTask(cfg, env.num_envs, device, streams)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
     friction = streams.between(*cfg.floor_friction, _FRICTION, episode)
@@ -160,8 +163,11 @@ def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
     """
     env, sim, task = checked(env, "env"), checked(sim, "sim"), checked(task, "task")
     _, device = resolve_sim(sim)
-    world = TASKS[task.name].make(task, env, device, Streams(seed, env.num_envs, device))
+    streams = Streams(seed, env.num_envs, device)
+    world = TASKS[task.name].make(task, env, device, streams)
     simulator = make_simulator(sim, world.scene.model, env.num_envs)
-    for field, values in world.fields.items():
+    for field, values in model_fields(env.randomize, world.scene, world.fields, streams, env.num_envs).items():
         simulator.set_field(field, values)
-    return MultiAgentEnv(simulator, world.scene, world.task)
+    actions = (env.num_envs, world.task.num_agents, max(world.task.action_sizes))
+    nature = Nature(env.randomize, world.scene, actions, world.task.max_episode_length, streams)
+    return MultiAgentEnv(simulator, world.scene, world.task, nature)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mqe.objects import ROBOT_FLOOR_FRICTION, GeomCfg, ObjectCfg, object_floor_friction, robot_object_friction
-from mqe.robots.go1 import COLORS, NUM_JOINTS, add_go1
+from mqe.robots.go1 import ACTUATOR_LAG, COLORS, NUM_JOINTS, add_go1
 from mqe.sim.base import Simulator
 from mqe.state import ROBOT_QPOS, ROBOT_QVEL, VELOCITY, SceneState
 from mqe.task import Layout
@@ -25,6 +25,15 @@ MAX_ROBOTS = len(COLORS)
 RING_PARTS = 36  # boxes that the goal's circle is drawn with
 RING_WIDTH, RING_HEIGHT = 0.05, 0.004  # [m]
 
+# Contacts as stiff as a 200 Hz step bears (time constant of two steps, MuJoCo's least), so that feet and objects do not
+# sink in. Sliding would lift an object by as many millimetres as that softness hid: MuJoCo's elliptic cones couple the
+# normal force to the speed of sliding through the time constant of friction, which stays at 0.02 s for objects on the
+# floor.
+CONTACT_SOLREF = (2 * PHYSICS_DT, 1.0)
+CONTACT_SOLIMP = (0.95, 0.99, 0.001, 0.5, 2.0)
+SLIDING_SOLREF = (0.02, 1.0)
+ACTUATORS = ("reference", "ideal")
+
 # Collision bits: one a robot (a robot does not collide with itself), then these.
 OBJECT_BIT, FLOOR_BIT, WALL_BIT = 1 << 4, 1 << 5, 1 << 6
 _UNSEEN = 3  # a group of geoms that is not drawn
@@ -37,6 +46,7 @@ class Scene:
     model: mujoco.MjModel
     num_robots: int
     object: ObjectCfg | None
+    actuator_lag: int = ACTUATOR_LAG  # physics steps that motors follow their targets late
 
     @property
     def robot_qpos(self) -> int:
@@ -61,12 +71,18 @@ class Scene:
 
 
 def build_scene(
-    num_robots: int, obj: ObjectCfg | None, inertia: str = "physical", success_radius: float = 1.0
+    num_robots: int,
+    obj: ObjectCfg | None,
+    inertia: str = "physical",
+    actuators: str = "reference",
+    success_radius: float = 1.0,
 ) -> Scene:
     """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or "reference"), and a goal.
 
-    The goal is drawn as a ring of ``success_radius`` [m].
+    Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do neither. The goal is
+    drawn as a ring of ``success_radius`` [m].
     """
+    is_ideal = actuators == "ideal"
     spec = mujoco.MjSpec()
     spec.modelname = "mapush"
     spec.compiler.degree = False
@@ -74,7 +90,7 @@ def build_scene(
     _add_arena(spec)
     for i in range(num_robots):
         hits = (OBJECT_BIT | FLOOR_BIT | 0b1111) & ~(1 << i)
-        add_go1(spec, f"robot{i}", COLORS[i], collision=1 << i, hits=hits)
+        add_go1(spec, f"robot{i}", COLORS[i], collision=1 << i, hits=hits, has_ideal_actuators=is_ideal)
         for geom in spec.body(f"robot{i}/trunk").geoms:
             geom.conaffinity |= WALL_BIT
     if obj is not None:
@@ -86,7 +102,12 @@ def build_scene(
     goal = spec.worldbody.add_body(name="goal", mocap=True, pos=(0.0, 0.0, 0.0))
     if obj is not None:
         _draw_ring(goal, success_radius)
-    return Scene(spec.compile(), num_robots, obj)
+    for geom in spec.geoms:
+        geom.solref[:2], geom.solimp[:5] = CONTACT_SOLREF, CONTACT_SOLIMP
+    for pair in spec.pairs:
+        pair.solref[:2], pair.solimp[:5] = CONTACT_SOLREF, CONTACT_SOLIMP
+        pair.solreffriction[:2] = SLIDING_SOLREF
+    return Scene(spec.compile(), num_robots, obj, 0 if is_ideal else ACTUATOR_LAG)
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
@@ -134,7 +155,7 @@ def _set_options(spec: mujoco.MjSpec) -> None:
     option = spec.option
     option.timestep = PHYSICS_DT
     option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-    option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
+    option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC  # pyramids brake by 1.1 or 0.7 times the friction, as the world turns
     option.iterations, option.ls_iterations = 10, 20
     # With three robots MuJoCo 4.0 would take its sparse solver, which ends far from the minimum in some entanglements:
     # joints at hundreds of radians a second.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from mqe.state import SceneState
+from mqe.vec_env import Mirror
 
 
 class Layout(NamedTuple):
@@ -50,6 +51,8 @@ class Task(Protocol):
     metric_names: tuple[str, ...]  # M per-step measures
     figure_names: tuple[str, ...]  # F figures of an episode
     memory: Tensor  # (N, C) all that observations show besides the scene, live; C may be 0
+    mirror: tuple[Mirror, Mirror] | None  # of an agent's observation and action, where left and right are alike
+    noise_scale: Tensor  # (O,) what env.randomize.observation_noise means for each number of an observation
 
     def layout(self, episode: Tensor) -> Layout:
         """Propose a start for episode number ``episode`` (N,) int64 of every world."""
@@ -60,7 +63,7 @@ class Task(Protocol):
         ...
 
     def command(self, actions: Tensor) -> None:
-        """Take a decision: actions (N, A, U), clipped to [-1, 1]."""
+        """Take a decision: actions (N, A, U), clipped to [-1, 1]; late ones come at every control step."""
         ...
 
     def targets(self, state: SceneState) -> Tensor:

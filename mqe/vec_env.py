@@ -6,6 +6,7 @@ S state size, U action size, J joints a robot.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -35,6 +36,22 @@ class TimeStep(NamedTuple):
         return self.terminated.all(dim=1) | self.truncated | ~self.valid
 
 
+class Mirror(NamedTuple):
+    """How a vector looks in a mirror that swaps left and right: its numbers in another order, some negated."""
+
+    index: Tensor  # (K,) int64
+    sign: Tensor  # (K,)
+
+    @classmethod
+    def of(cls, index: Sequence[int], sign: Sequence[float], device: torch.device) -> Mirror:
+        """Build it on a device."""
+        return cls(torch.tensor(index, device=device), torch.tensor(sign, device=device))
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        """Return the mirrored vectors (..., K)."""
+        return vector[..., self.index] * self.sign
+
+
 class VecEnv(Protocol):
     """N environments of A agents, stepped together, tensors in and out on one device."""
 
@@ -46,6 +63,7 @@ class VecEnv(Protocol):
     state_type: str  # "EP": one state an environment, "FP": one an agent
     decision_period: int  # control steps a decision
     step_dt: float  # [s] one control step
+    mirror: tuple[Mirror, Mirror] | None  # of an agent's obs and action, where left and right are alike
     device: torch.device
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:

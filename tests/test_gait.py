@@ -11,16 +11,16 @@ from conftest import TINY
 from scenes import make_scene_state
 
 from harl_mapush import checkpoint, config, train
-from harl_mapush.gait_evaluation import _advance, _make_worlds, _place
+from harl_mapush.gait_worlds import GaitWorlds
 from harl_mapush.networks import Actor, NetworkCfg
 from harl_mapush.policy import TeamPolicy
 from mqe.config import ConfigError, dump_yaml
 from mqe.gait import ACTIVATIONS, load_gait, pretrained_folder
 from mqe.geometry import quat_from_rpy
-from mqe.locomotion import GAIT_OBS_SIZE, GaitController, GaitMemory, gait_obs, is_moving, planar_velocity
+from mqe.locomotion import GAIT_OBS_SIZE, GaitMemory, gait_obs, is_moving
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.robots.go1 import DEFAULT_JOINT_POS
-from mqe.tasks.velocity import VelocityCfg, has_fallen
+from mqe.tasks.velocity import VelocityCfg
 
 CPU = torch.device("cpu")
 SIM = SimCfg(name="mujoco", device="cpu")
@@ -75,18 +75,14 @@ def test_the_shipped_gait_is_small():
 
 
 def test_the_shipped_gait_follows_a_command_and_stands():
-    sim, scene, streams = _make_worlds(SIM, None, 4, seed=0)
-    state = _place(sim, scene, streams, torch.tensor([0.0, 1.0, 2.0, 3.0]), start_x=0.0)
-    controller = GaitController(load_gait("pretrained:go1_velocity", CPU), 4, 1, CPU)
-    command = torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]]).unsqueeze(1)
+    worlds = GaitWorlds(load_gait("pretrained:go1_velocity", CPU), SIM, 0, 4)
+    command = torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
     velocity = []
     for _ in range(150):
-        state = _advance(sim, scene, controller, command, state)
-        velocity.append(planar_velocity(state)[:, 0, :2])
-    assert not has_fallen(state).any()
-    mean = torch.stack(velocity[50:]).mean(dim=0)
-    torch.testing.assert_close(mean, command[:, 0, :2], atol=0.06, rtol=0)
-    assert 0.5 < float(state.robot_yaw[2, 0]) - 2.0 + 2 * math.pi * (float(state.robot_yaw[2, 0]) < 0) < 2.0
+        worlds.advance(command)
+        velocity.append(worlds.velocity)
+    assert not worlds.fallen.any()
+    torch.testing.assert_close(torch.stack(velocity[50:]).mean(dim=0), command, atol=0.06, rtol=0)
 
 
 def test_an_unknown_or_foreign_gait_is_refused(tmp_path):

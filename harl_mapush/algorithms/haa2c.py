@@ -22,4 +22,6 @@ class Haa2c(Happo):
     """Sequential importance-weighted policy gradient with the cumulative ratio factor."""
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
-        return improve(self.actors[agent], self.optimizer(agent), [batch], self.cfg, None, self.shuffle)
+        return improve(
+            self.actors[agent], self.optimizer(agent), [batch], self.cfg, None, self.shuffle, self.spec.mirror
+        )

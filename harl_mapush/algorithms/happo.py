@@ -62,7 +62,8 @@ class Happo(OnPolicy):
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         """Take one agent's turn."""
-        return improve(self.actors[agent], self.optimizer(agent), [batch], self.cfg, self.cfg.clip_param, self.shuffle)
+        actor, optimizer, cfg = self.actors[agent], self.optimizer(agent), self.cfg
+        return improve(actor, optimizer, [batch], cfg, cfg.clip_param, self.shuffle, self.spec.mirror)
 
     def _log_probs_before(self, storage: Storage, agent: int) -> Tensor:
         actor = self.actors[agent]

@@ -39,7 +39,7 @@ class Mappo(OnPolicy):
         advantages = self.advantages(storage)
         batches = [actor_batch(self.actors[i], storage, i, advantages[i], length) for i in agents]
         actor, optimizer = self.actors[agents[0]], self.optimizer(agents[0])
-        return improve(actor, optimizer, batches, cfg, cfg.clip_param, self.shuffle)
+        return improve(actor, optimizer, batches, cfg, cfg.clip_param, self.shuffle, self.spec.mirror)
 
     @property
     def graphs_at_once(self) -> int:

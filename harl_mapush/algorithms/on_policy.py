@@ -47,6 +47,11 @@ class OnPolicy(ABC):
         self.action_size = max(spec.action_sizes)
         self.is_padded = min(spec.action_sizes) < self.action_size
         self.actors: list[Actor] = [actor.to(self.device) for actor in make_actors(cfg, network, spec)]
+        if cfg.symmetry_coef > 0.0 and (spec.mirror is None or network.use_recurrent_policy):
+            raise ValueError(
+                f"symmetry_coef must be 0, not {cfg.symmetry_coef}: this task names no mirror image of what an agent "
+                "sees and does, or the policy is recurrent"
+            )
         rates = cfg.agent_learning_rates or (cfg.learning_rate,) * self.num_agents
         if len(rates) != self.num_agents:
             raise ValueError(f"agent_learning_rates must have {self.num_agents} values, one an agent, not {len(rates)}")

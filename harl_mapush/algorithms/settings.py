@@ -41,6 +41,10 @@ class OnPolicyCfg:
     max_grad_norm: float = field(default=1.0, metadata={"min": 0.0, "help": "0: gradients are not clipped"})
     clip_param: float = field(default=0.2, metadata={"above": 0.0, "help": "of the ratio, and of the value"})
     entropy_coef: float = field(default=0.01, metadata={"min": 0.0})
+    symmetry_coef: float = field(
+        default=0.0,
+        metadata={"min": 0.0, "help": "of the squared difference to the mirror image's mirrored action; task's mirror"},
+    )
     value_loss_coef: float = field(default=1.0, metadata={"min": 0.0})
     use_clipped_value_loss: bool = False
     use_huber_loss: bool = True

@@ -14,6 +14,7 @@ from harl_mapush.algorithms.settings import OnPolicyCfg
 from harl_mapush.networks import Actor
 from harl_mapush.normalization import normalize_advantages
 from harl_mapush.storage import ActorBatch, Storage, num_rows, sequence_starts, sequences
+from mqe.vec_env import Mirror
 
 _RATE_STEP, _RATE_MIN, _RATE_MAX = 1.5, 1e-5, 1e-2  # schedule "adaptive", as rsl_rl's
 
@@ -92,6 +93,7 @@ def improve(
     cfg: OnPolicyCfg,
     clip_param: float | None,
     shuffle: Shuffle,
+    mirror: tuple[Mirror, Mirror] | None = None,
 ) -> dict[str, Tensor]:
     """Raise the surrogate objective by ``num_epochs`` passes over one agent's batch, or several agents' together.
 
@@ -107,7 +109,9 @@ def improve(
         passes = iter(())  # upstream draws no order for an agent that was never alive
     for minibatch in passes:
         optimizer.zero_grad()
-        told = policy_gradient(actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation)
+        told = policy_gradient(
+            actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation, cfg.symmetry_coef, mirror
+        )
         norm = optimizer.step(cfg.max_grad_norm, enabled)
         if cfg.schedule == "adaptive":
             adapt_learning_rate(optimizer.learning_rate, told.kl, cfg.desired_kl)
@@ -128,8 +132,10 @@ def policy_gradient(
     clip_param: float | None,
     entropy_coef: float,
     aggregation: str,
+    symmetry_coef: float = 0.0,
+    mirror: tuple[Mirror, Mirror] | None = None,
 ) -> Gradient:
-    """Add the gradient of policy loss - entropy_coef entropy over a minibatch.
+    """Add the gradient of policy loss - entropy_coef entropy + symmetry_coef asymmetry over a minibatch.
 
     The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on the state.
     With an optimiser that ``is_exact`` rounds as HARL does, whose standard deviations and entropies are laid out in
@@ -145,7 +151,11 @@ def policy_gradient(
         log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
         ratio = (losses.factor_ratio if is_exact else losses.likelihood_ratio)(log_probs, tile.log_probs, aggregation)
         surrogate = losses.clipped_surrogate(ratio, tile.advantages, clip_param)
-        loss = -(tile.factor * surrogate * tile.weights).sum() / total
+        policy_loss = -(tile.factor * surrogate * tile.weights).sum() / total
+        loss = policy_loss
+        if symmetry_coef > 0.0 and mirror is not None:
+            asymmetry = _asymmetry(actor, tile.obs, mean, mirror)
+            loss = loss + symmetry_coef * (asymmetry * tile.weights).sum() / total
         if is_exact:
             share = (losses.gaussian_entropy(std) * tile.weights).sum() / total
             optimizer.add_gradient(loss - entropy_coef * share)
@@ -156,11 +166,17 @@ def policy_gradient(
             optimizer.add_gradient(loss - entropy_coef * entropy if k == 0 else loss)
         with torch.no_grad():
             log_ratio = (log_probs - tile.log_probs).sum(-1)
-            loss_sum += loss
+            loss_sum += policy_loss
             ratio_sum += ratio.sum()
             kl_sum += (torch.expm1(log_ratio) - log_ratio).sum()
     rows = minibatch.weights.shape[0] * num_rows(minibatch)
     return Gradient(loss_sum, entropy.detach(), ratio_sum / rows, kl_sum / rows)
+
+
+def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: tuple[Mirror, Mirror]) -> Tensor:
+    """Return the squared distance (...) of mean actions to the mirrored ones of mirrored obs (Yu, Turk & Liu 2018)."""
+    mirrored_obs, mirrored_action = mirror
+    return (actor(mirrored_obs(obs)) - mirrored_action(mean)).square().sum(-1)
 
 
 def adapt_learning_rate(learning_rate: Tensor, kl: Tensor, desired_kl: float) -> None:

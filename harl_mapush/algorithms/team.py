@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from harl_mapush.algorithms.settings import OnPolicyCfg
 from harl_mapush.networks import Actor, NetworkCfg, harl_network
-from mqe.vec_env import VecEnv
+from mqe.vec_env import Mirror, VecEnv
 
 
 class TeamSpec(NamedTuple):
@@ -16,6 +16,7 @@ class TeamSpec(NamedTuple):
     action_sizes: tuple[int, ...]
     state_size: int
     state_type: str  # "EP" or "FP"
+    mirror: tuple[Mirror, Mirror] | None = None  # of an agent's obs and action, where left and right are alike
 
     @property
     def num_agents(self) -> int:
@@ -25,7 +26,7 @@ class TeamSpec(NamedTuple):
     @classmethod
     def of(cls, env: VecEnv) -> TeamSpec:
         """Read the sizes off an environment."""
-        return cls(tuple(env.obs_sizes), tuple(env.action_sizes), env.state_size, env.state_type)
+        return cls(tuple(env.obs_sizes), tuple(env.action_sizes), env.state_size, env.state_type, env.mirror)
 
 
 def make_actors(cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec) -> list[Actor]:

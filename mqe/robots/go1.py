@@ -30,9 +30,14 @@ JOINT_RANGE = {  # [rad]
     "thigh": (-1.0471975512, 4.18879020479),
     "calf": (-2.69653369433, -0.916297857297),
 }
-TORQUE_LIMIT = {"hip": 20.0, "thigh": 20.0, "calf": 25.0}  # [N m] what the reference really clips to
-STIFFNESS = 19.0  # [N m/rad] small-signal slope of the reference's actuator net
-DAMPING = 0.8  # [N m s/rad] likewise
+# The reference's actuator net follows its target one 5 ms physics step late (small-signal slopes: -18.9 N m/rad of the
+# last step's error, 0.1 of the present one's, -0.9 N m s/rad of the speed, of which 0.1 are the lag of the position).
+STIFFNESS = 19.0  # [N m/rad]
+DAMPING = 0.8  # [N m s/rad]
+ACTUATOR_LAG = 1  # physics steps
+# [N m] What the reference clips to (hips and thighs), and where its net saturates (21.4 at 2 rad) below its clip of 25.
+TORQUE_LIMIT = {"hip": 20.0, "thigh": 20.0, "calf": 22.0}
+IDEAL_TORQUE_LIMIT = 33.5  # [N m] the URDF's effort limit of every joint
 
 DEFAULT_JOINT_POS = (0.1, 0.8, -1.5, -0.1, 0.8, -1.5, 0.1, 1.0, -1.5, -0.1, 1.0, -1.5)  # [rad] nominal stance
 STANDING_HEIGHT = 0.30  # [m] trunk origin above the floor in the nominal stance, sagged under its weight
@@ -107,11 +112,16 @@ def combine(*parts: Inertial) -> Inertial:
 
 
 def add_go1(
-    spec: mujoco.MjSpec, name: str, color: tuple[float, float, float, float], collision: int, hits: int
+    spec: mujoco.MjSpec,
+    name: str,
+    color: tuple[float, float, float, float],
+    collision: int,
+    hits: int,
+    has_ideal_actuators: bool = False,
 ) -> None:
     """Add one Go1 under the world: bodies ``<name>/trunk`` ..., joints and position actuators in policy order.
 
-    ``collision`` and ``hits`` are its geoms' contype and conaffinity.
+    ``collision`` and ``hits`` are its geoms' contype and conaffinity. Ideal actuators give the URDF's effort limit.
     """
 
     def body(parent, label: str, pos: tuple[float, float, float], inertial: Inertial):
@@ -146,7 +156,7 @@ def add_go1(
                            range=JOINT_RANGE[joint], limited=mujoco.mjtLimited.mjLIMITED_TRUE)  # fmt: skip
     for leg in LEGS:
         for joint in LEG_JOINTS:
-            limit = TORQUE_LIMIT[joint]
+            limit = IDEAL_TORQUE_LIMIT if has_ideal_actuators else TORQUE_LIMIT[joint]
             spec.add_actuator(
                 name=f"{name}/{leg}_{joint}", target=f"{name}/{leg}_{joint}", trntype=mujoco.mjtTrn.mjTRN_JOINT,
                 gaintype=mujoco.mjtGain.mjGAIN_FIXED, biastype=mujoco.mjtBias.mjBIAS_AFFINE,

@@ -30,8 +30,12 @@ class Simulator(Protocol):
     sensordata: Tensor  # (N, nsensordata)
     failed: Tensor  # (N,) bool: the last step broke this world (an engine error, or a contact buffer overflowed)
 
-    def step(self, decimation: int) -> None:
-        """Advance every world by one control step of ``decimation`` physics steps."""
+    def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
+        """Advance every world by one control step of ``decimation`` physics steps.
+
+        ``ctrl`` (decimation, N, nu) is written to ``self.ctrl``, a row before each physics step; without it
+        ``self.ctrl`` stays as it is.
+        """
         ...
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:

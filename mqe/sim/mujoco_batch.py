@@ -38,11 +38,19 @@ class MujocoBatchSimulator:
     def _bind(self, name: str) -> Tensor:
         return torch.from_numpy(self._batch.bind(name))
 
-    def step(self, decimation: int) -> None:
+    def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by ``decimation`` physics steps; a world whose engine raises is marked ``failed``."""
         self.failed.zero_()
+        if ctrl is None:
+            self._advance(decimation)
+            return
+        for row in ctrl:
+            self.ctrl.copy_(row)
+            self._advance(1)
+
+    def _advance(self, num_steps: int) -> None:
         try:
-            self._batch.step(nstep=decimation)
+            self._batch.step(nstep=num_steps)
         except SimulationError as error:
             self.failed[torch.as_tensor(error.ids, dtype=torch.int64)] = True
             _LOG.warning(

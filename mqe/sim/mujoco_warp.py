@@ -18,6 +18,7 @@ import mujoco
 import mujoco_warp as mjw
 import torch
 import warp as wp
+from mujoco.batch import Batch
 from mujoco_warp import OverflowType
 from torch import Tensor
 
@@ -42,6 +43,8 @@ _PASSIVE_FIELDS = (
     "tendon_damping", "tendon_dampingpoly", "actuator_damping", "actuator_dampingpoly", "body_gravcomp",
     "geom_adhesion", "pair_adhesion",
 )  # fmt: skip
+# What MuJoCo derives from masses and inertias that a step reads.
+_DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0")
 _INTEGRATORS = {
     int(mujoco.mjtIntegrator.mjINT_EULER): mjw.euler,
     int(mujoco.mjtIntegrator.mjINT_RK4): mjw.rungekutta4,
@@ -103,17 +106,19 @@ class MujocoWarpSimulator:
         self._make_model()
         self._make_data(size or capacity(model))
 
-    def step(self, decimation: int) -> None:
+    def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by ``decimation`` physics steps; lost contacts mark their world as ``failed``."""
         if not self.synchronous and torch.cuda.is_current_stream_capturing():
             with self._place(), wp.ScopedCapture(stream=self._stream(), external=True):
-                self._substeps(decimation)
+                self._substeps(decimation, ctrl)
         elif self.captures:
-            graph = self._graphs.get(decimation) or self._capture(decimation)
-            wp.capture_launch(graph, stream=self._stream())
+            recorded = self._graphs.get((decimation, ctrl is None)) or self._capture(decimation, ctrl)
+            if ctrl is not None:
+                recorded.ctrl.copy_(ctrl)
+            wp.capture_launch(recorded.graph, stream=self._stream())
         else:
             with self._place(), _announced(self.device, active=not self._is_loaded):
-                self._substeps(decimation)
+                self._substeps(decimation, ctrl)
             self._is_loaded = True
         lost = self._overflow & LOST
         self._lost |= lost
@@ -134,9 +139,27 @@ class MujocoWarpSimulator:
         self.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Give a model field per-world values (N, ...); waits for the device."""
+        """Give a model field per-world values (N, ...), and those that follow from it theirs; waits for the device."""
         self._fields[name] = values.to(self.device, torch.float32)
+        self._fields |= self._derived()
         self._make_model()
+
+    def _derived(self) -> dict[str, Tensor]:
+        """Return per-world values of the fields that MuJoCo derives from those that were set, such as masses."""
+        given = [name for name in self._fields if name in mujoco.MjModel._setconst_inputs]
+        if not given:
+            return {}
+        batch = Batch(self._known, self.num_envs)  # derives on the host, where every field is at hand
+        for name in given:
+            field = batch.expand(name)
+            field[:] = self._fields[name].cpu().numpy().reshape(field.shape)
+        batch.set_const()
+        derived = {name: batch.expanded(name) for name in _DERIVED}
+        return {
+            name: torch.from_numpy(values.copy()).to(self.device, torch.float32)
+            for name, values in derived.items()
+            if values is not None
+        }
 
     @property
     def size(self) -> Capacity:
@@ -253,7 +276,7 @@ class MujocoWarpSimulator:
         self._most_rows, self._most_contacts = torch.zeros_like(self._nefc), torch.zeros_like(self._nacon)
         self.failed = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
 
-    def _substeps(self, decimation: int) -> None:
+    def _substeps(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Take physics steps as ``mjw.step`` does, without what changes nothing.
 
         That is sensors in all but the last, which nobody sees unless they have a history, and passive forces where the
@@ -264,6 +287,8 @@ class MujocoWarpSimulator:
         idle = 0 if _has_passive_forces(self.model, self._fields) else _NO_PASSIVE_FORCES
         unseen = 0 if self.model.nhistory else _NO_SENSORS
         for left in reversed(range(decimation)):
+            if ctrl is not None:
+                self.ctrl.copy_(ctrl[decimation - 1 - left])
             opt.disableflags = flags | idle | (unseen if left else 0)
             try:
                 mjw.forward(self._model, self._data)
@@ -274,7 +299,7 @@ class MujocoWarpSimulator:
     def _renew(self) -> None:
         """Forget recordings of memory that is about to be replaced, once nothing uses it any more."""
         self._wait()
-        self._graphs: dict[int, wp.Graph] = {}
+        self._graphs: dict[tuple[int, bool], _Recorded] = {}
         self.generation += 1
 
     def _wait(self) -> None:
@@ -291,9 +316,10 @@ class MujocoWarpSimulator:
     def _stream(self) -> wp.Stream:
         return _warps_name(torch.cuda.current_stream(self.device))
 
-    def _capture(self, decimation: int) -> wp.Graph:
+    def _capture(self, decimation: int, ctrl: Tensor | None) -> _Recorded:
         """Record one control step; the state is put back afterwards, since a first run outside loads the kernels."""
         state = self.state_dict()
+        rows = self.ctrl.new_zeros(0) if ctrl is None else ctrl.clone()
         with torch.cuda.device(self.device):
             side = capture_stream(torch.cuda.current_device())
         side.wait_stream(torch.cuda.current_stream(self.device))
@@ -302,13 +328,20 @@ class MujocoWarpSimulator:
                 self._substeps(1)
             self._is_loaded = True
             with wp.ScopedCapture(stream=self._stream()) as capture:
-                self._substeps(decimation)
+                self._substeps(decimation, None if ctrl is None else rows)
         torch.cuda.current_stream(self.device).wait_stream(side)
         assert capture.graph is not None
-        self._graphs[decimation] = capture.graph
+        recorded = self._graphs[decimation, ctrl is None] = _Recorded(capture.graph, rows)
         self.load_state_dict(state)
         self._overflow.zero_()
-        return capture.graph
+        return recorded
+
+
+class _Recorded(NamedTuple):
+    """A control step as a graph, and the memory that it reads ``ctrl`` from, if it does."""
+
+    graph: wp.Graph
+    ctrl: Tensor
 
 
 _STREAMS: dict[tuple[int, int], wp.Stream] = {}  # by device and handle

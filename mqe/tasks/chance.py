@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from mqe.geometry import TWO_PI, on_circle
-from mqe.robots.go1 import DEFAULT_JOINT_POS, NUM_JOINTS
 from mqe.streams import Ranges, Streams
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ _KEYS_AN_EPISODE = 1 << 13  # more control steps than any episode has
 _KICK_CHANCE, _FORCE_CHANCE = 0.01, 0.015  # of a kick, and of a new force, in a control step
 _RESAMPLE_CHANCE, _RESTLESS_CHANCE = 0.005, 0.1  # of a new command, in most worlds and in restless ones
 _SINGLE_AXIS = 0.25  # share of commands along one axis only
+_SLOW_SHARE, _SLOW = 0.25, 0.3  # share of commands that ask for a fraction of the speed, and the fraction
 
 
 class Event(NamedTuple):
@@ -43,8 +43,7 @@ class Chance:
         self._streams = streams
         chance, turn = (0.0, 1.0), (0.0, TWO_PI)
         command = [chance, *((-most, most) for most in cfg.max_command)]
-        joints = [(0.8 * angle, 1.2 * angle) for angle in DEFAULT_JOINT_POS]
-        self._start = Ranges([(-math.pi, math.pi), *joints, *command], device)
+        self._start = Ranges([(-math.pi, math.pi), chance, *command], device)
         kick, force = (0.0, cfg.max_kick), (-3.0 * cfg.max_force, cfg.max_force)  # most of the time no force
         self._step = Ranges([chance] * 3 + [turn] * 2 + [kick, force] + command, device)
         is_restless = streams.uniform(_RESTLESS, torch.zeros_like(episode)) < cfg.restless_share
@@ -58,9 +57,9 @@ class Chance:
         self._moves = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0]], device=device)
 
     def start(self, episode: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Give yaw (N,), joints (N, 1, 12) and a command (N, 1, 3)."""
-        yaw, joints, command = self._start.draw(self._streams, _START, episode).split((1, NUM_JOINTS, 4), dim=1)
-        return yaw[:, 0], joints.unsqueeze(1), self._command(command)
+        """Return yaw (N, 1), which pose to start in as a share of their table (N,), and a command (N, 1, 3)."""
+        yaw, pose, command = self._start.draw(self._streams, _START, episode).split((1, 1, 4), dim=1)
+        return yaw, pose[:, 0], self._command(command)
 
     def step(self, episode: Tensor, step: Tensor) -> Event:
         """Give what happens before control step ``step`` (N,) of the episodes (N,)."""
@@ -71,6 +70,8 @@ class Chance:
         return Event(new_command, kicked, new_force, kick, force, self._command(command))
 
     def _command(self, drawn: Tensor) -> Tensor:
-        """Make commands (N, 1, 3) of four numbers (N, 4) each."""
+        """Return commands (N, 1, 3) made of four numbers (N, 4) each."""
         kind = (drawn[:, :1] >= self._kinds).sum(dim=1)
-        return (drawn[:, 1:] * self._moves[kind]).unsqueeze(1)
+        # The kind's number, stretched, also says which commands are slow ones: every fourth.
+        slow = torch.where(torch.remainder(drawn[:, :1] * 64.0, 1.0) < _SLOW_SHARE, _SLOW, 1.0)
+        return (drawn[:, 1:] * self._moves[kind] * slow).unsqueeze(1)

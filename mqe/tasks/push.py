@@ -92,6 +92,8 @@ class PushCfg:
 class PushTask:
     """N worlds, A agents, three numbers an action: forward, sideways and turning speed in [-1, 1]."""
 
+    mirror = None
+
     def __init__(
         self,
         cfg: PushCfg,
@@ -122,6 +124,7 @@ class PushTask:
         shared += ("collaboration_degree", "collaboration_degree_reference")
         self.figure_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
         self.memory = torch.zeros(num_envs, 0, device=device)  # all that is seen is in the scene
+        self.noise_scale = torch.ones(max(self.obs_sizes), device=device)  # metres, and sines of angles
 
         self._controller = controller
         self._streams = streams

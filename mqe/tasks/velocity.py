@@ -8,15 +8,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mqe.collapse import CollapseTimers, rests_on_floor
 from mqe.config import option
-from mqe.geometry import TWO_PI, in_frame, quat_from_yaw, rotate_inverse
-from mqe.locomotion import GAIT_OBS_SIZE, GaitMemory, gait_obs, is_moving, planar_velocity
+from mqe.geometry import TWO_PI, in_frame, quat_from_rpy, rotate_inverse
+from mqe.locomotion import (
+    GAIT_OBS_SIZE,
+    GaitMemory,
+    gait_noise_scale,
+    gait_obs,
+    is_moving,
+    mirrored_gait,
+    planar_velocity,
+)
 from mqe.robots.go1 import (
     DAMPING,
     DEFAULT_JOINT_POS,
     FOOT_RADIUS,
     NUM_JOINTS,
-    STANDING_HEIGHT,
     STIFFNESS,
     foot_kinematics,
     foot_positions,
@@ -26,15 +34,18 @@ from mqe.state import SceneState
 from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
 from mqe.tasks.chance import Chance
+from mqe.tasks.starts import start_poses
 
-SWING_HEIGHT = 0.07  # [m] clearance of a foot in the middle of its swing
+SWING_HEIGHT = 0.08  # [m] clearance of a foot in the middle of its swing
 TRUNK_HEIGHT = 0.28  # [m] wanted while walking and standing
 MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
 FALL_HEIGHT = 0.15  # [m] trunk below this has fallen
 FALL_TILT_COS = 0.5  # cosine of the trunk's tilt below this has fallen
 PRIVILEGED_SIZE = 3 + 3 + 1 + 4 + 3  # velocity, mean velocity and yaw rate, height, feet heights, pushing force
 # [m/s]^2 and [rad/s]^2: squared errors of speed and turning that cost 63 % of their terms, now and in the mean.
-TOLERANCE = ((0.15, 0.15), (0.004, 0.005))
+TOLERANCE = ((0.15, 0.15), (0.003, 0.004))
+FEET_TOLERANCE = 0.001  # [m]^2 likewise, of a foot's height
+GET_UP_TIME = 1.5  # [s] more than at other times for a robot that starts on the floor until that counts as a collapse
 
 
 @dataclass(frozen=True)
@@ -51,12 +62,14 @@ class VelocityWeights:
     tilt: float = -4.0
     bounce: float = -1.0
     sway: float = -0.03
-    slip: float = -0.1
+    slip: float = -0.4
     hips: float = -0.3
     stance: float = -0.5
-    action_rate: float = -0.01
+    rest: float = -1.0
+    jerk: float = -0.005
+    action_rate: float = -0.015
     torque: float = -2e-4
-    fall: float = -5.0
+    fall: float = -10.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,7 @@ class VelocityCfg:
     restless_share: float = option(
         0.15, "share of worlds whose command changes about five times a second", min=0.0, max=1.0
     )
-    max_kick: float = option(0.7, "largest sudden change of the trunk's velocity [m/s]", min=0.0)
+    max_kick: float = option(1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0)
     max_force: float = option(25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0)
     floor_friction: tuple[float, float] = option((0.48, 0.65), "range over worlds", above=0.0)
     weights: VelocityWeights = option(VelocityWeights)
@@ -103,22 +116,28 @@ class VelocityTask:
         self._chance = Chance(cfg, streams, self._episode)
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)
         self._targets = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
-        self._action_change = torch.zeros_like(self._targets)
+        self._action_change, self._action_jerk = torch.zeros_like(self._targets), torch.zeros_like(self._targets)
+        self._collapse = CollapseTimers(torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=device))
+        self.mirror, self.noise_scale = mirrored_gait(device), gait_noise_scale(device)
 
         self._weights = torch.tensor(list(weights.values()), device=device).view(-1, 1, 1)
         self._default = torch.tensor(DEFAULT_JOINT_POS, device=device)
         self._foot_offset = torch.tensor([0.0, 0.5, 0.5, 0.0], device=device)  # trot: FL with RR, FR with RL
         self._tolerance = torch.tensor(TOLERANCE, device=device)
         self._ones, self._zeros = torch.ones(num_envs, 1, device=device), torch.zeros(num_envs, 1, 12, device=device)
-        self._start = torch.tensor([0.0, 0.0, STANDING_HEIGHT + 0.03], device=device).expand(num_envs, 1, 3)
+        poses = start_poses(device)
+        self._poses, self._pose_sizes = torch.cat(poses, dim=1), [part.shape[1] for part in poses]
 
     def layout(self, episode: Tensor) -> Layout:
-        """Stand somewhere in the nominal pose, give or take, facing anywhere."""
-        yaw, joints, self._first_command = self._chance.start(episode)
-        quat = quat_from_yaw(yaw)
+        """Stand, drop or lie somewhere, facing anywhere."""
+        yaw, pose, self._first_command = self._chance.start(episode)
+        drawn = self._poses[(pose * len(self._poses)).to(torch.int64)]
+        tilt, height, velocity, joints = drawn.split(self._pose_sizes, dim=1)
+        quat = quat_from_rpy(torch.cat((tilt, yaw), dim=1))
         nowhere = self._zeros[:, 0, :3]
         return Layout(
-            robot_pos=self._start, robot_quat=quat.unsqueeze(1), robot_vel=self._zeros[..., :6], joint_pos=joints,
+            robot_pos=torch.cat((nowhere[:, :2], height), dim=1).unsqueeze(1), robot_quat=quat.unsqueeze(1),
+            robot_vel=velocity.unsqueeze(1), joint_pos=joints.unsqueeze(1),
             object_pos=nowhere, object_quat=quat, goal_pos=nowhere,
         )  # fmt: skip
 
@@ -126,12 +145,14 @@ class VelocityTask:
         """Forget the old episodes of ``mask``."""
         self._episode += mask
         self._memory.passing.masked_fill_(mask.unsqueeze(1), 0.0)
+        self._collapse.begin(mask, grace=GET_UP_TIME)
         _replace(self._memory.command, mask, self._first_command)
 
     def command(self, actions: Tensor) -> None:
         """Take joint actions (N, 1, 12)."""
         gait = self._memory.gait
         self._action_change = actions - gait.action
+        self._action_jerk = self._action_change - (gait.action - gait.older_action)
         self._targets = gait.act(actions, is_moving(self._memory.command))
 
     def targets(self, state: SceneState) -> Tensor:
@@ -163,7 +184,8 @@ class VelocityTask:
         feet_error = (_above_floor(state, feet_b) - FOOT_RADIUS - SWING_HEIGHT * swing).square()
         slip = _horizontal_velocity(state, feet_b, rates_b) * (swing <= 0.0).unsqueeze(-1)
 
-        fallen = has_fallen(state)
+        self._collapse.update(state)
+        fallen = (state.up_b[..., 2] < FALL_TILT_COS) | self._collapse.collapsed
         offset = state.joint_pos - self._default
         torque = STIFFNESS * (self._targets - state.joint_pos) - DAMPING * state.joint_vel
         terms = self._square_sums(
@@ -175,6 +197,7 @@ class VelocityTask:
             hips=offset[..., 0::3],
             stance=offset * ~moving.unsqueeze(-1),
             action_rate=self._action_change,
+            jerk=self._action_jerk,
             torque=torque,
         )
         terms |= {
@@ -182,8 +205,9 @@ class VelocityTask:
             "track_mean_velocity": tracking[..., 1, 0],
             "track_yaw_rate": tracking[..., 0, 1],
             "track_mean_yaw_rate": tracking[..., 1, 1],
-            "feet": torch.exp(-feet_error / 0.002).mean(dim=-1),
+            "feet": torch.exp(-feet_error / FEET_TOLERANCE).mean(dim=-1),
             "alive": self._ones,
+            "rest": rests_on_floor(state).float(),
             "fall": fallen.float(),
         }
         rewards = self._weights * torch.stack([terms[name] for name in self.reward_names])
@@ -192,7 +216,7 @@ class VelocityTask:
         return Outcome(rewards, fallen.t(), metrics)
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Give what the policy sees (N, 1, 47) and what the critic sees (N, 61)."""
+        """Give what the policy sees (N, 1, 59) and what the critic sees (N, 73)."""
         known = _Memory.of(memory)
         obs = gait_obs(state, known.command, is_moving(known.command), known.gait)
         planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
@@ -211,12 +235,15 @@ class VelocityTask:
 
     def state_dict(self) -> dict[str, Any]:
         """The episode's number, and what the task carries from step to step."""
-        return {"episode": self._episode.clone(), "memory": self.memory.clone()}
+        return {
+            "episode": self._episode.clone(), "memory": self.memory.clone(), "collapse": self._collapse.values.clone()
+        }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict``."""
         self._episode.copy_(state["episode"])
         self.memory.copy_(state["memory"])
+        self._collapse.values.copy_(state["collapse"])
 
     def _square_sums(self, **vectors: Tensor) -> dict[str, Tensor]:
         """Give the sum of squares (N, 1) of each of some vectors (N, 1, at most 12), of all at once."""
@@ -232,7 +259,7 @@ class _Memory(NamedTuple):
 
     SIZE = GaitMemory.SIZE + 9
 
-    passing: Tensor  # (W, 16) what ends with an episode: the gait and the mean velocity
+    passing: Tensor  # (W, 28) what ends with an episode: the gait and the mean velocity
     gait: GaitMemory
     mean_velocity: Tensor  # (W, 1, 3) vx, vy [m/s], yaw rate [rad/s]
     command: Tensor  # (W, 1, 3)
@@ -240,7 +267,7 @@ class _Memory(NamedTuple):
 
     @classmethod
     def of(cls, values: Tensor) -> _Memory:
-        """Name the parts of ``values`` (W, 22)."""
+        """Name the parts of ``values`` (W, 34)."""
         gait, mean_velocity, command, force = values.unsqueeze(1).split((GaitMemory.SIZE, 3, 3, 3), dim=-1)
         return cls(values[:, : GaitMemory.SIZE + 3], GaitMemory(gait), mean_velocity, command, force)
 
