@@ -11,6 +11,8 @@ from torch import Tensor
 from mqe.env import MultiAgentEnv
 
 Z_95 = 1.959963984540054  # standard normal quantile of 97.5 %
+NUM_SECTORS = 8  # of goal directions; the first is centred on x, the second on the diagonal
+CHI2_99 = 18.475  # quantile of 99 % of chi squared with NUM_SECTORS - 1 degrees of freedom
 
 Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
 Figures = dict[str, float | int | list[float] | None]
@@ -25,10 +27,15 @@ def evaluate_push(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int
     where there are none, are None.
 
     The keys: ``success_rate`` with its Wilson interval ``success_ci95``, ``num_episodes``, ``lost_at_birth_rate`` (the
-    episode ended by a collision at its first control step), ``time_given_success_s``, ``finished_time_s`` (a failure
-    counts as the time limit), ``collision_rate``, ``fall_rate``, ``timeout_rate``, ``num_broken``, and the means over
-    successes of ``collaboration_degree`` and ``collaboration_degree_reference``; per agent, over all episodes, its
-    share of the contact impulse on the object and its mean distance to it.
+    episode ended by a collision at its first control step), ``success_rate_spawned`` of the other episodes with its
+    interval ``success_spawned_ci95``, ``time_given_success_s``, ``finished_time_s`` (a failure counts as the time
+    limit), ``collision_rate``, ``fall_rate``, ``collapse_rate`` (a robot collapsed, whatever ended the episode),
+    ``tangle_rate`` (robots were tangled, likewise), ``timeout_rate``, ``num_broken``, and the means over successes of
+    ``collaboration_degree`` and ``collaboration_degree_reference``; ``goal_direction_chi2``, see the function of that
+    name; per agent, over all episodes, its share of the contact impulse on the object and its mean distance to it.
+
+    Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is off), a time-out or
+    broken; in a rare one two of the first four come in the same control step, and both count.
     """
     episodes = first_episodes(env, policy, on_progress)
     return summarize(episodes, time_limit_s=env.max_episode_length * env.step_dt, step_dt=env.step_dt)
@@ -38,10 +45,16 @@ def evaluate_push(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int
 def first_episodes(
     env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None
 ) -> dict[str, Tensor]:
-    """Run every environment through its first episode; give the task's figures (N,) and ``broken`` (N,) bool."""
+    """Run every environment through its first episode; return the task's figures (N,) and two measures more.
+
+    ``broken`` (N,) bool, and ``goal_direction`` (N,) [rad] as seen from where the object starts, world frame.
+    """
     obs, _ = env.reset()
     is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
-    episodes: dict[str, Tensor] = {"broken": torch.zeros_like(is_finished)}
+    to_goal = env.state.to_goal
+    episodes: dict[str, Tensor] = {
+        "broken": torch.zeros_like(is_finished), "goal_direction": torch.atan2(to_goal[:, 1], to_goal[:, 0])
+    }  # fmt: skip
     for _ in range(math.ceil(env.max_episode_length / env.decision_period)):
         step = env.step(policy(obs))
         obs = step.obs
@@ -66,22 +79,31 @@ def summarize(episodes: dict[str, Tensor], time_limit_s: float, step_dt: float) 
     is_success = (columns["success"] > 0.5) & ~is_broken
     is_collision = (columns["collision"] > 0.5) & ~is_broken
     is_fall = (columns["fall"] > 0.5) & ~is_broken
+    is_collapse = (columns["collapse"] > 0.5) & ~is_broken
     time = columns["episode_time_s"]
+    ended_by_collapse = is_collapse & (time < time_limit_s - 0.5 * step_dt)
+    is_cut_short = is_success | is_collision | is_fall | ended_by_collapse | is_broken
     num_episodes, num_successes = len(time), int(is_success.sum())
     is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
+    num_spawned, num_successes_spawned = int((~is_lost_at_birth).sum()), int((is_success & ~is_lost_at_birth).sum())
     figures: Figures = {
         "success_rate": num_successes / num_episodes,
         "success_ci95": list(wilson_interval(num_successes, num_episodes)),
         "num_episodes": num_episodes,
         "lost_at_birth_rate": _mean(is_lost_at_birth.double()),
+        "success_rate_spawned": num_successes_spawned / num_spawned if num_spawned else None,
+        "success_spawned_ci95": list(wilson_interval(num_successes_spawned, num_spawned)) if num_spawned else None,
         "time_given_success_s": _mean(time[is_success]),
         "finished_time_s": _mean(torch.where(is_success, time, time_limit_s)),
         "collision_rate": _mean(is_collision.double()),
         "fall_rate": _mean(is_fall.double()),
-        "timeout_rate": _mean((~(is_success | is_collision | is_fall | is_broken)).double()),
+        "collapse_rate": _mean(is_collapse.double()),
+        "tangle_rate": _mean(((columns["tangle"] > 0.5) & ~is_broken).double()),
+        "timeout_rate": _mean((~is_cut_short).double()),
         "num_broken": int(is_broken.sum()),
         "collaboration_degree": _mean(columns["collaboration_degree"][is_success]),
         "collaboration_degree_reference": _mean(columns["collaboration_degree_reference"][is_success]),
+        "goal_direction_chi2": goal_direction_chi2(columns["goal_direction"], is_success),
     }
     per_agent = [name for name in columns if name.startswith(("contact_share_agent", "object_distance_agent"))]
     return figures | {name: _mean(columns[name][~is_broken]) for name in per_agent}
@@ -93,6 +115,21 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     half = Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
+    """Return Pearson's chi squared of success (N,) against eight sectors of the goal's direction (N,) [rad].
+
+    Of a team to which all directions are alike it exceeds ``CHI2_99`` in 1 % of evaluations; where fewer than about
+    five failures a sector are to be expected, that is a rough figure: pool evaluations. None if all episodes or none
+    succeeded, or if a sector is empty.
+    """
+    sector = torch.round(direction * NUM_SECTORS / (2.0 * math.pi)).to(torch.int64) % NUM_SECTORS
+    counts = torch.bincount(2 * sector + is_success, minlength=2 * NUM_SECTORS).view(NUM_SECTORS, 2).double()
+    expected = counts.sum(dim=1, keepdim=True) * counts.sum(dim=0) / len(sector)
+    if not bool((expected > 0.0).all()):
+        return None
+    return float(((counts - expected).square() / expected).sum())
 
 
 def describe(figures: Figures) -> str:
@@ -109,7 +146,10 @@ def describe(figures: Figures) -> str:
         ("time of the successes", words("time_given_success_s", " s")),
         ("finished time, failures as the limit", words("finished_time_s", " s")),
         ("collisions", f"{words('collision_rate')}  ({words('lost_at_birth_rate')} at birth)"),
+        ("success rate, births left out", words("success_rate_spawned")),
         ("falls, time-outs", f"{words('fall_rate')}, {words('timeout_rate')}"),
+        ("collapses, tangles", f"{words('collapse_rate')}, {words('tangle_rate')}"),
+        ("success by goal direction, chi squared", f"{words('goal_direction_chi2')}  (1 % are above {CHI2_99})"),
         ("collaboration degree", words("collaboration_degree")),
         ("collaboration degree, reference's", words("collaboration_degree_reference")),
     ]
@@ -120,7 +160,7 @@ def describe(figures: Figures) -> str:
     ]
     if figures["num_broken"]:
         rows.append(("broken simulations, no successes", str(figures["num_broken"])))
-    return "".join(f"{label:<38}{value}\n" for label, value in rows)
+    return "".join(f"{label:<40}{value}\n" for label, value in rows)
 
 
 def _mean(values: Tensor) -> float | None:

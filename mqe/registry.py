@@ -63,7 +63,7 @@ class TaskEntry(NamedTuple):
 def _make_push(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
     obj = OBJECTS[cfg.object]
     num_agents = env.num_agents or obj.num_agents
-    scene = build_scene(num_agents, obj, cfg.inertia, env.actuators)
+    scene = build_scene(num_agents, obj, cfg.inertia, env.actuators, cfg.success_radius)
     controller = GaitController(load_gait(cfg.gait, device), env.num_envs, num_agents, device)
     task = PushTask(cfg, env.num_envs, num_agents, device, streams, controller)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)

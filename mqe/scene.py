@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import combinations
 
 import mujoco
 import torch
@@ -21,6 +22,8 @@ STEP_DT = PHYSICS_DT * DECIMATION  # [s] 50 Hz
 ARENA_HALF_SIZE = 12.0  # [m]
 WALL_HEIGHT, WALL_THICKNESS = 0.5, 0.1  # [m]
 MAX_ROBOTS = len(COLORS)
+RING_PARTS = 36  # boxes that the goal's circle is drawn with
+RING_WIDTH, RING_HEIGHT = 0.05, 0.004  # [m]
 
 # Contacts as stiff as a 200 Hz step bears (time constant of two steps, MuJoCo's least), so that feet and objects do not
 # sink in. Sliding would lift an object by as many millimetres as that softness hid: MuJoCo's elliptic cones couple the
@@ -68,11 +71,16 @@ class Scene:
 
 
 def build_scene(
-    num_robots: int, obj: ObjectCfg | None, inertia: str = "physical", actuators: str = "reference"
+    num_robots: int,
+    obj: ObjectCfg | None,
+    inertia: str = "physical",
+    actuators: str = "reference",
+    success_radius: float = 1.0,
 ) -> Scene:
     """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or "reference"), and a goal.
 
-    Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do neither.
+    Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do neither. The goal is
+    drawn as a ring of ``success_radius`` [m].
     """
     is_ideal = actuators == "ideal"
     spec = mujoco.MjSpec()
@@ -88,16 +96,12 @@ def build_scene(
     if obj is not None:
         _add_object(spec, obj, inertia)
         for i in range(num_robots):
-            spec.add_sensor(
-                name=f"robot{i}/push", type=mujoco.mjtSensor.mjSENS_CONTACT,
-                objtype=mujoco.mjtObj.mjOBJ_XBODY, objname=f"robot{i}/trunk",
-                reftype=mujoco.mjtObj.mjOBJ_BODY, refname="object",
-                intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1],  # net force of all contacts, one slot
-            )  # fmt: skip
+            _add_contact_sensor(spec, f"robot{i}/push", f"robot{i}/trunk", "object")
+    for i, j in combinations(range(num_robots), 2):
+        _add_contact_sensor(spec, f"robot{i}/robot{j}", f"robot{i}/trunk", f"robot{j}/trunk")
     goal = spec.worldbody.add_body(name="goal", mocap=True, pos=(0.0, 0.0, 0.0))
     if obj is not None:
-        goal.add_geom(type=mujoco.mjtGeom.mjGEOM_CYLINDER, size=(0.5, 0.01, 0.0), pos=(0.0, 0.0, 0.01),
-                      rgba=(0.85, 0.12, 0.12, 1.0), contype=0, conaffinity=0, mass=0.0)  # fmt: skip
+        _draw_ring(goal, success_radius)
     for geom in spec.geoms:
         geom.solref[:2], geom.solimp[:5] = CONTACT_SOLREF, CONTACT_SOLIMP
     for pair in spec.pairs:
@@ -210,6 +214,27 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
         stands_on = name if part.type == "box" else _mend_cylinder(spec, body, name, part)
         spec.add_pair(name=f"{name}-floor", geomname1=stands_on, geomname2="floor", condim=3,
                       friction=(floor, floor, 0.005, 0.0001, 0.0001))  # fmt: skip
+
+
+def _draw_ring(body: mujoco.MjsBody, radius: float) -> None:
+    """Draw a circle of ``radius`` [m] on the floor around ``body``: thin boxes, end to end, that touch nothing."""
+    angle = 2.0 * math.pi / RING_PARTS
+    half_size = (RING_WIDTH / 2, (radius + RING_WIDTH / 2) * math.tan(angle / 2), RING_HEIGHT / 2)
+    for k in range(RING_PARTS):
+        cos, sin = math.cos(k * angle), math.sin(k * angle)
+        quat = (math.cos(k * angle / 2), 0.0, 0.0, math.sin(k * angle / 2))
+        body.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=half_size, quat=quat, rgba=(0.85, 0.12, 0.12, 1.0),
+                      pos=(radius * cos, radius * sin, RING_HEIGHT / 2), contype=0, conaffinity=0, mass=0.0,
+                      )  # fmt: skip
+
+
+def _add_contact_sensor(spec: mujoco.MjSpec, name: str, body: str, other: str) -> None:
+    """Measure the net force of ``body`` and all below it on ``other`` and all below that, world frame."""
+    spec.add_sensor(
+        name=name, type=mujoco.mjtSensor.mjSENS_CONTACT,
+        objtype=mujoco.mjtObj.mjOBJ_XBODY, objname=body, reftype=mujoco.mjtObj.mjOBJ_XBODY, refname=other,
+        intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), 3, 1],  # net force of all contacts, one slot
+    )  # fmt: skip
 
 
 def _mend_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 from torch import Tensor
@@ -34,12 +35,17 @@ class SceneState:
         """Give the columns of qpos, qvel, forces and goal."""
         num_qpos = ROBOT_QPOS * self.num_robots + POSE * self.has_object
         num_qvel = ROBOT_QVEL * self.num_robots + VELOCITY * self.has_object
-        num_forces = 3 * self.num_robots * self.has_object
+        num_forces = self._num_pushes + 3 * math.comb(self.num_robots, 2)
         return self.rows.t().split((num_qpos, num_qvel, num_forces, 3), dim=1)
 
     @property
+    def _num_pushes(self) -> int:
+        """Return how many columns the robots' forces on the object take."""
+        return 3 * self.num_robots * self.has_object
+
+    @property
     def forces(self) -> Tensor:
-        """(N, 3 A) contact forces [N], those of each robot side by side; (N, 0) without an object."""
+        """(N, 3 A + 3 P) contact forces [N]: of each robot on the object, if there is one, then within each pair."""
         return self._parts[2]
 
     @property
@@ -175,4 +181,12 @@ class SceneState:
     @cached_property
     def contact_force(self) -> Tensor:
         """(N, A, 3) [N] net contact force of each robot on the object."""
-        return self.forces.unflatten(1, (self.num_robots, 3))
+        return self.forces[:, : self._num_pushes].unflatten(1, (self.num_robots, 3))
+
+    @cached_property
+    def robot_contact_force(self) -> Tensor:
+        """(N, P, 3) [N] net contact force of the first robot of every pair on the second.
+
+        Pairs come in the order of ``itertools.combinations``.
+        """
+        return self.forces[:, self._num_pushes :].unflatten(1, (-1, 3))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 CAPACITY = 1000  # episodes; older ones are forgotten
-ENDINGS = ("success", "collision", "fall")  # figures that are 0 or 1
+ENDINGS = ("success", "collision", "fall", "collapse", "tangle")  # figures that are 0 or 1
 
 
 class EpisodeStatistics:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -11,7 +13,8 @@ from mqe.state import ROBOT_QPOS, ROBOT_QVEL, SceneState
 def make_scene_state(robot_pos: Tensor, **fields: Tensor) -> SceneState:
     """A state of robots at (N, A, 3) and an object; what ``fields`` do not name is 0, or turned by nothing."""
     n, a = robot_pos.shape[:2]
-    state = SceneState(torch.zeros((ROBOT_QPOS + ROBOT_QVEL + 3) * a + 13 + 3, n), a, has_object=True)
+    num_rows = (ROBOT_QPOS + ROBOT_QVEL + 3) * a + 3 * math.comb(a, 2) + 13 + 3
+    state = SceneState(torch.zeros(num_rows, n), a, has_object=True)
     state.body_quat[..., 0] = 1.0
     return changed(state, robot_pos=robot_pos, **fields)
 

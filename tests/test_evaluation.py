@@ -11,7 +11,15 @@ import torch
 from pushing import make_env
 from torch import Tensor, tensor
 
-from harl_mapush.evaluation import describe, evaluate_push, first_episodes, summarize, wilson_interval
+from harl_mapush.evaluation import (
+    CHI2_99,
+    describe,
+    evaluate_push,
+    first_episodes,
+    goal_direction_chi2,
+    summarize,
+    wilson_interval,
+)
 from mqe.vec_env import TimeStep
 
 NAN = math.nan
@@ -31,11 +39,13 @@ class Scripted:
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         self.decision = 0
+        self.state = SimpleNamespace(to_goal=tensor([[0.0, 2.0]]).repeat(self.num_envs, 1))
         return torch.zeros(self.num_envs, 2, 4), torch.zeros(self.num_envs, 5)
 
     def step(self, actions: Tensor) -> TimeStep:
         assert actions.shape == (self.num_envs, 2, 3)
         self.decision += 1
+        self.state.to_goal = torch.ones(self.num_envs, 2)
         ends_now, again = self.ends_at == self.decision, self.ends_at < self.decision
         self.figures = {name: torch.where(again, 1.0, values) for name, values in self.first.items()}
         obs, state = torch.zeros(self.num_envs, 2, 4), torch.zeros(self.num_envs, 5)
@@ -56,6 +66,8 @@ FIRST = {
     "success": [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0],
     "collision": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0],
     "fall": [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
+    "collapse": [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
+    "tangle": [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0],
     "episode_time_s": [0.06, 0.16, 0.02, 0.10, 0.10, 0.20, 0.04],
     "collaboration_degree": [0.5, 0.25, NAN, NAN, NAN, NAN, 1.0],
     "collaboration_degree_reference": [0.0, 0.5, NAN, NAN, NAN, NAN, 1.0],
@@ -77,7 +89,12 @@ def test_counts_first_episodes_only() -> None:
     assert figures["collision_rate"] == pytest.approx(2 / 7)
     assert figures["fall_rate"] == pytest.approx(1 / 7)
     assert figures["timeout_rate"] == pytest.approx(1 / 7)
+    assert figures["collapse_rate"] == 0.0
+    assert figures["tangle_rate"] == pytest.approx(2 / 7)
     assert figures["num_broken"] == 1
+    assert figures["success_rate_spawned"] == pytest.approx(2 / 6)
+    assert figures["success_spawned_ci95"] == pytest.approx(list(wilson_interval(2, 6)))
+    assert figures["goal_direction_chi2"] is None  # all goals lie in one direction
     assert describe(figures).splitlines()[-1].split() == ["broken", "simulations,", "no", "successes", "1"]
     assert figures["time_given_success_s"] == pytest.approx(0.11)
     assert figures["finished_time_s"] == pytest.approx((0.06 + 0.16 + 5 * 0.20) / 7)
@@ -93,8 +110,58 @@ def test_reports_progress_and_stops_when_all_are_done() -> None:
     assert seen == [1, 3, 5, 6, 7]
 
 
+def test_an_episode_that_a_collapse_ended_is_no_time_out() -> None:
+    # The collapse of the time-out, if it does not end episodes, is one more thing to know about it.
+    for time, timeouts in ((0.12, 0.0), (0.20, 1.0)):
+        values = {name: tensor(values)[5:6] for name, values in FIRST.items()}
+        values |= {"collapse": tensor([1.0]), "episode_time_s": tensor([time])}
+        values |= {"broken": tensor([False]), "goal_direction": tensor([0.0])}
+        figures = summarize(values, time_limit_s=0.20, step_dt=0.02)
+        assert (figures["collapse_rate"], figures["timeout_rate"]) == (1.0, timeouts)
+
+
+def test_first_episodes_tell_where_the_goal_was_at_first() -> None:
+    episodes = first_episodes(make_scripted(), still)
+    torch.testing.assert_close(episodes["goal_direction"], torch.full((7,), math.pi / 2))
+
+
+def test_all_lost_at_birth_leaves_no_rate_of_the_others() -> None:
+    episodes = {name: tensor(values)[2:3] for name, values in FIRST.items()}
+    episodes |= {"broken": tensor([False]), "goal_direction": tensor([0.0])}
+    figures = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
+    assert figures["success_rate_spawned"] is None
+    assert figures["success_spawned_ci95"] is None
+    assert "success rate" in describe(figures)
+
+
+def test_chi_squared_of_the_goals_direction_by_hand() -> None:
+    # 20 goals in every sector, 10 % failures expected: 18 and 2. One sector has 8 failures, the others 8 among them.
+    failures = [8, 2, 2, 2, 1, 1, 0, 0]
+    direction = torch.arange(8).repeat_interleave(20) * math.pi / 4
+    direction[::2] += 0.39  # less than half a sector
+    direction[1::2] -= 0.39
+    is_success = torch.cat([torch.arange(20) >= k for k in failures])
+    by_hand = sum((k - 2) ** 2 * (1 / 2 + 1 / 18) for k in failures)
+    assert by_hand > CHI2_99
+    for turn in (0.0, -2 * math.pi, 10 * math.pi):
+        assert goal_direction_chi2(direction + turn, is_success) == pytest.approx(by_hand)
+    assert goal_direction_chi2(direction, torch.arange(160) % 10 > 0) == pytest.approx(0.0)
+    for nothing in (torch.ones(160), torch.zeros(160)):
+        assert goal_direction_chi2(direction, nothing.bool()) is None
+    assert goal_direction_chi2(direction[20:], is_success[20:]) is None  # nothing in the first sector
+
+
+def test_chi_squared_of_chance_exceeds_its_quantile_as_often_as_it_should() -> None:
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.rand(4000, 2000, generator=generator) * 2 * math.pi - math.pi
+    is_success = torch.rand(4000, 2000, generator=generator) < 0.9
+    values = [goal_direction_chi2(*pair) or 0.0 for pair in zip(direction, is_success, strict=True)]
+    assert (tensor(values) > CHI2_99).double().mean().item() == pytest.approx(0.01, abs=0.005)
+
+
 def test_without_successes_there_is_nothing_to_average() -> None:
-    episodes = {name: tensor(values)[2:4] for name, values in FIRST.items()} | {"broken": tensor([False, False])}
+    episodes = {name: tensor(values)[2:4] for name, values in FIRST.items()}
+    episodes |= {"broken": tensor([False, False]), "goal_direction": tensor([0.0, 3.0])}
     figures = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
     assert figures["success_rate"] == 0.0
     assert figures["finished_time_s"] == pytest.approx(20.0)
@@ -127,7 +194,7 @@ def test_the_real_environment_loses_births_and_runs_out_of_time() -> None:
     assert figures["finished_time_s"] == pytest.approx(0.4)
     assert 0.0 < figures["lost_at_birth_rate"] <= figures["collision_rate"] < 0.25  # type: ignore[operator]
     assert figures["num_broken"] == 0
-    shares = [figures[f"{end}_rate"] for end in ("success", "collision", "fall", "timeout")]
+    shares = [figures[f"{end}_rate"] for end in ("success", "collision", "fall", "collapse", "timeout")]
     assert sum(shares) == pytest.approx(1.0)  # type: ignore[arg-type]
 
 

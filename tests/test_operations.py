@@ -48,9 +48,9 @@ def operations_of_a_decision(env: MultiAgentEnv) -> int:
 
 
 CASES = {
-    "push": (PushCfg(), 2, 290),
-    "cylinder": (PushCfg(object="cylinder"), 3, 290),
-    "five control steps": (PushCfg(decision_period=5), 2, 740),
+    "push": (PushCfg(), 2, 350),
+    "cylinder": (PushCfg(object="cylinder"), 3, 350),
+    "five control steps": (PushCfg(decision_period=5), 2, 1000),
     "gait": (VelocityCfg(), None, 350),
 }
 
@@ -68,3 +68,8 @@ def test_a_decision_is_few_operations(case: str) -> None:
 @pytest.mark.parametrize("observation", ["sincos", "reference"])
 def test_nothing_waits_for_the_device(rewards: str, num_agents: int, observation: str) -> None:
     assert operations_of_a_decision(make_env(5, num_agents, rewards=rewards, observation=observation)) > 100
+
+
+def test_close_and_tangled_starts_wait_for_nothing_either() -> None:
+    without, mixed = make_env(5, 3), make_env(5, 3, close_share=0.3, tangled_share=0.3)
+    assert operations_of_a_decision(mixed) - operations_of_a_decision(without) <= 70

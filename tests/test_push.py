@@ -7,8 +7,8 @@ import math
 
 import pytest
 import torch
-from pushing import make_env, make_task
-from scenes import make_scene_state
+from pushing import STANCE, make_env, make_task
+from scenes import changed, make_scene_state
 from torch import tensor
 
 from mqe.config import ConfigError, build
@@ -113,7 +113,7 @@ def test_evaluate_pays_success_and_exception_once_each() -> None:
     state = make_state([[1.0, 4.5], [1.2, 4.5]], [0.0, 0.0], box, 0.0, [2.0, 5.0])
     outcome = task.evaluate(state, state)
     assert dict(zip(ENDINGS, outcome.endings[:, 0].tolist(), strict=True)) == {
-        "success": True, "roll": False, "pitch": False, "height": False, "collision": True,
+        "success": True, "roll": False, "pitch": False, "height": False, "collision": True, "collapse": False,
     }  # fmt: skip
     rewards = dict(zip(task.reward_names, outcome.rewards.tolist(), strict=True))
     assert rewards["reach"] == [[10.0, 10.0]]
@@ -132,7 +132,8 @@ def test_metrics_of_a_step() -> None:
     state = make_state([[-1.0, 0.0], [0.0, 1.2]], [0.0, 0.0], [0.0, 0.0], 0.0, [2.0, 0.0])
     state.contact_force[0, 0] = tensor([3.0, 4.0, 0.0])
     assert metrics_of(task, state) == pytest.approx({
-        "collaboration": 0.0, "collaboration_reference": 0.0, "contact_impulse_agent0": 0.1,
+        "collaboration": 0.0, "collaboration_reference": 0.0, "collapse": 0.0, "tangle": 0.0,
+        "contact_impulse_agent0": 0.1,
         "contact_impulse_agent1": 0.0, "object_distance_agent0": 1.0, "object_distance_agent1": 1.2,
     })  # fmt: skip
     nearer = make_state([[-1.0, 0.0], [0.0, 0.99]], [0.0, 0.0], [0.0, 0.0], 0.0, [2.0, 0.0])
@@ -143,15 +144,18 @@ def test_metrics_of_a_step() -> None:
 
 def test_episode_figures() -> None:
     task = make_task()
-    # Shares of steps at work, twice; both agents' impulses; both agents' distances.
-    sums = tensor([[50.0, 20.0, 3.0, 1.0, 100.0, 150.0], [50.0, 20.0, 0.0, 0.0, 100.0, 150.0]])
+    # Steps at work, twice; steps collapsed and tangled; both agents' impulses; both agents' distances.
+    sums = tensor([[50.0, 20.0, 0.0, 7.0, 3.0, 1.0, 100.0, 150.0], [50.0, 20.0, 1.0, 0.0, 0.0, 0.0, 100.0, 150.0]])
     endings = torch.zeros(len(ENDINGS), 2, dtype=torch.bool)
     endings[ENDINGS.index("success"), 0] = endings[ENDINGS.index("collision"), 1] = True
+    endings[ENDINGS.index("collapse"), 1] = True
     values = task.episode_figures(sums, tensor([100, 50]), endings)
     figures = dict(zip(task.figure_names, values.unbind(dim=1), strict=True))
     assert figures["success"].tolist() == [1.0, 0.0]
     assert figures["collision"].tolist() == [0.0, 1.0]
     assert figures["fall"].tolist() == [0.0, 0.0]
+    assert figures["collapse"].tolist() == [0.0, 1.0]
+    assert figures["tangle"].tolist() == [1.0, 0.0]
     torch.testing.assert_close(figures["episode_time_s"], tensor([2.0, 1.0]))
     nan = math.nan
     for name, expected in (
@@ -175,6 +179,8 @@ def test_episode_figures() -> None:
         ({"weights": {"progres": 1.0}}, "progress"),
         ({"rewards": "mine"}, "published"),
         ({"spawn": 3}, "task.spawn"),
+        ({"close_share": 0.6, "tangled_share": 0.6}, "1.2 together"),
+        ({"close_share": 0.1, "spawn": "independent"}, "say task.spawn=separated"),
     ],
 )
 def test_bad_settings_name_the_way_out(values: dict, words: str) -> None:
@@ -218,3 +224,81 @@ def test_independent_births_are_lost_at_the_first_step() -> None:
     separated = make_env(256, episode_length_s=0.04)
     separated.reset()
     assert not separated.step(torch.zeros(256, 2, 3)).terminated.any()
+
+
+# How long robots have been down or in contact: what the task keeps between control steps.
+
+
+def crouching() -> SceneState:
+    """Robot 1 crouches: its trunk is at 0.2 m, too low, and its knees are 5 cm above the floor."""
+    state = make_state([[-3.0, 0.0], [3.0, 1.0]], [0.0, 0.0], [0.0, 0.0], 0.0, [2.0, 5.0])
+    lower = state.robot_pos - tensor([[[0.0] * 3, [0.0, 0.0, 0.1]]])
+    return changed(state, robot_pos=lower, joint_pos=STANCE.expand(1, 2, 12))
+
+
+def last_ending(task: PushTask, state: SceneState, steps: int) -> tuple[list[str], dict[str, float]]:
+    """What ends after ``steps`` control steps in ``state``, and the metrics of the last."""
+    outcome = None
+    for _ in range(steps):
+        outcome = task.evaluate(state, state)
+    assert outcome is not None
+    ends = [name for name, ending in zip(ENDINGS, outcome.endings[:, 0].tolist(), strict=True) if ending]
+    return ends, dict(zip(task.metric_names, outcome.metrics[0].tolist(), strict=True))
+
+
+def test_a_lasting_collapse_ends_an_episode_as_an_exception() -> None:
+    task = make_task(rewards="repo")
+    ends, metrics = last_ending(task, crouching(), 29)
+    assert (ends, metrics["collapse"]) == ([], 0.0)
+    outcome = task.evaluate(crouching(), crouching())  # 0.6 s
+    assert outcome.endings[:, 0].tolist() == [name == "collapse" for name in ENDINGS]
+    rewards = dict(zip(task.reward_names, outcome.rewards.tolist(), strict=True))
+    assert rewards["exception"] == [[-5.0, -5.0]]
+    task.begin(tensor([True]))
+    assert last_ending(task, crouching(), 29)[0] == []
+
+
+def test_a_collapse_may_be_counted_without_ending_anything() -> None:
+    ends, metrics = last_ending(make_task(collapse_ends=False), crouching(), 40)
+    assert (ends, metrics["collapse"]) == ([], 1.0)
+
+
+def test_a_lasting_contact_is_a_tangle_of_its_own_pair() -> None:
+    task = make_task(num_agents=3)
+    apart = make_state([[-3.0, 0.0], [3.0, 1.0], [0.0, 4.0]], [0.0] * 3, [0.0, 0.0], 0.0, [2.0, 5.0])
+    touch = [changed(apart, robot_contact_force=20.0 * torch.eye(3)[k].view(1, 3, 1).expand(1, 3, 3)) for k in range(3)]
+    assert last_ending(task, touch[0], 49)[1]["tangle"] == 0.0
+    assert last_ending(task, touch[1], 49)[1]["tangle"] == 0.0  # another pair is another contact
+    assert last_ending(task, touch[1], 1) == ([], metrics_of(task, touch[1]) | {"tangle": 1.0})
+    task.begin(tensor([True]))
+    assert last_ending(task, touch[1], 49)[1]["tangle"] == 0.0
+
+
+def test_what_is_counted_goes_on_exactly_where_it_stood() -> None:
+    task, other = make_task(), make_task()
+    state = changed(crouching(), robot_contact_force=tensor([[[0.0, 5.0, 0.0]]]))
+    last_ending(task, state, 28)
+    other.load_state_dict(task.state_dict())
+    for k in range(30):
+        ours, theirs = task.evaluate(state, state), other.evaluate(state, state)
+        assert torch.equal(ours.endings, theirs.endings)
+        assert torch.equal(ours.metrics, theirs.metrics)
+        assert bool(ours.endings[-1]) == (k >= 1)
+    assert ours.metrics[0, 2:4].tolist() == [1.0, 1.0]
+
+
+def test_a_robot_that_lies_down_ends_its_episode_in_the_world_too() -> None:
+    env = make_env(2)
+    env.reset()
+    stand, crouch = STANCE.expand(2, 2, 12).clone(), tensor([0.0, 1.1, -2.2] * 4)
+    stand[1, 0] = crouch
+    env.task._controller.targets = lambda command, state: stand  # type: ignore[attr-defined]
+    for _ in range(100):
+        step = env.step(torch.zeros(2, 2, 3))
+        if bool(step.done.any()):
+            break
+    assert step.terminated[:, 0].tolist() == [False, True]
+    assert env.figures["collapse"].tolist() == [0.0, 1.0]
+    assert env.figures["fall"].tolist() == [0.0, 0.0]
+    assert env.statistics()["collapse_rate"] == 1.0
+    assert env.statistics()["tangle_rate"] == 0.0

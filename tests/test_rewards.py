@@ -126,6 +126,17 @@ def test_crowding_and_time() -> None:
     assert term("time", measures(close)) == [1.0]
 
 
+def test_contact_counts_the_robots_that_each_robot_touches() -> None:
+    apart = scene([[0.0, 0.0, 0.3], [0.3, 0.0, 0.3], [0.6, 0.0, 0.3]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0])
+    assert term("contact", measures(apart)) == [0.0, 0.0, 0.0]
+    # Pairs 0-1 and 1-2: the middle robot touches two, however hard.
+    force = tensor([[[0.0, 0.0, -0.1], [0.0, 0.0, 0.0], [300.0, 0.0, 0.0]]])
+    assert term("contact", measures(changed(apart, robot_contact_force=force))) == [1.0, 2.0, 1.0]
+    assert weights_of("default", "tblock", PushWeights())["contact"] == -0.02
+    alone = scene([[0.0, 0.0, 0.3]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0])
+    assert term("contact", measures(alone)) == [0.0]
+
+
 def test_typical_magnitudes_of_the_reference() -> None:
     # Cuboid at the repository's scales: robots at 1.25 m, 1.6 m apart, goal 2.25 m off.
     weights = weights_of("repo", "cuboid", PushWeights())

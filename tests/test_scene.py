@@ -210,6 +210,27 @@ def test_walls_stop_an_object(name):
     assert ARENA_HALF_SIZE - 2.0 < float(sim.qpos[0, scene.robot_qpos]) < ARENA_HALF_SIZE
 
 
+@pytest.mark.parametrize("radius", [1.0, 0.5])
+def test_the_goal_is_a_flat_ring_of_the_success_radius_that_touches_nothing(radius):
+    model = build_scene(2, OBJECTS["cuboid"], success_radius=radius).model
+    body = model.body("goal").id
+    ring = np.flatnonzero(model.geom_bodyid == body)
+    assert model.body_mass[body] == 0.0
+    assert not model.geom_contype[ring].any()
+    assert not model.geom_conaffinity[ring].any()
+    corners = []
+    for k in ring:
+        rotation = np.zeros(9)
+        mujoco.mju_quat2Mat(rotation, model.geom_quat[k])
+        signs = np.array([(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
+        corners.append(model.geom_pos[k] + (signs * model.geom_size[k]) @ rotation.reshape(3, 3).T)
+    corners = np.concatenate(corners)
+    np.testing.assert_allclose([corners[:, 2].min(), corners[:, 2].max()], [0.0, 0.004], atol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(corners[:, :2], axis=1), radius, atol=0.03)
+    bearing = np.sort(np.arctan2(corners[:, 1], corners[:, 0]))
+    assert np.diff(bearing).max() < 2 * np.pi / len(ring)  # all the way round
+
+
 def test_robots_push_a_cylinder_along_its_radius():
     """MuJoCo's several contacts a pair push along the normal of a limb's face, up to 54 degrees from there."""
     model = build_scene(1, OBJECTS["cylinder"]).model

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from mqe.collapse import CollapseTimers
 from mqe.config import ConfigError, option
 from mqe.geometry import TWO_PI, axes_along, in_frame, length
 from mqe.objects import INERTIAS, OBJECTS, Footprint
@@ -18,8 +19,9 @@ from mqe.task import Disturbance, Layout, Outcome
 from mqe.tasks import terminations
 from mqe.tasks.layouts import SPAWNS, PushLayouts
 from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
+from mqe.tasks.tangle import TangleTimers
 
-ENDINGS = ("success", *terminations.Posture.names, "collision")  # all but the first are failures
+ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the reference's definition
 
@@ -48,6 +50,8 @@ class PushCfg:
     observation: str = option("sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference"))
     state_type: str = option("EP", "one critic state an environment, or one an agent", choices=("EP", "FP"))
     spawn: str = option("separated", "robots born apart, or anywhere on the ring", choices=SPAWNS)
+    close_share: float = option(0.0, "share of starts with two robots almost touching", min=0.0, max=1.0)
+    tangled_share: float = option(0.0, "share of starts with two robots' legs tangled", min=0.0, max=1.0)
     goal_distance: tuple[float, float] = option((1.5, 3.0), "range of the goal's distance at birth [m]", above=0.0)
     decision_period: int = option(1, "control steps (50 Hz) that a command is held", min=1)
     episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=1e6)
@@ -56,6 +60,7 @@ class PushCfg:
     pitch_limit: float = option(
         terminations.PITCH_LIMIT, "a trunk pitched further has fallen [rad]; the reference's 1.6 never ends", above=0.0
     )
+    collapse_ends: bool = option(True, "a robot that lies or kneels for a while ends the episode")
     action_scale: tuple[float, float, float] = option(
         (0.5, 0.5, 0.5), "command at action 1: vx, vy [m/s], yaw rate [rad/s]", above=0.0, max=1.0
     )
@@ -73,6 +78,14 @@ class PushCfg:
             raise ConfigError(
                 f"task.goal_distance: {list(self.goal_distance)} must be two distances in ascending order, both above "
                 f"task.success_radius {self.success_radius}"
+            )
+        share = self.close_share + self.tangled_share
+        if share > 1.0:
+            raise ConfigError(f"task.close_share and task.tangled_share: {share:g} together; they may be 1 at most")
+        if share > 0.0 and self.spawn != "separated":
+            raise ConfigError(
+                f"task.close_share and task.tangled_share are shares of separated starts; say task.spawn=separated "
+                f"instead of {self.spawn}, or 0 for both"
             )
 
 
@@ -105,10 +118,10 @@ class PushTask:
         self.reward_names = tuple(self.weights)
         if not self.weights:
             raise ConfigError("task.weights: every term of the rewards is switched off; leave one that is not 0")
-        shared = ("collaboration", "collaboration_reference")
+        shared = ("collaboration", "collaboration_reference", "collapse", "tangle")
         self.metric_names = (*shared, *_of_agents(a, "contact_impulse"), *_of_agents(a, "object_distance"))
-        shared = ("success", "collision", "fall", "episode_time_s", "collaboration_degree")
-        shared += ("collaboration_degree_reference",)
+        shared = ("success", "collision", "fall", "collapse", "tangle", "episode_time_s")
+        shared += ("collaboration_degree", "collaboration_degree_reference")
         self.figure_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
         self.memory = torch.zeros(num_envs, 0, device=device)  # all that is seen is in the scene
         self.noise_scale = torch.ones(max(self.obs_sizes), device=device)  # metres, and sines of angles
@@ -118,7 +131,11 @@ class PushTask:
         self._footprint = Footprint(self.object, device)
         self._pairs = Pairs(a, device)
         self._posture = terminations.Posture(a, self.object, cfg.roll_limit, cfg.pitch_limit, device)
-        self._layouts = PushLayouts(self._footprint, a, cfg.spawn, cfg.goal_distance, device)
+        self._layouts = PushLayouts(
+            self._footprint, a, cfg.spawn, cfg.goal_distance, device, cfg.close_share, cfg.tangled_share
+        )
+        self._collapse = CollapseTimers(torch.zeros(num_envs, a, CollapseTimers.SIZE, device=device))
+        self._tangle = TangleTimers(torch.zeros(num_envs, len(self._pairs.robots), TangleTimers.SIZE, device=device))
         # Row i lists robot i, then i - 1, i - 2, ... round the team. It sees the object (body A), then the others.
         order = [[(i - k) % a for k in range(a)] for i in range(a)]
         self._order = torch.tensor(order, dtype=torch.int64, device=device)
@@ -136,6 +153,8 @@ class PushTask:
         """Forget the old episodes of ``mask``."""
         self._command.masked_fill_(mask.view(-1, 1, 1), 0.0)
         self._controller.begin(mask)
+        self._collapse.begin(mask)
+        self._tangle.begin(mask)
 
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
@@ -152,11 +171,14 @@ class PushTask:
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge one control step."""
         m = Measures(state, prev, self._footprint, self._pairs)
-        endings = self._endings(m)
+        self._collapse.update(state)
+        self._tangle.update(m.is_touching)
+        is_collapsed = self._collapse.collapsed.any(dim=1)
+        endings = self._endings(m, is_collapsed)
         paid = {"reach": endings[0], "exception": endings[1:].any(dim=0)}
         terms = [TERMS[name](m) if name in TERMS else paid[name].float() for name in self.reward_names]
         terms = [term if term.dim() == 2 else term.unsqueeze(1).expand(-1, self.num_agents) for term in terms]
-        return Outcome(self._weights * torch.stack(terms), endings, self._metrics(m))
+        return Outcome(self._weights * torch.stack(terms), endings, self._metrics(m, is_collapsed))
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Give every agent's view (N, A, O) in its own heading frame, and the critic's of the whole scene.
@@ -195,43 +217,53 @@ class PushTask:
         return obs, torch.cat((*(x.unsqueeze(1).expand(-1, a, -1) for x in world), ordered), dim=-1)
 
     def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Give success, collision and fall (0 or 1), time [s], collaboration degrees, and who did the work.
+        """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and who did the work.
 
-        The collaboration degrees, shares of control steps, count for successes only. An agent's share of the contact
-        impulse counts where anybody touched the object.
+        A collapse or a tangle counts wherever in the episode it was. The collaboration degrees, shares of control
+        steps, count for successes only. An agent's share of the contact impulse counts where anybody touched the
+        object.
         """
-        success, collision = endings[0], endings[-1]
-        ended = torch.stack((success, collision, endings[1:-1].any(dim=0)), dim=1).float()
+        success, collision = endings[0], endings[-2]
+        ended = torch.stack((success, collision, endings[1:-2].any(dim=0)), dim=1)
+        together, happened, impulse, distance = sums.split((2, 2, self.num_agents, self.num_agents), dim=1)
+        ended = torch.cat((ended, happened > 0.0), dim=1).float()
         time = (steps * STEP_DT).unsqueeze(1)
-        together, impulse, distance = sums.split((2, self.num_agents, self.num_agents), dim=1)
         means = torch.cat((together, distance), dim=1) / steps.clamp(min=1).unsqueeze(1)
         degrees = torch.where(success.unsqueeze(1), means[:, :2], self._nan)
         shares = impulse / impulse.sum(dim=1, keepdim=True)  # 0 / 0 is NaN, as it should
         return torch.cat((ended, time, degrees, shares, means[:, 2:]), dim=1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The command that is held and the gait's memory."""
-        return {"command": self._command.clone(), "controller": self._controller.state_dict()}
+        """The command that is held, the gait's memory, and how long robots have been down or in contact."""
+        return {
+            "command": self._command.clone(), "controller": self._controller.state_dict(),
+            "collapse": self._collapse.values.clone(), "tangle": self._tangle.values.clone(),
+        }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict``."""
         self._command.copy_(state["command"])
         self._controller.load_state_dict(state["controller"])
+        self._collapse.values.copy_(state["collapse"])
+        self._tangle.values.copy_(state["tangle"])
 
-    def _endings(self, m: Measures) -> Tensor:
+    def _endings(self, m: Measures, is_collapsed: Tensor) -> Tensor:
         """Say what ends now, (E, N) bool in the order of ``ENDINGS``."""
         state = m.state
         success = terminations.success(state.goal_distance, self.cfg.success_radius)
         lost = self._posture.lost(state.rotation, state.body_pos[..., 2])
         collision = terminations.collision(m.pair_distance, self.object.collision_distance)
-        return torch.cat((success.unsqueeze(0), lost, collision.unsqueeze(0)))
+        collapse = is_collapsed if self.cfg.collapse_ends else torch.zeros_like(is_collapsed)
+        return torch.cat((success.unsqueeze(0), lost, collision.unsqueeze(0), collapse.unsqueeze(0)))
 
-    def _metrics(self, m: Measures) -> Tensor:
+    def _metrics(self, m: Measures, is_collapsed: Tensor) -> Tensor:
         at_work = m.outline_distance <= COLLABORATION_DISTANCE
         near = m.center_distance < REFERENCE_COLLABORATION_DISTANCE
-        together = torch.stack((at_work, near), dim=1).all(dim=2).float()
+        together = torch.stack((at_work, near), dim=1).all(dim=2)
+        is_tangled = self._tangle.tangled.any(dim=1, keepdim=True)
+        happened = torch.cat((together, is_collapsed.unsqueeze(1), is_tangled), dim=1).float()
         impulse = length(m.state.contact_force) * STEP_DT
-        return torch.cat((together, impulse, m.center_distance), dim=1)
+        return torch.cat((happened, impulse, m.center_distance), dim=1)
 
 
 def _of_agents(num_agents: int, what: str) -> tuple[str, ...]:

@@ -97,6 +97,11 @@ class Measures:
         """(N, P) [m] between the trunks of every pair of robots, in space."""
         return self.pairs.distance(self.state.robot_pos)
 
+    @cached_property
+    def is_touching(self) -> Tensor:
+        """(N, P) bool: the two robots of the pair press on one another."""
+        return (self.state.robot_contact_force != 0.0).any(dim=-1)
+
 
 # The reference's terms
 
@@ -194,6 +199,7 @@ TERMS: dict[str, Callable[[Measures], Tensor]] = {
     "remoteness": lambda m: (m.outline_distance - REACH).clamp(min=0.0),
     "misalignment": lambda m: misalignment(m.ahead, m.center_distance),
     "crowding": lambda m: m.pairs.sum(crowding(m.pair_distance)),
+    "contact": lambda m: m.pairs.sum(m.is_touching.float()),
     "useful_impulse": lambda m: useful_impulse(m.state.contact_force, m.state.goal_direction),
     "time": lambda m: torch.ones_like(m.state.goal_distance),
     "engagement": lambda m: engagement(m.center_distance),
@@ -212,7 +218,7 @@ class PushWeights:
     """Weights of the push task's reward terms, per control step; null takes the preset's, 0 switches a term off."""
 
     reach: float | None = option(None, "once, at success")
-    exception: float | None = option(None, "once, at a fall or a collision")
+    exception: float | None = option(None, "once, at a fall, a collision or a collapse")
     target: float | None = option(None, "100 (2 progress - 0.01 distance) of the object to the goal")
     approach: float | None = option(None, "minus (distance to the object + 0.5 m) squared")
     collision: float | None = option(None, "1 / (0.02 + distance / 3) to every other robot; negative")
@@ -224,6 +230,7 @@ class PushWeights:
     remoteness: float | None = option(None, "metres from the outline beyond reach; negative")
     misalignment: float | None = option(None, "0 behind the object, 1 between it and the goal, smooth; negative")
     crowding: float | None = option(None, "1 - d / 0.6 m for every robot nearer than that; negative")
+    contact: float | None = option(None, "1 for every other robot that the robot touches; negative")
     useful_impulse: float | None = option(None, "own impulse on the object towards the goal [N s]")
     time: float | None = option(None, "1 every control step; negative")
     engagement: float | None = option(None, "1 - distance to the object / 1.5 m")
@@ -258,6 +265,7 @@ PRESETS: dict[str, dict[str, dict[str, float]]] = {
             "misalignment": -0.02,
             "remoteness": -0.01,
             "crowding": -0.02,
+            "contact": -0.02,
             "useful_impulse": 0.01,
             "time": -0.01,
         },

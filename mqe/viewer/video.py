@@ -21,11 +21,16 @@ from mqe.sim.base import Simulator
 from mqe.viewer.offscreen import OffscreenRenderer
 
 FOLLOW_TIME = 0.8  # [s] the camera's time constant
-MARGIN = 0.9  # [m] around the origin of everything that is to be seen
+MARGIN = 1.1  # [m] around the origin of everything that is to be seen: the ring around the goal as well
 NEAREST = 3.0  # [m] from what it looks at
 ELEVATION, AZIMUTH = -32.0, 125.0  # [deg]
 LINGER = 1.0  # [s] that an episode's last picture stays
-OUTCOMES = {"success": "success", "collision": "the robots collided", "fall": "a robot fell"}
+OUTCOMES = {  # figures, in the order in which they are looked at
+    "success": "success",
+    "collision": "the robots collided",
+    "fall": "a robot fell",
+    "collapse": "a robot collapsed",
+}
 
 
 class Policy(Protocol):
