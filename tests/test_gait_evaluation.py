@@ -67,11 +67,14 @@ def test_late_targets_reach_the_motors_late():
     assert follows[2] == [0] * 8 + follows[0][:-8]
 
 
-def test_watched_steps_are_the_same_steps():
+@pytest.mark.parametrize("sim", ["mujoco", "warp"])
+def test_watched_steps_are_the_same_steps(sim: str):
+    if sim == "warp":
+        pytest.importorskip("mujoco_warp")
     ends = []
     for watch in (None, lambda step: None):
-        worlds = GaitWorlds(trot, SIM, 3, 2)
-        for _ in range(20):
+        worlds = GaitWorlds(trot, SimCfg(name=sim, device="cpu"), 3, 2)
+        for _ in range(5):
             worlds.advance(torch.tensor([0.3, 0.0, 0.0]).expand(2, 3), watch)
         ends.append(worlds.state.rows)
         worlds.close()
