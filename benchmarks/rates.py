@@ -27,21 +27,20 @@ class CtrlRecorder:
     """Keeps what every ``Simulator.step`` is told, without waiting for the device, inside captured graphs as well."""
 
     def __init__(self, env: MultiAgentEnv, num_steps: int) -> None:
-        self._sim, self._step = env.sim, env.sim.step
-        self.ctrl = torch.zeros(num_steps, *env.sim.ctrl.shape, dtype=env.sim.ctrl.dtype, device=env.device)
+        self._step = env.sim.step
+        self.ctrl = torch.zeros(num_steps, DECIMATION, *env.sim.ctrl.shape, device=env.device)
         self.row = torch.zeros(1, dtype=torch.int64, device=env.device)
         env.sim.step = self._record
 
-    def _record(self, decimation: int) -> None:
-        self.ctrl.index_copy_(0, self.row % len(self.ctrl), self._sim.ctrl.unsqueeze(0))
+    def _record(self, decimation: int, ctrl: torch.Tensor) -> None:
+        self.ctrl.index_copy_(0, self.row % len(self.ctrl), ctrl.unsqueeze(0))
         self.row += 1
-        self._step(decimation)
+        self._step(decimation, ctrl)
 
     def replay(self) -> None:
         """Play everything once through the simulator alone."""
         for ctrl in self.ctrl:
-            self._sim.ctrl.copy_(ctrl)
-            self._step(DECIMATION)
+            self._step(DECIMATION, ctrl)
 
 
 def step_rates(env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS) -> dict[str, float]:
@@ -64,8 +63,7 @@ def step_rates(env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS)
     for _ in range(WARM_STEPS):
         env.step(actions[0])
     env.sim.captures = not env.sim.synchronous  # physics alone is a graph of control steps
-    env.sim.ctrl.copy_(recorder.ctrl[0])
-    recorder._step(DECIMATION)
+    recorder._step(DECIMATION, recorder.ctrl[0])
     env_s, physics_s = [], []
     for _ in range(repeats):
         env.reset()

@@ -66,12 +66,12 @@ def pushing(what: str, num_envs: int) -> tuple[mujoco.MjModel, list[State]]:
     team = load_team(cfg, folder, env)
     step, states, count = env.sim.step, [], 0
 
-    def recorded(decimation: int) -> None:
+    def recorded(decimation: int, ctrl: torch.Tensor) -> None:
         nonlocal count
         count += 1
         if count > SETTLING and count % EVERY == 0:
             states.append({name: value.clone() for name, value in env.sim.state_dict().items()})
-        step(decimation)
+        step(decimation, ctrl)
 
     env.sim.step = recorded
     obs, _ = env.reset()

@@ -97,12 +97,12 @@ class LaunchedSim:
     def __init__(self, sim: Any) -> None:
         self._sim, self.generation = sim, 0
 
-    def step(self, decimation: int) -> None:
+    def step(self, decimation: int, ctrl: torch.Tensor | None = None) -> None:
         """Step now, or at every replay."""
         if _recording:
-            _recording[-1].calls.append((self._sim.step, (decimation,), {}, None))
+            _recording[-1].calls.append((self._sim.step, (decimation, ctrl), {}, None))
         else:
-            self._sim.step(decimation)
+            self._sim.step(decimation, ctrl)
 
     def data(self, env: int) -> Any:
         """Give a world to the host."""

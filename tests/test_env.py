@@ -48,8 +48,8 @@ def test_a_contact_force_that_is_no_number_is_a_broken_world():
     env.reset()
     step = env.sim.step
 
-    def poisoned(decimation):
-        step(decimation)
+    def poisoned(decimation, ctrl):
+        step(decimation, ctrl)
         env.sim.sensordata[1, 0] = torch.nan
 
     env.sim.step = poisoned
@@ -98,8 +98,8 @@ def test_a_world_that_breaks_after_its_end_shows_nothing_of_it():
     _push_object_to_goal(env, [0])
     step, calls = env.sim.step, []
 
-    def poisoned(decimation):
-        step(decimation)
+    def poisoned(decimation, ctrl):
+        step(decimation, ctrl)
         calls.append(decimation)
         if len(calls) == 2:
             env.sim.qpos[0, 0] = torch.nan
@@ -167,8 +167,8 @@ def test_a_new_episode_has_felt_no_contact_yet():
     _push_object_to_goal(env, [0])
     step = env.sim.step
 
-    def touched(decimation):
-        step(decimation)
+    def touched(decimation, ctrl):
+        step(decimation, ctrl)
         env.sim.sensordata[:] = 5.0
 
     env.sim.step = touched
@@ -257,7 +257,7 @@ def test_kicks_and_forces_reach_the_robots_trunks(monkeypatch):
     kick[1, 1, 0], force[0, 1, 2] = 3.0, 40.0
     monkeypatch.setattr(env.task, "disturb", lambda steps: Disturbance(kick, force))
     before = env.sim.qvel.clone()
-    env._disturb()
+    env._disturb(None)
     second = env.scene.robot_qvel // 2
     changed = torch.zeros_like(before)
     changed[1, second] = 3.0

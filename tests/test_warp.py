@@ -322,9 +322,9 @@ def test_lost_contacts_that_no_buffer_mends_are_said_and_nothing_is_replaced():
     env.reset()
     step, views, generation = env.sim.step, env.sim.qpos, env.sim.generation
 
-    def overflowing(decimation):
+    def overflowing(decimation, ctrl):
         env.sim._overflow[1] |= int(OverflowType.NVMAX)
-        step(decimation)
+        step(decimation, ctrl)
 
     env.sim.step = overflowing
     assert env.step(actions[0]).valid.tolist() == [True, False, True, True]

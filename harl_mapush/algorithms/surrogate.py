@@ -109,9 +109,9 @@ def improve(
         passes = iter(())  # upstream draws no order for an agent that was never alive
     for minibatch in passes:
         optimizer.zero_grad()
-        told = policy_gradient(actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation)
-        if cfg.symmetry_coef > 0.0 and mirror is not None:
-            symmetry_gradient(actor, optimizer, minibatch, cfg.symmetry_coef, mirror)
+        told = policy_gradient(
+            actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation, cfg.symmetry_coef, mirror
+        )
         norm = optimizer.step(cfg.max_grad_norm, enabled)
         if cfg.schedule == "adaptive":
             adapt_learning_rate(optimizer.learning_rate, told.kl, cfg.desired_kl)
@@ -132,8 +132,10 @@ def policy_gradient(
     clip_param: float | None,
     entropy_coef: float,
     aggregation: str,
+    symmetry_coef: float = 0.0,
+    mirror: tuple[Mirror, Mirror] | None = None,
 ) -> Gradient:
-    """Add the gradient of policy loss - entropy_coef entropy over a minibatch.
+    """Add the gradient of policy loss - entropy_coef entropy + symmetry_coef asymmetry over a minibatch.
 
     The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on the state.
     With an optimiser that ``is_exact`` rounds as HARL does, whose standard deviations and entropies are laid out in
@@ -149,7 +151,11 @@ def policy_gradient(
         log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
         ratio = (losses.factor_ratio if is_exact else losses.likelihood_ratio)(log_probs, tile.log_probs, aggregation)
         surrogate = losses.clipped_surrogate(ratio, tile.advantages, clip_param)
-        loss = -(tile.factor * surrogate * tile.weights).sum() / total
+        policy_loss = -(tile.factor * surrogate * tile.weights).sum() / total
+        loss = policy_loss
+        if symmetry_coef > 0.0 and mirror is not None:
+            asymmetry = _asymmetry(actor, tile.obs, mean, mirror)
+            loss = loss + symmetry_coef * (asymmetry * tile.weights).sum() / total
         if is_exact:
             share = (losses.gaussian_entropy(std) * tile.weights).sum() / total
             optimizer.add_gradient(loss - entropy_coef * share)
@@ -160,26 +166,17 @@ def policy_gradient(
             optimizer.add_gradient(loss - entropy_coef * entropy if k == 0 else loss)
         with torch.no_grad():
             log_ratio = (log_probs - tile.log_probs).sum(-1)
-            loss_sum += loss
+            loss_sum += policy_loss
             ratio_sum += ratio.sum()
             kl_sum += (torch.expm1(log_ratio) - log_ratio).sum()
     rows = minibatch.weights.shape[0] * num_rows(minibatch)
     return Gradient(loss_sum, entropy.detach(), ratio_sum / rows, kl_sum / rows)
 
 
-def symmetry_gradient(
-    actor: Actor, optimizer: FlatAdam, minibatch: ActorBatch, coef: float, mirror: tuple[Mirror, Mirror]
-) -> None:
-    """Add the gradient of ``coef`` times the mean squared difference between a policy and its mirror image.
-
-    The mean action for a mirrored observation should be the mirrored mean action (Yu, Turk & Liu 2018).
-    """
+def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: tuple[Mirror, Mirror]) -> Tensor:
+    """Return the squared distance (...) of mean actions to the mirrored ones of mirrored obs (Yu, Turk & Liu 2018)."""
     mirrored_obs, mirrored_action = mirror
-    total = minibatch.weights.sum().clamp(min=1.0)
-    for tile in tiles(minibatch):
-        difference = actor(mirrored_obs(tile.obs)) - mirrored_action(actor(tile.obs))
-        loss = (difference.square().sum(-1) * tile.weights).sum() / total
-        optimizer.add_gradient(coef * loss)
+    return (actor(mirrored_obs(obs)) - mirrored_action(mean)).square().sum(-1)
 
 
 def adapt_learning_rate(learning_rate: Tensor, kl: Tensor, desired_kl: float) -> None:

@@ -43,6 +43,8 @@ _PASSIVE_FIELDS = (
     "tendon_damping", "tendon_dampingpoly", "actuator_damping", "actuator_dampingpoly", "body_gravcomp",
     "geom_adhesion", "pair_adhesion",
 )  # fmt: skip
+# What MuJoCo derives from masses and inertias that a step reads.
+_DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0")
 _INTEGRATORS = {
     int(mujoco.mjtIntegrator.mjINT_EULER): mjw.euler,
     int(mujoco.mjtIntegrator.mjINT_RK4): mjw.rungekutta4,
@@ -152,11 +154,11 @@ class MujocoWarpSimulator:
             field = batch.expand(name)
             field[:] = self._fields[name].cpu().numpy().reshape(field.shape)
         batch.set_const()
-        derived = {name: batch.expanded(name) for name in mujoco.MjModel._setconst_outputs if name not in given}
+        derived = {name: batch.expanded(name) for name in _DERIVED}
         return {
             name: torch.from_numpy(values.copy()).to(self.device, torch.float32)
             for name, values in derived.items()
-            if values is not None and values.dtype.kind == "f" and (values != getattr(self._known, name)).any()
+            if values is not None
         }
 
     @property

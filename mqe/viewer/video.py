@@ -194,8 +194,8 @@ class _Tap:
     def __init__(self, sim: Simulator, on_step: Callable[[], None]) -> None:
         self._sim, self._on_step = sim, on_step
 
-    def step(self, decimation: int) -> None:
-        self._sim.step(decimation)
+    def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
+        self._sim.step(decimation, ctrl)
         self._on_step()
 
     def __getattr__(self, name: str) -> Any:
