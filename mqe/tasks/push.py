@@ -20,6 +20,7 @@ from mqe.tasks import terminations
 from mqe.tasks.layouts import SPAWNS, PushLayouts
 from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
 from mqe.tasks.tangle import TangleTimers
+from mqe.vec_env import Mirror
 
 ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
@@ -92,7 +93,7 @@ class PushCfg:
 class PushTask:
     """N worlds, A agents, three numbers an action: forward, sideways and turning speed in [-1, 1]."""
 
-    mirror = None
+    mirror: tuple[Mirror, Mirror] | None = None
 
     def __init__(
         self,

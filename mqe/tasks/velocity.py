@@ -37,6 +37,7 @@ from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
 from mqe.tasks.chance import Chance
 from mqe.tasks.starts import start_poses
+from mqe.vec_env import Mirror
 
 TRUNK_HEIGHT = 0.28  # [m] wanted while walking and standing
 MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
@@ -121,7 +122,8 @@ class VelocityTask:
         self._targets = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
         self._action_change, self._action_jerk = torch.zeros_like(self._targets), torch.zeros_like(self._targets)
         self._collapse = CollapseTimers(torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=device))
-        self.mirror, self.noise_scale = mirrored_gait(device), gait_noise_scale(device)
+        self.mirror: tuple[Mirror, Mirror] | None = mirrored_gait(device)
+        self.noise_scale = gait_noise_scale(device)
 
         self._weights = torch.tensor(list(weights.values()), device=device).view(-1, 1, 1)
         self._default = torch.tensor(DEFAULT_JOINT_POS, device=device)
