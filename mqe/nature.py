@@ -38,7 +38,9 @@ class NatureCfg:
     )
     payload: Span = option(0.0, "mass added to every trunk, a world [kg]", min=-3.0, max=20.0)
     motor_strength: Span = option(1.0, "times stiffness, damping and torque limits, a world", above=0.0, max=10.0)
-    action_latency: Span = option(0.0, "joint targets take effect this late, an episode [s]", min=0.0, max=MAX_LATENCY)
+    action_latency: Span = option(
+        0.0, "joint targets take effect this late, an episode; below 0 is 0 [s]", min=-MAX_LATENCY, max=MAX_LATENCY
+    )
     latency_jitter: float = option(
         0.0, "and up to this much earlier or later at every control step [s]", min=0.0, max=0.02
     )

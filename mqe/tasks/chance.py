@@ -21,6 +21,7 @@ _KICK_CHANCE, _FORCE_CHANCE = 0.01, 0.015  # of a kick, and of a new force, in a
 _RESAMPLE_CHANCE, _RESTLESS_CHANCE = 0.005, 0.1  # of a new command, in most worlds and in restless ones
 _SINGLE_AXIS = 0.25  # share of commands along one axis only
 _SLOW_SHARE, _SLOW = 0.25, 0.3  # share of commands that ask for a fraction of the speed, and the fraction
+_BOLD_SHARE = 0.3  # share of commands that ask for half of the largest speed or more on every axis that moves
 
 
 class Event(NamedTuple):
@@ -46,6 +47,7 @@ class Chance:
         self._start = Ranges([(-math.pi, math.pi), chance, *command], device)
         kick, force = (0.0, cfg.max_kick), (-3.0 * cfg.max_force, cfg.max_force)  # most of the time no force
         self._step = Ranges([chance] * 3 + [turn] * 2 + [kick, force] + command, device)
+        self._most = torch.tensor(cfg.max_command, device=device)
         is_restless = streams.uniform(_RESTLESS, torch.zeros_like(episode)) < cfg.restless_share
         renewal = torch.where(is_restless, _RESTLESS_CHANCE, _RESAMPLE_CHANCE)
         rare = torch.tensor([_KICK_CHANCE, _FORCE_CHANCE], device=device).expand(len(episode), 2)
@@ -72,6 +74,8 @@ class Chance:
     def _command(self, drawn: Tensor) -> Tensor:
         """Return commands (N, 1, 3) made of four numbers (N, 4) each."""
         kind = (drawn[:, :1] >= self._kinds).sum(dim=1)
-        # The kind's number, stretched, also says which commands are slow ones: every fourth.
-        slow = torch.where(torch.remainder(drawn[:, :1] * 64.0, 1.0) < _SLOW_SHARE, _SLOW, 1.0)
-        return (drawn[:, 1:] * self._moves[kind] * slow).unsqueeze(1)
+        # The kind's number, stretched, also says which commands are slow, and which ask for much on every axis.
+        fraction = torch.remainder(drawn[:, :1] * 64.0, 1.0)
+        command = drawn[:, 1:]
+        command = torch.where(fraction > 1.0 - _BOLD_SHARE, 0.5 * (command + command.sign() * self._most), command)
+        return (command * self._moves[kind] * torch.where(fraction < _SLOW_SHARE, _SLOW, 1.0)).unsqueeze(1)

@@ -48,7 +48,7 @@ PRIVILEGED_SIZE = 3 + 3 + 1 + 4 + 3  # velocity, mean velocity and yaw rate, hei
 # vary within a cycle; not in that of the mean, nor in a foot's height [m], so that small errors are worth mending.
 TOLERANCE = 0.39
 MEAN_TOLERANCE = 0.1
-FEET_TOLERANCE = 0.03
+FEET_TOLERANCE = 0.025
 GET_UP_TIME = 2.0  # [s] more than at other times for a robot that starts on the floor until that counts as a collapse
 
 
@@ -60,13 +60,13 @@ class VelocityWeights:
     track_mean_velocity: float = 4.0
     track_yaw_rate: float = 0.5
     track_mean_yaw_rate: float = 2.0
-    feet: float = 2.5
+    feet: float = 4.0
     alive: float = 0.5
     height: float = -20.0
     tilt: float = -4.0
     bounce: float = -1.0
     sway: float = -0.03
-    slip: float = -0.25
+    slip: float = -0.35
     hips: float = -0.3
     stance: float = -0.5
     rest: float = -1.0
