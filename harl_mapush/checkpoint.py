@@ -1,12 +1,13 @@
 """Checkpoints: folders of flat tensor files beside the run's ``config.yaml``, each usable alone.
 
 ``actor_agent{i}.pt`` per agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain state dicts on the CPU;
-``training_state.pt``, where present, is what ``--resume`` reads. Nothing here unpickles code. Upstream HARL's
-``models/`` folders, with their ``config.json``, can be evaluated as well.
+``training_state.pt``, where present, is what ``--resume`` reads; ``manifest.json`` has a checksum of each. Nothing here
+unpickles code. Upstream HARL's ``models/`` folders, with their ``config.json``, can be evaluated as well.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,10 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harl_mapush import durable
 from harl_mapush.interop import harl_files
 from harl_mapush.runs import CHECKPOINTS, CONFIG, checkpoints, last_checkpoint, step_name
 from mqe.config import ConfigError, load_yaml
 from mqe.gait import PRETRAINED, pretrained_folder
+from mqe.manifest import MANIFEST, check_files, damage, describe_files
 from mqe.tensor_files import read_file, read_tensors
 
 CRITIC = "critic_agent.pt"
@@ -41,22 +44,31 @@ def save(
     critic: nn.Module,
     value_normalizer: nn.Module,
     training_state: Mapping[str, Any] | None = None,
+    *,
+    settings: str | None = None,
+    device: str = "cpu",
 ) -> Path:
-    """Write ``checkpoints/<env steps>/`` of a run in one move, so that a killed process leaves no half of one."""
+    """Write ``checkpoints/<env steps>/`` of a run in one move, so that neither a kill nor a power loss leaves half.
+
+    ``settings`` is the text of its ``config.yaml``, the run's own by default.
+    """
     folder = run / CHECKPOINTS / step_name(env_steps)
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        partial.mkdir(parents=True)
+        folder.parent.mkdir(exist_ok=True)  # not the run: one that was moved must not come back as a ghost
+        partial.mkdir()
         for agent, actor in enumerate(actors):
             torch.save(_plain(actor), partial / actor_file(agent))
         torch.save(_plain(critic), partial / CRITIC)
         torch.save(_plain(value_normalizer), partial / VALUE_NORMALIZER)
         if training_state is not None:
             torch.save(training_state, partial / TRAINING_STATE)
-        shutil.copyfile(run / CONFIG, partial / CONFIG)
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
+        text = (run / CONFIG).read_text(encoding="utf-8") if settings is None else settings
+        (partial / CONFIG).write_text(text, encoding="utf-8")
+        manifest = json.dumps(describe_files(partial, device), indent=2)
+        (partial / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
+        durable.publish(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # where the disk was full
     _drop_old_training_states(run)
@@ -72,12 +84,14 @@ def resolve(what: str) -> Path:
     if not (folder / CONFIG).is_file() and not is_upstream(folder):
         beside = f" (or {harl_files.CONFIG}, if it is HARL's)" if folder.name == harl_files.MODELS else ""
         raise ConfigError(_incomplete(folder, [f"{CONFIG}{beside}"]))
+    check_files(folder, [CONFIG])
     num_agents = _num_agents(folder)
     missing = [actor_file(agent) for agent in range(num_agents) if not (folder / actor_file(agent)).is_file()]
     if missing:
         raise ConfigError(_incomplete(folder, missing))
     if (folder / actor_file(num_agents)).exists():
         raise ConfigError(f"checkpoint {folder}: has more actors than its {CONFIG} has robots ({num_agents})")
+    check_files(folder, [actor_file(agent) for agent in range(num_agents)])
     return folder
 
 
@@ -112,6 +126,18 @@ def damaged_state(folder: Path, detail: str) -> ConfigError:
     return ConfigError(f"{folder / TRAINING_STATE}: damaged ({detail}); --resume an earlier checkpoint of the run")
 
 
+def check_whole(folder: Path) -> None:
+    """Raise ConfigError where a checkpoint of ours cannot be gone on from: a file is missing or damaged."""
+    problem = damage(folder)  # every file, by name, before any is read
+    if problem is not None:
+        raise ConfigError(problem)
+    resolve(str(folder))
+    if not (folder / TRAINING_STATE).is_file():
+        raise ConfigError(f"it has no {TRAINING_STATE}, so that it can be evaluated but not gone on from")
+    if not (folder / MANIFEST).is_file():  # an older one: see whether its files can be read at all
+        read_training_state(folder)
+
+
 def check_actors(folder: Path) -> None:
     """Read what acts in a checkpoint once; raise ConfigError for a damaged file."""
     for path in sorted(folder.glob("actor_agent*.pt")):
@@ -136,6 +162,7 @@ def remove_partial(run: Path) -> None:
 
 
 def _load(folder: Path, modules: Mapping[str, nn.Module]) -> None:
+    check_files(folder, modules)
     for name, module in modules.items():
         path = folder / name
         try:

@@ -111,10 +111,10 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     with ExitStack() as stack:
         stack.enter_context(torch.accelerator.device_index(device.index))  # else the first GPU is in use as well
         if saved is None:
-            runs.check_new_run_dir(folder)
+            runs.check_new_run_dir(folder if cfg.logger.out_dir is not None else folder.parent)
         else:
             stack.enter_context(runs.locked(folder))
-        state = None if saved is None else resume.read(saved)
+        state = None if saved is None or saved.folder is None else resume.read(saved)
         plan = plan_memory(cfg, name, device)
         sys.stdout.write(f"{describe(plan)}\n")
         check_memory(plan)
@@ -124,11 +124,11 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
         stack.callback(env.close)
         runner = _build_runner(cfg, env, device)
-        if saved is None or state is None:
-            runs.make_run_dir(folder)
-            stack.enter_context(runs.locked(folder))
+        if saved is None:
+            folder = stack.enter_context(runs.new_run_dir(folder, is_named=cfg.logger.out_dir is not None))
         else:
-            resume.load(runner, saved, state, cfg)
+            if state is not None:
+                resume.load(runner, saved, state, cfg)
             checkpoint.remove_partial(folder)
             for path in runs.set_aside_after(folder, saved.env_steps):
                 sys.stdout.write(f"Note: a later checkpoint is now called {path}.\n")
@@ -140,8 +140,9 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             runner=dataclasses.replace(cfg.runner, torch_threads=torch.get_num_threads()),
             logger=dataclasses.replace(cfg.logger, out_dir=None),
         )
-        runs.write_config(folder, dump_yaml(to_dict(cfg)))
-        return _learn(cfg, runner, folder)
+        settings = dump_yaml(to_dict(cfg))
+        runs.write_config(folder, settings)
+        return _learn(cfg, runner, folder, runs.sealed(settings))
 
 
 def _found_from_anywhere(task: Any) -> Any:
@@ -157,8 +158,11 @@ def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 
 
-def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
-    """Run the learner; log every iteration, save at every checkpoint, and at the end in any case."""
+def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str) -> int:
+    """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
+
+    ``settings`` is the text of ``config.yaml``.
+    """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
     logger = RunLogger(cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps)
@@ -175,7 +179,7 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
         networks, state = (algorithm.actors, algorithm.critic, algorithm.value_normalizer), runner.state_dict()
         try:
             logger.flush()
-            checkpoint.save(folder, env_steps, *networks, state)
+            checkpoint.save(folder, env_steps, *networks, state, settings=settings, device=cfg.sim.device)
         except (OSError, RuntimeError) as error:  # torch's writer raises the latter where a disk is full
             reason = getattr(error, "strerror", None) or f"{type(error).__name__}; is the disk full?"
             goes_on = f", then go on with: {_resume_command(folder)}" if runs.checkpoints(folder) else ""

@@ -314,7 +314,7 @@ def test_bad_input_to_test(argv: str, said: str, also: str, run, tmp_path, capsy
     whole = next((run / "checkpoints").iterdir())
     names = ("incomplete", "damaged", "foreign", "taskless", "models")
     for name in names:
-        shutil.copytree(whole, tmp_path / name)
+        shutil.copytree(whole, tmp_path / name, ignore=shutil.ignore_patterns("manifest.json"))
     (tmp_path / "models" / "config.yaml").unlink()
     taskless = yaml.safe_load((whole / "config.yaml").read_text())
     del taskless["task"]
