@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from harl_mapush.logger import LoggerCfg
 from harl_mapush.networks import NetworkCfg, harl_network
 from harl_mapush.runner import RunnerCfg
@@ -27,7 +28,6 @@ from mqe.registry import TASKS, EnvCfg, SimCfg
 DEFAULT_PRESET = "laptop"
 DEFAULT_TASK = "go1push_mid"
 DEFAULT_ALGORITHM = "happo"
-SIGNALLED = 128  # an exit code less the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ FLAGS = {
     "--device": "sim.device",
     "--sim": "sim.name",
     "--seed": "runner.seed",
+    "--max_wall_time": "runner.max_wall_time",
     "--exp_name": "logger.exp_name",
     "--out": "logger.out_dir",
 }
@@ -70,6 +71,7 @@ _HELP = {
     "--device": "auto, cpu, cuda or cuda:K",
     "--sim": "auto, mujoco or warp",
     "--seed": "of every random number in the run",
+    "--max_wall_time": "save and end in time for this limit, 3h50m for instance",
     "--exp_name": "names the run's folder",
     "--out": "the run folder itself",
 }
@@ -190,10 +192,12 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
 def exit_code(main: Callable[[], int], program: str) -> int:
     """Run ``main``; turn the user's mistakes, and what the system refuses, into one line on stderr and exit code 2.
 
-    Ctrl-C gives 130; output that nobody reads any more (``| head``) 141, as the shell counts signals.
+    Signals give 128 and their number, as the shell counts them: Ctrl-C 130, SIGTERM 143, and output that nobody reads
+    any more (``| head``) 141.
     """
     try:
-        return main()
+        with as_exceptions():
+            return main()
     except ConfigError as error:
         sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
         return 2
@@ -203,6 +207,9 @@ def exit_code(main: Callable[[], int], program: str) -> int:
     except KeyboardInterrupt:
         sys.stderr.write(f"{program}: interrupted\n")
         return SIGNALLED + signal.SIGINT
+    except Signalled as ending:
+        sys.stderr.write(f"{program}: ended by {ending.signal.name}\n")
+        return SIGNALLED + ending.signal
     except OSError as error:
         if error.strerror is None:  # not the system's word
             raise

@@ -14,6 +14,7 @@ from conftest import TINY
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from harl_mapush import checkpoint, resume, runs, train
+from harl_mapush.interruption import ENDINGS
 from harl_mapush.logger import RunLogger
 from harl_mapush.resume import CHANGEABLE
 from harl_mapush.runner import Runner
@@ -115,7 +116,7 @@ def test_the_curves_have_every_point_once(run, through) -> None:
     assert curves(run) == curves(through)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", ENDINGS)
 def test_a_signal_saves_what_the_named_command_goes_on_with(number, gait, through, tmp_path, monkeypatch, capsys):
     plain_log = RunLogger.log
 
@@ -189,9 +190,11 @@ def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 7104 vs 6992")
 
     monkeypatch.setattr(torch, "save", fail)
-    assert train.main(["--resume", str(run)]) == 2
+    monkeypatch.setattr(train, "_PAUSE_S", 0.0)
+    assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 4
     line = complaint(capsys)
-    assert "checkpoint 96 cannot be written (RuntimeError; is the disk full?); mend that, then go on with:" in line
+    assert "checkpoint 96 cannot be written (RuntimeError; is the disk full?); what came after the last" in line
+    assert "go on from its last checkpoint with: " in line
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["32", "64"]
     monkeypatch.undo()
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 0
