@@ -1,10 +1,9 @@
-"""harl_mapush.interop: upstream HARL as a client. HARL_PATH names a checkout for the tests that need the real one."""
+"""harl_mapush.interop: upstream HARL, installed or a checkout that HARL_PATH names, as a client."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from upstream import HARL, needs_checkout
 
 from harl_mapush import checkpoint, test, train
 from harl_mapush.interop import harl_logger, register, register_with_harl, run_harl
@@ -20,14 +20,6 @@ from mqe.config import ConfigError
 from mqe.env import MultiAgentEnv
 from mqe.tensor_files import read_tensors
 
-HARL = os.environ.get(register.PATH_VARIABLE)
-MISSING = [name for name in ("tensorboardX", "setproctitle") if importlib.util.find_spec(name) is None]
-needs_checkout = pytest.mark.skipif(
-    not HARL or bool(MISSING),
-    reason=f"{', '.join(MISSING)} missing"
-    if HARL
-    else f"no checkout of upstream HARL: {register.PATH_VARIABLE} is unset",
-)
 FUNCTIONS = ("make_train_env", "make_eval_env", "make_render_env", "get_num_agents", "get_task_name")
 LEARNER = Path(__file__).parents[1] / "benchmarks" / "learner.py"
 TINY = {"n_threads": 2, "device": "cpu", "seed": 0}
@@ -246,6 +238,7 @@ def test_what_upstream_asserts_is_one_line(tmp_path, capsys) -> None:
     sizes = ["--num_envs", "1", "--num_env_steps", "200", "--set", "algo.actor_num_mini_batch=5000"]
     assert run_harl.main(["--harl", str(HARL), "--out", str(tmp_path), "--device", "cpu", *sizes]) == 2
     assert "upstream refuses the settings: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_checkout
@@ -321,6 +314,7 @@ def test_defaults_are_upstreams(algo: str) -> None:
         ("--set algo.fixed_order=3", "algo.fixed_order: must be true or false"),
         ("--set seed.seed=-1", "seed.seed"),
         ("--set logger.log_dir=3", "logger.log_dir: must be a string"),
+        ("--exp_name ../../x", "exp_name: '../../x' cannot name a folder"),
         ("--set sim.device=3", "sim.device: must be a string"),
         ("--algo hasac --set algo.batch_size=abc", "algo.batch_size: must be a finite number"),
         ("--seed 4294967296", "seed.seed: must be below 4294967296"),

@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = (
-    "--preset smoke --num_envs 4 --num_env_steps 9_000 --set runner.num_steps=4 --set network.hidden_sizes=[8] "
-    "--set runner.checkpoint_interval=3_000 --set runner.torch_threads=1"
+    "--preset smoke --num_envs 4 --num_env_steps 12_000 --set runner.num_steps=4 --set network.hidden_sizes=[8] "
+    "--set runner.checkpoint_interval=4_000 --set runner.torch_threads=1"
 )
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGXCPU, signal.SIGKILL)
 
@@ -50,7 +50,7 @@ def try_signal(place: Path, number: signal.Signals) -> int:
         log.open("w") as stream,
         subprocess.Popen(job, cwd=place, env=environment, stdout=stream, stderr=stream) as first,
     ):
-        while not (run / "checkpoints" / "3k").exists() and first.poll() is None:
+        while not (run / "checkpoints" / "4k").exists() and first.poll() is None:
             time.sleep(0.05)
         os.kill(int((place / "pid").read_text()), number)
         code = first.wait()
