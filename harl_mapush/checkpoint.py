@@ -24,7 +24,8 @@ from harl_mapush.runs import CHECKPOINTS, CONFIG, checkpoints, last_checkpoint, 
 from mqe.config import ConfigError, load_yaml
 from mqe.gait import PRETRAINED, pretrained_folder
 from mqe.manifest import MANIFEST, check_files, damage, describe_files
-from mqe.tensor_files import read_file, read_tensors
+from mqe.scene import MAX_ROBOTS
+from mqe.tensor_files import is_plain, read_file, read_tensors
 
 CRITIC = "critic_agent.pt"
 VALUE_NORMALIZER = "value_normalizer.pt"
@@ -118,6 +119,8 @@ def read_training_state(folder: Path) -> dict[str, Any]:
         raise damaged_state(folder, type(error).__name__) from None
     if not isinstance(state, dict):
         raise damaged_state(folder, "not a dictionary")
+    if not is_plain(state):
+        raise damaged_state(folder, "holds tensors that are not plain numbers")
     return state
 
 
@@ -216,8 +219,10 @@ def _num_agents(folder: Path) -> int:
         return max((int(match[1]) + 1 for match in found if match), default=1)
     section = read_config(folder).get("env")
     num_agents = section.get("num_agents") if isinstance(section, dict) else None
-    if not isinstance(num_agents, int) or isinstance(num_agents, bool) or num_agents < 1:
-        raise ConfigError(f"checkpoint {folder}: its {CONFIG} does not say env.num_agents; it is damaged")
+    if not isinstance(num_agents, int) or isinstance(num_agents, bool) or not 1 <= num_agents <= MAX_ROBOTS:
+        raise ConfigError(
+            f"checkpoint {folder}: its {CONFIG} does not say env.num_agents, 1 to {MAX_ROBOTS}; it is damaged"
+        )
     return num_agents
 
 

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,7 +22,7 @@ from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from harl_mapush.logger import LoggerCfg
 from harl_mapush.networks import NetworkCfg, harl_network
 from harl_mapush.runner import RunnerCfg
-from mqe.config import ConfigError, assignment, build, load_yaml, merge, parse_yaml, unknown
+from mqe.config import ConfigError, assignment, build, check_values, load_yaml, merge, parse_yaml, unknown
 from mqe.objects import OBJECTS
 from mqe.registry import TASKS, EnvCfg, SimCfg
 
@@ -44,6 +45,9 @@ class RunCfg:
 
 
 SECTIONS = tuple(field.name for field in fields(RunCfg))
+_SECTION_CLASSES: dict[str, type] = {
+    "env": EnvCfg, "sim": SimCfg, "network": NetworkCfg, "runner": RunnerCfg, "logger": LoggerCfg
+}  # fmt: skip
 
 FLAGS = {
     "--algo": "algorithm.name",
@@ -115,16 +119,16 @@ def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
 
 def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     """Give what the flags, and after them every ``--set``, say as nested values."""
-    values: dict[str, Any] = {}
+    layers: list[dict[str, Any]] = []
     for flag, key in FLAGS.items():
         given = getattr(arguments, flag.strip("-"), None)
         if given is not None:
             section, _, name = key.partition(".")
-            value = parse_yaml(given, flag) if flag in _NUMBERS else given
-            values = merge(values, {section: {name: value}})
-    for text in arguments.set:
-        values = merge(values, assignment(text))
-    return values
+            layers.append({section: {name: parse_yaml(given, flag) if flag in _NUMBERS else given}})
+    layers += [assignment(text) for text in arguments.set]
+    for layer in layers:  # also what a later one replaces
+        _check_sections(layer)
+    return reduce(merge, layers, {})
 
 
 def presets() -> list[str]:
@@ -152,12 +156,13 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
                 raise ConfigError(unknown("section", section, SECTIONS))
             if content is not None and not isinstance(content, Mapping):
                 raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
+    _check_sections(base)  # also what ``over`` replaces
     sections = merge({name: {} for name in SECTIONS}, {name: dict(base[name] or {}) for name in base})
     for section, registry, default in (("task", TASKS, DEFAULT_TASK), ("algorithm", ALGORITHMS, DEFAULT_ALGORITHM)):
         old = sections[section].get("name", default)
         new = (over.get(section) or {}).get("name", old)
         for name in (old, new):
-            if name not in registry:
+            if not isinstance(name, str) or name not in registry:
                 raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
         if new != old:
             sections[section], left_out = _common_keys(sections[section], registry[old].cfg, registry[new].cfg)
@@ -168,14 +173,9 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
                 notices.append(f"env.num_agents left out: the team of {new} is its own unless it is named")
         sections[section]["name"] = new
     values = merge(sections, {name: over[name] or {} for name in over})
-    classes: dict[str, type] = {
-        "env": EnvCfg,
-        "sim": SimCfg,
+    classes = _SECTION_CLASSES | {
         "task": TASKS[values["task"]["name"]].cfg,
-        "network": NetworkCfg,
         "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
-        "runner": RunnerCfg,
-        "logger": LoggerCfg,
     }
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
     if cfg.algorithm.compat == "harl":
@@ -216,6 +216,13 @@ def exit_code(main: Callable[[], int], program: str) -> int:
         where = f"{error.filename}: " if error.filename is not None else ""
         sys.stderr.write(f"{program}: {where}{error.strerror}; mend that, or name another place\n")
         return 2
+
+
+def _check_sections(values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a value that cannot be, in the sections whose keys do not depend on a name."""
+    for section in values:
+        if section in _SECTION_CLASSES:
+            check_values(_SECTION_CLASSES[section], values[section], section)
 
 
 def _common_keys(section: Mapping[str, Any], old: type, new: type) -> tuple[dict[str, Any], list[str]]:

@@ -127,6 +127,8 @@ def check_new_run_dir(path: Path) -> None:
     A folder that a run was killed in before it wrote anything holds none.
     """
     begun = [path / LOGS, path / CHECKPOINTS]
+    if path.absolute() == Path(path.absolute().anchor):
+        raise ConfigError(f"logger.out_dir (--out): {path} is the root of all folders; name one of the run's own")
     try:
         holds_run = (path / CONFIG).exists() or any(folder.is_dir() and any(folder.iterdir()) for folder in begun)
         existing = next(parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import signal
 import sys
@@ -111,6 +112,11 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     slow = slow_choice(cfg.sim)
     if slow is not None:
         sys.stdout.write(f"Note: {slow}.\n")
+    num_cores = os.cpu_count() or 1
+    if (cfg.runner.torch_threads or 1) > num_cores:
+        sys.stdout.write(
+            f"Note: runner.torch_threads={cfg.runner.torch_threads} on {num_cores} cores, which wait for one another.\n"
+        )
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
         stack.enter_context(torch.accelerator.device_index(device.index))  # else the first GPU is in use as well

@@ -57,13 +57,10 @@ class GaitPolicy(nn.Module):
 def pretrained_folder(name: str) -> Path:
     """Give the folder of a policy that ships with the package, or raise ConfigError with the names there are."""
     root = Path(str(resources.files("mqe"))) / "assets" / "pretrained"
-    folder = root / name
-    if not (folder / "config.yaml").is_file():
-        known = (
-            sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file()) if root.is_dir() else []
-        )
+    known = sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file()) if root.is_dir() else []
+    if name not in known:
         raise ConfigError(f"unknown pretrained policy '{name}'; there are: {', '.join(known) or 'none'}")
-    return folder
+    return root / name
 
 
 def from_anywhere(what: str) -> str:

@@ -186,7 +186,7 @@ def _load(path: str) -> Arguments:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         loaded = Arguments(content["main_args"], content["algo_args"], content["env_args"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"--load_config {path!r}: not a config.json of HARL ({type(error).__name__})") from None
     for name, part in _sections(loaded):
         if not isinstance(part, dict):

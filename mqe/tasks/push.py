@@ -11,7 +11,7 @@ from torch import Tensor
 from mqe.config import ConfigError, option
 from mqe.geometry import TWO_PI, axes_along, in_frame, length
 from mqe.objects import INERTIAS, OBJECTS, Footprint
-from mqe.scene import STEP_DT
+from mqe.scene import ARENA_HALF_SIZE, STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
@@ -48,7 +48,9 @@ class PushCfg:
     observation: str = option("sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference"))
     state_type: str = option("EP", "one critic state an environment, or one an agent", choices=("EP", "FP"))
     spawn: str = option("separated", "robots born apart, or anywhere on the ring", choices=SPAWNS)
-    goal_distance: tuple[float, float] = option((1.5, 3.0), "range of the goal's distance at birth [m]", above=0.0)
+    goal_distance: tuple[float, float] = option(
+        (1.5, 3.0), "range of the goal's distance at birth [m]", above=0.0, max=ARENA_HALF_SIZE
+    )
     decision_period: int = option(1, "control steps (50 Hz) that a command is held", min=1)
     episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=1e6)
     success_radius: float = option(1.0, "object's origin this near the goal is success [m]", above=0.0)
@@ -63,7 +65,7 @@ class PushCfg:
 
     def __post_init__(self) -> None:
         steps = round(self.episode_length_s / STEP_DT)
-        if steps < 1 or steps % self.decision_period:
+        if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
             raise ConfigError(
                 f"task.decision_period: {self.decision_period} does not divide the {steps} control steps of "
                 f"task.episode_length_s {self.episode_length_s}; take a divisor of {max(steps, 1)}"
