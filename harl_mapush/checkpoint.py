@@ -7,7 +7,6 @@ unpickles code. Upstream HARL's ``models/`` folders, with their ``config.json``,
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -23,7 +22,7 @@ from harl_mapush.interop import harl_files
 from harl_mapush.runs import CHECKPOINTS, CONFIG, checkpoints, last_checkpoint, step_name
 from mqe.config import ConfigError, load_yaml
 from mqe.gait import PRETRAINED, pretrained_folder
-from mqe.manifest import MANIFEST, check_files, damage, describe_files
+from mqe.manifest import MANIFEST, check_files, damage, write_manifest
 from mqe.scene import MAX_ROBOTS
 from mqe.tensor_files import is_plain, read_file, read_tensors
 
@@ -67,8 +66,7 @@ def save(
             torch.save(training_state, partial / TRAINING_STATE)
         text = (run / CONFIG).read_text(encoding="utf-8") if settings is None else settings
         (partial / CONFIG).write_text(text, encoding="utf-8")
-        manifest = json.dumps(describe_files(partial, device), indent=2)
-        (partial / MANIFEST).write_text(manifest + "\n", encoding="utf-8")
+        write_manifest(partial, device)
         durable.publish(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # where the disk was full

@@ -26,8 +26,14 @@ _PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you changed the file yourself"
 
 
+def write_manifest(folder: Path, device: str) -> None:
+    """Write the manifest of all files in ``folder``, which a program on ``device`` (``cpu``, ``cuda:0``) wrote."""
+    text = json.dumps(describe_files(folder, device), indent=2)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
 def describe_files(folder: Path, device: str) -> dict[str, Any]:
-    """Return the manifest of all files in ``folder``, which a program on ``device`` (``cpu``, ``cuda:0``) wrote."""
+    """Return what ``write_manifest`` writes."""
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     return {
         "format_version": FORMAT_VERSION,

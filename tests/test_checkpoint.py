@@ -101,7 +101,7 @@ def test_an_interrupted_save_leaves_the_old_one(run, monkeypatch) -> None:
     def full_disk(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(checkpoint, "describe_files", full_disk)
+    monkeypatch.setattr(checkpoint, "write_manifest", full_disk)
     with pytest.raises(OSError, match="no space"):
         checkpoint.save(run, 1_000, *parts)
     assert checkpoint.resolve(str(run)).name == "1k"

@@ -200,7 +200,7 @@ def test_settings_of_the_run_that_are_damaged_are_those_of_the_checkpoint(run, m
     monkeypatch.setattr(Runner, "learn", lambda _: None)
     path = run / "config.yaml"
     whole = path.read_text()
-    for damaged in ("", whole.replace("num_env_steps: 64", "num_env_steps: 96"), None):
+    for damaged in ("", whole.replace("num_env_steps: 64", "num_env_steps: 96"), f"c{whole[1:]}", None):
         path.unlink()
         if damaged is not None:
             path.write_text(damaged)

@@ -258,6 +258,7 @@ def test_defaults_are_upstreams(algo: str) -> None:
         ("--set algo.fixed_order=3", "algo.fixed_order: must be true or false"),
         ("--set seed.seed=-1", "seed.seed"),
         ("--set logger.log_dir=3", "logger.log_dir: must be a string"),
+        ("--algo hatd3 --state_type FP", "--state_type FP: upstream trains hatd3 with EP states only"),
         ("--exp_name ../../x", "exp_name: '../../x' cannot name a folder"),
         ("--set sim.device=3", "sim.device: must be a string"),
         ("--algo hasac --set algo.batch_size=abc", "algo.batch_size: must be a finite number"),

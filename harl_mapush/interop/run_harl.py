@@ -43,6 +43,7 @@ PROGRAM = "python -m harl_mapush.interop.run_harl"
 ALGORITHMS = ("happo", "hatrpo", "haa2c", "mappo", "haddpg", "hatd3", "hasac", "maddpg", "matd3")
 DISCRETE_ONLY = ("had3qn",)
 ON_POLICY = ALGORITHMS[:4]
+EP_ONLY = ("haddpg", "hatd3", "maddpg", "matd3")  # upstream crashes with FP states after the warm-up
 ACTIVATIONS = ("sigmoid", "tanh", "relu", "leaky_relu", "selu", "hardswish", "identity")  # of upstream
 _COUNTS = (
     *(("train", key) for key in ("n_rollout_threads", "num_env_steps", "episode_length", "train_interval")),
@@ -172,6 +173,8 @@ def arguments_of(given: Any) -> Arguments:
     env_args = {key: value for key, value in DEFAULT_SETTINGS.items() if key in known} | env_args
     if "n_threads" in env_args:
         raise ConfigError(f"--set {KEYS['n_threads']}: upstream counts worlds by --num_envs (train.n_rollout_threads)")
+    if algo in EP_ONLY and (env_args.get("state_type") or "EP") != "EP":
+        raise ConfigError(f"--state_type {env_args['state_type']}: upstream trains {algo} with EP states only; say EP")
     _check_known(over, algo_args)
     algo_args = _checked(algo, merge(algo_args, over), defaults)
     _settle_device(algo_args, env_args)
