@@ -214,7 +214,8 @@ def exit_code(main: Callable[[], int], program: str) -> int:
         if error.strerror is None:  # not the system's word
             raise
         where = f"{error.filename}: " if error.filename is not None else ""
-        sys.stderr.write(f"{program}: {where}{error.strerror}; mend that, or name another place\n")
+        line = ConfigError(f"{where}{error.strerror}; mend that, or name another place")  # a name may be of any length
+        sys.stderr.write(f"{program}: {' '.join(str(line).split())}\n")
         return 2
 
 

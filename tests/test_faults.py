@@ -12,17 +12,31 @@ from pathlib import Path
 
 from conftest import TINY
 
-from harl_mapush import train
+from harl_mapush import test, train
 
 FAULTS = Path(__file__).parent / "faults"
 
 
-def test_killed_runs_end_bit_equal() -> None:
+def script(name: str, *words: str) -> str:
+    """Run a script, which says by its exit code whether all went well, and return what it printed."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(FAULTS.parent.parent), *sys.path])}
-    words = [sys.executable, str(FAULTS / "kill.py"), "--runs", "1", "--iterations", "4"]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    command = [sys.executable, "-W", "ignore", str(FAULTS / name), *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.split()[-1] for line in done.stdout.splitlines()[1:]] == ["1", "1", "1"]
+    return done.stdout
+
+
+def test_killed_runs_end_bit_equal() -> None:
+    table = script("kill.py", "--runs", "1", "--iterations", "4")
+    assert [line.split()[-1] for line in table.splitlines()[1:]] == ["1", "1", "1"]
+
+
+def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
+    for module, name in ((train, "train"), (test, "_play")):  # the script puts others in their places
+        monkeypatch.setattr(module, name, getattr(module, name))
+    monkeypatch.syspath_prepend(str(FAULTS))
+    answered = importlib.import_module("fuzz").run_cases(100, seed=0)
+    assert answered, capsys.readouterr().err
 
 
 def test_damage_is_noticed(gait, tmp_path, monkeypatch, capsys) -> None:
