@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import TINY
 
 from harl_mapush import test, train
@@ -31,6 +32,7 @@ def test_killed_runs_end_bit_equal() -> None:
     assert [line.split()[-1] for line in table.splitlines()[1:]] == ["1", "1", "1"]
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch, about tensors that are on their way out
 def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
     for module, name in ((train, "train"), (test, "_play")):  # the script puts others in their places
         monkeypatch.setattr(module, name, getattr(module, name))
