@@ -35,7 +35,10 @@ WORLD = EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu", num_threads=1)
         ("--set task.name={}", "task.name: unknown task '{}'"),
         ("--set algorithm.clip_param=1e39", "algorithm.clip_param: must be 0 or 1.2e-38 to 3.4e+38 in size, not 1e+39"),
         ("--set task.success_radius=1e-40", "task.success_radius: must be 0 or 1.2e-38"),
-        ("--set task.goal_distance=[50,60]", "task.goal_distance: must be above 0.0 and at most 12.0"),
+        (
+            "--set task.goal_distance=[50,60]",
+            "[50.0, 60.0] must be two distances in ascending order, up to 12.0 m, where the wall is",
+        ),
         ("--set algorithm.num_epochs=1e9", "algorithm.num_epochs: must be at least 1 and at most 1000"),
         ("--num_envs=abc --set env.num_envs=2", "env.num_envs: must be a whole number, not 'abc'"),
         ("--set env.num_envs=-1 --set env.num_envs=2", "env.num_envs: must be at least 1"),

@@ -48,9 +48,7 @@ class PushCfg:
     observation: str = option("sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference"))
     state_type: str = option("EP", "one critic state an environment, or one an agent", choices=("EP", "FP"))
     spawn: str = option("separated", "robots born apart, or anywhere on the ring", choices=SPAWNS)
-    goal_distance: tuple[float, float] = option(
-        (1.5, 3.0), "range of the goal's distance at birth [m]", above=0.0, max=ARENA_HALF_SIZE
-    )
+    goal_distance: tuple[float, float] = option((1.5, 3.0), "range of the goal's distance at birth [m]", above=0.0)
     decision_period: int = option(1, "control steps (50 Hz) that a command is held", min=1)
     episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=1e6)
     success_radius: float = option(1.0, "object's origin this near the goal is success [m]", above=0.0)
@@ -71,9 +69,10 @@ class PushCfg:
                 f"task.episode_length_s {self.episode_length_s}; take a divisor of {max(steps, 1)}"
             )
         nearest, furthest = self.goal_distance
-        if not self.success_radius < nearest <= furthest:
+        if not self.success_radius < nearest <= furthest <= ARENA_HALF_SIZE:
             raise ConfigError(
-                f"task.goal_distance: {list(self.goal_distance)} must be two distances in ascending order, both above "
+                f"task.goal_distance: {list(self.goal_distance)} must be two distances in ascending order, up to "
+                f"{ARENA_HALF_SIZE} m, where the wall is, and both above "
                 f"task.success_radius {self.success_radius}"
             )
 
