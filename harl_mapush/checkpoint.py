@@ -56,7 +56,7 @@ def save(
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        folder.parent.mkdir(exist_ok=True)  # not the run: one that was moved must not come back as a ghost
+        folder.parent.mkdir(exist_ok=True)  # not its parents: a run that was moved is not made again
         partial.mkdir()
         for agent, actor in enumerate(actors):
             torch.save(_plain(actor), partial / actor_file(agent))

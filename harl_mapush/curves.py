@@ -96,7 +96,7 @@ class Curves:
             self._close_file()
         if self._descriptor is None:
             name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
-            self._folder.mkdir(exist_ok=True)  # not its parents: a run that was moved must not come back as a ghost
+            self._folder.mkdir(exist_ok=True)  # not its parents: a run that was moved is not made again
             self._path = self._folder / name
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         return self._descriptor

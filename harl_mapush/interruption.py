@@ -62,7 +62,7 @@ class Interruption:
 
 
 class WallTime:
-    """Tells when a limit leaves no time for another iteration and what comes with it."""
+    """Decides when a time limit leaves no room for another iteration."""
 
     def __init__(self, limit: str | None, start: float) -> None:
         """Count ``limit``, ``3h50m`` for instance, from ``start`` on the monotonic clock."""
@@ -70,7 +70,10 @@ class WallTime:
         self._start, self._last, self._longest_s = start, time.monotonic(), 0.0
 
     def is_up(self) -> bool:
-        """Say, once an iteration, whether the next would end too late; half as long again is allowed for."""
+        """Return whether the next iteration would end too late; to be called once an iteration.
+
+        It is expected to take at most one and a half times as long as the longest so far, logs and saves included.
+        """
         now = time.monotonic()
         self._longest_s, self._last = max(self._longest_s, now - self._last), now
         return self._limit_s is not None and now - self._start + 1.5 * self._longest_s >= self._limit_s
