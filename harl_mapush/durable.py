@@ -23,7 +23,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def publish(partial: Path, folder: Path) -> None:
-    """Give a finished folder of files its name, in place of one that has it already."""
+    """Rename a finished folder of files to ``folder``, replacing one that exists, once its files are on the disk."""
     for path in partial.iterdir():
         sync(path)
     sync(partial)

@@ -90,7 +90,7 @@ def seconds(duration: str) -> int:
 
 @contextmanager
 def as_exceptions() -> Iterator[None]:
-    """Let signals that ask for an end raise: KeyboardInterrupt for Ctrl-C, Signalled for the others."""
+    """Make signals that ask for an end raise: KeyboardInterrupt for Ctrl-C, Signalled for the others."""
 
     def raise_signalled(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
@@ -106,7 +106,7 @@ def as_exceptions() -> Iterator[None]:
 
 @contextmanager
 def as_exits(program: str) -> Iterator[None]:
-    """Let signals that ask for an end write one line and exit, for as long as nothing is there to tidy up."""
+    """Make signals that ask for an end write one line and exit, for as long as nothing is there to tidy up."""
     before = exit_on_signals(program)
     try:
         yield
@@ -115,7 +115,7 @@ def as_exits(program: str) -> Iterator[None]:
 
 
 def exit_on_signals(program: str) -> dict[int, Any]:
-    """Let signals that ask for an end write one line and exit; return the handlers that were there."""
+    """Make signals that ask for an end write one line and exit; return the handlers that were there."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.stderr.write(f"{program}: ended by {signal.Signals(number).name} before it began\n")
@@ -134,7 +134,7 @@ def program_of_python_m() -> str | None:
 
 
 def _install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
-    """Let ``handler`` have the signals that are not ignored, in the main thread; return what had them before."""
+    """Install ``handler`` for the signals that are not ignored, in the main thread; return the handlers before it."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     asked = [number for number in ENDINGS if signal.getsignal(number) != signal.SIG_IGN]
