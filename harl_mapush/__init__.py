@@ -2,11 +2,16 @@
 
 import sys
 
+from harl_mapush.interruption import exit_on_signals, program_of_python_m
+
+_program = program_of_python_m()
+if _program is not None:  # the next seconds go to importing torch and MuJoCo
+    exit_on_signals(_program)
+
 try:
     import mqe as mqe  # before torch: it says how OpenMP's threads wait
 except ImportError as error:
-    # argv is Python's documented sign that a module in here is about to run as a program: python -m harl_mapush.train
-    if "MUJOCO_GL" not in str(error) or sys.argv[:1] != ["-m"]:
+    if "MUJOCO_GL" not in str(error) or _program is None:
         raise
     sys.stderr.write(f"harl_mapush: {error}\n")
     sys.exit(2)

@@ -1,8 +1,8 @@
 """Checkpoints: folders of flat tensor files beside the run's ``config.yaml``, each usable alone.
 
 ``actor_agent{i}.pt`` per agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain state dicts on the CPU;
-``training_state.pt``, where present, is what ``--resume`` reads. Nothing here unpickles code. Upstream HARL's
-``models/`` folders, with their ``config.json``, can be evaluated as well.
+``training_state.pt``, where present, is what ``--resume`` reads; ``manifest.json`` has a checksum of each. Nothing here
+unpickles code. Upstream HARL's ``models/`` folders, with their ``config.json``, can be evaluated as well.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harl_mapush import durable
 from harl_mapush.interop import harl_files
 from harl_mapush.runs import CHECKPOINTS, CONFIG, checkpoints, last_checkpoint, step_name
 from mqe.config import ConfigError, load_yaml
 from mqe.gait import PRETRAINED, pretrained_folder
-from mqe.tensor_files import read_file, read_tensors
+from mqe.manifest import MANIFEST, check_files, damage, write_manifest
+from mqe.scene import MAX_ROBOTS
+from mqe.tensor_files import is_plain, read_file, read_tensors
 
 CRITIC = "critic_agent.pt"
 VALUE_NORMALIZER = "value_normalizer.pt"
@@ -41,22 +44,30 @@ def save(
     critic: nn.Module,
     value_normalizer: nn.Module,
     training_state: Mapping[str, Any] | None = None,
+    *,
+    settings: str | None = None,
+    device: str = "cpu",
 ) -> Path:
-    """Write ``checkpoints/<env steps>/`` of a run in one move, so that a killed process leaves no half of one."""
+    """Write ``checkpoints/<env steps>/`` of a run in one move, so that neither a kill nor a power loss leaves half.
+
+    ``settings`` is the text of its ``config.yaml``, the run's own by default.
+    """
     folder = run / CHECKPOINTS / step_name(env_steps)
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        partial.mkdir(parents=True)
+        folder.parent.mkdir(exist_ok=True)  # not its parents: a run that was moved is not made again
+        partial.mkdir()
         for agent, actor in enumerate(actors):
             torch.save(_plain(actor), partial / actor_file(agent))
         torch.save(_plain(critic), partial / CRITIC)
         torch.save(_plain(value_normalizer), partial / VALUE_NORMALIZER)
         if training_state is not None:
             torch.save(training_state, partial / TRAINING_STATE)
-        shutil.copyfile(run / CONFIG, partial / CONFIG)
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
+        text = (run / CONFIG).read_text(encoding="utf-8") if settings is None else settings
+        (partial / CONFIG).write_text(text, encoding="utf-8")
+        write_manifest(partial, device)
+        durable.publish(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # where the disk was full
     _drop_old_training_states(run)
@@ -72,12 +83,14 @@ def resolve(what: str) -> Path:
     if not (folder / CONFIG).is_file() and not is_upstream(folder):
         beside = f" (or {harl_files.CONFIG}, if it is HARL's)" if folder.name == harl_files.MODELS else ""
         raise ConfigError(_incomplete(folder, [f"{CONFIG}{beside}"]))
+    check_files(folder, [CONFIG])
     num_agents = _num_agents(folder)
     missing = [actor_file(agent) for agent in range(num_agents) if not (folder / actor_file(agent)).is_file()]
     if missing:
         raise ConfigError(_incomplete(folder, missing))
     if (folder / actor_file(num_agents)).exists():
         raise ConfigError(f"checkpoint {folder}: has more actors than its {CONFIG} has robots ({num_agents})")
+    check_files(folder, [actor_file(agent) for agent in range(num_agents)])
     return folder
 
 
@@ -104,12 +117,26 @@ def read_training_state(folder: Path) -> dict[str, Any]:
         raise damaged_state(folder, type(error).__name__) from None
     if not isinstance(state, dict):
         raise damaged_state(folder, "not a dictionary")
+    if not is_plain(state):
+        raise damaged_state(folder, "holds tensors that are not plain numbers")
     return state
 
 
 def damaged_state(folder: Path, detail: str) -> ConfigError:
     """Word the complaint about a training state that cannot be gone on from."""
     return ConfigError(f"{folder / TRAINING_STATE}: damaged ({detail}); --resume an earlier checkpoint of the run")
+
+
+def check_whole(folder: Path) -> None:
+    """Raise ConfigError where a checkpoint of ours cannot be gone on from: a file is missing or damaged."""
+    problem = damage(folder)  # every file, by name, before any is read
+    if problem is not None:
+        raise ConfigError(problem)
+    resolve(str(folder))
+    if not (folder / TRAINING_STATE).is_file():
+        raise ConfigError(f"it has no {TRAINING_STATE}, so that it can be evaluated but not gone on from")
+    if not (folder / MANIFEST).is_file():  # an older one: see whether its files can be read at all
+        read_training_state(folder)
 
 
 def check_actors(folder: Path) -> None:
@@ -136,6 +163,7 @@ def remove_partial(run: Path) -> None:
 
 
 def _load(folder: Path, modules: Mapping[str, nn.Module]) -> None:
+    check_files(folder, modules)
     for name, module in modules.items():
         path = folder / name
         try:
@@ -189,8 +217,10 @@ def _num_agents(folder: Path) -> int:
         return max((int(match[1]) + 1 for match in found if match), default=1)
     section = read_config(folder).get("env")
     num_agents = section.get("num_agents") if isinstance(section, dict) else None
-    if not isinstance(num_agents, int) or isinstance(num_agents, bool) or num_agents < 1:
-        raise ConfigError(f"checkpoint {folder}: its {CONFIG} does not say env.num_agents; it is damaged")
+    if not isinstance(num_agents, int) or isinstance(num_agents, bool) or not 1 <= num_agents <= MAX_ROBOTS:
+        raise ConfigError(
+            f"checkpoint {folder}: its {CONFIG} does not say env.num_agents, 1 to {MAX_ROBOTS}; it is damaged"
+        )
     return num_agents
 
 

@@ -12,22 +12,23 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NoReturn
 
 from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from harl_mapush.logger import LoggerCfg
 from harl_mapush.networks import NetworkCfg, harl_network
 from harl_mapush.runner import RunnerCfg
-from mqe.config import ConfigError, assignment, build, load_yaml, merge, parse_yaml, unknown
+from mqe.config import ConfigError, assignment, build, check_values, load_yaml, merge, parse_yaml, unknown
 from mqe.objects import OBJECTS
 from mqe.registry import TASKS, EnvCfg, SimCfg
 
 DEFAULT_PRESET = "laptop"
 DEFAULT_TASK = "go1push_mid"
 DEFAULT_ALGORITHM = "happo"
-SIGNALLED = 128  # an exit code less the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class RunCfg:
 
 
 SECTIONS = tuple(field.name for field in fields(RunCfg))
+_SECTION_CLASSES: dict[str, type] = {
+    "env": EnvCfg, "sim": SimCfg, "network": NetworkCfg, "runner": RunnerCfg, "logger": LoggerCfg
+}  # fmt: skip
 
 FLAGS = {
     "--algo": "algorithm.name",
@@ -55,6 +59,7 @@ FLAGS = {
     "--device": "sim.device",
     "--sim": "sim.name",
     "--seed": "runner.seed",
+    "--max_wall_time": "runner.max_wall_time",
     "--exp_name": "logger.exp_name",
     "--out": "logger.out_dir",
 }
@@ -70,6 +75,7 @@ _HELP = {
     "--device": "auto, cpu, cuda or cuda:K",
     "--sim": "auto, mujoco or warp",
     "--seed": "of every random number in the run",
+    "--max_wall_time": "save and end in time for this limit, 3h50m for instance",
     "--exp_name": "names the run's folder",
     "--out": "the run folder itself",
 }
@@ -113,16 +119,16 @@ def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
 
 def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     """Give what the flags, and after them every ``--set``, say as nested values."""
-    values: dict[str, Any] = {}
+    layers: list[dict[str, Any]] = []
     for flag, key in FLAGS.items():
         given = getattr(arguments, flag.strip("-"), None)
         if given is not None:
             section, _, name = key.partition(".")
-            value = parse_yaml(given, flag) if flag in _NUMBERS else given
-            values = merge(values, {section: {name: value}})
-    for text in arguments.set:
-        values = merge(values, assignment(text))
-    return values
+            layers.append({section: {name: parse_yaml(given, flag) if flag in _NUMBERS else given}})
+    layers += [assignment(text) for text in arguments.set]
+    for layer in layers:  # also what a later one replaces
+        _check_sections(layer)
+    return reduce(merge, layers, {})
 
 
 def presets() -> list[str]:
@@ -150,12 +156,13 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
                 raise ConfigError(unknown("section", section, SECTIONS))
             if content is not None and not isinstance(content, Mapping):
                 raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
+    _check_sections(base)  # also what ``over`` replaces
     sections = merge({name: {} for name in SECTIONS}, {name: dict(base[name] or {}) for name in base})
     for section, registry, default in (("task", TASKS, DEFAULT_TASK), ("algorithm", ALGORITHMS, DEFAULT_ALGORITHM)):
         old = sections[section].get("name", default)
         new = (over.get(section) or {}).get("name", old)
         for name in (old, new):
-            if name not in registry:
+            if not isinstance(name, str) or name not in registry:
                 raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
         if new != old:
             sections[section], left_out = _common_keys(sections[section], registry[old].cfg, registry[new].cfg)
@@ -166,14 +173,9 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
                 notices.append(f"env.num_agents left out: the team of {new} is its own unless it is named")
         sections[section]["name"] = new
     values = merge(sections, {name: over[name] or {} for name in over})
-    classes: dict[str, type] = {
-        "env": EnvCfg,
-        "sim": SimCfg,
+    classes = _SECTION_CLASSES | {
         "task": TASKS[values["task"]["name"]].cfg,
-        "network": NetworkCfg,
         "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
-        "runner": RunnerCfg,
-        "logger": LoggerCfg,
     }
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
     if cfg.algorithm.compat == "harl":
@@ -190,10 +192,12 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
 def exit_code(main: Callable[[], int], program: str) -> int:
     """Run ``main``; turn the user's mistakes, and what the system refuses, into one line on stderr and exit code 2.
 
-    Ctrl-C gives 130; output that nobody reads any more (``| head``) 141, as the shell counts signals.
+    Signals give 128 and their number, as the shell counts them: Ctrl-C 130, SIGTERM 143, and output that nobody reads
+    any more (``| head``) 141.
     """
     try:
-        return main()
+        with as_exceptions():
+            return main()
     except ConfigError as error:
         sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
         return 2
@@ -203,12 +207,23 @@ def exit_code(main: Callable[[], int], program: str) -> int:
     except KeyboardInterrupt:
         sys.stderr.write(f"{program}: interrupted\n")
         return SIGNALLED + signal.SIGINT
+    except Signalled as ending:
+        sys.stderr.write(f"{program}: ended by {ending.signal.name}\n")
+        return SIGNALLED + ending.signal
     except OSError as error:
         if error.strerror is None:  # not the system's word
             raise
         where = f"{error.filename}: " if error.filename is not None else ""
-        sys.stderr.write(f"{program}: {where}{error.strerror}; mend that, or name another place\n")
+        line = ConfigError(f"{where}{error.strerror}; mend that, or name another place")  # a name may be of any length
+        sys.stderr.write(f"{program}: {' '.join(str(line).split())}\n")
         return 2
+
+
+def _check_sections(values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a value that cannot be, in the sections whose keys do not depend on a name."""
+    for section in values:
+        if section in _SECTION_CLASSES:
+            check_values(_SECTION_CLASSES[section], values[section], section)
 
 
 def _common_keys(section: Mapping[str, Any], old: type, new: type) -> tuple[dict[str, Any], list[str]]:

@@ -17,8 +17,8 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
-from torch.utils.tensorboard import SummaryWriter
 
+from harl_mapush.curves import Curves
 from harl_mapush.runner import IterationReport
 from mqe.config import option
 
@@ -74,12 +74,14 @@ class RunLogger:
         stream: TextIO | None = None,
         env_steps: int = 0,
     ) -> None:
-        """Open the log; a run that goes on at ``env_steps`` takes back the points that were logged beyond."""
+        """Open the log; a run that goes on at ``env_steps`` takes back the points that were logged beyond.
+
+        Nothing that fails to be written stops the run.
+        """
         self._cfg = cfg
         self._title = title
         self._stream = stream or sys.stdout
-        purge_step = env_steps + 1 if env_steps else None  # from here on TensorBoard hides what was logged before
-        self._writer = SummaryWriter(str(log_dir), purge_step=purge_step, max_queue=1000, flush_secs=10)
+        self._curves = Curves(log_dir, self.say, purge_step=env_steps + 1)
         self._start, self._start_env_steps = time.perf_counter(), env_steps
         self._open = ExitStack()
         self._open.enter_context(library_lines(self.say))
@@ -109,8 +111,7 @@ class RunLogger:
         """Record one iteration; ``statistics`` are the environment's, means over its last finished episodes."""
         elapsed = max(time.perf_counter() - self._start, 1e-9)
         fps = int((report.env_steps - self._start_env_steps) / elapsed)
-        for tag, value in scalars(report, statistics).items():
-            self._writer.add_scalar(tag, value, report.env_steps)
+        self._curves.add(scalars(report, statistics), report.env_steps)
         if report.note is not None:
             self.say(f"Note: {report.note}.")
         is_shown = report.iteration % self._cfg.interval == 0 or report.iteration in (1, report.num_iterations)
@@ -130,15 +131,15 @@ class RunLogger:
 
     def flush(self) -> None:
         """Write the curves so far, so that a run that goes on from here finds them."""
-        self._writer.flush()
+        self._curves.flush()
 
     def close(self) -> None:
         """Write what is buffered and give the terminal back."""
         self._open.close()
+        self._curves.close()
         if self._bar is not None:
             with self._whoever_listens():
                 self._bar.stop()
-        self._writer.close()
 
     @contextmanager
     def _whoever_listens(self) -> Iterator[None]:

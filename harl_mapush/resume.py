@@ -21,6 +21,7 @@ ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
 # What a run may go on with otherwise than it began; all else is what the saved state is the state of.
 CHANGEABLE = (
     "runner.num_env_steps", "runner.checkpoint_interval", "runner.matmul_precision", "runner.torch_threads",
+    "runner.max_wall_time",
     *ACTOR_RATES, "algorithm.critic_learning_rate", "algorithm.schedule", "algorithm.desired_kl",
     "algorithm.clip_param", "algorithm.entropy_coef", "algorithm.max_grad_norm", "sim.device", "sim.num_threads",
     "logger.interval",
@@ -28,15 +29,15 @@ CHANGEABLE = (
 
 
 class SavedRun(NamedTuple):
-    """A run, and the checkpoint that it goes on from."""
+    """A run, and the checkpoint that it goes on from; none where it was ended before its first, and begins again."""
 
     run: Path
-    folder: Path
+    folder: Path | None
     env_steps: int
 
 
 def find(what: str) -> tuple[SavedRun, list[str]]:
-    """Find what ``--resume`` means, a run's newest complete checkpoint or a checkpoint itself; and what to say of it.
+    """Find what ``--resume`` means, a run's newest whole checkpoint or a checkpoint itself; and what to say of it.
 
     Raises ConfigError where nothing can be gone on from.
     """
@@ -44,11 +45,12 @@ def find(what: str) -> tuple[SavedRun, list[str]]:
     if not path.is_dir():
         problem = "is not a folder" if path.exists() else "does not exist"
         raise ConfigError(f"--resume {what!r} {problem}; give {KINDS}")
-    if (path / runs.CHECKPOINTS).is_dir():
+    env_steps = runs.parse_step_name(path.resolve().name)
+    if (path / runs.CHECKPOINTS).is_dir() or (env_steps is None and (path / runs.CONFIG).is_file()):
         return _newest(path)
     real = path.resolve()
-    env_steps, run = runs.parse_step_name(real.name), real.parent.parent
-    if env_steps is None or real.parent.name != runs.CHECKPOINTS or not (run / runs.CONFIG).is_file():
+    run = real.parent.parent
+    if env_steps is None or real.parent.name != runs.CHECKPOINTS:
         raise ConfigError(f"--resume {what!r} is neither a run nor a checkpoint in a run's folder; give {KINDS}")
     problem = _problem(real)
     if problem is not None:
@@ -61,8 +63,9 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
 
     Also gives what there is to say about the changes.
     """
-    old, _ = config.resolve(load_yaml(saved.folder / runs.CONFIG), {})
-    new, _ = config.resolve(load_yaml(saved.run / runs.CONFIG), over)
+    values, notices = _run_values(saved)
+    old, _ = config.resolve(values if saved.folder is None else load_yaml(saved.folder / runs.CONFIG), {})
+    new, _ = config.resolve(values, over)
     if new.sim != old.sim:
         name, device = resolve_sim(new.sim)
         new = replace(new, sim=replace(new.sim, name=name, device=str(device)))
@@ -77,11 +80,12 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
                 f"holds for nothing else; leave it out, or start a new run (a resume may change "
                 f"{', '.join(CHANGEABLE)}{', to one of the same kind' if moves else ''})"
             )
-    return new, _notices(saved, old, new, changed)
+    return new, notices + _notices(saved, old, new, changed)
 
 
 def read(saved: SavedRun) -> dict[str, Any]:
     """Read the saved state onto the CPU; raise ConfigError where it is damaged or another checkpoint's."""
+    assert saved.folder is not None
     state = checkpoint.read_training_state(saved.folder)
     iteration = state.get("iteration")
     if not isinstance(iteration, int) or iteration < 1 or saved.env_steps % iteration:
@@ -106,8 +110,6 @@ def load(runner: Runner, saved: SavedRun, state: dict[str, Any], cfg: RunCfg) ->
 
 
 def _newest(run: Path) -> tuple[SavedRun, list[str]]:
-    if not (run / runs.CONFIG).is_file():
-        raise ConfigError(f"--resume {str(run)!r} has no {runs.CONFIG}; it is no run folder, or a damaged one")
     skipped: list[str] = []
     for env_steps, folder in runs.checkpoints(run):
         problem = _problem(folder)
@@ -116,19 +118,31 @@ def _newest(run: Path) -> tuple[SavedRun, list[str]]:
         skipped.append(f"{folder} is passed over: {problem}")
     if skipped:
         raise ConfigError(f"--resume {str(run)!r}: no checkpoint of it can be gone on from ({skipped[0]})")
-    raise ConfigError(
-        f"--resume {str(run)!r}: this run has no checkpoint yet; start anew with --config {run / runs.CONFIG}"
-    )
+    if not (run / runs.CONFIG).is_file():
+        raise ConfigError(
+            f"--resume {str(run)!r} has no {runs.CONFIG} and no checkpoint, nothing to go on from; start it again with "
+            f"--out {run}"
+        )
+    return SavedRun(run, None, 0), [f"{run} has no checkpoint yet and begins again"]
+
+
+def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
+    """Return the run's own settings, or where they are lost or damaged its checkpoint's, and say so."""
+    try:
+        return runs.read_config(saved.run), []
+    except ConfigError as error:
+        if saved.folder is None:
+            raise ConfigError(f"{error}, and the run has no checkpoint; remove {saved.run} and start anew") from None
+        instead = saved.folder / runs.CONFIG
+        return load_yaml(instead), [f"{error}; the settings are those of {instead}, changed by flags and --set"]
 
 
 def _problem(folder: Path) -> str | None:
-    """Say what a checkpoint lacks to go on from, None where it is complete."""
+    """Return what is missing or damaged in a checkpoint to go on from, None where it is whole."""
     try:
-        checkpoint.resolve(str(folder))
+        checkpoint.check_whole(folder)
     except ConfigError as error:
         return str(error)
-    if not (folder / checkpoint.TRAINING_STATE).is_file():
-        return f"it has no {checkpoint.TRAINING_STATE}, so that it can be evaluated but not gone on from"
     return None
 
 
@@ -153,6 +167,7 @@ def _kind(device: str) -> str:
 
 
 def _damaged(saved: SavedRun, detail: str) -> ConfigError:
+    assert saved.folder is not None
     return checkpoint.damaged_state(saved.folder, detail)
 
 

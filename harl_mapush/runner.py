@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.on_policy import OnPolicy
+from harl_mapush.interruption import seconds
 from harl_mapush.storage import Storage
 from mqe.vec_env import TimeStep, VecEnv
 
@@ -40,6 +41,16 @@ class RunnerCfg:
     staggered_start: bool = field(
         default=True, metadata={"help": "first episodes end at times spread over the time limit, not all at once"}
     )
+    max_wall_time: str | None = field(
+        default=None, metadata={"help": "save and end in time for this limit, 3h50m for instance; null: none"}
+    )
+
+    def __post_init__(self) -> None:
+        if self.max_wall_time is not None:
+            try:
+                seconds(self.max_wall_time)
+            except ValueError as error:
+                raise ValueError(f"max_wall_time (--max_wall_time): {error}") from None
 
 
 class IterationReport(NamedTuple):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import signal
 import sys
-import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from harl_mapush import checkpoint, config, resume, runs
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.interop import harl_files
+from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
 from harl_mapush.logger import RunLogger
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
 from harl_mapush.resume import SavedRun
@@ -31,6 +32,9 @@ from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
+NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
+_MOST_FAILURES = 3  # checkpoints in a row that could not be written, before the run ends
+_LAST_ATTEMPTS, _PAUSE_S = 3, 2.0  # at the last checkpoint of a run, for which there is no next interval
 
 
 def make_parser() -> config.Parser:
@@ -103,18 +107,24 @@ def _base(arguments: Any) -> dict[str, Any]:
 
 def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     """Build everything, learn, and leave a run folder, or go on with a saved run in its own; return the exit code."""
+    wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
     name, device = resolve_sim(cfg.sim)
     slow = slow_choice(cfg.sim)
     if slow is not None:
         sys.stdout.write(f"Note: {slow}.\n")
+    num_cores = os.cpu_count() or 1
+    if (cfg.runner.torch_threads or 1) > num_cores:
+        sys.stdout.write(
+            f"Note: runner.torch_threads={cfg.runner.torch_threads} on {num_cores} cores, which wait for one another.\n"
+        )
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
         stack.enter_context(torch.accelerator.device_index(device.index))  # else the first GPU is in use as well
         if saved is None:
-            runs.check_new_run_dir(folder)
+            runs.check_new_run_dir(folder if cfg.logger.out_dir is not None else folder.parent)
         else:
             stack.enter_context(runs.locked(folder))
-        state = None if saved is None else resume.read(saved)
+        state = None if saved is None or saved.folder is None else resume.read(saved)
         plan = plan_memory(cfg, name, device)
         sys.stdout.write(f"{describe(plan)}\n")
         check_memory(plan)
@@ -124,11 +134,11 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
         stack.callback(env.close)
         runner = _build_runner(cfg, env, device)
-        if saved is None or state is None:
-            runs.make_run_dir(folder)
-            stack.enter_context(runs.locked(folder))
+        if saved is None:
+            folder = stack.enter_context(runs.new_run_dir(folder, is_named=cfg.logger.out_dir is not None))
         else:
-            resume.load(runner, saved, state, cfg)
+            if state is not None:
+                resume.load(runner, saved, state, cfg)
             checkpoint.remove_partial(folder)
             for path in runs.set_aside_after(folder, saved.env_steps):
                 sys.stdout.write(f"Note: a later checkpoint is now called {path}.\n")
@@ -140,8 +150,9 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             runner=dataclasses.replace(cfg.runner, torch_threads=torch.get_num_threads()),
             logger=dataclasses.replace(cfg.logger, out_dir=None),
         )
-        runs.write_config(folder, dump_yaml(to_dict(cfg)))
-        return _learn(cfg, runner, folder)
+        settings = dump_yaml(to_dict(cfg))
+        runs.write_config(folder, settings)
+        return _learn(cfg, runner, folder, runs.sealed(settings), wall_time)
 
 
 def _found_from_anywhere(task: Any) -> Any:
@@ -157,31 +168,37 @@ def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 
 
-def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
-    """Run the learner; log every iteration, save at every checkpoint, and at the end in any case."""
+def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: WallTime) -> int:
+    """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
+
+    ``settings`` is the text of ``config.yaml``.
+    """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
     logger = RunLogger(cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps)
-    interruption = _Interruption()
+    interruption = Interruption()
+
+    def save(env_steps: int) -> None:
+        algorithm = runner.algorithm
+        networks, state = (algorithm.actors, algorithm.critic, algorithm.value_normalizer), runner.state_dict()
+        checkpoint.save(folder, env_steps, *networks, state, settings=settings, device=cfg.sim.device)
+
+    saver = _Saver(save, logger.say)
 
     def on_iteration(report: IterationReport) -> None:
         logger.log(report, runner.env.statistics())
-        if interruption.signal is not None and report.iteration < report.num_iterations:
-            on_checkpoint(report.env_steps)
+        time_is_up = wall_time.is_up()
+        if (interruption.signal is not None or time_is_up) and report.iteration < report.num_iterations:
+            logger.flush()
+            saver.save_last(report.env_steps)
             raise _Interrupted
 
     def on_checkpoint(env_steps: int) -> None:
-        algorithm = runner.algorithm
-        networks, state = (algorithm.actors, algorithm.critic, algorithm.value_normalizer), runner.state_dict()
-        try:
-            logger.flush()
-            checkpoint.save(folder, env_steps, *networks, state)
-        except (OSError, RuntimeError) as error:  # torch's writer raises the latter where a disk is full
-            reason = getattr(error, "strerror", None) or f"{type(error).__name__}; is the disk full?"
-            goes_on = f", then go on with: {_resume_command(folder)}" if runs.checkpoints(folder) else ""
-            raise ConfigError(
-                f"{folder}: checkpoint {env_steps} cannot be written ({reason}); mend that{goes_on}"
-            ) from None
+        logger.flush()
+        if env_steps < num_env_steps:
+            saver.save(env_steps)
+        else:
+            saver.save_last(env_steps)
 
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
     begins = f"; goes on at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
@@ -189,60 +206,81 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path) -> int:
     try:
         with interruption:
             runner.learn()
-        logger.say(f"Done; the last checkpoint is {checkpoint.resolve(str(folder))}.")
+        logger.say(f"Done; the last checkpoint is {runs.last_checkpoint(folder)}.")
         return 0
     except _Interrupted:
-        assert interruption.signal is not None
+        number = interruption.signal
+        reason = f"Time is up (max_wall_time {cfg.runner.max_wall_time})" if number is None else "Interrupted"
+        reason += "" if number is None else f" ({number.name})"
         logger.say(
-            f"Interrupted ({interruption.signal.name}); the last state is saved in {checkpoint.resolve(str(folder))}. "
-            f"Go on with: {_resume_command(folder)}"
+            f"{reason}; the last state is saved in {runs.last_checkpoint(folder)}. Go on with: "
+            f"{_resume_command(folder)}"
         )
-        return config.SIGNALLED + interruption.signal
+        return TIME_IS_UP if number is None else SIGNALLED + number
+    except _UnsavedError as error:
+        sys.stderr.write(f"{PROGRAM}: {folder}: {error}; what came after the last save is lost; {_way_on(folder)}\n")
+        return NOTHING_SAVED
     except (NonFiniteError, BrokenWorldsError) as error:
         lower = " --set algorithm.learning_rate=LOWER" if isinstance(error, NonFiniteError) else ""
         sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder, lower)}\n")
         return 1
-    except KeyboardInterrupt:  # the second, or one before the first iteration
+    except (KeyboardInterrupt, Signalled) as ending:  # the second, or one before the first iteration
+        number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
         sys.stderr.write(f"{PROGRAM}: interrupted, and what came after the last save is lost; {_way_on(folder)}\n")
-        return config.SIGNALLED + signal.SIGINT
+        return SIGNALLED + number
     finally:
         logger.close()
 
 
-_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 class _Interrupted(Exception):  # noqa: N818, not an error
-    """The user asked for an end, and everything is saved."""
+    """A signal or the clock asked for an end, and everything is saved."""
 
 
-class _Interruption:
-    """Notes a signal that asks for an end until the iteration is over; a second one ends the process at once.
+class _UnsavedError(Exception):
+    """Checkpoints cannot be written any more."""
 
-    Ctrl-C, SIGTERM, and the SIGHUP of a terminal that closes; what is ignored, as under ``nohup``, stays ignored.
-    """
 
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
-        self._before: dict[int, Any] = {}
+class _Saver:
+    """Saves checkpoints; one that cannot be written is passed over, several in a row end the run."""
 
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            asked = [number for number in _ENDINGS if signal.getsignal(number) != signal.SIG_IGN]
-            self._before = {number: signal.signal(number, self._note) for number in asked}
+    def __init__(self, save: Callable[[int], None], say: Callable[[str], None]) -> None:
+        self._save, self._say = save, say
+        self._num_failures = 0  # in a row
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+    def save(self, env_steps: int) -> None:
+        """Save; raise _UnsavedError where it has failed for the third time running."""
+        reason = self._try(env_steps)
+        self._num_failures = 0 if reason is None else self._num_failures + 1
+        if reason is None:
+            return
+        problem = f"checkpoint {env_steps} cannot be written ({reason})"
+        if self._num_failures >= _MOST_FAILURES:
+            raise _UnsavedError(f"{problem}, nor could the {_MOST_FAILURES - 1} before it")
+        self._say(f"Note: {problem}; training goes on, and the next is tried at its time.")
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.signal = signal.Signals(number)
-        self.__exit__()
+    def save_last(self, env_steps: int) -> None:
+        """Save, in more than one attempt; raise _UnsavedError where all of them fail."""
+        for attempt in range(_LAST_ATTEMPTS):
+            if attempt > 0:
+                time.sleep(_PAUSE_S)
+            reason = self._try(env_steps)
+            if reason is None:
+                return
+        raise _UnsavedError(f"checkpoint {env_steps} cannot be written ({reason})")
+
+    def _try(self, env_steps: int) -> str | None:
+        """Save, and return None, or what is in the way."""
+        try:
+            self._save(env_steps)
+        except (OSError, RuntimeError) as error:  # torch's writer raises the latter where a disk is full
+            return getattr(error, "strerror", None) or f"{type(error).__name__}; is the disk full?"
+        return None
 
 
 def _way_on(folder: Path, more: str = "") -> str:
     """Say how to go on with a run that ended before its time; ``more`` is what the command line should add."""
+    if not folder.is_dir():
+        return "the folder is gone; if it was moved, --resume takes its new place"
     if runs.checkpoints(folder):
         return f"go on from its last checkpoint with: {_resume_command(folder)}{more}"
     return f"it has no checkpoint yet, start anew{f' with{more}' if more else ''}"

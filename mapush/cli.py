@@ -24,7 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"mapush: unknown command {arguments[0]!r} (allowed: {', '.join(_COMMANDS)}); see --help\n")
         return 2
     try:
-        command = importlib.import_module(_COMMANDS[arguments[0]][0])
+        from harl_mapush.interruption import as_exits  # here, for it may complain of MUJOCO_GL as the others do
+
+        with as_exits(f"mapush {arguments[0]}"):  # the next seconds go to importing torch and MuJoCo
+            command = importlib.import_module(_COMMANDS[arguments[0]][0])
     except ImportError as error:
         if "MUJOCO_GL" in str(error):  # a mistake of the user's
             sys.stderr.write(f"mapush: {error}\n")

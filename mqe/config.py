@@ -11,7 +11,7 @@ import difflib
 import math
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -19,10 +19,17 @@ import yaml
 
 _T = TypeVar("_T")
 _LARGEST = 2**63 - 1  # whole number that libraries take
+_LARGEST_FLOAT, _SMALLEST_FLOAT = 3.4e38, 1.2e-38  # that tensors of 32 bits hold
+_LONGEST = 2000  # characters of a message, of which a value may be any part
 
 
 class ConfigError(ValueError):
-    """A mistake of the user's, in one line: key, value, allowed values, way out."""
+    """A mistake of the user's, in one line: key, value, allowed values, way out. What is too long is cut out."""
+
+    def __init__(self, message: str) -> None:
+        if len(message) > _LONGEST:
+            message = f"{message[: _LONGEST // 2]} [...] {message[-_LONGEST // 4 :]}"
+        super().__init__(message)
 
 
 def option(
@@ -58,8 +65,9 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
         raise ConfigError(f"{where}{at}: not valid YAML ({getattr(error, 'problem', None) or error})") from None
     except RecursionError:
         raise ConfigError(f"{where}: too many values inside one another") from None
-    except ValueError as error:
-        raise ConfigError(f"{where}: not valid YAML ({error})") from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # of constructors: !!bool maybe, !!map [1]
+        reason = error if isinstance(error, ValueError) else "a value is not what its tag says"
+        raise ConfigError(f"{where}: not valid YAML ({reason})") from None
 
 
 def load_yaml(path: str | Path) -> dict[str, Any]:
@@ -99,15 +107,7 @@ def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
     ``where`` is what the errors call this place, for instance ``task``; ints pass for floats and ``1e6`` for an int,
     lists for tuples, but never a bool for a number.
     """
-    values = {} if values is None else values
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{where}: must be a section of keys, not {values!r}")
-    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}  # type: ignore[arg-type]
-    for key in values:
-        if key not in fields:
-            raise ConfigError(unknown("key", _join(where, key), [_join(where, name) for name in fields]))
-    hints = get_type_hints(cls)
-    checked = {key: _check(value, hints[key], fields[key], _join(where, key)) for key, value in values.items()}
+    checked = check_values(cls, values, where)
     try:
         return cls(**checked)
     except ConfigError:
@@ -115,8 +115,20 @@ def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
     except TypeError:
-        needed = [name for name, field in fields.items() if name not in checked and _is_required(field)]
+        needed = [name for name, field in _fields(cls).items() if name not in checked and _is_required(field)]
         raise ConfigError(f"{where}: {', '.join(needed)} must be given") from None
+
+
+def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
+    """Return the values as a dataclass takes them, each checked by itself; raise ConfigError as ``build`` does."""
+    values = {} if values is None else values
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{where}: must be a section of keys, not {values!r}")
+    fields, hints = _fields(cls), get_type_hints(cls)
+    for key in values:
+        if key not in fields:
+            raise ConfigError(unknown("key", _join(where, key), [_join(where, name) for name in fields]))
+    return {key: _check(value, hints[key], fields[key], _join(where, key)) for key, value in values.items()}
 
 
 def to_dict(instance: Any) -> Any:
@@ -137,6 +149,7 @@ def checked(instance: _T, where: str) -> _T:
 
 def nearest(word: Any, allowed: Iterable[Any]) -> str:
     """Give the allowed word that looks most like ``word``; the last part of a dotted one counts most."""
+    word = str(word)[:100]
 
     def likeness(candidate: str) -> tuple[float, float]:
         tail = difflib.SequenceMatcher(None, str(word).rpartition(".")[2], candidate.rpartition(".")[2]).ratio()
@@ -209,10 +222,14 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
     if is_number and (hint is int or isinstance(value, int)) and abs(value) > _LARGEST:
         raise ConfigError(f"{where}: must be at most {_LARGEST} in size, not {str(value):.40}")
     if hint is float and is_number:
+        if abs(value) > _LARGEST_FLOAT or 0 < abs(value) < _SMALLEST_FLOAT:
+            raise ConfigError(f"{where}: must be 0 or {_SMALLEST_FLOAT} to {_LARGEST_FLOAT} in size, not {value}")
         return float(value)
     if hint is int and is_number and value == int(value):
         return int(value)
     if hint in (bool, str) and isinstance(value, hint):
+        if isinstance(value, str) and not _is_text(value):
+            raise ConfigError(f"{where}: must be text without null bytes or halves of characters, not {value!r}")
         return value
     way_out = "; put it in quotes" if hint is str and value is not None and not isinstance(value, (list, dict)) else ""
     raise ConfigError(f"{where}: must be {_name(hint)}, not {value!r}{way_out}")
@@ -265,6 +282,18 @@ def _name(hint: Any) -> str:
     return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 
+def _fields(cls: type) -> dict[str, dataclasses.Field]:
+    return {field.name: field for field in dataclasses.fields(cls) if field.init}
+
+
+def _is_text(value: str) -> bool:
+    """Return whether a string can be written to a file, and name one."""
+    try:
+        return b"\0" not in value.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+
+
 def _is_required(field: dataclasses.Field) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
@@ -277,14 +306,14 @@ def _join(where: str, key: Any) -> str:
 
 
 def _load_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    path = path.resolve()
-    if path in seen:
-        raise ConfigError(f"{path}: is its own base; remove one of the `base:` lines")
     try:
+        path = path.resolve()
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
-        raise ConfigError(f"{path}: cannot be read as a YAML file ({reason}); check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: not text, or a name with a null byte
+        reason = getattr(error, "strerror", None) or ("not text" if isinstance(error, UnicodeError) else "no file name")
+        raise ConfigError(
+            f"{ascii(str(path))[1:-1]}: cannot be read as a YAML file ({reason}); check the path"
+        ) from None
     values = parse_yaml(text, str(path))
     values = {} if values is None else values
     if not isinstance(values, dict):
@@ -294,6 +323,8 @@ def _load_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         return values
     if not isinstance(base, str):
         raise ConfigError(f"{path}: base: must be the name of another file, not {base!r}")
+    if path in seen:
+        raise ConfigError(f"{path}: is its own base; remove one of the `base:` lines")
     return merge(_load_with_bases(path.parent / base, (*seen, path)), values)
 
 
@@ -303,10 +334,16 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[Any, Any] = {}
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for i, key in enumerate(keys):
-            if key in keys[:i]:
+        if not isinstance(node, yaml.MappingNode):
+            raise yaml.constructor.ConstructorError(None, None, "no keys and values", node.start_mark)
+        seen = set()
+        for name, _ in node.value:
+            key = self.construct_object(name, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key that is a list or section", node.start_mark)
+            if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 

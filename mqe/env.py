@@ -52,6 +52,7 @@ class MultiAgentEnv:
         self.figures: dict[str, Tensor] = {}
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
         self._state: SceneState | None = None
+        self._is_closed = False
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
         self._captured, self._captured_at = CapturedStep(), sim.generation
@@ -77,6 +78,10 @@ class MultiAgentEnv:
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
         wanted = (self.num_envs, self.num_agents, max(self.action_sizes))
+        if self._is_closed:
+            raise RuntimeError("the environment is closed; make another one")
+        if not isinstance(actions, Tensor):
+            raise TypeError(f"actions must be a torch.Tensor, not {type(actions).__name__}; see torch.as_tensor")
         if actions.shape != wanted:
             raise ValueError(
                 f"actions must have the shape {wanted} (worlds, agents, numbers), not {tuple(actions.shape)}"
@@ -185,7 +190,7 @@ class MultiAgentEnv:
 
     def close(self) -> None:
         """Free the simulator, and what was recorded of it."""
-        self._captured = CapturedStep()
+        self._captured, self._is_closed = CapturedStep(), True
         self.sim.close()
 
     def _start_episodes(self, mask: Tensor) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mqe.config import ConfigError, load_yaml, unknown
 from mqe.locomotion import GAIT_OBS_SIZE
+from mqe.manifest import check_files
 from mqe.robots.go1 import NUM_JOINTS
 from mqe.tensor_files import read_tensors
 
@@ -56,13 +57,10 @@ class GaitPolicy(nn.Module):
 def pretrained_folder(name: str) -> Path:
     """Give the folder of a policy that ships with the package, or raise ConfigError with the names there are."""
     root = Path(str(resources.files("mqe"))) / "assets" / "pretrained"
-    folder = root / name
-    if not (folder / "config.yaml").is_file():
-        known = (
-            sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file()) if root.is_dir() else []
-        )
+    known = sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file()) if root.is_dir() else []
+    if name not in known:
         raise ConfigError(f"unknown pretrained policy '{name}'; there are: {', '.join(known) or 'none'}")
-    return folder
+    return root / name
 
 
 def from_anywhere(what: str) -> str:
@@ -78,6 +76,7 @@ def load_gait(what: str, device: torch.device) -> GaitPolicy:
     for name in ("config.yaml", "actor_agent0.pt"):
         if not (folder / name).is_file():
             raise ConfigError(f"task.gait: '{what}' is no checkpoint of a gait, it lacks {name}; say pretrained:NAME")
+    check_files(folder, ["config.yaml", "actor_agent0.pt"])
     network = _network_of(what, load_yaml(folder / "config.yaml"))
     weights = read_tensors(folder / "actor_agent0.pt")
     names = [name.removesuffix(".weight") for name in weights if re.fullmatch(r"base\.mlp\.fc\.\d+\.weight", name)]

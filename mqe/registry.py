@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import mujoco
+import numpy as np
 import torch
 
 from mqe.config import ConfigError, checked, option
@@ -162,6 +163,8 @@ def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
     Raises ConfigError for settings that cannot be.
     """
     env, sim, task = checked(env, "env"), checked(sim, "sim"), checked(task, "task")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
+        raise ConfigError(f"seed: must be a whole number from 0 to {2**63 - 1}, not {seed!r}")
     _, device = resolve_sim(sim)
     streams = Streams(seed, env.num_envs, device)
     world = TASKS[task.name].make(task, env, device, streams)

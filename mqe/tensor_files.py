@@ -11,6 +11,11 @@ from torch import Tensor
 
 from mqe.config import ConfigError
 
+_PLAIN_TYPES = (
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+)
+
 
 def read_file(path: Path) -> Any:
     """Read a file onto the CPU without executing code in it; raise, as its readers do, for a damaged one.
@@ -33,8 +38,25 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise ConfigError(f"checkpoint file {path}: cannot be read ({error.strerror})") from None
     except Exception as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
         raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__}); {way_out}") from None
-    if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
-        raise ConfigError(f"checkpoint file {path}: damaged (not a flat dictionary of tensors); {way_out}")
+    is_flat = isinstance(tensors, dict) and all(isinstance(value, Tensor) for value in tensors.values())
+    if not is_flat or not is_plain(tensors):
+        raise ConfigError(f"checkpoint file {path}: damaged (not a flat dictionary of plain tensors); {way_out}")
     if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
         raise ConfigError(f"checkpoint file {path}: damaged (holds numbers that are not finite); {way_out}")
     return tensors
+
+
+def is_plain(values: Any) -> bool:
+    """Return whether dictionaries by names and lists hold nothing but Python's scalars and tensors that are all there.
+
+    Sparse, quantised, complex and 8-bit tensors are not plain, nor is one that repeats a few numbers many times.
+    """
+    if isinstance(values, dict):
+        return all(isinstance(name, (str, int)) and is_plain(value) for name, value in values.items())
+    if isinstance(values, (list, tuple)):
+        return all(is_plain(value) for value in values)
+    if not isinstance(values, Tensor):
+        return values is None or isinstance(values, (bool, int, float, str))
+    if values.layout != torch.strided or values.device.type != "cpu" or values.dtype not in _PLAIN_TYPES:
+        return False
+    return values.numel() * values.element_size() <= values.untyped_storage().nbytes()

@@ -10,6 +10,7 @@ from torch import nn
 
 from harl_mapush import checkpoint, runs
 from mqe.config import ConfigError
+from mqe.manifest import MANIFEST
 from mqe.tensor_files import read_tensors
 
 
@@ -19,8 +20,8 @@ def networks(num_agents: int = 2) -> tuple[list[nn.Module], nn.Module, nn.Module
 
 @pytest.fixture
 def run(tmp_path):
-    path = runs.make_run_dir(tmp_path / "run")
-    (path / runs.CONFIG).write_text("env: {num_agents: 2}\ntask: {name: toy}\n")
+    with runs.new_run_dir(tmp_path / "run") as path:
+        runs.write_config(path, "env: {num_agents: 2}\ntask: {name: toy}\n")
     return path
 
 
@@ -57,6 +58,7 @@ def test_saved_networks_come_back(run) -> None:
         "actor_agent1.pt",
         "config.yaml",
         "critic_agent.pt",
+        "manifest.json",
         "training_state.pt",
         "value_normalizer.pt",
     ]
@@ -99,7 +101,7 @@ def test_an_interrupted_save_leaves_the_old_one(run, monkeypatch) -> None:
     def full_disk(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(checkpoint.shutil, "copyfile", full_disk)
+    monkeypatch.setattr(checkpoint, "write_manifest", full_disk)
     with pytest.raises(OSError, match="no space"):
         checkpoint.save(run, 1_000, *parts)
     assert checkpoint.resolve(str(run)).name == "1k"
@@ -131,6 +133,7 @@ def spoil(folder, how: str) -> None:
 )
 def test_incomplete_checkpoints(run, how: str, said: str) -> None:
     folder = checkpoint.save(run, 1_000, *networks())
+    (folder / MANIFEST).unlink()  # as older ones are
     spoil(folder, how)
     with pytest.raises(ConfigError) as caught:
         checkpoint.resolve(str(folder))
@@ -153,6 +156,7 @@ def test_to_act_takes_no_critic(run) -> None:
 
 def test_damaged_files(run) -> None:
     folder = checkpoint.save(run, 1_000, *networks())
+    (folder / MANIFEST).unlink()  # as older ones are
     path = folder / "actor_agent0.pt"
     whole = path.read_bytes()
     place = whole.index(read_tensors(path)["weight"].numpy().tobytes())
@@ -210,12 +214,16 @@ def test_what_cannot_be_found(tmp_path) -> None:
 
 
 def test_a_run_folder_is_never_written_twice(run, tmp_path) -> None:
+    def make(path) -> bool:
+        with runs.new_run_dir(path):
+            return path.is_dir()
+
     with pytest.raises(ConfigError, match="already holds a run"):
-        runs.make_run_dir(run)
+        make(run)
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "deeper"):
         with pytest.raises(ConfigError, match="is a file"):
-            runs.make_run_dir(path)
+            make(path)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "readme.txt").write_text("mine")
-    assert runs.make_run_dir(tmp_path / "notes").is_dir()
+    assert make(tmp_path / "notes")

@@ -65,14 +65,14 @@ def test_every_flag_reaches_its_key() -> None:
     given = {
         **{"--algo": "happo", "--task": "go1push_mid", "--object": "cylinder", "--num_agents": "3", "--exp_name": "x"},
         **{"--seed": "4", "--num_envs": "5", "--num_env_steps": "1e6", "--device": "cpu", "--sim": "mujoco"},
-        "--out": "somewhere",
+        **{"--out": "somewhere", "--max_wall_time": "3h50m"},
     }
     assert set(given) == set(config.FLAGS)
     cfg = resolved(*[word for pair in given.items() for word in pair])
     assert (cfg.algorithm.name, cfg.task.name, cfg.task.object) == ("happo", "go1push_mid", "cylinder")
     assert (cfg.env.num_agents, cfg.env.num_envs, cfg.runner.seed, cfg.runner.num_env_steps) == (3, 5, 4, 1_000_000)
     assert (cfg.sim.device, cfg.sim.name) == ("cpu", "mujoco")
-    assert (cfg.logger.exp_name, cfg.logger.out_dir) == ("x", "somewhere")
+    assert (cfg.logger.exp_name, cfg.logger.out_dir, cfg.runner.max_wall_time) == ("x", "somewhere", "3h50m")
 
 
 def test_defaults_of_the_keys_that_issues_name() -> None:
@@ -314,7 +314,7 @@ def test_bad_input_to_test(argv: str, said: str, also: str, run, tmp_path, capsy
     whole = next((run / "checkpoints").iterdir())
     names = ("incomplete", "damaged", "foreign", "taskless", "models")
     for name in names:
-        shutil.copytree(whole, tmp_path / name)
+        shutil.copytree(whole, tmp_path / name, ignore=shutil.ignore_patterns("manifest.json"))
     (tmp_path / "models" / "config.yaml").unlink()
     taskless = yaml.safe_load((whole / "config.yaml").read_text())
     del taskless["task"]

@@ -11,6 +11,7 @@ import pytest
 from conftest import TINY
 
 from harl_mapush import config, runs, train
+from harl_mapush.logger import RunLogger
 from harl_mapush.runner import Runner
 from mqe.config import ConfigError
 from mqe.viewer import offscreen
@@ -79,6 +80,26 @@ def test_a_second_ctrl_c_names_what_is_left(interval: int, gait, tmp_path, monke
     line = capsys.readouterr().err
     left = f"go on from its last checkpoint with: {train.PROGRAM} --resume {run}"
     assert line.endswith(f"{left if interval == 1 else 'it has no checkpoint yet, start anew'}\n")
+
+
+def _command(gait, out, num_env_steps: int = 128) -> list[str]:
+    return [*TINY, "--set", f"task.gait={gait}", "--num_env_steps", str(num_env_steps), "--out", str(out)]
+
+
+def test_what_is_ignored_stays_ignored(gait, tmp_path, monkeypatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        monkeypatch.setattr(RunLogger, "log", lambda *_: signal.raise_signal(signal.SIGHUP))
+        assert train.main(_command(gait, tmp_path / "run")) == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_signal_in_the_last_iteration_finishes_the_run(gait, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(RunLogger, "log", lambda *_: signal.raise_signal(signal.SIGTERM))
+    assert train.main(_command(gait, tmp_path / "run", 1)) == 0
+    assert "Done" in capsys.readouterr().out
 
 
 def test_two_runs_may_begin_within_a_second(gait, tmp_path, monkeypatch) -> None:

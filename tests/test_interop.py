@@ -1,10 +1,9 @@
-"""harl_mapush.interop: upstream HARL as a client. HARL_PATH names a checkout for the tests that need the real one."""
+"""harl_mapush.interop: upstream HARL, installed or a checkout that HARL_PATH names, as a client."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,47 +11,21 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from upstream import HARL, needs_checkout
 
 from harl_mapush import checkpoint, test, train
-from harl_mapush.interop import harl_logger, register, register_with_harl, run_harl
+from harl_mapush.interop import register, register_with_harl, run_harl
 from harl_mapush.interop.harl_files import DEFAULTS
 from mqe.config import ConfigError
 from mqe.env import MultiAgentEnv
 from mqe.tensor_files import read_tensors
 
-HARL = os.environ.get(register.PATH_VARIABLE)
-MISSING = [name for name in ("tensorboardX", "setproctitle") if importlib.util.find_spec(name) is None]
-needs_checkout = pytest.mark.skipif(
-    not HARL or bool(MISSING),
-    reason=f"{', '.join(MISSING)} missing"
-    if HARL
-    else f"no checkout of upstream HARL: {register.PATH_VARIABLE} is unset",
+FUNCTIONS = (
+    *("make_train_env", "make_eval_env", "make_render_env"),
+    *("get_num_agents", "get_task_name", "get_defaults_yaml_args"),
 )
-FUNCTIONS = ("make_train_env", "make_eval_env", "make_render_env", "get_num_agents", "get_task_name")
 LEARNER = Path(__file__).parents[1] / "benchmarks" / "learner.py"
 TINY = {"n_threads": 2, "device": "cpu", "seed": 0}
-
-
-class Writer:
-    """A summary writer that remembers."""
-
-    def __init__(self) -> None:
-        self.scalars: dict[str, tuple[float, int]] = {}
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        self.scalars[tag] = (value, step)
-
-
-class Reporting:
-    """What a logger asks an environment for."""
-
-    n_threads, num_decisions = 4, 0
-
-    def get_statistics(self) -> dict[str, float]:
-        return {"success_rate": 0.5, "collision_rate": 0.25, "episode_time_s": float("nan"), "num_episodes": 8}
-
-    def take_rewards(self) -> dict[str, float]:
-        return {"reward/total": -0.5}
 
 
 @pytest.fixture
@@ -113,10 +86,23 @@ def test_only_our_name_comes_to_us(stub) -> None:
         env, manual_render, manual_expand_dims, manual_delay, env_num = here.make_render_env("mapush", 1, TINY)
         assert (env.n_threads, manual_render, manual_expand_dims, manual_delay, env_num) == (1, False, False, False, 1)
         env.close()
-    for place in ("runners.off_policy_base_runner", "utils.configs_tools"):
+    for place, name in (("runners.off_policy_base_runner", "go1push_mid"), ("utils.configs_tools", "tblock")):
         assert module(place).get_task_name("smac", {}) == ("upstream", "smac", {})
-        assert module(place).get_task_name("mapush", {"object": "tblock"}) == "tblock"
+        assert module(place).get_task_name("mapush", {"object": "tblock"}) == name
         assert module(place).get_task_name("mapush", {"task": "go1_velocity"}) == "go1_velocity"
+
+
+def test_defaults_and_logger_are_found_by_name(stub) -> None:
+    configs = module("utils.configs_tools")
+    assert configs.get_defaults_yaml_args("happo", "smac") == ("upstream", "happo", "smac")
+    place = stub / "harl" / "configs" / "algos_cfgs"
+    place.mkdir(parents=True)
+    (place / "happo.yaml").write_text("algo: {gamma: 0.9}\n")
+    assert configs.get_defaults_yaml_args("happo", "mapush") == ({"algo": {"gamma": 0.9}}, register.DEFAULT_SETTINGS)
+    from harl_mapush.interop import MAPushLogger
+
+    assert issubclass(MAPushLogger, module("common.base_logger").BaseLogger)
+    assert callable(MAPushLogger.set_envs)
 
 
 def test_registering_twice_changes_nothing(stub) -> None:
@@ -143,56 +129,6 @@ def test_a_module_that_python_3_13_has_no_more(monkeypatch) -> None:
     register._stand_in_for_uu()
     assert issubclass(sys.modules["uu"].Error, Exception)
     monkeypatch.delitem(sys.modules, "uu")
-
-
-def test_figures_that_do_not_exist_are_not_logged(capsys) -> None:
-    writer = Writer()
-    harl_logger.log_task(Reporting(), writer, 40)  # type: ignore[arg-type]
-    assert writer.scalars == {
-        "mapush/success_rate": (0.5, 40),
-        "mapush/collision_rate": (0.25, 40),
-        "mapush/num_episodes": (8, 40),
-        "reward/total": (-0.5, 40),
-    }
-    assert capsys.readouterr().out == "[MAPush Stats] Success: 0.500 | Collision: 0.250 | Episodes: 8\n"
-
-
-@pytest.mark.parametrize(("use_eval", "progress"), [(False, "12,2.5\n"), (True, "")])
-def test_the_on_policy_logger(use_eval: bool, progress: str, tmp_path) -> None:
-    class Base:
-        def __init__(self, args, algo_args, env_args, num_agents, writter, run_dir) -> None:
-            self.algo_args, self.env_args, self.writter = algo_args, env_args, writter
-            self.log_file = (tmp_path / "progress.txt").open("w")
-            self.done_episodes_rewards = [2.0, 3.0]
-            self.name = self.get_task_name()  # type: ignore[attr-defined]
-
-        def episode_log(self, *arguments) -> None:
-            self.total_num_steps, self.done_episodes_rewards = 12, []
-
-    cls = harl_logger.make_logger(Base, Reporting, register.task_name)  # type: ignore[arg-type]
-    writer = Writer()
-    logger = cls({}, {"eval": {"use_eval": use_eval}}, {"object": "cylinder"}, 2, writer, tmp_path)
-    logger.episode_log([], {}, [], None)
-    assert logger.name == "cylinder"
-    assert writer.scalars["mapush/success_rate"] == (0.5, 12)
-    assert (tmp_path / "progress.txt").read_text() == progress
-
-
-def test_off_policy_runners_report_when_they_save(capsys) -> None:
-    class Runner:
-        envs, writter, saved = Reporting(), Writer(), 0
-
-        def save(self) -> None:
-            self.saved += 1
-
-    runner = Runner()
-    harl_logger.attach_logger(runner)
-    runner.envs.num_decisions = 3
-    runner.save()
-    assert (runner.saved, runner.writter.scalars["mapush/success_rate"]) == (1, (0.5, 12))
-    runner.writter.scalars.clear()
-    runner.save()  # nothing happened since
-    assert (runner.saved, runner.writter.scalars) == (2, {})
 
 
 # With upstream
@@ -246,6 +182,7 @@ def test_what_upstream_asserts_is_one_line(tmp_path, capsys) -> None:
     sizes = ["--num_envs", "1", "--num_env_steps", "200", "--set", "algo.actor_num_mini_batch=5000"]
     assert run_harl.main(["--harl", str(HARL), "--out", str(tmp_path), "--device", "cpu", *sizes]) == 2
     assert "upstream refuses the settings: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_checkout
@@ -321,6 +258,8 @@ def test_defaults_are_upstreams(algo: str) -> None:
         ("--set algo.fixed_order=3", "algo.fixed_order: must be true or false"),
         ("--set seed.seed=-1", "seed.seed"),
         ("--set logger.log_dir=3", "logger.log_dir: must be a string"),
+        ("--algo hatd3 --state_type FP", "--state_type FP: upstream trains hatd3 with EP states only"),
+        ("--exp_name ../../x", "exp_name: '../../x' cannot name a folder"),
         ("--set sim.device=3", "sim.device: must be a string"),
         ("--algo hasac --set algo.batch_size=abc", "algo.batch_size: must be a finite number"),
         ("--seed 4294967296", "seed.seed: must be below 4294967296"),

@@ -94,7 +94,7 @@ def test_terminations_time_outs_and_broken_worlds() -> None:
     assert dones.tolist() == [[False, True], [True, True], [True, True], [True, True]]
     assert dones.dtype == np.bool_
     assert available is None
-    assert infos[0] == [{}, {}]  # one agent is dead, the episode goes on
+    assert infos[0] == {0: {}, 1: {}}  # one agent is dead, the episode goes on
     assert [infos[i][a]["bad_transition"] for i in (1, 2, 3) for a in (0, 1)] == [False] * 2 + [True] * 4
     assert ["broken" in infos[i][0] for i in (1, 2, 3)] == [False, False, True]
     assert infos[2][1]["original_obs"].tolist() == [[112.0, 113.0, 114.0], [115.0, 116.0, 117.0]]
@@ -199,7 +199,7 @@ def test_conformance(name: str, state_type: str, monkeypatch) -> None:
     before = obs
     obs, states, _, dones, infos, _ = env.step(np.zeros((n, a, 3), dtype=np.float32))
     assert dones.all()
-    assert all(info["bad_transition"] for infos_of_one in infos for info in infos_of_one)
+    assert all(info["bad_transition"] for infos_of_one in infos for info in infos_of_one.values())
     assert np.abs(infos[0][0]["original_obs"] - before[0]).max() < 0.1  # a moment later
     assert np.abs(infos[0][0]["original_obs"] - obs[0]).max() > 0.1  # the next episode's first
     assert infos[0][0]["original_state"].shape == (a, 3 + 7 * a)

@@ -14,10 +14,12 @@ from conftest import TINY
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from harl_mapush import checkpoint, resume, runs, train
+from harl_mapush.interruption import ENDINGS
 from harl_mapush.logger import RunLogger
 from harl_mapush.resume import CHANGEABLE
 from harl_mapush.runner import Runner
 from mqe.config import ConfigError
+from mqe.manifest import MANIFEST
 
 EPISODES = ("--set", "task.episode_length_s=0.2", "--set", "task.decision_period=2")  # several in a tiny run
 EVERY = ("--set", "runner.checkpoint_interval=32", "--set", "runner.torch_threads=1")  # an iteration is 32 env steps
@@ -68,6 +70,14 @@ def assert_same(run: Path, through: Path) -> None:
             assert ours[key] == value, key
 
 
+def edit(folder: Path, old: str, new: str) -> None:
+    """Change the settings of a run or checkpoint as if they had been written so."""
+    text = (folder / "config.yaml").read_text().partition("\n")[2]
+    assert old in text
+    runs.write_config(folder, text.replace(old, new))
+    (folder / MANIFEST).unlink(missing_ok=True)
+
+
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     events = EventAccumulator(str(run / "logs")).Reload()
     tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("perf/")]
@@ -106,7 +116,7 @@ def test_the_curves_have_every_point_once(run, through) -> None:
     assert curves(run) == curves(through)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", ENDINGS)
 def test_a_signal_saves_what_the_named_command_goes_on_with(number, gait, through, tmp_path, monkeypatch, capsys):
     plain_log = RunLogger.log
 
@@ -124,22 +134,6 @@ def test_a_signal_saves_what_the_named_command_goes_on_with(number, gait, throug
     monkeypatch.undo()
     assert train.main(["--resume", str(out)]) == 0
     assert_same(out, through)
-
-
-def test_what_is_ignored_stays_ignored(gait, tmp_path, monkeypatch) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    try:
-        monkeypatch.setattr(RunLogger, "log", lambda *_: signal.raise_signal(signal.SIGHUP))
-        assert train.main(command(gait, tmp_path / "run")) == 0
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_a_signal_in_the_last_iteration_finishes_the_run(gait, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(RunLogger, "log", lambda *_: signal.raise_signal(signal.SIGTERM))
-    assert train.main([*command(gait, tmp_path / "run"), "--num_env_steps", "1"]) == 0
-    assert "Done" in capsys.readouterr().out
 
 
 def test_an_earlier_checkpoint_sets_the_later_ones_aside(through, tmp_path, capsys) -> None:
@@ -196,9 +190,11 @@ def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 7104 vs 6992")
 
     monkeypatch.setattr(torch, "save", fail)
-    assert train.main(["--resume", str(run)]) == 2
+    monkeypatch.setattr(train, "_PAUSE_S", 0.0)
+    assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 4
     line = complaint(capsys)
-    assert "checkpoint 96 cannot be written (RuntimeError; is the disk full?); mend that, then go on with:" in line
+    assert "checkpoint 96 cannot be written (RuntimeError; is the disk full?); what came after the last" in line
+    assert "go on from its last checkpoint with: " in line
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["32", "64"]
     monkeypatch.undo()
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 0
@@ -228,16 +224,16 @@ def test_a_longer_run_falls_to_zero_at_its_new_end(run, capsys) -> None:
 
 
 def test_an_interrupted_longer_run_remembers_its_length(run, capsys) -> None:
-    config = run / "config.yaml"
-    config.write_text(config.read_text().replace("num_env_steps: 128", "num_env_steps: 96"))
+    edit(run, "num_env_steps: 128", "num_env_steps: 96")
     assert train.main(["--resume", str(run)]) == 0
     assert "goes on at 64 of 96" in capsys.readouterr().out
 
 
 def test_another_schedule_says_where_its_rates_begin(run) -> None:
     saved, _ = resume.find(str(run))
-    for config in (saved.run / "config.yaml", saved.folder / "config.yaml"):
-        config.write_text(config.read_text().replace("schedule: linear", "schedule: constant"))
+    assert saved.folder is not None
+    for folder in (saved.run, saved.folder):
+        edit(folder, "schedule: linear", "schedule: constant")
     over = {"runner": {"num_env_steps": 256}, "algorithm": {"schedule": "linear"}}
     (said,) = resume.settings(saved, over)[1]
     assert said.endswith("reach zero at 256 env steps; they go on at 0.750 of the full rates")
@@ -287,8 +283,9 @@ def test_what_may_not_change(argv: str, said: str, old: str, run, monkeypatch, c
 
 def test_a_run_stays_on_its_kind_of_device(run, capsys) -> None:
     pytest.importorskip("mujoco_warp")
-    for path in (run / "config.yaml", run / "checkpoints" / "64" / "config.yaml"):
-        path.write_text(path.read_text().replace("name: mujoco", "name: warp").replace("device: cpu", "device: cuda:0"))
+    for folder in (run, run / "checkpoints" / "64"):
+        edit(folder, "name: mujoco", "name: warp")
+        edit(folder, "device: cpu", "device: cuda:0")
     assert train.main(["--resume", str(run), "--device", "cpu"]) == 2
     line = complaint(capsys)
     assert "sim.device=cpu: " in line
@@ -322,6 +319,7 @@ class Trap:
 def spoil(run: Path, how: str) -> None:
     folder = run / "checkpoints" / "64"
     path = folder / checkpoint.TRAINING_STATE
+    (folder / MANIFEST).unlink()  # as older ones are: what is in the file has to be noticed
     whole = torch.load(path, weights_only=True)
     if how == "cut":
         path.write_bytes(path.read_bytes()[:5000])
@@ -351,10 +349,10 @@ def test_damaged_states(how: str, run, monkeypatch, capsys) -> None:
     monkeypatch.setattr(Runner, "learn", lambda _: pytest.fail("it went on"))
     spoil(run, how)
     before = sorted(path.name for path in run.rglob("*"))
-    assert train.main(["--resume", str(run)]) == 2
+    assert train.main(["--resume", str(run / "checkpoints" / "64")]) == 2
     line = complaint(capsys)
     assert "training_state.pt: damaged (" in line
-    assert "earlier checkpoint" in line
+    assert "earlier checkpoint" in line or "it goes on from its newest whole one" in line
     assert sorted(path.name for path in run.rglob("*")) == before
 
 
@@ -369,16 +367,14 @@ def test_damaged_states(how: str, run, monkeypatch, capsys) -> None:
         ("pretrained:cuboid", "does not exist"),
         ("stateless", "no checkpoint of it can be gone on from"),
         ("stateless/checkpoints/64", "no training_state.pt"),
-        ("young", "no checkpoint yet"),
-        ("bare", "no config.yaml"),
+        ("bare", "no config.yaml and no checkpoint"),
     ],
 )
 def test_what_is_no_run(what: str, said: str, run, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    for name in ("empty", "young/checkpoints", "bare/checkpoints"):
+    for name in ("empty", "bare/checkpoints"):
         (tmp_path / name).mkdir(parents=True)
-    shutil.copyfile(run / "config.yaml", tmp_path / "young" / "config.yaml")
     shutil.copytree(run / "checkpoints" / "64", tmp_path / "64")
     shutil.copytree(run, tmp_path / "stateless")
     for path in (tmp_path / "stateless").rglob("training_state.pt"):

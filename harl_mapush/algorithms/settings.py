@@ -22,8 +22,8 @@ class OnPolicyCfg:
             "help": "what an agent is trained on; own under compat=harl with EP states: agent 0's",
         },
     )
-    num_epochs: int = field(default=5, metadata={"min": 1, "help": "passes over the rollout, actors"})
-    critic_num_epochs: int | None = field(default=None, metadata={"min": 1, "help": "null: as num_epochs"})
+    num_epochs: int = field(default=5, metadata={"min": 1, "max": 1000, "help": "passes over the rollout, actors"})
+    critic_num_epochs: int | None = field(default=None, metadata={"min": 1, "max": 1000, "help": "null: as num_epochs"})
     num_minibatches: int = field(default=4, metadata={"min": 1, "help": "parts of the rollout a pass, actors"})
     critic_num_minibatches: int | None = field(default=None, metadata={"min": 1, "help": "null: as num_minibatches"})
     learning_rate: float = field(default=1e-3, metadata={"above": 0.0, "help": "actors"})

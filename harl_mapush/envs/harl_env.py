@@ -19,7 +19,7 @@ TEAM_REWARDS = ("own", "mean", "sum")
 _MAINTENANCE = 100  # decisions between two occasions for the environment to mend itself: HARL has no such pause
 
 Array = NDArray[np.float32]
-Infos = list[list[dict[str, Any]]]
+Infos = list[dict[int, dict[str, Any]]]
 
 
 class HarlEnv:
@@ -113,14 +113,14 @@ class HarlEnv:
         return _numpy(state if state.dim() == 3 else state.unsqueeze(1).expand(-1, self.n_agents, -1))
 
     def _infos(self, step: TimeStep) -> Infos:
-        infos: Infos = [[{} for _ in range(self.n_agents)] for _ in range(self.n_threads)]
+        infos: Infos = [{agent: {} for agent in range(self.n_agents)} for _ in range(self.n_threads)]
         is_bad = (step.truncated & ~step.terminated.all(dim=1)) | ~step.valid
         done, bad, broken = torch.stack((step.done, is_bad, ~step.valid)).cpu().numpy()
         if not done.any():
             return infos
         final_obs, final_state = _numpy(step.final_obs), self._states(step.final_state)
         for i in np.flatnonzero(done):
-            for info in infos[i]:
+            for info in infos[i].values():
                 info.update(bad_transition=bool(bad[i]), original_obs=final_obs[i], original_state=final_state[i])
                 if broken[i]:
                     info["broken"] = True

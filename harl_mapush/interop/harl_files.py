@@ -109,7 +109,9 @@ def read(path: str | Path) -> HarlFile:
         raise ConfigError(f"HARL's file {str(path)!r}: cannot be read ({reason}); check the path") from None
     try:
         content = json.loads(text) if text.lstrip().startswith("{") else parse_yaml(text, str(path))
-    except json.JSONDecodeError as error:
+    except ConfigError:
+        raise
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
         raise ConfigError(f"HARL's file {str(path)!r}: not valid JSON ({error})") from None
     content = content if isinstance(content, dict) else {}
     main = content.get("main_args") or {}
@@ -147,7 +149,7 @@ def _lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) 
             f"{algo} is trained by upstream alone, python -m harl_mapush.interop.run_harl; here: "
             f"{', '.join(ALGORITHMS)}"
         )
-    if algo not in ALGORITHMS:
+    if not isinstance(algo, str) or algo not in ALGORITHMS:
         raise ConfigError(unknown("algorithm", algo, ALGORITHMS))
     values = merge(DEFAULTS, file.algo_args)
     environment, strangers = _environment(file)

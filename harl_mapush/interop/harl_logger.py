@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from harl_mapush.config import DEFAULT_TASK
 from harl_mapush.envs.harl_env import HarlEnv
 from harl_mapush.logger import statistics_line
 
@@ -24,11 +25,11 @@ def log_task(env: HarlEnv, writer: Any, env_steps: int) -> None:
     sys.stdout.flush()
 
 
-def make_logger(base: type, training_env: Callable[[], HarlEnv], task_name: Callable[[Mapping[str, Any]], str]) -> type:
-    """Derive the logger of on-policy runners from HARL's own ``base``; it reports on the environment then trained in.
+def make_logger(base: type) -> type:
+    """Derive the logger of on-policy runners from HARL's own ``base``.
 
-    ``progress.txt`` gets one line ``env steps,mean return`` an evaluation, or a log interval where there is no
-    evaluation.
+    It reports on the environment that ``set_envs`` names; before that, as ``base`` does. ``progress.txt`` gets one line
+    ``env steps,mean return`` an evaluation, or a log interval where there is no evaluation.
     """
 
     class MAPushLogger(base):  # type: ignore[misc, valid-type]
@@ -36,20 +37,38 @@ def make_logger(base: type, training_env: Callable[[], HarlEnv], task_name: Call
 
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            self.env = training_env()
+            self.envs: HarlEnv | None = None
+
+        def set_envs(self, envs: HarlEnv) -> None:
+            """Report on the task of these environments."""
+            self.envs = envs
 
         def get_task_name(self) -> str:
-            return task_name(self.env_args)
+            return str(self.env_args.get("task") or DEFAULT_TASK)
 
         def episode_log(self, *arguments: Any) -> None:
             returns = list(self.done_episodes_rewards)
             super().episode_log(*arguments)
-            log_task(self.env, self.writter, self.total_num_steps)
+            if self.envs is not None:
+                log_task(self.envs, self.writter, self.total_num_steps)
             if returns and not self.algo_args["eval"]["use_eval"]:
                 self.log_file.write(f"{self.total_num_steps},{np.mean(returns)}\n")
                 self.log_file.flush()
 
     return MAPushLogger
+
+
+def bound_logger(logger: type, training_env: Callable[[], HarlEnv]) -> type:
+    """Derive a logger that reports, from its beginning, on the environment then trained in."""
+
+    class BoundLogger(logger):  # type: ignore[misc, valid-type]
+        """What upstream's runners make by themselves."""
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.set_envs(training_env())
+
+    return BoundLogger
 
 
 def attach_logger(runner: Any) -> None:

@@ -6,6 +6,7 @@ HARL chooses environments by name inside its modules and has no way in for other
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 
 from harl_mapush.envs.harl_env import Array, Infos, box
 from harl_mapush.envs.mapush_env import KEYS, MAPushEnv, long_key
-from harl_mapush.interop.harl_logger import make_logger
-from mqe.config import ConfigError
+from harl_mapush.interop.harl_logger import bound_logger, make_logger
+from mqe.config import ConfigError, load_yaml
 
 ENV_NAME = "mapush"
 PATH_VARIABLE = "HARL_PATH"  # names a checkout where no argument does
@@ -86,32 +87,57 @@ def register_with_harl(path: str | Path | None = None) -> None:
         env = _make(env_args, _RENDER_THREADS, seed * _RENDER_SEED)
         return env, False, False, False, _RENDER_THREADS
 
-    ours: dict[str, Callable[..., Any]] = {
-        "make_train_env": make_train_env,
-        "make_eval_env": make_eval_env,
-        "make_render_env": make_render_env,
-        "get_num_agents": lambda env_args, envs: envs.n_agents,
-        "get_task_name": task_name,
-    }
-    places = {
-        "make_train_env": (_ON_POLICY, _OFF_POLICY, _TOOLS),
-        "make_eval_env": (_ON_POLICY, _OFF_POLICY, _TOOLS),
-        "make_render_env": (_ON_POLICY, _OFF_POLICY, _TOOLS),
-        "get_num_agents": (_ON_POLICY, _OFF_POLICY, _TOOLS),
-        "get_task_name": (_OFF_POLICY, _CONFIGS),
-    }
+    envs = (_ON_POLICY, _OFF_POLICY, _TOOLS)
+    ours: list[tuple[str, tuple[str, ...], Callable[..., Any]]] = [
+        ("make_train_env", envs, make_train_env),
+        ("make_eval_env", envs, make_eval_env),
+        ("make_render_env", envs, make_render_env),
+        ("get_num_agents", envs, lambda env_args, envs: envs.n_agents),
+        ("get_task_name", (_OFF_POLICY,), shown_task),
+        ("get_task_name", (_CONFIGS,), task_name),
+    ]
     _import("harl.runners")
-    for name, function in ours.items():
-        theirs = getattr(_import(places[name][-1]), name)
-        for place in places[name]:
+    for name, places, function in ours:
+        theirs = getattr(_import(places[-1]), name)
+        for place in places:
             setattr(_import(place), name, _by_name(function, theirs))
-    registry[ENV_NAME] = make_logger(_import("harl.common.base_logger").BaseLogger, lambda: training[0], task_name)
+    configs = _import(_CONFIGS)
+    configs.get_defaults_yaml_args = _defaults_or(configs.get_defaults_yaml_args)
+    registry[ENV_NAME] = bound_logger(import_logger(path), lambda: training[0])
+
+
+def import_logger(path: str | Path | None = None) -> type:
+    """Return ``MAPushLogger``, derived from upstream's logger; raise ConfigError where HARL is missing."""
+    _find(path)
+    return _logger_of(_import("harl.common.base_logger").BaseLogger)
+
+
+@functools.cache
+def _logger_of(base: type) -> type:
+    return make_logger(base)
 
 
 def task_name(env_args: Mapping[str, Any]) -> str:
     """Give what HARL calls the task, a folder of its results: the object, else the task."""
     task = env_args.get("task") or DEFAULT_SETTINGS["task"]
     return str(env_args.get("object") or DEFAULT_SETTINGS["object"]) if task == DEFAULT_SETTINGS["task"] else str(task)
+
+
+def shown_task(env_args: Mapping[str, Any]) -> str:
+    """Return what HARL's lines call the task."""
+    return str(env_args.get("task") or DEFAULT_SETTINGS["task"])
+
+
+def _defaults_or(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``get_defaults_yaml_args`` that knows environment ``mapush`` as well."""
+
+    def get_defaults_yaml_args(algo: str, env: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        if env != ENV_NAME:
+            return theirs(algo, env)
+        package = Path(_import("harl").__path__[0])
+        return load_yaml(package / "configs" / "algos_cfgs" / f"{algo}.yaml"), dict(DEFAULT_SETTINGS)
+
+    return get_defaults_yaml_args
 
 
 def _make(env_args: Mapping[str, Any], n_threads: int, seed: int) -> UpstreamEnv:

@@ -34,14 +34,16 @@ from harl_mapush.interop.harl_settings import (
     learning_settings,
     network_cfg,
 )
-from harl_mapush.interop.register import DEFAULT_SETTINGS, ENV_NAME, PATH_VARIABLE, register_with_harl
+from harl_mapush.interop.register import DEFAULT_SETTINGS, ENV_NAME, PATH_VARIABLE, register_with_harl, task_name
+from harl_mapush.logger import LoggerCfg
 from harl_mapush.runner import RunnerCfg
-from mqe.config import ConfigError, assignment, load_yaml, merge, unknown
+from mqe.config import ConfigError, assignment, build, load_yaml, merge, unknown
 
 PROGRAM = "python -m harl_mapush.interop.run_harl"
 ALGORITHMS = ("happo", "hatrpo", "haa2c", "mappo", "haddpg", "hatd3", "hasac", "maddpg", "matd3")
 DISCRETE_ONLY = ("had3qn",)
 ON_POLICY = ALGORITHMS[:4]
+EP_ONLY = ("haddpg", "hatd3", "maddpg", "matd3")  # upstream crashes with FP states after the warm-up
 ACTIVATIONS = ("sigmoid", "tanh", "relu", "leaky_relu", "selu", "hardswish", "identity")  # of upstream
 _COUNTS = (
     *(("train", key) for key in ("n_rollout_threads", "num_env_steps", "episode_length", "train_interval")),
@@ -102,12 +104,16 @@ def _main(argv: Sequence[str] | None) -> int:
     register_with_harl(given.harl)
     arguments = arguments_of(given)
     config.resolve({}, parse_settings(arguments.env))  # complain before a run folder is made
+    folder = _results(arguments)
+    before = _below(folder)
     try:
         _train(arguments)
     except AssertionError as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         if not Path(last.filename).is_relative_to(_package()):  # not a check of upstream's but a fault
             raise
+        for path in sorted(_below(folder) - before, reverse=True):  # what a refused run has begun; children first
+            path.rmdir() if path.is_dir() else path.unlink()
         raise ConfigError(f"upstream refuses the settings: {error or last.line}") from None
     return 0
 
@@ -125,8 +131,20 @@ def _train(arguments: Arguments) -> None:
         runner.close()
 
 
+def _results(arguments: Arguments) -> Path:
+    """Return the folder in which upstream makes the run's."""
+    task, main_args = task_name(arguments.env), arguments.main
+    return Path(arguments.algo["logger"]["log_dir"], ENV_NAME, task, main_args["algo"], main_args["exp_name"])
+
+
+def _below(folder: Path) -> set[Path]:
+    """Return what exists in a folder, with the folder and its parents."""
+    return {path for path in (folder, *folder.parents) if path.exists()} | set(folder.rglob("*"))
+
+
 def arguments_of(given: Any) -> Arguments:
     """Gather the runner's arguments from a parsed command line; raise ConfigError for what cannot be."""
+    build(LoggerCfg, {"exp_name": given.exp_name, "out_dir": given.out}, "logger")  # they name folders
     path = given.load_config
     loaded = None if path is None else _load(path)
     algo = given.algo or (loaded.main.get("algo") if loaded else "happo")
@@ -155,6 +173,8 @@ def arguments_of(given: Any) -> Arguments:
     env_args = {key: value for key, value in DEFAULT_SETTINGS.items() if key in known} | env_args
     if "n_threads" in env_args:
         raise ConfigError(f"--set {KEYS['n_threads']}: upstream counts worlds by --num_envs (train.n_rollout_threads)")
+    if algo in EP_ONLY and (env_args.get("state_type") or "EP") != "EP":
+        raise ConfigError(f"--state_type {env_args['state_type']}: upstream trains {algo} with EP states only; say EP")
     _check_known(over, algo_args)
     algo_args = _checked(algo, merge(algo_args, over), defaults)
     _settle_device(algo_args, env_args)
@@ -169,7 +189,7 @@ def _load(path: str) -> Arguments:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         loaded = Arguments(content["main_args"], content["algo_args"], content["env_args"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"--load_config {path!r}: not a config.json of HARL ({type(error).__name__})") from None
     for name, part in _sections(loaded):
         if not isinstance(part, dict):

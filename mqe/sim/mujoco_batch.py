@@ -13,6 +13,10 @@ from torch import Tensor
 
 _LOG = logging.getLogger(__name__)
 
+# Else MuJoCo writes every warning, of a world that broke for instance, to the terminal and MUJOCO_LOG.TXT beside it.
+if mujoco.get_mju_user_warning() is None:
+    mujoco.set_mju_user_warning(_LOG.debug)
+
 
 class MujocoBatchSimulator:
     """N worlds of one model on all cores; results do not depend on the number of threads."""

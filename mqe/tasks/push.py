@@ -12,7 +12,7 @@ from mqe.collapse import CollapseTimers
 from mqe.config import ConfigError, option
 from mqe.geometry import TWO_PI, axes_along, in_frame, length
 from mqe.objects import INERTIAS, OBJECTS, Footprint
-from mqe.scene import STEP_DT
+from mqe.scene import ARENA_HALF_SIZE, STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
@@ -69,15 +69,16 @@ class PushCfg:
 
     def __post_init__(self) -> None:
         steps = round(self.episode_length_s / STEP_DT)
-        if steps < 1 or steps % self.decision_period:
+        if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
             raise ConfigError(
                 f"task.decision_period: {self.decision_period} does not divide the {steps} control steps of "
                 f"task.episode_length_s {self.episode_length_s}; take a divisor of {max(steps, 1)}"
             )
         nearest, furthest = self.goal_distance
-        if not self.success_radius < nearest <= furthest:
+        if not self.success_radius < nearest <= furthest <= ARENA_HALF_SIZE:
             raise ConfigError(
-                f"task.goal_distance: {list(self.goal_distance)} must be two distances in ascending order, both above "
+                f"task.goal_distance: {list(self.goal_distance)} must be two distances in ascending order, up to "
+                f"{ARENA_HALF_SIZE} m, where the wall is, and both above "
                 f"task.success_radius {self.success_radius}"
             )
         share = self.close_share + self.tangled_share

@@ -158,7 +158,8 @@ class _Take:
         while last_frame is None or self.num_frames < last_frame:
             step = env.step(policy(obs))
             obs = self._obs = step.obs
-            policy.forget(step.done)
+            if hasattr(policy, "forget"):  # a plain function remembers nothing
+                policy.forget(step.done)
             if bool(step.done[world]):
                 self.outcomes.append(self._outcome(bool(step.valid[world])))
                 frame = self._renderer.draw(self._caption(), self.outcomes[-1] if self._captions else "")

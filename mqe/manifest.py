@@ -1,0 +1,111 @@
+"""A checkpoint's ``manifest.json``: the SHA-256 of every file beside it, and what wrote them.
+
+Whoever reads a checkpoint checks the files that it reads. A folder without a manifest, as older ones are, is read
+without this check.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import platform
+import subprocess
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mqe.config import ConfigError
+
+MANIFEST = "manifest.json"
+FORMAT_VERSION = 1
+_PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
+_HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you changed the file yourself"
+
+
+def write_manifest(folder: Path, device: str) -> None:
+    """Write the manifest of all files in ``folder``, which a program on ``device`` (``cpu``, ``cuda:0``) wrote."""
+    text = json.dumps(describe_files(folder, device), indent=2)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def describe_files(folder: Path, device: str) -> dict[str, Any]:
+    """Return what ``write_manifest`` writes."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
+    return {
+        "format_version": FORMAT_VERSION,
+        "files": {path.name: _sha256(path) for path in files},
+        "packages": {name: found for name in _PACKAGES if (found := _installed(name)) is not None},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": _device_name(device),
+        "git_revision": git_revision(),
+    }
+
+
+def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
+    """Return what is wrong with the named files of ``folder``, all that its manifest lists by default; None if whole.
+
+    A folder without a manifest has nothing to compare with. A file that the manifest lists and ``folder`` lacks is
+    whoever reads it to complain about.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+        found, files = written["format_version"], written["files"]
+        hashes = {str(name): str(value) for name, value in files.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return f"{MANIFEST}: damaged ({type(error).__name__})"
+    if found != FORMAT_VERSION:
+        return f"{MANIFEST}: written in format {str(found):.20}, this version of mapush reads format {FORMAT_VERSION}"
+    for name in hashes if names is None else names:
+        if name not in hashes:
+            return f"{name}: damaged, or from elsewhere ({MANIFEST} does not list it)"
+        try:
+            if (folder / name).is_file() and _sha256(folder / name) != hashes[name]:
+                return f"{name}: damaged (its SHA-256 is not the one in {MANIFEST})"
+        except (OSError, ValueError) as error:
+            return f"{name}: cannot be read ({getattr(error, 'strerror', None) or type(error).__name__})"
+    return None
+
+
+def check_files(folder: Path, names: Iterable[str]) -> None:
+    """Raise ConfigError where one of the named files of a checkpoint is not as it was written."""
+    problem = damage(folder, names)
+    if problem is not None:
+        raise ConfigError(f"checkpoint {folder}: {problem}; {_HINT}")
+
+
+@functools.cache
+def git_revision() -> str | None:
+    """Return the revision of the checkout that runs, with ``-dirty`` where files differ from it; None outside one."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _device_name(device: str) -> str:
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device

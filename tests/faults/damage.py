@@ -1,0 +1,111 @@
+"""Damage every file of a run, and see whether a resume and an evaluation notice.
+
+``python tests/faults/damage.py`` prints a table and exits with 1 where damage went unnoticed. A truncation or a flipped
+bit is ``noticed`` where a resume passes over the checkpoint, or over the run's settings, with a line that names the
+file, and ``harmless`` where it goes on from the same checkpoint with the same settings: in a log, or in what a manifest
+says about versions. An evaluation ``refuses`` a checkpoint with a line that names the file or its manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import tiny
+import torch
+
+from harl_mapush import checkpoint, resume
+from mqe.config import ConfigError
+from mqe.manifest import MANIFEST
+
+_READ_TO_ACT = ("actor_agent0.pt", "actor_agent1.pt", "config.yaml", MANIFEST)
+
+
+def main() -> int:
+    """Print the table; return 1 where a resume went on from something damaged."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--truncations", type=int, default=10, help="of every file")
+    parser.add_argument("--flips", type=int, default=20, help="of one bit, of every file")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    draw = random.Random(arguments.seed)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        assert tiny.wait(tiny.start(place / "run", 3, log=place / "log")) == 0, (place / "log").read_text()
+        return 0 if try_files(place / "run", draw, arguments.truncations, arguments.flips) else 1
+
+
+def try_files(run: Path, draw: random.Random, truncations: int, flips: int) -> bool:
+    """Damage each file in each way; print what came of it, and return whether nothing went unnoticed."""
+    newest, _ = resume.find(str(run))
+    assert newest.folder is not None
+    settings = resume.settings(newest, {})[0]
+    print_row("file", "damaged", "noticed", "harmless", "unnoticed", "evaluation refuses")
+    is_whole = True
+    files = [*sorted(newest.folder.iterdir()), run / "config.yaml", *sorted((run / "logs").iterdir())]
+    for path in files:
+        whole, verdicts, num_refused = path.read_bytes(), Counter[str](), 0
+        for damaged in damages(whole, draw, truncations, flips):
+            path.write_bytes(damaged)
+            verdicts[judge(run, newest.folder, path, settings)] += 1
+            num_refused += is_refused(newest.folder, path.name)
+        path.write_bytes(whole)
+        is_read = path.parent == newest.folder and path.name in _READ_TO_ACT
+        total = truncations + flips
+        counts = [verdicts[verdict] for verdict in ("noticed", "harmless", "unnoticed")]
+        shown = path.relative_to(run) if path.parent != newest.folder else path.name
+        print_row(str(shown)[:30], total, *counts, f"{num_refused} of {total}" if is_read else "does not read it")
+        is_whole = is_whole and not verdicts["unnoticed"]
+    return is_whole
+
+
+def damages(whole: bytes, draw: random.Random, truncations: int, flips: int) -> list[bytes]:
+    """Return the damaged versions of a file's contents; the first truncation leaves nothing."""
+    lengths = [0, *(draw.randrange(len(whole)) for _ in range(truncations - 1))][:truncations]
+    cut = [whole[:length] for length in lengths]
+    for _ in range(flips):
+        place, bit = draw.randrange(len(whole)), 1 << draw.randrange(8)
+        cut.append(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+    return cut
+
+
+def judge(run: Path, newest: Path, path: Path, settings: object) -> str:
+    """Return whether a resume would notice that a file is damaged."""
+    try:
+        found, lines = resume.find(str(run))
+        now, more = resume.settings(found, {})
+    except ConfigError:
+        return "unnoticed"  # there are whole checkpoints, and it did not go on from one
+    is_named = any(path.name in line for line in lines + more)
+    if now != settings:
+        return "unnoticed"
+    if found.folder != newest:
+        return "noticed" if is_named and path.parent == newest else "unnoticed"
+    if is_named:
+        return "noticed"
+    return "harmless" if path.parent.name == "logs" or path.name == MANIFEST else "unnoticed"
+
+
+def is_refused(folder: Path, name: str) -> bool:
+    """Return whether an evaluation refuses a checkpoint and names the file, or the manifest that has its checksum."""
+    try:
+        checkpoint.resolve(str(folder))
+    except ConfigError as error:
+        return name in str(error) or MANIFEST in str(error)
+    return False
+
+
+def print_row(*cells: object) -> None:
+    """Write one row of the table."""
+    widths = (32, 9, 9, 10, 11)
+    sys.stdout.write("".join(f"{cell!s:<{width}}" for cell, width in zip(cells, (*widths, 0), strict=True)) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

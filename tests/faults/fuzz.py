@@ -1,0 +1,292 @@
+"""Seeded nonsense for the command lines, run files, HARL's files, checkpoints and settings: what is not one line?
+
+``python tests/faults/fuzz.py --cases 20000`` prints a table; it exits with 1 where a case ended with a traceback, took
+more than five seconds, had another exit code than 0 or 2, or wrote a file. Nothing is trained or simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from harl_mapush import checkpoint, config, runs, test, train
+from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.interop.harl_files import DEFAULTS
+from mqe.config import ConfigError, build
+from mqe.gait import pretrained_folder
+from mqe.registry import TASKS
+
+_TOO_LONG_S = 5.0
+_SCALARS = (
+    *("", " ", "0", "-1", "1", "2", "1.5", "1e39", "-1e39", "1e-40", "1e400", ".inf", ".nan", "9" * 30, "9" * 5000),
+    *("true", "no", "~", "null", "abc", "auto", "cpu", "cuda", "cuda:99", "mps", "happo", "go1_velocity", "cylinder"),
+    *("[]", "[1]", "[a]", "[[1]]", "[1, 2, 3]", "[50, 60]", "{}", "{a: 1}", "{[1]: 2}", "? x", "- 1", "a: b: c"),
+    *("!!bool maybe", "!!timestamp abc", "!!map [1]", "!!int x", "!!float y", "!!binary z", "!!python/x y"),
+    *('"a\\0b"', '"\\ud800"', '"\\x07"', "\udcff", "\u202e", "x" * 5000, "../../x", "/", "/dev/null", ".", "&a [*a]"),
+    *("pretrained:cuboid", "pretrained:../x", "pretrained:", "%s", "{0}", "'", '"', "\t", "[" * 3000, "3h50m", "=0"),
+)
+_WORDS = ("--resume", "--config", "--preset", "--load_config", "--help", "--", "-x", "--nonsense", "--se", "laptop")
+
+
+def main() -> int:
+    """Print the table; return 1 where a case was not answered properly."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    return 0 if run_cases(arguments.cases, arguments.seed) else 1
+
+
+def run_cases(num_cases: int, seed: int) -> bool:
+    """Try that many cases, of all kinds in turn; print what came of them, and return whether all were answered."""
+    draw = random.Random(seed)
+    train.train = lambda cfg, saved=None: _stop_before_training(cfg)
+    test._play = lambda cfg, folder, *_: checkpoint.check_actors(folder) or 0
+    kinds = (command_line, run_file, harl_file, checkpoint_folder, settings)
+    tallies = {kind.__name__: Counter[str]() for kind in kinds}
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        place, files = Path(folder) / "empty", Path(folder) / "files"
+        place.mkdir()
+        os.chdir(place)
+        try:
+            for i in range(num_cases):
+                shutil.rmtree(files, ignore_errors=True)
+                files.mkdir()
+                kind = kinds[i % len(kinds)]
+                attempt, what = kind(draw, files)
+                verdict = judge(attempt, f"case {i}, {kind.__name__}: {what!r:.500}")
+                if any(place.iterdir()):
+                    verdict = "wrote a file"
+                    sys.stderr.write(f"case {i} wrote {list(place.iterdir())}: {what!r:.500}\n")
+                    shutil.rmtree(place)
+                    place.mkdir()
+                    os.chdir(place)
+                tallies[kind.__name__][verdict] += 1
+        finally:
+            os.chdir(before)
+    names = ("accepted", "one line", "traceback", "over 5 s", "wrote a file")
+    print_row("kind", "cases", *names)
+    for name, tally in tallies.items():
+        print_row(name, sum(tally.values()), *(tally[verdict] for verdict in names))
+    return all(set(tally) <= {"accepted", "one line"} for tally in tallies.values())
+
+
+def judge(attempt: Callable[[], int], what: str) -> str:
+    """Return how a case ended; write on stderr what should not have happened."""
+    out, err = io.StringIO(), io.StringIO()
+    begun = time.monotonic()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = attempt()
+    except SystemExit as error:  # --help
+        code = error.code
+    except BaseException:
+        sys.stderr.write(f"{what}\n{traceback.format_exc(limit=-4)}\n")
+        return "traceback"
+    if time.monotonic() - begun > _TOO_LONG_S:
+        sys.stderr.write(f"{what}\ntook {time.monotonic() - begun:.1f} s\n")
+        return "over 5 s"
+    if code == 0:
+        return "accepted"
+    if code == 2 and err.getvalue().count("\n") == 1 and len(err.getvalue()) < 3000:
+        return "one line"
+    sys.stderr.write(f"{what}\nexit code {code}: {err.getvalue()[:500]}\n")
+    return "traceback"
+
+
+def command_line(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a command line of train or test."""
+    words: list[str] = []
+    for _ in range(draw.randrange(1, 5)):
+        if draw.random() < 0.6:
+            words += ["--set", f"{key(draw)}{draw.choice(('=', '=', '=', '', '=='))}{scalar(draw)}"]
+        elif draw.random() < 0.7:
+            words += [draw.choice([*config.FLAGS]), scalar(draw)]
+        else:
+            words += [draw.choice(_WORDS), scalar(draw)]
+    if draw.random() < 0.3:
+        return lambda: test.main(["--checkpoint", "pretrained:cuboid", *words]), words
+    return lambda: train.main(words), words
+
+
+def run_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a run file: valid YAML with nonsense in it, or nonsense."""
+    path = files / "run.yaml"
+    lines = [
+        f"{section}:\n" + "".join(f"  {name}: {scalar(draw)}\n" for name in names) for section, names in some_keys(draw)
+    ]
+    lines += [f"{draw.choice(('base', 'x', '? [a]'))}: {scalar(draw)}\n"] if draw.random() < 0.3 else []
+    content = "".join(lines).encode("utf-8", "surrogateescape")
+    if draw.random() < 0.2:
+        content = damaged(draw, content)
+    path.write_bytes(content)
+    return lambda: train.main(["--config", str(path)]), content
+
+
+def harl_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a configuration of HARL's with some values that cannot be."""
+    content: dict[str, Any] = {"main_args": {"algo": "happo", "env": "mapush"}, "algo_args": {}, "env_args": {}}
+    content["algo_args"] = {name: dict(values) for name, values in DEFAULTS.items()}
+    for _ in range(draw.randrange(1, 4)):
+        section = draw.choice([*DEFAULTS])
+        content["algo_args"][section][draw.choice([*DEFAULTS[section], "x"])] = value(draw)
+    if draw.random() < 0.4:
+        content[draw.choice([*content])] = value(draw)
+    if draw.random() < 0.4:
+        content["env_args"] = {draw.choice(("task", "object", "n_threads", "seed", "sim.x", "x")): value(draw)}
+    text = json.dumps(content)
+    path = files / draw.choice(("config.json", "happo.yaml", "x"))
+    path.write_bytes(damaged(draw, text.encode()) if draw.random() < 0.2 else text.encode())
+    return lambda: train.main(["--load_config", str(path)]), content
+
+
+def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a checkpoint of which the settings or an actor are nonsense."""
+    shutil.copytree(pretrained_folder("cuboid"), files / "saved")
+    path, actor = files / "saved" / "config.yaml", files / "saved" / "actor_agent0.pt"
+    what: Any
+    if draw.random() < 0.5:
+        content = yaml.safe_load(path.read_text())
+        section = draw.choice([*content])
+        what = (section, draw.choice([*content[section]]), value(draw))
+        content[what[0]][what[1]] = what[2]
+        path.write_text(yaml.safe_dump(content))
+    elif draw.random() < 0.5:
+        what = draw.choice((path, actor))
+        what.write_bytes(damaged(draw, what.read_bytes()))
+    else:
+        tensors = torch.load(actor, weights_only=True)
+        what = (draw.choice([*tensors, 3, (1, 2)]), strange_tensor(draw))
+        torch.save({**tensors, what[0]: what[1]}, actor)
+    return lambda: test.main(["--checkpoint", str(files / "saved"), "--num_envs", "2", "--device", "cpu"]), what
+
+
+def settings(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a section from Python with values that cannot be."""
+    classes = [entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values())] + [*config._SECTION_CLASSES.values()]
+    cls = draw.choice(classes)
+    names = [field.name for field in fields(cls)]
+    values = {draw.choice([*names, "x", 3]): value(draw) for _ in range(draw.randrange(1, 4))}
+
+    def attempt() -> int:
+        try:
+            build(cls, values, "section")
+        except ConfigError as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
+        return 0
+
+    return attempt, (cls.__name__, values)
+
+
+def key(draw: random.Random) -> str:
+    """Return a setting's key, or something that looks like one."""
+    section, names = draw.choice(some_keys(draw) or [("x", ["y"])])
+    name = draw.choice(names or ["y"])
+    return draw.choice(
+        (f"{section}.{name}", f"{section}.{name}", f"{section}.{name}", f"{section}.{name}.z", name, f".{name}")
+    )
+
+
+def some_keys(draw: random.Random) -> list[tuple[str, list[str]]]:
+    """Return some sections with some of their keys."""
+    classes = config._SECTION_CLASSES | {
+        "task": draw.choice([entry.cfg for entry in TASKS.values()]),
+        "algorithm": draw.choice([entry.cfg for entry in ALGORITHMS.values()]),
+    }
+    sections = draw.sample([*classes], draw.randrange(1, 4))
+    keys = []
+    for section in sections:
+        names = [field.name for field in fields(classes[section])]
+        keys.append((section, draw.sample(names, min(len(names), draw.randrange(1, 4)))))
+    return keys
+
+
+def scalar(draw: random.Random) -> str:
+    """Return a value as a user might write it."""
+    return draw.choice(_SCALARS) if draw.random() < 0.8 else "".join(chr(draw.randrange(1, 300)) for _ in range(6))
+
+
+def value(draw: random.Random) -> Any:
+    """Return a value as Python or JSON has it."""
+    choices = (
+        -1,
+        0,
+        1,
+        2,
+        10**30,
+        1.5,
+        1e39,
+        1e-40,
+        float("nan"),
+        float("inf"),
+        True,
+        None,
+        "",
+        "abc",
+        "\ud800",
+        "a\0b",
+    )
+    more: tuple[Any, ...] = (
+        [],
+        [1],
+        [["a"]],
+        {},
+        {"a": 1},
+        {"name": []},
+        "x" * 5000,
+        "../../x",
+        [1, "a"],
+        "happo",
+        128,
+    )
+    return draw.choice((*choices, *more))
+
+
+def damaged(draw: random.Random, content: bytes) -> bytes:
+    """Return contents that are cut, or have other bytes somewhere."""
+    place = draw.randrange(len(content) + 1)
+    return content[:place] + draw.randbytes(draw.randrange(4)) + (content[place + 1 :] if draw.random() < 0.7 else b"")
+
+
+def strange_tensor(draw: random.Random) -> Any:
+    """Return what a state dict may hold, and should not."""
+    return draw.choice(
+        (
+            *(torch.eye(2).to_sparse(), torch.zeros(2, device="meta"), torch.zeros(2, dtype=torch.complex64)),
+            *(torch.zeros(1).expand(10**12), torch.zeros(2).to(torch.float8_e4m3fn), torch.full((2,), torch.nan)),
+            *(torch.quantize_per_tensor(torch.zeros(2), 0.1, 0, torch.qint8), torch.zeros(0), [1], {"a": 1}, None),
+        )
+    )
+
+
+def _stop_before_training(cfg: Any) -> int:
+    runs.check_new_run_dir(Path(cfg.logger.out_dir) if cfg.logger.out_dir is not None else Path("results"))
+    return 0
+
+
+def print_row(*cells: object) -> None:
+    """Write one row of the table."""
+    sys.stdout.write("".join(f"{cell!s:<{20 if i == 0 else 13}}" for i, cell in enumerate(cells)).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""A run of seconds that saves after every iteration, made in a forked process, and what its end must be equal to."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harl_mapush import checkpoint, runs, train
+
+ITERATION = 32  # env steps
+SETTINGS = (
+    *("--num_envs", "4", "--set", "runner.num_steps=4", "--set", "network.hidden_sizes=[8]", "--device", "cpu"),
+    *("--set", "task.decision_period=2", "--set", "task.episode_length_s=0.2", "--set", "runner.torch_threads=1"),
+    *("--set", f"runner.checkpoint_interval={ITERATION}"),
+)
+
+
+def command(run: Path, num_iterations: int) -> list[str]:
+    """Return the command line that starts a run, or goes on with it, as a script on a cluster would."""
+    if (run / "config.yaml").exists():
+        return ["--resume", str(run)]
+    return [*SETTINGS, "--num_env_steps", str(num_iterations * ITERATION), "--out", str(run)]
+
+
+def start(run: Path, num_iterations: int, prepare: Callable[[], None] = lambda: None, log: Path | None = None) -> int:
+    """Train in a forked process, which has everything imported already; return its id."""
+    process = os.fork()
+    if process:
+        return process
+    code = 99
+    try:
+        with (log or Path(os.devnull)).open("a") as stream:
+            os.dup2(stream.fileno(), 1)
+            os.dup2(stream.fileno(), 2)
+            prepare()
+            code = train.main(command(run, num_iterations))
+            sys.stdout.flush()
+    finally:
+        os._exit(code)
+
+
+def wait(process: int) -> int:
+    """Return the exit code of a process, less than 0 for a signal."""
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def final_state(run: Path) -> dict[str, Any]:
+    """Return everything that the last checkpoint of a run holds, by name."""
+    folder = runs.last_checkpoint(run)
+    assert folder is not None
+    checkpoint.check_whole(folder)
+    state = _flat(checkpoint.read_training_state(folder))
+    for path in sorted(folder.glob("*.pt")):
+        state |= _flat(torch.load(path, weights_only=True), path.name)
+    return state
+
+
+def is_equal(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """Return whether two states are equal to the last bit."""
+    return ours.keys() == theirs.keys() and all(_same(ours[key], value) for key, value in theirs.items())
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    if isinstance(theirs, torch.Tensor):
+        of_a_kind = ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        return of_a_kind and ours.contiguous().numpy().tobytes() == theirs.contiguous().numpy().tobytes()
+    return ours == theirs
+
+
+def _flat(values: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(values, (dict, list, tuple)):
+        return {path: values}
+    pairs = values.items() if isinstance(values, dict) else enumerate(values)
+    return {key: leaf for name, value in pairs for key, leaf in _flat(value, f"{path}/{name}").items()}

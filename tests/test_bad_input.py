@@ -1,0 +1,201 @@
+"""Input that is wrong in unusual ways: one line and exit code 2, or an exception that names it; never a traceback."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from pushing import make_env
+from test_cli import complaint
+
+from harl_mapush import checkpoint, config, test, train
+from harl_mapush.envs import MAPushEnv
+from mapush import doctor
+from mqe.config import ConfigError, load_yaml, parse_yaml
+from mqe.gait import pretrained_folder
+from mqe.registry import EnvCfg, SimCfg
+from mqe.registry import make_env as make_any_env
+from mqe.tasks.push import PushCfg
+from mqe.tensor_files import read_tensors
+from mqe.viewer import video
+
+WORLD = EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu", num_threads=1)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("--set algorithm.name=[a]", "algorithm.name: unknown algorithm \"['a']\""),
+        ("--set task.name=[a]", "task.name: unknown task"),
+        ("--set task.name={}", "task.name: unknown task '{}'"),
+        ("--set algorithm.clip_param=1e39", "algorithm.clip_param: must be 0 or 1.2e-38 to 3.4e+38 in size, not 1e+39"),
+        ("--set task.success_radius=1e-40", "task.success_radius: must be 0 or 1.2e-38"),
+        (
+            "--set task.goal_distance=[50,60]",
+            "[50.0, 60.0] must be two distances in ascending order, up to 12.0 m, where the wall is",
+        ),
+        ("--set algorithm.num_epochs=1e9", "algorithm.num_epochs: must be at least 1 and at most 1000"),
+        ("--num_envs=abc --set env.num_envs=2", "env.num_envs: must be a whole number, not 'abc'"),
+        ("--set env.num_envs=-1 --set env.num_envs=2", "env.num_envs: must be at least 1"),
+        ("--set runner.seed=!!bool 1", "not valid YAML"),
+        ("--set runner.seed=!!timestamp abc", "not valid YAML"),
+        ('--set task.gait="\\ud800"', "task.gait: must be text without null bytes or halves of characters"),
+        ('--set task.gait="a\\0b"', "task.gait: must be text without null bytes"),
+        ("--out /", "logger.out_dir (--out): / is the root of all folders"),
+        ("--set task.gait=pretrained:../pretrained/go1_velocity", "unknown pretrained policy '../pretrained"),
+    ],
+)
+def test_a_command_line(argv: str, said: str, capsys) -> None:
+    words = [f"{word}" for word in argv.split(" --")]
+    words = [words[0], *(f"--{word}" for word in words[1:])]
+    assert train.main([part for word in words for part in word.split(" ", 1)]) == 2
+    assert said in complaint(capsys)
+
+
+def test_names_that_are_lists_are_refused_everywhere(capsys) -> None:
+    for main, argv in ((doctor.main, []), (test.main, ["--checkpoint", "pretrained:cuboid"])):
+        for key in ("algorithm.name", "task.name"):
+            assert main([*argv, *(("--set", f"{key}=[a]"))]) == 2
+            assert key in complaint(capsys)
+    with pytest.raises(ConfigError, match="unknown task"):
+        MAPushEnv({"task": ["a"]})
+
+
+def test_a_value_of_a_megabyte_is_not_repeated(capsys) -> None:
+    assert train.main(["--set", f"task.object={'x' * 1_000_000}"]) == 2
+    line = complaint(capsys)
+    assert len(line) < 2000
+    assert line.startswith("python -m harl_mapush.train: task.object: unknown value 'xxx")
+    assert line.endswith("(allowed: cuboid, tblock, cylinder)\n")
+
+
+def test_a_value_that_is_overridden_is_checked_as_well(tmp_path, capsys) -> None:
+    (tmp_path / "run.yaml").write_text("env: {num_envs: many}\n")
+    assert train.main(["--config", str(tmp_path / "run.yaml"), "--num_envs", "2"]) == 2
+    assert "env.num_envs: must be a whole number, not 'many'" in complaint(capsys)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: !!bool maybe", "a: !!timestamp abc", "env: !!map [1]", "? [1]\n: 2", "a: !!int x", "a: !!float x"]
+)
+def test_yaml_that_builds_nothing(text: str) -> None:
+    with pytest.raises(ConfigError, match="not valid YAML") as caught:
+        parse_yaml(text, "file")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_base_that_names_no_file(tmp_path) -> None:
+    (tmp_path / "run.yaml").write_text('base: "a\\0b"\n')
+    with pytest.raises(ConfigError, match=r"cannot be read as a YAML file \(no file name\)"):
+        load_yaml(tmp_path / "run.yaml")
+
+
+def test_twenty_thousand_keys_take_no_time() -> None:
+    text = "\n".join(f"key_{i}: 1" for i in range(20_000))
+    start = time.perf_counter()
+    with pytest.raises(ConfigError, match="unknown section"):
+        config.resolve(parse_yaml(text), {})
+    assert time.perf_counter() - start < 10.0
+    with pytest.raises(ConfigError, match="'b' is given twice"):
+        parse_yaml("a: 1\nb: 1\nb: 2")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"train": {"lr": ' + "9" * 5000 + "}}"])
+def test_a_file_of_harl_that_is_none(text: str, tmp_path, capsys) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    assert train.main(["--load_config", str(path)]) == 2
+    assert str(path) in complaint(capsys)
+
+
+# Tensors
+
+
+STRANGE = {
+    "a name that is a tensor's": {(1, 2): torch.zeros(2)},
+    "sparse": {"a": torch.eye(2).to_sparse()},
+    "meta": {"a": torch.zeros(2, device="meta")},
+    "8 bits": {"a": torch.zeros(2).to(torch.float8_e4m3fn)},
+    "complex": {"a": torch.zeros(2, dtype=torch.complex64)},
+    "10^12 times the same": {"a": torch.zeros(1).expand(10**12)},
+}
+
+
+@pytest.mark.parametrize("how", STRANGE)
+def test_tensors_that_are_not_plain(how: str, tmp_path) -> None:
+    torch.save(STRANGE[how], tmp_path / "training_state.pt")
+    with pytest.raises(ConfigError, match="damaged"):
+        read_tensors(tmp_path / "training_state.pt")
+    with pytest.raises(ConfigError, match="damaged"):
+        checkpoint.read_training_state(tmp_path)
+
+
+def test_a_checkpoint_of_a_billion_robots(tmp_path) -> None:
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"env": {"num_agents": 1_000_000_000}}))
+    start = time.perf_counter()
+    with pytest.raises(ConfigError, match=r"env\.num_agents, 1 to 4; it is damaged"):
+        checkpoint.resolve(str(tmp_path))
+    assert time.perf_counter() - start < 1.0
+
+
+# From Python
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "abc", 2**70, True, None])
+def test_seeds(seed: object) -> None:
+    with pytest.raises(ConfigError, match="seed: must be a whole number from 0 to 9223372036854775807"):
+        make_any_env(*WORLD, PushCfg(), seed)  # type: ignore[arg-type]
+
+
+def test_a_decision_of_no_steps() -> None:
+    with pytest.raises(ConfigError, match=r"task\.decision_period: 0 does not divide"):
+        PushCfg(decision_period=0)
+
+
+def test_pretrained_names_are_no_paths() -> None:
+    assert pretrained_folder("cuboid").name == "cuboid"
+    for name in ("../pretrained/cuboid", "cuboid/", "./cuboid", str(Path("/").absolute())):
+        with pytest.raises(ConfigError, match="unknown pretrained policy"):
+            pretrained_folder(name)
+
+
+def test_actions_and_environments_that_cannot_step() -> None:
+    env = make_env(num_envs=1)
+    env.reset()
+    with pytest.raises(TypeError, match=r"actions must be a torch\.Tensor, not ndarray"):
+        env.step(np.zeros((1, 2, 3)))  # type: ignore[arg-type]
+    env.close()
+    with pytest.raises(RuntimeError, match="the environment is closed"):
+        env.step(torch.zeros(1, 2, 3))
+
+
+def test_a_world_that_breaks_leaves_no_file_behind(tmp_path, monkeypatch, capfd) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = make_env(num_envs=1)
+    env.reset()
+    env.step(torch.full((1, 2, 3), torch.nan))
+    env.sim.qvel.fill_(1e12)
+    env.step(torch.zeros(1, 2, 3))
+    env.close()
+    assert list(tmp_path.iterdir()) == []
+    assert "WARNING" not in capfd.readouterr().err
+
+
+def test_a_plain_function_can_be_filmed(tmp_path) -> None:
+    env = make_env(num_envs=1)
+    try:
+        still = video.record(env, lambda obs: torch.zeros(1, 2, 3), tmp_path / "film.mp4", seconds=0.1, size=(64, 36))  # type: ignore[arg-type]
+    finally:
+        env.close()
+    assert still.num_frames == 3
+
+
+def test_a_flag_that_is_nonsense_in_a_run_of_harl(tmp_path, capsys) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"algo": {"gamma": 0.9}, "train": {}, "model": {}}))
+    assert train.main(["--load_config", str(tmp_path / "config.json"), "--set", "algorithm.name=[a]"]) == 2
+    assert "unknown algorithm" in complaint(capsys)

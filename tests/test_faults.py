@@ -1,0 +1,52 @@
+"""A quick part of tests/faults, whose scripts try the same for longer by hand."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import TINY
+
+from harl_mapush import test, train
+
+FAULTS = Path(__file__).parent / "faults"
+
+
+def script(name: str, *words: str) -> str:
+    """Run a script, which says by its exit code whether all went well, and return what it printed."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(FAULTS.parent.parent), *sys.path])}
+    command = [sys.executable, "-W", "ignore", str(FAULTS / name), *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_killed_runs_end_bit_equal() -> None:
+    table = script("kill.py", "--runs", "1", "--iterations", "4")
+    assert [line.split()[-1] for line in table.splitlines()[1:]] == ["1", "1", "1"]
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about tensors that are on their way out
+def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
+    for module, name in ((train, "train"), (test, "_play")):  # the script puts others in their places
+        monkeypatch.setattr(module, name, getattr(module, name))
+    monkeypatch.syspath_prepend(str(FAULTS))
+    answered = importlib.import_module("fuzz").run_cases(100, seed=0)
+    assert answered, capsys.readouterr().err
+
+
+def test_damage_is_noticed(gait, tmp_path, monkeypatch, capsys) -> None:
+    run = tmp_path / "run"
+    every = ("--set", "runner.checkpoint_interval=32", "--set", "task.decision_period=2", "--num_env_steps", "64")
+    assert train.main([*TINY, *every, "--set", f"task.gait={gait}", "--out", str(run)]) == 0
+    shutil.copytree(gait, run / "checkpoints" / "notes")  # a folder of another name is no checkpoint
+    monkeypatch.syspath_prepend(str(FAULTS))
+    damage = importlib.import_module("damage")
+    assert damage.try_files(run, random.Random(0), truncations=2, flips=4)
+    assert capsys.readouterr().out.count("6        6        0         0          6 of 6") == 3
