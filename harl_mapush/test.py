@@ -20,7 +20,9 @@ from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, merge, to_dict, unknown
 from mqe.gait import GAIT_TASK, load_gait
+from mqe.nature import NatureCfg
 from mqe.registry import make_env, resolve_sim
+from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
 
 PROGRAM = "python -m harl_mapush.test"
@@ -98,12 +100,13 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     trained, _ = config.resolve(own, {})
     task, num_agents = trained.task.name, trained.env.num_agents
     evaluation: dict[str, Any] = {
-        "env": {"num_envs": NUM_ENVS[arguments.mode]},
+        "env": {"num_envs": NUM_ENVS[arguments.mode], "randomize": to_dict(NatureCfg())},
         "sim": {"name": "auto", "device": "auto"},
         "runner": {"seed": 0},
     }
     if arguments.mode == "calculator" and task != GAIT_TASK:
-        evaluation["task"] = {"spawn": "independent"}
+        evaluation["task"] = {"spawn": "independent", "close_share": 0.0, "tangled_share": 0.0}
+        evaluation["task"] |= {"success_radius": PushCfg.success_radius, "goal_distance": list(PushCfg.goal_distance)}
     asked_for = config.flag_values(arguments)
     if arguments.mode == "calculator" and task == GAIT_TASK:
         _refuse_worlds(asked_for)
@@ -117,7 +120,19 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
             raise ConfigError(f"{key}={wants}: checkpoint {folder} was trained with {key}={has}; leave it out")
     cfg, _ = config.resolve(own, over)
     _refuse_learning_settings(trained, cfg, over, folder)
+    if arguments.mode == "calculator" and task != GAIT_TASK:
+        sys.stdout.write(_differences(trained, cfg))
     return cfg
+
+
+def _differences(trained: RunCfg, cfg: RunCfg) -> str:
+    """Return a line that names what differs between the worlds a team learned in and those it is measured in."""
+    before, after = to_dict(trained), to_dict(cfg)
+    pairs = [(f"task.{key}", before["task"].get(key), value) for key, value in after["task"].items()]
+    own = before["env"]["randomize"]
+    pairs += [(f"env.randomize.{key}", own[key], value) for key, value in after["env"]["randomize"].items()]
+    changed = [f"{key}={value} (learned with {old})" for key, old, value in pairs if value != old]
+    return f"Measured with {', '.join(changed)}.\n" if changed else ""
 
 
 def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:

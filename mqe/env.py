@@ -112,8 +112,8 @@ class MultiAgentEnv:
         actions = actions.clamp(-1.0, 1.0)
         paid, ends = [], []
         for k in range(task.decision_period):
-            if k == 0 or nature.has_command_latency:
-                task.command(nature.late_actions(actions))
+            if k == 0 or nature.changes_actions:
+                task.command(nature.actions_in_force(actions, self._steps))
             targets, kicks = nature.motor_targets(task.targets(self.state), self._episode, self._steps)
             self._disturb(kicks)
             sim.step(DECIMATION, targets)

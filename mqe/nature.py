@@ -50,7 +50,12 @@ class NatureCfg:
     )
     kick_speed: Span = option(0.0, "sudden change of every trunk's velocity [m/s]", min=0.0, max=5.0)
     kick_interval: float = option(2.0, "time from kick to kick [s]", min=STEP_DT, max=1e6)
-    freeze_time: Span = option(0.0, "one robot holds its joints for this long, once an episode [s]", min=0.0, max=160.0)
+    freeze_time: Span = option(
+        0.0,
+        "one agent's actions are zero for this long, once an episode: a pushing robot stands [s]",
+        min=0.0,
+        max=160.0,
+    )
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -128,11 +133,12 @@ class Nature:
         self.has_noise = _varies(cfg.observation_noise, 0.0)
         self.has_kicks = _varies(cfg.kick_speed, 0.0)
         self.has_freezes = _varies(cfg.freeze_time, 0.0)
+        self.changes_actions = self.has_command_latency or self.has_freezes  # from one control step to the next
         self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
 
         # Of an episode: latency of targets and of actions [s], who freezes, from which control step, for how long [s].
         latest = max(1.0, _FREEZE_SHARE * max_episode_length)
-        spans = [bounds(cfg.action_latency), bounds(cfg.command_latency), (0.0, float(scene.num_robots)), (0.0, latest)]
+        spans = [bounds(cfg.action_latency), bounds(cfg.command_latency), (0.0, float(action_shape[1])), (0.0, latest)]
         self._episode = Ranges([*spans, bounds(cfg.freeze_time)], device)
         self._drawn = torch.zeros(num_envs, len(spans) + 1, device=device)
         kick = [bounds(cfg.kick_speed), (0.0, TWO_PI)] * scene.num_robots
@@ -140,8 +146,7 @@ class Nature:
         zero = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self._sigma = Ranges([bounds(cfg.observation_noise)], device).draw(streams, _NOISE, zero).unsqueeze(2)
 
-        self._held = torch.zeros(num_envs, scene.num_robots, scene.model.nu // scene.num_robots, device=device)
-        self._robot = torch.arange(scene.num_robots, device=device)
+        self._agent = torch.arange(action_shape[1], device=device)
         self._world = torch.arange(num_envs, device=device)
         kept = 1 + round(bounds(cfg.command_latency)[1] / STEP_DT)
         self._actions = torch.zeros(kept, *action_shape, device=device)  # of the last control steps, newest first
@@ -154,13 +159,19 @@ class Nature:
         if self.has_latency or self.has_command_latency or self.has_freezes:
             self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))  # of older episodes, the same again
 
-    def late_actions(self, actions: Tensor) -> Tensor:
-        """Return the actions (N, A, U) that are in force in this control step, where ``actions`` are the newest."""
-        if len(self._actions) == 1:
+    def actions_in_force(self, actions: Tensor, step: Tensor) -> Tensor:
+        """Return the actions (N, A, U) in force in control step ``step`` (N,), where ``actions`` are the newest."""
+        if self.has_freezes:
+            agent, start, duration = self._drawn[:, 2:].split(1, dim=1)
+            since = step.unsqueeze(1) - start.floor()
+            is_frozen = (self._agent == agent.floor()) & (since >= 0) & (since * STEP_DT < duration)
+            actions = actions.masked_fill(is_frozen.unsqueeze(2), 0.0)
+        if not self.has_command_latency:
             return actions
         older = torch.where(self._is_first.view(1, -1, 1, 1), actions, self._actions[:-1])
         self._actions[1:] = older
         self._actions[0] = actions
+        self._is_first.zero_()
         late = (self._drawn[:, 1] / STEP_DT).round().to(torch.int64)
         return self._actions[late, self._world]
 
@@ -170,13 +181,6 @@ class Nature:
         ``targets`` (N, A, 12) are the controller's, ``step`` (N,) counts control steps into ``episode`` (N,). Kicks
         (N, A, 3) [m/s] are None where there are none.
         """
-        if self.has_freezes:
-            robot, start, duration = self._drawn[:, 2:].split(1, dim=1)
-            since = step.unsqueeze(1) - start.floor()
-            is_frozen = (self._robot == robot.floor()) & (since >= 0) & (since * STEP_DT < duration)
-            targets = torch.where((is_frozen & ~self._is_first.unsqueeze(1)).unsqueeze(2), self._held, targets)
-            self._held.copy_(targets)
-        self._is_first.zero_()
         if not (self.has_kicks or self.has_latency):
             return self._delay.send(targets.flatten(1), self._lag), None
         drawn = self._step.draw(self._streams, _STEP, episode * _KEYS_AN_EPISODE + step)
@@ -197,15 +201,14 @@ class Nature:
     def state_dict(self) -> dict[str, Any]:
         """Return what is carried from one control step to the next."""
         return {
-            "delay": self._delay.state_dict(), "drawn": self._drawn.clone(), "held": self._held.clone(),
-            "actions": self._actions.clone(), "is_first": self._is_first.clone(),
+            "delay": self._delay.state_dict(), "drawn": self._drawn.clone(), "actions": self._actions.clone(),
+            "is_first": self._is_first.clone(),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from ``state_dict``."""
         self._delay.load_state_dict(state["delay"])
         self._drawn.copy_(state["drawn"])
-        self._held.copy_(state["held"])
         self._actions.copy_(state["actions"])
         self._is_first.copy_(state["is_first"])
 
