@@ -164,7 +164,7 @@ class Nature:
         if self.has_freezes:
             agent, start, duration = self._drawn[:, 2:].split(1, dim=1)
             since = step.unsqueeze(1) - start.floor()
-            is_frozen = (self._agent == agent.floor()) & (since >= 0) & (since * STEP_DT < duration)
+            is_frozen = (self._agent == agent.floor()) & (since >= 0) & (since < torch.round(duration / STEP_DT))
             actions = actions.masked_fill(is_frozen.unsqueeze(2), 0.0)
         if not self.has_command_latency:
             return actions
