@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.streams import Streams
 from mqe.tasks.chance import Chance
 from mqe.tasks.velocity import VelocityCfg
@@ -36,11 +35,20 @@ def test_some_commands_stand_and_some_go_along_one_axis() -> None:
     assert not command.any()
 
 
-def test_starts_face_anywhere_in_about_the_nominal_pose() -> None:
-    yaw, joints, _ = make_chance().start(EPISODE)
-    assert (torch.histc(yaw, 4, -torch.pi, torch.pi) / N).tolist() == pytest.approx([0.25] * 4, abs=0.01)
-    ratio = joints[:, 0] / torch.tensor(DEFAULT_JOINT_POS)
-    assert (ratio.min().item(), ratio.max().item()) == pytest.approx((0.8, 1.2), abs=1e-3)
+def test_starts_face_anywhere_and_take_any_pose_of_the_table() -> None:
+    yaw, pose, _ = make_chance().start(EPISODE)
+    for drawn, low, high in ((yaw[:, 0], -torch.pi, torch.pi), (pose, 0.0, 1.0)):
+        assert drawn.min().item() == pytest.approx(low, abs=1e-3)
+        assert drawn.max().item() == pytest.approx(high, abs=1e-3)
+        assert drawn.mean().item() == pytest.approx(0.5 * (low + high), abs=0.02)
+
+
+def test_some_commands_are_slow_and_some_ask_for_much() -> None:
+    _, _, command = make_chance(max_command=(0.6, 0.6, 0.6), standing_share=0.0).start(EPISODE)
+    largest = command[:, 0].abs().amax(dim=1)
+    along_all = (command[:, 0] != 0.0).all(dim=1)
+    assert share(largest <= 0.3 * 0.6) > 0.25  # a quarter is slow, and some are by themselves
+    assert share((command[along_all, 0].abs() >= 0.3).all(dim=1)) == pytest.approx(0.3 + 0.45 / 8, abs=0.01)
 
 
 def test_events_are_as_frequent_and_as_strong_as_they_should_be() -> None:

@@ -14,13 +14,15 @@ from harl_mapush import checkpoint, config, train
 from harl_mapush.gait_worlds import GaitWorlds
 from harl_mapush.networks import Actor, NetworkCfg
 from harl_mapush.policy import TeamPolicy
+from mqe.collapse import REST_TIME
 from mqe.config import ConfigError, dump_yaml
 from mqe.gait import ACTIVATIONS, load_gait, pretrained_folder
 from mqe.geometry import quat_from_rpy
-from mqe.locomotion import GAIT_OBS_SIZE, GaitMemory, gait_obs, is_moving
+from mqe.locomotion import GAIT_OBS_SIZE, LIFT, GaitMemory, gait_obs, is_moving, mirrored_gait
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.robots.go1 import DEFAULT_JOINT_POS
-from mqe.tasks.velocity import VelocityCfg
+from mqe.scene import STEP_DT, build_scene, read_state
+from mqe.tasks.velocity import GET_UP_TIME, VelocityCfg
 
 CPU = torch.device("cpu")
 SIM = SimCfg(name="mujoco", device="cpu")
@@ -40,7 +42,9 @@ def test_the_clock_runs_while_moving_and_stands_at_zero():
     command = torch.tensor([[[0.3, 0.0, 0.0]], [[0.0, 0.02, 0.0]]])
     assert is_moving(command)[:, 0].tolist() == [True, False]
     targets = memory.act(torch.zeros(2, 1, 12), is_moving(command))
-    torch.testing.assert_close(targets[0, 0], torch.tensor(DEFAULT_JOINT_POS))
+    lift = math.sin(2.0 * math.pi * 0.05) * torch.tensor([0.0] * 3 + list(LIFT) * 2 + [0.0] * 3)  # FR and RL swing
+    torch.testing.assert_close(targets[0, 0], torch.tensor(DEFAULT_JOINT_POS) + lift)
+    torch.testing.assert_close(targets[1, 0], torch.tensor(DEFAULT_JOINT_POS))  # who stands lifts nothing
     assert memory.phase[:, 0].tolist() == pytest.approx([0.05, 0.0])
     for _ in range(19):
         memory.act(torch.ones(2, 1, 12), is_moving(command))
@@ -134,7 +138,7 @@ def spoil_gait(folder, how: str) -> None:
     ("how", "said"),
     [
         ("nan", "not finite"),
-        ("shape", "where .* fits 47 observations"),
+        ("shape", "where .* fits 59 observations"),
         ("missing", "lacks 'act.action_out.fc_mean.weight'"),
         ("list", "damaged"),
         ("activation", "unknown activation 'swish'"),
@@ -166,8 +170,60 @@ def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
     obs, critic_state = env.reset()
     assert obs.shape == (3, 1, GAIT_OBS_SIZE)
     assert critic_state.shape == (3, env.state_size)
-    env.sim.qpos[1, 2] = 0.05
+    env.sim.qpos[1, 3:7] = torch.tensor([0.7, 0.714, 0.0, 0.0])  # on its side
     step = env.step(torch.zeros(3, 1, 12))
     assert step.terminated[:, 0].tolist() == [False, True, False]
-    assert step.info["reward/fall"][1] == pytest.approx(-5.0)
+    assert step.info["reward/fall"][1] == pytest.approx(-10.0)
     assert (step.info["reward/alive"] == 0.5).all()
+
+
+def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up():
+    env = make_env(EnvCfg(num_envs=1), SIM, VelocityCfg(max_kick=0.0, max_force=0.0), seed=0)
+    for is_up_first, expected in ((True, REST_TIME), (False, GET_UP_TIME + REST_TIME)):
+        env.reset()
+        steps = 0
+        for k in range(200):
+            env.sim.qpos[:, 2], env.sim.qpos[:, 3:7] = 0.35, torch.tensor([1.0, 0.0, 0.0, 0.0])
+            env.sim.qpos[:, 7:], env.sim.qvel[:] = torch.tensor(DEFAULT_JOINT_POS), 0.0
+            if not is_up_first or k > 0:
+                env.sim.qpos[:, 2] = 0.06  # the trunk rests
+                steps += 1
+            if bool(env.step(torch.zeros(1, 1, 12)).terminated.all()):
+                break
+        assert steps * STEP_DT == pytest.approx(expected, abs=0.03)
+
+
+def test_the_mirror_swaps_left_and_right_and_undoes_itself():
+    see, act = mirrored_gait(CPU)
+    obs, action = torch.randn(5, GAIT_OBS_SIZE), torch.randn(5, 12)
+    assert torch.equal(see(see(obs)), obs)
+    assert torch.equal(act(act(action)), action)
+    # A robot that rolls and goes to the left is one that rolls and goes to the right in the mirror.
+    names = {"gravity": 0, "turning": 3, "command": 6, "joints": 9, "velocities": 21, "actions": 33, "clock": 57}
+    mirrored = see(torch.arange(1.0, GAIT_OBS_SIZE + 1)).tolist()
+    assert mirrored[: names["joints"]] == [1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0, -8.0, -9.0]
+    assert mirrored[9:15] == [-13.0, 14.0, 15.0, -10.0, 11.0, 12.0]  # FR's joints, then FL's, hips negated
+    assert mirrored[names["clock"] :] == [-58.0, -59.0]
+
+
+def test_mirrored_states_are_seen_as_the_mirror_image():
+    """Of a scene reflected in the plane y = 0 the gait sees what the mirror makes of the original's observation."""
+    scene = build_scene(1, None)
+    env = make_env(EnvCfg(num_envs=2), SIM, VelocityCfg(), seed=0)
+    env.reset()
+    pose = torch.tensor([0.0, 0.0, 0.3, 0.97, 0.13, 0.11, 0.17], dtype=torch.float64)
+    pose[3:] /= pose[3:].norm()
+    joints, velocity = torch.rand(12).double() - 0.5, torch.randn(18).double()
+    _, act = mirrored_gait(CPU)
+    flip = torch.tensor([1.0, -1.0, 1.0]).double()
+    env.sim.qpos[0], env.sim.qvel[0] = torch.cat((pose, joints)), velocity
+    env.sim.qpos[1, :3], env.sim.qpos[1, 3:7] = pose[:3] * flip, pose[3:] * torch.tensor([1.0, -1.0, 1.0, -1.0])
+    env.sim.qpos[1, 7:], env.sim.qvel[1, 6:] = act(joints), act(velocity[6:])
+    env.sim.qvel[1, :3], env.sim.qvel[1, 3:6] = velocity[:3] * flip, velocity[3:6] * -flip
+    state = read_state(env.sim, scene)
+    command = torch.tensor([[[0.3, 0.2, -0.1]], [[0.3, -0.2, 0.1]]])
+    memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
+    memory.phase[1] = 0.5
+    obs = gait_obs(state, command, is_moving(command), memory)
+    see, _ = mirrored_gait(CPU)
+    torch.testing.assert_close(see(obs[0]), obs[1], atol=1e-5, rtol=0.0)

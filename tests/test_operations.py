@@ -48,10 +48,10 @@ def operations_of_a_decision(env: MultiAgentEnv) -> int:
 
 
 CASES = {
-    "push": (PushCfg(), 2, 350),
-    "cylinder": (PushCfg(object="cylinder"), 3, 350),
-    "five control steps": (PushCfg(decision_period=5), 2, 1000),
-    "gait": (VelocityCfg(), None, 350),
+    "push": (PushCfg(), 2, 370),
+    "cylinder": (PushCfg(object="cylinder"), 3, 370),
+    "five control steps": (PushCfg(decision_period=5), 2, 1100),
+    "gait": (VelocityCfg(), None, 460),
 }
 
 

@@ -73,7 +73,7 @@ def test_joints_and_actuators_stand_in_policy_order():
     hinges = [model.joint(j).name for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_HINGE]
     assert hinges == wanted
     assert [model.actuator(k).name for k in range(model.nu)] == wanted
-    np.testing.assert_allclose(model.actuator_forcerange[:3], [[-20, 20], [-20, 20], [-25, 25]])
+    np.testing.assert_allclose(model.actuator_forcerange[:3], [[-20, 20], [-20, 20], [-22, 22]])
     np.testing.assert_allclose(model.joint("robot0/FL_calf").range, [-2.69653369433, -0.916297857297])
 
 
@@ -94,7 +94,7 @@ def test_actuators_stand_for_the_reference_motor():
     data.qvel[:] = 0.0
     data.ctrl[:] = joints + 3.0
     mujoco.mj_forward(model, data)
-    np.testing.assert_allclose(data.actuator_force, [20.0, 20.0, 25.0] * 4)
+    np.testing.assert_allclose(data.actuator_force, [20.0, 20.0, 22.0] * 4)
 
 
 def test_foot_kinematics_agree_with_mujoco():
