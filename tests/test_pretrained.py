@@ -7,7 +7,9 @@ import pytest
 from harl_mapush import checkpoint, config
 from harl_mapush.evaluation import evaluate_push
 from harl_mapush.policy import load_team
+from mqe.config import to_dict
 from mqe.gait import PRETRAINED, pretrained_folder
+from mqe.nature import NatureCfg
 from mqe.registry import make_env
 
 TEAMS = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir() if path.name != "go1_velocity")
@@ -17,7 +19,17 @@ NUM_ENVS = 16
 @pytest.mark.parametrize("name", TEAMS)
 def test_a_shipped_team_pushes(name: str) -> None:
     folder = checkpoint.resolve(PRETRAINED + name)
-    over = {"env": {"num_envs": NUM_ENVS}, "sim": {"name": "mujoco", "device": "cpu"}, "task": {"spawn": "separated"}}
+    task = {
+        "spawn": "separated",
+        "success_radius": 1.0,
+        "goal_distance": [1.5, 3.0],
+        "close_share": 0,
+        "tangled_share": 0,
+    }
+    over = {
+        "env": {"num_envs": NUM_ENVS, "randomize": to_dict(NatureCfg())},
+        "sim": {"name": "mujoco", "device": "cpu"}, "task": task,
+    }  # fmt: skip
     cfg, _ = config.resolve(checkpoint.read_config(folder), over)
     assert cfg.task.object == name
     env = make_env(cfg.env, cfg.sim, cfg.task, seed=0)

@@ -39,6 +39,7 @@ class Hatrpo(Happo):
 
     cfg: HatrpoCfg
     is_capturable = False
+    takes_symmetry = False
 
     @property
     def graphs_at_once(self) -> int:

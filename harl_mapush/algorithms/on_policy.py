@@ -29,6 +29,8 @@ from harl_mapush.storage import Decision, Storage, StorageShape
 class OnPolicy(ABC):
     """A team of actors and one critic that learn from one rollout at a time."""
 
+    takes_symmetry = True  # whether the actors' loss has a place for symmetry_coef
+
     def __init__(
         self, cfg: Any, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1
     ) -> None:
@@ -47,11 +49,8 @@ class OnPolicy(ABC):
         self.action_size = max(spec.action_sizes)
         self.is_padded = min(spec.action_sizes) < self.action_size
         self.actors: list[Actor] = [actor.to(self.device) for actor in make_actors(cfg, network, spec)]
-        if cfg.symmetry_coef > 0.0 and (spec.mirror is None or network.use_recurrent_policy):
-            raise ValueError(
-                f"symmetry_coef must be 0, not {cfg.symmetry_coef}: this task names no mirror image of what an agent "
-                "sees and does, or the policy is recurrent"
-            )
+        if cfg.symmetry_coef > 0.0:
+            _check_symmetry(cfg, network, spec, is_possible=self.takes_symmetry)
         rates = cfg.agent_learning_rates or (cfg.learning_rate,) * self.num_agents
         if len(rates) != self.num_agents:
             raise ValueError(f"agent_learning_rates must have {self.num_agents} values, one an agent, not {len(rates)}")
@@ -276,6 +275,19 @@ class OnPolicy(ABC):
             if isinstance(actor.obs_norm, RunningNorm):
                 actor.obs_norm.update(storage.obs[agent][..., : actor.obs_size], storage.weights(agent))
         self.value.update_obs_norm(storage)
+
+
+def _check_symmetry(cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec, *, is_possible: bool) -> None:
+    """Raise ValueError where actors cannot be taught to act alike on mirrored observations."""
+    reason = None
+    if not is_possible:
+        reason = f"{cfg.name} takes its steps without a loss of its own"
+    elif network.use_recurrent_policy:
+        reason = "recurrent policies are not mirrored"
+    elif spec.mirror is None:
+        reason = "this task names no mirror image of what an agent sees and does"
+    if reason is not None:
+        raise ValueError(f"symmetry_coef must be 0, not {cfg.symmetry_coef}: {reason}")
 
 
 def _check_minibatches(name: str, number: int, rows: int) -> None:
