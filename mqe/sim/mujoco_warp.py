@@ -141,14 +141,13 @@ class MujocoWarpSimulator:
     def set_field(self, name: str, values: Tensor) -> None:
         """Give a model field per-world values (N, ...), and those that follow from it theirs; waits for the device."""
         self._fields[name] = values.to(self.device, torch.float32)
-        self._fields |= self._derived()
+        if name in mujoco.MjModel._setconst_inputs:
+            self._fields |= self._derived()
         self._make_model()
 
     def _derived(self) -> dict[str, Tensor]:
         """Return per-world values of the fields that MuJoCo derives from those that were set, such as masses."""
         given = [name for name in self._fields if name in mujoco.MjModel._setconst_inputs]
-        if not given:
-            return {}
         batch = Batch(self._known, self.num_envs)  # derives on the host, where every field is at hand
         for name in given:
             field = batch.expand(name)
