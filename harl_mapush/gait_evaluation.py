@@ -42,11 +42,15 @@ Figure = float | list[float] | None
 
 @torch.no_grad()
 def evaluate_gait(
-    policy: GaitPolicy, sim: SimCfg, seed: int, say: Callable[[str], None] = lambda line: None
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    say: Callable[[str], None] = lambda line: None,
+    actuators: str = "reference",
 ) -> dict[str, Figure]:
     """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12); keys as the calculator prints them.
 
-    ``say`` is told which part comes next.
+    ``say`` is called with the part that comes next; ``actuators`` are those of ``build_scene``.
     """
     figures: dict[str, Figure] = {}
     for name, part in (
@@ -56,13 +60,18 @@ def evaluate_gait(
         ("corner commands", walk_corners),
     ):
         say(f"Examining the gait: {name}")
-        figures |= part(policy, sim, seed)
+        figures |= part(policy, sim, seed, actuators=actuators)
     return figures
 
 
 @torch.no_grad()
 def track(
-    policy: GaitPolicy, sim: SimCfg, seed: int, grid: Sequence[float] = GRID, robots_a_cell: int = ROBOTS_A_CELL
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    grid: Sequence[float] = GRID,
+    robots_a_cell: int = ROBOTS_A_CELL,
+    actuators: str = "reference",
 ) -> dict[str, Figure]:
     """Walk over the grid of commands, on time and late, over a larger one, and slowly."""
     cells = torch.tensor(list(itertools.product(grid, repeat=3)))
@@ -75,7 +84,7 @@ def track(
     for name, latency in LATENCIES.items():
         late[rows[name]] = round(latency / PHYSICS_DT)
 
-    worlds = GaitWorlds(policy, sim, seed, len(command), latency=late)
+    worlds = GaitWorlds(policy, sim, seed, len(command), latency=late, actuators=actuators)
     command, cells, slow = command.to(worlds.device), cells.to(worlds.device), slow.to(worlds.device)
     recorder = Recorder(len(every_cell), worlds.torque_limit)
     for _ in range(round((GRID_TIME - GRID_MEASURED) / STEP_DT)):
@@ -112,12 +121,17 @@ def track(
 
 @torch.no_grad()
 def wander(
-    policy: GaitPolicy, sim: SimCfg, seed: int, num_robots: int = NUM_ROBOTS, duration: float = RANDOM_TIME
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    num_robots: int = NUM_ROBOTS,
+    duration: float = RANDOM_TIME,
+    actuators: str = "reference",
 ) -> dict[str, Figure]:
     """Walk on random commands, with and without kicks, and stand."""
     sizes = {"random": num_robots, "kicked": num_robots, "standing": NUM_STANDING}
     rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
-    worlds = GaitWorlds(policy, sim, seed, len(command))
+    worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators)
     command = command.to(worlds.device)
     walking, kicked, standing = slice(0, rows["kicked"].stop), rows["kicked"], rows["standing"]
     start, drift = None, torch.zeros(NUM_STANDING, device=worlds.device)
@@ -145,10 +159,16 @@ def wander(
 
 @torch.no_grad()
 def press(
-    policy: GaitPolicy, sim: SimCfg, seed: int, num_robots: int = NUM_PRESSING, duration: float = PRESS_TIME
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    num_robots: int = NUM_PRESSING,
+    duration: float = PRESS_TIME,
+    actuators: str = "reference",
 ) -> dict[str, Figure]:
     """Walk into the 4 kg box and keep going."""
-    worlds = GaitWorlds(policy, sim, seed, num_robots, obj=OBJECTS["cuboid"], start=(PRESS_START, 0.0))
+    box = OBJECTS["cuboid"]
+    worlds = GaitWorlds(policy, sim, seed, num_robots, obj=box, start=(PRESS_START, 0.0), actuators=actuators)
     command = torch.tensor([PRESS_SPEED, 0.0, 0.0], device=worlds.device).expand(num_robots, 3)
     start = worlds.state.object_pos[:, :2]
     for _ in range(round(duration / STEP_DT)):
@@ -160,11 +180,16 @@ def press(
 
 @torch.no_grad()
 def walk_corners(
-    policy: GaitPolicy, sim: SimCfg, seed: int, robots_a_command: int = ROBOTS_A_CORNER, duration: float = CORNER_TIME
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    robots_a_command: int = ROBOTS_A_CORNER,
+    duration: float = CORNER_TIME,
+    actuators: str = "reference",
 ) -> dict[str, Figure]:
     """Follow the corner commands from the drop on, and count the robots that collapse."""
     command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
-    worlds = GaitWorlds(policy, sim, seed, len(command))
+    worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators)
     command = command.to(worlds.device)
     for _ in range(round(duration / STEP_DT)):
         worlds.advance(command)

@@ -52,13 +52,14 @@ class GaitWorlds:
         latency: Tensor | None = None,
         obj: ObjectCfg | None = None,
         start: tuple[float, float] | None = None,
+        actuators: str = "reference",
     ) -> None:
         """Drop robots at the origin, facing anywhere; or at ``start`` (x [m], yaw [rad]).
 
         ``latency`` (N,) int64 counts the physics steps by which joint targets take effect late, on top of the motors'
         own lag; None is none.
         """
-        self.scene = build_scene(1, obj)
+        self.scene = build_scene(1, obj, actuators=actuators)
         self.sim = make_simulator(sim, self.scene.model, num_envs)
         self.num_envs, self.device = num_envs, self.sim.device
         self.streams = Streams(seed, num_envs, self.device)

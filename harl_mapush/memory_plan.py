@@ -15,6 +15,7 @@ from harl_mapush.algorithms.minibatches import CPU_TILE_ROWS
 from harl_mapush.config import RunCfg
 from harl_mapush.storage import Storage
 from mqe.config import ConfigError
+from mqe.nature import model_fields
 from mqe.registry import TASKS, World
 from mqe.streams import Streams
 
@@ -131,7 +132,9 @@ def device_memory(device: torch.device) -> tuple[int | None, int | None]:
 def _one_world(cfg: RunCfg) -> World:
     """Make a single world on the host, from which all sizes follow."""
     host = torch.device("cpu")
-    return TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, Streams(0, 1, host))
+    streams = Streams(0, 1, host)
+    world = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, streams)
+    return world._replace(fields=model_fields(cfg.env.randomize, world.scene, world.fields, streams, 1))
 
 
 def _plan_worlds(cfg: RunCfg, world: World, sim_name: str, device: torch.device) -> MemoryPlan:
@@ -194,6 +197,8 @@ def _update_floats(cfg: RunCfg, team: OnPolicy, rows: int, *, on_cpu: bool) -> f
     minibatches = cfg.algorithm.num_minibatches
     critic_minibatches = cfg.algorithm.critic_num_minibatches or minibatches
     seen_by_actor = max(team.spec.obs_sizes) + 3 * max(team.spec.action_sizes) + 3
+    if cfg.algorithm.symmetry_coef > 0.0:  # the pass over mirrored observations
+        seen_by_actor += max(team.spec.obs_sizes) + _graph_floats(actor_sizes, has_norm=has_norm)
     seen_by_critic = team.state_shape[-1] + 3 * team.num_values
     return max(
         trained(actor_sizes, seen_by_actor, minibatches, rows * team.graphs_at_once),

@@ -130,7 +130,10 @@ def _differences(trained: RunCfg, cfg: RunCfg) -> str:
     before, after = to_dict(trained), to_dict(cfg)
     pairs = [(f"task.{key}", before["task"].get(key), value) for key, value in after["task"].items()]
     own = before["env"]["randomize"]
-    pairs += [(f"env.randomize.{key}", own[key], value) for key, value in after["env"]["randomize"].items()]
+    nature = after["env"]["randomize"]
+    unused = [] if nature["kick_speed"] else ["kick_interval"]
+    pairs += [(f"env.randomize.{key}", own[key], value) for key, value in nature.items() if key not in unused]
+    pairs.append(("env.actuators", before["env"]["actuators"], after["env"]["actuators"]))
     changed = [f"{key}={value} (learned with {old})" for key, old, value in pairs if value != old]
     return f"Measured with {', '.join(changed)}.\n" if changed else ""
 
@@ -141,7 +144,11 @@ def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"task.{key}: a gait is examined in worlds of its own; leave it out, or film it (--mode viewer)"
         )
-    if asked_for.get("env"):
+    for key in asked_for.get("env", {}):
+        if key != "num_envs":
+            raise ConfigError(
+                f"env.{key}: a gait is examined in worlds of its own; leave it out, or film it (--mode viewer)"
+            )
         sys.stdout.write("Note: a gait is examined in worlds of its own; --num_envs has no effect.\n")
 
 
@@ -171,7 +178,7 @@ def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
 
 def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, Any]:
     """Measure how one robot walks; how many robots do it belongs to the examination."""
-    figures = evaluate_gait(load_gait(str(folder), device), cfg.sim, cfg.runner.seed, _say)
+    figures = evaluate_gait(load_gait(str(folder), device), cfg.sim, cfg.runner.seed, _say, cfg.env.actuators)
     sys.stdout.write("".join(f"{name:<28}{_format(value)}\n" for name, value in figures.items()))
     return figures
 

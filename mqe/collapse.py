@@ -40,13 +40,13 @@ class CollapseTimers:
         self._limits = limits - 0.5 * STEP_DT  # sums of steps fall short of whole seconds by rounding
 
     def begin(self, mask: Tensor, grace: float = 0.0) -> None:
-        """Forget the old episodes of ``mask`` (N,); a robot that starts on the floor gets ``grace`` [s] to stand up."""
+        """Forget the old episodes of ``mask`` (N,); timers count from ``grace`` [s] after the start."""
         self.values.masked_fill_(mask.view(-1, 1, 1), -grace)
 
     def update(self, state: SceneState) -> None:
-        """Count one control step that ended in ``state``; a robot that is up again starts from zero."""
+        """Count one control step that ended in ``state``; who is up starts from zero, once its grace is over."""
         is_down = torch.stack((state.robot_pos[..., 2] < LOW_HEIGHT, rests_on_floor(state)), dim=-1)
-        self.values.add_(STEP_DT).mul_(is_down)
+        self.values.add_(STEP_DT).mul_(is_down | (self.values < 0.0))
 
     @property
     def collapsed(self) -> Tensor:

@@ -23,7 +23,7 @@ Span = float | tuple[float, float]
 MAX_LATENCY = (MAX_DELAY - 2) * PHYSICS_DT  # [s] the motors' own lag and a step of rounding come on top
 # Streams: of each world once, of an episode's start, of each control step, and of each observation.
 _WORLD, _EPISODE, _STEP, _NOISE = 20, 21, 22, 23
-_KEYS_AN_EPISODE = 1 << 16  # more control steps than any episode has
+_KEYS_AN_EPISODE = 1 << 26  # more control steps than any episode has
 _FREEZE_SHARE = 0.5  # of the time limit, in which a freeze begins
 
 
@@ -80,7 +80,13 @@ def bounds(value: Span) -> tuple[float, float]:
 def model_fields(
     cfg: NatureCfg, scene: Scene, given: dict[str, Tensor], streams: Streams, num_envs: int
 ) -> dict[str, Tensor]:
-    """Return the model fields (N, ...) with per-world values: those ``given`` by the task, as nature changes them."""
+    """Return the model fields (N, ...) with per-world values: the task's ``given`` ones and those that ``cfg`` varies.
+
+    Raises ConfigError where ``cfg`` varies an object that the scene lacks.
+    """
+    for name in ("object_mass", "object_friction"):
+        if scene.object is None and _varies(getattr(cfg, name), 1.0):
+            raise ConfigError(f"env.randomize.{name}: this task has no object; leave it at 1")
     spans = (cfg.object_mass, cfg.object_friction, cfg.ground_friction, cfg.payload, cfg.motor_strength)
     device = streams.device
     drawn = Ranges([bounds(span) for span in spans], device).draw(
@@ -133,7 +139,7 @@ class Nature:
         self.has_noise = _varies(cfg.observation_noise, 0.0)
         self.has_kicks = _varies(cfg.kick_speed, 0.0)
         self.has_freezes = _varies(cfg.freeze_time, 0.0)
-        self.changes_actions = self.has_command_latency or self.has_freezes  # from one control step to the next
+        self.changes_actions = self.has_command_latency or self.has_freezes  # within a decision
         self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
 
         # Of an episode: latency of targets and of actions [s], who freezes, from which control step, for how long [s].
@@ -157,7 +163,8 @@ class Nature:
         self._delay.begin(mask)
         self._is_first.logical_or_(mask)
         if self.has_latency or self.has_command_latency or self.has_freezes:
-            self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))  # of older episodes, the same again
+            # Worlds whose episode goes on draw what they have.
+            self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
 
     def actions_in_force(self, actions: Tensor, step: Tensor) -> Tensor:
         """Return the actions (N, A, U) in force in control step ``step`` (N,), where ``actions`` are the newest."""
@@ -172,7 +179,7 @@ class Nature:
         self._actions[1:] = older
         self._actions[0] = actions
         self._is_first.zero_()
-        late = (self._drawn[:, 1] / STEP_DT).round().to(torch.int64)
+        late = (self._drawn[:, 1] / STEP_DT).round().to(torch.int64).clamp(max=len(self._actions) - 1)
         return self._actions[late, self._world]
 
     def motor_targets(self, targets: Tensor, episode: Tensor, step: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -223,7 +230,7 @@ class _Fields:
     """Model fields with per-world values, made as they are asked for."""
 
     def __init__(self, scene: Scene, given: dict[str, Tensor], num_envs: int) -> None:
-        self.values = dict(given)
+        self.values = {name: values.clone() for name, values in given.items()}
         self._scene, self._num_envs = scene, num_envs
 
     def __getitem__(self, name: str) -> Tensor:
@@ -234,5 +241,5 @@ class _Fields:
 
 
 def _varies(value: Span, neutral: float) -> bool:
-    """Say whether a setting changes anything."""
+    """Return whether a setting changes anything."""
     return bounds(value) != (neutral, neutral)

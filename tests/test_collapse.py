@@ -62,3 +62,16 @@ def test_a_collapse_is_uninterrupted(height, joints, limit):
     assert timers.collapsed.all()
     timers.begin(torch.tensor([True]))
     assert not timers.collapsed.any()
+
+
+def test_grace_at_the_start_is_not_lost_by_standing_up_for_a_moment():
+    timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE))
+    timers.begin(torch.tensor([True]), grace=0.2)
+    low, up = state_of(0.07, KNEELING), state_of(STANDING_HEIGHT, torch.tensor(DEFAULT_JOINT_POS))
+    for state in (low, up, low):
+        timers.update(state)
+    steps = 3
+    while not timers.collapsed.any():
+        timers.update(low)
+        steps += 1
+    assert steps * STEP_DT == pytest.approx(0.2 + REST_TIME)

@@ -182,10 +182,10 @@ def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up
     for is_up_first, expected in ((True, REST_TIME), (False, GET_UP_TIME + REST_TIME)):
         env.reset()
         steps = 0
-        for k in range(200):
+        for k in range(300):
             env.sim.qpos[:, 2], env.sim.qpos[:, 3:7] = 0.35, torch.tensor([1.0, 0.0, 0.0, 0.0])
             env.sim.qpos[:, 7:], env.sim.qvel[:] = torch.tensor(DEFAULT_JOINT_POS), 0.0
-            if not is_up_first or k > 0:
+            if not is_up_first or k > GET_UP_TIME / STEP_DT:
                 env.sim.qpos[:, 2] = 0.06  # the trunk rests
                 steps += 1
             if bool(env.step(torch.zeros(1, 1, 12)).terminated.all()):

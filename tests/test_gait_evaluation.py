@@ -165,7 +165,7 @@ def test_the_calculator_prints_numbers_lists_and_nothing():
 
 def test_parts_are_named_while_they_run(monkeypatch):
     for part in ("track", "wander", "press", "walk_corners"):
-        monkeypatch.setattr(f"harl_mapush.gait_evaluation.{part}", lambda *_, name=part: {name: 1.0})
+        monkeypatch.setattr(f"harl_mapush.gait_evaluation.{part}", lambda *_, name=part, **__: {name: 1.0})
     said: list[str] = []
     figures = evaluate_gait(stand, SIM, 0, said.append)
     assert len(said) == len(figures) == 4

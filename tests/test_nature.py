@@ -12,6 +12,7 @@ from mqe.objects import OBJECTS
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.scene import STEP_DT
 from mqe.tasks.push import PushCfg
+from mqe.tasks.velocity import VelocityCfg
 
 CALM = NatureCfg()
 # A value that shows within a second, by setting; one setting needs another beside it.
@@ -134,6 +135,18 @@ def test_late_commands_are_those_of_a_while_ago():
         env.step(torch.full((1, 2, 3), 0.1 * k))
         held.append(round(float(env.task._command[0, 0, 0]), 6))
     assert held == pytest.approx([0.0, 0.0, 0.0, 0.0, 0.05, 0.1])
+
+
+def test_any_latency_of_commands_can_be_had():
+    env = env_with(NatureCfg(command_latency=0.09), 1)  # 4.5 control steps: 4 in double precision, 5 in single
+    env.reset()
+    for _ in range(8):
+        assert bool(env.step(torch.ones(1, 2, 3)).valid.all())
+
+
+def test_there_is_nothing_to_vary_of_an_object_that_is_not_there():
+    with pytest.raises(ConfigError, match="env.randomize.object_mass: this task has no object; leave it at 1"):
+        make_env(EnvCfg(2, randomize=NatureCfg(object_mass=2.0)), SimCfg(device="cpu"), VelocityCfg(), seed=0)
 
 
 def test_one_agent_freezes_for_a_while():

@@ -49,7 +49,7 @@ PRIVILEGED_SIZE = 3 + 3 + 1 + 4 + 3  # velocity, mean velocity and yaw rate, hei
 TOLERANCE = 0.39
 MEAN_TOLERANCE = 0.1
 FEET_TOLERANCE = 0.025
-GET_UP_TIME = 2.0  # [s] more than at other times for a robot that starts on the floor until that counts as a collapse
+GET_UP_TIME = 2.0  # [s] at the start of an episode in which lying or kneeling does not count: some start so
 
 
 @dataclass(frozen=True)
