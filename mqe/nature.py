@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mqe.actuation import MAX_DELAY, TargetDelay
+from mqe.actuation import MAX_DELAY, History, TargetDelay
 from mqe.config import ConfigError, option
 from mqe.geometry import TWO_PI, on_circle
 from mqe.scene import PHYSICS_DT, STEP_DT, Scene
@@ -153,15 +153,13 @@ class Nature:
         self._sigma = Ranges([bounds(cfg.observation_noise)], device).draw(streams, _NOISE, zero).unsqueeze(2)
 
         self._agent = torch.arange(action_shape[1], device=device)
-        self._world = torch.arange(num_envs, device=device)
         kept = 1 + round(bounds(cfg.command_latency)[1] / STEP_DT)
-        self._actions = torch.zeros(kept, *action_shape, device=device)  # of the last control steps, newest first
-        self._is_first = torch.ones(num_envs, dtype=torch.bool, device=device)
+        self._actions = History(kept, action_shape, device)  # of the last control steps
 
     def begin(self, mask: Tensor, episode: Tensor) -> None:
         """Start episode number ``episode`` (N,) in the worlds of ``mask`` (N,)."""
         self._delay.begin(mask)
-        self._is_first.logical_or_(mask)
+        self._actions.begin(mask)
         if self.has_latency or self.has_command_latency or self.has_freezes:
             # Worlds whose episode goes on draw what they have.
             self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
@@ -175,12 +173,8 @@ class Nature:
             actions = actions.masked_fill(is_frozen.unsqueeze(2), 0.0)
         if not self.has_command_latency:
             return actions
-        older = torch.where(self._is_first.view(1, -1, 1, 1), actions, self._actions[:-1])
-        self._actions[1:] = older
-        self._actions[0] = actions
-        self._is_first.zero_()
-        late = (self._drawn[:, 1] / STEP_DT).round().to(torch.int64).clamp(max=len(self._actions) - 1)
-        return self._actions[late, self._world]
+        self._actions.push(actions)
+        return self._actions.at((self._drawn[:, 1] / STEP_DT).round().to(torch.int64))
 
     def motor_targets(self, targets: Tensor, episode: Tensor, step: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return what the motors follow in the physics steps of one control step, (4, N, J), and kicks.
@@ -208,16 +202,14 @@ class Nature:
     def state_dict(self) -> dict[str, Any]:
         """Return what is carried from one control step to the next."""
         return {
-            "delay": self._delay.state_dict(), "drawn": self._drawn.clone(), "actions": self._actions.clone(),
-            "is_first": self._is_first.clone(),
+            "delay": self._delay.state_dict(), "drawn": self._drawn.clone(), "actions": self._actions.state_dict()
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from ``state_dict``."""
         self._delay.load_state_dict(state["delay"])
         self._drawn.copy_(state["drawn"])
-        self._actions.copy_(state["actions"])
-        self._is_first.copy_(state["is_first"])
+        self._actions.load_state_dict(state["actions"])
 
     def _kicks(self, drawn: Tensor, step: Tensor) -> Tensor:
         speed, angle = drawn[:, 1:].unflatten(1, (self._num_robots, 2)).unbind(dim=2)
