@@ -94,11 +94,15 @@ def test_settings_are_on_the_disk_before_they_replace_the_old(new_run, monkeypat
 
 
 def test_a_file_system_that_cannot_sync_folders_is_no_obstacle(tmp_path, monkeypatch) -> None:
-    def refuse(_: int) -> None:
+    tried = []
+
+    def refuse(descriptor: int) -> None:
+        tried.append(descriptor)
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", refuse)
     durable.sync(tmp_path)
+    assert len(tried) == 1
 
 
 def test_a_kill_while_a_checkpoint_is_replaced_leaves_the_old_or_the_new(new_run, monkeypatch) -> None:
