@@ -35,7 +35,7 @@ class History:
         self._is_first.zero_()
 
     def at(self, age: Tensor) -> Tensor:
-        """Return the values (..., N, ...) of ``age`` (..., N) int64: 0 is the newest, beyond what is kept the oldest."""
+        """Return the values (..., N, ...) of ``age`` (..., N) int64: 0 is the newest; beyond the oldest, the oldest."""
         return self._values[age.clamp(0, len(self) - 1), self._world]
 
     def newest(self, age: int) -> Tensor:
