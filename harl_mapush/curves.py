@@ -21,7 +21,7 @@ _numbers = itertools.count()
 
 
 class Curves:
-    """Collects points and writes them every few seconds, and when told to.
+    """Collects points and writes them every few seconds, and on request.
 
     What cannot be written is kept, within bounds, and written when there is room again, without gaps or halves.
     """

@@ -60,7 +60,7 @@ class GaitMemory:
 
 
 def gait_obs(state: SceneState, command: Tensor, moving: Tensor, memory: GaitMemory) -> Tensor:
-    """Give the gait policy's observation (N, A, 59): gravity, turn rates, command, joints, last two actions, clock.
+    """Return the gait policy's observation (N, A, 59): gravity, turn rates, command, joints, last two actions, clock.
 
     The clock is the sine and cosine of its angle, 0 and 0 while the robot stands.
     """

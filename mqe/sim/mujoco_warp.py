@@ -139,7 +139,7 @@ class MujocoWarpSimulator:
         self.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Give a model field per-world values (N, ...), and those that follow from it theirs; waits for the device."""
+        """Set a model field per world (N, ...), and the fields that MuJoCo derives from it; waits for the device."""
         self._fields[name] = values.to(self.device, torch.float32)
         if name in mujoco.MjModel._setconst_inputs:
             self._fields |= self._derived()

@@ -219,7 +219,7 @@ class VelocityTask:
         return Outcome(rewards, fallen.t(), metrics)
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Give what the policy sees (N, 1, 59) and what the critic sees (N, 73)."""
+        """Return what the policy sees (N, 1, 59) and what the critic sees (N, 73)."""
         known = _Memory.of(memory)
         obs = gait_obs(state, known.command, is_moving(known.command), known.gait)
         planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
