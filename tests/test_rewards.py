@@ -14,6 +14,7 @@ from mqe.geometry import quat_from_yaw
 from mqe.objects import OBJECTS, Footprint
 from mqe.state import SceneState
 from mqe.tasks import rewards
+from mqe.tasks.effort import Effort
 from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
 
 
@@ -28,7 +29,8 @@ def scene(robots: list, box: list, goal: list, box_yaw: float = 0.0, box_vel: tu
 
 
 def measures(state: SceneState, prev: SceneState | None = None, name: str = "cuboid") -> Measures:
-    return Measures(state, prev or state, Footprint(OBJECTS[name]), Pairs(state.num_robots))
+    effort = Effort(torch.arange(float(state.num_robots)).expand(1, -1) * 7.0)
+    return Measures(state, prev or state, Footprint(OBJECTS[name]), Pairs(state.num_robots), effort)
 
 
 def term(name: str, m: Measures) -> list[float]:
@@ -206,3 +208,20 @@ def test_nothing_depends_on_where_the_arena_is() -> None:
     here, there = measures(STATE), measures(moved)
     for name, function in TERMS.items():
         torch.testing.assert_close(function(here), function(there), msg=name, atol=1e-4, rtol=1e-4)
+
+
+def test_efforts_are_pushes_of_about_the_last_second() -> None:
+    effort = Effort(torch.zeros(1, 3))
+    push = tensor([[10.0, -10.0, 5.0]])
+    effort.update(push)
+    assert effort.values[0].tolist() == pytest.approx([0.2, 0.0, 0.1])
+    assert effort.imbalance.tolist() == pytest.approx([0.2])
+    for _ in range(49):
+        effort.update(push)
+    assert effort.imbalance.item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
+    effort.begin(tensor([True]))
+    assert not effort.values.any()
+
+
+def test_imbalance_is_the_difference_of_efforts() -> None:
+    assert term("imbalance", measures(STATE)) == [7.0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -44,7 +43,7 @@ class Chance:
         self._streams = streams
         chance, turn = (0.0, 1.0), (0.0, TWO_PI)
         command = [chance, *((-most, most) for most in cfg.max_command)]
-        self._start = Ranges([(-math.pi, math.pi), chance, *command], device)
+        self._start = Ranges([chance, *command], device)
         kick, force = (0.0, cfg.max_kick), (-3.0 * cfg.max_force, cfg.max_force)  # most of the time no force
         self._step = Ranges([chance] * 3 + [turn] * 2 + [kick, force] + command, device)
         self._most = torch.tensor(cfg.max_command, device=device)
@@ -58,10 +57,10 @@ class Chance:
         self._kinds = torch.tensor(sorted(min(bound, kinds[-1]) for bound in kinds), device=device)
         self._moves = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0]], device=device)
 
-    def start(self, episode: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return yaw (N, 1), which pose to start in as a share of their table (N,), and a command (N, 1, 3)."""
-        yaw, pose, command = self._start.draw(self._streams, _START, episode).split((1, 1, 4), dim=1)
-        return yaw, pose[:, 0], self._command(command)
+    def start(self, episode: Tensor) -> tuple[Tensor, Tensor]:
+        """Return which pose to start in as a share of their table (N,), and a command (N, 1, 3)."""
+        pose, command = self._start.draw(self._streams, _START, episode).split((1, 4), dim=1)
+        return pose[:, 0], self._command(command)
 
     def step(self, episode: Tensor, step: Tensor) -> Event:
         """Give what happens before control step ``step`` (N,) of the episodes (N,)."""

@@ -20,6 +20,7 @@ from mqe.geometry import in_frame, length, rotate_2d, wrap_to_pi
 from mqe.objects import Footprint
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
+from mqe.tasks.effort import Effort
 
 PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
 NEAR = 1.5  # [m] from the object's centre: near enough to be part of the work (fork)
@@ -52,10 +53,16 @@ class Measures:
     Planar unless said otherwise.
     """
 
-    def __init__(self, state: SceneState, prev: SceneState, footprint: Footprint, pairs: Pairs) -> None:
-        """Measure the control step from ``prev`` to ``state``."""
+    def __init__(self, state: SceneState, prev: SceneState, footprint: Footprint, pairs: Pairs, effort: Effort) -> None:
+        """Measure the control step from ``prev`` to ``state``, with the team's ``effort`` up to its end."""
         self.state, self.prev = state, prev
         self.footprint, self.pairs = footprint, pairs
+        self.effort = effort
+
+    @cached_property
+    def useful_push(self) -> Tensor:
+        """(N, A) [N] each robot's push on the object towards the goal; negative away from it."""
+        return useful_push(self.state.contact_force, self.state.goal_direction)
 
     @cached_property
     def offset(self) -> Tensor:
@@ -160,9 +167,9 @@ def goal_speed(object_linvel: Tensor, goal_direction: Tensor) -> Tensor:
     return (object_linvel[:, :2] * goal_direction).sum(dim=-1).clamp(min=0.0)
 
 
-def useful_impulse(contact_force: Tensor, goal_direction: Tensor) -> Tensor:
-    """Give each robot's impulse on the object towards the goal in one control step, (N, A) [N s] (ours)."""
-    return (contact_force[..., :2] * goal_direction.unsqueeze(1)).sum(dim=-1) * STEP_DT
+def useful_push(contact_force: Tensor, goal_direction: Tensor) -> Tensor:
+    """Return each robot's push on the object towards the goal, (N, A) [N] (ours)."""
+    return (contact_force[..., :2] * goal_direction.unsqueeze(1)).sum(dim=-1)
 
 
 def misalignment(ahead: Tensor, center_distance: Tensor) -> Tensor:
@@ -200,7 +207,8 @@ TERMS: dict[str, Callable[[Measures], Tensor]] = {
     "misalignment": lambda m: misalignment(m.ahead, m.center_distance),
     "crowding": lambda m: m.pairs.sum(crowding(m.pair_distance)),
     "contact": lambda m: m.pairs.sum(m.is_touching.float()),
-    "useful_impulse": lambda m: useful_impulse(m.state.contact_force, m.state.goal_direction),
+    "useful_impulse": lambda m: m.useful_push * STEP_DT,
+    "imbalance": lambda m: m.effort.imbalance,
     "time": lambda m: torch.ones_like(m.state.goal_distance),
     "engagement": lambda m: engagement(m.center_distance),
     "cooperation": lambda m: (m.center_distance < NEAR).all(dim=1).float(),
@@ -232,6 +240,9 @@ class PushWeights:
     crowding: float | None = option(None, "1 - d / 0.6 m for every robot nearer than that; negative")
     contact: float | None = option(None, "1 for every other robot that the robot touches; negative")
     useful_impulse: float | None = option(None, "own impulse on the object towards the goal [N s]")
+    imbalance: float | None = option(
+        None, "push towards the goal of the hardest less the least working robot [N], mean of a second; negative"
+    )
     time: float | None = option(None, "1 every control step; negative")
     engagement: float | None = option(None, "1 - distance to the object / 1.5 m")
     cooperation: float | None = option(None, "1 while all robots are within 1.5 m of the object")

@@ -63,11 +63,12 @@ class VelocityWeights:
     feet: float = 4.0
     alive: float = 0.5
     height: float = -20.0
-    tilt: float = -4.0
+    tilt: float = -8.0
     bounce: float = -1.0
     sway: float = -0.03
     slip: float = -0.35
     hips: float = -0.3
+    placement: float = -30.0
     stance: float = -0.5
     rest: float = -1.0
     jerk: float = -0.005
@@ -127,19 +128,19 @@ class VelocityTask:
 
         self._weights = torch.tensor(list(weights.values()), device=device).view(-1, 1, 1)
         self._default = torch.tensor(DEFAULT_JOINT_POS, device=device)
+        self._nominal_feet = foot_positions(self._default)[:, 0]  # (4,) [m] forward
         self._ones, self._zeros = torch.ones(num_envs, 1, device=device), torch.zeros(num_envs, 1, 12, device=device)
-        poses = start_poses(device)
-        self._poses, self._pose_sizes = torch.cat(poses, dim=1), [part.shape[1] for part in poses]
+        self._poses, self._pose_sizes = torch.cat(start_poses(device), dim=1), (3, 3, 6, NUM_JOINTS)
 
     def layout(self, episode: Tensor) -> Layout:
         """Stand, drop or lie somewhere, facing anywhere."""
-        yaw, pose, self._first_command = self._chance.start(episode)
+        pose, self._first_command = self._chance.start(episode)
         drawn = self._poses[(pose * len(self._poses)).to(torch.int64)]
-        tilt, height, velocity, joints = drawn.split(self._pose_sizes, dim=1)
-        quat = quat_from_rpy(torch.cat((tilt, yaw), dim=1))
+        turned, pos, velocity, joints = drawn.split(self._pose_sizes, dim=1)
+        quat = quat_from_rpy(turned)
         nowhere = self._zeros[:, 0, :3]
         return Layout(
-            robot_pos=torch.cat((nowhere[:, :2], height), dim=1).unsqueeze(1), robot_quat=quat.unsqueeze(1),
+            robot_pos=pos.unsqueeze(1), robot_quat=quat.unsqueeze(1),
             robot_vel=velocity.unsqueeze(1), joint_pos=joints.unsqueeze(1),
             object_pos=nowhere, object_quat=quat, goal_pos=nowhere,
         )  # fmt: skip
@@ -198,6 +199,7 @@ class VelocityTask:
             sway=state.robot_angvel_b[..., :2],
             slip=slip.flatten(-2),
             hips=offset[..., 0::3],
+            placement=pair_offset(feet_b[..., 0] - self._nominal_feet),
             stance=offset * ~moving.unsqueeze(-1),
             action_rate=self._action_change,
             jerk=self._action_jerk,
@@ -278,6 +280,14 @@ class _Memory(NamedTuple):
 def has_fallen(state: SceneState) -> Tensor:
     """(N, A) bool: the trunk is near the floor or tilted beyond 60 degrees."""
     return (state.robot_pos[..., 2] < FALL_HEIGHT) | (state.up_b[..., 2] < FALL_TILT_COS)
+
+
+def pair_offset(feet: Tensor) -> Tensor:
+    """Return the means (..., 2) of the front and of the rear feet, of four feet's offsets (..., 4).
+
+    In a trot the feet of a pair swing against one another, so that their mean stays where the pair stands.
+    """
+    return feet.unflatten(-1, (2, 2)).mean(dim=-1)
 
 
 def _above_floor(state: SceneState, points_b: Tensor) -> Tensor:

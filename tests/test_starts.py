@@ -1,0 +1,76 @@
+"""Poses in which a gait's training begins: what touches the floor and the wall, kind by kind."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from mqe.collapse import trunk_boxes
+from mqe.geometry import quat_from_rpy, rotation_matrix
+from mqe.robots.go1 import FOOT_RADIUS, foot_positions, knee_positions
+from mqe.scene import ARENA_HALF_SIZE
+from mqe.tasks.starts import (
+    DROPPED_SHARE,
+    KNEE_RADIUS,
+    KNEELING_SHARE,
+    LEANING_SHARE,
+    STANDING_SHARE,
+    Poses,
+    start_poses,
+)
+
+POSES = start_poses(torch.device("cpu"))
+BOUNDS = torch.tensor([0.0, STANDING_SHARE, DROPPED_SHARE, KNEELING_SHARE, LEANING_SHARE]).cumsum(dim=0)
+STANDING, DROPPED, KNEELING, LEANING = (
+    slice(math.ceil(low * 4096), math.floor(high * 4096)) for low, high in zip(BOUNDS, BOUNDS[1:], strict=False)
+)
+CRUMPLED = slice(LEANING.stop + 1, 4096)
+
+
+def rotation(poses: Poses) -> torch.Tensor:
+    return rotation_matrix(quat_from_rpy(torch.cat((poses.tilt, poses.yaw), dim=1)))
+
+
+def heights(poses: Poses, points_b: torch.Tensor, radius: float) -> torch.Tensor:
+    up = rotation(poses)[:, 2]
+    return (points_b * up.unsqueeze(1)).sum(dim=-1) + poses.pos[:, 2:] - radius
+
+
+def test_robots_on_the_floor_touch_it_and_do_not_sink_in() -> None:
+    on_floor = Poses(*(part[KNEELING.start :] for part in POSES))
+    feet = heights(on_floor, foot_positions(on_floor.joint_pos), FOOT_RADIUS)
+    knees = heights(on_floor, knee_positions(on_floor.joint_pos), KNEE_RADIUS)
+    legs = torch.cat((feet, knees), dim=1).amin(dim=1)
+    half_sizes, centers = trunk_boxes(torch.device("cpu"), torch.float32)
+    up = rotation(on_floor)[:, 2]
+    trunk = (up @ centers - up.abs() @ half_sizes).amin(dim=1) + on_floor.pos[:, 2]
+    torch.testing.assert_close(torch.minimum(legs, trunk), torch.full((len(legs),), 0.005), atol=1e-5, rtol=0.0)
+
+
+def test_kneeling_robots_have_a_knee_at_the_floor_and_a_low_trunk() -> None:
+    knees = heights(POSES, knee_positions(POSES.joint_pos), KNEE_RADIUS).amin(dim=1)
+    assert (knees[KNEELING] < 0.02).float().mean().item() > 0.8
+    assert POSES.pos[KNEELING, 2].max().item() < 0.25
+    assert (knees[STANDING] > 0.05).all()
+
+
+def test_leaning_robots_touch_the_wall_tilted_towards_it() -> None:
+    leaning = Poses(*(part[LEANING] for part in POSES))
+    matrix = rotation(leaning)
+    half_sizes, centers = trunk_boxes(torch.device("cpu"), torch.float32)
+    ahead = matrix[:, 0]
+    foremost = (ahead @ centers + ahead.abs() @ half_sizes).amax(dim=1) + leaning.pos[:, 0]
+    torch.testing.assert_close(foremost, torch.full_like(foremost, ARENA_HALF_SIZE - 0.005), atol=1e-5, rtol=0.0)
+    towards_wall = matrix[:, 0, 2]  # the trunk's up axis, along x
+    assert (towards_wall > 0.1).all()
+    assert towards_wall.max().item() == pytest.approx(math.sin(0.8), abs=0.06)
+    assert not POSES.pos[: LEANING.start, :2].any()
+    assert not POSES.pos[CRUMPLED, :2].any()
+
+
+def test_every_kind_of_pose_faces_everywhere() -> None:
+    for kind in (STANDING, DROPPED, KNEELING, LEANING, CRUMPLED):
+        direction = torch.stack((POSES.yaw[kind].sin(), POSES.yaw[kind].cos())).mean(dim=1)
+        assert direction.abs().max().item() < 0.12
