@@ -1,9 +1,9 @@
 """Measure a team in worlds that differ from those it is measured in by default, one JSON line each.
 
-``python benchmarks/robustness.py [--checkpoint pretrained:cuboid] [--num_envs 300] [--seed 0] [--only NAME ...]`` runs
-one episode in every world under each condition: object mass, friction, far goals, noisy observations, late commands and
-joints, kicks, an agent that stands for a while, and success within half a metre. All of them are settings that a run
-can also be trained with (``env.randomize``, ``task``).
+``python benchmarks/robustness.py [--checkpoint NAME ...] [--num_envs 300] [--seeds 0 ...] [--only NAME ...]`` runs one
+episode in every world under each condition and pools the seeds: object mass, friction, far goals, noisy observations,
+late commands and joints, kicks, an agent that stands for a while, and success within half a metre. All of them are
+settings that a run can also be trained with (``env.randomize``, ``task``).
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import argparse
 import sys
 from typing import Any
 
+import torch
 from measuring import emit, lines_of_simulators
 
 from harl_mapush import checkpoint, config
-from harl_mapush.evaluation import evaluate_push
+from harl_mapush.evaluation import first_episodes, summarize
 from harl_mapush.policy import load_team
 from mqe.config import merge, to_dict
 from mqe.nature import NatureCfg
 from mqe.registry import make_env
+from mqe.scene import STEP_DT
 from mqe.tasks.push import PushCfg
 
 FAR = {"goal_distance": [3.0, 6.0], "episode_length_s": 40.0}
@@ -40,46 +42,49 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 }
 KEYS = (
     "success_rate", "success_ci95", "success_rate_spawned", "time_given_success_s", "fall_rate", "collision_rate",
-    "collapse_rate", "tangle_rate", "timeout_rate", "num_broken",
+    "collapse_rate", "tangle_rate", "timeout_rate", "num_broken", "goal_direction_chi2",
+    "lesser_contact_share",
 )  # fmt: skip
 
 
 def main() -> int:
     """Print a line a condition."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", default="pretrained:cuboid")
-    parser.add_argument("--num_envs", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--checkpoint", nargs="+", default=["pretrained:cuboid"])
+    parser.add_argument("--num_envs", type=int, default=300, help="episodes a seed")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", nargs="+", choices=CONDITIONS, default=list(CONDITIONS), metavar="NAME")
     arguments = parser.parse_args()
-    folder = checkpoint.resolve(arguments.checkpoint)
-    own = checkpoint.read_config(folder)
+    with lines_of_simulators():
+        for what in arguments.checkpoint:
+            for name in arguments.only:
+                figures = measure(what, name, arguments.num_envs, arguments.seeds, arguments.device)
+                emit(part="robustness", checkpoint=what, condition=name, seeds=arguments.seeds, **figures)
+    return 0
+
+
+def measure(what: str, condition: str, num_envs: int, seeds: list[int], device: str) -> dict[str, Any]:
+    """Return the pooled figures of a team's first episodes under one condition."""
+    folder = checkpoint.resolve(what)
     plain = {
-        "env": {"num_envs": arguments.num_envs, "randomize": to_dict(NatureCfg())},
-        "sim": {"name": "auto", "device": arguments.device},
+        "env": {"num_envs": num_envs, "randomize": to_dict(NatureCfg())},
+        "sim": {"name": "auto", "device": device},
         "task": {
             "spawn": "separated", "close_share": 0.0, "tangled_share": 0.0, "success_radius": PushCfg.success_radius,
             "goal_distance": list(PushCfg.goal_distance),
         },
     }  # fmt: skip
-    with lines_of_simulators():
-        for name in arguments.only:
-            cfg, _ = config.resolve(own, merge(plain, CONDITIONS[name]))
-            env = make_env(cfg.env, cfg.sim, cfg.task, arguments.seed)
-            figures = evaluate_push(env, load_team(cfg, folder, env))
-            env.close()
-            shares = [figures[f"contact_share_agent{agent}"] for agent in range(env.num_agents)]
-            emit(
-                part="robustness",
-                checkpoint=arguments.checkpoint,
-                condition=name,
-                num_episodes=figures["num_episodes"],
-                seed=arguments.seed,
-                **{key: figures[key] for key in KEYS},
-                contact_shares=shares,
-            )
-    return 0
+    cfg, _ = config.resolve(checkpoint.read_config(folder), merge(plain, CONDITIONS[condition]))
+    pooled: list[dict[str, torch.Tensor]] = []
+    for seed in seeds:
+        env = make_env(cfg.env, cfg.sim, cfg.task, seed)
+        pooled.append(first_episodes(env, load_team(cfg, folder, env)))
+        env.close()
+    episodes = {name: torch.cat([part[name] for part in pooled]) for name in pooled[0]}
+    figures = summarize(episodes, time_limit_s=cfg.task.episode_length_s, step_dt=STEP_DT)
+    shares = [value for name, value in figures.items() if name.startswith("contact_share_agent")]
+    return {"num_episodes": figures["num_episodes"], **{key: figures[key] for key in KEYS}, "contact_shares": shares}
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ def evaluate_push(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int
     limit), ``collision_rate``, ``fall_rate``, ``collapse_rate`` (a robot collapsed, whatever ended the episode),
     ``tangle_rate`` (robots were tangled, likewise), ``timeout_rate``, ``num_broken``, and the means over successes of
     ``collaboration_degree`` and ``collaboration_degree_reference``; ``goal_direction_chi2``, see the function of that
-    name; per agent, over all episodes, its share of the contact impulse on the object and its mean distance to it.
+    name; per agent, over all episodes, its share of the contact impulse on the object and its mean distance to it;
+    ``lesser_contact_share``, the mean over episodes of the least share that any agent had.
 
     Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is off), a time-out or
     broken; in a rare one two of the first four come in the same control step, and both count.
@@ -105,6 +106,8 @@ def summarize(episodes: dict[str, Tensor], time_limit_s: float, step_dt: float) 
         "collaboration_degree_reference": _mean(columns["collaboration_degree_reference"][is_success]),
         "goal_direction_chi2": goal_direction_chi2(columns["goal_direction"], is_success),
     }
+    shares = [values for name, values in columns.items() if name.startswith("contact_share_agent")]
+    figures["lesser_contact_share"] = _mean(torch.stack(shares).amin(dim=0)[~is_broken])
     per_agent = [name for name in columns if name.startswith(("contact_share_agent", "object_distance_agent"))]
     return figures | {name: _mean(columns[name][~is_broken]) for name in per_agent}
 
@@ -158,6 +161,7 @@ def describe(figures: Figures) -> str:
         (agent, f"{words(f'contact_share_{agent}')} of the impulse, {words(f'object_distance_{agent}', ' m')} away")
         for agent in agents
     ]
+    rows.append(("the least share of an episode, mean", words("lesser_contact_share")))
     if figures["num_broken"]:
         rows.append(("broken simulations, no successes", str(figures["num_broken"])))
     return "".join(f"{label:<40}{value}\n" for label, value in rows)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from harl_mapush.gait_measures import asymmetry
+from harl_mapush.gait_measures import asymmetry, stance
 from harl_mapush.gait_recording import Recorder, Walk, describe_feet, describe_motors
 from harl_mapush.gait_worlds import GaitPolicy, GaitWorlds
 from mqe.objects import OBJECTS
@@ -89,10 +89,11 @@ def track(
     recorder = Recorder(len(every_cell), worlds.torque_limit)
     for _ in range(round((GRID_TIME - GRID_MEASURED) / STEP_DT)):
         worlds.advance(command)
-    velocity, targets = [], []
+    velocity, targets, stances = [], [], []
     for _ in range(round(GRID_MEASURED / STEP_DT)):
         worlds.advance(command, recorder.watch)
         velocity.append(worlds.velocity)
+        stances.append(stance(worlds.state)[rows["grid"]])
         targets.append(worlds.targets[rows["grid"]])
     worlds.close()
 
@@ -109,6 +110,9 @@ def track(
     crawling = mean[rows["low"]].unflatten(0, (len(slow), -1)).mean(dim=1)
     figures["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
     figures["asymmetry"] = asymmetry(cells, achieved["grid"])
+
+    tilt, offset = torch.stack(stances).mean(dim=0).unflatten(0, (len(cells), -1)).mean(dim=1).abs().split(2, dim=1)
+    figures |= {"trunk_tilt_max_rad": float(tilt.max()), "feet_offset_max_m": float(offset.max())}
 
     command, walk = command[rows["grid"]], recorder.walk()
     is_walking = command.abs().amax(dim=1) > 0.0

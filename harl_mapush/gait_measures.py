@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.robots.go1 import DAMPING, FOOT_RADIUS, STIFFNESS, foot_kinematics
+from mqe.robots.go1 import DAMPING, DEFAULT_JOINT_POS, FOOT_RADIUS, STIFFNESS, foot_kinematics, foot_positions
 from mqe.state import SceneState
+from mqe.tasks.velocity import pair_offset
 
 GRAVITY = 9.81  # [m/s^2]
 SLIP_SPEED = 0.1  # [m/s] a foot on the floor that is faster than this slips
@@ -23,6 +24,16 @@ class FootMotion(NamedTuple):
 
     clearance: Tensor  # (N, A, 4) [m] above the floor; below 0 the foot is in contact, and that deep in the floor
     speed: Tensor  # (N, A, 4) [m/s] horizontal, of the foot's lowest point, which rolling leaves at rest
+
+
+def stance(state: SceneState) -> Tensor:
+    """Return how the first robot of each world holds itself, (N, 4).
+
+    Pitch and roll [rad], as the sines of them, and how far ahead of their hips its front and its rear feet are [m].
+    """
+    feet = foot_positions(state.joint_pos[:, 0])[..., 0]
+    nominal = foot_positions(torch.tensor(DEFAULT_JOINT_POS, device=feet.device))[:, 0]
+    return torch.cat((state.up_b[:, 0, :2], pair_offset(feet - nominal)), dim=-1)
 
 
 def foot_motion(state: SceneState) -> FootMotion:
