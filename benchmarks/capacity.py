@@ -25,7 +25,7 @@ from harl_mapush.policy import load_team
 from mqe.env import MultiAgentEnv
 from mqe.objects import OBJECTS
 from mqe.registry import make_env
-from mqe.robots.go1 import DEFAULT_JOINT_POS, NUM_JOINTS
+from mqe.robots import NUM_JOINTS
 from mqe.scene import DECIMATION, ROBOT_QPOS
 from mqe.sim.mujoco_warp import Capacity, MujocoWarpSimulator, capacity
 
@@ -106,7 +106,7 @@ def pile_up(env: MultiAgentEnv, num_steps: int, draw: torch.Generator) -> Capaci
     robots[..., 2] = 0.9 + 0.35 * torch.arange(agents, device=device) + 0.1 * spread[..., 2]
     quat = torch.randn((n, agents, 4), generator=draw, device=device)
     robots[..., 3:7] = quat / quat.norm(dim=-1, keepdim=True)
-    stance = torch.tensor(DEFAULT_JOINT_POS, device=device)
+    stance = torch.tensor(env.scene.robots[0].joint_pos, device=device)
     robots[..., 7:] = stance
     qpos[:, env.scene.robot_qpos : env.scene.robot_qpos + 2] = 0.0
     sim.write(everywhere, qpos, torch.zeros_like(sim.qvel), sim.mocap_pos.clone())

@@ -18,6 +18,7 @@ from harl_mapush.gait_recording import Recorder, Walk, describe_feet, describe_m
 from harl_mapush.gait_worlds import GaitPolicy, GaitWorlds
 from mqe.objects import OBJECTS
 from mqe.registry import SimCfg
+from mqe.robots import DEFAULT_ROBOT
 from mqe.scene import PHYSICS_DT, STEP_DT
 
 GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
@@ -47,10 +48,11 @@ def evaluate_gait(
     seed: int,
     say: Callable[[str], None] = lambda line: None,
     actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
 ) -> dict[str, Figure]:
     """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12); keys as the calculator prints them.
 
-    ``say`` is called with the part that comes next; ``actuators`` are those of ``build_scene``.
+    ``say`` is called with the part that comes next; ``actuators`` and ``robot`` are those of ``build_scene``.
     """
     figures: dict[str, Figure] = {}
     for name, part in (
@@ -60,7 +62,7 @@ def evaluate_gait(
         ("corner commands", walk_corners),
     ):
         say(f"Examining the gait: {name}")
-        figures |= part(policy, sim, seed, actuators=actuators)
+        figures |= part(policy, sim, seed, actuators=actuators, robot=robot)
     return figures
 
 
@@ -72,6 +74,7 @@ def track(
     grid: Sequence[float] = GRID,
     robots_a_cell: int = ROBOTS_A_CELL,
     actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
 ) -> dict[str, Figure]:
     """Walk over the grid of commands, on time and late, over a larger one, and slowly."""
     cells = torch.tensor(list(itertools.product(grid, repeat=3)))
@@ -84,16 +87,16 @@ def track(
     for name, latency in LATENCIES.items():
         late[rows[name]] = round(latency / PHYSICS_DT)
 
-    worlds = GaitWorlds(policy, sim, seed, len(command), latency=late, actuators=actuators)
+    worlds = GaitWorlds(policy, sim, seed, len(command), latency=late, actuators=actuators, robot=robot)
     command, cells, slow = command.to(worlds.device), cells.to(worlds.device), slow.to(worlds.device)
-    recorder = Recorder(len(every_cell), worlds.torque_limit)
+    recorder = Recorder(len(every_cell), worlds.robots, worlds.torque_limit)
     for _ in range(round((GRID_TIME - GRID_MEASURED) / STEP_DT)):
         worlds.advance(command)
     velocity, targets, stances = [], [], []
     for _ in range(round(GRID_MEASURED / STEP_DT)):
         worlds.advance(command, recorder.watch)
         velocity.append(worlds.velocity)
-        stances.append(stance(worlds.state)[rows["grid"]])
+        stances.append(stance(worlds.state, worlds.robots)[rows["grid"]])
         targets.append(worlds.targets[rows["grid"]])
     worlds.close()
 
@@ -131,11 +134,12 @@ def wander(
     num_robots: int = NUM_ROBOTS,
     duration: float = RANDOM_TIME,
     actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
 ) -> dict[str, Figure]:
     """Walk on random commands, with and without kicks, and stand."""
     sizes = {"random": num_robots, "kicked": num_robots, "standing": NUM_STANDING}
     rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
-    worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators)
+    worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators, robot=robot)
     command = command.to(worlds.device)
     walking, kicked, standing = slice(0, rows["kicked"].stop), rows["kicked"], rows["standing"]
     start, drift = None, torch.zeros(NUM_STANDING, device=worlds.device)
@@ -169,10 +173,13 @@ def press(
     num_robots: int = NUM_PRESSING,
     duration: float = PRESS_TIME,
     actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
 ) -> dict[str, Figure]:
     """Walk into the 4 kg box and keep going."""
     box = OBJECTS["cuboid"]
-    worlds = GaitWorlds(policy, sim, seed, num_robots, obj=box, start=(PRESS_START, 0.0), actuators=actuators)
+    worlds = GaitWorlds(
+        policy, sim, seed, num_robots, obj=box, start=(PRESS_START, 0.0), actuators=actuators, robot=robot
+    )
     command = torch.tensor([PRESS_SPEED, 0.0, 0.0], device=worlds.device).expand(num_robots, 3)
     start = worlds.state.object_pos[:, :2]
     for _ in range(round(duration / STEP_DT)):
@@ -190,10 +197,11 @@ def walk_corners(
     robots_a_command: int = ROBOTS_A_CORNER,
     duration: float = CORNER_TIME,
     actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
 ) -> dict[str, Figure]:
     """Follow the corner commands from the drop on, and count the robots that collapse."""
     command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
-    worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators)
+    worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators, robot=robot)
     command = command.to(worlds.device)
     for _ in range(round(duration / STEP_DT)):
         worlds.advance(command)

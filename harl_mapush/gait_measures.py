@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.robots.go1 import DAMPING, DEFAULT_JOINT_POS, FOOT_RADIUS, STIFFNESS, foot_kinematics, foot_positions
+from mqe.robots import Robots
+from mqe.robots.tensors import by_leg
 from mqe.state import SceneState
 from mqe.tasks.velocity import pair_offset
 
@@ -26,25 +27,24 @@ class FootMotion(NamedTuple):
     speed: Tensor  # (N, A, 4) [m/s] horizontal, of the foot's lowest point, which rolling leaves at rest
 
 
-def stance(state: SceneState) -> Tensor:
+def stance(state: SceneState, robots: Robots) -> Tensor:
     """Return how the first robot of each world holds itself, (N, 4).
 
     Pitch and roll [rad], as the sines of them, and how far ahead of their hips its front and its rear feet are [m].
     """
-    feet = foot_positions(state.joint_pos[:, 0])[..., 0]
-    nominal = foot_positions(torch.tensor(DEFAULT_JOINT_POS, device=feet.device))[:, 0]
+    feet, nominal = robots.feet(state.joint_pos)[:, 0, :, 0], robots.feet(robots.joint_pos)[:, 0]
     return torch.cat((state.up_b[:, 0, :2], pair_offset(feet - nominal)), dim=-1)
 
 
-def foot_motion(state: SceneState) -> FootMotion:
+def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
     """Return clearance and horizontal speed of every foot's lowest point, from the robots' kinematics."""
-    feet_b, rates_b = foot_kinematics(state.joint_pos, state.joint_vel)
+    feet_b, rates_b = robots.feet_and_rates(state.joint_pos, state.joint_vel)
     up_b = state.up_b.unsqueeze(-2)
-    joints, rates = state.joint_pos.unflatten(-1, (4, 3)), state.joint_vel.unflatten(-1, (4, 3))
+    joints, rates = by_leg(state.joint_pos), by_leg(state.joint_vel)
     hip, bend_rate = joints[..., 0], rates[..., 1] + rates[..., 2]
     # The calf turns about the trunk's x axis, and about the hip's y axis.
     turning_b = torch.stack((rates[..., 0], bend_rate * torch.cos(hip), bend_rate * torch.sin(hip)), dim=-1)
-    to_lowest_b = (-FOOT_RADIUS * up_b).expand_as(feet_b)
+    to_lowest_b = (-robots.foot_radius * up_b).expand_as(feet_b)
     lowest_b = feet_b + to_lowest_b
     angvel_b = state.robot_angvel_b.unsqueeze(-2).expand_as(feet_b)
     velocity_b = rates_b + torch.linalg.cross(turning_b, to_lowest_b) + torch.linalg.cross(angvel_b, lowest_b)
@@ -53,9 +53,9 @@ def foot_motion(state: SceneState) -> FootMotion:
     return FootMotion((lowest_b * up_b).sum(dim=-1) + state.robot_pos[..., 2:], velocity.norm(dim=-1))
 
 
-def motor_torque(target: Tensor, joint_pos: Tensor, joint_vel: Tensor, limit: Tensor) -> Tensor:
-    """Return the motors' torques (..., 12) [N m] by their force law, clipped to ``limit`` (12,)."""
-    return (STIFFNESS * (target - joint_pos) - DAMPING * joint_vel).clamp(-limit, limit)
+def motor_torque(robots: Robots, target: Tensor, joint_pos: Tensor, joint_vel: Tensor, limit: Tensor) -> Tensor:
+    """Return the motors' torques (..., J) [N m] by their force law, clipped to ``limit`` (J,)."""
+    return (robots.stiffness * (target - joint_pos) - robots.damping * joint_vel).clamp(-limit, limit)
 
 
 def swing_clearance(clearance: Tensor, dt: float) -> Tensor:

@@ -17,6 +17,7 @@ from harl_mapush.gait_measures import (
     swing_clearance,
 )
 from harl_mapush.gait_worlds import PhysicsStep
+from mqe.robots import Robots
 from mqe.scene import PHYSICS_DT, STEP_DT
 
 
@@ -32,16 +33,16 @@ class Walk(NamedTuple):
 class Recorder:
     """Keeps what the first N robots do in every physics step."""
 
-    def __init__(self, num_robots: int, torque_limit: Tensor) -> None:
-        """Watch ``num_robots`` robots whose motors give at most ``torque_limit`` (12,) [N m]."""
-        self._num_robots, self._limit = num_robots, torque_limit
+    def __init__(self, num_robots: int, robots: Robots, torque_limit: Tensor) -> None:
+        """Watch ``num_robots`` robots, each as ``robots``, whose motors give at most ``torque_limit`` (J,) [N m]."""
+        self._num_robots, self._robots, self._limit = num_robots, robots, torque_limit
         self._steps: list[Walk] = []
 
     def watch(self, step: PhysicsStep) -> None:
         """Keep one physics step."""
         state = step.state.like(step.state.rows[:, : self._num_robots])
-        joint_pos, joint_vel, feet = state.joint_pos[:, 0], state.joint_vel[:, 0], foot_motion(state)
-        torque = motor_torque(step.motor_target[: self._num_robots], joint_pos, joint_vel, self._limit)
+        joint_pos, joint_vel, feet = state.joint_pos[:, 0], state.joint_vel[:, 0], foot_motion(state, self._robots)
+        torque = motor_torque(self._robots, step.motor_target[: self._num_robots], joint_pos, joint_vel, self._limit)
         self._steps.append(Walk(feet.clearance[:, 0], feet.speed[:, 0], torque, joint_vel))
 
     def walk(self) -> Walk:

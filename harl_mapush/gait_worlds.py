@@ -16,7 +16,7 @@ from mqe.geometry import quat_from_rpy, quat_from_yaw
 from mqe.locomotion import GaitController, planar_velocity
 from mqe.objects import ObjectCfg
 from mqe.registry import SimCfg, make_simulator
-from mqe.robots.go1 import DEFAULT_JOINT_POS
+from mqe.robots import DEFAULT_ROBOT, Robots
 from mqe.scene import DECIMATION, STEP_DT, build_scene, pack_layout, read_state
 from mqe.state import SceneState
 from mqe.streams import Ranges, Streams
@@ -53,20 +53,22 @@ class GaitWorlds:
         obj: ObjectCfg | None = None,
         start: tuple[float, float] | None = None,
         actuators: str = "reference",
+        robot: str = DEFAULT_ROBOT,
     ) -> None:
         """Drop robots at the origin, facing anywhere; or at ``start`` (x [m], yaw [rad]).
 
         ``latency`` (N,) int64 counts the physics steps by which joint targets take effect late, on top of the motors'
         own lag; None is none.
         """
-        self.scene = build_scene(1, obj, actuators=actuators)
+        self.scene = build_scene(1, obj, actuators=actuators, robots=robot)
         self.sim = make_simulator(sim, self.scene.model, num_envs)
         self.num_envs, self.device = num_envs, self.sim.device
         self.streams = Streams(seed, num_envs, self.device)
         model = self.scene.model
         self.mass = float(model.body_subtreemass[self.scene.trunk_bodies[0]])  # [kg] of the robot
         self.torque_limit = torch.tensor(model.actuator_forcerange[:, 1], dtype=torch.float32, device=self.device)
-        self._controller = GaitController(policy, num_envs, 1, self.device)
+        self.robots = Robots(self.scene.robots, self.device)
+        self._controller = GaitController(policy, num_envs, self.robots)
         self._delay = TargetDelay(num_envs, model.nu, self.device)
         lag = self.scene.actuator_lag
         self._latency = lag if latency is None else latency.to(self.device) + lag
@@ -78,7 +80,7 @@ class GaitWorlds:
         self.fallen = ~everywhere  # (N,) bool: ever
         self.collapsed = ~everywhere  # (N,) bool: ever
         self._broken = ~everywhere  # (N,) bool: ever; its state is the last sound one
-        self._timers = CollapseTimers(torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=self.device))
+        self._timers = CollapseTimers(torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=self.device), self.robots)
 
     @property
     def velocity(self) -> Tensor:
@@ -117,7 +119,7 @@ class GaitWorlds:
 
     def _drop(self, start: tuple[float, float] | None) -> Layout:
         """Draw spawns with the push task's ranges of height, tilt, velocity and joints."""
-        joints = [(JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in DEFAULT_JOINT_POS]
+        joints = [(JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self.scene.robots[0].joint_pos]
         turn = (-math.pi, math.pi) if start is None else (start[1], start[1])
         ranges = Ranges([TILT, TILT, turn, *[VELOCITY] * 6, *joints], self.device)
         drawn = ranges.draw(self.streams, _DROP, torch.zeros(self.num_envs, dtype=torch.int64, device=self.device))

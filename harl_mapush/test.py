@@ -22,6 +22,7 @@ from mqe.config import ConfigError, merge, to_dict, unknown
 from mqe.gait import GAIT_TASK, load_gait
 from mqe.nature import NatureCfg
 from mqe.registry import make_env, resolve_sim
+from mqe.robots import ROBOTS
 from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
 
@@ -178,7 +179,9 @@ def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
 
 def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, Any]:
     """Measure how one robot walks; how many robots do it belongs to the examination."""
-    figures = evaluate_gait(load_gait(str(folder), device), cfg.sim, cfg.runner.seed, _say, cfg.env.actuators)
+    robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
+    gait = load_gait(str(folder), device, ROBOTS[robot])
+    figures = evaluate_gait(gait, cfg.sim, cfg.runner.seed, _say, cfg.env.actuators, robot)
     sys.stdout.write("".join(f"{name:<28}{_format(value)}\n" for name, value in figures.items()))
     return figures
 

@@ -156,7 +156,11 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
 
 
 def _found_from_anywhere(task: Any) -> Any:
-    return dataclasses.replace(task, gait=from_anywhere(task.gait)) if hasattr(task, "gait") else task
+    gait = getattr(task, "gait", None)
+    if gait is None:
+        return task
+    found = from_anywhere(gait) if isinstance(gait, str) else tuple(from_anywhere(name) for name in gait)
+    return dataclasses.replace(task, gait=found)
 
 
 def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mqe.config import ConfigError, load_yaml, unknown
 from mqe.locomotion import GAIT_OBS_SIZE
 from mqe.manifest import check_files
-from mqe.robots.go1 import NUM_JOINTS
+from mqe.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, Robots
 from mqe.tensor_files import read_tensors
 
 PRETRAINED = "pretrained:"
@@ -31,7 +31,7 @@ GAIT_TASK = "go1_velocity"  # what a gait is trained in
 
 
 class GaitPolicy(nn.Module):
-    """A multilayer perceptron from gait observations (..., 47) to joint actions (..., 12), weights frozen."""
+    """A multilayer perceptron from gait observations (..., 59) to joint actions (..., J), weights frozen."""
 
     def __init__(self, layers: list[tuple[Tensor, Tensor]], activation: str, mean_bound: float | None = None) -> None:
         """Stack ``layers`` with ``activation`` between them; tanh keeps actions within +- ``mean_bound``."""
@@ -42,7 +42,7 @@ class GaitPolicy(nn.Module):
         self._mean_bound = mean_bound
 
     def forward(self, obs: Tensor) -> Tensor:
-        """Give the mean action (..., 12)."""
+        """Return the mean action (..., J)."""
         x = obs.flatten(0, -2)
         last = len(self._weights) - 1
         for k, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
@@ -68,8 +68,43 @@ def from_anywhere(what: str) -> str:
     return what if what.startswith(PRETRAINED) else str(Path(what).absolute())
 
 
-def load_gait(what: str, device: torch.device) -> GaitPolicy:
-    """Load the gait of a checkpoint folder or ``pretrained:NAME``."""
+def load_team_gait(what: str | Sequence[str] | None, robots: Robots) -> Callable[[Tensor], Tensor]:
+    """Load what moves a team, observations (N, A, 59) to actions (N, A, J); raise ConfigError.
+
+    ``what`` names the gait of all robots, or of each; None takes each robot's own.
+    """
+    num_robots = len(robots)
+    if what is None:
+        names = [cfg.gait for cfg in robots.cfgs]
+    else:
+        names = [what] * num_robots if isinstance(what, str) else list(what)
+    if len(names) != num_robots:
+        raise ConfigError(f"task.gait: {names} are {len(names)} gaits for {num_robots} robots; name one, or each")
+    gaits = {
+        (name, cfg.name): load_gait(name, robots.device, cfg) for name, cfg in zip(names, robots.cfgs, strict=True)
+    }
+    if len(gaits) == 1:
+        return next(iter(gaits.values()))
+    kinds = [(name, cfg.name) for name, cfg in zip(names, robots.cfgs, strict=True)]
+    return MixedGait([(gaits[kind], [i for i, other in enumerate(kinds) if other == kind]) for kind in gaits])
+
+
+class MixedGait:
+    """Several gaits, each for its own robots of every team."""
+
+    def __init__(self, gaits: Sequence[tuple[GaitPolicy, list[int]]]) -> None:
+        """Take gaits with the robots that walk by them."""
+        device = next(gaits[0][0].parameters()).device
+        self._gaits = [(gait, torch.tensor(robots, device=device)) for gait, robots in gaits]
+        self._order = torch.cat([robots for _, robots in self._gaits]).argsort()
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Return the mean actions (N, A, J) of observations (N, A, 59)."""
+        return torch.cat([gait(obs[:, robots]) for gait, robots in self._gaits], dim=1)[:, self._order]
+
+
+def load_gait(what: str, device: torch.device, robot: RobotCfg | None = None) -> GaitPolicy:
+    """Load the gait of a checkpoint folder or ``pretrained:NAME``; raise ConfigError, also for one of another robot."""
     folder = pretrained_folder(what.removeprefix(PRETRAINED)) if what.startswith(PRETRAINED) else Path(what)
     if not folder.is_dir():
         raise ConfigError(f"task.gait: there is no folder '{folder.absolute()}'; name a checkpoint or pretrained:NAME")
@@ -77,7 +112,13 @@ def load_gait(what: str, device: torch.device) -> GaitPolicy:
         if not (folder / name).is_file():
             raise ConfigError(f"task.gait: '{what}' is no checkpoint of a gait, it lacks {name}; say pretrained:NAME")
     check_files(folder, ["config.yaml", "actor_agent0.pt"])
-    network = _network_of(what, load_yaml(folder / "config.yaml"))
+    settings = load_yaml(folder / "config.yaml")
+    network = _network_of(what, settings)
+    if robot is not None and (kind := _robot_of(settings)) != robot.name:
+        raise ConfigError(
+            f"task.gait: '{what}' is the gait of a {kind}, not of a {robot.name}; leave it out, or name "
+            f"one that was trained with env.robots={robot.name}"
+        )
     weights = read_tensors(folder / "actor_agent0.pt")
     names = [name.removesuffix(".weight") for name in weights if re.fullmatch(r"base\.mlp\.fc\.\d+\.weight", name)]
     try:
@@ -92,6 +133,13 @@ def load_gait(what: str, device: torch.device) -> GaitPolicy:
                 f"{GAIT_OBS_SIZE} observations and {NUM_JOINTS} joints; say pretrained:NAME"
             )
     return GaitPolicy(layers, network["activation"], network.get("mean_bound")).to(device)
+
+
+def _robot_of(settings: Mapping[str, Any]) -> str:
+    """Return the kind of robot that a gait was trained on: settings older than ``env.robots`` are of the default."""
+    env = settings.get("env")
+    kinds = env.get("robots", DEFAULT_ROBOT) if isinstance(env, Mapping) else DEFAULT_ROBOT
+    return str(kinds if isinstance(kinds, str) else kinds[0])
 
 
 def _network_of(what: str, cfg: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mqe.geometry import HALF_PI, TWO_PI, in_frame, on_circle
-from mqe.robots.go1 import DEFAULT_JOINT_POS, NUM_JOINTS
+from mqe.robots import NUM_JOINTS, Robots
+from mqe.robots.robot import NUM_LEGS
+from mqe.robots.tensors import by_leg
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
 from mqe.vec_env import Mirror
@@ -24,6 +24,8 @@ SWING_HEIGHT = 0.08  # [m] clearance of a foot in the middle of its swing
 # where to go with it. Legs of two equal links fold straight up by an angle and twice it; motors this soft lift the feet
 # by 10 to 60 mm with it.
 LIFT = (0.0, 0.45, -0.9)
+
+FOOT_OFFSET = (0.0, 0.5, 0.5, 0.0)  # of the trot's cycle, of FL, FR, RL, RR
 
 ANGVEL_SCALE, COMMAND_SCALE, JOINT_VEL_SCALE = 0.25, 2.0, 0.05  # observations to about unit size
 
@@ -44,42 +46,58 @@ class GaitMemory:
         """Forget the old episodes of ``mask`` (N,)."""
         self.values.masked_fill_(mask.view(-1, 1, 1), 0.0)
 
-    def act(self, action: Tensor, moving: Tensor) -> Tensor:
-        """Take the policy's action (N, A, 12), clipped to [-1, 1]; advance the clock of robots that are ``moving``.
 
-        Gives joint targets (N, A, 12) [rad]; ``moving`` (N, A) is bool.
+class Trot:
+    """What a gait policy sees and does on a team of robots: observations, and actions on top of a trot."""
+
+    def __init__(self, robots: Robots) -> None:
+        """Trot with ``robots`` about their nominal stance."""
+        device, self._joint_pos = robots.device, robots.joint_pos
+        ahead, behind = [0.0] * 9, [0.0] * (3 * NUM_JOINTS + 2)
+        offset = [ahead + [-angle for angle in cfg.joint_pos] + behind for cfg in robots.cfgs]
+        scale = [-1.0] * 3 + [ANGVEL_SCALE] * 3 + [COMMAND_SCALE] * 3  # gravity points down
+        scale += [1.0] * NUM_JOINTS + [JOINT_VEL_SCALE] * NUM_JOINTS + [1.0] * (2 * NUM_JOINTS + 2)
+        self._obs_offset = torch.tensor(offset if robots.is_mixed else offset[0], device=device)  # (59,) or (A, 59)
+        self._obs_scale = torch.tensor(scale, device=device)  # (59,)
+        self._action_scale = torch.tensor(ACTION_SCALE * NUM_LEGS, device=device)  # (J,) [rad]
+        self._quarter = torch.tensor(HALF_PI, device=device)  # [rad] of a turn
+        self._lift = torch.tensor(LIFT, device=device)  # (3,) [rad]
+        self._foot_offset = torch.tensor(FOOT_OFFSET, device=device)  # (4,)
+
+    def act(self, memory: GaitMemory, action: Tensor, moving: Tensor) -> Tensor:
+        """Take the policy's action (N, A, J), clipped to [-1, 1]; advance the clock of robots that are ``moving``.
+
+        Returns joint targets (N, A, J) [rad]; ``moving`` (N, A) is bool.
         """
-        constants = _constants(action.device)
-        self.older_action.copy_(self.action)
-        torch.clamp(action, -1.0, 1.0, out=self.action)
-        self.phase.add_(GAIT_FREQUENCY * STEP_DT).remainder_(1.0).mul_(moving)
-        trot = torch.addcmul(constants.default_joint_pos, constants.action_scale, self.action)
-        return torch.addcmul(
-            trot.unflatten(-1, (4, 3)), swing(self.phase, moving).unsqueeze(-1), constants.lift
-        ).flatten(-2)
+        memory.older_action.copy_(memory.action)
+        torch.clamp(action, -1.0, 1.0, out=memory.action)
+        memory.phase.add_(GAIT_FREQUENCY * STEP_DT).remainder_(1.0).mul_(moving)
+        trot = torch.addcmul(self._joint_pos, self._action_scale, memory.action)
+        return torch.addcmul(by_leg(trot), self.swing(memory.phase, moving).unsqueeze(-1), self._lift).flatten(-2)
 
+    def observe(self, state: SceneState, command: Tensor, moving: Tensor, memory: GaitMemory) -> Tensor:
+        """Return the policy's observation (N, A, 59): gravity, turn rates, command, joints, last two actions, clock.
 
-def gait_obs(state: SceneState, command: Tensor, moving: Tensor, memory: GaitMemory) -> Tensor:
-    """Return the gait policy's observation (N, A, 59): gravity, turn rates, command, joints, last two actions, clock.
+        The clock is the sine and cosine of its angle, 0 and 0 while the robot stands.
+        """
+        # (sin a, cos a) is the point at angle pi / 2 - a on the circle.
+        clock = on_circle(moving.float(), torch.sub(self._quarter, memory.phase, alpha=TWO_PI))
+        parts = (state.up_b, state.robot_angvel_b, command, state.joint_pos, state.joint_vel, memory.actions, clock)
+        return torch.addcmul(self._obs_offset, torch.cat(parts, dim=-1), self._obs_scale)
 
-    The clock is the sine and cosine of its angle, 0 and 0 while the robot stands.
-    """
-    constants = _constants(command.device)
-    # (sin a, cos a) is the point at angle pi / 2 - a on the circle.
-    clock = on_circle(moving.float(), torch.sub(constants.quarter, memory.phase, alpha=TWO_PI))
-    seen = (state.up_b, state.robot_angvel_b, command, state.joint_pos, state.joint_vel, memory.actions, clock)
-    return torch.addcmul(constants.obs_offset, torch.cat(seen, dim=-1), constants.obs_scale)
+    def swing(self, phase: Tensor, moving: Tensor) -> Tensor:
+        """Return how far each foot is through its swing, (N, A, 4): 0 on the floor, 1 at the top; FL swings with RR."""
+        cycle = torch.remainder(phase.unsqueeze(-1) + self._foot_offset, 1.0)
+        return torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)  # the cycle's second half
 
 
 class GaitController:
     """A frozen gait policy that turns velocity commands into joint targets, one control step at a time."""
 
-    def __init__(
-        self, policy: Callable[[Tensor], Tensor], num_envs: int, num_agents: int, device: torch.device
-    ) -> None:
-        """Drive N x A robots with ``policy``, observation (N, A, 59) to action (N, A, 12)."""
-        self._policy = policy
-        self._memory = GaitMemory(torch.zeros(num_envs, num_agents, GaitMemory.SIZE, device=device))
+    def __init__(self, policy: Callable[[Tensor], Tensor], num_envs: int, robots: Robots) -> None:
+        """Drive ``robots`` of N worlds with ``policy``, observation (N, A, 59) to action (N, A, J)."""
+        self._policy, self._trot = policy, Trot(robots)
+        self._memory = GaitMemory(torch.zeros(num_envs, len(robots), GaitMemory.SIZE, device=robots.device))
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,)."""
@@ -89,7 +107,8 @@ class GaitController:
     def targets(self, command: Tensor, state: SceneState) -> Tensor:
         """Give joint targets (N, A, 12) [rad] for commands (N, A, 3): vx, vy [m/s] in the heading frame, yaw rate."""
         moving = is_moving(command)
-        return self._memory.act(self._policy(gait_obs(state, command, moving, self._memory)), moving)
+        action = self._policy(self._trot.observe(state, command, moving, self._memory))
+        return self._trot.act(self._memory, action, moving)
 
     def state_dict(self) -> dict[str, Tensor]:
         """What the gait carries between steps."""
@@ -104,12 +123,6 @@ def planar_velocity(state: SceneState) -> Tensor:
     """Give what a command asks for as it is, (N, A, 3): vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
     planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
     return torch.cat((planar, state.yaw_rate.unsqueeze(-1)), dim=-1)
-
-
-def swing(phase: Tensor, moving: Tensor) -> Tensor:
-    """Return how far each foot is through its swing, (N, A, 4): 0 on the floor, 1 at the top; FL swings with RR."""
-    cycle = torch.remainder(phase.unsqueeze(-1) + _constants(phase.device).foot_offset, 1.0)
-    return torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)  # the cycle's second half
 
 
 def is_moving(command: Tensor) -> Tensor:
@@ -141,25 +154,3 @@ def mirrored_gait(device: torch.device) -> tuple[Mirror, Mirror]:
     index += [len(index), len(index) + 1]
     signs += [-1.0, -1.0]
     return Mirror.of(index, signs, device), Mirror.of(swapped, sign, device)
-
-
-class _Constants(NamedTuple):
-    """Numbers of the gait on one device."""
-
-    default_joint_pos: Tensor  # (12,) [rad]
-    action_scale: Tensor  # (12,) [rad]
-    obs_offset: Tensor  # (59,)
-    obs_scale: Tensor  # (59,)
-    quarter: Tensor  # () [rad] of a turn
-    lift: Tensor  # (3,) [rad]
-    foot_offset: Tensor  # (4,) of the trot's cycle
-
-
-@cache
-def _constants(device: torch.device) -> _Constants:
-    zeros, joints = [0.0] * 3, list(DEFAULT_JOINT_POS)
-    offset = zeros * 3 + [-angle for angle in joints] + [0.0] * (3 * NUM_JOINTS + 2)
-    scale = [-1.0] * 3 + [ANGVEL_SCALE] * 3 + [COMMAND_SCALE] * 3  # gravity points down
-    scale += [1.0] * NUM_JOINTS + [JOINT_VEL_SCALE] * NUM_JOINTS + [1.0] * (2 * NUM_JOINTS + 2)
-    numbers = (joints, ACTION_SCALE * 4, offset, scale, HALF_PI, LIFT, (0.0, 0.5, 0.5, 0.0))
-    return _Constants(*(torch.tensor(number, device=device) for number in numbers))

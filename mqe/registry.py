@@ -13,10 +13,11 @@ import torch
 
 from mqe.config import ConfigError, checked, option
 from mqe.env import MultiAgentEnv
-from mqe.gait import load_gait
+from mqe.gait import load_team_gait
 from mqe.locomotion import GaitController
 from mqe.nature import Nature, NatureCfg, model_fields
 from mqe.objects import OBJECTS
+from mqe.robots import DEFAULT_ROBOT, ROBOTS, Robots
 from mqe.scene import ACTUATORS, MAX_ROBOTS, Scene, build_scene, floor_friction_fields, object_friction_fields
 from mqe.sim.base import Simulator
 from mqe.streams import Streams
@@ -33,6 +34,7 @@ class EnvCfg:
 
     num_envs: int = option(256, "parallel worlds", min=1, max=1_000_000_000)
     num_agents: int | None = option(None, "robots in one world; null: the object's team", min=1, max=MAX_ROBOTS)
+    robots: str | tuple[str, ...] = option(DEFAULT_ROBOT, "kind of robot, or one a robot of the team", choices=ROBOTS)
     actuators: str = option("reference", "motors that lag and saturate as the reference's, or ideal", choices=ACTUATORS)
     randomize: NatureCfg = option(NatureCfg, "what differs from world to world and from moment to moment")
 
@@ -63,10 +65,11 @@ class TaskEntry(NamedTuple):
 
 def _make_push(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
     obj = OBJECTS[cfg.object]
-    num_agents = env.num_agents or obj.num_agents
-    scene = build_scene(num_agents, obj, cfg.inertia, env.actuators, cfg.success_radius)
-    controller = GaitController(load_gait(cfg.gait, device), env.num_envs, num_agents, device)
-    task = PushTask(cfg, env.num_envs, num_agents, device, streams, controller)
+    num_agents = env.num_agents or (obj.num_agents if isinstance(env.robots, str) else len(env.robots))
+    scene = build_scene(num_agents, obj, cfg.inertia, env.actuators, cfg.success_radius, env.robots)
+    robots = Robots(scene.robots, device)
+    controller = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)
+    task = PushTask(cfg, env.num_envs, robots, streams, controller)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
     friction = streams.between(*obj.friction, _FRICTION, episode)
     return World(scene, task, object_friction_fields(scene, friction.cpu()))
@@ -75,8 +78,8 @@ def _make_push(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams
 def _make_velocity(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
     if env.num_agents not in (None, 1):
         raise ConfigError(f"env.num_agents: go1_velocity trains one robot a world, not {env.num_agents}; say 1")
-    scene = build_scene(1, None, actuators=env.actuators)
-    task = VelocityTask(cfg, env.num_envs, device, streams)
+    scene = build_scene(1, None, actuators=env.actuators, robots=env.robots)
+    task = VelocityTask(cfg, env.num_envs, Robots(scene.robots, device), streams)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
     friction = streams.between(*cfg.floor_friction, _FRICTION, episode)
     return World(scene, task, floor_friction_fields(scene, friction.cpu()))

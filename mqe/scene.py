@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor
 
 from mqe.objects import ROBOT_FLOOR_FRICTION, GeomCfg, ObjectCfg, object_floor_friction, robot_object_friction
-from mqe.robots.go1 import ACTUATOR_LAG, COLORS, NUM_JOINTS, add_go1
+from mqe.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
+from mqe.robots.build import COLORS, add_robot
 from mqe.sim.base import Simulator
 from mqe.state import ROBOT_QPOS, ROBOT_QVEL, VELOCITY, SceneState
 from mqe.task import Layout
@@ -32,6 +34,7 @@ RING_WIDTH, RING_HEIGHT = 0.05, 0.004  # [m]
 CONTACT_SOLREF = (2 * PHYSICS_DT, 1.0)
 SLIDING_SOLREF = (0.02, 1.0)
 ACTUATORS = ("reference", "ideal")
+ACTUATOR_LAG = 1  # physics steps by which motors of "reference" follow their targets late
 
 # Collision bits: one a robot (a robot does not collide with itself), then these.
 OBJECT_BIT, FLOOR_BIT, WALL_BIT = 1 << 4, 1 << 5, 1 << 6
@@ -43,9 +46,14 @@ class Scene:
     """One compiled model and the named addresses in it. Robots come first in qpos and qvel, then the object."""
 
     model: mujoco.MjModel
-    num_robots: int
+    robots: tuple[RobotCfg, ...]
     object: ObjectCfg | None
     actuator_lag: int = ACTUATOR_LAG  # physics steps that motors follow their targets late
+
+    @property
+    def num_robots(self) -> int:
+        """Give the size of the team."""
+        return len(self.robots)
 
     @property
     def robot_qpos(self) -> int:
@@ -75,21 +83,22 @@ def build_scene(
     inertia: str = "physical",
     actuators: str = "reference",
     success_radius: float = 1.0,
+    robots: str | Sequence[str] = DEFAULT_ROBOT,
 ) -> Scene:
     """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or "reference"), and a goal.
 
     Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do neither. The goal is
-    drawn as a ring of ``success_radius`` [m].
+    drawn as a ring of ``success_radius`` [m]. ``robots`` names one kind for all robots, or one for each.
     """
-    is_ideal = actuators == "ideal"
+    is_ideal, team = actuators == "ideal", robots_of(robots, num_robots)
     spec = mujoco.MjSpec()
     spec.modelname = "mapush"
     spec.compiler.degree = False
     _set_options(spec)
     _add_arena(spec)
-    for i in range(num_robots):
+    for i, robot in enumerate(team):
         hits = (OBJECT_BIT | FLOOR_BIT | 0b1111) & ~(1 << i)
-        add_go1(spec, f"robot{i}", COLORS[i], collision=1 << i, hits=hits, has_ideal_actuators=is_ideal)
+        add_robot(spec, robot, f"robot{i}", COLORS[i], collision=1 << i, hits=hits, has_ideal_actuators=is_ideal)
         for geom in spec.body(f"robot{i}/trunk").geoms:
             geom.conaffinity |= WALL_BIT
     if obj is not None:
@@ -105,7 +114,7 @@ def build_scene(
         geom.solref[:2] = CONTACT_SOLREF
     for pair in spec.pairs:
         pair.solref[:2], pair.solreffriction[:2] = CONTACT_SOLREF, SLIDING_SOLREF
-    return Scene(spec.compile(), num_robots, obj, 0 if is_ideal else ACTUATOR_LAG)
+    return Scene(spec.compile(), team, obj, 0 if is_ideal else ACTUATOR_LAG)
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:

@@ -8,7 +8,7 @@ from functools import cached_property
 from torch import Tensor
 
 from mqe.geometry import heading_frame, length, rotation_matrix, yaw_of
-from mqe.robots.go1 import NUM_JOINTS
+from mqe.robots import NUM_JOINTS
 
 # A robot's share of qpos and qvel: its pose and its trunk's velocity, then its joints. An object has the former only.
 POSE, VELOCITY = 7, 6

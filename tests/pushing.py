@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
+from scenes import DEFAULT_JOINT_POS, team
 from torch import Tensor, tensor
 
 from mqe.env import MultiAgentEnv
 from mqe.objects import OBJECTS
-from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.scene import build_scene
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.state import SceneState
@@ -36,7 +36,7 @@ class Stander:
 
 
 def make_task(num_envs: int = 1, num_agents: int = 2, **cfg) -> PushTask:
-    return PushTask(PushCfg(**cfg), num_envs, num_agents, CPU, Streams(0, num_envs, CPU), Stander())
+    return PushTask(PushCfg(**cfg), num_envs, team(num_agents), Streams(0, num_envs, CPU), Stander())
 
 
 def make_env(num_envs: int, num_agents: int = 2, **cfg) -> MultiAgentEnv:

@@ -7,7 +7,16 @@ import math
 import torch
 from torch import Tensor
 
+from mqe.robots import ROBOTS, Robots
 from mqe.state import ROBOT_QPOS, ROBOT_QVEL, SceneState
+
+GO1 = ROBOTS["go1"]
+DEFAULT_JOINT_POS = GO1.joint_pos  # [rad]
+
+
+def team(num_robots: int, name: str = "go1") -> Robots:
+    """Robots of one kind."""
+    return Robots([ROBOTS[name]] * num_robots)
 
 
 def make_scene_state(robot_pos: Tensor, **fields: Tensor) -> SceneState:

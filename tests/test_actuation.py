@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from scenes import GO1
 
 from mqe.actuation import MAX_DELAY, TargetDelay
-from mqe.robots.go1 import ACTUATOR_LAG, DAMPING, STIFFNESS, TORQUE_LIMIT
-from mqe.scene import build_scene
+from mqe.scene import ACTUATOR_LAG, build_scene
 
 CPU = torch.device("cpu")
 
@@ -59,8 +59,8 @@ def test_motors_answer_as_the_references_actuator_net(error, velocity, torque):
     nothing at all, -0.004 N m).
     """
     moved = 0.5 * (velocity[0] + velocity[1]) * 0.005 * ACTUATOR_LAG
-    ours = -STIFFNESS * (error[ACTUATOR_LAG] + moved) - DAMPING * velocity[0]
-    limit = min(TORQUE_LIMIT.values())
+    ours = -GO1.stiffness * (error[ACTUATOR_LAG] + moved) - GO1.damping * velocity[0]
+    limit = min(GO1.torque_limit)
     assert max(-limit, min(limit, ours)) == pytest.approx(torque, rel=0.15)
 
 

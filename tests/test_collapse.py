@@ -1,12 +1,11 @@
 """When a robot counts as collapsed: hand-placed poses, and timers that start again."""
 
-import mujoco
 import pytest
 import torch
+from scenes import DEFAULT_JOINT_POS, GO1, team
 
 from mqe.collapse import LOW_TIME, REST_TIME, CollapseTimers, rests_on_floor
-from mqe.robots.go1 import DEFAULT_JOINT_POS, STANDING_HEIGHT, knee_positions
-from mqe.scene import STEP_DT, build_scene
+from mqe.scene import STEP_DT
 from mqe.state import SceneState
 
 KNEELING = torch.tensor([0.1, 1.3, -2.6, -0.1, 1.3, -2.6] * 2)  # knees 0.049 m below the trunk's origin
@@ -19,20 +18,10 @@ def state_of(height: float, joints: torch.Tensor, pitch: float = 0.0) -> SceneSt
     return SceneState(torch.cat((qpos, torch.zeros(18 + 3))).unsqueeze(1), num_robots=1, has_object=False)
 
 
-def test_knees_are_where_mujoco_has_them():
-    model = build_scene(1, None).model
-    data = mujoco.MjData(model)
-    joints = torch.linspace(-0.4, 1.1, 12)
-    data.qpos[7:], data.qpos[:7] = joints, (0, 0, 0, 1, 0, 0, 0)
-    mujoco.mj_kinematics(model, data)
-    expected = torch.stack([torch.from_numpy(data.body(f"robot0/{leg}_calf").xpos) for leg in ("FL", "FR", "RL", "RR")])
-    torch.testing.assert_close(knee_positions(joints).double(), expected, atol=1e-6, rtol=0.0)
-
-
 @pytest.mark.parametrize(
     "height, joints, pitch, expected",
     [
-        (STANDING_HEIGHT, torch.tensor(DEFAULT_JOINT_POS), 0.0, False),
+        (GO1.standing_height, torch.tensor(DEFAULT_JOINT_POS), 0.0, False),
         (0.22, torch.tensor(DEFAULT_JOINT_POS), 0.0, False),
         (0.072, KNEELING, 0.0, True),  # knees at 0.023 m, the trunk's bottom at 0.015 m
         (0.076, KNEELING, 0.0, False),
@@ -42,14 +31,14 @@ def test_knees_are_where_mujoco_has_them():
     ],
 )
 def test_a_robot_rests_on_the_floor_where_knee_or_trunk_reach_it(height, joints, pitch, expected):
-    assert bool(rests_on_floor(state_of(height, joints, pitch))) is expected
+    assert bool(rests_on_floor(state_of(height, joints, pitch), team(1))) is expected
 
 
 @pytest.mark.parametrize("height, joints, limit", [(0.20, torch.tensor(DEFAULT_JOINT_POS), LOW_TIME),
                                                    (0.07, KNEELING, REST_TIME)])  # fmt: skip
 def test_a_collapse_is_uninterrupted(height, joints, limit):
-    timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE))
-    low, up = state_of(height, joints), state_of(STANDING_HEIGHT, torch.tensor(DEFAULT_JOINT_POS))
+    timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE), team(1))
+    low, up = state_of(height, joints), state_of(GO1.standing_height, torch.tensor(DEFAULT_JOINT_POS))
     steps = round(limit / STEP_DT)
     for _ in range(steps - 1):
         timers.update(low)
@@ -65,9 +54,9 @@ def test_a_collapse_is_uninterrupted(height, joints, limit):
 
 
 def test_grace_at_the_start_is_not_lost_by_standing_up_for_a_moment():
-    timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE))
+    timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE), team(1))
     timers.begin(torch.tensor([True]), grace=0.2)
-    low, up = state_of(0.07, KNEELING), state_of(STANDING_HEIGHT, torch.tensor(DEFAULT_JOINT_POS))
+    low, up = state_of(0.07, KNEELING), state_of(GO1.standing_height, torch.tensor(DEFAULT_JOINT_POS))
     for state in (low, up, low):
         timers.update(state)
     steps = 3

@@ -6,9 +6,10 @@ import mujoco
 import numpy as np
 import pytest
 import torch
+from scenes import DEFAULT_JOINT_POS
 
 from mqe.objects import OBJECTS, ROBOT_FLOOR_FRICTION
-from mqe.robots.go1 import DEFAULT_JOINT_POS, LEGS
+from mqe.robots.robot import LEGS
 from mqe.scene import DECIMATION, PHYSICS_DT, Scene, build_scene
 from mqe.sim.base import Simulator
 from mqe.sim.mujoco_batch import MujocoBatchSimulator

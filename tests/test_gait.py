@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 from conftest import TINY
-from scenes import make_scene_state
+from scenes import DEFAULT_JOINT_POS, make_scene_state, team
 
 from harl_mapush import checkpoint, config, train
 from harl_mapush.gait_worlds import GaitWorlds
@@ -18,9 +18,8 @@ from mqe.collapse import REST_TIME
 from mqe.config import ConfigError, dump_yaml
 from mqe.gait import ACTIVATIONS, load_gait, pretrained_folder
 from mqe.geometry import quat_from_rpy
-from mqe.locomotion import GAIT_OBS_SIZE, LIFT, GaitMemory, gait_obs, is_moving, mirrored_gait
+from mqe.locomotion import GAIT_OBS_SIZE, LIFT, GaitMemory, Trot, is_moving, mirrored_gait
 from mqe.registry import EnvCfg, SimCfg, make_env
-from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.scene import STEP_DT, build_scene, read_state
 from mqe.tasks.velocity import GET_UP_TIME, VelocityCfg
 
@@ -33,7 +32,7 @@ def test_gravity_is_seen_in_the_body_frame():
     state = make_scene_state(torch.zeros(1, 2, 3), robot_quat=robots)
     memory = GaitMemory(torch.zeros(1, 2, GaitMemory.SIZE))
     command = torch.zeros(1, 2, 3)
-    gravity = gait_obs(state, command, is_moving(command), memory)[0, :, :3]
+    gravity = Trot(team(1)).observe(state, command, is_moving(command), memory)[0, :, :3]
     torch.testing.assert_close(gravity, torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]), atol=1e-6, rtol=0)
 
 
@@ -41,13 +40,13 @@ def test_the_clock_runs_while_moving_and_stands_at_zero():
     memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
     command = torch.tensor([[[0.3, 0.0, 0.0]], [[0.0, 0.02, 0.0]]])
     assert is_moving(command)[:, 0].tolist() == [True, False]
-    targets = memory.act(torch.zeros(2, 1, 12), is_moving(command))
+    targets = Trot(team(1)).act(memory, torch.zeros(2, 1, 12), is_moving(command))
     lift = math.sin(2.0 * math.pi * 0.05) * torch.tensor([0.0] * 3 + list(LIFT) * 2 + [0.0] * 3)  # FR and RL swing
     torch.testing.assert_close(targets[0, 0], torch.tensor(DEFAULT_JOINT_POS) + lift)
     torch.testing.assert_close(targets[1, 0], torch.tensor(DEFAULT_JOINT_POS))  # who stands lifts nothing
     assert memory.phase[:, 0].tolist() == pytest.approx([0.05, 0.0])
     for _ in range(19):
-        memory.act(torch.ones(2, 1, 12), is_moving(command))
+        Trot(team(1)).act(memory, torch.ones(2, 1, 12), is_moving(command))
     assert float(memory.phase[0, 0]) % 1.0 == pytest.approx(0.0, abs=1e-5)
     memory.begin(torch.tensor([True, False]))
     assert not memory.action[0].any()
@@ -224,6 +223,6 @@ def test_mirrored_states_are_seen_as_the_mirror_image():
     command = torch.tensor([[[0.3, 0.2, -0.1]], [[0.3, -0.2, 0.1]]])
     memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
     memory.phase[1] = 0.5
-    obs = gait_obs(state, command, is_moving(command), memory)
+    obs = Trot(team(1)).observe(state, command, is_moving(command), memory)
     see, _ = mirrored_gait(CPU)
     torch.testing.assert_close(see(obs[0]), obs[1], atol=1e-5, rtol=0.0)

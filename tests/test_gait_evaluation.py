@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from scenes import DEFAULT_JOINT_POS
 from torch import Tensor
 
 from harl_mapush import test as evaluate
@@ -13,7 +14,6 @@ from harl_mapush.gait_worlds import GaitWorlds, PhysicsStep
 from mqe import locomotion
 from mqe.locomotion import GAIT_OBS_SIZE
 from mqe.registry import SimCfg
-from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.tasks.layouts import JOINT_SCATTER, SPAWN_HEIGHT
 
 SIM = SimCfg(name="mujoco", device="cpu")

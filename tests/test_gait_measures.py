@@ -18,45 +18,46 @@ from harl_mapush.gait_measures import (
     stance_depth,
     swing_clearance,
 )
-from mqe.robots.go1 import DEFAULT_JOINT_POS, FOOT_RADIUS
+from mqe.robots import ROBOTS, Robots
 from mqe.scene import STEP_DT, build_scene
 from mqe.state import SceneState
 
 
-@pytest.fixture(scope="module")
-def tumbling() -> tuple[mujoco.MjModel, mujoco.MjData, SceneState]:
-    """A robot in mid-air that turns about everything, and the same as a state."""
-    model = build_scene(1, None).model
+@pytest.fixture(scope="module", params=ROBOTS)
+def tumbling(request) -> tuple[mujoco.MjModel, mujoco.MjData, SceneState, Robots]:
+    """A robot in mid-air that turns about everything, the same as a state, and its numbers."""
+    robots = Robots([ROBOTS[request.param]], dtype=torch.float64)
+    model = build_scene(1, None, robots=request.param).model
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
     data.qpos[:7] = (0.3, -0.2, 0.8, *(quat := np.array([0.8, 0.3, -0.4, 0.33])) / np.linalg.norm(quat))
-    data.qpos[7:] = np.array(DEFAULT_JOINT_POS) + rng.uniform(-0.3, 0.3, 12)
+    data.qpos[7:] = np.array(robots.cfgs[0].joint_pos) + rng.uniform(-0.3, 0.3, 12)
     data.qvel[:] = rng.uniform(-2.0, 2.0, model.nv)
     data.ctrl[:] = data.qpos[7:] + rng.uniform(-1.5, 1.5, 12)
     mujoco.mj_forward(model, data)
     rows = torch.tensor(np.concatenate((data.qpos, data.qvel, np.zeros(3)))).unsqueeze(1)
-    return model, data, SceneState(rows, num_robots=1, has_object=False)
+    return model, data, SceneState(rows, num_robots=1, has_object=False), robots
 
 
 def test_feet_are_where_mujoco_has_them_and_as_fast(tumbling):
-    model, data, state = tumbling
+    model, data, state, robots = tumbling
     heights, speeds = [], []
     for leg in ("FL", "FR", "RL", "RR"):
         geom = model.geom(f"robot0/{leg}_foot").id
-        lowest = data.geom_xpos[geom] - (0.0, 0.0, FOOT_RADIUS)
+        lowest = data.geom_xpos[geom] - (0.0, 0.0, robots.cfgs[0].foot_radius)
         jacobian = np.zeros((3, model.nv))
         mujoco.mj_jac(model, data, jacobian, None, lowest, model.geom_bodyid[geom])
         heights.append(lowest[2])
         speeds.append(np.linalg.norm((jacobian @ data.qvel)[:2]))
-    feet = foot_motion(state)
+    feet = foot_motion(state, robots)
     torch.testing.assert_close(feet.clearance[0, 0], torch.tensor(heights, dtype=torch.float64), atol=1e-9, rtol=0.0)
     torch.testing.assert_close(feet.speed[0, 0], torch.tensor(speeds, dtype=torch.float64), atol=1e-9, rtol=0.0)
 
 
 def test_torques_are_mujocos_clipped_ones(tumbling):
-    model, data, state = tumbling
+    model, data, state, robots = tumbling
     limit = torch.tensor(model.actuator_forcerange[:, 1])
-    torque = motor_torque(torch.tensor(data.ctrl), state.joint_pos[0, 0], state.joint_vel[0, 0], limit)
+    torque = motor_torque(robots, torch.tensor(data.ctrl), state.joint_pos[0, 0], state.joint_vel[0, 0], limit)
     torch.testing.assert_close(torque, torch.tensor(data.actuator_force), atol=1e-9, rtol=0.0)
     assert (torque.abs() == limit).any()
 

@@ -8,11 +8,11 @@ import mujoco
 import numpy as np
 import pytest
 import torch
+from scenes import DEFAULT_JOINT_POS, team
 from torch import Tensor, tensor
 
 from mqe.geometry import roll_pitch_of, rotate_2d, rotation_matrix, yaw_of
 from mqe.objects import OBJECTS, Footprint
-from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.scene import build_scene
 from mqe.streams import Streams
 from mqe.task import Layout
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def draw(name: str, num_agents: int, spawn: str, count: int, seed: int = 0) -> Layout:
-    layouts = PushLayouts(Footprint(OBJECTS[name]), num_agents, spawn, (1.5, 3.0), CPU)
+    layouts = PushLayouts(Footprint(OBJECTS[name]), team(num_agents), spawn, (1.5, 3.0))
     return layouts.draw(Streams(seed, count, CPU), torch.zeros(count, dtype=torch.int64))
 
 
@@ -108,7 +108,7 @@ def test_separated_robots_are_interchangeable() -> None:
 
 
 def test_a_layout_depends_on_its_episode_and_world_only() -> None:
-    layouts = PushLayouts(Footprint(OBJECTS["cuboid"]), 2, "separated", (1.5, 3.0), CPU)
+    layouts = PushLayouts(Footprint(OBJECTS["cuboid"]), team(2), "separated", (1.5, 3.0))
     few = layouts.draw(Streams(7, 3, CPU), tensor([5, 0, 2]))
     many = layouts.draw(Streams(7, 8, CPU), tensor([5, 1, 2, 0, 0, 0, 0, 0]))
     torch.testing.assert_close(few.robot_pos[[0, 2]], many.robot_pos[[0, 2]], rtol=0, atol=0)

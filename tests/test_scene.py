@@ -4,19 +4,12 @@ import mujoco
 import numpy as np
 import pytest
 import torch
+from scenes import DEFAULT_JOINT_POS, GO1
 
 from mqe.objects import OBJECTS
-from mqe.robots.go1 import (
-    CALF,
-    DEFAULT_JOINT_POS,
-    FOOT_RADIUS,
-    LEGS,
-    Inertial,
-    combine,
-    foot_kinematics,
-    hip_inertial,
-    thigh_inertial,
-)
+from mqe.robots import ROBOTS, Robots
+from mqe.robots.go1 import CALF, FOOT
+from mqe.robots.robot import LEGS, Inertial, combine
 from mqe.scene import (
     ARENA_HALF_SIZE,
     build_scene,
@@ -97,15 +90,19 @@ def test_actuators_stand_for_the_reference_motor():
     np.testing.assert_allclose(data.actuator_force, [20.0, 20.0, 22.0] * 4)
 
 
-def test_foot_kinematics_agree_with_mujoco():
-    model = build_scene(1, None).model
+@pytest.mark.parametrize("name", ROBOTS)
+def test_leg_kinematics_agree_with_mujoco(name):
+    robots = Robots([ROBOTS[name]], dtype=torch.float64)
+    model = build_scene(1, None, robots=name).model
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
     data.qpos[3:7] = (1.0, 0.0, 0.0, 0.0)
     data.qpos[7:] = np.array(DEFAULT_JOINT_POS) + rng.uniform(-0.3, 0.3, 12)
     data.qvel[6:] = rng.normal(size=12)
     mujoco.mj_forward(model, data)
-    feet, rates = foot_kinematics(torch.tensor(data.qpos[7:]), torch.tensor(data.qvel[6:]))
+    joints = torch.tensor(data.qpos[7:])
+    feet, rates = robots.feet_and_rates(joints, torch.tensor(data.qvel[6:]))
+    assert torch.equal(feet, robots.feet(joints))
     trunk = data.body("robot0/trunk").xpos
     for k, leg in enumerate(LEGS):
         geom = model.geom(f"robot0/{leg}_foot").id
@@ -113,6 +110,7 @@ def test_foot_kinematics_agree_with_mujoco():
         jacobian = np.zeros((3, model.nv))
         mujoco.mj_jac(model, data, jacobian, None, data.geom_xpos[geom], model.geom_bodyid[geom])
         np.testing.assert_allclose(rates[k], jacobian @ data.qvel, atol=1e-9)
+        np.testing.assert_allclose(robots.knees(joints)[k], data.body(f"robot0/{leg}_calf").xpos - trunk, atol=1e-9)
 
 
 def test_friction_pairs_are_the_references_averages():
@@ -251,14 +249,15 @@ def test_robots_push_a_cylinder_along_its_radius():
     assert min(cosines) > np.cos(np.radians(2.0))
 
 
-def test_robot_stands_on_the_floor():
-    scene = build_scene(1, None)
+@pytest.mark.parametrize("name", ROBOTS)
+def test_a_robot_stands_on_the_floor(name):
+    scene = build_scene(1, None, robots=name)
     sim = _simulate(scene, _layout(1, [(0.0, 0.0)]), 1)
     sim.step(300)
     assert 0.25 < float(sim.qpos[0, 2]) < 0.33
     data = sim.data(0)
     assert data.ncon == 4
-    assert all(abs(data.geom_xpos[c.geom[1]][2] - FOOT_RADIUS) < 2e-3 for c in data.contact)
+    assert all(abs(data.geom_xpos[c.geom[1]][2] - ROBOTS[name].foot_radius) < 2e-3 for c in data.contact)
 
 
 def test_mass_of_each_world_is_its_own():
@@ -278,11 +277,13 @@ def test_mass_of_each_world_is_its_own():
 @pytest.mark.parametrize(("front", "left"), [(1, 1), (1, -1), (-1, 1), (-1, -1)])
 def test_a_legs_inertials_are_those_of_the_references_urdf(front: int, left: int) -> None:
     """Mass, centre and the tensor as the file has it, xx xy xz yy yz zz; ours are xx yy zz xy xz yz."""
+    hip, thigh, calf = GO1.legs[(1 - front) + (1 - left) // 2].inertials
+    assert calf == combine(CALF, FOOT)
     for ours, mass, center, (xx, xy, xz, yy, yz, zz) in (
-        (hip_inertial(front, left), 0.510299, (-0.00541 * front, -0.00074 * left, 6e-06),
+        (hip, 0.510299, (-0.00541 * front, -0.00074 * left, 6e-06),
          (0.00030528937, -7.788013e-06 * front * left, 2.2016e-07 * front, 0.000590894859, -1.7175e-08 * left,
           0.000396594572)),
-        (thigh_inertial(left), 0.898919, (-0.003468, -0.018947 * left, -0.032736),
+        (thigh, 0.898919, (-0.003468, -0.018947 * left, -0.032736),
          (0.005395867678, 1.02809e-07 * left, 0.000337529085, 0.005142451046, -5.816563e-06 * left, 0.00102478732)),
         (CALF, 0.158015, (0.006286, 0.001307, -0.122269),
          (0.003607648222, 1.494971e-06, -0.000132778525, 0.003626771492, -2.8638535e-05, 3.5148003e-05)),

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from scenes import DEFAULT_JOINT_POS
 
 from mqe.objects import OBJECTS
 from mqe.registry import SIMULATORS, SimCfg, make_simulator
-from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.scene import DECIMATION, build_scene
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
+from scenes import GO1, team
 
-from mqe.collapse import trunk_boxes
 from mqe.geometry import quat_from_rpy, rotation_matrix
-from mqe.robots.go1 import FOOT_RADIUS, foot_positions, knee_positions
+from mqe.robots import ROBOTS, RobotCfg, Robots
 from mqe.scene import ARENA_HALF_SIZE
 from mqe.tasks.starts import (
     DROPPED_SHARE,
-    KNEE_RADIUS,
     KNEELING_SHARE,
     LEANING_SHARE,
     STANDING_SHARE,
@@ -21,7 +21,7 @@ from mqe.tasks.starts import (
     start_poses,
 )
 
-POSES = start_poses(torch.device("cpu"))
+POSES = start_poses(team(1))
 BOUNDS = torch.tensor([0.0, STANDING_SHARE, DROPPED_SHARE, KNEELING_SHARE, LEANING_SHARE]).cumsum(dim=0)
 STANDING, DROPPED, KNEELING, LEANING = (
     slice(math.ceil(low * 4096), math.floor(high * 4096)) for low, high in zip(BOUNDS, BOUNDS[1:], strict=False)
@@ -38,30 +38,43 @@ def heights(poses: Poses, points_b: torch.Tensor, radius: float) -> torch.Tensor
     return (points_b * up.unsqueeze(1)).sum(dim=-1) + poses.pos[:, 2:] - radius
 
 
-def test_robots_on_the_floor_touch_it_and_do_not_sink_in() -> None:
-    on_floor = Poses(*(part[KNEELING.start :] for part in POSES))
-    feet = heights(on_floor, foot_positions(on_floor.joint_pos), FOOT_RADIUS)
-    knees = heights(on_floor, knee_positions(on_floor.joint_pos), KNEE_RADIUS)
+def trunk_reach(cfg: RobotCfg, direction: torch.Tensor) -> torch.Tensor:
+    """Return how far the trunk's corners and balls are along ``direction`` (P, 3) of its frame, (P,)."""
+    reach = []
+    for shape in cfg.trunk_shapes:
+        center, is_box = torch.tensor(shape.pos), shape.type == "box"
+        corners = (
+            [torch.tensor(c) for c in itertools.product(*((-half, half) for half in shape.size))] if is_box else []
+        )
+        points = torch.stack([center + corner for corner in corners] or [center])
+        reach.append((direction @ points.t()).amax(dim=1) + (0.0 if is_box else shape.size[0]))
+    return torch.stack(reach).amax(dim=0)
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_robots_on_the_floor_touch_it_and_do_not_sink_in(name: str) -> None:
+    cfg = ROBOTS[name]
+    robots = Robots([cfg])
+    on_floor = Poses(*(part[KNEELING.start :] for part in start_poses(robots)))
+    feet = heights(on_floor, robots.feet(on_floor.joint_pos), cfg.foot_radius)
+    knees = heights(on_floor, robots.knees(on_floor.joint_pos), cfg.knee_radius)
     legs = torch.cat((feet, knees), dim=1).amin(dim=1)
-    half_sizes, centers = trunk_boxes(torch.device("cpu"), torch.float32)
-    up = rotation(on_floor)[:, 2]
-    trunk = (up @ centers - up.abs() @ half_sizes).amin(dim=1) + on_floor.pos[:, 2]
+    trunk = on_floor.pos[:, 2] - trunk_reach(cfg, -rotation(on_floor)[:, 2])
     torch.testing.assert_close(torch.minimum(legs, trunk), torch.full((len(legs),), 0.005), atol=1e-5, rtol=0.0)
 
 
 def test_kneeling_robots_have_a_knee_at_the_floor_and_a_low_trunk() -> None:
-    knees = heights(POSES, knee_positions(POSES.joint_pos), KNEE_RADIUS).amin(dim=1)
+    knees = heights(POSES, team(1).knees(POSES.joint_pos), GO1.knee_radius).amin(dim=1)
     assert (knees[KNEELING] < 0.02).float().mean().item() > 0.8
     assert POSES.pos[KNEELING, 2].max().item() < 0.25
     assert (knees[STANDING] > 0.05).all()
 
 
-def test_leaning_robots_touch_the_wall_tilted_towards_it() -> None:
-    leaning = Poses(*(part[LEANING] for part in POSES))
+@pytest.mark.parametrize("name", ROBOTS)
+def test_leaning_robots_touch_the_wall_tilted_towards_it(name: str) -> None:
+    leaning = Poses(*(part[LEANING] for part in start_poses(Robots([ROBOTS[name]]))))
     matrix = rotation(leaning)
-    half_sizes, centers = trunk_boxes(torch.device("cpu"), torch.float32)
-    ahead = matrix[:, 0]
-    foremost = (ahead @ centers + ahead.abs() @ half_sizes).amax(dim=1) + leaning.pos[:, 0]
+    foremost = trunk_reach(ROBOTS[name], matrix[:, 0]) + leaning.pos[:, 0]
     torch.testing.assert_close(foremost, torch.full_like(foremost, ARENA_HALF_SIZE - 0.005), atol=1e-5, rtol=0.0)
     towards_wall = matrix[:, 0, 2]  # the trunk's up axis, along x
     assert (towards_wall > 0.1).all()

@@ -8,12 +8,12 @@ import math
 import pytest
 import torch
 from pushing import make_env
+from scenes import DEFAULT_JOINT_POS, team
 from torch import Tensor, tensor
 
 from mqe.config import ConfigError
 from mqe.objects import OBJECTS, Footprint
 from mqe.registry import SimCfg, make_simulator
-from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.scene import DECIMATION, build_scene, read_state
 from mqe.state import ROBOT_QPOS, SceneState
 from mqe.streams import Streams
@@ -99,7 +99,7 @@ def test_letting_go_for_a_moment_is_no_interruption() -> None:
 
 
 def draw(name: str, num_agents: int, count: int, close: float, tangled: float, episode: int = 0) -> Layout:
-    layouts = PushLayouts(Footprint(OBJECTS[name]), num_agents, "separated", (1.5, 3.0), CPU, close, tangled)
+    layouts = PushLayouts(Footprint(OBJECTS[name]), team(num_agents), "separated", (1.5, 3.0), close, tangled)
     return layouts.draw(Streams(0, count, CPU), torch.full((count,), episode, dtype=torch.int64))
 
 

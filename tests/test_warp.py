@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import mujoco
 import pytest
 import torch
+from scenes import DEFAULT_JOINT_POS
+from scenes import team as robots_of
 from torch import Tensor
 
 from mqe.env import MultiAgentEnv
 from mqe.objects import OBJECTS
-from mqe.robots.go1 import DEFAULT_JOINT_POS
 from mqe.scene import DECIMATION, STEP_DT, Scene, build_scene, floor_friction_fields, object_friction_fields
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.state import SceneState
@@ -77,13 +78,13 @@ def worlds_of(name: str, num_robots: int | None = None) -> tuple[Scene, Task, di
     if name == "go1_velocity":
         scene = build_scene(1, None)
         actions = (trot(1) - torch.tensor(DEFAULT_JOINT_POS)) / torch.tensor([0.35, 0.6, 0.8] * 4)
-        task = VelocityTask(VelocityCfg(), NUM_ENVS, CPU, streams)
+        task = VelocityTask(VelocityCfg(), NUM_ENVS, robots_of(1), streams)
         return scene, task, floor_friction_fields(scene, 0.45 + 0.25 * spread), actions
     obj = OBJECTS[name]
     team = num_robots or obj.num_agents
     scene = build_scene(team, obj)
     cfg = PushCfg(object=name, spawn="separated", roll_limit=0.15)  # lying down is a fall
-    task = PushTask(cfg, NUM_ENVS, team, CPU, streams, Recording(trot(team)))
+    task = PushTask(cfg, NUM_ENVS, robots_of(team), streams, Recording(trot(team)))
     low, high = obj.friction
     fields = object_friction_fields(scene, low + (high - low) * spread)
     return scene, task, fields, torch.zeros(NUM_STEPS, NUM_ENVS, team, 3)

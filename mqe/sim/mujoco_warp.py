@@ -81,8 +81,8 @@ def capacity(model: mujoco.MjModel) -> Capacity:
     Measured over random actions, trained policies and robots piled up (docs/benchmarks.md): a robot on its feet has 4
     contacts of 4 rows, on its back up to 16; an object 4 to 8 with the floor and a few with every robot.
     """
-    robots = model.nu // 12
-    others = int((model.jnt_type == mujoco.mjtJoint.mjJNT_FREE).sum()) - robots
+    robots = len(set(model.dof_treeid[model.jnt_dofadr[model.actuator_trnid[:, 0]]]))  # trees that have motors
+    others = model.ntree - robots
     return Capacity(contacts=14 + 14 * robots + 8 * others, rows=64 + 36 * robots + 24 * others)
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from mqe.config import ConfigError
 from mqe.geometry import TWO_PI, on_circle, quat_from_rpy
 from mqe.objects import FLOOR_SLAB, Footprint
-from mqe.robots.go1 import DEFAULT_JOINT_POS, LEGS
+from mqe.robots import Robots
+from mqe.robots.robot import LEGS
 from mqe.streams import Ranges, Streams
 from mqe.task import Layout
 
@@ -47,27 +48,26 @@ class PushLayouts:
     def __init__(
         self,
         footprint: Footprint,
-        num_agents: int,
+        robots: Robots,
         spawn: str,
         goal_distance: tuple[float, float],
-        device: torch.device,
         close_share: float = 0.0,
         tangled_share: float = 0.0,
     ) -> None:
-        obj = footprint.cfg
-        self.footprint = footprint
+        obj, num_agents, device = footprint.cfg, len(robots), robots.device
+        self.footprint, self._robots = footprint, robots
         self.is_separated = spawn == "separated"
         self.gap = self._gap(obj.spawn_ring[0], num_agents) if self.is_separated else 0.0
         self.num_agents = num_agents
         tilt = (-obj.spawn_tilt, obj.spawn_tilt)
         # Roll, pitch and yaw of the object; distance and bearing of the goal.
         world = [tilt, tilt, TURN, goal_distance, (0.0, TWO_PI)]
-        robots = [self._robot_ranges(i, obj.spawn_ring) for i in range(num_agents)]
-        self.sizes = (len(world), len(robots[0]) * num_agents)
-        ranges = [*world, *chain(*robots)]
+        each = [self._robot_ranges(i, obj.spawn_ring) for i in range(num_agents)]
+        self.sizes = (len(world), len(each[0]) * num_agents)
+        ranges = [*world, *chain(*each)]
         self.encounters: Encounters | None = None
         if close_share + tangled_share > 0.0:
-            self.encounters = Encounters(obj.collision_distance, num_agents, close_share, tangled_share, device)
+            self.encounters = Encounters(obj.collision_distance, robots, close_share, tangled_share)
             ranges += self.encounters.ranges  # last: the other numbers are the same with and without
         self.ranges = Ranges(ranges, device)
         self.object_pos = torch.tensor([0.0, 0.0, obj.spawn_height], device=device)
@@ -90,7 +90,7 @@ class PushLayouts:
         turn = TURN
         if self.is_separated:
             turn = (0.0, TWO_PI if robot == 0 else TWO_PI - self.num_agents * self.gap)
-        joints = [(JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in DEFAULT_JOINT_POS]
+        joints = [(JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self._robots.cfgs[robot].joint_pos]
         return [ring, turn, TILT, TILT, TURN] + [VELOCITY] * 6 + joints
 
     def draw(self, streams: Streams, episode: Tensor) -> Layout:
@@ -134,24 +134,24 @@ class Encounters:
     def __init__(
         self,
         collision_distance: float,
-        num_agents: int,
+        robots: Robots,
         close_share: float,
         tangled_share: float,
-        device: torch.device,
     ) -> None:
-        """Arrange these shares of all starts of ``num_agents`` robots; trunks nearer than a collision are lost."""
+        """Arrange these shares of all starts of ``robots``; trunks nearer than a collision are lost."""
+        num_agents, device = len(robots), robots.device
         if num_agents < 2:
             raise ConfigError("task.close_share, task.tangled_share: they bring two robots together; say 0 for one")
         pairs = torch.tensor(list(combinations(range(num_agents), 2)), device=device)
-        robots = torch.arange(num_agents, device=device)
+        index = torch.arange(num_agents, device=device)
         self.ranges = [(0.0, 1.0), (0.0, float(len(pairs))), (-1.0, 1.0), SLANT]  # kind; pair; side and distance; slant
         self._close_share, self._tangled_share = close_share, tangled_share
         self._nearest = collision_distance + CLOSE_MARGIN
         self._first = pairs[:, :1]  # (P, 1)
-        self._is_second = pairs[:, 1:] == robots  # (P, A)
-        self._is_either = self._is_second | (self._first == robots)
+        self._is_second = pairs[:, 1:] == index  # (P, A)
+        self._is_either = self._is_second | (self._first == index)
         low, high = torch.tensor(TANGLED_JOINTS * len(LEGS), device=device).unbind(dim=1)
-        nominal = torch.tensor(DEFAULT_JOINT_POS, device=device)
+        nominal = robots.joint_pos
         self._joint_scale = (high - low) / (nominal * (JOINT_SCATTER[1] - JOINT_SCATTER[0]))
         self._joint_offset = 0.5 * (low + high) - self._joint_scale * nominal
 

@@ -12,6 +12,7 @@ from mqe.collapse import CollapseTimers
 from mqe.config import ConfigError, option
 from mqe.geometry import TWO_PI, axes_along, in_frame, length
 from mqe.objects import INERTIAS, OBJECTS, Footprint
+from mqe.robots import Robots
 from mqe.scene import ARENA_HALF_SIZE, STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
@@ -46,7 +47,9 @@ class PushCfg:
 
     name: str = option("go1push_mid", choices=("go1push_mid",))
     object: str = option("cuboid", "what is pushed", choices=OBJECTS)
-    gait: str = option("pretrained:go1_velocity", "the frozen policy that walks")
+    gait: str | tuple[str, ...] | None = option(
+        None, "the frozen policy that walks, or one a robot; null: each robot its kind's own"
+    )
     rewards: str = option("default", "reward preset", choices=PRESETS)
     weights: PushWeights = option(PushWeights, "single weights that replace the preset's")
     observation: str = option("sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference"))
@@ -101,15 +104,15 @@ class PushTask:
         self,
         cfg: PushCfg,
         num_envs: int,
-        num_agents: int,
-        device: torch.device,
+        robots: Robots,
         streams: Streams,
         controller: Controller,
     ) -> None:
-        """Push with ``num_agents`` robots that ``controller`` walks."""
+        """Push with ``robots`` that ``controller`` walks."""
         self.cfg = cfg
         self.object = OBJECTS[cfg.object]
-        self.num_agents = a = num_agents
+        self.num_agents, device = len(robots), robots.device
+        a = self.num_agents
         self.decision_period = cfg.decision_period
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         self.state_type = cfg.state_type
@@ -135,10 +138,10 @@ class PushTask:
         self._pairs = Pairs(a, device)
         self._posture = terminations.Posture(a, self.object, cfg.roll_limit, cfg.pitch_limit, device)
         self._layouts = PushLayouts(
-            self._footprint, a, cfg.spawn, cfg.goal_distance, device, cfg.close_share, cfg.tangled_share
+            self._footprint, robots, cfg.spawn, cfg.goal_distance, cfg.close_share, cfg.tangled_share
         )
         self._effort = Effort(torch.zeros(num_envs, a, device=device))
-        self._collapse = CollapseTimers(torch.zeros(num_envs, a, CollapseTimers.SIZE, device=device))
+        self._collapse = CollapseTimers(torch.zeros(num_envs, a, CollapseTimers.SIZE, device=device), robots)
         self._tangle = TangleTimers(torch.zeros(num_envs, len(self._pairs.robots), TangleTimers.SIZE, device=device))
         # Row i lists robot i, then i - 1, i - 2, ... round the team. It sees the object (body A), then the others.
         order = [[(i - k) % a for k in range(a)] for i in range(a)]

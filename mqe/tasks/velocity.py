@@ -15,22 +15,13 @@ from mqe.locomotion import (
     GAIT_OBS_SIZE,
     SWING_HEIGHT,
     GaitMemory,
+    Trot,
     gait_noise_scale,
-    gait_obs,
     is_moving,
     mirrored_gait,
     planar_velocity,
-    swing,
 )
-from mqe.robots.go1 import (
-    DAMPING,
-    DEFAULT_JOINT_POS,
-    FOOT_RADIUS,
-    NUM_JOINTS,
-    STIFFNESS,
-    foot_kinematics,
-    foot_positions,
-)
+from mqe.robots import NUM_JOINTS, Robots
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
@@ -39,7 +30,6 @@ from mqe.tasks.chance import Chance
 from mqe.tasks.starts import start_poses
 from mqe.vec_env import Mirror
 
-TRUNK_HEIGHT = 0.28  # [m] wanted while walking and standing
 MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
 FALL_HEIGHT = 0.15  # [m] trunk below this has fallen
 FALL_TILT_COS = 0.5  # cosine of the trunk's tilt below this has fallen
@@ -109,9 +99,10 @@ class VelocityTask:
     metric_names: tuple[str, ...] = ("velocity_error", "yaw_rate_error")
     figure_names: tuple[str, ...] = ("fall", *metric_names, "episode_time_s")
 
-    def __init__(self, cfg: VelocityCfg, num_envs: int, device: torch.device, streams: Streams) -> None:
-        """Train a gait in ``num_envs`` worlds."""
-        self.cfg = cfg
+    def __init__(self, cfg: VelocityCfg, num_envs: int, robots: Robots, streams: Streams) -> None:
+        """Train a gait for the one robot of each of ``num_envs`` worlds."""
+        device = robots.device
+        self.cfg, self._robots, self._trot = cfg, robots, Trot(robots)
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         weights = asdict(cfg.weights)
         self.reward_names = tuple(weights)
@@ -122,15 +113,14 @@ class VelocityTask:
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)
         self._targets = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
         self._action_change, self._action_jerk = torch.zeros_like(self._targets), torch.zeros_like(self._targets)
-        self._collapse = CollapseTimers(torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=device))
+        self._collapse = CollapseTimers(torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=device), robots)
         self.mirror: tuple[Mirror, Mirror] | None = mirrored_gait(device)
         self.noise_scale = gait_noise_scale(device)
 
         self._weights = torch.tensor(list(weights.values()), device=device).view(-1, 1, 1)
-        self._default = torch.tensor(DEFAULT_JOINT_POS, device=device)
-        self._nominal_feet = foot_positions(self._default)[:, 0]  # (4,) [m] forward
-        self._ones, self._zeros = torch.ones(num_envs, 1, device=device), torch.zeros(num_envs, 1, 12, device=device)
-        self._poses, self._pose_sizes = torch.cat(start_poses(device), dim=1), (3, 3, 6, NUM_JOINTS)
+        self._nominal_feet = robots.feet(robots.joint_pos)[:, 0]  # (4,) [m] forward
+        self._ones, self._zeros = torch.ones(num_envs, 1, device=device), torch.zeros_like(self._targets)
+        self._poses, self._pose_sizes = torch.cat(start_poses(robots), dim=1), (3, 3, 6, NUM_JOINTS)
 
     def layout(self, episode: Tensor) -> Layout:
         """Stand, drop or lie somewhere, facing anywhere."""
@@ -157,7 +147,7 @@ class VelocityTask:
         gait = self._memory.gait
         self._action_change = actions - gait.action
         self._action_jerk = self._action_change - (gait.action - gait.older_action)
-        self._targets = gait.act(actions, is_moving(self._memory.command))
+        self._targets = self._trot.act(gait, actions, is_moving(self._memory.command))
 
     def targets(self, state: SceneState) -> Tensor:
         """Give the joint targets of the last action."""
@@ -183,17 +173,17 @@ class VelocityTask:
         )
 
         moving = is_moving(memory.command)
-        feet_b, rates_b = foot_kinematics(state.joint_pos, state.joint_vel)
-        wanted = swing(memory.gait.phase, moving)
-        feet_error = (_above_floor(state, feet_b) - FOOT_RADIUS - SWING_HEIGHT * wanted).abs()
+        feet_b, rates_b = self._robots.feet_and_rates(state.joint_pos, state.joint_vel)
+        wanted = self._trot.swing(memory.gait.phase, moving)
+        feet_error = (_above_floor(state, feet_b) - self._robots.foot_radius - SWING_HEIGHT * wanted).abs()
         slip = _horizontal_velocity(state, feet_b, rates_b) * (wanted <= 0.0).unsqueeze(-1)
 
         self._collapse.update(state)
         fallen = (state.up_b[..., 2] < FALL_TILT_COS) | self._collapse.collapsed
-        offset = state.joint_pos - self._default
-        torque = STIFFNESS * (self._targets - state.joint_pos) - DAMPING * state.joint_vel
+        offset = state.joint_pos - self._robots.joint_pos
+        torque = self._robots.stiffness * (self._targets - state.joint_pos) - self._robots.damping * state.joint_vel
         terms = self._square_sums(
-            height=state.robot_pos[..., 2:] - TRUNK_HEIGHT,
+            height=state.robot_pos[..., 2:] - self._robots.walking_height,
             tilt=state.up_b[..., :2],
             bounce=state.robot_linvel[..., 2:],
             sway=state.robot_angvel_b[..., :2],
@@ -212,7 +202,7 @@ class VelocityTask:
             "track_mean_yaw_rate": tracking[..., 1, 1],
             "feet": torch.exp(-feet_error / FEET_TOLERANCE).mean(dim=-1),
             "alive": self._ones,
-            "rest": rests_on_floor(state).float(),
+            "rest": rests_on_floor(state, self._robots).float(),
             "fall": fallen.float(),
         }
         rewards = self._weights * torch.stack([terms[name] for name in self.reward_names])
@@ -223,9 +213,9 @@ class VelocityTask:
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return what the policy sees (N, 1, 59) and what the critic sees (N, 73)."""
         known = _Memory.of(memory)
-        obs = gait_obs(state, known.command, is_moving(known.command), known.gait)
+        obs = self._trot.observe(state, known.command, is_moving(known.command), known.gait)
         planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
-        feet_height = _above_floor(state, foot_positions(state.joint_pos))
+        feet_height = _above_floor(state, self._robots.feet(state.joint_pos))
         force_b = rotate_inverse(state.robot_rotation, known.force) / max(self.cfg.max_force, 1.0)
         privileged = (
             planar, state.robot_linvel[..., 2:], known.mean_velocity, state.robot_pos[..., 2:], feet_height, force_b
