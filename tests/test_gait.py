@@ -21,7 +21,7 @@ from mqe.geometry import quat_from_rpy
 from mqe.locomotion import GAIT_OBS_SIZE, LIFT, GaitMemory, Trot, is_moving, mirrored_gait
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.scene import STEP_DT, build_scene, read_state
-from mqe.tasks.velocity import GET_UP_TIME, VelocityCfg
+from mqe.tasks.velocity import GET_UP_TIME, VelocityCfg, excess_depth, pair_offset
 
 CPU = torch.device("cpu")
 SIM = SimCfg(name="mujoco", device="cpu")
@@ -174,6 +174,13 @@ def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
     assert step.terminated[:, 0].tolist() == [False, True, False]
     assert step.info["reward/fall"][1] == pytest.approx(-10.0)
     assert (step.info["reward/alive"] == 0.5).all()
+
+
+def test_feet_cost_where_they_trail_their_hips_and_where_they_sink_in():
+    forward = torch.tensor([[0.06, -0.02, -0.10, 0.04]])  # FL, FR, RL, RR
+    assert pair_offset(forward)[0].tolist() == pytest.approx([0.02, -0.03])
+    clearance = torch.tensor([[0.05, -0.001, -0.005, -0.010]])
+    assert excess_depth(clearance).tolist() == pytest.approx([0.002 + 0.007])
 
 
 def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up():

@@ -39,6 +39,7 @@ PRIVILEGED_SIZE = 3 + 3 + 1 + 4 + 3  # velocity, mean velocity and yaw rate, hei
 TOLERANCE = 0.39
 MEAN_TOLERANCE = 0.1
 FEET_TOLERANCE = 0.025
+SINK_DEPTH = 0.003  # [m] a foot that is deeper in the floor than this costs: it landed hard, or carries too much
 GET_UP_TIME = 2.0  # [s] at the start of an episode in which lying or kneeling does not count: some start so
 
 
@@ -52,13 +53,14 @@ class VelocityWeights:
     track_mean_yaw_rate: float = 2.0
     feet: float = 4.0
     alive: float = 0.5
-    height: float = -20.0
-    tilt: float = -8.0
+    height: float = -150.0
+    tilt: float = -20.0
     bounce: float = -1.0
     sway: float = -0.03
     slip: float = -0.35
     hips: float = -0.3
-    placement: float = -30.0
+    placement: float = -60.0
+    sink: float = -100.0
     stance: float = -0.5
     rest: float = -1.0
     jerk: float = -0.005
@@ -175,7 +177,8 @@ class VelocityTask:
         moving = is_moving(memory.command)
         feet_b, rates_b = self._robots.feet_and_rates(state.joint_pos, state.joint_vel)
         wanted = self._trot.swing(memory.gait.phase, moving)
-        feet_error = (_above_floor(state, feet_b) - self._robots.foot_radius - SWING_HEIGHT * wanted).abs()
+        clearance = _above_floor(state, feet_b) - self._robots.foot_radius
+        feet_error = (clearance - SWING_HEIGHT * wanted).abs()
         slip = _horizontal_velocity(state, feet_b, rates_b) * (wanted <= 0.0).unsqueeze(-1)
 
         self._collapse.update(state)
@@ -202,6 +205,7 @@ class VelocityTask:
             "track_mean_yaw_rate": tracking[..., 1, 1],
             "feet": torch.exp(-feet_error / FEET_TOLERANCE).mean(dim=-1),
             "alive": self._ones,
+            "sink": excess_depth(clearance),
             "rest": rests_on_floor(state, self._robots).float(),
             "fall": fallen.float(),
         }
@@ -278,6 +282,11 @@ def pair_offset(feet: Tensor) -> Tensor:
     In a trot the feet of a pair swing against one another, so that their mean stays where the pair stands.
     """
     return feet.unflatten(-1, (2, 2)).mean(dim=-1)
+
+
+def excess_depth(clearance: Tensor) -> Tensor:
+    """Return by how much feet with these clearances (..., 4) [m] are too deep in the floor, summed, (...,) [m]."""
+    return (-SINK_DEPTH - clearance).clamp(min=0.0).sum(dim=-1)
 
 
 def _above_floor(state: SceneState, points_b: Tensor) -> Tensor:
