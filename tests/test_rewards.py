@@ -134,7 +134,7 @@ def test_contact_counts_the_robots_that_each_robot_touches() -> None:
     # Pairs 0-1 and 1-2: the middle robot touches two, however hard.
     force = tensor([[[0.0, 0.0, -0.1], [0.0, 0.0, 0.0], [300.0, 0.0, 0.0]]])
     assert term("contact", measures(changed(apart, robot_contact_force=force))) == [1.0, 2.0, 1.0]
-    assert weights_of("default", "tblock", PushWeights())["contact"] == -0.02
+    assert weights_of("default", "tblock", PushWeights())["contact"] == -0.04
     alone = scene([[0.0, 0.0, 0.3]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0])
     assert term("contact", measures(alone)) == [0.0]
 
@@ -225,3 +225,5 @@ def test_efforts_are_pushes_of_about_the_last_second() -> None:
 
 def test_imbalance_is_the_difference_of_efforts() -> None:
     assert term("imbalance", measures(STATE)) == [7.0]
+    assert "imbalance" not in weights_of("default", "cuboid", PushWeights())
+    assert weights_of("default", "tblock", PushWeights())["imbalance"] < 0.0  # one robot alone can push it

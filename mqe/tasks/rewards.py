@@ -255,6 +255,11 @@ class PushWeights:
 _REPO = {"target": 0.00325, "approach": 0.00075, "push": 0.0015, "ocb": 0.004, "reach": 10.0, "exception": -5.0}
 _PUBLISHED = {"approach": 15.0, "push": 30.0, "reach": 200_000.0, "exception": -100_000.0}
 
+_DEFAULT = {
+    "reach": 20.0, "exception": -20.0, "progress": 10.0, "misalignment": -0.02, "remoteness": -0.01, "crowding": -0.02,
+    "contact": -0.04, "useful_impulse": 0.01, "time": -0.01,
+}  # fmt: skip
+
 # By preset, then by object; other objects take the cuboid's. The published runs pay 20,000 times what the repository's
 # configurations do, and the expanded OCB term.
 PRESETS: dict[str, dict[str, dict[str, float]]] = {
@@ -269,17 +274,9 @@ PRESETS: dict[str, dict[str, dict[str, float]]] = {
         "cylinder": _REPO | {"collision": -0.0015},
     },
     "default": {
-        "cuboid": {
-            "reach": 20.0,
-            "exception": -20.0,
-            "progress": 10.0,
-            "misalignment": -0.02,
-            "remoteness": -0.01,
-            "crowding": -0.02,
-            "contact": -0.02,
-            "useful_impulse": 0.01,
-            "time": -0.01,
-        },
+        "cuboid": _DEFAULT,
+        # One robot alone can push it; without this cost the other learns to keep away.
+        "tblock": _DEFAULT | {"imbalance": -0.001},
     },
 }
 

@@ -53,13 +53,13 @@ class VelocityWeights:
     track_mean_yaw_rate: float = 2.0
     feet: float = 4.0
     alive: float = 0.5
-    height: float = -150.0
+    height: float = -300.0
     tilt: float = -20.0
     bounce: float = -1.0
     sway: float = -0.03
     slip: float = -0.35
     hips: float = -0.3
-    placement: float = -60.0
+    placement: float = -100.0
     sink: float = -100.0
     stance: float = -0.5
     rest: float = -1.0
