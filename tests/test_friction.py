@@ -119,7 +119,7 @@ HEAD = 0.29  # [m] a Go1's foremost face, ahead of its trunk's origin
 OVERLAP = 1e-4  # [m] by which two bodies are pressed together
 # A head far ahead of the centre of mass gives way more easily to the side than up, so that friction, which is solved
 # together with the motion of a physics step, does not point straight back.
-ASIDE = math.radians(12.0)
+ASIDE = math.radians(20.0)
 
 
 def pressed(touched: str) -> tuple[Scene, torch.Tensor]:
