@@ -12,7 +12,7 @@ from pushing import make_task
 from torch import nn, tensor
 
 from harl_mapush import checkpoint, config, policy, test, train
-from harl_mapush.interop import harl_files
+from harl_mapush.interop import harl_files, harl_recording
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from mqe.config import ConfigError, load_yaml
 from mqe.tensor_files import read_tensors
@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parent / "data" / "harl_parity"
 
 
 def recorded(case: str = "happo_2a") -> dict:
-    return torch.load(GOLDEN / f"{case}.pt", weights_only=True)
+    return harl_recording.read(GOLDEN / f"{case}.pt.xz")
 
 
 def write(path: Path, named: str = "happo", env: str = "mapush", env_args: dict | None = None, **sections) -> Path:

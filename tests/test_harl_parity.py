@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import lzma
 import shutil
 import sys
 from pathlib import Path
@@ -11,10 +12,16 @@ import pytest
 import torch
 
 import harl_mapush
-from harl_mapush.interop import harl_parity
+from harl_mapush.interop import harl_parity, harl_recording
 
 DATA = Path(__file__).parent / "data" / "harl_parity"
-RECORDINGS = sorted(DATA.glob("*.pt"))
+RECORDINGS = sorted(DATA.glob("*.pt.xz"))
+
+
+
+def recording(case: str) -> Path:
+    return DATA / f"{case}.pt.xz"
+
 
 MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording that must notice
     "factor ignored": (
@@ -83,7 +90,7 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.partition(".")[0])
 def test_recording_agrees(path):
     differences = harl_parity.replay(path)
     assert {d.stage for d in differences} == {0, 1}
@@ -94,13 +101,30 @@ def test_recording_agrees(path):
 
 
 def test_a_recording_with_one_wrong_bit_exits_2(tmp_path, capsys):
-    contents = bytearray((DATA / "hatrpo_2a_inactive.pt").read_bytes())
-    weight = torch.load(DATA / "hatrpo_2a_inactive.pt", weights_only=True)["stages"][0]["buffer"]["share_obs"]
+    contents = bytearray(lzma.decompress(recording("hatrpo_2a_inactive").read_bytes()))
+    weight = harl_recording.read(recording("hatrpo_2a_inactive"))["stages"][0]["buffer"]["share_obs"]
     contents[contents.index(weight.numpy().tobytes())] ^= 1
     path = tmp_path / "flipped.pt"
     path.write_bytes(contents)
     assert harl_parity.main([str(path)]) == 2
     assert "damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("at", [8, 1000, -8], ids=["header", "data", "footer"])
+def test_a_damaged_compressed_recording_exits_2(tmp_path, capsys, at):
+    contents = bytearray(recording("hatrpo_2a_inactive").read_bytes())
+    contents[at] ^= 1
+    path = tmp_path / "flipped.pt.xz"
+    path.write_bytes(contents)
+    assert harl_parity.main([str(path)]) == 2
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_a_recording_is_the_same_compressed_or_not(tmp_path):
+    path = tmp_path / "happo_2a.pt"
+    path.write_bytes(lzma.decompress(recording("happo_2a").read_bytes()))
+    plain, compressed = harl_parity.replay(path), harl_parity.replay(recording("happo_2a"))
+    assert [d[1:] for d in plain] == [d[1:] for d in compressed]
 
 
 def test_all_recordings_are_here():
@@ -117,20 +141,20 @@ def copied_package(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("mistake", MUTATIONS)
 def test_mistake_is_caught(mistake, copied_package, monkeypatch, capsys):
-    name, old, new, recording = MUTATIONS[mistake]
+    name, old, new, case = MUTATIONS[mistake]
     path = copied_package / "harl_mapush" / name
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1
     path.write_text(text.replace(old, new), encoding="utf-8")
     try:
-        assert run_copy(copied_package, monkeypatch, [str(DATA / f"{recording}.pt")]) == 1
+        assert run_copy(copied_package, monkeypatch, [str(recording(case))]) == 1
     finally:
         path.write_text(text, encoding="utf-8")
     assert "DO NOT agree" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_unmutated_copy_agrees(copied_package, monkeypatch):
-    recordings = [str(DATA / f"{name}.pt") for name in ("happo_2a", "hatrpo_2a_reject")]
+    recordings = [str(recording(name)) for name in ("happo_2a", "hatrpo_2a_reject")]
     assert run_copy(copied_package, monkeypatch, recordings) == 0
 
 
@@ -151,10 +175,10 @@ def run_copy(root: Path, monkeypatch, arguments: list[str]) -> int:
 
 
 def test_last_line_names_the_worst(capsys):
-    assert harl_parity.main([str(DATA / "happo_2a.pt"), str(DATA / "mappo_2a.pt")]) == 0
+    assert harl_parity.main([str(recording("happo_2a")), str(recording("mappo_2a"))]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
-    assert lines[0].startswith("happo_2a.pt: ")
+    assert lines[0].startswith("happo_2a.pt.xz: ")
     assert lines[-1].startswith("worst ")
     assert "2 files agree" in lines[-1]
 
@@ -167,7 +191,7 @@ def without_normalizer(record) -> None:
 
 
 def altered(tmp_path: Path, change) -> str:
-    record = torch.load(DATA / "happo_2a.pt", weights_only=True)
+    record = harl_recording.read(recording("happo_2a"))
     change(record)
     path = tmp_path / "altered.pt"
     torch.save(record, path)

@@ -1,6 +1,6 @@
 """Replay updates recorded from upstream HARL through this project's own algorithms and compare the outcome.
 
-``python -m harl_mapush.interop.harl_parity FILE.pt [FILE.pt ...]``: exit code 0 where in every stage weights, Adam
+``python -m harl_mapush.interop.harl_parity FILE [FILE ...]``: exit code 0 where in every stage weights, Adam
 moments and value normaliser agree, 1 where they do not, 2 where a file is not such a recording; the others are compared
 nevertheless.
 """
@@ -188,7 +188,7 @@ def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, 
 def main(argv: list[str] | None = None) -> int:
     """Compare every file named; print the largest difference of each quantity and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m harl_mapush.interop.harl_parity", description=__doc__)
-    parser.add_argument("files", nargs="+", metavar="FILE.pt", help="recordings of layout " + FORMAT)
+    parser.add_argument("files", nargs="+", metavar="FILE", help=f"recordings of layout {FORMAT}, .pt or .pt.xz")
     files = parser.parse_args(argv).files
     torch.set_num_threads(1)
     judged: list[Difference] = []

@@ -6,6 +6,8 @@ that gives the layout for what was found.
 
 from __future__ import annotations
 
+import io
+import lzma
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -38,9 +40,10 @@ class LayoutError(ValueError):
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Load a recording without executing anything in it; raise LayoutError where it is none."""
+    """Load a recording, plain or ``.xz``, without executing anything in it; raise LayoutError where it is none."""
+    path = Path(path)
     try:
-        record = read_file(Path(path))
+        record = read_file(io.BytesIO(lzma.decompress(path.read_bytes())) if path.suffix == ".xz" else path)
     except OSError as error:
         raise LayoutError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except Exception as error:  # torch raises many kinds for a damaged file
