@@ -18,7 +18,6 @@ DATA = Path(__file__).parent / "data" / "harl_parity"
 RECORDINGS = sorted(DATA.glob("*.pt.xz"))
 
 
-
 def recording(case: str) -> Path:
     return DATA / f"{case}.pt.xz"
 
