@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy
 from harl_mapush.algorithms.happo import Happo
 from harl_mapush.algorithms.optimizer import FlatAdam
+from harl_mapush.interop.harl_settings import settled_by_harl
 from mqe.tensor_files import read_file
 
 FORMAT = "harl-parity-1"
@@ -58,7 +59,15 @@ def read(path: str | Path) -> dict[str, Any]:
         raise LayoutError(f"{path}: {fault}")
     if record["meta"]["algo"] not in ALGORITHMS:
         raise LayoutError(f"{path}: algorithm {record['meta']['algo']!r} is none of {', '.join(ALGORITHMS)}")
+    absent = [key for key in settled_by_harl(record["meta"]["algo"]) if not _holds(record["config"], key)]
+    if absent:
+        raise LayoutError(f"{path}: missing settings, under config: {', '.join(absent)}")
     return record
+
+
+def _holds(config: Mapping[str, Any], key: str) -> bool:
+    section, _, name = key.partition(".")
+    return name in config[section]
 
 
 def check_stage(record: Mapping[str, Any], index: int, algorithm: OnPolicy) -> None:

@@ -60,6 +60,7 @@ MODEL_KEYS = (
 )
 
 _EPOCHS = ("ppo_epoch", "a2c_epoch")  # one name each; HATRPO makes one step
+_SWITCHES = ("use_naive_recurrent_policy", "use_recurrent_policy", "use_max_grad_norm", "use_linear_lr_decay")
 _NOT_HATRPOS = (*_EPOCHS, "actor_num_mini_batch", "entropy_coef")
 
 _T = TypeVar("_T")
@@ -102,6 +103,13 @@ def is_read(name: str, key: str) -> bool:
     if name == "hatrpo":
         return key not in _NOT_HATRPOS
     return key not in _EPOCHS or key == ("a2c_epoch" if name == "haa2c" else "ppo_epoch")
+
+
+def settled_by_harl(name: str) -> list[str]:
+    """Return the dotted keys that algorithm ``name`` and its networks take from HARL's settings."""
+    known = ALGORITHMS[name].cfg.__dataclass_fields__
+    keys = [theirs for theirs, ours in ALGORITHM_KEYS.items() if ours in known and is_read(name, theirs)]
+    return [dotted(key) for key in (*NETWORK_KEYS, *keys, *_SWITCHES)]
 
 
 def build_from_harl(cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]) -> _T:
