@@ -115,6 +115,7 @@ def test_what_a_file_leaves_out_is_upstreams_default(tmp_path) -> None:
     assert (own.name, own.share_param, own.clip_param, own.max_grad_norm) == ("mappo", True, 0.1, 10.0)
     assert (net.hidden_sizes, net.activation, net.std_y_coef) == ((128, 128), "relu", 0.5)
     assert (cfg.env.num_envs, cfg.runner.num_steps, cfg.runner.num_env_steps) == (20, 200, 10_000_000)
+    assert cfg.runner.torch_threads == 4
 
 
 def test_an_algorithms_yaml_is_named_after_it(tmp_path) -> None:
@@ -218,10 +219,16 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
         ("algo: 3", "not a configuration of HARL"),
         ("algo: {clip_param: 0.2}", "add --algo"),
         ('{"main_args": {"algo": "hasac"}, "algo_args": {"algo": {}}}', "run_harl"),
+        ('{"main_args": {"algo": "had3qn"}, "algo_args": {"algo": {}}}', "had3qn acts in discrete spaces only"),
         ('{"main_args": {"algo": "hapo"}, "algo_args": {"algo": {}}}', "did you mean happo"),
         ('{"main_args": {"algo": "happo"}, "algo_args": {"train": {"episode_length": 0}}}', "train.episode_length"),
         ('{"main_args": {"algo": "happo"}, "algo_args": {"train": {"num_env_steps": "x"}}}', "train.num_env_steps"),
-        ('{"main_args": {"algo": "happo"}, "algo_args": {"model": {"activation_func": "hardswish"}}}', "hardswish"),
+        ('{"main_args": {"algo": "happo"}, "algo_args": {"model": {"activation_func": "swish"}}}', "swish"),
+        (
+            '{"main_args": {"algo": "happo"}, "algo_args": {"train": {"num_env_steps": 3999}}}',
+            "train.num_env_steps: 3999 are no iteration of 20 worlds x 200 decisions; raise it, or lower "
+            "train.episode_length or train.n_rollout_threads",
+        ),
         ('{"main_args": {"algo": "happo"}, "algo_args": {"algo": {"gamma": NaN}}}', "finite"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
     ],

@@ -23,6 +23,7 @@ from harl_mapush.interop.harl_settings import (
     as_count,
     as_switch,
     build_from_harl,
+    check_length,
     dotted,
     is_read,
     learning_settings,
@@ -37,12 +38,13 @@ from mqe.registry import TASKS, EnvCfg, SimCfg
 ENV_NAME = "mapush"
 CONFIG = "config.json"
 MODELS = "models"
+DISCRETE_ONLY = ("had3qn",)
 UPSTREAM_ONLY = ("haddpg", "hatd3", "hasac", "had3qn", "maddpg", "matd3")
 
 # What upstream's YAML files of the on-policy algorithms say where a file says nothing.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "seed": {"seed_specify": True, "seed": 1},
-    "device": {"cuda": True, "torch_threads": None},
+    "device": {"cuda": True, "torch_threads": 4},
     "train": {
         "n_rollout_threads": 20, "num_env_steps": 10_000_000, "episode_length": 200, "log_interval": 5,
         "eval_interval": 25, "use_valuenorm": True, "use_linear_lr_decay": False, "use_proper_time_limits": True,
@@ -137,13 +139,19 @@ def lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -
     has, for HARL counts decisions. Networks and algorithm are HARL's altogether, under ``algorithm.compat=harl``.
     """
     with _named(file):
-        return _lay_over(base, over, file)
+        base, notices = _lay_over(base, over, file)
+        if "num_env_steps" not in (over.get("runner") or {}):
+            train = merge(DEFAULTS, file.algo_args)["train"]
+            check_length(train, train["episode_length"])
+        return base, notices
 
 
 def _lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
     algo = (over.get("algorithm") or {}).get("name") or file.algo
     if algo is None:
         raise ConfigError("does not say which algorithm; add --algo")
+    if algo in DISCRETE_ONLY:
+        raise ConfigError(f"{algo} acts in discrete spaces only, and robots here do not; take {', '.join(ALGORITHMS)}")
     if algo in UPSTREAM_ONLY:
         raise ConfigError(
             f"{algo} is trained by upstream alone, python -m harl_mapush.interop.run_harl; here: "

@@ -141,6 +141,16 @@ def as_count(value: Any, key: str) -> int:
     return int(value)
 
 
+def check_length(train: Mapping[str, Any], num_decisions: int) -> None:
+    """Raise ConfigError for a run without one iteration, of which upstream would save what it began with."""
+    if train["num_env_steps"] // train["n_rollout_threads"] < num_decisions:
+        way_out = "train.episode_length or " if num_decisions > 1 else ""
+        raise ConfigError(
+            f"train.num_env_steps: {int(train['num_env_steps'])} are no iteration of {train['n_rollout_threads']} worlds x "
+            f"{num_decisions} decisions; raise it, or lower {way_out}train.n_rollout_threads (--num_envs)"
+        )
+
+
 def _switch(harl: Mapping[str, Any], name: str, default: bool) -> bool:
     return as_switch(harl.get(name, default), dotted(name))
 
