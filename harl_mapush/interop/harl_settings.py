@@ -146,8 +146,8 @@ def check_length(train: Mapping[str, Any], num_decisions: int) -> None:
     if train["num_env_steps"] // train["n_rollout_threads"] < num_decisions:
         way_out = "train.episode_length or " if num_decisions > 1 else ""
         raise ConfigError(
-            f"train.num_env_steps: {int(train['num_env_steps'])} are no iteration of {train['n_rollout_threads']} worlds x "
-            f"{num_decisions} decisions; raise it, or lower {way_out}train.n_rollout_threads (--num_envs)"
+            f"train.num_env_steps: {int(train['num_env_steps'])} are no iteration of {train['n_rollout_threads']} "
+            f"worlds x {num_decisions} decisions; raise it, or lower {way_out}train.n_rollout_threads (--num_envs)"
         )
 
 
