@@ -1,8 +1,8 @@
 """Run the tests on mutants that ``make.py`` made, and say which of them nothing noticed. Needs pytest and no more.
 
-``python tests/mutants/run.py mutants.json --out results.jsonl --workers 8``: each worker mutates a copy of the tree, one
-mutant after another, and runs the tests of its area until the first fails. A line of JSON a mutant; what ``--out`` has
-already is not run again. At the end a table, and the survivors' diffs.
+``python tests/mutants/run.py mutants.json --out results.jsonl``: each of ``--workers`` mutates a copy of the tree, one
+mutant after another, and runs the tests of its area until the first fails. A line of JSON for each; what ``--out``
+already has is not run again. At the end a table, and the survivors' diffs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ def main() -> int:
     parser.add_argument("mutants", type=Path)
     parser.add_argument("--out", type=Path, default=Path("results.jsonl"))
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--timeout_s", type=float, help="of a mutant, instead of four times what its tests take without"
+    )
     parser.add_argument("--limit_s", type=float, default=float("inf"), help="begin no mutant after so long")
     arguments = parser.parse_args()
     mutants = json.loads(arguments.mutants.read_text(encoding="utf-8"))
@@ -43,7 +46,7 @@ def main() -> int:
     ends = time.monotonic() + arguments.limit_s
     if waiting:
         with tempfile.TemporaryDirectory() as folder, arguments.out.open("a", encoding="utf-8") as out:
-            Bench(Path(folder), arguments.workers, out, ends).run(waiting)
+            Bench(Path(folder), arguments.workers, out, ends).run(waiting, arguments.timeout_s)
     results = {result["id"]: result for result in read_lines(arguments.out)}
     sys.stdout.write(report([mutant | results[mutant["id"]] for mutant in mutants if mutant["id"] in results]))
     return 0
@@ -63,9 +66,12 @@ class Bench:
         self._pool = ThreadPoolExecutor(num_workers)
         self._timeouts: dict[tuple[str, ...], float] = {}
 
-    def run(self, mutants: list[dict[str, Any]]) -> None:
-        """Time the tests on the tree as it is, which must pass them, then run the mutants."""
+    def run(self, mutants: list[dict[str, Any]], timeout_s: float | None) -> None:
+        """Time the tests on the tree as it is, which must pass them, unless a timeout is given; then run the mutants."""
         suites = sorted({tuple(mutant["tests"]) for mutant in mutants})
+        if timeout_s is not None:
+            self._timeouts = dict.fromkeys(suites, timeout_s)
+            suites = []
         for suite, (code, output, seconds) in zip(suites, self._pool.map(self._as_it_is, suites), strict=True):
             if code != 0:
                 sys.exit(f"without a mutant, {' '.join(suite)} ends with {code}:\n{output[-3000:]}")
@@ -97,30 +103,20 @@ class Bench:
             self._trees.put((tree, core))
         status = {None: "timeout", 0: NOT_NOTICED, 1: "killed", 2: "killed"}.get(code, f"pytest ended with {code}")
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-        result = {
-            "id": mutant["id"],
-            "status": status,
-            "seconds": round(seconds, 1),
-            "by": failed[1] if failed else None,
-        }
+        by = failed[1] if failed else None
+        result = {"id": mutant["id"], "status": status, "seconds": round(seconds, 1), "by": by}
         with self._lock:
             self._out.write(json.dumps(result) + "\n")
             self._out.flush()
-            sys.stderr.write(
-                f"{mutant['id']:4d} {status:9s} {mutant['path']}:{mutant['line']} {failed[1] if failed else ''}\n"
-            )
+            sys.stderr.write(f"{mutant['id']:4d} {status:9s} {mutant['path']}:{mutant['line']} {by or ''}\n")
 
 
 def test(tree: Path, core: int, suite: tuple[str, ...], timeout_s: float) -> tuple[int | None, str, float]:
     """Run tests in a tree; return pytest's exit code (None: it took too long), its output and the seconds."""
     os.sched_setaffinity(0, {core})  # of this thread, and of what it starts
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *suite]
-    changes = {
-        "PYTHONPATH": str(tree),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
+    changes = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    changes |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     start = time.monotonic()
     process = subprocess.Popen(
         command, cwd=tree, env=os.environ | changes, text=True, start_new_session=True,
