@@ -134,7 +134,7 @@ def test_keys_that_cannot_be_honoured_are_named(tmp_path) -> None:
         seed={"seed_specify": False, "seed": 1},
         device={"cuda": True, "cuda_deterministic": True},
         train={"model_dir": "somewhere", "episode_length": 10},
-        eval={"use_eval": True, "eval_episodes": 20},
+        eval={"use_eval": True, "eval_episodes": 20, "foo": 1},
         render={"use_render": True, "render_episodes": 3},
         algo={"ppo_epoch": 5, "kl_threshold": 0.01},
         logger={"log_dir": "elsewhere"},
@@ -145,7 +145,7 @@ def test_keys_that_cannot_be_honoured_are_named(tmp_path) -> None:
     assert "config.json: not honoured: " in notice
     named = {item.split(" (")[0] for item in notice.split("not honoured: ")[1].split("; ")}
     assert named >= {
-        *("seed.seed_specify", "device.cuda_deterministic", "train.model_dir", "eval.use_eval", "eval.eval_episodes"),
+        *("seed.seed_specify", "device.cuda_deterministic", "train.model_dir", "eval.foo"),
         *("render.use_render", "algo.kl_threshold", "logger.log_dir", "extra.key", "env_args.scenario"),
     }
     assert not named & {"seed.seed", "device.cuda", "train.episode_length", "algo.ppo_epoch", "env_args.state_type"}
@@ -253,10 +253,14 @@ def test_a_run_under_harls_settings(tmp_path, capsys) -> None:
         tmp_path / "config.json",
         train={"num_env_steps": 16, "n_rollout_threads": 2, "episode_length": 4, "eval_interval": 1},
         model={"hidden_sizes": [8], "lr": 1e-3},
-        eval={"use_eval": True},
+        eval={"use_eval": True, "n_eval_rollout_threads": 2, "eval_episodes": 4},
+        env_args={"episode_length_s": 0.1},
     )
     assert train.main(["--load_config", str(file), "--out", str(tmp_path / "run"), "--device", "cpu"]) == 0
-    assert "not honoured: eval.use_eval" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not honoured" not in said
+    assert "Evaluated at 8 env steps: success_rate" in said
+    assert ", 4 episodes." in said
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["16", "8"]
     weights = read_tensors(tmp_path / "run" / "checkpoints" / "16" / "actor_agent1.pt")
     assert list(weights) == [

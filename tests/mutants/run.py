@@ -67,7 +67,7 @@ class Bench:
         self._timeouts: dict[tuple[str, ...], float] = {}
 
     def run(self, mutants: list[dict[str, Any]], timeout_s: float | None) -> None:
-        """Time the tests on the tree as it is, which must pass them, unless a timeout is given; then run the mutants."""
+        """Run the mutants; first, unless a timeout is given, time the tests on the tree as it is, which must pass."""
         suites = sorted({tuple(mutant["tests"]) for mutant in mutants})
         if timeout_s is not None:
             self._timeouts = dict.fromkeys(suites, timeout_s)
@@ -101,7 +101,9 @@ class Bench:
         finally:
             path.write_text(source, encoding="utf-8")
             self._trees.put((tree, core))
-        status = {None: "timeout", 0: NOT_NOTICED, 1: "killed", 2: "killed"}.get(code, f"pytest ended with {code}")
+        status = {None: "timeout", 0: NOT_NOTICED, 1: "killed", 2: "killed", 4: "killed"}.get(
+            code, f"pytest ended with {code}"
+        )
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
         by = failed[1] if failed else None
         result = {"id": mutant["id"], "status": status, "seconds": round(seconds, 1), "by": by}
