@@ -18,6 +18,7 @@ import torch
 
 from harl_mapush import checkpoint, config, resume, runs
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.config import RunCfg
 from harl_mapush.interop import harl_files
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
@@ -67,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
+    keep_freed_memory()
     arguments = make_parser().parse(argv)
     if arguments.resume is not None:
         return _resume(arguments)

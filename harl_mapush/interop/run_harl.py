@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from harl_mapush import config
+from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.envs.mapush_env import (
     KEYS,
     SECTIONS,
@@ -106,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     given = make_parser().parse(argv)
+    keep_freed_memory()
     register_with_harl(given.harl)
     arguments = arguments_of(given)
     cfg, _ = config.resolve({}, parse_settings(arguments.env))  # complain before a run folder is made
