@@ -208,6 +208,35 @@ def test_walls_stop_an_object(name):
     assert ARENA_HALF_SIZE - 2.0 < float(sim.qpos[0, scene.robot_qpos]) < ARENA_HALF_SIZE
 
 
+def test_four_walls_enclose_a_square_of_24_metres():
+    model = build_scene(1, None).model
+    walls = [
+        k for k in range(model.ngeom) if model.geom_bodyid[k] == 0 and model.geom_type[k] == mujoco.mjtGeom.mjGEOM_BOX
+    ]
+    boxes = sorted([*model.geom_pos[k].tolist(), *model.geom_size[k].tolist()] for k in walls)
+    across, along = [0.05, 12.0, 0.25], [12.0, 0.05, 0.25]
+    expected = [
+        [-12.05, 0, 0.25, *across],
+        [0, -12.05, 0.25, *along],
+        [0, 12.05, 0.25, *along],
+        [12.05, 0, 0.25, *across],
+    ]
+    np.testing.assert_allclose(boxes, expected, atol=1e-12)
+    floor = model.geom("floor")
+    assert floor.size[:2].tolist() == [13.0, 13.0]
+    assert floor.pos.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_solver_is_the_one_that_the_friction_was_measured_with():
+    option = build_scene(2, OBJECTS["cuboid"]).model.opt
+    assert option.timestep == 0.005
+    assert (option.iterations, option.ls_iterations) == (10, 20)
+    assert (option.cone, option.integrator) == (mujoco.mjtCone.mjCONE_ELLIPTIC, mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
+    assert option.jacobian == mujoco.mjtJacobian.mjJAC_DENSE
+    wanted = mujoco.mjtDisableBit.mjDSBL_AUTORESET | mujoco.mjtDisableBit.mjDSBL_MIDPHASE
+    assert option.disableflags == wanted
+
+
 @pytest.mark.parametrize("radius", [1.0, 0.5])
 def test_the_goal_is_a_flat_ring_of_the_success_radius_that_touches_nothing(radius):
     model = build_scene(2, OBJECTS["cuboid"], success_radius=radius).model

@@ -1,4 +1,4 @@
-"""Make mutants, one-line mistakes on purpose, with the operators of cosmic-ray: ``pip install cosmic-ray`` first.
+"""Make mutants, one-line mistakes on purpose, with the operators of cosmic-ray: ``pip install '.[mutants]'`` first.
 
 ``python tests/mutants/make.py --number 500 --seed 1 --out mutants.json`` draws as many from each area of ``areas.toml``
 as another, each from a place of its own as long as there are any. ``run.py`` says which of them the tests notice.
@@ -11,6 +11,7 @@ import ast
 import difflib
 import json
 import random
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ FAMILIES = (
 )
 # Decorators that save memory or time, or refuse what nobody writes.
 DECORATORS = ("no_grad", "inference_mode", "abstractmethod", "contextmanager", "cache")
+
+LOOKS = re.compile("rgb|visual|texture|light|diffuse|material|extent")  # what a film shows
 
 Place = tuple[str, tuple[int, int], tuple[int, int]]  # path, first line and column, last line and column
 
@@ -94,7 +97,8 @@ def mutations(path: str) -> Iterator[tuple[Place, tuple[str, int]]]:
         operator = get_operator(name)()
         spans = (span for node in ast_nodes(tree) for span in operator.mutation_positions(node))
         for occurrence, (start, end) in enumerate(spans):
-            is_idle = "Decorator" in name and any(word in lines[start[0] - 1] for word in DECORATORS)
+            line = lines[start[0] - 1]
+            is_idle = ("Decorator" in name and any(word in line for word in DECORATORS)) or LOOKS.search(line)
             if not is_idle and not any(first <= start < last for first, last in untested):
                 yield (path, start, end), (name, occurrence)
 
@@ -108,7 +112,7 @@ def is_kept(name: str) -> bool:
 
 
 def untested_spans(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield where nothing is computed: annotations, messages of errors, assertions."""
+    """Yield where nothing is computed: annotations, messages of errors, assertions, ``strict`` of zip."""
     for node in ast.walk(ast.parse(source)):
         parts: list[Any] = []
         if isinstance(node, (ast.arg, ast.AnnAssign)):
@@ -117,6 +121,8 @@ def untested_spans(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, in
             parts.append(node.returns)
         elif isinstance(node, (ast.Raise, ast.Assert)):
             parts.append(node)
+        elif isinstance(node, ast.keyword) and node.arg == "strict":
+            parts.append(node.value)
         for part in parts:
             if part is not None:
                 yield (part.lineno, part.col_offset), (part.end_lineno, part.end_col_offset)
