@@ -11,6 +11,10 @@ first update: with the rows in upstream's order, as timed, and upstream's from i
 
 from __future__ import annotations
 
+import mqe as mqe  # before torch: it says how OpenMP's threads wait
+
+# isort: split
+
 import argparse
 import json
 import resource
