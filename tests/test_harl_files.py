@@ -226,8 +226,7 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
         ('{"main_args": {"algo": "happo"}, "algo_args": {"model": {"activation_func": "swish"}}}', "swish"),
         (
             '{"main_args": {"algo": "happo"}, "algo_args": {"train": {"num_env_steps": 3999}}}',
-            "train.num_env_steps: 3999 are no iteration of 20 worlds x 200 decisions; raise it, or lower "
-            "train.episode_length or train.n_rollout_threads",
+            "3999 are no iteration of",
         ),
         ('{"main_args": {"algo": "happo"}, "algo_args": {"algo": {"gamma": NaN}}}', "finite"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
