@@ -72,9 +72,13 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
     weights = sum(p.numel() for module in (*team.unique_actors, team.critic) for p in module.parameters())
     rows, on_cpu = cfg.env.num_envs * cfg.runner.num_steps, device.type == "cpu"
     worlds = _plan_worlds(cfg, world, sim_name, device)
+    evaluation = 0
+    if cfg.runner.evaluation_interval is not None:
+        share = min(cfg.runner.evaluation_envs, cfg.runner.evaluation_episodes) / worlds.num_envs
+        evaluation = round(share * (worlds.simulator + worlds.environment))
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
-        fixed=worlds.fixed + round(weights * _WEIGHT),
+        fixed=worlds.fixed + round(weights * _WEIGHT) + evaluation,
         rollout=round(sum(value.nbytes for value in vars(storage).values() if isinstance(value, Tensor)) * _SLACK),
         update=round(_update_floats(cfg, team, rows, on_cpu=on_cpu) * _FLOAT * _SLACK),
     )
