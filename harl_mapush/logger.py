@@ -29,6 +29,9 @@ class LoggerCfg:
 
     exp_name: str = option("default", "names the run's folder")
     interval: int = option(5, "iterations between two plain progress lines", min=1)
+    broken_worlds: int = option(
+        5, "of this many worlds that break, the last 100 states are kept in broken/; 0: none", min=0, max=1000
+    )
     out_dir: str | None = option(None, "the run folder itself; none: results/mapush/<object>/<algo>/<exp_name>/...")
 
     def __post_init__(self) -> None:

@@ -92,13 +92,16 @@ class Runner:
         cfg: RunnerCfg,
         on_iteration: Callable[[IterationReport], None] | None = None,
         on_checkpoint: Callable[[int], None] | None = None,
+        on_broken: Callable[[int], str | None] | None = None,
     ) -> None:
         """Allocate the rollout; ``on_checkpoint`` is called with env steps every interval and at the end.
+
+        ``on_broken`` is called with env steps after an iteration in which worlds broke; it may say what was wrong.
 
         Raises ValueError where a rollout cannot be cut as the algorithm's settings say.
         """
         self.env, self.algorithm, self.cfg = env, algorithm, cfg
-        self.on_iteration, self.on_checkpoint = on_iteration, on_checkpoint
+        self.on_iteration, self.on_checkpoint, self.on_broken = on_iteration, on_checkpoint, on_broken
         self.storage = Storage(algorithm.storage_shape(cfg.num_steps, env.num_envs), env.device)
         self.steps_per_iteration = cfg.num_steps * env.num_envs * env.decision_period
         self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
@@ -226,6 +229,8 @@ class Runner:
             return note
         total = self.storage.valid.numel()
         line = f"the simulation broke in {num_broken:.0f} of {total} transitions, which are left out"
+        cause = None if self.on_broken is None else self.on_broken(self.env_steps)
+        line += "" if cause is None else f" ({cause})"
         breaks_often = num_broken > _MOST_BROKEN * total
         if breaks_often and self._breaks_often:
             raise BrokenWorldsError(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from harl_mapush import checkpoint, config
+from harl_mapush.broken import replay
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import describe, evaluate_push
 from harl_mapush.gait_evaluation import evaluate_gait
@@ -40,6 +41,7 @@ def make_parser() -> config.Parser:
     parser.add_argument("--mode", default="calculator", help=f"{' or '.join(MODES)} (default: calculator)")
     parser.add_argument("--json", metavar="FILE", help="write the calculator's figures there")
     parser.add_argument("--record", metavar="FILE.mp4", help="write the viewer's film there")
+    parser.add_argument("--replay", metavar="FILE.npz", help="film a world that broke, from a run's folder broken/")
     config.add_flags(parser, FLAGS)
     return parser
 
@@ -62,6 +64,8 @@ def _main(argv: Sequence[str] | None) -> int:
     film: str | None = arguments.record
     if film is not None and Path(film).suffix != ".mp4":
         raise ConfigError(f"--record {film!r}: a film is an .mp4 file; name one that ends so")
+    if arguments.replay is not None:
+        return _replay(arguments)
     if arguments.checkpoint is None:
         raise ConfigError("--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME")
     if arguments.mode == "viewer" and arguments.record is None:
@@ -75,6 +79,17 @@ def _main(argv: Sequence[str] | None) -> int:
     name, device = resolve_sim(cfg.sim)
     with torch.accelerator.device_index(device.index):  # else the first GPU is in use as well
         return _play(cfg, folder, arguments, name, device)
+
+
+def _replay(arguments: Any) -> int:
+    """Film a world that broke."""
+    others = config.flag_values(arguments) or arguments.checkpoint or arguments.json
+    if arguments.mode != "viewer" or arguments.record is None or others:
+        raise ConfigError("--replay FILE.npz needs --mode viewer --record FILE.mp4, and takes nothing else")
+    _check_writable("record", arguments.record)
+    film, cause = replay(Path(arguments.replay), Path(arguments.record))
+    sys.stdout.write(f"{film.path}: {film.seconds:.1f} s at half speed; {cause}.\n")
+    return 0
 
 
 def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.device) -> int:

@@ -19,6 +19,7 @@ import torch
 from harl_mapush import checkpoint, config, resume, runs
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.allocator import keep_freed_memory
+from harl_mapush.broken import BrokenLog
 from harl_mapush.config import RunCfg
 from harl_mapush.interop import harl_files
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
@@ -155,6 +156,8 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         )
         settings = dump_yaml(to_dict(cfg))
         runs.write_config(folder, settings)
+        if cfg.logger.broken_worlds:
+            runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds)
         return _learn(cfg, runner, folder, runs.sealed(settings), wall_time)
 
 
@@ -236,7 +239,8 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
         sys.stderr.write(f"{PROGRAM}: {folder}: {error}; what came after the last save is lost; {_way_on(folder)}\n")
         return NOTHING_SAVED
     except (NonFiniteError, BrokenWorldsError) as error:
-        lower = " --set algorithm.learning_rate=LOWER" if isinstance(error, NonFiniteError) else ""
+        is_learners = isinstance(error, NonFiniteError) and not str(error).startswith("reward/")
+        lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
         sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder, lower)}\n")
         return 1
     except (KeyboardInterrupt, Signalled) as ending:  # the second, or one before the first iteration
