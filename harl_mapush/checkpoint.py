@@ -47,10 +47,11 @@ def save(
     *,
     settings: str | None = None,
     device: str = "cpu",
+    gait_sha256: str | None = None,
 ) -> Path:
     """Write ``checkpoints/<env steps>/`` of a run in one move, so that neither a kill nor a power loss leaves half.
 
-    ``settings`` is the text of its ``config.yaml``, the run's own by default.
+    ``settings`` is the text of its ``config.yaml``, the run's own by default; ``gait_sha256`` is for its manifest.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
@@ -66,7 +67,7 @@ def save(
             torch.save(training_state, partial / TRAINING_STATE)
         text = (run / CONFIG).read_text(encoding="utf-8") if settings is None else settings
         (partial / CONFIG).write_text(text, encoding="utf-8")
-        write_manifest(partial, device)
+        write_manifest(partial, device, gait_sha256)
         durable.publish(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # where the disk was full

@@ -43,17 +43,19 @@ class LoggerCfg:
 
 @contextmanager
 def library_lines(say: Callable[[str], None]) -> Iterator[None]:
-    """Hand what simulators have to say meanwhile (kernels that compile, worlds that broke) to ``say``, line by line."""
+    """Hand what the library has to say meanwhile (kernels that compile, worlds that broke) to ``say``, line by line."""
     handler = _Lines(say)
-    library = logging.getLogger("mqe")
-    level = library.level
-    library.addHandler(handler)
-    library.setLevel(logging.INFO)
+    libraries = [logging.getLogger(name) for name in ("mqe", "harl_mapush")]
+    levels = [library.level for library in libraries]
+    for library in libraries:
+        library.addHandler(handler)
+        library.setLevel(logging.INFO)
     try:
         yield
     finally:
-        library.removeHandler(handler)
-        library.setLevel(level)
+        for library, level in zip(libraries, levels, strict=True):
+            library.removeHandler(handler)
+            library.setLevel(level)
 
 
 class _Lines(logging.Handler):

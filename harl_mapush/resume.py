@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from harl_mapush import checkpoint, config, runs
 from harl_mapush.config import RunCfg
+from harl_mapush.playing import other_gait
 from harl_mapush.runner import Runner
 from mqe.config import ConfigError, load_yaml, to_dict
 from mqe.registry import resolve_sim
@@ -148,6 +149,9 @@ def _problem(folder: Path) -> str | None:
 
 def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) -> list[str]:
     notices = []
+    if saved.folder is not None:
+        gait = other_gait(saved.folder, new)
+        notices += [] if gait is None else [f"the team walks otherwise than before: {gait}"]
     if new.algorithm.schedule == "adaptive" and set(changed) & set(ACTOR_RATES):
         notices.append("schedule adaptive: the actors' learning rates go on from the saved ones, not from the new")
     schedules = old.algorithm.schedule, new.algorithm.schedule

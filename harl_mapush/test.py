@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config
+from harl_mapush import checkpoint, config, playing
 from harl_mapush.broken import replay
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import describe, evaluate_push
@@ -19,19 +19,15 @@ from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
-from mqe.config import ConfigError, merge, to_dict, unknown
+from mqe.config import ConfigError, unknown
 from mqe.gait import GAIT_TASK, load_gait
-from mqe.nature import NatureCfg
 from mqe.registry import make_env, resolve_sim
 from mqe.robots import ROBOTS
-from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
 
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--num_envs", "--seed", "--device", "--sim")
-CHANGEABLE = ("task", "env", "sim", "runner.seed")  # all else belongs to the policy, or does nothing here
-NUM_ENVS = {"calculator": 300, "viewer": 1}
 
 
 def make_parser() -> config.Parser:
@@ -111,47 +107,15 @@ def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.de
 
 
 def _settings(folder: Path, arguments: Any) -> RunCfg:
-    """Give the checkpoint's own settings, changed for evaluation and then by the command line."""
-    own = checkpoint.read_config(folder)
-    trained, _ = config.resolve(own, {})
-    task, num_agents = trained.task.name, trained.env.num_agents
-    evaluation: dict[str, Any] = {
-        "env": {"num_envs": NUM_ENVS[arguments.mode], "randomize": to_dict(NatureCfg())},
-        "sim": {"name": "auto", "device": "auto"},
-        "runner": {"seed": 0},
-    }
-    if arguments.mode == "calculator" and task != GAIT_TASK:
-        evaluation["task"] = {"spawn": "independent", "close_share": 0.0, "tangled_share": 0.0}
-        evaluation["task"] |= {"success_radius": PushCfg.success_radius, "goal_distance": list(PushCfg.goal_distance)}
-    asked_for = config.flag_values(arguments)
-    if arguments.mode == "calculator" and task == GAIT_TASK:
-        _refuse_worlds(asked_for)
-    over = merge(evaluation, asked_for)
-    asked = merge({"task": {}, "env": {}}, over)
-    for key, has, wants in (
-        ("task.name", task, asked["task"].get("name", task)),
-        ("env.num_agents", num_agents, asked["env"].get("num_agents", num_agents)),
-    ):
-        if wants != has:
-            raise ConfigError(f"{key}={wants}: checkpoint {folder} was trained with {key}={has}; leave it out")
-    cfg, _ = config.resolve(own, over)
-    _refuse_learning_settings(trained, cfg, over, folder)
-    if arguments.mode == "calculator" and task != GAIT_TASK:
-        sys.stdout.write(_differences(trained, cfg))
+    """Return the checkpoint's own settings, changed for evaluation and then by the command line."""
+    over = config.flag_values(arguments)
+    is_gait = config.resolve(checkpoint.read_config(folder), {})[0].task.name == GAIT_TASK
+    if arguments.mode == "calculator" and is_gait:
+        _refuse_worlds(over)
+    cfg = playing.settings(folder, over, arguments.mode)
+    if arguments.mode == "calculator" and not is_gait:
+        sys.stdout.write(playing.differences(folder, cfg))
     return cfg
-
-
-def _differences(trained: RunCfg, cfg: RunCfg) -> str:
-    """Return a line that names what differs between the worlds a team learned in and those it is measured in."""
-    before, after = to_dict(trained), to_dict(cfg)
-    pairs = [(f"task.{key}", before["task"].get(key), value) for key, value in after["task"].items()]
-    own = before["env"]["randomize"]
-    nature = after["env"]["randomize"]
-    unused = [] if nature["kick_speed"] else ["kick_interval"]
-    pairs += [(f"env.randomize.{key}", own[key], value) for key, value in nature.items() if key not in unused]
-    pairs.append(("env.actuators", before["env"]["actuators"], after["env"]["actuators"]))
-    changed = [f"{key}={value} (learned with {old})" for key, old, value in pairs if value != old]
-    return f"Measured with {', '.join(changed)}.\n" if changed else ""
 
 
 def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
@@ -166,19 +130,6 @@ def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
                 f"env.{key}: a gait is examined in worlds of its own; leave it out, or film it (--mode viewer)"
             )
         sys.stdout.write("Note: a gait is examined in worlds of its own; --num_envs has no effect.\n")
-
-
-def _refuse_learning_settings(trained: RunCfg, cfg: RunCfg, over: Mapping[str, Any], folder: Path) -> None:
-    """Raise ConfigError where the command line changes how the policy was made: it would measure another one."""
-    before, after = to_dict(trained), to_dict(cfg)
-    for section in [name for name in over if name not in CHANGEABLE]:
-        for key in over[section]:
-            old, new = before[section].get(key), after[section][key]
-            if new != old and f"{section}.{key}" not in CHANGEABLE:
-                raise ConfigError(
-                    f"{section}.{key}={new}: checkpoint {folder} was trained with {section}.{key}={old}, and is "
-                    f"measured as it was trained; leave it out (an evaluation may change {', '.join(CHANGEABLE)})"
-                )
 
 
 def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, resume, runs
+from harl_mapush import checkpoint, config, playing, resume, runs
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
@@ -187,11 +187,13 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
     logger = RunLogger(cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps)
     interruption = Interruption()
+    gait = playing.digest_of_gaits(cfg)
 
     def save(env_steps: int) -> None:
         algorithm = runner.algorithm
         networks, state = (algorithm.actors, algorithm.critic, algorithm.value_normalizer), runner.state_dict()
-        checkpoint.save(folder, env_steps, *networks, state, settings=settings, device=cfg.sim.device)
+        device = cfg.sim.device
+        checkpoint.save(folder, env_steps, *networks, state, settings=settings, device=device, gait_sha256=gait)
 
     saver = _Saver(save, logger.say)
 

@@ -53,6 +53,7 @@ class MultiAgentEnv:
         self.figures: dict[str, Tensor] = {}
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
         self._state: SceneState | None = None
+        self.settings: dict[str, Any] = {}  # plain values of the sections env and task, if it was built from any
         self._is_closed = False
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
