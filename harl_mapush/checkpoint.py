@@ -75,12 +75,12 @@ def save(
     return folder
 
 
-def resolve(what: str) -> Path:
+def resolve(what: str | Path) -> Path:
     """Find the checkpoint folder that ``what`` means: itself, a run's last one, or ``pretrained:NAME``.
 
     To act takes its settings and actors, no more. Raises ConfigError for one that is absent, unknown or incomplete.
     """
-    folder = _locate(what)
+    folder = _locate(str(what))
     if not (folder / CONFIG).is_file() and not is_upstream(folder):
         beside = f" (or {harl_files.CONFIG}, if it is HARL's)" if folder.name == harl_files.MODELS else ""
         raise ConfigError(_incomplete(folder, [f"{CONFIG}{beside}"]))

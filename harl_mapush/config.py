@@ -48,6 +48,7 @@ SECTIONS = tuple(field.name for field in fields(RunCfg))
 _SECTION_CLASSES: dict[str, type] = {
     "env": EnvCfg, "sim": SimCfg, "network": NetworkCfg, "runner": RunnerCfg, "logger": LoggerCfg
 }  # fmt: skip
+_NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {"task": TASKS, "algorithm": ALGORITHMS}  # the class is the name's
 
 FLAGS = {
     "--algo": "algorithm.name",
@@ -127,13 +128,18 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
             layers.append({section: {name: parse_yaml(given, flag) if flag in _NUMBERS else given}})
     layers += [assignment(text) for text in arguments.set]
     for layer in layers:  # also what a later one replaces
-        _check_sections(layer)
+        check_layer(layer)
     return reduce(merge, layers, {})
 
 
 def presets() -> list[str]:
     """List the names that ``--preset`` understands."""
     return sorted(path.name.removesuffix(".yaml") for path in _preset_folder().glob("*.yaml"))
+
+
+def load_file(path: str | Path) -> dict[str, Any]:
+    """Read a run file; raise ConfigError for a value that cannot be, in it or in the files that it is based on."""
+    return load_yaml(path, check_layer)
 
 
 def load_preset(name: str) -> dict[str, Any]:
@@ -156,14 +162,14 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
                 raise ConfigError(unknown("section", section, SECTIONS))
             if content is not None and not isinstance(content, Mapping):
                 raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
-    _check_sections(base)  # also what ``over`` replaces
+    check_layer(base)  # also what ``over`` replaces
     sections = merge({name: {} for name in SECTIONS}, {name: dict(base[name] or {}) for name in base})
-    for section, registry, default in (("task", TASKS, DEFAULT_TASK), ("algorithm", ALGORITHMS, DEFAULT_ALGORITHM)):
+    for section, default in (("task", DEFAULT_TASK), ("algorithm", DEFAULT_ALGORITHM)):
+        registry = _NAMED_SECTIONS[section]
         old = sections[section].get("name", default)
         new = (over.get(section) or {}).get("name", old)
         for name in (old, new):
-            if not isinstance(name, str) or name not in registry:
-                raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
+            _check_name(section, name)
         if new != old:
             sections[section], left_out = _common_keys(sections[section], registry[old].cfg, registry[new].cfg)
             if left_out:
@@ -219,11 +225,42 @@ def exit_code(main: Callable[[], int], program: str) -> int:
         return 2
 
 
-def _check_sections(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a value that cannot be, in the sections whose keys do not depend on a name."""
-    for section in values:
+def check_layer(values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a value that cannot be, also where another layer of settings will replace it.
+
+    In the sections ``task`` and ``algorithm``, whose keys depend on a name that another layer may have, a value must be
+    one that any member with such a key takes.
+    """
+    for section, content in values.items():
         if section in _SECTION_CLASSES:
-            check_values(_SECTION_CLASSES[section], values[section], section)
+            check_values(_SECTION_CLASSES[section], content, section)
+        elif section in _NAMED_SECTIONS and isinstance(content, Mapping):
+            _check_named_section(section, content)
+
+
+def _check_named_section(section: str, content: Mapping[str, Any]) -> None:
+    registry = _NAMED_SECTIONS[section]
+    for key, value in content.items():
+        if key == "name":
+            _check_name(section, value)
+            continue
+        complaints = []
+        for cls in {entry.cfg: None for entry in registry.values()}:
+            if key in {field.name for field in fields(cls)}:
+                try:
+                    check_values(cls, {key: value}, section)
+                    complaints.clear()
+                    break
+                except ConfigError as error:
+                    complaints.append(error)
+        if complaints:
+            raise complaints[0]
+
+
+def _check_name(section: str, name: Any) -> None:
+    registry = _NAMED_SECTIONS[section]
+    if not isinstance(name, str) or name not in registry:
+        raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
 
 
 def _common_keys(section: Mapping[str, Any], old: type, new: type) -> tuple[dict[str, Any], list[str]]:

@@ -17,26 +17,27 @@ from mqe.robots import robots_of
 from mqe.tasks.push import PushCfg
 
 CHANGEABLE = ("task", "env", "sim", "runner.seed")  # all else belongs to the policy, or does nothing here
-NUM_ENVS = {"calculator": 300, "viewer": 1}
+NUM_ENVS = 300  # of an evaluation
 # What a team sees, commands and pushes: one that learned with other values does not know this world. All other
 # settings of task and nature make a world harder or easier.
 FAMILIAR = ("object", "decision_period", "observation", "action_scale", "inertia")
 
 
-def settings(folder: Path, over: Mapping[str, Any], mode: str = "calculator") -> RunCfg:
-    """Return a checkpoint's own settings, changed for its evaluation (or film: ``viewer``) and then by ``over``.
+def settings(folder: Path, over: Mapping[str, Any], is_film: bool = False) -> RunCfg:
+    """Return a checkpoint's own settings, changed for its evaluation, or film, and then by ``over``.
 
     ``over`` has sections and keys, as a run file. Raises ConfigError where it would make another policy of it.
     """
     own = checkpoint.read_config(folder)
     trained, _ = config.resolve(own, {})
+    config.check_layer(over)
     task, num_agents = trained.task.name, trained.env.num_agents
     evaluation: dict[str, Any] = {
-        "env": {"num_envs": NUM_ENVS[mode], "randomize": to_dict(NatureCfg())},
+        "env": {"num_envs": 1 if is_film else NUM_ENVS, "randomize": to_dict(NatureCfg())},
         "sim": {"name": "auto", "device": "auto"},
         "runner": {"seed": 0},
     }
-    if mode == "calculator" and task != GAIT_TASK:
+    if not is_film and task != GAIT_TASK:
         evaluation["task"] = {"spawn": "independent", "close_share": 0.0, "tangled_share": 0.0}
         evaluation["task"] |= {"success_radius": PushCfg.success_radius, "goal_distance": list(PushCfg.goal_distance)}
     over = merge(evaluation, over)

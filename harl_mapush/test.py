@@ -112,7 +112,7 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     is_gait = config.resolve(checkpoint.read_config(folder), {})[0].task.name == GAIT_TASK
     if arguments.mode == "calculator" and is_gait:
         _refuse_worlds(over)
-    cfg = playing.settings(folder, over, arguments.mode)
+    cfg = playing.settings(folder, over, is_film=arguments.mode == "viewer")
     if arguments.mode == "calculator" and not is_gait:
         sys.stdout.write(playing.differences(folder, cfg))
     return cfg

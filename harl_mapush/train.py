@@ -29,7 +29,7 @@ from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
 from harl_mapush.training_evaluation import COMPARED, TrainingEvaluation
-from mqe.config import ConfigError, dump_yaml, load_yaml, to_dict
+from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.gait import from_anywhere
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.vec_env import VecEnv
@@ -103,7 +103,7 @@ def _resume(arguments: Any) -> int:
 def _base(arguments: Any) -> dict[str, Any]:
     """Read what flags and ``--set`` change: a run file, a preset, or nothing but defaults under HARL's settings."""
     if arguments.config is not None:
-        return load_yaml(arguments.config)
+        return config.load_file(arguments.config)
     if arguments.load_config is not None and arguments.preset is None:
         return {}
     return config.load_preset(arguments.preset if arguments.preset is not None else config.DEFAULT_PRESET)

@@ -70,9 +70,12 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
         raise ConfigError(f"{where}: not valid YAML ({reason})") from None
 
 
-def load_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a YAML file of keys; ``base: other.yaml``, relative to the file, is read first and then overridden."""
-    return _load_with_bases(Path(path), ())
+def load_yaml(path: str | Path, check: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    """Read a YAML file of keys; ``base: other.yaml``, relative to the file, is read first and then overridden.
+
+    ``check`` is called with the values of each file, also of those that another one overrides.
+    """
+    return _load_with_bases(Path(path), (), check)
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:
@@ -305,7 +308,9 @@ def _join(where: str, key: Any) -> str:
 # Files
 
 
-def _load_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+def _load_with_bases(
+    path: Path, seen: tuple[Path, ...], check: Callable[[dict[str, Any]], None] | None
+) -> dict[str, Any]:
     try:
         path = path.resolve()
         text = path.read_text(encoding="utf-8")
@@ -319,13 +324,15 @@ def _load_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: must hold keys and values, not {type(values).__name__}")
     base = values.pop("base", None)
+    if check is not None:
+        check(values)
     if base is None:
         return values
     if not isinstance(base, str):
         raise ConfigError(f"{path}: base: must be the name of another file, not {base!r}")
     if path in seen:
         raise ConfigError(f"{path}: is its own base; remove one of the `base:` lines")
-    return merge(_load_with_bases(path.parent / base, (*seen, path)), values)
+    return merge(_load_with_bases(path.parent / base, (*seen, path), check), values)
 
 
 class _Loader(yaml.SafeLoader):

@@ -62,7 +62,8 @@ class MultiAgentEnv:
     @property
     def state(self) -> SceneState:
         """The scene as the tasks see it now; the next step may overwrite it."""
-        assert self._state is not None, "reset() comes first"
+        if self._state is None:
+            raise RuntimeError("reset() comes first")
         return self._state
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
@@ -71,6 +72,7 @@ class MultiAgentEnv:
         Staggered, the clocks of these first episodes stand at ages spread evenly over the time limit. Statistics begin
         when it has passed once: until then these cut-off episodes end, and of whole ones only the short.
         """
+        self.check_open()
         self._start_episodes(self._everywhere)
         self._unsettled.fill_(self.max_episode_length if staggered else 0)
         if staggered:
@@ -80,10 +82,11 @@ class MultiAgentEnv:
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
         wanted = (self.num_envs, self.num_agents, max(self.action_sizes))
-        if self._is_closed:
-            raise RuntimeError("the environment is closed; make another one")
+        self.check_open()
         if not isinstance(actions, Tensor):
             raise TypeError(f"actions must be a torch.Tensor, not {type(actions).__name__}; see torch.as_tensor")
+        if actions.dtype is torch.bool or actions.is_complex():
+            raise TypeError(f"actions must be real numbers, not {actions.dtype}")
         if actions.shape != wanted:
             raise ValueError(
                 f"actions must have the shape {wanted} (worlds, agents, numbers), not {tuple(actions.shape)}"
@@ -186,6 +189,7 @@ class MultiAgentEnv:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a bit-exact resume needs."""
+        self.check_open()
         return {
             "sim": self.sim.state_dict(), "task": self.task.state_dict(), "episode": self._episode.clone(),
             "steps": self._steps.clone(), "return": self._return.clone(), "num_failed": self.num_failed.clone(),
@@ -196,6 +200,7 @@ class MultiAgentEnv:
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Go on from ``state_dict``; return the obs and critic state it stood at."""
+        self.check_open()
         self.sim.load_state_dict(state["sim"])
         self.task.load_state_dict(state["task"])
         self._episode.copy_(state["episode"])
@@ -209,6 +214,11 @@ class MultiAgentEnv:
         self._state.forces.copy_(state["forces"])
         self.nature.load_state_dict(state["nature"])
         return self._observe(self._state, self.task.memory)
+
+    def check_open(self) -> None:
+        """Raise RuntimeError if the environment is closed."""
+        if self._is_closed:
+            raise RuntimeError("the environment is closed; make another one")
 
     def close(self) -> None:
         """Free the simulator, and what was recorded of it."""

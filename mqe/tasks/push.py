@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mqe.collapse import CollapseTimers
-from mqe.config import ConfigError, option
+from mqe.config import ConfigError, check_values, option
 from mqe.geometry import TWO_PI, axes_along, in_frame, length
 from mqe.objects import INERTIAS, OBJECTS, Footprint
 from mqe.robots import Robots
@@ -72,6 +72,7 @@ class PushCfg:
     inertia: str = option("physical", "the object's inertia, or the reference's placeholder", choices=INERTIAS)
 
     def __post_init__(self) -> None:
+        check_values(PushCfg, vars(self), "task")
         steps = round(self.episode_length_s / STEP_DT)
         if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
             raise ConfigError(

@@ -71,6 +71,12 @@ def record(
     path = Path(path)
     if path.suffix != ".mp4":
         raise ConfigError(f"{str(path)!r}: a film is an .mp4 file; name one that ends so")
+    if not (episodes >= 1 and seconds > 0.0 and fps > 0 and 0 <= world < env.num_envs and min(size) > 0):
+        raise ConfigError(
+            f"a film needs episodes, seconds, fps and size above 0 and a world below {env.num_envs}, not "
+            f"{episodes}, {seconds}, {fps}, {tuple(size)} and {world}"
+        )
+    env.check_open()
     stride = max(1, round(1.0 / (fps * env.step_dt)))
     rate = 1.0 / (stride * env.step_dt)
     with OffscreenRenderer(env.sim.model, *size) as renderer, closing(_writer(path, size, rate)) as writer:
