@@ -49,6 +49,8 @@ WORLD = EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu", num_threads=1)
         ("--set runner.seed=!!timestamp abc", "not valid YAML"),
         ('--set task.gait="\\ud800"', "task.gait: must be text without null bytes or halves of characters"),
         ('--set task.gait="a\\0b"', "task.gait: must be text without null bytes"),
+        ("--out //", "is the root of all folders"),
+        ("--out /..", "logger.out_dir (--out): /.. is the root of all folders"),
         ("--out /", "logger.out_dir (--out): / is the root of all folders"),
         ("--set task.gait=pretrained:../pretrained/go1_velocity", "unknown pretrained policy '../pretrained"),
     ],
