@@ -66,7 +66,10 @@ class BrokenLog:
 def replay(path: Path, film: Path) -> tuple[Film, str]:
     """Film the last states of a world that broke, from its file; return also what was wrong with it."""
     content = _read(path)
-    cfg, _ = config.resolve(parse_yaml(str(content["settings"]), str(path)), {})
+    settings = parse_yaml(str(content["settings"]), str(path))
+    if not isinstance(settings, dict):
+        raise ConfigError(f"--replay {str(path)!r}: its settings are none; it is damaged")
+    cfg, _ = config.resolve(settings, {})
     env = make_env(
         replace(cfg.env, num_envs=1, randomize=NatureCfg()), SimCfg(name="mujoco", device="cpu"), cfg.task, seed=0
     )

@@ -197,8 +197,8 @@ def _locate(what: str) -> Path:
         return pretrained_folder(what.removeprefix(PRETRAINED))
     path = Path(what)
     kinds = "a checkpoint folder, a run folder or pretrained:NAME"
-    if not path.is_dir():
-        problem = "is not a folder" if path.exists() else "does not exist"
+    if not os.path.isdir(what):  # also of a name that cannot be one
+        problem = "is not a folder" if os.path.exists(what) else "does not exist"
         raise ConfigError(f"--checkpoint {what!r} {problem}; give {kinds}")
     if (path / CHECKPOINTS).is_dir():
         last = last_checkpoint(path)

@@ -156,13 +156,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     understands are left out, and a line says so.
     """
     notices: list[str] = []
-    for layer in (base, over):
-        for section, content in layer.items():
-            if section not in SECTIONS:
-                raise ConfigError(unknown("section", section, SECTIONS))
-            if content is not None and not isinstance(content, Mapping):
-                raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
     check_layer(base)  # also what ``over`` replaces
+    check_layer(over)
     sections = merge({name: {} for name in SECTIONS}, {name: dict(base[name] or {}) for name in base})
     for section, default in (("task", DEFAULT_TASK), ("algorithm", DEFAULT_ALGORITHM)):
         registry = _NAMED_SECTIONS[section]
@@ -232,10 +227,14 @@ def check_layer(values: Mapping[str, Any]) -> None:
     one that any member with such a key takes.
     """
     for section, content in values.items():
+        if section not in SECTIONS:
+            raise ConfigError(unknown("section", section, SECTIONS))
+        if content is not None and not isinstance(content, Mapping):
+            raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
         if section in _SECTION_CLASSES:
             check_values(_SECTION_CLASSES[section], content, section)
-        elif section in _NAMED_SECTIONS and isinstance(content, Mapping):
-            _check_named_section(section, content)
+        else:
+            _check_named_section(section, content or {})
 
 
 def _check_named_section(section: str, content: Mapping[str, Any]) -> None:

@@ -40,7 +40,7 @@ def settings(folder: Path, over: Mapping[str, Any], is_film: bool = False) -> Ru
     if not is_film and task != GAIT_TASK:
         evaluation["task"] = {"spawn": "independent", "close_share": 0.0, "tangled_share": 0.0}
         evaluation["task"] |= {"success_radius": PushCfg.success_radius, "goal_distance": list(PushCfg.goal_distance)}
-    over = merge(evaluation, over)
+    over = merge(evaluation, {section: content or {} for section, content in over.items()})
     asked = merge({"task": {}, "env": {}}, over)
     for key, has, wants in (
         ("task.name", task, asked["task"].get("name", task)),

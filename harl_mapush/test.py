@@ -109,11 +109,10 @@ def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.de
 def _settings(folder: Path, arguments: Any) -> RunCfg:
     """Return the checkpoint's own settings, changed for evaluation and then by the command line."""
     over = config.flag_values(arguments)
-    is_gait = config.resolve(checkpoint.read_config(folder), {})[0].task.name == GAIT_TASK
-    if arguments.mode == "calculator" and is_gait:
-        _refuse_worlds(over)
     cfg = playing.settings(folder, over, is_film=arguments.mode == "viewer")
-    if arguments.mode == "calculator" and not is_gait:
+    if arguments.mode == "calculator" and cfg.task.name == GAIT_TASK:
+        _refuse_worlds(over)
+    elif arguments.mode == "calculator":
         sys.stdout.write(playing.differences(folder, cfg))
     return cfg
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -127,7 +129,7 @@ def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dic
     values = {} if values is None else values
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: must be a section of keys, not {values!r}")
-    fields, hints = _fields(cls), get_type_hints(cls)
+    fields, hints = _fields(cls), _hints(cls)
     for key in values:
         if key not in fields:
             raise ConfigError(unknown("key", _join(where, key), [_join(where, name) for name in fields]))
@@ -244,14 +246,11 @@ def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:
     members = tuple(member for member in members if member is not type(None))
     if len(members) == 1:
         return _convert(value, members[0], where)
-    for exact in (True, False):  # a member of the value's own type first: 3 stays an int in int | float
-        for member in members:
-            if exact and type(value) is not member:
-                continue
-            try:
-                return _convert(value, member, where)
-            except ConfigError:
-                continue
+    if type(value) in members:  # 3 stays an int in int | float, and what is wrong with it is said
+        return _convert(value, type(value), where)
+    for member in members:
+        with suppress(ConfigError):
+            return _convert(value, member, where)
     raise ConfigError(f"{where}: must be {' or '.join(_name(member) for member in members)}, not {value!r}")
 
 
@@ -287,6 +286,11 @@ def _name(hint: Any) -> str:
 
 def _fields(cls: type) -> dict[str, dataclasses.Field]:
     return {field.name: field for field in dataclasses.fields(cls) if field.init}
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def _is_text(value: str) -> bool:
