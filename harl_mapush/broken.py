@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -93,7 +92,7 @@ def _read(path: Path) -> Mapping[str, NDArray[Any]]:
             f"--replay {str(path)!r}: cannot be read ({error.strerror or type(error).__name__}); name a file of a "
             f"run's folder {FOLDER}"
         ) from None
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
+    except Exception as error:  # NumPy raises what its readers raise: ValueError, BadZipFile, NotImplementedError, ...
         raise ConfigError(
             f"--replay {str(path)!r}: no file of a world that broke, or damaged ({type(error).__name__}); name a file "
             f"of a run's folder {FOLDER}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from pathlib import Path
 
 import pytest
 from conftest import TINY
@@ -15,13 +16,22 @@ from harl_mapush.policy import load_team
 from mqe import gait as gaits
 from mqe.config import ConfigError
 from mqe.gait import PRETRAINED, pretrained_folder
-from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest
+from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest, write_manifest
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 
 SIM = {"name": "mujoco", "device": "cpu", "num_threads": 1}
 SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
 SHORT = ("--num_envs", "2", "--device", "cpu", "--set", "task.episode_length_s=0.1")
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory) -> Path:
+    """The shipped cuboid team, as if it had learned with the gait that ships now."""
+    folder = tmp_path_factory.mktemp("teams") / "cuboid"
+    shutil.copytree(pretrained_folder("cuboid"), folder)
+    write_manifest(folder, "cpu", gaits.gait_digest(["pretrained:go1_velocity"]))
+    return folder
 
 
 def lines(text: str) -> list[str]:
@@ -42,26 +52,25 @@ def lines(text: str) -> list[str]:
         ),
     ],
 )
-def test_an_evaluation_says_what_is_new_to_a_team(words: str, said: str | None, capsys) -> None:
-    assert test.main(["--checkpoint", "pretrained:cuboid", *SHORT, *words.split()]) == 0
-    folder = pretrained_folder("cuboid")
-    wanted = [] if said is None else [f"Note: the team of {folder} did not learn in this world: {said}."]
+def test_an_evaluation_says_what_is_new_to_a_team(words: str, said: str | None, team, capsys) -> None:
+    assert test.main(["--checkpoint", str(team), *SHORT, *words.split()]) == 0
+    wanted = [] if said is None else [f"Note: the team of {team} did not learn in this world: {said}."]
     out = capsys.readouterr()
     assert lines(out.out) == wanted
     assert out.err == ""
 
 
-def test_a_film_says_so_as_well(tmp_path, capsys, monkeypatch) -> None:
+def test_a_film_says_so_as_well(team, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(test, "record", lambda env, team, path: pytest.exit("filmed"))
     words = ["--mode", "viewer", "--record", str(tmp_path / "film.mp4"), *SHORT, "--set", "task.object=cylinder"]
     with pytest.raises(pytest.exit.Exception):
-        test.main(["--checkpoint", "pretrained:cuboid", *words])
+        test.main(["--checkpoint", str(team), *words])
     (line,) = lines(capsys.readouterr().out)
     assert "task.object=cylinder (learned with cuboid)" in line
 
 
-def test_python_is_warned_and_measures_as_the_command_line_does(tmp_path, caplog, capsys) -> None:
-    folder = checkpoint.resolve("pretrained:cuboid")
+def test_python_is_warned_and_measures_as_the_command_line_does(team, tmp_path, caplog, capsys) -> None:
+    folder = checkpoint.resolve(team)
     cfg = playing.settings(folder, {"env": {"num_envs": 2}, "sim": SIM, "task": {"episode_length_s": 0.4}})
     assert (cfg.task.decision_period, cfg.task.spawn, cfg.runner.seed) == (5, "independent", 0)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
@@ -70,7 +79,7 @@ def test_python_is_warned_and_measures_as_the_command_line_does(tmp_path, caplog
     assert caplog.text == ""
     out = tmp_path / "figures.json"
     words = ["--num_envs", "2", "--device", "cpu", "--set", "task.episode_length_s=0.4", "--json", str(out)]
-    assert test.main(["--checkpoint", "pretrained:cuboid", *words]) == 0
+    assert test.main(["--checkpoint", str(team), *words]) == 0
     assert out.read_text() == json.dumps(figures, indent=2) + "\n"
 
     env = make_env(EnvCfg(num_envs=2), SimCfg(**SIM), PushCfg(), seed=1)
