@@ -26,8 +26,6 @@ from mqe.manifest import MANIFEST, check_files, damage, write_manifest
 from mqe.scene import MAX_ROBOTS
 from mqe.tensor_files import is_plain, read_file, read_tensors
 
-CRITIC = "critic_agent.pt"
-VALUE_NORMALIZER = "value_normalizer.pt"
 TRAINING_STATE = "training_state.pt"
 TRAINING_STATES_BYTES = 256 * 2**20  # a run's training states take no more together, unless a single one does
 
@@ -40,9 +38,7 @@ def actor_file(agent: int) -> str:
 def save(
     run: Path,
     env_steps: int,
-    actors: Sequence[nn.Module],
-    critic: nn.Module,
-    value_normalizer: nn.Module,
+    networks: Mapping[str, nn.Module],
     training_state: Mapping[str, Any] | None = None,
     *,
     settings: str | None = None,
@@ -50,7 +46,7 @@ def save(
 ) -> Path:
     """Write ``checkpoints/<env steps>/`` of a run in one move, so that neither a kill nor a power loss leaves half.
 
-    ``settings`` is the text of its ``config.yaml``, the run's own by default.
+    ``networks`` are the algorithm's, ``settings`` is the text of its ``config.yaml``, the run's own by default.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
@@ -58,10 +54,8 @@ def save(
     try:
         folder.parent.mkdir(exist_ok=True)  # not its parents: a run that was moved is not made again
         partial.mkdir()
-        for agent, actor in enumerate(actors):
-            torch.save(_plain(actor), partial / actor_file(agent))
-        torch.save(_plain(critic), partial / CRITIC)
-        torch.save(_plain(value_normalizer), partial / VALUE_NORMALIZER)
+        for name, network in networks.items():
+            torch.save(_plain(network), partial / f"{name}.pt")
         if training_state is not None:
             torch.save(training_state, partial / TRAINING_STATE)
         text = (run / CONFIG).read_text(encoding="utf-8") if settings is None else settings
@@ -145,15 +139,14 @@ def check_actors(folder: Path) -> None:
         read_tensors(path)
 
 
-def load(folder: Path, actors: Sequence[nn.Module], critic: nn.Module, value_normalizer: nn.Module) -> None:
-    """Put a checkpoint into networks of the same shape; raise ConfigError where it does not fit."""
-    load_actors(folder, actors)
-    _load(folder, {CRITIC: critic, VALUE_NORMALIZER: value_normalizer})
+def load(folder: Path, networks: Mapping[str, nn.Module]) -> None:
+    """Put a checkpoint into an algorithm's networks of the same shape; raise ConfigError where it does not fit."""
+    _load(folder, {f"{name}.pt": network for name, network in networks.items()})
 
 
-def load_actors(folder: Path, actors: Sequence[nn.Module]) -> None:
+def load_actors(folder: Path, networks: Mapping[str, nn.Module]) -> None:
     """Put what acts in a checkpoint, ours or upstream's, into networks of the same shape; errors alike."""
-    _load(folder, {actor_file(agent): actor for agent, actor in enumerate(actors)})
+    load(folder, {name: network for name, network in networks.items() if name.startswith("actor_agent")})
 
 
 def remove_partial(run: Path) -> None:

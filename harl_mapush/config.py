@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from harl_mapush.logger import LoggerCfg
-from harl_mapush.networks import NetworkCfg, harl_network
+from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, build, check_values, load_yaml, merge, parse_yaml, unknown
 from mqe.objects import OBJECTS
@@ -178,8 +178,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
         "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
     }
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
-    if cfg.algorithm.compat == "harl":
-        network = harl_network(cfg.network)
+    network = cfg.algorithm.built_network(cfg.network)
+    if network != cfg.network:
         given, usual = cfg.network, NetworkCfg()
         keys = [field.name for field in fields(given) if getattr(given, field.name) != getattr(usual, field.name)]
         unheeded = [f"network.{key}" for key in keys if getattr(network, key) != getattr(given, key)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from harl_mapush import checkpoint
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.config import RunCfg
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.interop.harl_files import UPSTREAM_ONLY, config_beside, read
@@ -29,22 +28,17 @@ class TeamPolicy:
 
     def __init__(self, cfg: RunCfg, folder: Path, env: VecEnv) -> None:
         """Load the checkpoint in ``folder``; raise ConfigError where it does not fit ``env`` and ``cfg``."""
-        learner = ALGORITHMS[cfg.algorithm.name].cls
         try:
-            algorithm = learner(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed)
+            algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed)
         except ValueError as error:
             raise ConfigError(f"checkpoint {folder}: {error}") from None
-        checkpoint.load_actors(folder, algorithm.actors)
+        checkpoint.load_actors(folder, algorithm.networks)
         self._algorithm = algorithm
-        self._masks = torch.ones(env.num_envs, device=env.device)
         self._hidden: Tensor | None = None
-        if cfg.network.use_recurrent_policy:
-            shape = (env.num_agents, env.num_envs, *algorithm.actors[0].hidden_shape)
-            self._hidden = torch.zeros(shape, device=env.device)
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Decide."""
-        decision = self._algorithm.act(obs, self._hidden, self._masks, deterministic=True)
+        decision = self._algorithm.act(obs, self._hidden, deterministic=True)
         self._hidden = decision.hidden
         return decision.actions
 

@@ -6,24 +6,14 @@ decisions of a training sequence (1 without recurrence), B sequences, R recurren
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from harl_mapush.algorithm import Decision
 from mqe.vec_env import TimeStep
-
-
-class Decision(NamedTuple):
-    """What a team decided: actions and log probabilities per dimension (N, A, U), hidden (A, N, R, H) after it.
-
-    Decisions that are not drawn have no probability: 0 stands there.
-    """
-
-    actions: Tensor
-    log_probs: Tensor
-    hidden: Tensor | None
 
 
 class StorageShape(NamedTuple):
@@ -44,8 +34,20 @@ class StorageShape(NamedTuple):
 class Storage:
     """Tensors of one rollout; what happened at decision t lies at index t, what came out of it at t + 1."""
 
-    def __init__(self, shape: StorageShape, device: torch.device | str) -> None:
+    def __init__(
+        self,
+        shape: StorageShape,
+        device: torch.device | str,
+        critic_state: Callable[[Tensor, Tensor], Tensor] = lambda obs, state: state,
+        learned_rewards: Callable[[Tensor], Tensor] = lambda rewards: rewards,
+    ) -> None:
+        """Allocate a rollout.
+
+        ``critic_state`` picks what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's state,
+        ``learned_rewards`` turns the agents' rewards (N, A) into those that are learned (N, V).
+        """
         self.shape = shape
+        self._critic_state, self._learned_rewards = critic_state, learned_rewards
         steps, envs, agents = shape.num_steps, shape.num_envs, shape.num_agents
 
         def zeros(*size: int) -> Tensor:
@@ -89,28 +91,30 @@ class Storage:
         if self.critic_hidden is not None:
             self.critic_hidden[0] = self.critic_hidden[-1]
 
-    def add_decision(self, t: int, obs: Tensor, decision: Decision) -> None:
-        """Store decision ``t``, taken on obs (N, A, O)."""
+    def start(self, obs: Tensor, state: Tensor) -> None:
+        """Take the state that the first decision follows."""
+        self.state[-1] = self._critic_state(obs, state)
+
+    def hidden(self, t: int) -> Tensor | None:
+        """Return the actors' hidden states (A, N, R, H) for decision ``t``, None without recurrence."""
+        return None if self.actor_hidden is None else self.actor_hidden[:, t]
+
+    def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
+        """Store decision ``t``, taken on obs (N, A, O), and what came of it; ``finish`` follows the last."""
+        assert decision.log_probs is not None
         self.obs[:, t] = obs.transpose(0, 1)
         self.actions[:, t] = decision.actions.transpose(0, 1)
         self.log_probs[:, t] = decision.log_probs.transpose(0, 1)
-        if self.actor_hidden is not None:
-            assert decision.hidden is not None
-            self.actor_hidden[:, t + 1] = decision.hidden
-
-    def add_outcome(self, t: int, step: TimeStep, rewards: Tensor, state: Tensor, final_state: Tensor) -> None:
-        """Store what came of decision ``t``; ``finish`` follows the last.
-
-        ``rewards`` (N, V), ``state`` and ``final_state`` (N, *state_shape) are the learner's view of ``step``.
-        """
-        self.rewards[t] = rewards
-        self.state[t + 1] = state
+        self.rewards[t] = self._learned_rewards(step.reward)
+        self.state[t + 1] = self._critic_state(step.obs, step.state)
         if self.final_state is not None:
-            self.final_state[t] = final_state
+            self.final_state[t] = self._critic_state(step.final_obs, step.final_state)
         self.terminated[t] = step.terminated
         self.truncated[t] = step.truncated
         self.valid[t] = step.valid
         if self.actor_hidden is not None:
+            assert decision.hidden is not None
+            self.actor_hidden[:, t + 1] = decision.hidden
             self.actor_hidden[:, t + 1].masked_fill_(step.done.view(1, -1, 1, 1), 0.0)
 
     def finish(self) -> None:

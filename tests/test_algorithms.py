@@ -144,8 +144,8 @@ def make(name: str, env: ToyEnv, network: NetworkCfg | None = None, num_steps: i
 def filled(runner: Runner) -> Storage:
     runner.start()
     runner.collect()
-    runner.algorithm.compute_returns(runner.storage)
-    return runner.storage
+    runner.algorithm.compute_returns(runner.experience)
+    return runner.experience
 
 
 LIVELY: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}
@@ -161,7 +161,7 @@ def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy)
     runner = make(name, env, network, num_steps=10, compat=compat, critic_num_minibatches=2, num_minibatches=2)
     before = [optimizer.flat.clone() for optimizer in runner.algorithm.optimizers]
     filled(runner)
-    metrics = runner.algorithm.learn(runner.storage)
+    metrics = runner.algorithm.learn(runner.experience)
     assert {f"agent{i}/dist_entropy" for i in range(3)} | {"critic/value_loss"} <= set(metrics)
     assert all(torch.isfinite(value) and value.dim() == 0 for value in metrics.values())
     changed = [not torch.equal(o.flat, b) for o, b in zip(runner.algorithm.optimizers, before, strict=True)]
@@ -194,7 +194,7 @@ def test_algorithm_learns_the_toy(name, settings, network):
 def test_one_agent_alone():
     runner = make("happo", ToyEnv(8, 1))
     filled(runner)
-    assert set(runner.algorithm.learn(runner.storage)) >= {"agent0/policy_loss", "critic/value_loss"}
+    assert set(runner.algorithm.learn(runner.experience)) >= {"agent0/policy_loss", "critic/value_loss"}
 
 
 def test_factor_is_the_product_of_the_ratios_before():
@@ -247,11 +247,11 @@ def test_broken_steps_change_nothing_that_is_learned():
         runner = make("happo", ToyEnv(16, failure_rate=0.2), fixed_order=True)
         runner.start()
         runner.collect()
-        broken = runner.storage.valid < 0.5
+        broken = runner.experience.valid < 0.5
         assert bool(broken.any())
-        runner.storage.rewards[broken] = junk
-        runner.storage.actions[:, broken] = junk
-        runner.algorithm.update(runner.storage)
+        runner.experience.rewards[broken] = junk
+        runner.experience.actions[:, broken] = junk
+        runner.algorithm.update(runner.experience)
         outcomes.append(torch.cat([o.flat for o in (*runner.algorithm.optimizers, runner.algorithm.value.optimizer)]))
     assert torch.equal(*outcomes)
 

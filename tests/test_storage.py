@@ -1,8 +1,8 @@
 import torch
 
+from harl_mapush.algorithm import Decision
 from harl_mapush.storage import (
     CriticBatch,
-    Decision,
     Storage,
     StorageShape,
     concatenate,
@@ -24,13 +24,12 @@ def make_step(terminated, truncated, valid) -> TimeStep:
 def add(storage: Storage, t: int, step: TimeStep) -> None:
     n, agents = step.reward.shape
     zeros = torch.zeros(n, agents, 1)
-    storage.add_decision(t, step.obs, Decision(zeros, zeros, None))
-    storage.add_outcome(t, step, torch.zeros(n, 1), step.state, step.final_state)
+    storage.add(t, step.obs, Decision(zeros, zeros, None), step)
     storage.finish()
 
 
 def test_endings_become_masks():
-    storage = Storage(StorageShape(2, 5, 2, 2, 1, (3,), 1), "cpu")
+    storage = Storage(StorageShape(2, 5, 2, 2, 1, (3,), 1), "cpu", learned_rewards=lambda rewards: rewards[:, :1])
     # running | one agent dead | ended by the task | by the clock | broken, while the clock ran out
     terminated = [[False, False], [True, False], [True, True], [False, False], [False, True]]
     add(storage, 0, make_step(terminated, [False, False, False, True, True], [True, True, True, True, False]))

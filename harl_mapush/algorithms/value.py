@@ -11,7 +11,7 @@ from harl_mapush.algorithms import losses
 from harl_mapush.algorithms.minibatches import Shuffle, minibatches, tile_slices, tiles
 from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.networks import Critic, NetworkCfg, harl_network
+from harl_mapush.networks import Critic, NetworkCfg
 from harl_mapush.normalization import RunningNorm, ValueNorm, rescale_output
 from harl_mapush.returns import compute_gae, compute_harl_gae, compute_harl_returns, compute_returns
 from harl_mapush.storage import CriticBatch, Storage, sequence_starts, sequences
@@ -35,7 +35,7 @@ class ValueLearner:
     ) -> None:
         self.cfg, self.network, self.shuffle = cfg, network, shuffle
         self.is_harl = cfg.compat == "harl"
-        self.critic = Critic(harl_network(network) if self.is_harl else network, state_size, num_outputs).to(device)
+        self.critic = Critic(network, state_size, num_outputs).to(device)
         self.optimizer = FlatAdam(
             self.critic, cfg.critic_learning_rate, cfg.adam_eps, cfg.weight_decay, is_exact=self.is_harl
         )

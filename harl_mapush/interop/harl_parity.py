@@ -64,7 +64,9 @@ def build_algorithm(record: Mapping[str, Any]) -> OnPolicy:
     agents = env["n_agents"]
     spec = TeamSpec((env["obs_dim"],) * agents, (env["act_dim"],) * agents, env["share_obs_dim"], env["state_type"])
     name = record["meta"]["algo"]
-    return ALGORITHMS[name].cls(algorithm_cfg(name, harl), network_cfg(harl), spec)
+    algorithm = ALGORITHMS[name].cls(algorithm_cfg(name, harl), network_cfg(harl), spec)
+    assert isinstance(algorithm, OnPolicy)
+    return algorithm
 
 
 def prepare(record: Mapping[str, Any], index: int) -> tuple[OnPolicy, Storage]:
@@ -72,7 +74,7 @@ def prepare(record: Mapping[str, Any], index: int) -> tuple[OnPolicy, Storage]:
     stage, env = record["stages"][index], record["env"]
     algorithm = build_algorithm(record)
     check_stage(record, index, algorithm)
-    storage = Storage(algorithm.storage_shape(env["T"], env["N"]), "cpu")
+    storage = algorithm.make_experience(env["T"], env["N"])
     load_learner(algorithm, stage["pre"])
     load_rollout(storage, stage)
     order = list(stage["computed"]["agent_order"])
