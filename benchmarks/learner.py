@@ -23,9 +23,10 @@ import torch
 from measuring import seconds
 from torch import Tensor
 
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec, minibatches
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
 from harl_mapush.interop import harl_parity
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning import minibatches
+from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.runner import Runner, RunnerCfg
 from harl_mapush.seeding import seed_everything
 from mqe.vec_env import TimeStep

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from torch import Tensor, nn
 
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning.networks import NetworkCfg
 from mqe.vec_env import TimeStep
 
 

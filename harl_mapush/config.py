@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
+from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.logger import LoggerCfg
-from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, build, check_values, load_yaml, merge, parse_yaml, unknown
 from mqe.objects import OBJECTS

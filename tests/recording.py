@@ -122,6 +122,6 @@ def launched(env: MultiAgentEnv) -> MultiAgentEnv:
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make graphs that are recorded from now on those of this module."""
-    for module in ("mqe.capture", "harl_mapush.algorithms.capture"):
+    for module in ("mqe.capture", "harl_mapush.learning.capture"):
         monkeypatch.setattr(f"{module}.capturing", capturing)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", RecordedGraph)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from harl_mapush.algorithm import AlgorithmCfg, Decision, LearnerBytes
 from harl_mapush.algorithms import TeamSpec
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.networks import Actor, NetworkCfg
+from harl_mapush.learning.networks import Actor, NetworkCfg
+from harl_mapush.learning.optimizer import FlatAdam
 from mqe.vec_env import TimeStep
 
 

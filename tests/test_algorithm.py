@@ -16,8 +16,8 @@ from harl_mapush import checkpoint, config, train
 from harl_mapush import test as evaluate
 from harl_mapush.algorithm import Algorithm, Experience
 from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, TeamSpec, make_algorithm
+from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.memory_plan import plan_memory
-from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import Runner, RunnerCfg
 from mapush import stages
 from mapush.checkup import Checkup

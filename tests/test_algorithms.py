@@ -11,14 +11,15 @@ import torch
 from torch import nn
 from toy import ToyEnv
 
-from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, OnPolicy, OnPolicyCfg, TeamSpec, losses
+from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, OnPolicy, OnPolicyCfg, TeamSpec
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
-from harl_mapush.algorithms.minibatches import Shuffle, minibatches
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.surrogate import actor_batch, adapt_learning_rate, improve
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning import losses
+from harl_mapush.learning.minibatches import CriticBatch, Shuffle, minibatches
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.storage import Storage
+from harl_mapush.learning.surrogate import actor_batch, adapt_learning_rate, improve
 from harl_mapush.runner import Runner, RunnerCfg
-from harl_mapush.storage import CriticBatch, Storage
 
 # Formulas
 
@@ -269,7 +270,7 @@ def test_an_agent_dead_all_along_is_left_alone():
 def test_tiles_add_up_to_the_whole_gradient(monkeypatch):
     flats = []
     for rows in (7, 10**6):
-        monkeypatch.setattr("harl_mapush.algorithms.minibatches.CPU_TILE_ROWS", rows)
+        monkeypatch.setattr("harl_mapush.learning.minibatches.CPU_TILE_ROWS", rows)
         runner = make("happo", ToyEnv(16, **LIVELY), fixed_order=True, num_epochs=1)
         runner.algorithm.learn(filled(runner))
         flats.append(runner.algorithm.optimizers[0].exp_avg)

@@ -11,8 +11,8 @@ from torch import Tensor
 from toy import ToyEnv
 
 from harl_mapush.algorithms import ALGORITHMS, Decision, TeamSpec
-from harl_mapush.algorithms.capture import Graphs, _copy
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning.capture import Graphs, _copy
+from harl_mapush.learning.networks import NetworkCfg
 from mqe.capture import PackedStep
 from mqe.cuda_graphs import capture_stream, capturing
 

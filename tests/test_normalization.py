@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from harl_mapush.normalization import (
+from harl_mapush.learning.normalization import (
     RunningNorm,
     ValueNorm,
     normalize_advantages,

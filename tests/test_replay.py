@@ -12,7 +12,7 @@ from pushing import make_env
 from recording import launched, stand_in
 from torch import Tensor
 
-from harl_mapush.algorithms.capture import Graphs
+from harl_mapush.learning.capture import Graphs
 from mqe.env import MultiAgentEnv
 from mqe.viewer.video import _tapped
 

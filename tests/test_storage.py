@@ -1,16 +1,8 @@
 import torch
 
 from harl_mapush.algorithm import Decision
-from harl_mapush.storage import (
-    CriticBatch,
-    Storage,
-    StorageShape,
-    concatenate,
-    gather,
-    sequence_starts,
-    sequences,
-    split,
-)
+from harl_mapush.learning.minibatches import CriticBatch, concatenate, gather, sequence_starts, sequences, split
+from harl_mapush.learning.storage import Storage, StorageShape
 from mqe.vec_env import TimeStep
 
 

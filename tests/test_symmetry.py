@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.surrogate import policy_gradient
-from harl_mapush.networks import Actor, NetworkCfg
-from harl_mapush.storage import ActorBatch
+from harl_mapush.learning.minibatches import ActorBatch
+from harl_mapush.learning.networks import Actor, NetworkCfg
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.surrogate import policy_gradient
 from mqe.vec_env import Mirror
 
 CPU = torch.device("cpu")

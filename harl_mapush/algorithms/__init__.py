@@ -14,9 +14,9 @@ from harl_mapush.algorithms.hatrpo import Hatrpo, HatrpoCfg
 from harl_mapush.algorithms.ippo import Ippo, IppoCfg
 from harl_mapush.algorithms.mappo import Mappo, MappoCfg
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.algorithms.settings import OnPolicyCfg
 from harl_mapush.algorithms.team import TeamSpec
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.settings import OnPolicyCfg
 
 
 class AlgorithmEntry(NamedTuple):

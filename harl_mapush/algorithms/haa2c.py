@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from harl_mapush.algorithms.happo import Happo, HappoCfg
-from harl_mapush.algorithms.surrogate import improve
-from harl_mapush.storage import ActorBatch
+from harl_mapush.learning.minibatches import ActorBatch
+from harl_mapush.learning.surrogate import improve
 
 
 @dataclass(frozen=True)

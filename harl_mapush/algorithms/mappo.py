@@ -9,9 +9,9 @@ from functools import partial
 from torch import Tensor
 
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.algorithms.surrogate import actor_batch, improve
-from harl_mapush.storage import Storage
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.storage import Storage
+from harl_mapush.learning.surrogate import actor_batch, improve
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from harl_mapush.algorithm import Decision, LearnerBytes
-from harl_mapush.algorithms import losses
-from harl_mapush.algorithms.advantages import harl_advantages
-from harl_mapush.algorithms.capture import Graphs
-from harl_mapush.algorithms.minibatches import CPU_TILE_ROWS, Shuffle
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.algorithms.surrogate import agent_advantages, joint_advantages
 from harl_mapush.algorithms.team import TeamSpec, make_actors
-from harl_mapush.algorithms.value import ValueLearner
+from harl_mapush.learning import losses
+from harl_mapush.learning.advantages import harl_advantages
+from harl_mapush.learning.capture import Graphs
 from harl_mapush.learning.memory import GRU_KEPT, graph_floats, gru_floats, passed_floats
-from harl_mapush.networks import Actor, Critic, NetworkCfg
-from harl_mapush.normalization import RunningNorm, ValueNorm
-from harl_mapush.storage import Storage, StorageShape
+from harl_mapush.learning.minibatches import CPU_TILE_ROWS, Shuffle
+from harl_mapush.learning.networks import Actor, Critic, NetworkCfg
+from harl_mapush.learning.normalization import RunningNorm, ValueNorm
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.storage import Storage, StorageShape
+from harl_mapush.learning.surrogate import agent_advantages, joint_advantages
+from harl_mapush.learning.value import ValueLearner
 
 
 class OnPolicy(ABC):

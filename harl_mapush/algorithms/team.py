@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harl_mapush.networks import Actor, NetworkCfg
+from harl_mapush.learning.networks import Actor, NetworkCfg
 from mqe.vec_env import Mirror, VecEnv
 
 

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
-from harl_mapush.algorithms.minibatches import Shuffle
-from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.interop.harl_recording import FORMAT, NUM_STAGES, LayoutError, check_stage, read
 from harl_mapush.interop.harl_settings import algorithm_cfg, network_cfg
-from harl_mapush.storage import Storage
+from harl_mapush.learning.minibatches import Shuffle
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.storage import Storage
 
 TOLERANCE = 1e-6
 HATRPO_ACTOR_TOLERANCE = 2e-5  # conjugate gradient amplifies float32 rounding

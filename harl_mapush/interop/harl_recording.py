@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy
 from harl_mapush.algorithms.happo import Happo
-from harl_mapush.algorithms.optimizer import FlatAdam
+from harl_mapush.learning.optimizer import FlatAdam
 from mqe.tensor_files import read_file
 
 FORMAT = "harl-parity-1"

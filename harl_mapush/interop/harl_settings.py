@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicyCfg
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning.networks import NetworkCfg
 from mqe.config import ConfigError, build
 
 NETWORK_KEYS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning.networks import NetworkCfg
 
 GRU_KEPT = 9  # floats a unit of a GRU layer holds for every row until its backward pass
 _GRU_PASSING = 11  # and what it computes in a pass without gradients

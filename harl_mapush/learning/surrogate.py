@@ -7,13 +7,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms import losses
-from harl_mapush.algorithms.minibatches import Shuffle, minibatches, tile_slices, tiles
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.networks import Actor
-from harl_mapush.normalization import normalize_advantages
-from harl_mapush.storage import ActorBatch, Storage, num_rows, sequence_starts, sequences
+from harl_mapush.learning import losses
+from harl_mapush.learning.minibatches import (
+    ActorBatch,
+    Shuffle,
+    minibatches,
+    num_rows,
+    sequence_starts,
+    sequences,
+    tile_slices,
+    tiles,
+)
+from harl_mapush.learning.networks import Actor
+from harl_mapush.learning.normalization import normalize_advantages
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.storage import Storage
 from mqe.vec_env import Mirror
 
 _RATE_STEP, _RATE_MIN, _RATE_MAX = 1.5, 1e-5, 1e-2  # schedule "adaptive", as rsl_rl's

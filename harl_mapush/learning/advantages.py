@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harl_mapush.normalization import normalize_advantages_as_harl
-from harl_mapush.storage import Storage
+from harl_mapush.learning.normalization import normalize_advantages_as_harl
+from harl_mapush.learning.storage import Storage
 
 
 def harl_advantages(storage: Storage, *, are_joint: bool) -> list[Tensor]:

@@ -7,14 +7,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms import losses
-from harl_mapush.algorithms.minibatches import Shuffle, minibatches, tile_slices, tiles
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.networks import Critic, NetworkCfg
-from harl_mapush.normalization import RunningNorm, ValueNorm, rescale_output
-from harl_mapush.returns import compute_gae, compute_harl_gae, compute_harl_returns, compute_returns
-from harl_mapush.storage import CriticBatch, Storage, sequence_starts, sequences
+from harl_mapush.learning import losses
+from harl_mapush.learning.minibatches import (
+    CriticBatch,
+    Shuffle,
+    minibatches,
+    sequence_starts,
+    sequences,
+    tile_slices,
+    tiles,
+)
+from harl_mapush.learning.networks import Critic, NetworkCfg
+from harl_mapush.learning.normalization import RunningNorm, ValueNorm, rescale_output
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.returns import compute_gae, compute_harl_gae, compute_harl_returns, compute_returns
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.storage import Storage
 
 _HARL_BETA = 0.99999
 _TRACKING_BETA = 0.95  # an iteration, compat=mapush

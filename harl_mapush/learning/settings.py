@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from harl_mapush.algorithm import AlgorithmCfg
-from harl_mapush.networks import NetworkCfg, harl_network
+from harl_mapush.learning.networks import NetworkCfg, harl_network
 
 
 @dataclass(frozen=True)
