@@ -14,11 +14,12 @@ from toy import ToyEnv
 from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, OnPolicy, OnPolicyCfg, TeamSpec
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
 from harl_mapush.learning import losses
+from harl_mapush.learning.harl_arithmetic import HarlArithmetic
 from harl_mapush.learning.minibatches import CriticBatch, Shuffle, minibatches
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.storage import Storage
-from harl_mapush.learning.surrogate import actor_batch, adapt_learning_rate, improve
+from harl_mapush.learning.surrogate import actor_batch, adapt_learning_rate
 from harl_mapush.runner import Runner, RunnerCfg
 
 # Formulas
@@ -121,15 +122,15 @@ def test_minibatches_share_every_batch_and_cover_it():
     rows = [torch.arange(6.0).view(1, 6, 1), torch.arange(10.0, 16.0).view(1, 6, 1)]
     batches = [CriticBatch(x, x, x, x, None, None) for x in rows]
     shuffle = Shuffle(torch.Generator().manual_seed(0), torch.Generator())
-    seen = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle, as_harl=True)]
+    seen = [b.state.flatten().tolist() for b in HarlArithmetic().minibatches(batches, 2, 3, shuffle)]
     assert [len(part) for part in seen] == [4] * 6
     assert all(sum(value >= 10 for value in part) == 2 for part in seen)
     assert sorted(sum(seen[:3], [])) == sorted(sum(seen[3:], [])) == [*range(6), *range(10, 16)]
     assert seen[:3] != seen[3:]
-    fixed = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle, as_harl=False)]
+    fixed = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle)]
     assert fixed[:3] == fixed[3:]
     with pytest.raises(ValueError, match="lower their number"):
-        list(minibatches(batches, 1, 7, shuffle, as_harl=True))
+        list(minibatches(batches, 1, 7, shuffle))
 
 
 # Whole algorithms
@@ -376,7 +377,7 @@ def test_rollout_must_fit_the_training_sequences():
 def test_the_documented_example_of_a_new_algorithm_trains(monkeypatch):
     page = (Path(__file__).parent.parent / "docs" / "algorithms.md").read_text(encoding="utf-8")
     source = textwrap.dedent(page.partition("```python\n")[2].partition("```")[0])
-    names = {"dataclass": dataclass, "OnPolicy": OnPolicy, "OnPolicyCfg": OnPolicyCfg, "improve": improve}
+    names = {"dataclass": dataclass, "OnPolicy": OnPolicy, "OnPolicyCfg": OnPolicyCfg}
     scope = names | {"actor_batch": actor_batch, "Storage": Storage, "Tensor": torch.Tensor, "__name__": __name__}
     exec(source, scope)
     monkeypatch.setitem(ALGORITHMS, "mine", AlgorithmEntry(scope["MineCfg"], scope["Mine"]))

@@ -43,6 +43,12 @@ def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
     assert all(module.startswith(allowed) for module in of_mqe), of_mqe
 
 
+@pytest.mark.parametrize("path", [path for path in SOURCES if name(path).startswith(LEARNER)], ids=name)
+def test_the_arithmetic_is_chosen_in_one_place(path: Path) -> None:
+    asked = [node for node in ast.walk(ast.parse(path.read_text())) if getattr(node, "attr", None) == "compat"]
+    assert len(asked) == (name(path) == "harl_mapush/learning/settings.py")
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "harl_mapush" / "learning").glob("*.py")), ids=name)
 def test_what_algorithms_are_made_of_knows_none_of_them(path: Path) -> None:
     assert not [module for module in imports(path) if module.startswith("harl_mapush.algorithms")]

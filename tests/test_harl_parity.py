@@ -25,20 +25,20 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "algorithms/happo.py", "storage.next_factor.mul_(losses", "storage.next_factor.copy_(losses", "happo_3a_dead",
     ),
     "bad masks ignored": (
-        "learning/value.py", "if cfg.use_proper_time_limits:", "if False:", "happo_2a",
+        "learning/harl_arithmetic.py", "if cfg.use_proper_time_limits:", "if False:", "happo_2a",
     ),
     "active masks ignored": (
         "learning/surrogate.py", "rows(storage.weights(agent)),", "rows(storage.weights(agent) * 0 + 1),",
         "happo_3a_dead",
     ),
     "advantage std unbiased": (
-        "learning/normalization.py", "np.nanstd(active)", "np.nanstd(active, ddof=1)", "happo_2a",
+        "learning/harl_arithmetic.py", "np.nanstd(active)", "np.nanstd(active, ddof=1)", "happo_2a",
     ),
     "entropy averaged over dimensions": (
         "learning/losses.py", "torch.log(std)).sum(-1)", "torch.log(std)).mean(-1)", "happo_2a",
     ),
     "entropy bonus missing": (
-        "learning/surrogate.py", "loss - entropy_coef * share", "loss", "mappo_2a",
+        "learning/surrogate.py", "loss - cfg.entropy_coef * share", "loss", "mappo_2a",
     ),
     "value clip off": (
         "learning/value.py", "cfg.clip_param if cfg.use_clipped_value_loss else None", "None", "happo_2a_tightclip",
@@ -50,17 +50,17 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "learning/optimizer.py", "if max_grad_norm > 0.0:", "if False:", "happo_2a_tightclip",
     ),
     "value normaliser once an iteration": (
-        "learning/value.py", "        self.normalizer.update(minibatch.returns)\n",
-        "        if int(self.optimizer.step_count) % 5 == 0:\n"
-        "            self.normalizer.update(minibatch.returns)\n",
+        "learning/harl_arithmetic.py", "        normalizer.update(minibatch.returns)\n",
+        "        if normalizer.debiasing_term == 0.0:\n"
+        "            normalizer.update(minibatch.returns)\n",
         "haa2c_2a",
     ),
     "normaliser updated after the step": (
-        "learning/value.py",
-        "        self.normalizer.update(minibatch.returns)\n"
-        "        return minibatch._replace(returns=self.normalizer.normalize(minibatch.returns))\n",
-        "        late = minibatch._replace(returns=self.normalizer.normalize(minibatch.returns))\n"
-        "        self.normalizer.update(minibatch.returns)\n"
+        "learning/harl_arithmetic.py",
+        "        normalizer.update(minibatch.returns)\n"
+        "        return minibatch._replace(returns=normalizer.normalize(minibatch.returns))\n",
+        "        late = minibatch._replace(returns=normalizer.normalize(minibatch.returns))\n"
+        "        normalizer.update(minibatch.returns)\n"
         "        return late\n",
         "happo_2a",
     ),

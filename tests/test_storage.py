@@ -1,6 +1,7 @@
 import torch
 
 from harl_mapush.algorithm import Decision
+from harl_mapush.learning.harl_arithmetic import join_rows
 from harl_mapush.learning.minibatches import CriticBatch, concatenate, gather, sequence_starts, sequences, split
 from harl_mapush.learning.storage import Storage, StorageShape
 from mqe.vec_env import TimeStep
@@ -86,7 +87,7 @@ def test_batches_are_joined_whole_or_as_harl_joins_them():
 
     whole = concatenate([batch(0.0), batch(4.0)])
     assert whole.weights.tolist() == [[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]
-    mixed = concatenate([batch(0.0), batch(4.0)], mixes_sequences=True)
+    mixed = join_rows([batch(0.0), batch(4.0)])
     assert mixed.weights.tolist() == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
     assert mixed.state.shape == (2, 4, 1)
     assert mixed.hidden is not None

@@ -17,16 +17,15 @@ from torch.nn.functional import pad
 from harl_mapush.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.team import TeamSpec, make_actors
 from harl_mapush.learning import losses
-from harl_mapush.learning.advantages import harl_advantages
 from harl_mapush.learning.capture import Graphs
 from harl_mapush.learning.memory import GRU_KEPT, graph_floats, gru_floats, passed_floats
-from harl_mapush.learning.minibatches import CPU_TILE_ROWS, Shuffle
+from harl_mapush.learning.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
 from harl_mapush.learning.networks import Actor, Critic, NetworkCfg
 from harl_mapush.learning.normalization import RunningNorm, ValueNorm
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
 from harl_mapush.learning.storage import Storage, StorageShape
-from harl_mapush.learning.surrogate import agent_advantages, joint_advantages
+from harl_mapush.learning.surrogate import improve
 from harl_mapush.learning.value import ValueLearner
 
 
@@ -45,10 +44,10 @@ class OnPolicy(ABC):
         self.cfg: OnPolicyCfg = cfg
         self.network, self.spec, self.device = cfg.built_network(network), spec, torch.device(device)
         self.num_agents = spec.num_agents
-        self.is_harl = cfg.compat == "harl"
+        self.arithmetic = self.cfg.arithmetic(self.device.type)
         self.state_type, state_size = self.critic_input()
         self.state_shape = (state_size,) if self.state_type == "EP" else (self.num_agents, state_size)
-        has_own = self.state_type == "FP" or (cfg.team_reward == "own" and not self.is_harl)
+        has_own = self.arithmetic.has_own_values(self.state_type, cfg.team_reward)
         self.num_values = self.num_agents if has_own else 1
         self.action_size = max(spec.action_sizes)
         self.is_padded = min(spec.action_sizes) < self.action_size
@@ -63,14 +62,16 @@ class OnPolicy(ABC):
             raise ValueError(f"agent_learning_rates {list(rates)} differ, but one actor has one: set share_param=false")
         self.rates = list(rates[: len(self.unique_actors)])
         self.optimizers = [
-            FlatAdam(actor, rate, cfg.adam_eps, cfg.weight_decay, is_exact=self.is_harl)
+            self.arithmetic.optimizer(actor, rate, cfg)
             for actor, rate in zip(self.unique_actors, self.rates, strict=True)
         ]
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.replay = Graphs(self.device, self.generator)
         self.shuffle = Shuffle(self.generator, torch.Generator().manual_seed(seed))
         num_outputs = self.num_values if self.state_type == "EP" else 1
-        self.value = ValueLearner(cfg, self.network, state_size, num_outputs, self.device, self.shuffle)
+        self.value = ValueLearner(
+            cfg, self.network, state_size, num_outputs, self.device, self.shuffle, self.arithmetic
+        )
 
     @property
     def unique_actors(self) -> list[Actor]:
@@ -141,7 +142,7 @@ class OnPolicy(ABC):
             self.num_values,
             self.actors[0].hidden_shape if recurrent else None,
             self.critic.hidden_shape if recurrent else None,
-            keeps_final_state=not self.is_harl,
+            keeps_final_state=self.arithmetic.keeps_final_state,
         )
         return Storage(shape, device, self.critic_state, self.team_rewards)
 
@@ -234,16 +235,20 @@ class OnPolicy(ABC):
 
     def advantages(self, storage: Storage) -> list[Tensor]:
         """Give every agent's normalised advantages (T, N)."""
-        if self.is_harl:
-            return harl_advantages(storage, are_joint=self.joins_advantages)
-        if self.joins_advantages:
-            return joint_advantages(storage)
-        return [agent_advantages(storage, agent) for agent in range(self.num_agents)]
+        return self.arithmetic.advantages(storage, are_joint=self.joins_advantages)
 
     @property
     def joins_advantages(self) -> bool:
-        """Say whether everybody's advantages are normalised together, as HARL does with those of FP states."""
-        return self.is_harl and self.num_values > 1
+        """Whether everybody's advantages are normalised together."""
+        return self.arithmetic.joins_advantages(self.num_values)
+
+    def update_policy(self, agent: int, batches: list[ActorBatch], clip_param: float | None) -> dict[str, Tensor]:
+        """Update agent ``agent``'s actor on batches, all agents' where it is shared; return its metrics.
+
+        Ratios are not clipped where ``clip_param`` is None.
+        """
+        actor, optimizer = self.actors[agent], self.optimizer(agent)
+        return improve(actor, optimizer, batches, self.cfg, clip_param, self.shuffle, self.arithmetic, self.spec.mirror)
 
     def chunk_length(self, storage: Storage) -> int | None:
         """Say how many consecutive decisions a training sequence has; None without recurrence."""

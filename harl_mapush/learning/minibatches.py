@@ -6,7 +6,7 @@ R recurrent layers, H hidden size. A tile is as much as a cache holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -39,7 +39,7 @@ class CriticBatch(NamedTuple):
     masks: Tensor | None  # (L, B)
 
 
-_Batch = TypeVar("_Batch", ActorBatch, CriticBatch)
+Batch = TypeVar("Batch", ActorBatch, CriticBatch)
 
 
 def num_rows(batch: ActorBatch | CriticBatch) -> int:
@@ -47,12 +47,12 @@ def num_rows(batch: ActorBatch | CriticBatch) -> int:
     return batch.weights.shape[1]
 
 
-def gather(batch: _Batch, index: Tensor) -> _Batch:
+def gather(batch: Batch, index: Tensor) -> Batch:
     """Copy the sequences ``index``, in that order."""
     return type(batch)(*(None if x is None else x.index_select(1, index) for x in batch))  # type: ignore[arg-type]
 
 
-def split(batch: _Batch, size: int, *, number: int | None = None) -> Iterator[_Batch]:
+def split(batch: Batch, size: int, *, number: int | None = None) -> Iterator[Batch]:
     """Go through views of ``size`` consecutive sequences: ``number`` of them, or all, the last one perhaps shorter."""
     total = num_rows(batch)
     if size >= total:
@@ -63,23 +63,10 @@ def split(batch: _Batch, size: int, *, number: int | None = None) -> Iterator[_B
         yield type(batch)(*(None if x is None else x.narrow(1, start, length) for x in batch))  # type: ignore[arg-type]
 
 
-def concatenate(batches: list[_Batch], *, mixes_sequences: bool = False) -> _Batch:
-    """Join batches along their sequences.
-
-    ``mixes_sequences`` does what upstream HARL does: it joins flattened rows (L B, ...) and cuts them into (L, B, ...)
-    again, so that with several batches a sequence holds rows of several sequences, though it starts from the hidden
-    state of one.
-    """
-
-    def join(name: str, columns: tuple[Tensor, ...]) -> Tensor:
-        if not mixes_sequences or name == "hidden":
-            return torch.cat(columns, dim=1)
-        rows = torch.cat([column.flatten(0, 1) for column in columns])
-        return rows.view(columns[0].shape[0], -1, *rows.shape[1:])
-
-    kind = type(batches[0])
-    columns = zip(kind._fields, zip(*batches, strict=True), strict=True)
-    return kind(*(None if column[0] is None else join(name, column) for name, column in columns))  # type: ignore
+def concatenate(batches: list[Batch]) -> Batch:
+    """Join batches along their sequences."""
+    columns = zip(*batches, strict=True)
+    return type(batches[0])(*(None if column[0] is None else torch.cat(column, dim=1) for column in columns))  # type: ignore[arg-type]
 
 
 def sequences(x: Tensor, length: int | None) -> Tensor:
@@ -116,23 +103,19 @@ class Shuffle:
         return torch.randperm(num_agents, generator=self.host_generator).tolist()
 
 
-def minibatches(
-    batches: list[_Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle, *, as_harl: bool
-) -> Iterator[_Batch]:
+def minibatches(batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle) -> Iterator[Batch]:
     """Go ``num_epochs`` times through batches in ``num_minibatches`` parts, each with an equal share of every batch.
 
     Rows that do not divide evenly are left out. Rows are put in random order once; with one batch, minibatches are
-    views of the ordered copy. ``as_harl`` orders them anew every epoch and joins batches as HARL joins them.
+    views of the ordered copy.
     """
-    parts: list[_Batch] = []
-    for epoch in range(num_epochs):
-        orders = [shuffle.rows(num_rows(batch), num_minibatches) for batch in batches if as_harl or epoch == 0]
-        if epoch == 0 or (orders and orders[0] is not None):
-            parts = list(_parts(batches, orders, num_minibatches, mixes_sequences=as_harl))
+    orders = [shuffle.rows(num_rows(batch), num_minibatches) for batch in batches]
+    parts = list(cut(batches, orders, num_minibatches, concatenate))
+    for _ in range(num_epochs):
         yield from parts
 
 
-def tiles(batch: _Batch) -> Iterator[_Batch]:
+def tiles(batch: Batch) -> Iterator[Batch]:
     """Cut a minibatch into views whose gradients are summed: cache-sized on a CPU, whole on a GPU."""
     if batch.weights.is_cuda:
         yield batch
@@ -148,16 +131,20 @@ def tile_slices(x: Tensor) -> Iterator[tuple[int, int]]:
         yield start, min(size, total - start)
 
 
-def _parts(
-    batches: list[_Batch], orders: list[Tensor | None], num_minibatches: int, *, mixes_sequences: bool
-) -> Iterator[_Batch]:
-    cut = []
+def cut(
+    batches: list[Batch],
+    orders: list[Tensor | None],
+    num_minibatches: int,
+    join: Callable[[list[Batch]], Batch],
+) -> Iterator[Batch]:
+    """Go through minibatches of the rows of every batch in its order; ``join`` makes one of the batches' shares."""
+    shares = []
     for batch, order in zip(batches, orders, strict=True):
         size = num_rows(batch) // num_minibatches
         if size == 0:
             raise ValueError(
                 f"{num_rows(batch)} rows cannot be cut into {num_minibatches} minibatches: lower their number"
             )
-        cut.append(split(batch if order is None else gather(batch, order), size, number=num_minibatches))
-    for shares in zip(*cut, strict=True):
-        yield shares[0] if len(shares) == 1 else concatenate(list(shares), mixes_sequences=mixes_sequences)
+        shares.append(split(batch if order is None else gather(batch, order), size, number=num_minibatches))
+    for parts in zip(*shares, strict=True):
+        yield parts[0] if len(parts) == 1 else join(list(parts))

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from harl_mapush.algorithm import AlgorithmCfg
-from harl_mapush.learning.networks import NetworkCfg, harl_network
+from harl_mapush.learning.arithmetic import Arithmetic
+from harl_mapush.learning.harl_arithmetic import HarlArithmetic, RoundedHarlArithmetic
+from harl_mapush.learning.networks import NetworkCfg
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,15 @@ class OnPolicyCfg(AlgorithmCfg):
         default="prod", metadata={"choices": ("prod", "mean"), "help": "of the ratios of an action's dimensions"}
     )
 
+    def arithmetic(self, device_type: str) -> Arithmetic:
+        """Return the arithmetic that ``compat`` means on a device of this type."""
+        if self.compat == "mapush":
+            return Arithmetic()
+        return RoundedHarlArithmetic() if device_type == "cpu" else HarlArithmetic()
+
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the network settings as they are, or as HARL's networks always are."""
-        return harl_network(network) if self.compat == "harl" else network
+        return self.arithmetic("cpu").network(network)
 
     def for_trial(self, num_rows: int) -> Self:
         """Return the settings with no more minibatches than rows."""
