@@ -9,18 +9,15 @@ from torch import Tensor
 from harl_mapush import checkpoint
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.config import RunCfg
-from harl_mapush.interop.harl_actors import OffPolicyTeam
-from harl_mapush.interop.harl_files import UPSTREAM_ONLY, config_beside, read
+from harl_mapush.formats import Team
 from mqe.config import ConfigError
 from mqe.vec_env import VecEnv
 
 
-def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> TeamPolicy | OffPolicyTeam:
-    """Load the team of a checkpoint, ours or upstream HARL's; raise ConfigError where it does not fit."""
-    path = config_beside(folder) if checkpoint.is_upstream(folder) else None
-    if path is not None and read(path).algo in UPSTREAM_ONLY:
-        return OffPolicyTeam(folder, env)
-    return TeamPolicy(cfg, folder, env)
+def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
+    """Load the team of a checkpoint of any known kind; raise ConfigError where it does not fit."""
+    foreign = checkpoint.format_of(folder).load_team(folder, env)
+    return TeamPolicy(cfg, folder, env) if foreign is None else foreign
 
 
 class TeamPolicy:

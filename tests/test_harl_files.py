@@ -12,11 +12,12 @@ from pushing import make_task
 from torch import nn, tensor
 
 from harl_mapush import checkpoint, config, policy, test, train
-from harl_mapush.interop import harl_files
+from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from mqe.config import ConfigError, load_yaml
 from mqe.tensor_files import read_tensors
 
+harl_format.register()  # as the entry points do
 GOLDEN = Path(__file__).parent / "data" / "harl_parity"
 
 
@@ -384,7 +385,7 @@ def test_off_policy_actors_that_do_not_fit(tmp_path) -> None:
 
 def test_our_own_checkpoints_are_not_taken_for_upstreams(tmp_path) -> None:
     folder = upstream_folder(tmp_path / "run")
-    assert checkpoint.is_upstream(folder)
+    assert checkpoint.format_of(folder) is harl_format.HARL
     (folder / "config.yaml").write_text("env: {num_agents: 2}\n")
-    assert not checkpoint.is_upstream(folder)
+    assert checkpoint.format_of(folder) is checkpoint.OURS
     assert checkpoint.read_config(folder) == load_yaml(folder / "config.yaml")
