@@ -1,74 +1,53 @@
-"""Whole stretches of learning behind CUDA graphs: thousands of small operations, launched as one."""
+"""Whole stretches of learning behind CUDA graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from mqe.cuda_graphs import capturing, lasting
-
-_EAGER_CALLS = 2  # run as they are first: they load kernels and allocate what is allocated once
+from mqe.cuda_graphs import GraphedFunction, GraphMemory
 
 _Output = TypeVar("_Output")
 
 
 class Graphs:
-    """Functions over tensors that stay where they are, captured at their third call and replayed from then on.
+    """Functions over tensors that stay where they are, each behind a graph; the graphs share their memory.
 
-    Where there is no CUDA, functions just run. Graphs share their memory, so any of them may overwrite what another one
-    gave: the caller gets copies.
+    Where there is no CUDA, functions just run.
     """
 
     def __init__(self, device: torch.device, generator: torch.Generator) -> None:
-        """Capture on ``device``; ``generator`` is the only one that captured functions draw from."""
+        """Record on ``device``; ``generator`` is the only one that recorded functions draw from."""
         self._enabled = device.type == "cuda"
-        self._device, self._generator = device, generator
+        self._device, self._generator, self._memory = device, generator, GraphMemory()
         self._known: dict[Hashable, _Known] = {}
-        self._pool: Any = None  # shared: replays follow one another
 
     def __call__(
         self, key: Hashable, function: Callable[..., _Output], *inputs: Tensor, over: object = None
     ) -> _Output:
-        """Do ``function(*inputs)``, known by ``key``: the same key stands for the same work on the same shapes.
+        """Return ``function(*inputs)``, known by ``key``: the same key stands for the same work on the same shapes.
 
-        ``over`` is what it works on besides; another one than the last time is captured anew, and the last forgotten.
+        ``over`` is what it works on besides; another one than the last time is recorded anew, and the last forgotten.
         """
         if not self._enabled:
             return function(*inputs)
         known = self._known.get(key)
         if known is None or known.over is not over:
-            known = self._known[key] = _Known(over)
-        known.calls += 1
-        if known.calls <= _EAGER_CALLS:
-            return function(*inputs)
-        if known.recorded is None:
-            known.recorded = self._record(function, inputs)
-        graph, places, output = known.recorded
-        for place, value in zip(places, inputs, strict=True):
-            place.copy_(value)
-        graph.replay()
-        return cast(_Output, _copy(output))
-
-    def _record(
-        self, function: Callable[..., object], inputs: tuple[Tensor, ...]
-    ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], object]:
-        with lasting():
-            graph, places = torch.cuda.CUDAGraph(), [value.clone() for value in inputs]
-            with capturing(graph, self._device, self._pool, self._generator):
-                output = function(*places)
-        self._pool = self._pool or graph.pool()
-        return graph, places, output
+            graphed = GraphedFunction(self._device, _same, _copy, self._memory, self._generator)
+            known = self._known[key] = _Known(over, graphed)
+        return known.graphed(function, *inputs)
 
 
-@dataclass(eq=False)
-class _Known:
+class _Known(NamedTuple):
     over: object
-    calls: int = 0
-    recorded: tuple[torch.cuda.CUDAGraph, list[Tensor], object] | None = None
+    graphed: GraphedFunction[Any]
+
+
+def _same(output: Any) -> Any:
+    return output
 
 
 def _copy(output: Any) -> Any:
