@@ -137,7 +137,7 @@ def presets() -> list[str]:
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """Read ``configs/NAME.yaml`` as it lies in the package."""
+    """Read ``harl_mapush/configs/NAME.yaml``."""
     if name not in presets():
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
     return load_yaml(_preset_folder() / f"{name}.yaml")
