@@ -27,8 +27,10 @@ def test_what_is_installed_holds_configurations_assets_and_types(tmp_path: Path)
     build = [sys.executable, "setup.py", "-q", "egg_info", "-e", str(tmp_path), "build_py", "-d", str(tmp_path / "lib")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     installed = {path.relative_to(tmp_path / "lib").as_posix() for path in (tmp_path / "lib").rglob("*")}
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    wanted = {path for path in tracked if path.startswith(("mqe/", "harl_mapush/", "mapush/"))}
+    packages = [
+        path for name in ("mqe", "harl_mapush", "mapush") for path in (ROOT / name).rglob("*") if path.is_file()
+    ]
+    wanted = {path.relative_to(ROOT).as_posix() for path in packages if "__pycache__" not in path.parts}
     assert wanted <= installed
     assert {"harl_mapush/configs/laptop.yaml", "mqe/py.typed", "harl_mapush/py.typed", "mapush/py.typed"} <= installed
 
