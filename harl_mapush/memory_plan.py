@@ -67,9 +67,13 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
             raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
     num_weights = sum(flat.numel() for flat in team.weights.values())
     worlds = _plan_worlds(cfg, world, sim_name, device)
+    evaluation = 0
+    if cfg.runner.evaluation_interval is not None:
+        share = min(cfg.runner.evaluation_envs, cfg.runner.evaluation_episodes) / worlds.num_envs
+        evaluation = round(share * (worlds.simulator + worlds.environment))
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
-        fixed=worlds.fixed + round(num_weights * _WEIGHT),
+        fixed=worlds.fixed + round(num_weights * _WEIGHT) + evaluation,
         rollout=round(learner.experience * _SLACK),
         update=round(learner.update * _SLACK),
     )

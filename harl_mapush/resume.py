@@ -21,7 +21,7 @@ ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
 # What a run may go on with otherwise than it began; all else is what the saved state is the state of.
 CHANGEABLE = (
     "runner.num_env_steps", "runner.checkpoint_interval", "runner.matmul_precision", "runner.torch_threads",
-    "runner.max_wall_time",
+    "runner.max_wall_time", "runner.evaluation_interval", "runner.evaluation_envs", "runner.evaluation_episodes",
     *ACTOR_RATES, "algorithm.critic_learning_rate", "algorithm.schedule", "algorithm.desired_kl",
     "algorithm.clip_param", "algorithm.entropy_coef", "algorithm.max_grad_norm", "sim.device", "sim.num_threads",
     "logger.interval",

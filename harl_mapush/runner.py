@@ -30,6 +30,14 @@ class RunnerCfg:
         default=32, metadata={"min": 1, "max": 1_000_000, "help": "decisions of every environment an iteration"}
     )
     checkpoint_interval: int = field(default=10_000_000, metadata={"min": 1, "help": "env steps"})
+    evaluation_interval: int | None = field(
+        default=None,
+        metadata={"min": 1, "help": "env steps between evaluations in environments of their own; null: none"},
+    )
+    evaluation_envs: int = field(default=50, metadata={"min": 1, "max": 1_000, "help": "worlds of an evaluation"})
+    evaluation_episodes: int = field(
+        default=100, metadata={"min": 1, "max": 1_000, "help": "of an evaluation, in whole rounds of its worlds"}
+    )
     matmul_precision: str = field(
         default="high",
         metadata={"choices": ("highest", "high", "medium"), "help": "of matrix products on a GPU; high is TF32"},
@@ -130,7 +138,7 @@ class Runner:
         note = self._mention_broken(values["rollout/num_broken"], self.env.maintain())
         if self.on_iteration:
             self.on_iteration(self._report(values, collect_s, update_s, note))
-        if self.on_checkpoint and self._is_checkpoint_due():
+        if self.on_checkpoint and self.is_checkpoint_due():
             self.on_checkpoint(self.env_steps)
 
     def start(self) -> None:
@@ -221,7 +229,8 @@ class Runner:
             self.iteration, self.num_iterations, self.env_steps, total, collect_s, update_s, metrics, note
         )
 
-    def _is_checkpoint_due(self) -> bool:
+    def is_checkpoint_due(self) -> bool:
+        """Return whether the iteration that was just done ends with a checkpoint."""
         interval = self.cfg.checkpoint_interval
         crossed = self.env_steps // interval > (self.env_steps - self.steps_per_iteration) // interval
         return crossed or self.iteration == self.num_iterations

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-_EAGER_CALLS = 2  # run as they are first: they load kernels and allocate what is allocated once
+EAGER_CALLS = 2  # run as they are first: they load kernels and allocate what is allocated once
 
 _Output = TypeVar("_Output")
 
@@ -49,7 +49,7 @@ class GraphedFunction(Generic[_Output]):
     def __call__(self, function: Callable[..., _Output], *inputs: Tensor) -> _Output:
         """Return ``function(*inputs)``; it must do the same work at every call, on the same shapes."""
         self._calls += 1
-        if self._calls <= _EAGER_CALLS:
+        if self._calls <= EAGER_CALLS:
             return function(*inputs)
         if self._recorded is None:
             self._recorded = self._record(function, inputs)

@@ -26,6 +26,8 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "selu": nn.SELU,
     "sigmoid": nn.Sigmoid,
     "leaky_relu": nn.LeakyReLU,
+    "hardswish": nn.Hardswish,
+    "identity": nn.Identity,
 }
 GAIT_TASK = "go1_velocity"  # what a gait is trained in
 

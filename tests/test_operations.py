@@ -48,9 +48,9 @@ def operations_of_a_decision(env: MultiAgentEnv) -> int:
 
 
 CASES = {
-    "push": (PushCfg(), 2, 370),
-    "cylinder": (PushCfg(object="cylinder"), 3, 370),
-    "five control steps": (PushCfg(decision_period=5), 2, 1100),
+    "push": (PushCfg(), 2, 385),
+    "cylinder": (PushCfg(object="cylinder"), 3, 385),
+    "five control steps": (PushCfg(decision_period=5), 2, 1150),
     "gait": (VelocityCfg(), None, 460),
 }
 

@@ -14,8 +14,8 @@ from mqe.geometry import quat_from_yaw
 from mqe.objects import OBJECTS, Footprint
 from mqe.state import SceneState
 from mqe.tasks import rewards
-from mqe.tasks.effort import Effort
 from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
+from mqe.tasks.teamwork import Teamwork
 
 
 def scene(robots: list, box: list, goal: list, box_yaw: float = 0.0, box_vel: tuple = (0.0, 0.0, 0.0)) -> SceneState:
@@ -29,8 +29,8 @@ def scene(robots: list, box: list, goal: list, box_yaw: float = 0.0, box_vel: tu
 
 
 def measures(state: SceneState, prev: SceneState | None = None, name: str = "cuboid") -> Measures:
-    effort = Effort(torch.arange(float(state.num_robots)).expand(1, -1) * 7.0)
-    return Measures(state, prev or state, Footprint(OBJECTS[name]), Pairs(state.num_robots), effort)
+    teamwork = Teamwork(1, state.num_robots)
+    return Measures(state, prev or state, Footprint(OBJECTS[name]), Pairs(state.num_robots), teamwork)
 
 
 def term(name: str, m: Measures) -> list[float]:
@@ -134,7 +134,7 @@ def test_contact_counts_the_robots_that_each_robot_touches() -> None:
     # Pairs 0-1 and 1-2: the middle robot touches two, however hard.
     force = tensor([[[0.0, 0.0, -0.1], [0.0, 0.0, 0.0], [300.0, 0.0, 0.0]]])
     assert term("contact", measures(changed(apart, robot_contact_force=force))) == [1.0, 2.0, 1.0]
-    assert weights_of("default", "tblock", PushWeights())["contact"] == -0.04
+    assert weights_of("default", "tblock", PushWeights())["contact"] == -0.02
     alone = scene([[0.0, 0.0, 0.3]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0])
     assert term("contact", measures(alone)) == [0.0]
 
@@ -210,20 +210,48 @@ def test_nothing_depends_on_where_the_arena_is() -> None:
         torch.testing.assert_close(function(here), function(there), msg=name, atol=1e-4, rtol=1e-4)
 
 
-def test_efforts_are_pushes_of_about_the_last_second() -> None:
-    effort = Effort(torch.zeros(1, 3))
+def test_efforts_are_pushes_towards_the_goal_of_about_the_last_second() -> None:
+    teamwork, still = Teamwork(1, 3), tensor([2.0])
     push = tensor([[10.0, -10.0, 5.0]])
-    effort.update(push)
-    assert effort.values[0].tolist() == pytest.approx([0.2, 0.0, 0.1])
-    assert effort.imbalance.tolist() == pytest.approx([0.2])
+    teamwork.update(push, still, still)
+    assert teamwork.effort[0].tolist() == pytest.approx([0.2, 0.0, 0.1])
     for _ in range(49):
-        effort.update(push)
-    assert effort.imbalance.item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
-    effort.begin(tensor([True]))
-    assert not effort.values.any()
+        teamwork.update(push, still, still)
+    assert teamwork.effort[0, 0].item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
+    assert teamwork.equality.tolist() == [0.0]  # one of the three does nothing
+    teamwork.begin(tensor([True]))
+    assert not teamwork.effort.any()
 
 
-def test_imbalance_is_the_difference_of_efforts() -> None:
-    assert term("imbalance", measures(STATE)) == [7.0]
-    assert "imbalance" not in weights_of("default", "cuboid", PushWeights())
-    assert weights_of("default", "tblock", PushWeights())["imbalance"] < 0.0  # one robot alone can push it
+def test_equality_is_one_where_all_push_alike_and_the_least_share_in_between() -> None:
+    teamwork = Teamwork(3, 2)
+    teamwork.effort.copy_(tensor([[20.0, 20.0], [30.0, 10.0], [0.1, 0.1]]))
+    # A third team that hardly touches the object has 0.2 N of the 1 N that shares begin with.
+    assert teamwork.equality.tolist() == pytest.approx([1.0, 0.5, 0.2])
+
+
+def test_only_new_ground_is_shared_progress() -> None:
+    teamwork, push = Teamwork(1, 2), tensor([[20.0, 20.0]])
+    gained = []
+    for before, after in ((3.0, 2.9), (2.9, 3.2), (3.2, 2.9), (2.9, 2.7)):
+        teamwork.update(push, tensor([before]), tensor([after]))
+        gained.append(teamwork.shared_progress.item() / teamwork.equality.item())
+    assert gained == pytest.approx([0.1, 0.0, 0.0, 0.2], abs=1e-6)
+    teamwork.begin(tensor([True]))
+    teamwork.update(push, tensor([5.0]), tensor([5.0]))
+    assert teamwork.shared_progress.item() == 0.0
+
+
+def test_teamwork_resumes_where_it_was_saved() -> None:
+    first, second = Teamwork(2, 2), Teamwork(2, 2)
+    first.update(tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([2.0, 3.0]), tensor([1.9, 3.1]))
+    second.load_state_dict(first.state_dict())
+    for teamwork in (first, second):
+        teamwork.update(tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([1.9, 3.1]), tensor([1.8, 2.8]))
+    assert torch.equal(first.shared_progress, second.shared_progress)
+    assert first.shared_progress.gt(0.0).all()
+
+
+def test_the_default_rewards_pay_for_sharing() -> None:
+    for name in OBJECTS:
+        assert weights_of("default", name, PushWeights())["shared_progress"] > 0.0

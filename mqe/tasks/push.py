@@ -18,10 +18,10 @@ from mqe.state import SceneState
 from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
 from mqe.tasks import terminations
-from mqe.tasks.effort import Effort
 from mqe.tasks.layouts import SPAWNS, PushLayouts
 from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
 from mqe.tasks.tangle import TangleTimers
+from mqe.tasks.teamwork import Teamwork
 from mqe.vec_env import Mirror
 
 ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
@@ -140,7 +140,7 @@ class PushTask:
         self._layouts = PushLayouts(
             self._footprint, robots, cfg.spawn, cfg.goal_distance, cfg.close_share, cfg.tangled_share
         )
-        self._effort = Effort(torch.zeros(num_envs, a, device=device))
+        self._teamwork = Teamwork(num_envs, a, device)
         self._collapse = CollapseTimers(torch.zeros(num_envs, a, CollapseTimers.SIZE, device=device), robots)
         self._tangle = TangleTimers(torch.zeros(num_envs, len(self._pairs.robots), TangleTimers.SIZE, device=device))
         # Row i lists robot i, then i - 1, i - 2, ... round the team. It sees the object (body A), then the others.
@@ -160,7 +160,7 @@ class PushTask:
         """Forget the old episodes of ``mask``."""
         self._command.masked_fill_(mask.view(-1, 1, 1), 0.0)
         self._controller.begin(mask)
-        self._effort.begin(mask)
+        self._teamwork.begin(mask)
         self._collapse.begin(mask)
         self._tangle.begin(mask)
 
@@ -178,9 +178,9 @@ class PushTask:
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge one control step."""
-        m = Measures(state, prev, self._footprint, self._pairs, self._effort)
-        if "imbalance" in self.weights:
-            self._effort.update(m.useful_push)
+        m = Measures(state, prev, self._footprint, self._pairs, self._teamwork)
+        if "shared_progress" in self.weights:
+            self._teamwork.update(m.useful_push, prev.goal_distance, state.goal_distance)
         self._collapse.update(state)
         self._tangle.update(m.is_touching)
         is_collapsed = self._collapse.collapsed.any(dim=1)
@@ -244,11 +244,11 @@ class PushTask:
         return torch.cat((ended, time, degrees, shares, means[:, 2:]), dim=1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The command that is held, the gait's memory, efforts, and how long robots have been down or in contact."""
+        """The command that is held, the gait's memory, teamwork, and how long robots have been down or in contact."""
         return {
             "command": self._command.clone(), "controller": self._controller.state_dict(),
             "collapse": self._collapse.values.clone(), "tangle": self._tangle.values.clone(),
-            "effort": self._effort.values.clone(),
+            "teamwork": self._teamwork.state_dict(),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -257,7 +257,7 @@ class PushTask:
         self._controller.load_state_dict(state["controller"])
         self._collapse.values.copy_(state["collapse"])
         self._tangle.values.copy_(state["tangle"])
-        self._effort.values.copy_(state["effort"])
+        self._teamwork.load_state_dict(state["teamwork"])
 
     def _endings(self, m: Measures, is_collapsed: Tensor) -> Tensor:
         """Say what ends now, (E, N) bool in the order of ``ENDINGS``."""

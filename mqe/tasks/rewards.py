@@ -20,7 +20,7 @@ from mqe.geometry import in_frame, length, rotate_2d, wrap_to_pi
 from mqe.objects import Footprint
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
-from mqe.tasks.effort import Effort
+from mqe.tasks.teamwork import Teamwork
 
 PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
 NEAR = 1.5  # [m] from the object's centre: near enough to be part of the work (fork)
@@ -53,11 +53,13 @@ class Measures:
     Planar unless said otherwise.
     """
 
-    def __init__(self, state: SceneState, prev: SceneState, footprint: Footprint, pairs: Pairs, effort: Effort) -> None:
-        """Measure the control step from ``prev`` to ``state``, with the team's ``effort`` up to its end."""
+    def __init__(
+        self, state: SceneState, prev: SceneState, footprint: Footprint, pairs: Pairs, teamwork: Teamwork
+    ) -> None:
+        """Measure the control step from ``prev`` to ``state``, with the team's ``teamwork`` up to its end."""
         self.state, self.prev = state, prev
         self.footprint, self.pairs = footprint, pairs
-        self.effort = effort
+        self.teamwork = teamwork
 
     @cached_property
     def useful_push(self) -> Tensor:
@@ -208,7 +210,7 @@ TERMS: dict[str, Callable[[Measures], Tensor]] = {
     "crowding": lambda m: m.pairs.sum(crowding(m.pair_distance)),
     "contact": lambda m: m.pairs.sum(m.is_touching.float()),
     "useful_impulse": lambda m: m.useful_push * STEP_DT,
-    "imbalance": lambda m: m.effort.imbalance,
+    "shared_progress": lambda m: m.teamwork.shared_progress,
     "time": lambda m: torch.ones_like(m.state.goal_distance),
     "engagement": lambda m: engagement(m.center_distance),
     "cooperation": lambda m: (m.center_distance < NEAR).all(dim=1).float(),
@@ -240,8 +242,8 @@ class PushWeights:
     crowding: float | None = option(None, "1 - d / 0.6 m for every robot nearer than that; negative")
     contact: float | None = option(None, "1 for every other robot that the robot touches; negative")
     useful_impulse: float | None = option(None, "own impulse on the object towards the goal [N s]")
-    imbalance: float | None = option(
-        None, "push towards the goal of the hardest less the least working robot [N], mean of a second; negative"
+    shared_progress: float | None = option(
+        None, "metres of new ground towards the goal, times how equally the robots push: 0 alone, 1 alike"
     )
     time: float | None = option(None, "1 every control step; negative")
     engagement: float | None = option(None, "1 - distance to the object / 1.5 m")
@@ -254,11 +256,6 @@ class PushWeights:
 
 _REPO = {"target": 0.00325, "approach": 0.00075, "push": 0.0015, "ocb": 0.004, "reach": 10.0, "exception": -5.0}
 _PUBLISHED = {"approach": 15.0, "push": 30.0, "reach": 200_000.0, "exception": -100_000.0}
-
-_DEFAULT = {
-    "reach": 20.0, "exception": -20.0, "progress": 10.0, "misalignment": -0.02, "remoteness": -0.01, "crowding": -0.02,
-    "contact": -0.04, "useful_impulse": 0.01, "time": -0.01,
-}  # fmt: skip
 
 # By preset, then by object; other objects take the cuboid's. The published runs pay 20,000 times what the repository's
 # configurations do, and the expanded OCB term.
@@ -274,9 +271,18 @@ PRESETS: dict[str, dict[str, dict[str, float]]] = {
         "cylinder": _REPO | {"collision": -0.0015},
     },
     "default": {
-        "cuboid": _DEFAULT,
-        # One robot alone can push it; without this cost the other learns to keep away.
-        "tblock": _DEFAULT | {"imbalance": -0.001},
+        "cuboid": {
+            "reach": 20.0,
+            "exception": -20.0,
+            "progress": 10.0,
+            "shared_progress": 10.0,
+            "misalignment": -0.02,
+            "remoteness": -0.01,
+            "crowding": -0.02,
+            "contact": -0.02,
+            "useful_impulse": 0.01,
+            "time": -0.01,
+        },
     },
 }
 
