@@ -17,6 +17,7 @@ from measuring import emit, lines_of_simulators
 
 from harl_mapush import checkpoint, config
 from harl_mapush.evaluation import first_episodes, summarize
+from harl_mapush.interop import harl_format
 from harl_mapush.policy import load_team
 from mqe.config import merge, to_dict
 from mqe.nature import NatureCfg
@@ -56,6 +57,7 @@ def main() -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", nargs="+", choices=CONDITIONS, default=list(CONDITIONS), metavar="NAME")
     arguments = parser.parse_args()
+    harl_format.register()
     with lines_of_simulators():
         for what in arguments.checkpoint:
             for name in arguments.only:

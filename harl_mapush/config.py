@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
+from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.logger import LoggerCfg
-from harl_mapush.networks import NetworkCfg, harl_network
 from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, build, check_values, load_yaml, merge, parse_yaml, unknown
 from mqe.objects import OBJECTS
@@ -143,7 +143,7 @@ def load_file(path: str | Path) -> dict[str, Any]:
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """Read ``configs/NAME.yaml`` as it lies in the package."""
+    """Read ``harl_mapush/configs/NAME.yaml``."""
     if name not in presets():
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
     return load_yaml(_preset_folder() / f"{name}.yaml")
@@ -179,8 +179,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
         "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
     }
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
-    if cfg.algorithm.compat == "harl":
-        network = harl_network(cfg.network)
+    network = cfg.algorithm.built_network(cfg.network)
+    if network != cfg.network:
         given, usual = cfg.network, NetworkCfg()
         keys = [field.name for field in fields(given) if getattr(given, field.name) != getattr(usual, field.name)]
         unheeded = [f"network.{key}" for key in keys if getattr(network, key) != getattr(given, key)]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from harl_mapush import checkpoint, config, playing, resume, runs
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
 from harl_mapush.config import RunCfg
@@ -142,7 +142,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             folder = stack.enter_context(runs.new_run_dir(folder, is_named=cfg.logger.out_dir is not None))
         else:
             if state is not None:
-                resume.load(runner, saved, state, cfg)
+                resume.load(runner, saved, state)
             checkpoint.remove_partial(folder)
             for path in runs.set_aside_after(folder, saved.env_steps):
                 sys.stdout.write(f"Note: a later checkpoint is now called {path}.\n")
@@ -171,8 +171,7 @@ def _found_from_anywhere(task: Any) -> Any:
 
 def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:
     try:
-        learner = ALGORITHMS[cfg.algorithm.name].cls
-        algorithm = learner(cfg.algorithm, cfg.network, TeamSpec.of(env), device, cfg.runner.seed)
+        algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), device, cfg.runner.seed)
         return Runner(env, algorithm, cfg.runner)
     except ValueError as error:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
@@ -190,10 +189,9 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
     gait = playing.digest_of_gaits(cfg)
 
     def save(env_steps: int) -> None:
-        algorithm = runner.algorithm
-        networks, state = (algorithm.actors, algorithm.critic, algorithm.value_normalizer), runner.state_dict()
+        networks, state = runner.algorithm.networks, runner.state_dict()
         device = cfg.sim.device
-        checkpoint.save(folder, env_steps, *networks, state, settings=settings, device=device, gait_sha256=gait)
+        checkpoint.save(folder, env_steps, networks, state, settings=settings, device=device, gait_sha256=gait)
 
     saver = _Saver(save, logger.say)
 

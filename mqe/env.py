@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mqe.broken_worlds import BrokenWorld, LastStates, Limits, num_rows
-from mqe.capture import CapturedStep, Decided
+from mqe.capture import Decided, captured_step
 from mqe.nature import Nature, NatureCfg
 from mqe.scene import DECIMATION, STEP_DT, Scene, pack_layout, read_state
 from mqe.sim.base import Simulator
@@ -57,7 +57,7 @@ class MultiAgentEnv:
         self._is_closed = False
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
-        self._captured, self._captured_at = CapturedStep(), sim.generation
+        self._captured, self._captured_at = captured_step(self.device), sim.generation
 
     @property
     def state(self) -> SceneState:
@@ -95,7 +95,7 @@ class MultiAgentEnv:
         if not self.captures:
             return self._step(actions)
         if self.sim.generation != self._captured_at:
-            self._captured, self._captured_at = CapturedStep(), self.sim.generation
+            self._captured, self._captured_at = captured_step(self.device), self.sim.generation
         step, self._state, self.figures = self._captured(self._decide, actions)
         return step
 
@@ -222,7 +222,7 @@ class MultiAgentEnv:
 
     def close(self) -> None:
         """Free the simulator, and what was recorded of it."""
-        self._captured, self._is_closed = CapturedStep(), True
+        self._captured, self._is_closed = captured_step(self.device), True
         self.sim.close()
 
     def _start_episodes(self, mask: Tensor) -> None:

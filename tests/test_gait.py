@@ -12,7 +12,7 @@ from scenes import DEFAULT_JOINT_POS, make_scene_state, team
 
 from harl_mapush import checkpoint, config, train
 from harl_mapush.gait_worlds import GaitWorlds
-from harl_mapush.networks import Actor, NetworkCfg
+from harl_mapush.learning.networks import Actor, NetworkCfg
 from harl_mapush.policy import TeamPolicy
 from mqe.collapse import REST_TIME
 from mqe.config import ConfigError, dump_yaml

@@ -394,7 +394,7 @@ def test_off_policy_actors_that_do_not_fit(tmp_path) -> None:
 
 def test_our_own_checkpoints_are_not_taken_for_upstreams(tmp_path) -> None:
     folder = upstream_folder(tmp_path / "run")
-    assert checkpoint.is_upstream(folder)
+    assert checkpoint.format_of(folder).owner == "HARL's"
     (folder / "config.yaml").write_text("env: {num_agents: 2}\n")
-    assert not checkpoint.is_upstream(folder)
+    assert checkpoint.format_of(folder) is checkpoint.OURS
     assert checkpoint.read_config(folder) == load_yaml(folder / "config.yaml")

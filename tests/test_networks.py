@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from harl_mapush.layers import dense
-from harl_mapush.networks import Actor, Critic, NetworkCfg, harl_network
+from harl_mapush.learning.layers import dense
+from harl_mapush.learning.networks import Actor, Critic, NetworkCfg, harl_network
 from mqe.config import ConfigError, build
 from mqe.gait import ACTIVATIONS
 

@@ -29,8 +29,8 @@ from harl_mapush.interop.harl_settings import (
     learning_settings,
     network_cfg,
 )
+from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.logger import LoggerCfg
-from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, merge, parse_yaml, to_dict, unknown
 from mqe.registry import TASKS, EnvCfg, SimCfg

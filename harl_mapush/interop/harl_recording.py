@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy
 from harl_mapush.algorithms.happo import Happo
-from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.interop.harl_settings import settled_by_harl
+from harl_mapush.learning.optimizer import FlatAdam
 from mqe.tensor_files import read_file
 
 FORMAT = "harl-parity-1"

@@ -1,29 +1,19 @@
-"""One rollout on the device, agent-major, and the batches that training reads from it.
+"""One rollout on the device, agent-major.
 
-T decisions, N environments, A agents, V values an environment (1, or A where each agent has its own), L consecutive
-decisions of a training sequence (1 without recurrence), B sequences, R recurrent layers, H hidden size.
+T decisions, N environments, A agents, V values an environment (1, or A where each agent has its own), R recurrent
+layers, H hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from harl_mapush.algorithm import Decision
 from mqe.vec_env import TimeStep
-
-
-class Decision(NamedTuple):
-    """What a team decided: actions and log probabilities per dimension (N, A, U), hidden (A, N, R, H) after it.
-
-    Decisions that are not drawn have no probability: 0 stands there.
-    """
-
-    actions: Tensor
-    log_probs: Tensor
-    hidden: Tensor | None
 
 
 class StorageShape(NamedTuple):
@@ -44,8 +34,20 @@ class StorageShape(NamedTuple):
 class Storage:
     """Tensors of one rollout; what happened at decision t lies at index t, what came out of it at t + 1."""
 
-    def __init__(self, shape: StorageShape, device: torch.device | str) -> None:
+    def __init__(
+        self,
+        shape: StorageShape,
+        device: torch.device | str,
+        critic_state: Callable[[Tensor, Tensor], Tensor] = lambda obs, state: state,
+        learned_rewards: Callable[[Tensor], Tensor] = lambda rewards: rewards,
+    ) -> None:
+        """Allocate a rollout.
+
+        ``critic_state`` picks what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's state,
+        ``learned_rewards`` turns the agents' rewards (N, A) into those that are learned (N, V).
+        """
         self.shape = shape
+        self._critic_state, self._learned_rewards = critic_state, learned_rewards
         steps, envs, agents = shape.num_steps, shape.num_envs, shape.num_agents
 
         def zeros(*size: int) -> Tensor:
@@ -89,28 +91,30 @@ class Storage:
         if self.critic_hidden is not None:
             self.critic_hidden[0] = self.critic_hidden[-1]
 
-    def add_decision(self, t: int, obs: Tensor, decision: Decision) -> None:
-        """Store decision ``t``, taken on obs (N, A, O)."""
+    def start(self, obs: Tensor, state: Tensor) -> None:
+        """Take the state that the first decision follows."""
+        self.state[-1] = self._critic_state(obs, state)
+
+    def hidden(self, t: int) -> Tensor | None:
+        """Return the actors' hidden states (A, N, R, H) for decision ``t``, None without recurrence."""
+        return None if self.actor_hidden is None else self.actor_hidden[:, t]
+
+    def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
+        """Store decision ``t``, taken on obs (N, A, O), and what came of it; ``finish`` follows the last."""
+        assert decision.log_probs is not None
         self.obs[:, t] = obs.transpose(0, 1)
         self.actions[:, t] = decision.actions.transpose(0, 1)
         self.log_probs[:, t] = decision.log_probs.transpose(0, 1)
-        if self.actor_hidden is not None:
-            assert decision.hidden is not None
-            self.actor_hidden[:, t + 1] = decision.hidden
-
-    def add_outcome(self, t: int, step: TimeStep, rewards: Tensor, state: Tensor, final_state: Tensor) -> None:
-        """Store what came of decision ``t``; ``finish`` follows the last.
-
-        ``rewards`` (N, V), ``state`` and ``final_state`` (N, *state_shape) are the learner's view of ``step``.
-        """
-        self.rewards[t] = rewards
-        self.state[t + 1] = state
+        self.rewards[t] = self._learned_rewards(step.reward)
+        self.state[t + 1] = self._critic_state(step.obs, step.state)
         if self.final_state is not None:
-            self.final_state[t] = final_state
+            self.final_state[t] = self._critic_state(step.final_obs, step.final_state)
         self.terminated[t] = step.terminated
         self.truncated[t] = step.truncated
         self.valid[t] = step.valid
         if self.actor_hidden is not None:
+            assert decision.hidden is not None
+            self.actor_hidden[:, t + 1] = decision.hidden
             self.actor_hidden[:, t + 1].masked_fill_(step.done.view(1, -1, 1, 1), 0.0)
 
     def finish(self) -> None:
@@ -145,87 +149,3 @@ class Storage:
             self.actor_hidden[:, -1] = state["actor_hidden"]
         if self.critic_hidden is not None:
             self.critic_hidden[-1] = state["critic_hidden"]
-
-
-class ActorBatch(NamedTuple):
-    """What a policy learns from; every tensor is (L, B, ...), but hidden (1, B, R, H) at the sequences' start."""
-
-    obs: Tensor
-    actions: Tensor
-    log_probs: Tensor  # per dimension, of the policy that acted
-    advantages: Tensor  # (L, B), normalised
-    weights: Tensor  # (L, B)
-    factor: Tensor  # (L, B)
-    hidden: Tensor | None
-    masks: Tensor | None  # (L, B)
-
-
-class CriticBatch(NamedTuple):
-    """What a critic learns from; every tensor is (L, B, ...), but hidden (1, B, R, H) at the sequences' start."""
-
-    state: Tensor
-    values: Tensor  # (L, B, V'), V' values a row
-    returns: Tensor  # (L, B, V')
-    weights: Tensor  # (L, B, V')
-    hidden: Tensor | None
-    masks: Tensor | None  # (L, B)
-
-
-_Batch = TypeVar("_Batch", ActorBatch, CriticBatch)
-
-
-def num_rows(batch: ActorBatch | CriticBatch) -> int:
-    """Give B, the number of sequences."""
-    return batch.weights.shape[1]
-
-
-def gather(batch: _Batch, index: Tensor) -> _Batch:
-    """Copy the sequences ``index``, in that order."""
-    return type(batch)(*(None if x is None else x.index_select(1, index) for x in batch))  # type: ignore[arg-type]
-
-
-def split(batch: _Batch, size: int, *, number: int | None = None) -> Iterator[_Batch]:
-    """Go through views of ``size`` consecutive sequences: ``number`` of them, or all, the last one perhaps shorter."""
-    total = num_rows(batch)
-    if size >= total:
-        yield batch
-        return
-    for start in range(0, total if number is None else number * size, size):
-        length = min(size, total - start)
-        yield type(batch)(*(None if x is None else x.narrow(1, start, length) for x in batch))  # type: ignore[arg-type]
-
-
-def concatenate(batches: list[_Batch], *, mixes_sequences: bool = False) -> _Batch:
-    """Join batches along their sequences.
-
-    ``mixes_sequences`` does what upstream HARL does: it joins flattened rows (L B, ...) and cuts them into (L, B, ...)
-    again, so that with several batches a sequence holds rows of several sequences, though it starts from the hidden
-    state of one.
-    """
-
-    def join(name: str, columns: tuple[Tensor, ...]) -> Tensor:
-        if not mixes_sequences or name == "hidden":
-            return torch.cat(columns, dim=1)
-        rows = torch.cat([column.flatten(0, 1) for column in columns])
-        return rows.view(columns[0].shape[0], -1, *rows.shape[1:])
-
-    kind = type(batches[0])
-    columns = zip(kind._fields, zip(*batches, strict=True), strict=True)
-    return kind(*(None if column[0] is None else join(name, column) for name, column in columns))  # type: ignore
-
-
-def sequences(x: Tensor, length: int | None) -> Tensor:
-    """Cut x (T, N, ...) into (L, B, ...): chunks of ``length`` world by world, or a row a decision where it is None.
-
-    Chunk n (T / L) + segment, or row t N + n, as in HARL. A view where there are no chunks and x is contiguous.
-    """
-    steps, envs = x.shape[:2]
-    if length is None:
-        return x.reshape(1, steps * envs, *x.shape[2:])
-    chunks = x.view(steps // length, length, envs, *x.shape[2:])
-    return chunks.permute(1, 2, 0, *range(3, chunks.dim())).reshape(length, envs * (steps // length), *x.shape[2:])
-
-
-def sequence_starts(hidden: Tensor, length: int) -> Tensor:
-    """Pick hidden states (T, N, R, H) where chunks of ``length`` begin: (1, B, R, H), ordered as ``sequences``."""
-    return hidden[::length].transpose(0, 1).reshape(1, -1, *hidden.shape[2:])

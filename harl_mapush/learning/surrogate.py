@@ -7,13 +7,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms import losses
-from harl_mapush.algorithms.minibatches import Shuffle, minibatches, tile_slices, tiles
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.networks import Actor
-from harl_mapush.normalization import normalize_advantages
-from harl_mapush.storage import ActorBatch, Storage, num_rows, sequence_starts, sequences
+from harl_mapush.learning import losses
+from harl_mapush.learning.arithmetic import Arithmetic
+from harl_mapush.learning.minibatches import (
+    ActorBatch,
+    Shuffle,
+    num_rows,
+    sequence_starts,
+    sequences,
+    tile_slices,
+    tiles,
+)
+from harl_mapush.learning.networks import Actor
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.storage import Storage
 from mqe.vec_env import Mirror
 
 _RATE_STEP, _RATE_MIN, _RATE_MAX = 1.5, 1e-5, 1e-2  # schedule "adaptive", as rsl_rl's
@@ -51,20 +59,6 @@ def actor_batch(actor: Actor, storage: Storage, agent: int, advantages: Tensor, 
     )
 
 
-def agent_advantages(storage: Storage, agent: int) -> Tensor:
-    """Normalise agent ``agent``'s advantages (T, N) over its own active entries."""
-    column = agent if storage.advantages.shape[-1] > 1 else 0
-    return normalize_advantages(storage.advantages[..., column], storage.weights(agent))
-
-
-def joint_advantages(storage: Storage) -> list[Tensor]:
-    """Normalise everyone's advantages together over all active entries: (T, N) an agent."""
-    agents = storage.shape.num_agents
-    advantages = storage.advantages.permute(2, 0, 1).expand(agents, -1, -1)
-    weights = torch.stack([storage.weights(agent) for agent in range(agents)])
-    return list(normalize_advantages(advantages, weights))
-
-
 @torch.no_grad()
 def rollout_log_probs(actor: Actor, storage: Storage, agent: int) -> Tensor:
     """Give the log probabilities (T, N, U) of the stored actions under the actor as it is now.
@@ -93,6 +87,7 @@ def improve(
     cfg: OnPolicyCfg,
     clip_param: float | None,
     shuffle: Shuffle,
+    arithmetic: Arithmetic,
     mirror: tuple[Mirror, Mirror] | None = None,
 ) -> dict[str, Tensor]:
     """Raise the surrogate objective by ``num_epochs`` passes over one agent's batch, or several agents' together.
@@ -103,15 +98,10 @@ def improve(
     if not cfg.use_policy_active_masks:
         batches = [batch._replace(weights=torch.ones_like(batch.weights)) for batch in batches]
     sums = [torch.zeros_like(enabled) for _ in range(5)]
-    as_harl = cfg.compat == "harl"
-    passes = minibatches(batches, cfg.num_epochs, cfg.num_minibatches, shuffle, as_harl=as_harl)
-    if optimizer.is_exact and not bool(enabled):
-        passes = iter(())  # upstream draws no order for an agent that was never alive
-    for minibatch in passes:
+    num_epochs = 0 if arithmetic.is_skipped(enabled) else cfg.num_epochs
+    for minibatch in arithmetic.minibatches(batches, num_epochs, cfg.num_minibatches, shuffle):
         optimizer.zero_grad()
-        told = policy_gradient(
-            actor, optimizer, minibatch, clip_param, cfg.entropy_coef, cfg.action_aggregation, cfg.symmetry_coef, mirror
-        )
+        told = policy_gradient(actor, optimizer, minibatch, clip_param, cfg, arithmetic, mirror)
         norm = optimizer.step(cfg.max_grad_norm, enabled)
         if cfg.schedule == "adaptive":
             adapt_learning_rate(optimizer.learning_rate, told.kl, cfg.desired_kl)
@@ -130,47 +120,40 @@ def policy_gradient(
     optimizer: FlatAdam,
     minibatch: ActorBatch,
     clip_param: float | None,
-    entropy_coef: float,
-    aggregation: str,
-    symmetry_coef: float = 0.0,
+    cfg: OnPolicyCfg,
+    arithmetic: Arithmetic,
     mirror: tuple[Mirror, Mirror] | None = None,
 ) -> Gradient:
     """Add the gradient of policy loss - entropy_coef entropy + symmetry_coef asymmetry over a minibatch.
 
     The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on the state.
-    With an optimiser that ``is_exact`` rounds as HARL does, whose standard deviations and entropies are laid out in
-    rows; that cannot be captured.
     """
-    is_exact = optimizer.is_exact
     total = minibatch.weights.sum().clamp(min=1.0)
     entropy, loss_sum, ratio_sum, kl_sum = (torch.zeros_like(total) for _ in range(4))
     for k, tile in enumerate(tiles(minibatch)):
         hidden = None if tile.hidden is None else tile.hidden[0]
         mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
-        std = actor.std().expand_as(mean) if is_exact else actor.std()
+        std = arithmetic.std(actor.std(), mean)
         log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
-        ratio = (losses.factor_ratio if is_exact else losses.likelihood_ratio)(log_probs, tile.log_probs, aggregation)
+        ratio = arithmetic.ratio(log_probs, tile.log_probs, cfg.action_aggregation)
         surrogate = losses.clipped_surrogate(ratio, tile.advantages, clip_param)
         policy_loss = -(tile.factor * surrogate * tile.weights).sum() / total
         loss = policy_loss
-        if symmetry_coef > 0.0 and mirror is not None:
+        if cfg.symmetry_coef > 0.0 and mirror is not None:
             asymmetry = _asymmetry(actor, tile.obs, mean, mirror)
-            loss = loss + symmetry_coef * (asymmetry * tile.weights).sum() / total
-        if is_exact:
-            share = (losses.gaussian_entropy(std) * tile.weights).sum() / total
-            optimizer.add_gradient(loss - entropy_coef * share)
+            loss = loss + cfg.symmetry_coef * (asymmetry * tile.weights).sum() / total
+        share = arithmetic.entropy(std, tile.weights, total, k)
+        if share is not None:
+            loss = loss - cfg.entropy_coef * share
             entropy += share.detach()
-        else:
-            if k == 0:
-                entropy = losses.gaussian_entropy(std)
-            optimizer.add_gradient(loss - entropy_coef * entropy if k == 0 else loss)
+        optimizer.add_gradient(loss)
         with torch.no_grad():
             log_ratio = (log_probs - tile.log_probs).sum(-1)
             loss_sum += policy_loss
             ratio_sum += ratio.sum()
             kl_sum += (torch.expm1(log_ratio) - log_ratio).sum()
     rows = minibatch.weights.shape[0] * num_rows(minibatch)
-    return Gradient(loss_sum, entropy.detach(), ratio_sum / rows, kl_sum / rows)
+    return Gradient(loss_sum, entropy, ratio_sum / rows, kl_sum / rows)
 
 
 def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: tuple[Mirror, Mirror]) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_BETA_1, _BETA_2 = 0.9, 0.999
+BETA_1, BETA_2 = 0.9, 0.999
 _CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 
@@ -18,18 +18,12 @@ class FlatAdam:
     The network must stay on its device; ``load_state_dict`` of the network writes into the same memory.
     """
 
-    def __init__(
-        self, network: nn.Module, learning_rate: float, eps: float, weight_decay: float, *, is_exact: bool = False
-    ) -> None:
-        """Take over ``network``'s parameters; ``weight_decay`` is added to the gradient (L2).
-
-        ``is_exact`` rounds as ``torch.optim.Adam`` does, on a CPU.
-        """
+    def __init__(self, network: nn.Module, learning_rate: float, eps: float, weight_decay: float) -> None:
+        """Take over ``network``'s parameters; ``weight_decay`` is added to the gradient (L2)."""
         named = list(network.named_parameters())
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
         self.eps, self.weight_decay = eps, weight_decay
-        self.is_exact = is_exact and not self.parameters[0].is_cuda
         self.flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
         self.grad = torch.zeros_like(self.flat)
         self.exp_avg = torch.zeros_like(self.flat)
@@ -58,19 +52,17 @@ class FlatAdam:
 
         Where ``enabled`` (0-dim, 0 or 1) is 0 nothing changes, not even the moments.
         """
-        if self.is_exact:
-            return self._exact_step(max_grad_norm, enabled)
         norm = torch.linalg.vector_norm(self.grad)
-        self._clip(norm, max_grad_norm)
+        self.clip(norm, max_grad_norm)
         if self.weight_decay:
             self.grad.add_(self.flat, alpha=self.weight_decay)
         on: Tensor | float = 1.0 if enabled is None else enabled
         self.step_count.add_(on)
         count = self.step_count.clamp(min=1.0)
-        self.exp_avg.add_((self.grad - self.exp_avg).mul_((1.0 - _BETA_1) * on))
-        self.exp_avg_sq.add_((self.grad * self.grad - self.exp_avg_sq).mul_((1.0 - _BETA_2) * on))
-        root = ((1.0 - _BETA_2**count) ** 0.5).to(self.flat.dtype)
-        step_size = (self.learning_rate / (1.0 - _BETA_1**count) * on).to(self.flat.dtype)
+        self.exp_avg.add_((self.grad - self.exp_avg).mul_((1.0 - BETA_1) * on))
+        self.exp_avg_sq.add_((self.grad * self.grad - self.exp_avg_sq).mul_((1.0 - BETA_2) * on))
+        root = ((1.0 - BETA_2**count) ** 0.5).to(self.flat.dtype)
+        step_size = (self.learning_rate / (1.0 - BETA_1**count) * on).to(self.flat.dtype)
         self.flat.sub_(self.exp_avg / ((self.exp_avg_sq.sqrt() / root).add_(self.eps)) * step_size)
         return norm
 
@@ -83,25 +75,10 @@ class FlatAdam:
         for name in _STATE:
             getattr(self, name).copy_(state[name])
 
-    def _clip(self, norm: Tensor, max_grad_norm: float) -> None:
+    def clip(self, norm: Tensor, max_grad_norm: float) -> None:
+        """Scale the gradient, whose norm is ``norm``, down to ``max_grad_norm``; 0 leaves it as it is."""
         if max_grad_norm > 0.0:
             self.grad.mul_((max_grad_norm / (norm + _CLIP_EPS)).clamp(max=1.0))
-
-    def _exact_step(self, max_grad_norm: float, enabled: Tensor | None) -> Tensor:
-        """Step with torch's own operations in torch's own order."""
-        norm = torch.stack([torch.linalg.vector_norm(part) for part in self.views(self.grad)]).norm()
-        self._clip(norm, max_grad_norm)
-        if enabled is not None and not bool(enabled):
-            return norm
-        if self.weight_decay:
-            self.grad.add_(self.flat, alpha=self.weight_decay)
-        self.step_count.add_(1.0)
-        count = float(self.step_count)
-        self.exp_avg.lerp_(self.grad, 1.0 - _BETA_1)
-        self.exp_avg_sq.mul_(_BETA_2).addcmul_(self.grad, self.grad, value=1.0 - _BETA_2)
-        denominator = (self.exp_avg_sq.sqrt() / (1.0 - _BETA_2**count) ** 0.5).add_(self.eps)
-        self.flat.addcdiv_(self.exp_avg, denominator, value=-float(self.learning_rate) / (1.0 - _BETA_1**count))
-        return norm
 
 
 _STATE = ("exp_avg", "exp_avg_sq", "step_count", "learning_rate")

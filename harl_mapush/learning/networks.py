@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.layers import dense, is_known_by_result
-from harl_mapush.normalization import RunningNorm
+from harl_mapush.learning.layers import dense, is_known_by_result
+from harl_mapush.learning.normalization import RunningNorm
 from mqe.gait import ACTIVATIONS
 
 _WIDEST = 16_384  # a layer; two of them take 1 GiB

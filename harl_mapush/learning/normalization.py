@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 _DEBIAS_MIN = 1e-5  # HARL's floor of the debiasing term
 _OBS_VARIANCE_MIN = 1e-4  # an observation that never changed is scaled by 100 at most
 _OBS_CLIP = 10.0  # standard deviations that a network ever sees
-_ADVANTAGE_STD_MIN = 1e-5  # added to the standard deviation of advantages
+ADVANTAGE_STD_MIN = 1e-5  # added to the standard deviation of advantages
 
 
 class ValueNorm(nn.Module):
@@ -112,13 +111,4 @@ def normalize_advantages(advantages: Tensor, weights: Tensor) -> Tensor:
     total = weights.sum(dtype=wide).clamp(min=1.0)
     mean = ((advantages * weights).sum(dtype=wide) / total).to(advantages.dtype)
     variance = (((advantages - mean) ** 2 * weights).sum(dtype=wide) / total).to(advantages.dtype)
-    return (advantages - mean) / (variance.sqrt() + _ADVANTAGE_STD_MIN)
-
-
-def normalize_advantages_as_harl(advantages: Tensor, weights: Tensor) -> Tensor:
-    """Give what ``normalize_advantages`` gives with HARL's rounding, which is NumPy's: bit for bit on a CPU."""
-    if advantages.is_cuda or not bool(weights.any()):
-        return normalize_advantages(advantages, weights)
-    active = advantages.masked_fill(weights == 0.0, float("nan")).contiguous().numpy()
-    mean, std = float(np.nanmean(active)), float(np.nanstd(active) + _ADVANTAGE_STD_MIN)
-    return (advantages - mean) / std
+    return (advantages - mean) / (variance.sqrt() + ADVANTAGE_STD_MIN)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from harl_mapush.algorithm import AlgorithmCfg
+from harl_mapush.learning.arithmetic import Arithmetic
+from harl_mapush.learning.harl_arithmetic import HarlArithmetic, RoundedHarlArithmetic
+from harl_mapush.learning.networks import NetworkCfg
 
 
 @dataclass(frozen=True)
-class OnPolicyCfg:
+class OnPolicyCfg(AlgorithmCfg):
     """Section ``algorithm``; an algorithm's own class adds its own settings and its name."""
 
-    name: str = field(default="", metadata={"help": "which algorithm"})
     compat: str = field(
         default="mapush",
         metadata={"choices": ("mapush", "harl"), "help": "our own choices, or upstream HARL's to the last digit"},
@@ -64,3 +69,18 @@ class OnPolicyCfg:
     action_aggregation: str = field(
         default="prod", metadata={"choices": ("prod", "mean"), "help": "of the ratios of an action's dimensions"}
     )
+
+    def arithmetic(self, device_type: str) -> Arithmetic:
+        """Return the arithmetic that ``compat`` means on a device of this type."""
+        if self.compat == "mapush":
+            return Arithmetic()
+        return RoundedHarlArithmetic() if device_type == "cpu" else HarlArithmetic()
+
+    def built_network(self, network: NetworkCfg) -> NetworkCfg:
+        """Return the network settings as they are, or as HARL's networks always are."""
+        return self.arithmetic("cpu").network(network)
+
+    def for_trial(self, num_rows: int) -> Self:
+        """Return the settings with no more minibatches than rows."""
+        critic = min(self.critic_num_minibatches or self.num_minibatches, num_rows)
+        return replace(self, num_minibatches=min(self.num_minibatches, num_rows), critic_num_minibatches=critic)

@@ -7,18 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms import losses
-from harl_mapush.algorithms.minibatches import Shuffle, minibatches, tile_slices, tiles
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.networks import Critic, NetworkCfg, harl_network
-from harl_mapush.normalization import RunningNorm, ValueNorm, rescale_output
-from harl_mapush.returns import compute_gae, compute_harl_gae, compute_harl_returns, compute_returns
-from harl_mapush.storage import CriticBatch, Storage, sequence_starts, sequences
-
-_HARL_BETA = 0.99999
-_TRACKING_BETA = 0.95  # an iteration, compat=mapush
-_TRACKING_VARIANCE_MIN = 1e-4
+from harl_mapush.learning import losses
+from harl_mapush.learning.arithmetic import Arithmetic
+from harl_mapush.learning.minibatches import CriticBatch, Shuffle, sequence_starts, sequences, tile_slices, tiles
+from harl_mapush.learning.networks import Critic, NetworkCfg
+from harl_mapush.learning.normalization import RunningNorm
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.storage import Storage
 
 
 class ValueLearner:
@@ -32,18 +27,12 @@ class ValueLearner:
         num_outputs: int,
         device: torch.device,
         shuffle: Shuffle,
+        arithmetic: Arithmetic,
     ) -> None:
-        self.cfg, self.network, self.shuffle = cfg, network, shuffle
-        self.is_harl = cfg.compat == "harl"
-        self.critic = Critic(harl_network(network) if self.is_harl else network, state_size, num_outputs).to(device)
-        self.optimizer = FlatAdam(
-            self.critic, cfg.critic_learning_rate, cfg.adam_eps, cfg.weight_decay, is_exact=self.is_harl
-        )
-        beta = cfg.value_norm_beta
-        if self.is_harl:
-            self.normalizer = ValueNorm(_HARL_BETA if beta is None else beta).to(device)
-        else:
-            self.normalizer = ValueNorm(_TRACKING_BETA if beta is None else beta, _TRACKING_VARIANCE_MIN).to(device)
+        self.cfg, self.network, self.shuffle, self.arithmetic = cfg, network, shuffle, arithmetic
+        self.critic = Critic(network, state_size, num_outputs).to(device)
+        self.optimizer = arithmetic.optimizer(self.critic, cfg.critic_learning_rate, cfg)
+        self.normalizer = arithmetic.value_normalizer(cfg.value_norm_beta).to(device)
 
     @torch.no_grad()
     def compute_values(self, storage: Storage) -> None:
@@ -59,7 +48,7 @@ class ValueLearner:
     def compute_returns(self, storage: Storage) -> None:
         """Turn rewards and values into returns and advantages, in reward units."""
         values = self.denormalize(storage.values)
-        returns = self._harl_returns(storage, values) if self.is_harl else self._returns(storage, values)
+        returns = self.arithmetic.returns(storage, values, self.denormalize, self.cfg)
         storage.returns.copy_(returns)
         storage.advantages.copy_(returns - values[:-1])
 
@@ -71,14 +60,14 @@ class ValueLearner:
         with torch.no_grad():
             explained = _explained_variance(self.denormalize(storage.values)[:-1], storage.returns)
             batch = self.batch(storage)
-            if not self.is_harl:
-                batch = self._track(batch)
+            if cfg.use_value_norm:
+                batch = self.arithmetic.rollout_targets(batch, self.normalizer, self.critic.v_out)
         loss_sum = torch.zeros_like(explained)
         norm_sum = torch.zeros_like(explained)
-        for minibatch in minibatches([batch], num_epochs, num_minibatches, self.shuffle, as_harl=self.is_harl):
-            if self.is_harl:
+        for minibatch in self.arithmetic.minibatches([batch], num_epochs, num_minibatches, self.shuffle):
+            if cfg.use_value_norm:
                 with torch.no_grad():
-                    minibatch = self._harl_normalize(minibatch)
+                    minibatch = self.arithmetic.minibatch_targets(minibatch, self.normalizer)
             self.optimizer.zero_grad()
             loss_sum += self._backward(minibatch)
             norm_sum += self.optimizer.step(cfg.max_grad_norm)
@@ -92,18 +81,11 @@ class ValueLearner:
     def batch(self, storage: Storage) -> CriticBatch:
         """Lay a rollout out for training; values in the critic's units, returns in reward units.
 
-        Rows are (t N + n), for FP states (t N + n) A + a; a value is learned where the simulation was sound and, if
-        it is an agent's own, where the agent was alive. HARL learns every value.
+        Rows are (t N + n), for FP states (t N + n) A + a.
         """
         length = self.chunk_length(storage)
         columns = storage.state.shape[-1]
-        steps, envs, num_values = storage.returns.shape
-        if self.is_harl:
-            weights = torch.ones_like(storage.returns)
-        else:
-            weights = storage.valid.unsqueeze(-1).expand(-1, -1, num_values)
-            if num_values > 1:
-                weights = weights * storage.active[:, :-1].permute(1, 2, 0)
+        steps = storage.shape.num_steps
 
         def rows(x: Tensor) -> Tensor:
             return sequences(x.reshape(steps, self._rows(storage), -1), length)
@@ -115,6 +97,7 @@ class ValueLearner:
             masks = sequences(self._row_masks(storage)[:-1], length)
             hidden = sequence_starts(storage.critic_hidden[:-1], length)
         state = sequences(storage.state[:-1].reshape(steps, -1, columns), length)
+        weights = self.arithmetic.value_weights(storage)
         return CriticBatch(state, rows(storage.values[:-1]), rows(storage.returns), rows(weights), hidden, masks)
 
     def chunk_length(self, storage: Storage) -> int | None:
@@ -161,47 +144,6 @@ class ValueLearner:
             self.optimizer.add_gradient(loss * cfg.value_loss_coef)
             total += loss.detach()
         return total
-
-    def _harl_normalize(self, minibatch: CriticBatch) -> CriticBatch:
-        if not self.cfg.use_value_norm:
-            return minibatch
-        self.normalizer.update(minibatch.returns)
-        return minibatch._replace(returns=self.normalizer.normalize(minibatch.returns))
-
-    def _track(self, batch: CriticBatch) -> CriticBatch:
-        if not self.cfg.use_value_norm:
-            return batch
-        fresh = self.normalizer.debiasing_term == 0.0  # the critic's units mean nothing yet: nothing to preserve
-        values = self.normalizer.denormalize(batch.values)
-        before = self.normalizer.mean_std()
-        self.normalizer.update(batch.returns, batch.weights)
-        after = self.normalizer.mean_std()
-        mean, std = (torch.where(fresh, new, old) for old, new in zip(before, after, strict=True))
-        rescale_output(self.critic.v_out, (mean, std), after)
-        values = torch.where(fresh, batch.values, self.normalizer.normalize(values))
-        return batch._replace(values=values, returns=self.normalizer.normalize(batch.returns))
-
-    def _returns(self, storage: Storage, values: Tensor) -> Tensor:
-        cfg = self.cfg
-        continues = storage.masks[1:].unsqueeze(-1)
-        cut = 1.0 - storage.valid.unsqueeze(-1)
-        final = self.denormalize(storage.final_values) * storage.bootstrapped.unsqueeze(-1)
-        next_values = values[1:] * continues + final
-        if not cfg.use_gae:
-            return compute_returns(storage.rewards, values[:-1], next_values, continues, cut, cfg.gamma)
-        advantages = compute_gae(storage.rewards, values[:-1], next_values, continues, cut, cfg.gamma, cfg.lam)
-        return advantages + values[:-1]
-
-    def _harl_returns(self, storage: Storage, values: Tensor) -> Tensor:
-        cfg = self.cfg
-        masks = storage.masks.unsqueeze(-1)
-        bad_masks = None
-        if cfg.use_proper_time_limits:
-            bad = (1.0 - storage.truncated) * storage.valid
-            bad_masks = torch.cat([torch.ones_like(bad[:1]), bad]).unsqueeze(-1)
-        if cfg.use_gae:
-            return compute_harl_gae(storage.rewards, values, masks, bad_masks, cfg.gamma, cfg.lam)
-        return compute_harl_returns(storage.rewards, values, storage.values[-1], masks, bad_masks, cfg.gamma)
 
     def _values(self, states: Tensor) -> Tensor:
         rows = states.view(-1, states.shape[-1])
