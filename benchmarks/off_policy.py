@@ -29,8 +29,8 @@ from toy import ToyEnv  # noqa: E402
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec  # noqa: E402
 from harl_mapush.interop.harl_off_policy import build, load_ring  # noqa: E402
-from harl_mapush.networks import NetworkCfg  # noqa: E402
-from harl_mapush.replay import RingReplay  # noqa: E402
+from harl_mapush.learning.networks import NetworkCfg  # noqa: E402
+from harl_mapush.learning.replay import RingReplay  # noqa: E402
 
 CALLS = 6  # updates of each part a round
 BASE: dict[str, Any] = {

@@ -19,8 +19,8 @@ from collections.abc import Callable
 import torch
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.networks import NetworkCfg
-from harl_mapush.replay import RingReplay, Transition, replay_shape
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.replay import RingReplay, Transition, replay_shape
 
 AGENTS, OBS, STATE, ACTION = 2, 10, 17, 3
 CALLS = 20  # of each part a round

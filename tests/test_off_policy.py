@@ -10,8 +10,8 @@ from toy import ToyEnv
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.experience import ReplayExperience
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning.experience import ReplayExperience
+from harl_mapush.learning.networks import NetworkCfg
 
 NAMES = [name for name, entry in ALGORITHMS.items() if isinstance(entry.cls, type) and issubclass(entry.cls, OffPolicy)]
 LIVELY: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}

@@ -9,8 +9,8 @@ from test_off_policy import LIVELY, SMALL, go, make
 from toy import ToyEnv
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.algorithms.capture import Graphs
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning.capture import Graphs
+from harl_mapush.learning.networks import NetworkCfg
 from mqe.vec_env import TimeStep
 
 
@@ -25,12 +25,10 @@ def test_replayed_updates_are_those_that_just_run(name, settings, monkeypatch):
         env = ToyEnv(8, **LIVELY)
         team, experience = make(name, env, NetworkCfg((8,)), **SMALL | settings)
         team.graphs._enabled = is_captured
-        for optimizer in team._all_optimizers():
-            optimizer.is_exact = False  # as on a GPU
         go(team, experience, env, 20)
         assert team.num_updates == 13
         weights.append(torch.cat([*team.weights.values(), *(target for target, _ in team.targets)]))
-        recorded = [key for key, known in team.graphs._known.items() if known.recorded is not None]
+        recorded = [key for key, known in team.graphs._known.items() if known.graphed._recorded is not None]
     assert torch.equal(*weights)
     kinds = {key[0] if isinstance(key, tuple) else key for key in recorded}
     assert {"sample", "update", "explore"} <= kinds

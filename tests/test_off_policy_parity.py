@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from harl_mapush import td
 from harl_mapush.algorithms.off_policy import OffPolicy, _step
 from harl_mapush.interop import harl_off_policy
-from harl_mapush.q_networks import TwinCritic
+from harl_mapush.learning import td
+from harl_mapush.learning.q_networks import TwinCritic
 
 RECORDINGS = sorted((Path(__file__).parent / "data" / "harl_off_policy").glob("*.pt.xz"))
 TOLERANCE = 1e-6
@@ -49,15 +49,13 @@ def _swapped(self, state, actions, *, only_first=False):
 
 
 _MISTAKES = {
-    "log probability": ("hasac_2a", "harl_mapush.q_networks.squashed_sample", _no_slope),
-    "discount": ("hatd3_2a", "harl_mapush.td.td_target", lambda r, d, v: _plain_target(r, d * 0.99, v)),
-    "Huber's corner": ("hasac_2a", "harl_mapush.td.huber", lambda error, delta: 0.5 * error**2),
-    "targets follow faster": (
-        "hatd3_2a", "harl_mapush.td.move_towards", lambda target, source, share: target.lerp_(source, 2.0 * share),
-    ),
-    "clip of the noise": ("hatd3_2a", "harl_mapush.td.clipped_noise", lambda noise, std, bound: noise * std),
-    "temperature": ("hasac_2a", "harl_mapush.td.temperature_gradient", lambda x, target, weights=None: -x.mean()),
-    "the other critic": ("hatd3_2a", "harl_mapush.q_networks.TwinCritic.forward", _swapped),
+    "log probability": ("hasac_2a", "harl_mapush.learning.q_networks.squashed_sample", _no_slope),
+    "discount": ("hatd3_2a", "harl_mapush.learning.td.td_target", lambda r, d, v: _plain_target(r, d * 0.99, v)),
+    "Huber's corner": ("hasac_2a", "harl_mapush.learning.td.huber", lambda error, delta: 0.5 * error**2),
+    "targets follow faster": ("hatd3_2a", "harl_mapush.learning.td.move_towards", lambda x, y, share: x.lerp_(y, 0.2)),
+    "clip of the noise": ("hatd3_2a", "harl_mapush.learning.td.clipped_noise", lambda noise, std, bound: noise * std),
+    "temperature": ("hasac_2a", "harl_mapush.learning.td.temperature_gradient", lambda x, *rest: -x.mean()),
+    "the other critic": ("hatd3_2a", "harl_mapush.learning.q_networks.TwinCritic.forward", _swapped),
 }  # fmt: skip
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harl_mapush import td
-from harl_mapush.algorithms.off_policy import OffPolicy, shared
-from harl_mapush.algorithms.off_policy_settings import OffPolicyCfg
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.q_networks import SquashedActor
-from harl_mapush.replay import Batch
+from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.learning import td
+from harl_mapush.learning.off_policy_settings import OffPolicyCfg
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.q_networks import SquashedActor
+from harl_mapush.learning.replay import Batch
+from harl_mapush.learning.targets import shared
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ class MasacCfg(HasacCfg):
 class Temperatures(nn.Module):
     """Logarithms of the weights of entropy: one an agent, and under HARL one of the critic's own."""
 
-    def __init__(self, count: int, start: float) -> None:
+    def __init__(self, start: Tensor) -> None:
         super().__init__()
-        self.log_alpha = nn.Parameter(torch.full((count,), start).log())
+        self.log_alpha = nn.Parameter(start.log())
 
 
 class Hasac(OffPolicy):
@@ -65,18 +66,18 @@ class Hasac(OffPolicy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        cfg, agents = self.cfg, self.num_agents
-        count = agents + 1 if self.is_harl else agents
-        self.temperatures = Temperatures(count, 1.0 if self.is_harl and cfg.auto_alpha else cfg.alpha).to(self.device)
-        self.alpha_optimizer = FlatAdam(
-            self.temperatures, cfg.alpha_learning_rate, cfg.adam_eps, 0.0, is_exact=self.is_harl
-        )
-        aim = -1.0 if self.is_harl else td.gaussian_entropy(cfg.target_std)  # a dimension
+        cfg = self.cfg
+        start = self.arithmetic.temperatures(self.num_agents, cfg.alpha, is_automatic=cfg.auto_alpha)
+        self.temperatures = Temperatures(start).to(self.device)
+        self.alpha_optimizer = FlatAdam(self.temperatures, cfg.alpha_learning_rate, cfg.adam_eps, 0.0)
+        aim = self.arithmetic.target_entropy(cfg.target_std)
         self.target_entropies = [size * aim for size in self.spec.action_sizes]
 
     def _make_actors(self) -> list[SquashedActor]:
-        make = partial(SquashedActor, self.network, std_range=self.cfg.std_range, is_harl=self.is_harl)
-        return shared(make, self.spec, is_shared=self.cfg.share_param)
+        last, bounds = self.arithmetic.last_activation(self.network), self.cfg.std_range
+        bound = partial(self.arithmetic.log_std, std_range=bounds)
+        make = partial(SquashedActor, self.network, bound_log_std=bound, last_activation=last)
+        return shared(make, self.spec_sizes, is_shared=self.cfg.share_param)
 
     @property
     def alpha(self) -> Tensor:
@@ -92,7 +93,7 @@ class Hasac(OffPolicy):
 
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         actions, log_probs = zip(*(self.decide(i, obs) for i in range(self.num_agents)), strict=True)
-        alpha = self.alpha[-1:].expand(self.num_agents) if self.is_harl else self.alpha
+        alpha = self.arithmetic.critic_temperatures(self.alpha, self.num_agents)
         return torch.cat(actions, dim=-1), -(torch.stack(log_probs, dim=-1) * alpha).sum(-1)
 
     def actor_loss(self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -104,12 +105,8 @@ class Hasac(OffPolicy):
         found = [x.detach() for x in log_probs if x is not None]
         metrics = {f"agent{i}/entropy": -x.mean() for i, x in enumerate(found)}
         if self.cfg.auto_alpha:
-            weights = [None] * len(found) if self.is_harl else list(batch.active.unbind(1))
-            pairs = list(zip(found, self.target_entropies, weights, strict=True))
-            gradients = [td.temperature_gradient(*pair) for pair in pairs]
-            if self.is_harl:
-                gradients.append(td.temperature_gradient(torch.stack(found).sum(0), sum(self.target_entropies)))
-            self.alpha_optimizer.grad.copy_(torch.stack(gradients))
+            gradients = self.arithmetic.temperature_gradients(found, self.target_entropies, batch.active)
+            self.alpha_optimizer.grad.copy_(gradients)
             self.alpha_optimizer.step(0.0)
         return metrics | {f"agent{i}/alpha": x for i, x in enumerate(self.alpha[: self.num_agents])}
 

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harl_mapush import td
-from harl_mapush.algorithms.off_policy import OffPolicy, add_target_actors, shared
-from harl_mapush.algorithms.off_policy_settings import OffPolicyCfg
-from harl_mapush.q_networks import DeterministicActor
+from harl_mapush.algorithms.off_policy import OffPolicy, add_target_actors
+from harl_mapush.learning import td
+from harl_mapush.learning.off_policy_settings import OffPolicyCfg
+from harl_mapush.learning.q_networks import DeterministicActor
+from harl_mapush.learning.targets import shared
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Hatd3(OffPolicy):
         self.target_actors = add_target_actors(self)
 
     def _make_actors(self) -> list[DeterministicActor]:
-        return shared(partial(DeterministicActor, self.network), self.spec, is_shared=self.cfg.share_param)
+        return shared(partial(DeterministicActor, self.network), self.spec_sizes, is_shared=self.cfg.share_param)
 
     def explore(self, obs: Tensor) -> Tensor:
         actions = self._act(obs)
@@ -70,4 +71,4 @@ class Hatd3(OffPolicy):
         return torch.cat(actions, dim=-1), 0.0
 
     def actor_loss(self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None) -> Tensor:
-        return -td.weighted_mean(values[0].mean(-1), None if self.is_harl else weights)
+        return -td.weighted_mean(values[0].mean(-1), self.arithmetic.actor_weights(weights))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -16,17 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from harl_mapush import td
 from harl_mapush.algorithm import Decision, LearnerBytes
-from harl_mapush.algorithms.capture import Graphs
-from harl_mapush.algorithms.off_policy_settings import OffPolicyCfg
-from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.algorithms.team import TeamSpec
-from harl_mapush.experience import ReplayExperience
-from harl_mapush.networks import NetworkCfg
-from harl_mapush.normalization import ReturnNorm, RunningNorm, ValueNorm
-from harl_mapush.q_networks import DeterministicActor, SquashedActor, TwinCritic
-from harl_mapush.replay import Batch, ReplayShape, RingReplay, Transition, replay_shape
+from harl_mapush.learning import td
+from harl_mapush.learning.capture import Graphs
+from harl_mapush.learning.experience import ReplayExperience
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
+from harl_mapush.learning.off_policy_arithmetic import OffPolicyArithmetic
+from harl_mapush.learning.off_policy_settings import OffPolicyCfg
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.q_networks import DeterministicActor, SquashedActor, TwinCritic
+from harl_mapush.learning.replay import Batch, ReplayShape, RingReplay, Transition, replay_shape
+from harl_mapush.learning.targets import flatten, target_of
 
 _FLOAT = 4  # bytes
 
@@ -44,21 +45,21 @@ class OffPolicy(ABC):
         ``cfg`` is the algorithm's own settings class; actions, batches and orders are drawn from ``seed``.
         """
         self.cfg: OffPolicyCfg = cfg
-        self.network, self.spec, self.device = network, spec, torch.device(device)
-        self.is_harl, self.num_agents = cfg.compat == "harl", spec.num_agents
+        self.network, self.spec, self.device = cfg.built_network(network), spec, torch.device(device)
+        self.arithmetic, self.num_agents = self.cfg.arithmetic(), spec.num_agents
         self.num_views = self.num_agents if spec.state_type == "FP" else 1
         self.action_size = max(spec.action_sizes)
-        _check(cfg, network, spec)
+        _check(cfg, network, spec, self.arithmetic)
         self.actors = [actor.to(self.device) for actor in self._make_actors()]
         size = max(cfg.num_atoms, 1)
-        self.critic = TwinCritic(network, spec.state_size, sum(spec.action_sizes), size).to(self.device)
-        self.target_critic = _target_of(self.critic)
+        self.critic = TwinCritic(self.network, spec.state_size, sum(spec.action_sizes), size).to(self.device)
+        self.target_critic = target_of(self.critic)
         self.rates = [cfg.learning_rate] * len(self.unique_actors)
-        make_adam = partial(FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, is_exact=self.is_harl)
+        make_adam = partial(FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay)
         self.optimizers = [make_adam(actor, rate) for actor, rate in zip(self.unique_actors, self.rates, strict=True)]
         self.critic_optimizer = make_adam(self.critic, cfg.critic_learning_rate)
-        self.targets = [(_flatten(self.target_critic), self.critic_optimizer.flat)]  # and what they follow
-        self.normalizer = (ValueNorm() if self.is_harl else ReturnNorm(cfg.value_bound)).to(self.device)
+        self.targets = [(flatten(self.target_critic), self.critic_optimizer.flat)]  # and what they follow
+        self.normalizer = self.arithmetic.normalizer(cfg).to(self.device)
         self.support = td.atoms(cfg.value_bound, size, self.device) if cfg.num_atoms else None
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.host_generator = torch.Generator().manual_seed(seed)
@@ -70,6 +71,11 @@ class OffPolicy(ABC):
     def unique_actors(self) -> list[Any]:
         """Actors without repetition: one if shared."""
         return self.actors[:1] if self.cfg.share_param else self.actors
+
+    @property
+    def spec_sizes(self) -> list[tuple[int, int]]:
+        """Obs and action sizes of every agent."""
+        return list(zip(self.spec.obs_sizes, self.spec.action_sizes, strict=True))
 
     # The contract
 
@@ -224,23 +230,14 @@ class OffPolicy(ABC):
         values = self.values(outputs)
         if isinstance(bonus, Tensor):
             bonus = bonus.unsqueeze(-1)
-        if isinstance(self.normalizer, ValueNorm):
-            return self._harl_target(batch, values.amin(0), bonus)
-        returns = batch.returns * self.normalizer.scale() if self.cfg.normalize_returns else batch.returns
         if self.support is None:
-            return td.td_target(returns, batch.discount, values.amin(0) + bonus)
+            lower = values.amin(0)
+            return self.arithmetic.target(batch.returns, batch.discount, lower, bonus, self.normalizer, self.cfg)
+        returns = self.arithmetic.scaled(batch.returns, self.normalizer, self.cfg)
         chances = torch.softmax(outputs, -1)
         lower = torch.where((values[0] < values[1]).unsqueeze(-1), chances[0], chances[1])
         discount = batch.discount.unsqueeze(-1).expand_as(returns)
         return td.project(lower, returns + discount * bonus, discount, self.support)
-
-    def _harl_target(self, batch: Batch, values: Tensor, bonus: Tensor | float) -> Tensor:
-        assert isinstance(self.normalizer, ValueNorm)
-        if not self.cfg.use_value_norm:
-            return td.td_target(batch.returns, batch.discount, values + bonus)
-        target = td.td_target(batch.returns, batch.discount, self.normalizer.denormalize(values) + bonus)
-        self.normalizer.update(target)
-        return self.normalizer.normalize(target)
 
     def _improve_actors(self, batch: Batch, order: Sequence[int]) -> dict[str, Tensor]:
         """Improve the agents one after another; each sees the others' newest actions, or those of the replay."""
@@ -347,24 +344,11 @@ class OffPolicy(ABC):
         )
 
 
-def shared(make: Any, spec: TeamSpec, *, is_shared: bool) -> list[Any]:
-    """Build an actor an agent by ``make(obs size, action size)``, or the same one for all.
-
-    Raises ValueError where sizes forbid sharing.
-    """
-    sizes = list(zip(spec.obs_sizes, spec.action_sizes, strict=True))
-    if not is_shared:
-        return [make(*size) for size in sizes]
-    if len(set(sizes)) > 1:
-        raise ValueError(f"share_param needs agents of equal sizes, not {sizes}; set algorithm.share_param=false")
-    return [make(*sizes[0])] * len(sizes)
-
-
 def add_target_actors(algorithm: OffPolicy) -> list[DeterministicActor | SquashedActor]:
     """Make copies of an algorithm's actors that follow them slowly; return one an agent."""
-    unique = [_target_of(actor) for actor in algorithm.unique_actors]
+    unique = [target_of(actor) for actor in algorithm.unique_actors]
     sources = [optimizer.flat for optimizer in algorithm.optimizers]
-    algorithm.targets += [(_flatten(target), source) for target, source in zip(unique, sources, strict=True)]
+    algorithm.targets += [(flatten(target), source) for target, source in zip(unique, sources, strict=True)]
     return unique * algorithm.num_agents if algorithm.cfg.share_param else unique
 
 
@@ -374,29 +358,13 @@ def _step(optimizer: FlatAdam, loss: Tensor, max_grad_norm: float) -> Tensor:
     return optimizer.step(max_grad_norm)
 
 
-def _target_of(network: Any) -> Any:
-    """Copy a network but for its running normalisation, which both have."""
-    target = deepcopy(network).requires_grad_(False)
-    for name, module in network.named_children():
-        if isinstance(module, RunningNorm):
-            setattr(target, name, module)
-    return target
-
-
-def _flatten(network: nn.Module) -> Tensor:
-    """Make a network's parameters views of one flat tensor, and return that."""
-    parameters = list(network.parameters())
-    flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
-    for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-        parameter.data = part.view(parameter.shape)
-    return flat
-
-
-def _check(cfg: OffPolicyCfg, network: NetworkCfg, spec: TeamSpec) -> None:
+def _check(cfg: OffPolicyCfg, network: NetworkCfg, spec: TeamSpec, arithmetic: OffPolicyArithmetic) -> None:
     """Raise ValueError for settings that do not go together."""
     if network.use_recurrent_policy:
         raise ValueError(f"{cfg.name} has no recurrent policies; set network.use_recurrent_policy=false")
-    if cfg.team_reward == "own" and spec.state_type == "EP" and cfg.compat != "harl":
+    if cfg.team_reward == "own" and spec.state_type == "EP" and not arithmetic.takes_first_reward:
         raise ValueError("team_reward=own needs a critic state an agent; set task.state_type=FP, or team_reward=mean")
     if cfg.warmup > cfg.buffer_size:
         raise ValueError(f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size})")
+    if cfg.num_atoms and not arithmetic.has_atoms:
+        raise ValueError(f"num_atoms must be 0 under compat=harl, not {cfg.num_atoms}: upstream has no other")

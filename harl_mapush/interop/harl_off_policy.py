@@ -19,9 +19,9 @@ from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.algorithms.hasac import Hasac
 from harl_mapush.algorithms.hatd3 import Hatd3
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.networks import NetworkCfg
-from harl_mapush.replay import RingReplay
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.replay import RingReplay
 
 FORMAT = "harl-off-policy-1"
 _DONE, _TERMINATED, _VALID = 2, 1, 4  # as in a replay's flags

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy, OnPolicyCfg
 from harl_mapush.algorithms.happo import Happo
 from harl_mapush.learning.optimizer import FlatAdam
 from mqe.tensor_files import read_file
@@ -53,8 +53,9 @@ def read(path: str | Path) -> dict[str, Any]:
         raise LayoutError(f"{path}: layout is {found!r}, not {FORMAT!r}")
     for fault in faults(record, HEAD):
         raise LayoutError(f"{path}: {fault}")
-    if record["meta"]["algo"] not in ALGORITHMS:
-        raise LayoutError(f"{path}: algorithm {record['meta']['algo']!r} is none of {', '.join(ALGORITHMS)}")
+    known = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg, OnPolicyCfg)]
+    if record["meta"]["algo"] not in known:
+        raise LayoutError(f"{path}: algorithm {record['meta']['algo']!r} is none of {', '.join(known)}")
     return record
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithm import Decision
-from harl_mapush.replay import ReplayShape, RingReplay, Transition
+from harl_mapush.learning.replay import ReplayShape, RingReplay, Transition
 from mqe.vec_env import TimeStep
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from harl_mapush.algorithm import AlgorithmCfg
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.off_policy_arithmetic import HarlOffPolicyArithmetic, OffPolicyArithmetic
+from harl_mapush.learning.settings import CompatCfg
 
 
 @dataclass(frozen=True)
-class OffPolicyCfg(AlgorithmCfg):
+class OffPolicyCfg(CompatCfg):
     """Section ``algorithm``; an algorithm's own class adds its own settings and its name."""
 
-    compat: str = field(
-        default="mapush",
-        metadata={"choices": ("mapush", "harl"), "help": "our own choices, or upstream HARL's to the last digit"},
-    )
     share_param: bool = field(default=False, metadata={"help": "one actor for all agents"})
     is_sequential: bool = field(
         default=True,
@@ -65,14 +61,14 @@ class OffPolicyCfg(AlgorithmCfg):
         """Refuse a categorical value that has no room."""
         if self.num_atoms == 1:
             raise ValueError("num_atoms must be 0, for values that are numbers, or at least 2, not 1")
-        if self.compat == "harl" and self.num_atoms:
-            raise ValueError(f"num_atoms must be 0 under compat=harl, not {self.num_atoms}: upstream has no other")
+
+    def arithmetic(self) -> OffPolicyArithmetic:
+        """Return the arithmetic that ``compat`` means."""
+        return self.choose(OffPolicyArithmetic, HarlOffPolicyArithmetic)()
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the network settings; HARL's off-policy networks have no normalisation."""
-        if self.compat != "harl":
-            return network
-        return dataclasses.replace(network, use_layer_norm=False, normalize_obs=False)
+        return self.arithmetic().network(network)
 
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with which a first update moves every network."""
