@@ -15,7 +15,7 @@ from toy import ToyEnv
 from harl_mapush import checkpoint, config, train
 from harl_mapush import test as evaluate
 from harl_mapush.algorithm import Algorithm, Experience
-from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, TeamSpec, make_algorithm
+from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, OnPolicyCfg, TeamSpec, make_algorithm
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.memory_plan import plan_memory
 from harl_mapush.runner import Runner, RunnerCfg
@@ -66,8 +66,9 @@ def contracts_alone(monkeypatch) -> None:
 def make(name: str, num_iterations: int = 4, **settings: Any) -> Runner:
     torch.manual_seed(0)
     env = ToyEnv(8, death_rate=0.05, failure_rate=0.02)
-    settings = settings if name == OWN else {"num_epochs": 1}
-    cfg = dataclasses.replace(ALGORITHMS[name].cfg(), **settings).for_trial(80)  # type: ignore[call-arg]
+    plain = ALGORITHMS[name].cfg()
+    settings |= {"num_epochs": 1} if isinstance(plain, OnPolicyCfg) else {}
+    cfg = dataclasses.replace(plain, **settings).for_trial(80)  # type: ignore[call-arg]
     algorithm = make_algorithm(cfg, NetworkCfg((8,), normalize_obs=name != OWN), TeamSpec.of(env), "cpu", 3)
     return Runner(env, algorithm, RunnerCfg(3, num_iterations * 160, 10))
 

@@ -153,7 +153,10 @@ def filled(runner: Runner) -> Storage:
 LIVELY: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+ON_POLICY = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg, OnPolicyCfg)]
+
+
+@pytest.mark.parametrize("name", ON_POLICY)
 @pytest.mark.parametrize("compat", ["mapush", "harl"])
 @pytest.mark.parametrize("state_type", ["EP", "FP"])
 @pytest.mark.parametrize("use_recurrent_policy", [False, True])

@@ -10,6 +10,8 @@ import torch
 from harl_mapush.algorithm import Algorithm, AlgorithmCfg, Decision
 from harl_mapush.algorithms.haa2c import Haa2c, Haa2cCfg
 from harl_mapush.algorithms.happo import Happo, HappoCfg
+from harl_mapush.algorithms.hasac import Hasac, HasacCfg, MasacCfg
+from harl_mapush.algorithms.hatd3 import Hatd3, Hatd3Cfg, Matd3Cfg
 from harl_mapush.algorithms.hatrpo import Hatrpo, HatrpoCfg
 from harl_mapush.algorithms.ippo import Ippo, IppoCfg
 from harl_mapush.algorithms.mappo import Mappo, MappoCfg
@@ -32,6 +34,10 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "haa2c": AlgorithmEntry(Haa2cCfg, Haa2c),
     "mappo": AlgorithmEntry(MappoCfg, Mappo),
     "ippo": AlgorithmEntry(IppoCfg, Ippo),
+    "hasac": AlgorithmEntry(HasacCfg, Hasac),
+    "hatd3": AlgorithmEntry(Hatd3Cfg, Hatd3),
+    "masac": AlgorithmEntry(MasacCfg, Hasac),
+    "matd3": AlgorithmEntry(Matd3Cfg, Hatd3),
 }
 
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 _DEBIAS_MIN = 1e-5  # HARL's floor of the debiasing term
 _OBS_VARIANCE_MIN = 1e-4  # an observation that never changed is scaled by 100 at most
+_RETURN_STD_MIN = 1e-2  # a return that hardly changes is scaled by 100 at most
 _OBS_CLIP = 10.0  # standard deviations that a network ever sees
 ADVANTAGE_STD_MIN = 1e-5  # added to the standard deviation of advantages
 
@@ -112,3 +113,24 @@ def normalize_advantages(advantages: Tensor, weights: Tensor) -> Tensor:
     mean = ((advantages * weights).sum(dtype=wide) / total).to(advantages.dtype)
     variance = (((advantages - mean) ** 2 * weights).sum(dtype=wide) / total).to(advantages.dtype)
     return (advantages - mean) / (variance.sqrt() + ADVANTAGE_STD_MIN)
+
+
+class ReturnNorm(RunningNorm):
+    """Spread and largest size of discounted returns, by which rewards are scaled."""
+
+    peak: Tensor
+
+    def __init__(self, bound: float) -> None:
+        """Keep scaled returns within ``bound``, and their spread at 1 at most."""
+        super().__init__(1)
+        self.bound = bound
+        self.register_buffer("peak", torch.tensor(0.0))
+
+    def update(self, x: Tensor, weights: Tensor) -> None:
+        """Take in returns x (..., 1) with weights (...) of 0 or 1."""
+        super().update(x, weights)
+        self.peak.copy_(torch.maximum(self.peak, (x.squeeze(-1).abs() * weights).max()))
+
+    def scale(self) -> Tensor:
+        """Return the factor of rewards, 0-dim."""
+        return 1.0 / torch.maximum(self.var[0].sqrt(), self.peak / self.bound).clamp(min=_RETURN_STD_MIN)

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Self, TypeVar
 
 from harl_mapush.algorithm import AlgorithmCfg
 from harl_mapush.learning.arithmetic import Arithmetic
 from harl_mapush.learning.harl_arithmetic import HarlArithmetic, RoundedHarlArithmetic
 from harl_mapush.learning.networks import NetworkCfg
 
+_Choice = TypeVar("_Choice")
+
 
 @dataclass(frozen=True)
-class OnPolicyCfg(AlgorithmCfg):
-    """Section ``algorithm``; an algorithm's own class adds its own settings and its name."""
+class CompatCfg(AlgorithmCfg):
+    """Settings of an algorithm that has our own arithmetic and upstream HARL's."""
 
     compat: str = field(
         default="mapush",
         metadata={"choices": ("mapush", "harl"), "help": "our own choices, or upstream HARL's to the last digit"},
     )
+
+    def choose(self, ours: _Choice, harls: _Choice) -> _Choice:
+        """Return what ``compat`` means."""
+        return ours if self.compat == "mapush" else harls
+
+
+@dataclass(frozen=True)
+class OnPolicyCfg(CompatCfg):
+    """Section ``algorithm``; an algorithm's own class adds its own settings and its name."""
+
     share_param: bool = field(default=False, metadata={"help": "one actor for all agents"})
     team_reward: str = field(
         default="mean",
@@ -72,9 +84,7 @@ class OnPolicyCfg(AlgorithmCfg):
 
     def arithmetic(self, device_type: str) -> Arithmetic:
         """Return the arithmetic that ``compat`` means on a device of this type."""
-        if self.compat == "mapush":
-            return Arithmetic()
-        return RoundedHarlArithmetic() if device_type == "cpu" else HarlArithmetic()
+        return self.choose(Arithmetic, RoundedHarlArithmetic if device_type == "cpu" else HarlArithmetic)()
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the network settings as they are, or as HARL's networks always are."""
