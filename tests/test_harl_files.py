@@ -219,7 +219,6 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
         ("algo: 3", "not a configuration of HARL"),
         ("algo: {clip_param: 0.2}", "add --algo"),
         ('{"main_args": {"algo": "hasac"}, "algo_args": {"algo": {}}}', "leave --load_config out"),
-        ('{"main_args": {"algo": "haddpg"}, "algo_args": {"algo": {}}}', "run_harl"),
         ('{"main_args": {"algo": "had3qn"}, "algo_args": {"algo": {}}}', "had3qn acts in discrete spaces only"),
         ('{"main_args": {"algo": "hapo"}, "algo_args": {"algo": {}}}', "did you mean happo"),
         ('{"main_args": {"algo": "happo"}, "algo_args": {"train": {"episode_length": 0}}}', "train.episode_length"),
