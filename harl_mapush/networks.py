@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from harl_mapush.layers import dense
 from harl_mapush.normalization import RunningNorm
-from mqe.gait import ACTIVATIONS
+from mqe.controllers.gait import ACTIVATIONS
 
 _WIDEST = 16_384  # a layer; two of them take 1 GiB
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")

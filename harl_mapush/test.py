@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,18 @@ import torch
 
 from harl_mapush import checkpoint, config
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import describe, evaluate_push
+from harl_mapush.evaluation import evaluate
 from harl_mapush.gait_evaluation import evaluate_gait
 from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, merge, to_dict, unknown
-from mqe.gait import GAIT_TASK, load_gait
+from mqe.controllers.gait import load_gait
 from mqe.nature import NatureCfg
-from mqe.registry import make_env, resolve_sim
+from mqe.registry import TASKS, make_env, resolve_sim
+from mqe.report import describe_figures
 from mqe.robots import ROBOTS
-from mqe.tasks.push import PushCfg
 from mqe.viewer.video import record
 
 PROGRAM = "python -m harl_mapush.test"
@@ -79,7 +79,8 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.device) -> int:
     """Do what the command line asks for."""
-    if arguments.mode == "viewer" or cfg.task.name != GAIT_TASK:  # a gait's examination has worlds of its own
+    examine = None if arguments.mode == "viewer" else EXAMINATIONS.get(TASKS[cfg.task.name].examination)
+    if examine is None:  # an examination has worlds of its own
         check_memory(plan_playing(cfg, name, device))
     checkpoint.check_actors(folder)
     for flag in ("json", "record"):
@@ -88,8 +89,7 @@ def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.de
     if arguments.mode == "viewer":
         _film(cfg, folder, Path(arguments.record))
         return 0
-    is_gait = cfg.task.name == GAIT_TASK
-    figures = _examine_gait(cfg, folder, device) if is_gait else _examine_team(cfg, folder)
+    figures = _measure_team(cfg, folder) if examine is None else examine(cfg, folder, device)
     if arguments.json is not None:
         Path(arguments.json).write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return 0
@@ -100,16 +100,16 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     own = checkpoint.read_config(folder)
     trained, _ = config.resolve(own, {})
     task, num_agents = trained.task.name, trained.env.num_agents
+    is_measured = arguments.mode == "calculator" and TASKS[task].examination is None
     evaluation: dict[str, Any] = {
         "env": {"num_envs": NUM_ENVS[arguments.mode], "randomize": to_dict(NatureCfg())},
         "sim": {"name": "auto", "device": "auto"},
         "runner": {"seed": 0},
     }
-    if arguments.mode == "calculator" and task != GAIT_TASK:
-        evaluation["task"] = {"spawn": "independent", "close_share": 0.0, "tangled_share": 0.0}
-        evaluation["task"] |= {"success_radius": PushCfg.success_radius, "goal_distance": list(PushCfg.goal_distance)}
+    if is_measured:
+        evaluation["task"] = dict(TASKS[task].evaluation)
     asked_for = config.flag_values(arguments)
-    if arguments.mode == "calculator" and task == GAIT_TASK:
+    if arguments.mode == "calculator" and not is_measured:
         _refuse_worlds(asked_for)
     over = merge(evaluation, asked_for)
     asked = merge({"task": {}, "env": {}}, over)
@@ -121,7 +121,7 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
             raise ConfigError(f"{key}={wants}: checkpoint {folder} was trained with {key}={has}; leave it out")
     cfg, _ = config.resolve(own, over)
     _refuse_learning_settings(trained, cfg, over, folder)
-    if arguments.mode == "calculator" and task != GAIT_TASK:
+    if is_measured:
         sys.stdout.write(_differences(trained, cfg))
     return cfg
 
@@ -166,14 +166,14 @@ def _refuse_learning_settings(trained: RunCfg, cfg: RunCfg, over: Mapping[str, A
                 )
 
 
-def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
+def _measure_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
     """Measure a team over one episode in each environment."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
-        figures = evaluate_push(env, load_team(cfg, folder, env))
+        figures = evaluate(env, load_team(cfg, folder, env))
     finally:
         env.close()
-    sys.stdout.write(describe(figures))
+    sys.stdout.write(env.report.describe(figures))
     return figures
 
 
@@ -182,15 +182,12 @@ def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, 
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS[robot])
     figures = evaluate_gait(gait, cfg.sim, cfg.runner.seed, _say, cfg.env.actuators, robot)
-    sys.stdout.write("".join(f"{name:<28}{_format(value)}\n" for name, value in figures.items()))
+    sys.stdout.write(describe_figures(figures))
     return figures
 
 
-def _format(value: float | list[float] | None) -> str:
-    """Format one figure of a gait: a number, several, or none."""
-    if value is None:
-        return "none"
-    return " ".join(f"{number:.4g}" for number in (value if isinstance(value, list) else [value]))
+# What measures a policy instead of the calculator, by the name that an entry of TASKS has for it.
+EXAMINATIONS: dict[str | None, Callable[[RunCfg, Path, torch.device], dict[str, Any]]] = {"gait": _examine_gait}
 
 
 def _film(cfg: RunCfg, folder: Path, path: Path) -> None:

@@ -21,13 +21,13 @@ from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.interop import harl_files
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
-from harl_mapush.logger import RunLogger
+from harl_mapush.logger import Headline, RunLogger
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, dump_yaml, load_yaml, to_dict
-from mqe.gait import from_anywhere
+from mqe.controllers.gait import from_anywhere
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.vec_env import VecEnv
 
@@ -152,7 +152,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         )
         settings = dump_yaml(to_dict(cfg))
         runs.write_config(folder, settings)
-        return _learn(cfg, runner, folder, runs.sealed(settings), wall_time)
+        return _learn(cfg, runner, folder, runs.sealed(settings), wall_time, env.report.headline)
 
 
 def _found_from_anywhere(task: Any) -> Any:
@@ -172,14 +172,16 @@ def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 
 
-def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: WallTime) -> int:
+def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: WallTime, headline: Headline) -> int:
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
-    ``settings`` is the text of ``config.yaml``.
+    ``settings`` is the text of ``config.yaml``; ``headline`` names the statistics that are shown.
     """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
-    logger = RunLogger(cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps)
+    logger = RunLogger(
+        cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps, headline=headline
+    )
     interruption = Interruption()
 
     def save(env_steps: int) -> None:

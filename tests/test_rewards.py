@@ -13,9 +13,9 @@ from torch import Tensor, tensor
 from mqe.geometry import quat_from_yaw
 from mqe.objects import OBJECTS, Footprint
 from mqe.state import SceneState
-from mqe.tasks import rewards
-from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
-from mqe.tasks.teamwork import Teamwork
+from mqe.tasks.push import rewards
+from mqe.tasks.push.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
+from mqe.tasks.push.teamwork import Teamwork
 
 
 def scene(robots: list, box: list, goal: list, box_yaw: float = 0.0, box_vel: tuple = (0.0, 0.0, 0.0)) -> SceneState:

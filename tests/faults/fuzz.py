@@ -30,7 +30,7 @@ from harl_mapush import checkpoint, config, runs, test, train
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.interop.harl_files import DEFAULTS
 from mqe.config import ConfigError, build
-from mqe.gait import pretrained_folder
+from mqe.controllers.gait import pretrained_folder
 from mqe.registry import TASKS
 
 _TOO_LONG_S = 5.0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mqe.collapse import CollapseTimers
 from mqe.config import ConfigError, option
+from mqe.controllers import Controller
 from mqe.geometry import TWO_PI, axes_along, in_frame, length
 from mqe.objects import INERTIAS, OBJECTS, Footprint
 from mqe.robots import Robots
@@ -17,28 +18,16 @@ from mqe.scene import ARENA_HALF_SIZE, STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
-from mqe.tasks import terminations
-from mqe.tasks.layouts import SPAWNS, PushLayouts
-from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
-from mqe.tasks.tangle import TangleTimers
-from mqe.tasks.teamwork import Teamwork
+from mqe.tasks.push import terminations
+from mqe.tasks.push.layouts import SPAWNS, PushLayouts
+from mqe.tasks.push.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
+from mqe.tasks.push.tangle import TangleTimers
+from mqe.tasks.push.teamwork import Teamwork
 from mqe.vec_env import Mirror
 
 ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the reference's definition
-
-
-class Controller(Protocol):
-    """What turns velocity commands into joint targets."""
-
-    def begin(self, mask: Tensor) -> None: ...
-
-    def targets(self, command: Tensor, state: SceneState) -> Tensor: ...
-
-    def state_dict(self) -> dict[str, Tensor]: ...
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -150,7 +139,6 @@ class PushTask:
         self._weights = torch.tensor(list(self.weights.values()), device=device).view(-1, 1, 1)
         self._nan = torch.tensor(torch.nan, device=device)
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
-        self._command = torch.zeros(num_envs, a, 3, device=device)
 
     def layout(self, episode: Tensor) -> Layout:
         """Draw the start of episode number ``episode`` (N,) of every world."""
@@ -158,7 +146,6 @@ class PushTask:
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask``."""
-        self._command.masked_fill_(mask.view(-1, 1, 1), 0.0)
         self._controller.begin(mask)
         self._teamwork.begin(mask)
         self._collapse.begin(mask)
@@ -166,11 +153,11 @@ class PushTask:
 
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
-        torch.mul(actions, self._action_scale, out=self._command)
+        self._controller.command(actions * self._action_scale)
 
     def targets(self, state: SceneState) -> Tensor:
         """Give the gait's joint targets (N, A, 12) [rad]."""
-        return self._controller.targets(self._command, state)
+        return self._controller.targets(state)
 
     def disturb(self, step: Tensor) -> Disturbance | None:
         """Leave the robots alone."""
@@ -246,14 +233,13 @@ class PushTask:
     def state_dict(self) -> dict[str, Any]:
         """The command that is held, the gait's memory, teamwork, and how long robots have been down or in contact."""
         return {
-            "command": self._command.clone(), "controller": self._controller.state_dict(),
+            "controller": self._controller.state_dict(),
             "collapse": self._collapse.values.clone(), "tangle": self._tangle.values.clone(),
             "teamwork": self._teamwork.state_dict(),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict``."""
-        self._command.copy_(state["command"])
         self._controller.load_state_dict(state["controller"])
         self._collapse.values.copy_(state["collapse"])
         self._tangle.values.copy_(state["tangle"])

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mqe.collapse import CollapseTimers, rests_on_floor
 from mqe.config import option
-from mqe.geometry import in_frame, length, quat_from_rpy, rotate_inverse
-from mqe.locomotion import (
+from mqe.controllers.trot import (
     GAIT_OBS_SIZE,
     SWING_HEIGHT,
     GaitMemory,
@@ -21,13 +20,14 @@ from mqe.locomotion import (
     mirrored_gait,
     planar_velocity,
 )
+from mqe.geometry import in_frame, length, quat_from_rpy, rotate_inverse
 from mqe.robots import NUM_JOINTS, Robots
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
-from mqe.tasks.chance import Chance
-from mqe.tasks.starts import start_poses
+from mqe.tasks.velocity.chance import Chance
+from mqe.tasks.velocity.starts import start_poses
 from mqe.vec_env import Mirror
 
 MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over

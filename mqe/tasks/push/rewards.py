@@ -20,7 +20,7 @@ from mqe.geometry import in_frame, length, rotate_2d, wrap_to_pi
 from mqe.objects import Footprint
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
-from mqe.tasks.teamwork import Teamwork
+from mqe.tasks.push.teamwork import Teamwork
 
 PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
 NEAR = 1.5  # [m] from the object's centre: near enough to be part of the work (fork)
