@@ -40,6 +40,7 @@ def make_parser() -> config.Parser:
     parser.add_argument("--mode", default="calculator", help=f"{' or '.join(MODES)} (default: calculator)")
     parser.add_argument("--json", metavar="FILE", help="write the calculator's figures there")
     parser.add_argument("--record", metavar="FILE.mp4", help="write the viewer's film there")
+    config.add_import(parser)
     config.add_flags(parser, FLAGS)
     return parser
 

@@ -56,6 +56,7 @@ def make_parser() -> config.Parser:
         metavar="FILE",
         help="upstream HARL's config.json or YAML: its algorithm, networks and run instead of the run file's",
     )
+    config.add_import(parser)
     config.add_flags(parser, tuple(config.FLAGS))
     return parser
 

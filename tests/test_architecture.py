@@ -76,13 +76,13 @@ def flags(parser: config.Parser) -> list[str]:
 
 def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(train.make_parser()) == sorted(
-        "-h --help --config --preset --resume --load_config --algo --task --object --num_agents --exp_name --seed "
-        "--num_envs --n_rollout_threads --num_env_steps --max_wall_time --device --sim --out --set".split()
+        "-h --help --config --preset --resume --import --load_config --algo --task --object --num_agents --exp_name "
+        "--seed --num_envs --n_rollout_threads --num_env_steps --max_wall_time --device --sim --out --set".split()
     )
 
 
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(test.make_parser()) == sorted(
-        "-h --help --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
+        "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
         "--record".split()
     )

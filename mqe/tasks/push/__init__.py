@@ -11,10 +11,9 @@ from mqe.robots import Robots
 from mqe.scene import build_scene, object_friction_fields
 from mqe.streams import Streams
 from mqe.tasks.push.report import REPORT
-from mqe.tasks.push.rewards import PushWeights
 from mqe.tasks.push.task import ENDINGS, PushCfg, PushTask
 
-__all__ = ["ENDINGS", "PUSH", "PushCfg", "PushTask", "PushWeights"]
+__all__ = ["ENDINGS", "PUSH", "PushCfg", "PushTask"]
 
 _FRICTION = 1  # stream: the object's friction of each world, drawn once
 

@@ -20,7 +20,7 @@ from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
 from mqe.tasks.push import terminations
 from mqe.tasks.push.layouts import SPAWNS, PushLayouts
-from mqe.tasks.push.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
+from mqe.tasks.push.rewards import PRESETS, TERMS, Measures, Pairs, check_weights, weights_of
 from mqe.tasks.push.tangle import TangleTimers
 from mqe.tasks.push.teamwork import Teamwork
 from mqe.vec_env import Mirror
@@ -40,7 +40,7 @@ class PushCfg:
         None, "the frozen policy that walks, or one a robot; null: each robot its kind's own"
     )
     rewards: str = option("default", "reward preset", choices=PRESETS)
-    weights: PushWeights = option(PushWeights, "single weights that replace the preset's")
+    weights: dict[str, float | None] = option(dict, "weights of single terms that replace the preset's, by term")
     observation: str = option("sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference"))
     state_type: str = option("EP", "one critic state an environment, or one an agent", choices=("EP", "FP"))
     spawn: str = option("separated", "robots born apart, or anywhere on the ring", choices=SPAWNS)
@@ -61,6 +61,7 @@ class PushCfg:
     inertia: str = option("physical", "the object's inertia, or the reference's placeholder", choices=INERTIAS)
 
     def __post_init__(self) -> None:
+        check_weights(self.weights)
         steps = round(self.episode_length_s / STEP_DT)
         if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
             raise ConfigError(
