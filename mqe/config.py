@@ -243,14 +243,13 @@ def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:
     members = tuple(member for member in members if member is not type(None))
     if len(members) == 1:
         return _convert(value, members[0], where)
-    for exact in (True, False):  # a member of the value's own type first: 3 stays an int in int | float
-        for member in members:
-            if exact and type(value) is not member:
-                continue
-            try:
-                return _convert(value, member, where)
-            except ConfigError:
-                continue
+    if type(value) in members:  # a member of the value's own type first: 3 stays an int in int | float
+        return _convert(value, type(value), where)
+    for member in members:
+        try:
+            return _convert(value, member, where)
+        except ConfigError:
+            continue
     raise ConfigError(f"{where}: must be {' or '.join(_name(member) for member in members)}, not {value!r}")
 
 

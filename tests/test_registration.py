@@ -136,5 +136,7 @@ def test_the_same_member_twice_is_no_mistake(elsewhere) -> None:
 
 
 def test_a_weight_of_an_unknown_term_names_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'task\.weights\.progres'; did you mean progress\?"):
+    with pytest.raises(
+        ConfigError, match=r"unknown key 'task\.weights\.progres'; did you mean task\.weights\.progress\?"
+    ):
         PushCfg(weights={"progres": 1.0})

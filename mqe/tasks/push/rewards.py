@@ -306,7 +306,9 @@ def check_weights(weights: Mapping[str, float | None]) -> None:
     """Raise ConfigError for the weight of a term that does not exist."""
     for name in weights:
         if name not in TERMS and name not in ENDING_TERMS:
-            raise ConfigError(unknown("key", f"task.weights.{name}", (*ENDING_TERMS, *TERMS)))
+            raise ConfigError(
+                unknown("key", f"task.weights.{name}", [f"task.weights.{k}" for k in (*ENDING_TERMS, *TERMS)])
+            )
 
 
 def weights_of(preset: str, object_name: str, overrides: Mapping[str, float | None]) -> dict[str, float]:
