@@ -1,9 +1,9 @@
-"""Register objects, rewards, tasks and robots of your own: ``import mapush``.
+"""Register objects, rewards, observations, tasks and robots of your own: ``import mapush``.
 
 A module that calls these is named with ``--import`` on the command line of ``train``, ``test``, ``doctor`` and
 ``run_harl``. See ``examples/``.
 """
 
-from mapush.registration import register_object, register_reward, register_robot, register_task
+from mapush.registration import register_object, register_observation, register_reward, register_robot, register_task
 
-__all__ = ["register_object", "register_reward", "register_robot", "register_task"]
+__all__ = ["register_object", "register_observation", "register_reward", "register_robot", "register_task"]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # at run time only where they are needed: the command line be
     from mqe.entry import TaskEntry
     from mqe.objects import ObjectCfg
     from mqe.robots import RobotCfg
+    from mqe.state import SceneState
     from mqe.tasks.push.rewards import Measures
 
 
@@ -31,6 +32,16 @@ def register_reward(name: str, function: Callable[[Measures], Tensor], weight: f
     from mqe.tasks.push.rewards import ENDING_TERMS, TERMS, Term
 
     _add("reward", TERMS, name, Term(help or (function.__doc__ or "").strip(), function, weight), ENDING_TERMS)
+
+
+def register_observation(name: str, function: Callable[[SceneState], Tensor]) -> None:
+    """Add a term that agents of the push task may see, (N, A, ...) of a state; ``task.more_observations`` asks for it.
+
+    Raises ConfigError where the name is taken.
+    """
+    from mqe.tasks.push.task import OBSERVATIONS
+
+    _add("observation", OBSERVATIONS, name, function)
 
 
 def register_task(name: str, entry: TaskEntry) -> None:

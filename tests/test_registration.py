@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import TINY
 
 import mapush
@@ -18,10 +19,11 @@ from harl_mapush import checkpoint, config, test, train
 from mapush import doctor
 from mqe.config import ConfigError
 from mqe.objects import OBJECTS
-from mqe.registry import TASKS
+from mqe.registry import TASKS, make_env
 from mqe.robots import ROBOTS
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.rewards import TERMS
+from mqe.tasks.push.task import OBSERVATIONS
 
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = ("--num_env_steps", "16", "--device", "cpu", *TINY)
@@ -35,7 +37,7 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(ROOT))])
     monkeypatch.setattr(config, "IMPORTED", [])
-    registries = (OBJECTS, TERMS, TASKS, ROBOTS)
+    registries = (OBJECTS, TERMS, OBSERVATIONS, TASKS, ROBOTS)
     before = [dict(registry) for registry in registries]
     yield tmp_path
     for registry, members in zip(registries, before, strict=True):
@@ -90,6 +92,22 @@ def test_a_robot_of_ones_own_is_trained(elsewhere) -> None:
     words = ["--import", "own_robot", "--task", "go1_velocity", "--set", "env.robots=heavy", *ELSEWHERE]
     assert train.main([*words, "--out", "run"]) == 0
     assert checkpoint.read_config(checkpoint.resolve("run"))["env"]["robots"] == "heavy"
+
+
+def test_agents_see_a_term_of_ones_own(elsewhere) -> None:
+    Path("own_eyes.py").write_text(
+        "import mapush\nmapush.register_observation('height', lambda state: state.robot_pos[..., 2:])\n"
+    )
+    more = ["--set", "task.more_observations=[own_velocity, height]"]
+    assert train.main(["--import", "own_eyes", *more, *ELSEWHERE, "--out", "run"]) == 0
+    cfg, _ = config.resolve(config.load_yaml("run/config.yaml"), {})
+    env = make_env(cfg.env, cfg.sim, cfg.task, 0)
+    obs, _ = env.reset()
+    plain = make_env(cfg.env, cfg.sim, PushCfg(), 0)
+    assert obs.shape[-1] == plain.obs_sizes[0] + 3 + 1
+    torch.testing.assert_close(obs[..., -1], env.state.robot_pos[..., 2])
+    env.close()
+    plain.close()
 
 
 def test_the_doctor_takes_modules_as_well(elsewhere) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from mqe.collapse import CollapseTimers
 from mqe.config import ConfigError, option
 from mqe.controllers import Controller
+from mqe.controllers.trot import planar_velocity
 from mqe.geometry import TWO_PI, axes_along, in_frame, length
 from mqe.objects import INERTIAS, OBJECTS, Footprint
 from mqe.robots import Robots
@@ -26,6 +28,10 @@ from mqe.tasks.push.teamwork import Teamwork
 from mqe.vec_env import Mirror
 
 ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
+# Terms that agents may see besides, (N, A, ...) of a state of N worlds, each robot's own.
+OBSERVATIONS: dict[str, Callable[[SceneState], Tensor]] = {
+    "own_velocity": planar_velocity,  # vx, vy [m/s] in the heading frame, yaw rate [rad/s]
+}
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the reference's definition
 
@@ -42,6 +48,7 @@ class PushCfg:
     rewards: str = option("default", "reward preset", choices=PRESETS)
     weights: dict[str, float | None] = option(dict, "weights of single terms that replace the preset's, by term")
     observation: str = option("sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference"))
+    more_observations: tuple[str, ...] = option((), "further terms that agents see, by name", choices=OBSERVATIONS)
     state_type: str = option("EP", "one critic state an environment, or one an agent", choices=("EP", "FP"))
     spawn: str = option("separated", "robots born apart, or anywhere on the ring", choices=SPAWNS)
     close_share: float = option(0.0, "share of starts with two robots almost touching", min=0.0, max=1.0)
@@ -107,9 +114,7 @@ class PushTask:
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         self.state_type = cfg.state_type
         self.uses_sincos = cfg.observation == "sincos"
-        self.obs_sizes: tuple[int, ...] = (2 + 4 * a if self.uses_sincos else 2 + 3 * a,) * a
         self.action_sizes: tuple[int, ...] = (3,) * a
-        self.state_size = 3 + 7 * a if self.uses_sincos else 5 + 6 * a
         self.weights = weights_of(cfg.rewards, cfg.object, cfg.weights)
         self.reward_names = tuple(self.weights)
         if not self.weights:
@@ -120,8 +125,6 @@ class PushTask:
         shared += ("collaboration_degree", "collaboration_degree_reference")
         self.figure_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
         self.memory = torch.zeros(num_envs, 0, device=device)  # all that is seen is in the scene
-        self.noise_scale = torch.ones(max(self.obs_sizes), device=device)  # metres, and sines of angles
-
         self._controller = controller
         self._streams = streams
         self._footprint = Footprint(self.object, device)
@@ -139,6 +142,10 @@ class PushTask:
         self._seen = torch.tensor([[a, *row[1:]] for row in order], dtype=torch.int64, device=device)
         self._weights = torch.tensor(list(self.weights.values()), device=device).view(-1, 1, 1)
         self._nan = torch.tensor(torch.nan, device=device)
+        obs, critic_state = self.observe(SceneState.zeros(1, a, True, device), self.memory[:1])
+        self.obs_sizes: tuple[int, ...] = (obs.shape[-1],) * a
+        self.state_size = critic_state.shape[-1]
+        self.noise_scale = torch.ones(obs.shape[-1], device=device)  # metres, and sines of angles
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
 
     def layout(self, episode: Tensor) -> Layout:
@@ -186,7 +193,20 @@ class PushTask:
         the goal: it sees the goal's distance, the object's heading, and of every robot position (x, y), heading,
         velocity (x, y) and yaw rate. Metres, radians and seconds. ``reference`` observations have headings in one
         number, in [0, 2 pi), and a critic state in the arena's frame: object (x, y, heading), goal (x, y), robots
-        alike. ``FP`` gives every agent that state with the robots in its own order, itself first.
+        alike. ``FP`` gives every agent that state with the robots in its own order, itself first. Terms of
+        ``task.more_observations`` follow what an agent sees.
+        """
+        agents, world, robots = self.observation_terms(state)
+        obs = torch.cat(tuple(agents.values()), dim=-1)
+        if self.state_type == "EP":
+            return obs, torch.cat((*world.values(), robots.flatten(1)), dim=-1)
+        everyone = (x.unsqueeze(1).expand(-1, self.num_agents, -1) for x in world.values())
+        return obs, torch.cat((*everyone, robots[:, self._order].flatten(2)), dim=-1)
+
+    def observation_terms(self, state: SceneState) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+        """Return what each agent sees, (N, A, ...) by name, and the critic's terms: the world's (N, ...), the robots'.
+
+        The robots' (N, A, ...) are place, heading, velocity and yaw rate.
         """
         a = self.num_agents
         pos, goal = state.body_pos[..., :2], state.goal_pos[:, :2]
@@ -200,19 +220,16 @@ class PushTask:
             planar = in_frame(planar, axes_along(state.goal_direction).unsqueeze(1))
             ahead, offset, speed = planar.split((a + 1, a, a), dim=1)
             heading = ahead.flip(-1)
-            world = (state.goal_distance.unsqueeze(1), heading[:, a])
+            world = {"goal_distance": state.goal_distance.unsqueeze(1), "object_heading": heading[:, a]}
             robots = torch.cat((offset, heading[:, :a], speed, turning), dim=-1)
         else:
             turned = torch.remainder(state.yaw[:, self._seen] - state.robot_yaw.unsqueeze(2), TWO_PI).unsqueeze(-1)
             heading = torch.remainder(state.yaw, TWO_PI).unsqueeze(-1)
-            world = (pos[:, a], heading[:, a], goal)
+            world = {"object": pos[:, a], "object_heading": heading[:, a], "goal": goal}
             robots = torch.cat((pos[:, :a], heading[:, :a], moving, turning), dim=-1)
         bodies = torch.cat((targets[:, :, 1:], turned), dim=-1)
-        obs = torch.cat((targets[:, :, 0], bodies.flatten(2)), dim=-1)
-        if self.state_type == "EP":
-            return obs, torch.cat((*world, robots.flatten(1)), dim=-1)
-        ordered = robots[:, self._order].flatten(2)
-        return obs, torch.cat((*(x.unsqueeze(1).expand(-1, a, -1) for x in world), ordered), dim=-1)
+        agents = {"goal": targets[:, :, 0], "object_and_teammates": bodies.flatten(2)}
+        return agents | {name: OBSERVATIONS[name](state) for name in self.cfg.more_observations}, world, robots
 
     def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and who did the work.

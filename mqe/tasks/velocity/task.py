@@ -33,7 +33,6 @@ from mqe.vec_env import Mirror
 MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
 FALL_HEIGHT = 0.15  # [m] trunk below this has fallen
 FALL_TILT_COS = 0.5  # cosine of the trunk's tilt below this has fallen
-PRIVILEGED_SIZE = 3 + 3 + 1 + 4 + 3  # velocity, mean velocity and yaw rate, height, feet heights, pushing force
 # Errors of speed [m/s] and turning [rad/s] that cost 63 % of their terms. Squared in the term of the moment, which may
 # vary within a cycle; not in that of the mean, nor in a foot's height [m], so that small errors are worth mending.
 TOLERANCE = 0.39
@@ -94,7 +93,6 @@ class VelocityTask:
     num_agents = 1
     obs_sizes: tuple[int, ...] = (GAIT_OBS_SIZE,)
     action_sizes: tuple[int, ...] = (NUM_JOINTS,)
-    state_size = GAIT_OBS_SIZE + PRIVILEGED_SIZE
     state_type = "EP"
     decision_period = 1
 
@@ -123,6 +121,7 @@ class VelocityTask:
         self._nominal_feet = robots.feet(robots.joint_pos)[:, 0]  # (4,) [m] forward
         self._ones, self._zeros = torch.ones(num_envs, 1, device=device), torch.zeros_like(self._targets)
         self._poses, self._pose_sizes = torch.cat(start_poses(robots), dim=1), (3, 3, 6, NUM_JOINTS)
+        self.state_size = self.observe(SceneState.zeros(1, 1, False, device), self.memory[:1])[1].shape[-1]
 
     def layout(self, episode: Tensor) -> Layout:
         """Stand, drop or lie somewhere, facing anywhere."""
@@ -221,10 +220,11 @@ class VelocityTask:
         planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
         feet_height = _above_floor(state, self._robots.feet(state.joint_pos))
         force_b = rotate_inverse(state.robot_rotation, known.force) / max(self.cfg.max_force, 1.0)
-        privileged = (
-            planar, state.robot_linvel[..., 2:], known.mean_velocity, state.robot_pos[..., 2:], feet_height, force_b
-        )  # fmt: skip
-        return obs, torch.cat((obs, *privileged), dim=-1)[:, 0]
+        privileged = {
+            "velocity": planar, "rise": state.robot_linvel[..., 2:], "mean_velocity": known.mean_velocity,
+            "height": state.robot_pos[..., 2:], "feet_height": feet_height, "force": force_b,
+        }  # fmt: skip
+        return obs, torch.cat((obs, *privileged.values()), dim=-1)[:, 0]
 
     def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Give falls, mean tracking errors and the episode's length [s]."""
