@@ -46,26 +46,26 @@ GET_UP_TIME = 2.0  # [s] at the start of an episode in which lying or kneeling d
 class VelocityWeights:
     """Weights of the reward terms, per control step."""
 
-    track_velocity: float = 1.5
-    track_mean_velocity: float = 4.0
-    track_yaw_rate: float = 0.5
-    track_mean_yaw_rate: float = 2.0
-    feet: float = 4.0
-    alive: float = 0.5
-    height: float = -300.0
-    tilt: float = -20.0
-    bounce: float = -1.0
-    sway: float = -0.03
-    slip: float = -0.35
-    hips: float = -0.3
-    placement: float = -100.0
-    sink: float = -100.0
-    stance: float = -0.5
-    rest: float = -1.0
-    jerk: float = -0.005
-    action_rate: float = -0.015
-    torque: float = -2e-4
-    fall: float = -10.0
+    track_velocity: float = option(1.5, "1 at the commanded velocity, falling with the squared error")
+    track_mean_velocity: float = option(4.0, "likewise, of the mean over a trot's cycle, falling with the error")
+    track_yaw_rate: float = option(0.5, "1 at the commanded yaw rate, falling with the squared error")
+    track_mean_yaw_rate: float = option(2.0, "likewise, of the mean over a trot's cycle, falling with the error")
+    feet: float = option(4.0, "1 where feet are as high as the trot's swing wants them")
+    alive: float = option(0.5, "1 at every control step")
+    height: float = option(-300.0, "squared distance of the trunk from its walking height [m2]")
+    tilt: float = option(-20.0, "squared sines of roll and pitch")
+    bounce: float = option(-1.0, "squared vertical speed [m2/s2]")
+    sway: float = option(-0.03, "squared roll and pitch rates [rad2/s2]")
+    slip: float = option(-0.35, "squared horizontal speeds of feet on the floor [m2/s2]")
+    hips: float = option(-0.3, "squared distances of the hips from the stance [rad2]")
+    placement: float = option(-100.0, "squared distances of front and rear feet ahead of or behind their place [m2]")
+    sink: float = option(-100.0, "how deep feet are in the floor beyond what a stance takes [m]")
+    stance: float = option(-0.5, "squared distances of all joints from the stance while standing [rad2]")
+    rest: float = option(-1.0, "1 while a knee, thigh or trunk is on the floor")
+    jerk: float = option(-0.005, "squared second differences of actions")
+    action_rate: float = option(-0.015, "squared differences of actions")
+    torque: float = option(-2e-4, "squared torques [N2 m2]")
+    fall: float = option(-10.0, "1 at a fall or a collapse")
 
 
 @dataclass(frozen=True)
