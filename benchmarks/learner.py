@@ -1,7 +1,9 @@
 """Time one training iteration without a simulator, beside upstream HARL's on the same workload.
 
 ``python benchmarks/learner.py [--harl PATH] [--num_envs 500 --num_steps 200 --iterations 6]`` prints one JSON line of
-medians: seconds an iteration, and in it collecting, returns (with values), actors and critic. With ``--harl`` a
+medians: seconds an iteration, and in it collecting, returns (with values), actors and critic, the system's share of the
+processor time (``system_s``) and page faults. glibc keeps freed memory, for both learners, as it does in a training;
+``--allocator default`` leaves it as it is. With ``--harl`` a
 checkout of upstream trains beside, on the same machine with as many threads, iteration by iteration in turn; a second
 line gives its times and a third how many times faster the update is and how far the weights are apart after the same
 first update: with the rows in upstream's order, as timed, and upstream's from its own with rows in another order.
@@ -9,8 +11,13 @@ first update: with the rows in upstream's order, as timed, and upstream's from i
 
 from __future__ import annotations
 
+import mqe as mqe  # before torch: it says how OpenMP's threads wait
+
+# isort: split
+
 import argparse
 import json
+import resource
 import statistics
 import sys
 import time
@@ -20,10 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring import seconds
+from measuring import say, seconds
 from torch import Tensor
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec, minibatches
+from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.interop import harl_parity
 from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import Runner, RunnerCfg
@@ -103,7 +111,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--iterations", type=int, default=6, help="the first one is not counted")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--allocator", default="kept", choices=("kept", "default"))
     args = parser.parse_args(argv)
+    if args.allocator == "kept" and not keep_freed_memory():
+        say("glibc is not here, or told otherwise: freed memory is not kept")
     torch.set_num_threads(args.threads)
     seed_everything(1)
     ours = _ours(args)
@@ -192,16 +203,20 @@ def _time_upstream(runner: Any) -> dict[str, float]:
 
 
 def _laps(device: torch.device, parts: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    cpu = time.process_time()
+    before = resource.getrusage(resource.RUSAGE_SELF)
     laps = {name: seconds(device, part) for name, part in parts.items()}
-    wall = sum(laps.values())
-    return {"iteration_s": wall} | laps | {"cpus_used": (time.process_time() - cpu) / wall}
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    wall, system_s = sum(laps.values()), after.ru_stime - before.ru_stime
+    cpus_used = (after.ru_utime - before.ru_utime + system_s) / wall
+    page_faults = after.ru_minflt - before.ru_minflt
+    return {"iteration_s": wall} | laps | {"cpus_used": cpus_used, "system_s": system_s, "page_faults": page_faults}
 
 
 def _summary(learner: str, laps: list[dict[str, float]], args: argparse.Namespace) -> dict[str, Any]:
     counted = laps[1:] or laps
     medians = {name: round(statistics.median(lap[name] for lap in counted), 4) for name in counted[0]}
     workload = {name: getattr(args, name) for name in ("algo", "num_envs", "num_steps", "num_agents", "threads")}
+    workload["allocator"] = args.allocator
     return {"learner": learner} | medians | workload | {"device": args.device if learner == "mapush" else "cpu"}
 
 

@@ -47,10 +47,11 @@ def save(
     *,
     settings: str | None = None,
     device: str = "cpu",
+    gait_sha256: str | None = None,
 ) -> Path:
     """Write ``checkpoints/<env steps>/`` of a run in one move, so that neither a kill nor a power loss leaves half.
 
-    ``settings`` is the text of its ``config.yaml``, the run's own by default.
+    ``settings`` is the text of its ``config.yaml``, the run's own by default; ``gait_sha256`` is for its manifest.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
@@ -66,7 +67,7 @@ def save(
             torch.save(training_state, partial / TRAINING_STATE)
         text = (run / CONFIG).read_text(encoding="utf-8") if settings is None else settings
         (partial / CONFIG).write_text(text, encoding="utf-8")
-        write_manifest(partial, device)
+        write_manifest(partial, device, gait_sha256)
         durable.publish(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # where the disk was full
@@ -74,12 +75,12 @@ def save(
     return folder
 
 
-def resolve(what: str) -> Path:
+def resolve(what: str | Path) -> Path:
     """Find the checkpoint folder that ``what`` means: itself, a run's last one, or ``pretrained:NAME``.
 
     To act takes its settings and actors, no more. Raises ConfigError for one that is absent, unknown or incomplete.
     """
-    folder = _locate(what)
+    folder = _locate(str(what))
     if not (folder / CONFIG).is_file() and not is_upstream(folder):
         beside = f" (or {harl_files.CONFIG}, if it is HARL's)" if folder.name == harl_files.MODELS else ""
         raise ConfigError(_incomplete(folder, [f"{CONFIG}{beside}"]))
@@ -196,8 +197,8 @@ def _locate(what: str) -> Path:
         return pretrained_folder(what.removeprefix(PRETRAINED))
     path = Path(what)
     kinds = "a checkpoint folder, a run folder or pretrained:NAME"
-    if not path.is_dir():
-        problem = "is not a folder" if path.exists() else "does not exist"
+    if not os.path.isdir(what):  # also of a name that cannot be one
+        problem = "is not a folder" if os.path.exists(what) else "does not exist"
         raise ConfigError(f"--checkpoint {what!r} {problem}; give {kinds}")
     if (path / CHECKPOINTS).is_dir():
         last = last_checkpoint(path)

@@ -50,6 +50,7 @@ SECTIONS = tuple(field.name for field in fields(RunCfg))
 _SECTION_CLASSES: dict[str, type] = {
     "env": EnvCfg, "sim": SimCfg, "network": NetworkCfg, "runner": RunnerCfg, "logger": LoggerCfg
 }  # fmt: skip
+_NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {"task": TASKS, "algorithm": ALGORITHMS}  # the class is the name's
 
 FLAGS = {
     "--algo": "algorithm.name",
@@ -162,13 +163,18 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     if getattr(arguments, "imports", ()):
         layers.append({"env": {"imports": list(arguments.imports)}})
     for layer in layers:  # also what a later one replaces
-        _check_sections(layer)
+        check_layer(layer)
     return reduce(merge, layers, {})
 
 
 def presets() -> list[str]:
     """List the names that ``--preset`` understands."""
     return sorted(path.name.removesuffix(".yaml") for path in _preset_folder().glob("*.yaml"))
+
+
+def load_file(path: str | Path) -> dict[str, Any]:
+    """Read a run file; raise ConfigError for a value that cannot be, in it or in the files that it is based on."""
+    return load_yaml(path, check_layer)
 
 
 def load_preset(name: str) -> dict[str, Any]:
@@ -185,22 +191,17 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     understands are left out, and a line says so.
     """
     notices: list[str] = []
-    for layer in (base, over):
-        for section, content in layer.items():
-            if section not in SECTIONS:
-                raise ConfigError(unknown("section", section, SECTIONS))
-            if content is not None and not isinstance(content, Mapping):
-                raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
-    _check_sections(base)  # also what ``over`` replaces
     for layer in (base, over):  # before names that only those modules know
-        _check_imports((layer.get("env") or {}).get("imports") or ())
+        _check_imports(layer.get("env"))
+    check_layer(base)  # also what ``over`` replaces
+    check_layer(over)
     sections = merge({name: {} for name in SECTIONS}, {name: dict(base[name] or {}) for name in base})
-    for section, registry, default in (("task", TASKS, DEFAULT_TASK), ("algorithm", ALGORITHMS, DEFAULT_ALGORITHM)):
+    for section, default in (("task", DEFAULT_TASK), ("algorithm", DEFAULT_ALGORITHM)):
+        registry = _NAMED_SECTIONS[section]
         old = sections[section].get("name", default)
         new = (over.get(section) or {}).get("name", old)
         for name in (old, new):
-            if not isinstance(name, str) or name not in registry:
-                raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
+            _check_name(section, name)
         if new != old:
             sections[section], left_out = _common_keys(sections[section], registry[old].cfg, registry[new].cfg)
             if left_out:
@@ -256,8 +257,11 @@ def exit_code(main: Callable[[], int], program: str) -> int:
         return 2
 
 
-def _check_imports(names: Sequence[str]) -> None:
+def _check_imports(env: Any) -> None:
     """Raise ConfigError where settings need a module that nobody imported: files never make anything be imported."""
+    names = env.get("imports") if isinstance(env, Mapping) else None
+    if not isinstance(names, (list, tuple)):
+        return
     missing = [name for name in names if name not in IMPORTED]
     if missing:
         raise ConfigError(
@@ -266,11 +270,46 @@ def _check_imports(names: Sequence[str]) -> None:
         )
 
 
-def _check_sections(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a value that cannot be, in the sections whose keys do not depend on a name."""
-    for section in values:
+def check_layer(values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a value that cannot be, also where another layer of settings will replace it.
+
+    In the sections ``task`` and ``algorithm``, whose keys depend on a name that another layer may have, a value must be
+    one that any member with such a key takes.
+    """
+    for section, content in values.items():
+        if section not in SECTIONS:
+            raise ConfigError(unknown("section", section, SECTIONS))
+        if content is not None and not isinstance(content, Mapping):
+            raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
         if section in _SECTION_CLASSES:
-            check_values(_SECTION_CLASSES[section], values[section], section)
+            check_values(_SECTION_CLASSES[section], content, section)
+        else:
+            _check_named_section(section, content or {})
+
+
+def _check_named_section(section: str, content: Mapping[str, Any]) -> None:
+    registry = _NAMED_SECTIONS[section]
+    for key, value in content.items():
+        if key == "name":
+            _check_name(section, value)
+            continue
+        complaints = []
+        for cls in {entry.cfg: None for entry in registry.values()}:
+            if key in {field.name for field in fields(cls)}:
+                try:
+                    check_values(cls, {key: value}, section)
+                    complaints.clear()
+                    break
+                except ConfigError as error:
+                    complaints.append(error)
+        if complaints:
+            raise complaints[0]
+
+
+def _check_name(section: str, name: Any) -> None:
+    registry = _NAMED_SECTIONS[section]
+    if not isinstance(name, str) or name not in registry:
+        raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
 
 
 def _common_keys(section: Mapping[str, Any], old: type, new: type) -> tuple[dict[str, Any], list[str]]:

@@ -30,7 +30,13 @@ _ACTIVATIONS = {
     "leaky_relu": _Activation(
         lambda y: functional.leaky_relu_(y, _LEAK), lambda grad, y: _aten.leaky_relu_backward(grad, y, _LEAK, True)
     ),
+    "identity": _Activation(lambda y: y, lambda grad, y: grad),
 }
+
+
+def is_known_by_result(activation: str) -> bool:
+    """Return whether the gradient of an activation follows from its result, as ``dense`` needs it."""
+    return activation in _ACTIVATIONS
 
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:

@@ -31,6 +31,9 @@ class LoggerCfg:
 
     exp_name: str = option("default", "names the run's folder")
     interval: int = option(5, "iterations between two plain progress lines", min=1)
+    broken_worlds: int = option(
+        5, "of this many worlds that break, the last 100 states are kept in broken/; 0: none", min=0, max=1000
+    )
     out_dir: str | None = option(None, "the run folder itself; none: results/mapush/<object>/<algo>/<exp_name>/...")
 
     def __post_init__(self) -> None:
@@ -42,17 +45,19 @@ class LoggerCfg:
 
 @contextmanager
 def library_lines(say: Callable[[str], None]) -> Iterator[None]:
-    """Hand what simulators have to say meanwhile (kernels that compile, worlds that broke) to ``say``, line by line."""
+    """Hand what the library has to say meanwhile (kernels that compile, worlds that broke) to ``say``, line by line."""
     handler = _Lines(say)
-    library = logging.getLogger("mqe")
-    level = library.level
-    library.addHandler(handler)
-    library.setLevel(logging.INFO)
+    libraries = [logging.getLogger(name) for name in ("mqe", "harl_mapush")]
+    levels = [library.level for library in libraries]
+    for library in libraries:
+        library.addHandler(handler)
+        library.setLevel(logging.INFO)
     try:
         yield
     finally:
-        library.removeHandler(handler)
-        library.setLevel(level)
+        for library, level in zip(libraries, levels, strict=True):
+            library.removeHandler(handler)
+            library.setLevel(level)
 
 
 class _Lines(logging.Handler):

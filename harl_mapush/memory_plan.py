@@ -14,6 +14,7 @@ from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
 from harl_mapush.algorithms.minibatches import CPU_TILE_ROWS
 from harl_mapush.config import RunCfg
 from harl_mapush.storage import Storage
+from mqe.broken_worlds import bytes_of_last_states, num_rows
 from mqe.config import ConfigError
 from mqe.nature import model_fields
 from mqe.registry import TASKS, World
@@ -72,9 +73,15 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
     weights = sum(p.numel() for module in (*team.unique_actors, team.critic) for p in module.parameters())
     rows, on_cpu = cfg.env.num_envs * cfg.runner.num_steps, device.type == "cpu"
     worlds = _plan_worlds(cfg, world, sim_name, device)
+    evaluation = 0
+    if cfg.runner.evaluation_interval is not None:
+        share = min(cfg.runner.evaluation_envs, cfg.runner.evaluation_episodes) / worlds.num_envs
+        evaluation = round(share * (worlds.simulator + worlds.environment))
+    kept = bytes_of_last_states(num_rows(world.scene.model)) if cfg.logger.broken_worlds else 0
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
-        fixed=worlds.fixed + round(weights * _WEIGHT),
+        environment=worlds.environment + cfg.env.num_envs * kept,
+        fixed=worlds.fixed + round(weights * _WEIGHT) + evaluation,
         rollout=round(sum(value.nbytes for value in vars(storage).values() if isinstance(value, Tensor)) * _SLACK),
         update=round(_update_floats(cfg, team, rows, on_cpu=on_cpu) * _FLOAT * _SLACK),
     )

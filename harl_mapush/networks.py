@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.layers import dense
+from harl_mapush.layers import dense, is_known_by_result
 from harl_mapush.normalization import RunningNorm
 from mqe.controllers.gait import ACTIVATIONS
 
 _WIDEST = 16_384  # a layer; two of them take 1 GiB
+_LIKE = {"elu": "relu", "hardswish": "relu", "identity": "linear"}  # whose gain torch knows
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
 
 
@@ -92,13 +93,14 @@ class Body(nn.Module):
             norm = nn.LayerNorm(size_out) if cfg.use_layer_norm else nn.Identity()
             layers += [linear, ACTIVATIONS[cfg.activation](), norm]
         self.mlp = nn.ModuleDict({"fc": nn.Sequential(*layers)})
-        self.use_feature_normalization, self.use_layer_norm = cfg.use_feature_normalization, cfg.use_layer_norm
+        self.use_feature_normalization = cfg.use_feature_normalization
+        self.is_plain = not cfg.use_layer_norm and is_known_by_result(cfg.activation)
         self.activation = cfg.activation
 
     def forward(self, x: Tensor) -> Tensor:
         if self.use_feature_normalization:
             x = self.feature_norm(x)
-        if self.use_layer_norm:
+        if not self.is_plain:
             return self.mlp["fc"](x)
         for linear in self.mlp["fc"][::3]:  # type: ignore[index]
             x = dense(x, linear.weight, linear.bias, self.activation)
@@ -233,7 +235,7 @@ def _linear(size_in: int, size_out: int, method: str, gain: float) -> nn.Linear:
 
 
 def _gain(activation: str) -> float:
-    return nn.init.calculate_gain("relu" if activation == "elu" else activation)  # type: ignore[arg-type]
+    return nn.init.calculate_gain(_LIKE.get(activation, activation))  # type: ignore[arg-type]
 
 
 def _initial_log_std(cfg: NetworkCfg) -> float:

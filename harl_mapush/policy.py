@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from harl_mapush import checkpoint
+from harl_mapush import checkpoint, playing
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.interop.harl_files import UPSTREAM_ONLY, config_beside, read
 from mqe.config import ConfigError
+from mqe.env import MultiAgentEnv
 from mqe.vec_env import VecEnv
+
+_LOG = logging.getLogger(__name__)
 
 
 def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> TeamPolicy | OffPolicyTeam:
-    """Load the team of a checkpoint, ours or upstream HARL's; raise ConfigError where it does not fit."""
+    """Load the team of a checkpoint, ours or upstream HARL's; raise ConfigError where it does not fit.
+
+    Warns, by the library's log, where ``env`` is another kind of world than the team learned in.
+    """
+    num_agents = checkpoint.read_config(folder)["env"]["num_agents"]
+    if env.num_agents != num_agents:
+        raise ConfigError(
+            f"checkpoint {folder} was trained with env.num_agents={num_agents}, and this environment has "
+            f"{env.num_agents}; build one of its team's size (harl_mapush.playing.settings)"
+        )
+    unfamiliar = playing.unfamiliar(folder, env) if isinstance(env, MultiAgentEnv) else None
+    if unfamiliar is not None:
+        _LOG.warning("Note: %s.", unfamiliar)
     path = config_beside(folder) if checkpoint.is_upstream(folder) else None
     if path is not None and read(path).algo in UPSTREAM_ONLY:
         return OffPolicyTeam(folder, env)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from harl_mapush import checkpoint, config, runs
 from harl_mapush.config import RunCfg
+from harl_mapush.playing import other_gait
 from harl_mapush.runner import Runner
 from mqe.config import ConfigError, load_yaml, to_dict
 from mqe.registry import resolve_sim
@@ -21,7 +22,7 @@ ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
 # What a run may go on with otherwise than it began; all else is what the saved state is the state of.
 CHANGEABLE = (
     "runner.num_env_steps", "runner.checkpoint_interval", "runner.matmul_precision", "runner.torch_threads",
-    "runner.max_wall_time",
+    "runner.max_wall_time", "runner.evaluation_interval", "runner.evaluation_envs", "runner.evaluation_episodes",
     *ACTOR_RATES, "algorithm.critic_learning_rate", "algorithm.schedule", "algorithm.desired_kl",
     "algorithm.clip_param", "algorithm.entropy_coef", "algorithm.max_grad_norm", "sim.device", "sim.num_threads",
     "logger.interval",
@@ -148,6 +149,9 @@ def _problem(folder: Path) -> str | None:
 
 def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) -> list[str]:
     notices = []
+    if saved.folder is not None:
+        gait = other_gait(saved.folder, new)
+        notices += [] if gait is None else [f"the team walks otherwise than before: {gait}"]
     if new.algorithm.schedule == "adaptive" and set(changed) & set(ACTOR_RATES):
         notices.append("schedule adaptive: the actors' learning rates go on from the saved ones, not from the new")
     schedules = old.algorithm.schedule, new.algorithm.schedule

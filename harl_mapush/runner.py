@@ -31,6 +31,14 @@ class RunnerCfg:
         default=32, metadata={"min": 1, "max": 1_000_000, "help": "decisions of every environment an iteration"}
     )
     checkpoint_interval: int = field(default=10_000_000, metadata={"min": 1, "help": "env steps"})
+    evaluation_interval: int | None = field(
+        default=None,
+        metadata={"min": 1, "help": "env steps between evaluations in environments of their own; null: none"},
+    )
+    evaluation_envs: int = field(default=50, metadata={"min": 1, "max": 1_000, "help": "worlds of an evaluation"})
+    evaluation_episodes: int = field(
+        default=100, metadata={"min": 1, "max": 1_000, "help": "of an evaluation, in whole rounds of its worlds"}
+    )
     matmul_precision: str = field(
         default="high",
         metadata={"choices": ("highest", "high", "medium"), "help": "of matrix products on a GPU; high is TF32"},
@@ -84,13 +92,16 @@ class Runner:
         cfg: RunnerCfg,
         on_iteration: Callable[[IterationReport], None] | None = None,
         on_checkpoint: Callable[[int], None] | None = None,
+        on_broken: Callable[[int], str | None] | None = None,
     ) -> None:
         """Allocate the rollout; ``on_checkpoint`` is called with env steps every interval and at the end.
+
+        ``on_broken`` is called with env steps after an iteration in which worlds broke; it may say what was wrong.
 
         Raises ValueError where a rollout cannot be cut as the algorithm's settings say.
         """
         self.env, self.algorithm, self.cfg = env, algorithm, cfg
-        self.on_iteration, self.on_checkpoint = on_iteration, on_checkpoint
+        self.on_iteration, self.on_checkpoint, self.on_broken = on_iteration, on_checkpoint, on_broken
         self.storage = Storage(algorithm.storage_shape(cfg.num_steps, env.num_envs), env.device)
         self.steps_per_iteration = cfg.num_steps * env.num_envs * env.decision_period
         self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
@@ -132,7 +143,7 @@ class Runner:
         note = self._mention_broken(values["rollout/num_broken"], self.env.maintain())
         if self.on_iteration:
             self.on_iteration(self._report(values, collect_s, update_s, note))
-        if self.on_checkpoint and self._is_checkpoint_due():
+        if self.on_checkpoint and self.is_checkpoint_due():
             self.on_checkpoint(self.env_steps)
 
     def start(self) -> None:
@@ -218,6 +229,8 @@ class Runner:
             return note
         total = self.storage.valid.numel()
         line = f"the simulation broke in {num_broken:.0f} of {total} transitions, which are left out"
+        cause = None if self.on_broken is None else self.on_broken(self.env_steps)
+        line += "" if cause is None else f" ({cause})"
         breaks_often = num_broken > _MOST_BROKEN * total
         if breaks_often and self._breaks_often:
             raise BrokenWorldsError(
@@ -235,7 +248,8 @@ class Runner:
             self.iteration, self.num_iterations, self.env_steps, total, collect_s, update_s, metrics, note
         )
 
-    def _is_checkpoint_due(self) -> bool:
+    def is_checkpoint_due(self) -> bool:
+        """Return whether the iteration that was just done ends with a checkpoint."""
         interval = self.cfg.checkpoint_interval
         crossed = self.env_steps // interval > (self.env_steps - self.steps_per_iteration) // interval
         return crossed or self.iteration == self.num_iterations

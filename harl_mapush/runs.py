@@ -128,13 +128,14 @@ def check_new_run_dir(path: Path) -> None:
     A folder that a run was killed in before it wrote anything holds none.
     """
     begun = [path / LOGS, path / CHECKPOINTS]
-    if path.absolute() == Path(path.absolute().anchor):
-        raise ConfigError(f"logger.out_dir (--out): {path} is the root of all folders; name one of the run's own")
     try:
+        is_root = path.resolve().parent == path.resolve()
         holds_run = (path / CONFIG).exists() or any(folder.is_dir() and any(folder.iterdir()) for folder in begun)
         existing = next(parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent))
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise _unwritable(path, error) from None
+    if is_root:
+        raise ConfigError(f"logger.out_dir (--out): {path} is the root of all folders; name one of the run's own")
     if holds_run:
         raise ConfigError(
             f"logger.out_dir (--out): {path} already holds a run; go on with it (--resume {path}), name another folder "

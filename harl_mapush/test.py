@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config
+from harl_mapush import checkpoint, config, playing
+from harl_mapush.broken import replay
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import evaluate
 from harl_mapush.gait_evaluation import evaluate_gait
@@ -18,9 +19,8 @@ from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
-from mqe.config import ConfigError, merge, to_dict, unknown
+from mqe.config import ConfigError, unknown
 from mqe.controllers.gait import load_gait
-from mqe.nature import NatureCfg
 from mqe.registry import TASKS, make_env, resolve_sim
 from mqe.report import describe_figures
 from mqe.robots import ROBOTS
@@ -29,8 +29,6 @@ from mqe.viewer.video import record
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--num_envs", "--seed", "--device", "--sim")
-CHANGEABLE = ("task", "env", "sim", "runner.seed")  # all else belongs to the policy, or does nothing here
-NUM_ENVS = {"calculator": 300, "viewer": 1}
 
 
 def make_parser() -> config.Parser:
@@ -41,6 +39,7 @@ def make_parser() -> config.Parser:
     parser.add_argument("--json", metavar="FILE", help="write the calculator's figures there")
     parser.add_argument("--record", metavar="FILE.mp4", help="write the viewer's film there")
     config.add_import(parser)
+    parser.add_argument("--replay", metavar="FILE.npz", help="film a world that broke, from a run's folder broken/")
     config.add_flags(parser, FLAGS)
     return parser
 
@@ -63,6 +62,8 @@ def _main(argv: Sequence[str] | None) -> int:
     film: str | None = arguments.record
     if film is not None and Path(film).suffix != ".mp4":
         raise ConfigError(f"--record {film!r}: a film is an .mp4 file; name one that ends so")
+    if arguments.replay is not None:
+        return _replay(arguments)
     if arguments.checkpoint is None:
         raise ConfigError("--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME")
     if arguments.mode == "viewer" and arguments.record is None:
@@ -76,6 +77,17 @@ def _main(argv: Sequence[str] | None) -> int:
     name, device = resolve_sim(cfg.sim)
     with torch.accelerator.device_index(device.index):  # else the first GPU is in use as well
         return _play(cfg, folder, arguments, name, device)
+
+
+def _replay(arguments: Any) -> int:
+    """Film a world that broke."""
+    others = config.flag_values(arguments) or arguments.checkpoint or arguments.json
+    if arguments.mode != "viewer" or arguments.record is None or others:
+        raise ConfigError("--replay FILE.npz needs --mode viewer --record FILE.mp4, and takes nothing else")
+    _check_writable("record", arguments.record)
+    film, cause = replay(Path(arguments.replay), Path(arguments.record))
+    sys.stdout.write(f"{film.path}: {film.seconds:.1f} s at half speed; {cause}.\n")
+    return 0
 
 
 def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.device) -> int:
@@ -97,47 +109,14 @@ def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.de
 
 
 def _settings(folder: Path, arguments: Any) -> RunCfg:
-    """Give the checkpoint's own settings, changed for evaluation and then by the command line."""
-    own = checkpoint.read_config(folder)
-    trained, _ = config.resolve(own, {})
-    task, num_agents = trained.task.name, trained.env.num_agents
-    is_measured = arguments.mode == "calculator" and TASKS[task].examination is None
-    evaluation: dict[str, Any] = {
-        "env": {"num_envs": NUM_ENVS[arguments.mode], "randomize": to_dict(NatureCfg())},
-        "sim": {"name": "auto", "device": "auto"},
-        "runner": {"seed": 0},
-    }
-    if is_measured:
-        evaluation["task"] = dict(TASKS[task].evaluation)
-    asked_for = config.flag_values(arguments)
-    if arguments.mode == "calculator" and not is_measured:
-        _refuse_worlds(asked_for)
-    over = merge(evaluation, asked_for)
-    asked = merge({"task": {}, "env": {}}, over)
-    for key, has, wants in (
-        ("task.name", task, asked["task"].get("name", task)),
-        ("env.num_agents", num_agents, asked["env"].get("num_agents", num_agents)),
-    ):
-        if wants != has:
-            raise ConfigError(f"{key}={wants}: checkpoint {folder} was trained with {key}={has}; leave it out")
-    cfg, _ = config.resolve(own, over)
-    _refuse_learning_settings(trained, cfg, over, folder)
-    if is_measured:
-        sys.stdout.write(_differences(trained, cfg))
+    """Return the checkpoint's own settings, changed for evaluation and then by the command line."""
+    over = config.flag_values(arguments)
+    cfg = playing.settings(folder, over, is_film=arguments.mode == "viewer")
+    if arguments.mode == "calculator" and TASKS[cfg.task.name].examination is not None:
+        _refuse_worlds(over)
+    elif arguments.mode == "calculator":
+        sys.stdout.write(playing.differences(folder, cfg))
     return cfg
-
-
-def _differences(trained: RunCfg, cfg: RunCfg) -> str:
-    """Return a line that names what differs between the worlds a team learned in and those it is measured in."""
-    before, after = to_dict(trained), to_dict(cfg)
-    pairs = [(f"task.{key}", before["task"].get(key), value) for key, value in after["task"].items()]
-    own = before["env"]["randomize"]
-    nature = after["env"]["randomize"]
-    unused = [] if nature["kick_speed"] else ["kick_interval"]
-    pairs += [(f"env.randomize.{key}", own[key], value) for key, value in nature.items() if key not in unused]
-    pairs.append(("env.actuators", before["env"]["actuators"], after["env"]["actuators"]))
-    changed = [f"{key}={value} (learned with {old})" for key, old, value in pairs if value != old]
-    return f"Measured with {', '.join(changed)}.\n" if changed else ""
 
 
 def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
@@ -152,19 +131,6 @@ def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
                 f"env.{key}: a gait is examined in worlds of its own; leave it out, or film it (--mode viewer)"
             )
         sys.stdout.write("Note: a gait is examined in worlds of its own; --num_envs has no effect.\n")
-
-
-def _refuse_learning_settings(trained: RunCfg, cfg: RunCfg, over: Mapping[str, Any], folder: Path) -> None:
-    """Raise ConfigError where the command line changes how the policy was made: it would measure another one."""
-    before, after = to_dict(trained), to_dict(cfg)
-    for section in [name for name in over if name not in CHANGEABLE]:
-        for key in over[section]:
-            old, new = before[section].get(key), after[section][key]
-            if new != old and f"{section}.{key}" not in CHANGEABLE:
-                raise ConfigError(
-                    f"{section}.{key}={new}: checkpoint {folder} was trained with {section}.{key}={old}, and is "
-                    f"measured as it was trained; leave it out (an evaluation may change {', '.join(CHANGEABLE)})"
-                )
 
 
 def _measure_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, resume, runs
+from harl_mapush import checkpoint, config, playing, resume, runs
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.allocator import keep_freed_memory
+from harl_mapush.broken import BrokenLog
 from harl_mapush.config import RunCfg
 from harl_mapush.interop import harl_files
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
@@ -26,7 +28,8 @@ from harl_mapush.memory_plan import check_memory, describe, plan_memory
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
-from mqe.config import ConfigError, dump_yaml, load_yaml, to_dict
+from harl_mapush.training_evaluation import COMPARED, TrainingEvaluation
+from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.vec_env import VecEnv
@@ -67,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
+    keep_freed_memory()
     arguments = make_parser().parse(argv)
     if arguments.resume is not None:
         return _resume(arguments)
@@ -100,7 +104,7 @@ def _resume(arguments: Any) -> int:
 def _base(arguments: Any) -> dict[str, Any]:
     """Read what flags and ``--set`` change: a run file, a preset, or nothing but defaults under HARL's settings."""
     if arguments.config is not None:
-        return load_yaml(arguments.config)
+        return config.load_file(arguments.config)
     if arguments.load_config is not None and arguments.preset is None:
         return {}
     return config.load_preset(arguments.preset if arguments.preset is not None else config.DEFAULT_PRESET)
@@ -153,6 +157,8 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         )
         settings = dump_yaml(to_dict(cfg))
         runs.write_config(folder, settings)
+        if cfg.logger.broken_worlds:
+            runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds)
         return _learn(cfg, runner, folder, runs.sealed(settings), wall_time, env.report.headline)
 
 
@@ -184,15 +190,19 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
         cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps, headline=headline
     )
     interruption = Interruption()
+    gait = playing.digest_of_gaits(cfg)
 
     def save(env_steps: int) -> None:
         algorithm = runner.algorithm
         networks, state = (algorithm.actors, algorithm.critic, algorithm.value_normalizer), runner.state_dict()
-        checkpoint.save(folder, env_steps, *networks, state, settings=settings, device=cfg.sim.device)
+        device = cfg.sim.device
+        checkpoint.save(folder, env_steps, *networks, state, settings=settings, device=device, gait_sha256=gait)
 
     saver = _Saver(save, logger.say)
 
     def on_iteration(report: IterationReport) -> None:
+        if evaluation is not None:
+            report = _evaluated(evaluation, runner, report, saver, logger)
         logger.log(report, runner.env.statistics())
         time_is_up = wall_time.is_up()
         if (interruption.signal is not None or time_is_up) and report.iteration < report.num_iterations:
@@ -207,6 +217,9 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
         else:
             saver.save_last(env_steps)
 
+    evaluation = None
+    if cfg.runner.evaluation_interval is not None:
+        evaluation = TrainingEvaluation(cfg, folder, runner.env_steps)
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
     begins = f"; goes on at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
     logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {cfg.sim.device} ({cfg.sim.name}){begins}.")
@@ -214,6 +227,9 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
         with interruption:
             runner.learn()
         logger.say(f"Done; the last checkpoint is {runs.last_checkpoint(folder)}.")
+        if evaluation is not None and evaluation.best is not None:
+            where = folder / runs.CHECKPOINTS / runs.step_name(evaluation.best["env_steps"])
+            logger.say(f"Best in evaluation: {where} ({_worth(evaluation.best)}).")
         return 0
     except _Interrupted:
         number = interruption.signal
@@ -228,7 +244,8 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
         sys.stderr.write(f"{PROGRAM}: {folder}: {error}; what came after the last save is lost; {_way_on(folder)}\n")
         return NOTHING_SAVED
     except (NonFiniteError, BrokenWorldsError) as error:
-        lower = " --set algorithm.learning_rate=LOWER" if isinstance(error, NonFiniteError) else ""
+        is_learners = isinstance(error, NonFiniteError) and not str(error).startswith("reward/")
+        lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
         sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder, lower)}\n")
         return 1
     except (KeyboardInterrupt, Signalled) as ending:  # the second, or one before the first iteration
@@ -237,6 +254,32 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
         return SIGNALLED + number
     finally:
         logger.close()
+        if evaluation is not None:
+            evaluation.close()
+
+
+def _evaluated(
+    evaluation: TrainingEvaluation, runner: Runner, report: IterationReport, saver: _Saver, logger: RunLogger
+) -> IterationReport:
+    """Evaluate where it is time to; save the team if it is the best so far, and return the report with the figures."""
+    before, is_last = report.env_steps - runner.steps_per_iteration, report.iteration == report.num_iterations
+    if not evaluation.is_due(before, report.env_steps, is_last):
+        return report
+    try:
+        figures = evaluation.measure(runner.algorithm, report.env_steps)
+    except OSError as error:
+        logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training goes on.")
+        return report
+    best, latest = evaluation.best, evaluation.known[-1]
+    logger.say(f"Evaluated at {report.env_steps} env steps: {_worth(latest)}, {latest['num_episodes']} episodes.")
+    if best is not None and best["env_steps"] == report.env_steps and not runner.is_checkpoint_due():
+        saver.save(report.env_steps)
+    return report._replace(metrics=report.metrics | figures)
+
+
+def _worth(figures: Mapping[str, float]) -> str:
+    """Format what a team is compared by."""
+    return ", ".join(f"{name} {figures[name]:.3f}" for name in COMPARED if name in figures)
 
 
 class _Interrupted(Exception):  # noqa: N818, not an error

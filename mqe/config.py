@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -72,9 +74,12 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
         raise ConfigError(f"{where}: not valid YAML ({reason})") from None
 
 
-def load_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a YAML file of keys; ``base: other.yaml``, relative to the file, is read first and then overridden."""
-    return _load_with_bases(Path(path), ())
+def load_yaml(path: str | Path, check: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    """Read a YAML file of keys; ``base: other.yaml``, relative to the file, is read first and then overridden.
+
+    ``check`` is called with the values of each file, also of those that another one overrides.
+    """
+    return _load_with_bases(Path(path), (), check)
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:
@@ -126,7 +131,7 @@ def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dic
     values = {} if values is None else values
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: must be a section of keys, not {values!r}")
-    fields, hints = _fields(cls), get_type_hints(cls)
+    fields, hints = _fields(cls), _hints(cls)
     for key in values:
         if key not in fields:
             raise ConfigError(unknown("key", _join(where, key), [_join(where, name) for name in fields]))
@@ -243,13 +248,11 @@ def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:
     members = tuple(member for member in members if member is not type(None))
     if len(members) == 1:
         return _convert(value, members[0], where)
-    if type(value) in members:  # a member of the value's own type first: 3 stays an int in int | float
+    if type(value) in members:  # 3 stays an int in int | float, and what is wrong with it is said
         return _convert(value, type(value), where)
     for member in members:
-        try:
+        with suppress(ConfigError):
             return _convert(value, member, where)
-        except ConfigError:
-            continue
     raise ConfigError(f"{where}: must be {' or '.join(_name(member) for member in members)}, not {value!r}")
 
 
@@ -287,6 +290,11 @@ def _fields(cls: type) -> dict[str, dataclasses.Field]:
     return {field.name: field for field in dataclasses.fields(cls) if field.init}
 
 
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
 def _is_text(value: str) -> bool:
     """Return whether a string can be written to a file, and name one."""
     try:
@@ -306,7 +314,9 @@ def _join(where: str, key: Any) -> str:
 # Files
 
 
-def _load_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+def _load_with_bases(
+    path: Path, seen: tuple[Path, ...], check: Callable[[dict[str, Any]], None] | None
+) -> dict[str, Any]:
     try:
         path = path.resolve()
         text = path.read_text(encoding="utf-8")
@@ -320,13 +330,15 @@ def _load_with_bases(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: must hold keys and values, not {type(values).__name__}")
     base = values.pop("base", None)
+    if check is not None:
+        check(values)
     if base is None:
         return values
     if not isinstance(base, str):
         raise ConfigError(f"{path}: base: must be the name of another file, not {base!r}")
     if path in seen:
         raise ConfigError(f"{path}: is its own base; remove one of the `base:` lines")
-    return merge(_load_with_bases(path.parent / base, (*seen, path)), values)
+    return merge(_load_with_bases(path.parent / base, (*seen, path), check), values)
 
 
 class _Loader(yaml.SafeLoader):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mqe.broken_worlds import BrokenWorld, LastStates, Limits, num_rows
 from mqe.capture import CapturedStep, Decided
 from mqe.nature import Nature, NatureCfg
 from mqe.report import Report
@@ -20,7 +21,6 @@ from mqe.streams import Streams
 from mqe.task import Task
 from mqe.vec_env import TimeStep
 
-SPEED_LIMIT = 1e3  # [m/s, rad/s] a generalised velocity beyond this is a simulation that blew up
 GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, spread evenly over any run of neighbours
 
 
@@ -48,7 +48,8 @@ class MultiAgentEnv:
         self._episode = torch.full((n,), -1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps into the episode
         self._unsettled = torch.zeros((), dtype=torch.int64, device=self.device)  # control steps before episodes count
-        self._limits = _sane_limits(scene, self.device)
+        self._limits = Limits(scene, self.device)
+        self._last_states: LastStates | None = None
         self._everywhere = torch.ones(n, dtype=torch.bool, device=self.device)
         self._zero = torch.zeros((), device=self.device)
         self._sums = torch.zeros(n, len(task.metric_names), device=self.device)  # of the metrics, over the episode
@@ -58,6 +59,7 @@ class MultiAgentEnv:
         self.figures: dict[str, Tensor] = {}
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
         self._state: SceneState | None = None
+        self.settings: dict[str, Any] = {}  # plain values of the sections env and task, if it was built from any
         self._is_closed = False
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
@@ -66,7 +68,8 @@ class MultiAgentEnv:
     @property
     def state(self) -> SceneState:
         """The scene as the tasks see it now; the next step may overwrite it."""
-        assert self._state is not None, "reset() comes first"
+        if self._state is None:
+            raise RuntimeError("reset() comes first")
         return self._state
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
@@ -75,6 +78,7 @@ class MultiAgentEnv:
         Staggered, the clocks of these first episodes stand at ages spread evenly over the time limit. Statistics begin
         when it has passed once: until then these cut-off episodes end, and of whole ones only the short.
         """
+        self.check_open()
         self._start_episodes(self._everywhere)
         self._unsettled.fill_(self.max_episode_length if staggered else 0)
         if staggered:
@@ -84,10 +88,11 @@ class MultiAgentEnv:
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
         wanted = (self.num_envs, self.num_agents, max(self.action_sizes))
-        if self._is_closed:
-            raise RuntimeError("the environment is closed; make another one")
+        self.check_open()
         if not isinstance(actions, Tensor):
             raise TypeError(f"actions must be a torch.Tensor, not {type(actions).__name__}; see torch.as_tensor")
+        if actions.dtype is torch.bool or actions.is_complex():
+            raise TypeError(f"actions must be real numbers, not {actions.dtype}")
         if actions.shape != wanted:
             raise ValueError(
                 f"actions must have the shape {wanted} (worlds, agents, numbers), not {tuple(actions.shape)}"
@@ -127,7 +132,9 @@ class MultiAgentEnv:
             outcome = task.evaluate(last, self.state)  # before any reset
             self._state = last
 
-            is_sound = self._is_sound(last)
+            is_sound = self._limits.hold(last, looks_inside=k == task.decision_period - 1) & ~sim.failed
+            if self._last_states is not None:
+                self._last_states.record(last)
             live = running & is_sound
             self._steps += live
             self._sums += torch.where(live.unsqueeze(1), outcome.metrics, self._zero)
@@ -139,6 +146,8 @@ class MultiAgentEnv:
         ended, terminated = endings.any(dim=0), endings[:-1].any(dim=0)
         self._unsettled -= task.decision_period
         valid = running | ended
+        if self._last_states is not None:
+            self._last_states.keep(valid)
         reward = rewards.sum(dim=0)
         self._return += reward.mean(dim=1)
 
@@ -160,6 +169,22 @@ class MultiAgentEnv:
             final_obs, final_state, {f"reward/{name}": rewards[k] for k, name in enumerate(task.reward_names)},
         )  # fmt: skip
 
+    def record_states(self) -> None:
+        """Keep the last states of every world from now on, for ``take_broken``; call it before the first step."""
+        self._last_states = LastStates(num_rows(self.scene.model), self.num_envs, self.device)
+
+    def take_broken(self) -> list[BrokenWorld]:
+        """Return what is recorded of worlds that broke since the last call, 64 at most; waits for the device."""
+        if self._last_states is None:
+            return []
+        taken, limits = self._last_states.take(), Limits(self.scene, torch.device("cpu"))
+        broken = []
+        for world, rows in taken.items():
+            cause = limits.complaint(self.state.like(rows))
+            cause = cause or "the simulator gave up on it, or an action was no number"
+            broken.append(BrokenWorld(world, cause, rows.t().numpy()))
+        return broken
+
     def statistics(self) -> dict[str, float]:
         """Means over the last at most 1,000 finished episodes, and ``num_episodes`` among them."""
         return self._statistics.means()
@@ -170,6 +195,7 @@ class MultiAgentEnv:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a bit-exact resume needs."""
+        self.check_open()
         return {
             "sim": self.sim.state_dict(), "task": self.task.state_dict(), "episode": self._episode.clone(),
             "steps": self._steps.clone(), "return": self._return.clone(), "num_failed": self.num_failed.clone(),
@@ -180,6 +206,7 @@ class MultiAgentEnv:
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Go on from ``state_dict``; return the obs and critic state it stood at."""
+        self.check_open()
         self.sim.load_state_dict(state["sim"])
         self.task.load_state_dict(state["task"])
         self._episode.copy_(state["episode"])
@@ -193,6 +220,11 @@ class MultiAgentEnv:
         self._state.forces.copy_(state["forces"])
         self.nature.load_state_dict(state["nature"])
         return self._observe(self._state, self.task.memory)
+
+    def check_open(self) -> None:
+        """Raise RuntimeError if the environment is closed."""
+        if self._is_closed:
+            raise RuntimeError("the environment is closed; make another one")
 
     def close(self) -> None:
         """Free the simulator, and what was recorded of it."""
@@ -210,6 +242,8 @@ class MultiAgentEnv:
         self._state.forces.masked_fill_(mask.unsqueeze(1), 0.0)
         self.task.begin(mask)
         self.nature.begin(mask, self._episode)
+        if self._last_states is not None:
+            self._last_states.begin(mask)
 
     def _observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return what agents and critic see of W worlds, W = N or 2 N, and their ``memory``."""
@@ -227,10 +261,6 @@ class MultiAgentEnv:
                 velocity.add_(disturbance.velocity[:, i])
                 self.sim.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
 
-    def _is_sound(self, state: SceneState) -> Tensor:
-        """(N,) bool: the engine did not give up on the world, and its numbers, contact forces too, are sane."""
-        return (state.rows.abs() < self._limits).all(dim=0) & ~self.sim.failed
-
     def _record(self, ended: Tensor, endings: Tensor) -> None:
         figures = self.task.episode_figures(self._sums, self._steps, endings)
         figures = torch.cat((figures, self._return.unsqueeze(1)), dim=1)
@@ -242,11 +272,3 @@ class MultiAgentEnv:
         decisions = self.max_episode_length // self.decision_period
         share = torch.arange(self.num_envs, dtype=torch.float64, device=self.device) * GOLDEN_RATIO % 1.0
         return (share * decisions).to(torch.int64) * self.decision_period
-
-
-def _sane_limits(scene: Scene, device: torch.device) -> Tensor:
-    """Give what the rows of a sound scene state stay below, (X, 1): infinity, or a speed."""
-    model = scene.model
-    limits = torch.full((model.nq + model.nv + model.nsensordata + 3, 1), torch.inf, device=device)
-    limits[model.nq : model.nq + model.nv] = SPEED_LIMIT
-    return limits

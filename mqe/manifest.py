@@ -1,7 +1,8 @@
 """A checkpoint's ``manifest.json``: the SHA-256 of every file beside it, and what wrote them.
 
 Whoever reads a checkpoint checks the files that it reads. A folder without a manifest, as older ones are, is read
-without this check.
+without this check, but for those that ship with the package. ``python -m mqe.manifest FOLDER ...`` writes the manifests
+of folders anew, for a policy that is to ship.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import platform
 import subprocess
+import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,24 +28,42 @@ _PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you changed the file yourself"
 
 
-def write_manifest(folder: Path, device: str) -> None:
-    """Write the manifest of all files in ``folder``, which a program on ``device`` (``cpu``, ``cuda:0``) wrote."""
-    text = json.dumps(describe_files(folder, device), indent=2)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+def write_manifest(folder: Path, device: str, gait_sha256: str | None = None) -> None:
+    """Write the manifest of all files in ``folder``, which a program on ``device`` (``cpu``, ``cuda:0``) wrote.
+
+    ``gait_sha256`` is the digest of the gait that a team walked with (``mqe.controllers.gait.gait_digest``).
+    """
+    _write(folder, describe_files(folder, device, gait_sha256))
 
 
-def describe_files(folder: Path, device: str) -> dict[str, Any]:
+def describe_files(folder: Path, device: str, gait_sha256: str | None = None) -> dict[str, Any]:
     """Return what ``write_manifest`` writes."""
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     return {
-        "format_version": FORMAT_VERSION,
-        "files": {path.name: _sha256(path) for path in files},
+        **_checksums(folder),
+        **({} if gait_sha256 is None else {"gait_sha256": gait_sha256}),
         "packages": {name: found for name in _PACKAGES if (found := _installed(name)) is not None},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": _device_name(device),
         "git_revision": git_revision(),
     }
+
+
+def renew_manifest(folder: Path) -> None:
+    """Write the manifest of ``folder`` anew after files were taken out of it, or changed on purpose.
+
+    What it says of the program that wrote them stays; of a folder that had none, only the files are known.
+    """
+    _write(folder, {**read_manifest(folder), **_checksums(folder)})
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return what the manifest of ``folder`` says, nothing where there is none or it is damaged."""
+    try:
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
@@ -67,7 +87,7 @@ def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
         if name not in hashes:
             return f"{name}: damaged, or from elsewhere ({MANIFEST} does not list it)"
         try:
-            if (folder / name).is_file() and _sha256(folder / name) != hashes[name]:
+            if (folder / name).is_file() and sha256(folder / name) != hashes[name]:
                 return f"{name}: damaged (its SHA-256 is not the one in {MANIFEST})"
         except (OSError, ValueError) as error:
             return f"{name}: cannot be read ({getattr(error, 'strerror', None) or type(error).__name__})"
@@ -79,6 +99,15 @@ def check_files(folder: Path, names: Iterable[str]) -> None:
     problem = damage(folder, names)
     if problem is not None:
         raise ConfigError(f"checkpoint {folder}: {problem}; {_HINT}")
+
+
+def _checksums(folder: Path) -> dict[str, Any]:
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
+    return {"format_version": FORMAT_VERSION, "files": {path.name: sha256(path) for path in files}}
+
+
+def _write(folder: Path, content: dict[str, Any]) -> None:
+    (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 @functools.cache
@@ -95,7 +124,8 @@ def git_revision() -> str | None:
     return done.stdout.strip() or None
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -109,3 +139,8 @@ def _installed(package: str) -> str | None:
 
 def _device_name(device: str) -> str:
     return f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        renew_manifest(Path(name))

@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 import torch
 
-from mqe.config import ConfigError, checked, option
+from mqe.config import ConfigError, checked, option, to_dict
 from mqe.entry import EnvCfg, TaskEntry, World
 from mqe.env import MultiAgentEnv
 from mqe.nature import Nature, model_fields
@@ -124,4 +124,6 @@ def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
         simulator.set_field(field, values)
     actions = (env.num_envs, world.task.num_agents, max(world.task.action_sizes))
     nature = Nature(env.randomize, world.scene, actions, world.task.max_episode_length, streams)
-    return MultiAgentEnv(simulator, world.scene, world.task, nature, entry.report)
+    made = MultiAgentEnv(simulator, world.scene, world.task, nature, entry.report)
+    made.settings = {"env": to_dict(env), "task": to_dict(task)}
+    return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ _PLAIN_TYPES = (
 )
 
 
-def read_file(path: Path) -> Any:
+def read_file(path: Path | IO[bytes]) -> Any:
     """Read a file onto the CPU without executing code in it; raise, as its readers do, for a damaged one.
 
     The archive's checksums are looked at first, which torch does not do.
@@ -26,6 +26,8 @@ def read_file(path: Path) -> Any:
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:
                 raise zipfile.BadZipFile
+    if not isinstance(path, Path):
+        path.seek(0)
     return torch.load(path, map_location="cpu", weights_only=True)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import time
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from mqe.controllers.gait import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg
 from mqe.registry import make_env as make_any_env
 from mqe.tasks.push import PushCfg
+from mqe.tasks.velocity import VelocityCfg
 from mqe.tensor_files import read_tensors
 from mqe.viewer import video
 
@@ -46,6 +49,8 @@ WORLD = EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu", num_threads=1)
         ("--set runner.seed=!!timestamp abc", "not valid YAML"),
         ('--set task.gait="\\ud800"', "task.gait: must be text without null bytes or halves of characters"),
         ('--set task.gait="a\\0b"', "task.gait: must be text without null bytes"),
+        ("--out //", "is the root of all folders"),
+        ("--out /..", "logger.out_dir (--out): /.. is the root of all folders"),
         ("--out /", "logger.out_dir (--out): / is the root of all folders"),
         ("--set task.gait=pretrained:../pretrained/go1_velocity", "unknown pretrained policy '../pretrained"),
     ],
@@ -74,10 +79,33 @@ def test_a_value_of_a_megabyte_is_not_repeated(capsys) -> None:
     assert line.endswith("(allowed: cuboid, tblock, cylinder)\n")
 
 
-def test_a_value_that_is_overridden_is_checked_as_well(tmp_path, capsys) -> None:
-    (tmp_path / "run.yaml").write_text("env: {num_envs: many}\n")
-    assert train.main(["--config", str(tmp_path / "run.yaml"), "--num_envs", "2"]) == 2
-    assert "env.num_envs: must be a whole number, not 'many'" in complaint(capsys)
+OVERRIDDEN = [  # a file, its base, the command line, and what is wrong
+    ("env: {num_envs: many}", "", "--num_envs 2", "env.num_envs: must be a whole number, not 'many'"),
+    ("env: {num_envs: 2}", "env: {num_envs: many}", "", "env.num_envs: must be a whole number, not 'many'"),
+    ("task: {object: ball}", "", "--object cuboid", "task.object: unknown value 'ball'"),
+    ("task: {object: tblock}", "task: {object: [1]}", "", "task.object: must be a string, not [1]"),
+    ("algorithm: {gamma: 0.9}", "algorithm: {gamma: many}", "", "algorithm.gamma: must be a number, not 'many'"),
+    ("algorithm: {name: x}", "", "--algo happo", "algorithm.name: unknown algorithm 'x'"),
+    ("task: {name: go1_velocity, max_kick: x}", "", "--task go1push_mid", "task.max_kick: must be a number, not 'x'"),
+    ("", "", "--object ball --set task.object=cuboid", "task.object: unknown value 'ball'"),
+    ("", "", "--task walk --set task.name=go1push_mid", "task.name: unknown task 'walk'"),
+    ("", "", "--set algorithm.gamma=7 --set algorithm.gamma=0.9", "algorithm.gamma: must be at least 0"),
+]
+
+
+@pytest.mark.parametrize(("file", "base", "words", "said"), OVERRIDDEN)
+def test_a_value_that_is_overridden_is_checked_as_well(file: str, base: str, words: str, said: str, tmp_path, capsys):
+    (tmp_path / "base.yaml").write_text(base)
+    (tmp_path / "run.yaml").write_text(f"base: base.yaml\n{file}\n")
+    assert train.main(["--config", str(tmp_path / "run.yaml"), *words.split()]) == 2
+    assert said in complaint(capsys)
+
+
+def test_a_value_of_another_algorithm_is_no_mistake_where_that_is_overridden() -> None:
+    base = {"algorithm": {"name": "hatrpo", "kl_threshold": 0.02}}
+    cfg, notices = config.resolve(base, {"algorithm": {"name": "happo"}})
+    assert cfg.algorithm.name == "happo"
+    assert "algorithm.kl_threshold left out" in notices[0]
 
 
 @pytest.mark.parametrize(
@@ -153,8 +181,23 @@ def test_seeds(seed: object) -> None:
 
 
 def test_a_decision_of_no_steps() -> None:
-    with pytest.raises(ConfigError, match=r"task\.decision_period: 0 does not divide"):
+    with pytest.raises(ConfigError, match=r"task\.decision_period: must be at least 1, not 0"):
         PushCfg(decision_period=0)
+
+
+@pytest.mark.parametrize(
+    ("cfg", "wrong", "said"),
+    [
+        (PushCfg, {"decision_period": "a"}, "task.decision_period: must be a whole number, not 'a'"),
+        (PushCfg, {"episode_length_s": math.nan}, "task.episode_length_s: must be a finite number"),
+        (PushCfg, {"goal_distance": 3}, "task.goal_distance: must be a list of numbers, not 3"),
+        (VelocityCfg, {"episode_length_s": 1e-9}, "task.episode_length_s: must be at least 0.02"),
+        (VelocityCfg, {"floor_friction": (2.0, 1.0)}, "task.floor_friction: [2.0, 1.0] must be in ascending order"),
+    ],
+)
+def test_settings_made_by_hand(cfg: type, wrong: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        cfg(**wrong)
 
 
 def test_pretrained_names_are_no_paths() -> None:
@@ -169,9 +212,40 @@ def test_actions_and_environments_that_cannot_step() -> None:
     env.reset()
     with pytest.raises(TypeError, match=r"actions must be a torch\.Tensor, not ndarray"):
         env.step(np.zeros((1, 2, 3)))  # type: ignore[arg-type]
+    for actions in (torch.zeros(1, 2, 3, dtype=torch.bool), torch.zeros(1, 2, 3, dtype=torch.complex64)):
+        with pytest.raises(TypeError, match="actions must be real numbers, not torch"):
+            env.step(actions)
+    state = env.state_dict()
     env.close()
-    with pytest.raises(RuntimeError, match="the environment is closed"):
-        env.step(torch.zeros(1, 2, 3))
+    calls = {
+        "step": lambda: env.step(torch.zeros(1, 2, 3)), "reset": env.reset, "state_dict": env.state_dict,
+        "load_state_dict": lambda: env.load_state_dict(state),
+        "record": lambda: video.record(env, lambda obs: obs, "x.mp4"),  # type: ignore[arg-type]
+    }  # fmt: skip
+    for call in calls.values():
+        with pytest.raises(RuntimeError, match="the environment is closed"):
+            call()
+    with pytest.raises(RuntimeError, match=r"reset\(\) comes first"):
+        make_env(num_envs=1).step(torch.zeros(1, 2, 3))
+
+
+def test_a_client_of_harl_that_is_closed() -> None:
+    client = MAPushEnv({"n_threads": 1, "device": "cpu"})
+    client.close()
+    for call in (client.reset, client.render, lambda: client.step(np.zeros((1, 2, 3)))):
+        with pytest.raises(RuntimeError, match="the environment is closed"):
+            call()
+    client.seed(3)  # builds the worlds anew
+    client.reset()
+    client.close()
+
+
+@pytest.mark.parametrize("wrong", [{"seconds": 0.0}, {"episodes": 0}, {"fps": 0}, {"world": 1}, {"size": (0, 36)}])
+def test_a_film_of_nothing(wrong: dict, tmp_path) -> None:
+    env = make_env(num_envs=1)
+    with pytest.raises(ConfigError, match="a film needs episodes, seconds, fps and size above 0 and a world below 1"):
+        video.record(env, lambda obs: obs, tmp_path / "film.mp4", **wrong)  # type: ignore[arg-type]
+    env.close()
 
 
 def test_a_world_that_breaks_leaves_no_file_behind(tmp_path, monkeypatch, capfd) -> None:

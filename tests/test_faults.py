@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import TINY
 
-from harl_mapush import test, train
+from harl_mapush import broken, test, train
 
 FAULTS = Path(__file__).parent / "faults"
 
@@ -34,10 +34,14 @@ def test_killed_runs_end_bit_equal() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of torch, about tensors that are on their way out
 def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
-    for module, name in ((train, "train"), (test, "_play")):  # the script puts others in their places
+    for module, name in (
+        (train, "train"),
+        (test, "_play"),
+        (broken, "film_states"),
+    ):  # the script puts others in their places
         monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.syspath_prepend(str(FAULTS))
-    answered = importlib.import_module("fuzz").run_cases(100, seed=0)
+    answered = importlib.import_module("fuzz").run_cases(500, seed=0)
     assert answered, capsys.readouterr().err
 
 

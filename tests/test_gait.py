@@ -25,6 +25,7 @@ from mqe.tasks.velocity.task import GET_UP_TIME, VelocityCfg, excess_depth, pair
 
 CPU = torch.device("cpu")
 SIM = SimCfg(name="mujoco", device="cpu")
+UNSEALED = shutil.ignore_patterns("manifest.json")  # a copy that may be changed
 
 
 def test_gravity_is_seen_in_the_body_frame():
@@ -57,7 +58,7 @@ def test_the_clock_runs_while_moving_and_stands_at_zero():
 def test_the_frozen_policy_is_the_actor_that_was_trained(tmp_path, mean_bound):
     """The controller's network gives what the checkpoint's own actor gives."""
     folder = tmp_path / "gait"
-    shutil.copytree(pretrained_folder("go1_velocity"), folder)
+    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNSEALED)
     own = checkpoint.read_config(folder)
     own["network"]["mean_bound"] = mean_bound
     (folder / "config.yaml").write_text(yaml.safe_dump(own))
@@ -107,7 +108,7 @@ def test_a_gait_named_from_where_one_stands_is_found_from_anywhere(gait, tmp_pat
 @pytest.mark.parametrize("key", ["normalize_obs", "use_layer_norm", "use_recurrent_policy"])
 def test_a_gait_with_layers_that_a_plain_network_lacks_is_refused(tmp_path, key):
     folder = tmp_path / "gait"
-    shutil.copytree(pretrained_folder("go1_velocity"), folder)
+    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNSEALED)
     text = (folder / "config.yaml").read_text()
     known = re.sub(rf"\n  {key}: .*", "", text)
     (folder / "config.yaml").write_text(known.replace("\nnetwork:\n", f"\nnetwork:\n  {key}: 1\n"))
@@ -148,7 +149,7 @@ def spoil_gait(folder, how: str) -> None:
 )
 def test_a_damaged_gait_is_refused(how: str, said: str, tmp_path):
     folder = tmp_path / "gait"
-    shutil.copytree(pretrained_folder("go1_velocity"), folder)
+    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNSEALED)
     spoil_gait(folder, how)
     with pytest.raises(ConfigError, match=said):
         load_gait(str(folder), CPU)

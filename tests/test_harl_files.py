@@ -12,7 +12,7 @@ from pushing import make_task
 from torch import nn, tensor
 
 from harl_mapush import checkpoint, config, policy, test, train
-from harl_mapush.interop import harl_files
+from harl_mapush.interop import harl_files, harl_recording
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from mqe.config import ConfigError, load_yaml
 from mqe.tensor_files import read_tensors
@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parent / "data" / "harl_parity"
 
 
 def recorded(case: str = "happo_2a") -> dict:
-    return torch.load(GOLDEN / f"{case}.pt", weights_only=True)
+    return harl_recording.read(GOLDEN / f"{case}.pt.xz")
 
 
 def write(path: Path, named: str = "happo", env: str = "mapush", env_args: dict | None = None, **sections) -> Path:
@@ -115,6 +115,7 @@ def test_what_a_file_leaves_out_is_upstreams_default(tmp_path) -> None:
     assert (own.name, own.share_param, own.clip_param, own.max_grad_norm) == ("mappo", True, 0.1, 10.0)
     assert (net.hidden_sizes, net.activation, net.std_y_coef) == ((128, 128), "relu", 0.5)
     assert (cfg.env.num_envs, cfg.runner.num_steps, cfg.runner.num_env_steps) == (20, 200, 10_000_000)
+    assert cfg.runner.torch_threads == 4
 
 
 def test_an_algorithms_yaml_is_named_after_it(tmp_path) -> None:
@@ -133,7 +134,7 @@ def test_keys_that_cannot_be_honoured_are_named(tmp_path) -> None:
         seed={"seed_specify": False, "seed": 1},
         device={"cuda": True, "cuda_deterministic": True},
         train={"model_dir": "somewhere", "episode_length": 10},
-        eval={"use_eval": True, "eval_episodes": 20},
+        eval={"use_eval": True, "eval_episodes": 20, "foo": 1},
         render={"use_render": True, "render_episodes": 3},
         algo={"ppo_epoch": 5, "kl_threshold": 0.01},
         logger={"log_dir": "elsewhere"},
@@ -144,7 +145,7 @@ def test_keys_that_cannot_be_honoured_are_named(tmp_path) -> None:
     assert "config.json: not honoured: " in notice
     named = {item.split(" (")[0] for item in notice.split("not honoured: ")[1].split("; ")}
     assert named >= {
-        *("seed.seed_specify", "device.cuda_deterministic", "train.model_dir", "eval.use_eval", "eval.eval_episodes"),
+        *("seed.seed_specify", "device.cuda_deterministic", "train.model_dir", "eval.foo"),
         *("render.use_render", "algo.kl_threshold", "logger.log_dir", "extra.key", "env_args.scenario"),
     }
     assert not named & {"seed.seed", "device.cuda", "train.episode_length", "algo.ppo_epoch", "env_args.state_type"}
@@ -218,10 +219,15 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
         ("algo: 3", "not a configuration of HARL"),
         ("algo: {clip_param: 0.2}", "add --algo"),
         ('{"main_args": {"algo": "hasac"}, "algo_args": {"algo": {}}}', "run_harl"),
+        ('{"main_args": {"algo": "had3qn"}, "algo_args": {"algo": {}}}', "had3qn acts in discrete spaces only"),
         ('{"main_args": {"algo": "hapo"}, "algo_args": {"algo": {}}}', "did you mean happo"),
         ('{"main_args": {"algo": "happo"}, "algo_args": {"train": {"episode_length": 0}}}', "train.episode_length"),
         ('{"main_args": {"algo": "happo"}, "algo_args": {"train": {"num_env_steps": "x"}}}', "train.num_env_steps"),
-        ('{"main_args": {"algo": "happo"}, "algo_args": {"model": {"activation_func": "hardswish"}}}', "hardswish"),
+        ('{"main_args": {"algo": "happo"}, "algo_args": {"model": {"activation_func": "swish"}}}', "swish"),
+        (
+            '{"main_args": {"algo": "happo"}, "algo_args": {"train": {"num_env_steps": 3999}}}',
+            "3999 are no iteration of",
+        ),
         ('{"main_args": {"algo": "happo"}, "algo_args": {"algo": {"gamma": NaN}}}', "finite"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
     ],
@@ -246,10 +252,14 @@ def test_a_run_under_harls_settings(tmp_path, capsys) -> None:
         tmp_path / "config.json",
         train={"num_env_steps": 16, "n_rollout_threads": 2, "episode_length": 4, "eval_interval": 1},
         model={"hidden_sizes": [8], "lr": 1e-3},
-        eval={"use_eval": True},
+        eval={"use_eval": True, "n_eval_rollout_threads": 2, "eval_episodes": 4},
+        env_args={"episode_length_s": 0.1},
     )
     assert train.main(["--load_config", str(file), "--out", str(tmp_path / "run"), "--device", "cpu"]) == 0
-    assert "not honoured: eval.use_eval" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "not honoured" not in said
+    assert "Evaluated at 8 env steps: success_rate" in said
+    assert ", 4 episodes." in said
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["16", "8"]
     weights = read_tensors(tmp_path / "run" / "checkpoints" / "16" / "actor_agent1.pt")
     assert list(weights) == [

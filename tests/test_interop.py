@@ -179,7 +179,8 @@ def test_upstream_trains_a_task_without_an_object(tmp_path) -> None:
 
 @needs_checkout
 def test_what_upstream_asserts_is_one_line(tmp_path, capsys) -> None:
-    sizes = ["--num_envs", "1", "--num_env_steps", "200", "--set", "algo.actor_num_mini_batch=5000"]
+    sizes = ["--num_envs", "1", "--num_env_steps", "10", "--set", "train.episode_length=10"]
+    sizes += ["--set", "model.use_recurrent_policy=true"]  # a single chunk, of which upstream wants two
     assert run_harl.main(["--harl", str(HARL), "--out", str(tmp_path), "--device", "cpu", *sizes]) == 2
     assert "upstream refuses the settings: " in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -228,11 +229,14 @@ def test_the_same_update_gives_the_same_weights(algo: str) -> None:
 def test_defaults_are_upstreams(algo: str) -> None:
     path = Path(str(HARL)) / "harl" / "configs" / "algos_cfgs" / f"{algo}.yaml"
     theirs = yaml.safe_load(path.read_text())
-    chosen_here = {"torch_threads", "use_eval"}
+    chosen_here = {"use_eval"}
     for section, values in DEFAULTS.items():
         shared = (set(values) & set(theirs[section])) - chosen_here
         assert {key: theirs[section][key] for key in shared} == {key: values[key] for key in shared}
         assert shared or section == "eval"
+
+
+SHORT = "--num_envs 4 --num_env_steps 40 --set train.episode_length=10"
 
 
 @needs_checkout
@@ -240,7 +244,6 @@ def test_defaults_are_upstreams(algo: str) -> None:
     ("argv", "said"),
     [
         ("--algo hapo", "did you mean happo"),
-        ("--algo had3qn", "discrete"),
         ("--set train.episode_lenth=3", "did you mean train.episode_length"),
         ("--set tran.episode_length=3", "did you mean train"),
         ("--set env.num_envs=3", "--num_envs"),
@@ -254,11 +257,34 @@ def test_defaults_are_upstreams(algo: str) -> None:
         ("--set train.episode_length=0", "train.episode_length: must be a whole number, at least 1, not 0"),
         ("--set eval.eval_episodes=0", "eval.eval_episodes: must be a whole number"),
         ("--set model.activation_func=foo", "model.activation_func: unknown value 'foo'"),
-        ("--set model.activation_func=hardswish", "model.activation_func, here network.activation: unknown value"),
+        ("--set model.activation_func=hardswish", "upstream cannot train happo with hardswish"),
         ("--set algo.fixed_order=3", "algo.fixed_order: must be true or false"),
         ("--set seed.seed=-1", "seed.seed"),
         ("--set logger.log_dir=3", "logger.log_dir: must be a string"),
         ("--algo hatd3 --state_type FP", "--state_type FP: upstream trains hatd3 with EP states only"),
+        ("--algo haddpg --state_type FP", "--state_type FP: upstream trains haddpg with EP states only"),
+        ("--algo matd3 --state_type FP", "--state_type FP: upstream trains matd3 with EP states only"),
+        ("--algo maddpg --set task.state_type=FP", "--state_type FP: upstream trains maddpg with EP states only"),
+        ("--algo had3qn", "--algo had3qn: acts in discrete spaces only"),
+        (f"{SHORT} --set algo.actor_num_mini_batch=41", "algo.actor_num_mini_batch: must be at most 40, the training"),
+        (f"{SHORT} --set algo.critic_num_mini_batch=41", "algo.critic_num_mini_batch: must be at most 40, the"),
+        (f"{SHORT} --algo mappo --set algo.actor_num_mini_batch=41", "algo.actor_num_mini_batch: must be at most 40"),
+        (
+            f"{SHORT} --state_type FP --set algo.critic_num_mini_batch=81",
+            "algo.critic_num_mini_batch: must be at most 80",
+        ),
+        (
+            f"{SHORT} --set model.use_recurrent_policy=true --set algo.actor_num_mini_batch=5",
+            "algo.actor_num_mini_batch: must be at most 4, the training rows of a rollout, not 5",
+        ),
+        (
+            f"{SHORT} --set model.use_naive_recurrent_policy=true --set algo.critic_num_mini_batch=5",
+            "algo.critic_num_mini_batch: must be at most 4, the training rows of a rollout, not 5",
+        ),
+        (
+            f"{SHORT} --set model.use_recurrent_policy=true --set model.data_chunk_length=4",
+            "train.episode_length: must be a multiple of model.data_chunk_length (4)",
+        ),
         ("--exp_name ../../x", "exp_name: '../../x' cannot name a folder"),
         ("--set sim.device=3", "sim.device: must be a string"),
         ("--algo hasac --set algo.batch_size=abc", "algo.batch_size: must be a finite number"),

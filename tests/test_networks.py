@@ -120,7 +120,7 @@ def test_running_observation_normalisation_travels_with_the_weights():
     assert not torch.allclose(actor(obs), Actor(cfg, 3, 2)(obs))
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "hardswish"])
 def test_a_dense_layer_is_a_linear_one_and_its_activation_twice_differentiable(activation):
     linear = nn.Linear(5, 4).double()
     x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
@@ -135,9 +135,10 @@ def test_a_dense_layer_is_a_linear_one_and_its_activation_twice_differentiable(a
     assert layer(x[:0], linear.weight, linear.bias).shape == (0, 3, 4)
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("use_layer_norm", [False, True])
-def test_a_body_is_its_layers_in_turn(use_layer_norm):
-    actor = Actor(NetworkCfg(hidden_sizes=(7, 6), activation="tanh", use_layer_norm=use_layer_norm), 4, 2)
+def test_a_body_is_its_layers_in_turn(use_layer_norm, activation):
+    actor = Actor(NetworkCfg(hidden_sizes=(7, 6), activation=activation, use_layer_norm=use_layer_norm), 4, 2)
     obs = torch.randn(3, 4)
     torch.testing.assert_close(actor.base(obs), actor.base.mlp["fc"](obs))
     torch.testing.assert_close(actor(obs[0]), actor(obs)[0])

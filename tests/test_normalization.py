@@ -30,6 +30,17 @@ def test_advantages_with_nobody_active_stay_finite(normalize):
     assert torch.isfinite(normalize(torch.randn(4), torch.zeros(4))).all()
 
 
+def test_a_rollout_without_a_sound_step_leaves_the_value_normaliser_finite():
+    norm = ValueNorm()
+    norm.update(torch.tensor([3.0, 5.0]))
+    norm.update(torch.randn(4, 1), torch.zeros(4, 1))
+    norm.update(torch.tensor([[2.0], [6.0]]), torch.tensor([[0.0], [0.5]]))
+    mean, std = norm.mean_std()
+    # means 4, 0 and, of half a step, 6 / 2; each weighs 1e-5, the newest most
+    assert mean.tolist() == pytest.approx([7.0 / 3.0], rel=1e-3)
+    assert torch.isfinite(std).all()
+
+
 def test_harls_advantages_have_numpys_last_digit():
     advantages = torch.randn(37, 11, generator=torch.Generator().manual_seed(0)) * 3.0 + 0.7
     weights = (torch.arange(37 * 11).view(37, 11) % 5 > 0).float()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -87,6 +88,38 @@ def test_spawns_above_the_floor_and_clear_of_robots(cfg) -> None:
     assert cfg.spawn_ring[0] > reach
     for num_agents in range(1, MAX_ROBOTS + 1):
         make_task(1, num_agents, object=cfg.name, spawn="separated")
+
+
+@pytest.mark.parametrize(
+    ("name", "friction", "height", "tilt", "ring", "collision_distance", "num_agents"),
+    [
+        ("cuboid", (0.5, 0.6), 0.28, 0.01, (1.2, 1.3), 0.25, 2),
+        ("tblock", (0.6, 0.7), 0.28, 0.01, (1.2, 1.3), 0.27, 2),
+        ("cylinder", (0.3, 0.4), 0.33, 0.0, (2.0, 2.5), 0.25, 3),
+    ],
+)
+def test_numbers_of_the_references_tasks(name, friction, height, tilt, ring, collision_distance, num_agents) -> None:
+    cfg = OBJECTS[name]
+    assert (cfg.friction, cfg.spawn_ring, cfg.collision_distance) == (friction, ring, collision_distance)
+    assert (cfg.spawn_height, cfg.spawn_tilt, cfg.num_agents) == (pytest.approx(height), tilt, num_agents)
+
+
+@pytest.mark.parametrize(
+    ("name", "corners", "area", "perimeter"),
+    [
+        ("cuboid", 4, 1.44, 4.8),
+        ("tblock", 4, 0.75, 1.5 + 2.0 * math.hypot(0.25, 1.0)),
+        ("cylinder", 6, 2.6 * (1.5 + 3.0) / 2.0, 3.0 + 4.0 * math.hypot(0.75, 1.3)),
+    ],
+)
+def test_the_rewards_polygons_are_the_references(name, corners, area, perimeter) -> None:
+    points = np.array(OBJECTS[name].outline)
+    following = np.roll(points, -1, axis=0)
+    assert len(points) == corners
+    cross = points[:, 0] * following[:, 1] - points[:, 1] * following[:, 0]
+    assert cross.sum() / 2.0 == pytest.approx(area)
+    assert np.linalg.norm(following - points, axis=1).sum() == pytest.approx(perimeter)
+    assert points[:, 0].sum() == pytest.approx(0.0)  # the left is the right's mirror image
 
 
 def test_an_object_in_the_floor_is_refused() -> None:

@@ -98,19 +98,19 @@ def test_a_gpus_simulator_on_a_cpu_is_told_of():
 @pytest.mark.parametrize(
     ("env", "sim", "task", "said"),
     [
-        (EnvCfg(num_envs=2, num_agents=7), SIM, PushCfg(), "env.num_agents: must be"),
-        (EnvCfg(num_envs=2, num_agents=0), SIM, PushCfg(), "env.num_agents: must be"),
-        (EnvCfg(num_envs=2), SimCfg(name="mujocoo"), PushCfg(), "sim.name: .* did you mean mujoco"),
-        (EnvCfg(num_envs=2), SIM, PushCfg(object="ball"), "task.object: .*allowed: cuboid"),
-        (EnvCfg(num_envs=2), SIM, PushCfg(spawn="seperated"), "task.spawn: .* did you mean separated"),
-        (EnvCfg(num_envs=2), SIM, PushCfg(state_type="ep"), "task.state_type: .* did you mean EP"),
-        (EnvCfg(num_envs=2), SIM, PushCfg(action_scale=(5.0, 5.0, 5.0)), "task.action_scale: must be"),
-        (EnvCfg(num_envs=2), SIM, PushCfg(weights=NOTHING), "task.weights: every term"),
+        (EnvCfg(num_envs=2, num_agents=7), SIM, {}, "env.num_agents: must be"),
+        (EnvCfg(num_envs=2, num_agents=0), SIM, {}, "env.num_agents: must be"),
+        (EnvCfg(num_envs=2), SimCfg(name="mujocoo"), {}, "sim.name: .* did you mean mujoco"),
+        (EnvCfg(num_envs=2), SIM, {"object": "ball"}, "task.object: .*allowed: cuboid"),
+        (EnvCfg(num_envs=2), SIM, {"spawn": "seperated"}, "task.spawn: .* did you mean separated"),
+        (EnvCfg(num_envs=2), SIM, {"state_type": "ep"}, "task.state_type: .* did you mean EP"),
+        (EnvCfg(num_envs=2), SIM, {"action_scale": (5.0, 5.0, 5.0)}, "task.action_scale: must be"),
+        (EnvCfg(num_envs=2), SIM, {"weights": NOTHING}, "task.weights: every term"),
     ],
 )
 def test_settings_that_were_made_by_hand_are_checked_as_those_that_are_read(env, sim, task, said):
     with pytest.raises(ConfigError, match=said):
-        make_env(env, sim, task, seed=0)
+        make_env(env, sim, PushCfg(**task), seed=0)
 
 
 def test_the_friction_of_every_world_lies_in_the_objects_range():

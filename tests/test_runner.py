@@ -204,7 +204,7 @@ def test_a_simulation_that_goes_on_breaking_stops_the_run():
 
 
 def test_a_run_whose_worlds_all_break_says_how_to_go_on(gait, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("mqe.env.SPEED_LIMIT", 0.0)
+    monkeypatch.setattr("mqe.broken_worlds.SPEED_LIMIT", 0.0)
     run = tmp_path / "run"
     size = ("--set", "runner.checkpoint_interval=1", "--num_env_steps", "4096")
     assert train.main([*TINY, *size, "--set", f"task.gait={gait}", "--out", str(run)]) == 1

@@ -208,6 +208,91 @@ def test_walls_stop_an_object(name):
     assert ARENA_HALF_SIZE - 2.0 < float(sim.qpos[0, scene.robot_qpos]) < ARENA_HALF_SIZE
 
 
+def test_four_walls_enclose_a_square_of_24_metres():
+    model = build_scene(1, None).model
+    walls = [
+        k for k in range(model.ngeom) if model.geom_bodyid[k] == 0 and model.geom_type[k] == mujoco.mjtGeom.mjGEOM_BOX
+    ]
+    boxes = sorted([*model.geom_pos[k].tolist(), *model.geom_size[k].tolist()] for k in walls)
+    across, along = [0.05, 12.0, 0.25], [12.0, 0.05, 0.25]
+    expected = [
+        [-12.05, 0, 0.25, *across],
+        [0, -12.05, 0.25, *along],
+        [0, 12.05, 0.25, *along],
+        [12.05, 0, 0.25, *across],
+    ]
+    np.testing.assert_allclose(boxes, expected, atol=1e-12)
+    floor = model.geom("floor")
+    assert floor.size[:2].tolist() == [13.0, 13.0]
+    assert floor.pos.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_solver_is_the_one_that_the_friction_was_measured_with():
+    option = build_scene(2, OBJECTS["cuboid"]).model.opt
+    assert option.timestep == 0.005
+    assert (option.iterations, option.ls_iterations) == (10, 20)
+    assert (option.cone, option.integrator) == (mujoco.mjtCone.mjCONE_ELLIPTIC, mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
+    assert option.jacobian == mujoco.mjtJacobian.mjJAC_DENSE
+    wanted = mujoco.mjtDisableBit.mjDSBL_AUTORESET | mujoco.mjtDisableBit.mjDSBL_MIDPHASE
+    assert option.disableflags == wanted
+
+
+def touches(model, first: int, second: int) -> bool:
+    """Return whether two geoms can be in contact, by their bits or by a pair of their own."""
+    bits = (model.geom_contype[first] & model.geom_conaffinity[second]) | (
+        model.geom_contype[second] & model.geom_conaffinity[first]
+    )
+    pairs = {frozenset(pair) for pair in zip(model.pair_geom1.tolist(), model.pair_geom2.tolist(), strict=True)}
+    return bool(bits) or frozenset((first, second)) in pairs
+
+
+def test_robots_object_floor_and_walls_touch_one_another_and_no_robot_itself():
+    model = build_scene(3, OBJECTS["tblock"]).model
+    robots = [model.body(f"robot{i}/trunk").id for i in range(3)]
+    own = [[k for k in range(model.ngeom) if model.body_rootid[model.geom_bodyid[k]] == robot] for robot in robots]
+    bodies = [[k for k in geoms if model.geom_contype[k]] for geoms in own]
+    trunks = [[k for k in geoms if model.geom_bodyid[k] == robot] for geoms, robot in zip(bodies, robots, strict=True)]
+    floor, box = model.geom("floor").id, [model.geom(f"object/{k}").id for k in range(2)]
+    walls = [k for k in range(model.ngeom) if model.geom_bodyid[k] == 0 and k != floor]
+    assert all(len(geoms) > 4 for geoms in bodies)
+    assert len(walls) == 4
+    for i, geoms in enumerate(bodies):
+        others = [k for j, more in enumerate(bodies) if j != i for k in more]
+        assert all(touches(model, k, other) for k in geoms for other in (floor, *box, *others))
+        assert not any(touches(model, k, other) for k in geoms for other in geoms)
+    for trunk in trunks:
+        assert all(touches(model, k, wall) for k in trunk for wall in walls)
+    assert all(touches(model, k, other) for k in box for other in (floor, *walls))
+    assert not touches(model, *box)
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_contacts_are_as_stiff_as_the_step_bears(name):
+    model = build_scene(2, OBJECTS[name]).model
+    np.testing.assert_allclose(model.geom_solref, np.tile([0.01, 1.0], (model.ngeom, 1)))
+    np.testing.assert_allclose(model.pair_solref, np.tile([0.01, 1.0], (model.npair, 1)))
+    np.testing.assert_allclose(model.pair_solreffriction, np.tile([0.02, 1.0], (model.npair, 1)))
+    assert (model.pair_dim == 3).all()
+    assert model.npair == len(OBJECTS[name].geoms)
+    low, high = OBJECTS[name].friction
+    np.testing.assert_allclose(model.pair_friction[:, :2], ((low + high) / 2 + 0.1) / 2)
+    parts = [model.geom(f"object/{k}") for k in range(len(OBJECTS[name].geoms))]
+    np.testing.assert_allclose([part.friction[0] for part in parts], ((low + high) / 2 + 1.0) / 2)
+
+
+def test_the_parts_of_an_object_lie_where_they_were_said_to():
+    model = build_scene(1, OBJECTS["tblock"]).model
+    bar, stem = model.geom("object/0"), model.geom("object/1")
+    assert (bar.size.tolist(), bar.pos.tolist()) == ([0.5, 0.25, 0.25], [0.0, 0.0, 0.0])
+    assert (stem.size.tolist(), stem.pos.tolist()) == ([0.25, 0.25, 0.25], [0.0, 0.5, 0.0])
+    assert model.body("object").pos.tolist() == [0.0, 0.0, OBJECTS["tblock"].spawn_height]
+    cylinder = build_scene(1, OBJECTS["cylinder"]).model
+    round_side, base = cylinder.geom("object/0"), cylinder.geom("object/0/base")
+    assert round_side.size[:2].tolist() == [1.5, 0.25]
+    np.testing.assert_allclose(base.size, [1.5 / np.sqrt(2.0), 1.5 / np.sqrt(2.0), 0.25])
+    assert base.pos.tolist() == [0.0, 0.0, 0.0]
+
+
 @pytest.mark.parametrize("radius", [1.0, 0.5])
 def test_the_goal_is_a_flat_ring_of_the_success_radius_that_touches_nothing(radius):
     model = build_scene(2, OBJECTS["cuboid"], success_radius=radius).model

@@ -63,6 +63,26 @@ def test_the_next_rollout_begins_where_the_last_ended():
     assert torch.equal(storage.critic_hidden[0], copy.critic_hidden[0])  # type: ignore[index]
 
 
+def test_what_is_saved_and_restored_is_the_end_of_the_rollout():
+    shape = StorageShape(3, 2, 2, 4, 1, (5,), 1, (1, 6), (1, 7), keeps_final_state=True)
+    storage, restored = Storage(shape, "cpu"), Storage(shape, "cpu")
+    for name in ("state", "masks", "active", "actor_hidden", "critic_hidden"):
+        tensor = getattr(storage, name)
+        tensor.copy_(torch.arange(1.0, tensor.numel() + 1.0).view(tensor.shape))
+    untouched = {name: tensor.clone() for name, tensor in vars(restored).items() if isinstance(tensor, torch.Tensor)}
+    restored.load_state_dict(storage.state_dict())
+    for name, tensor in untouched.items():
+        ours, theirs = getattr(restored, name), getattr(storage, name)
+        if name in ("state", "masks", "critic_hidden"):
+            assert torch.equal(ours[-1], theirs[-1]), name
+            assert torch.equal(ours[:-1], tensor[:-1]), name
+        elif name in ("active", "actor_hidden"):
+            assert torch.equal(ours[:, -1], theirs[:, -1]), name
+            assert torch.equal(ours[:, :-1], tensor[:, :-1]), name
+        else:
+            assert torch.equal(ours, tensor), name
+
+
 def test_rows_and_chunks_are_ordered_as_in_harl():
     x = torch.arange(12).view(4, 3)  # x[t, n] = 3 t + n
     assert sequences(x, None).tolist() == [list(range(12))]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mqe.cuda_graphs import capturing, lasting
 
-_EAGER_CALLS = 2  # run as they are first: they load kernels and allocate what is allocated once
+EAGER_CALLS = 2  # run as they are first: they load kernels and allocate what is allocated once
 
 _Output = TypeVar("_Output")
 
@@ -43,7 +43,7 @@ class Graphs:
         if known is None or known.over is not over:
             known = self._known[key] = _Known(over)
         known.calls += 1
-        if known.calls <= _EAGER_CALLS:
+        if known.calls <= EAGER_CALLS:
             return function(*inputs)
         if known.recorded is None:
             known.recorded = self._record(function, inputs)

@@ -122,6 +122,7 @@ class MAPushEnv(HarlEnv):
 
     def render(self) -> NDArray[np.uint8]:
         """Give a picture (height, width, 3) of the first world as it is now; it needs no display."""
+        self.env.check_open()
         if self._renderer is None or self._camera is None:
             self._renderer = OffscreenRenderer(self.env.sim.model, *_PICTURE)
             rate = 1.0 / (self.env.step_dt * self.env.decision_period)

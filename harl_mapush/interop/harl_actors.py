@@ -17,8 +17,6 @@ from mqe.config import ConfigError, unknown
 from mqe.tensor_files import read_tensors
 from mqe.vec_env import VecEnv
 
-_ACTIVATIONS = {**ACTIVATIONS, "hardswish": nn.Hardswish, "identity": nn.Identity}
-
 
 class OffPolicyTeam:
     """Deterministic decisions of a ``models/`` folder, obs (N, A, O) to actions (N, A, U)."""
@@ -30,8 +28,8 @@ class OffPolicyTeam:
         model = read(path).algo_args.get("model", {})
         activations = [model.get("activation_func", "relu"), model.get("final_activation_func", "tanh")]
         for name in activations:
-            if name not in _ACTIVATIONS:
-                raise ConfigError(f"checkpoint {folder}: {unknown('activation', name, _ACTIVATIONS)}")
+            if name not in ACTIVATIONS:
+                raise ConfigError(f"checkpoint {folder}: {unknown('activation', name, ACTIVATIONS)}")
         self._actors = []
         for agent, sizes in enumerate(zip(env.obs_sizes, env.action_sizes, strict=True)):
             name = folder / checkpoint.actor_file(agent)
@@ -67,5 +65,5 @@ def _actor(weights: dict[str, Tensor], activation: str, final_activation: str) -
         out_size, in_size = weights[f"{name}.weight"].shape
         linear = nn.Linear(in_size, out_size)
         linear.load_state_dict({"weight": weights[f"{name}.weight"], "bias": weights[f"{name}.bias"]})
-        stack += [linear, _ACTIVATIONS[follows]()]
+        stack += [linear, ACTIVATIONS[follows]()]
     return nn.Sequential(*stack)

@@ -23,6 +23,7 @@ from harl_mapush.interop.harl_settings import (
     as_count,
     as_switch,
     build_from_harl,
+    check_length,
     dotted,
     is_read,
     learning_settings,
@@ -37,18 +38,19 @@ from mqe.registry import TASKS, EnvCfg, SimCfg
 ENV_NAME = "mapush"
 CONFIG = "config.json"
 MODELS = "models"
+DISCRETE_ONLY = ("had3qn",)
 UPSTREAM_ONLY = ("haddpg", "hatd3", "hasac", "had3qn", "maddpg", "matd3")
 
 # What upstream's YAML files of the on-policy algorithms say where a file says nothing.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "seed": {"seed_specify": True, "seed": 1},
-    "device": {"cuda": True, "torch_threads": None},
+    "device": {"cuda": True, "torch_threads": 4},
     "train": {
         "n_rollout_threads": 20, "num_env_steps": 10_000_000, "episode_length": 200, "log_interval": 5,
         "eval_interval": 25, "use_valuenorm": True, "use_linear_lr_decay": False, "use_proper_time_limits": True,
         "model_dir": None,
     },
-    "eval": {"use_eval": False},
+    "eval": {"use_eval": False, "n_eval_rollout_threads": 10, "eval_episodes": 20},  # upstream's use_eval is True
     "render": {"use_render": False},
     "model": {
         "hidden_sizes": [128, 128], "activation_func": "relu", "use_feature_normalization": True,
@@ -70,18 +72,16 @@ _HONOURED = {  # besides those of harl_settings
     *("seed.seed", "device.cuda", "device.torch_threads", "render.render_episodes", "train.n_rollout_threads"),
     *("train.num_env_steps", "train.episode_length", "train.log_interval", "train.eval_interval"),
     *("train.use_linear_lr_decay", "model.use_naive_recurrent_policy", "model.use_recurrent_policy"),
-    "algo.use_max_grad_norm",
+    *("algo.use_max_grad_norm", "eval.use_eval", "eval.n_eval_rollout_threads", "eval.eval_episodes"),
 }
 _WITHOUT_EFFECT_IF = {  # values that ask for nothing
     "seed.seed_specify": True,
     "train.model_dir": None,
-    "eval.use_eval": False,
     "render.use_render": False,
 }
 _REASONS = {
     "seed.seed_specify": "seed.seed is taken",
     "train.model_dir": "training starts from new networks",
-    "eval.use_eval": "nothing is evaluated while training; harl_mapush.test does it afterwards",
     "render.use_render": "harl_mapush.test --mode viewer films",
     "device.cuda_deterministic": "a GPU's sums are not bit-equal from run to run",
     "logger.log_dir": "--out names the run folder",
@@ -137,13 +137,19 @@ def lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -
     has, for HARL counts decisions. Networks and algorithm are HARL's altogether, under ``algorithm.compat=harl``.
     """
     with _named(file):
-        return _lay_over(base, over, file)
+        base, notices = _lay_over(base, over, file)
+        if "num_env_steps" not in (over.get("runner") or {}):
+            train = merge(DEFAULTS, file.algo_args)["train"]
+            check_length(train, train["episode_length"])
+        return base, notices
 
 
 def _lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
     algo = (over.get("algorithm") or {}).get("name") or file.algo
     if algo is None:
         raise ConfigError("does not say which algorithm; add --algo")
+    if algo in DISCRETE_ONLY:
+        raise ConfigError(f"{algo} acts in discrete spaces only, and robots here do not; take {', '.join(ALGORITHMS)}")
     if algo in UPSTREAM_ONLY:
         raise ConfigError(
             f"{algo} is trained by upstream alone, python -m harl_mapush.interop.run_harl; here: "
@@ -200,7 +206,7 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
     counts = {name: as_count(train[name], f"train.{name}") for name in ("n_rollout_threads", "episode_length")}
     decisions = counts["n_rollout_threads"] * counts["episode_length"]
     num_iterations = as_count(train["num_env_steps"], "train.num_env_steps") // decisions
-    eval_interval = as_count(train["eval_interval"], "train.eval_interval")
+    eval_interval = as_count(train["eval_interval"], "train.eval_interval") * decisions * decision_period
     return {
         "env": {"num_envs": counts["n_rollout_threads"]},
         "sim": {"device": "auto" if as_switch(device["cuda"], "device.cuda") else "cpu"},
@@ -208,11 +214,22 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
             **runner,
             "num_steps": counts["episode_length"],
             "num_env_steps": max(1, num_iterations) * decisions * decision_period,
-            "checkpoint_interval": eval_interval * decisions * decision_period,  # upstream saves when it evaluates
+            "checkpoint_interval": eval_interval,  # upstream saves when it evaluates
+            **_evaluation(values["eval"], eval_interval),
             "staggered_start": False,  # upstream's workers start together
         },
         "logger": logger,
     }
+
+
+def _evaluation(harl: Mapping[str, Any], interval: int) -> dict[str, Any]:
+    """Return the runner's settings of evaluation while training; none where it is off."""
+    if not as_switch(harl["use_eval"], "eval.use_eval"):
+        return {}
+    keys = {"n_eval_rollout_threads": "evaluation_envs", "eval_episodes": "evaluation_episodes"}
+    values = {ours: as_count(harl[theirs], f"eval.{theirs}") for theirs, ours in keys.items()}
+    build_from_harl(RunnerCfg, values, "runner", {f"eval.{theirs}": ours for theirs, ours in keys.items()})
+    return {"evaluation_interval": interval, **values}
 
 
 def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
@@ -259,7 +276,7 @@ def _unheeded(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str,
     """Name what a file asks for and does not get, and why."""
     asked = [(section, name, value) for section, content in file.algo_args.items() for name, value in content.items()]
     keys = [f"{section}.{name}" for section, name, value in asked if not _is_heeded(section, name, value, values, algo)]
-    return {key: _REASONS.get(key, "" if key.startswith("eval.") else f"unknown to {algo}") for key in keys}
+    return {key: _REASONS.get(key, f"unknown to {algo}") for key in keys}
 
 
 def _is_heeded(section: str, name: str, value: Any, values: Mapping[str, Any], algo: str) -> bool:
@@ -271,8 +288,6 @@ def _is_heeded(section: str, name: str, value: Any, values: Mapping[str, Any], a
         return not (value and values["device"]["cuda"])
     if key == "logger.log_dir":
         return Path(str(value)) == Path("results")
-    if section == "eval":
-        return not values["eval"]["use_eval"]
     if name in ALGORITHM_KEYS:
         if key != dotted(name) or not is_read(algo, name):
             return False

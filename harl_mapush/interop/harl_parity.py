@@ -1,8 +1,9 @@
 """Replay updates recorded from upstream HARL through this project's own algorithms and compare the outcome.
 
-``python -m harl_mapush.interop.harl_parity FILE.pt [FILE.pt ...]``: exit code 0 where in every stage weights, Adam
-moments and value normaliser agree, 1 where they do not, 2 where a file is not such a recording; the others are compared
-nevertheless.
+``python -m harl_mapush.interop.harl_parity FILE [FILE ...]``: exit code 0 where in every stage returns, advantages,
+factors, weights, Adam moments and value normaliser agree, 1 where they do not, 2 where a file is not such a recording;
+the others are compared nevertheless. On a GPU (``--device cuda``) every stage is learned three times from the same
+start, so that the last time is a replay of captured graphs, and that one is compared.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
+from harl_mapush.algorithms.capture import EAGER_CALLS
+from harl_mapush.algorithms.happo import Happo
 from harl_mapush.algorithms.minibatches import Shuffle
 from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.interop.harl_recording import FORMAT, NUM_STAGES, LayoutError, check_stage, read
@@ -24,9 +27,12 @@ from harl_mapush.interop.harl_settings import algorithm_cfg, network_cfg
 from harl_mapush.storage import Storage
 
 TOLERANCE = 1e-6
-HATRPO_ACTOR_TOLERANCE = 2e-5  # conjugate gradient amplifies float32 rounding
+HATRPO_TOLERANCES = {"actor weights": 2e-5, "factors": 2e-4}  # conjugate gradient amplifies float32 rounding
 _FAILURES = (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError, ArithmeticError)
-JUDGED = ("actor weights", "actor Adam", "critic weights", "critic Adam", "value normaliser")
+JUDGED = (
+    *("returns", "advantages", "factors"),  # relative to their size where it exceeds 1
+    *("actor weights", "actor Adam", "critic weights", "critic Adam", "value normaliser"),
+)
 
 
 class Difference(NamedTuple):
@@ -39,13 +45,20 @@ class Difference(NamedTuple):
     tolerance: float  # infinite for what is shown but not judged
 
 
-def replay(path: str | Path) -> list[Difference]:
-    """Replay both stages of a recording; raise LayoutError where it is none."""
+def replay(path: str | Path, device: torch.device | str = "cpu", num_passes: int | None = None) -> list[Difference]:
+    """Replay both stages of a recording on ``device``; raise LayoutError where it is none.
+
+    Every stage is learned ``num_passes`` times from the same start, and the last time is compared; None: as often as it
+    takes until the device replays captured graphs.
+    """
+    device = torch.device(device)
+    num_passes = num_passes or (1 if device.type == "cpu" else EAGER_CALLS + 1)
     record = read(path)
     differences = []
     for index in range(NUM_STAGES):
         try:
-            sizes = learn_and_compare(*prepare(record, index), record, index)
+            learner = prepare(record, index, device)
+            sizes = [learn_and_compare(*learner, record, index) for _ in range(num_passes)][-1]
         except LayoutError as error:
             raise LayoutError(f"{path}: stage {index}: {error}") from error
         except _FAILURES as error:
@@ -57,60 +70,62 @@ def replay(path: str | Path) -> list[Difference]:
     return differences
 
 
-def build_algorithm(record: Mapping[str, Any]) -> OnPolicy:
+def build_algorithm(record: Mapping[str, Any], device: torch.device) -> OnPolicy:
     """Build the algorithm that a recording's configuration asks for."""
     sections, env = record["config"], record["env"]
     harl = {**sections["train"], **sections["model"], **sections["algo"]}
     agents = env["n_agents"]
     spec = TeamSpec((env["obs_dim"],) * agents, (env["act_dim"],) * agents, env["share_obs_dim"], env["state_type"])
     name = record["meta"]["algo"]
-    return ALGORITHMS[name].cls(algorithm_cfg(name, harl), network_cfg(harl), spec)
+    return ALGORITHMS[name].cls(algorithm_cfg(name, harl), network_cfg(harl), spec, device)
 
 
-def prepare(record: Mapping[str, Any], index: int) -> tuple[OnPolicy, Storage]:
-    """Build algorithm and storage and put both where stage ``index`` begins."""
-    stage, env = record["stages"][index], record["env"]
-    algorithm = build_algorithm(record)
+def prepare(record: Mapping[str, Any], index: int, device: torch.device) -> tuple[OnPolicy, Storage]:
+    """Build the algorithm and the storage that stage ``index`` is learned with."""
+    env = record["env"]
+    algorithm = build_algorithm(record, device)
     check_stage(record, index, algorithm)
-    storage = Storage(algorithm.storage_shape(env["T"], env["N"]), "cpu")
-    load_learner(algorithm, stage["pre"])
-    load_rollout(storage, stage)
-    order = list(stage["computed"]["agent_order"])
-    algorithm.shuffle = algorithm.value.shuffle = RecordedShuffle(stage["randperm"], order)
-    return algorithm, storage
+    return algorithm, Storage(algorithm.storage_shape(env["T"], env["N"]), device)
 
 
 def learn_and_compare(algorithm: OnPolicy, storage: Storage, record: Mapping[str, Any], index: int) -> dict[str, float]:
-    """Run the algorithm's own update on a prepared stage; give the largest difference of every quantity."""
+    """Run the algorithm's own update from where a stage begins; return the largest difference of every quantity."""
     stage, env = record["stages"][index], record["env"]
     computed = stage["computed"]
+    load_learner(algorithm, stage["pre"])
+    load_rollout(storage, stage)
+    order, permutations = list(computed["agent_order"]), stage["randperm"]
+    if algorithm.device.type != "cpu":
+        permutations = with_idle_agents(permutations, algorithm, storage, order)
+    algorithm.shuffle = algorithm.value.shuffle = RecordedShuffle(permutations, order, algorithm.device)
     num_iterations = record["config"]["train"]["num_env_steps"] // env["T"] // env["N"]
     sizes = {"learning rate": _check_learning_rate(algorithm, stage, index / num_iterations)}
-    algorithm.value.compute_values(storage)
-    sizes["next value"] = _largest(storage.values[-1] - computed["next_value"].view_as(storage.values[-1]))
+    algorithm.replay("values", lambda: algorithm.value.compute_values(storage), over=storage)
+    sizes["next value"] = _apart(storage.values[-1], computed["next_value"])
     load_rollout(storage, stage)
-    algorithm.value.compute_returns(storage)
-    sizes["returns"] = _largest(storage.returns - computed["returns"][:-1].flatten(2))
+    algorithm.replay("returns", lambda: algorithm.value.compute_returns(storage), over=storage)
+    sizes["returns"] = _relatively_apart(storage.returns, computed["returns"][:-1])
     advantages = zip(algorithm.advantages(storage), computed["advantages_norm"], strict=True)
     known = [  # of an agent that was never alive upstream records the mean of nothing
         (ours, theirs)
         for agent, (ours, theirs) in enumerate(advantages)
         if bool(storage.weights(agent).any()) or not bool(theirs.isnan().all())
     ]
-    sizes["advantages"] = max((_largest(ours - theirs.view_as(ours)) for ours, theirs in known), default=0.0)
+    sizes["advantages"] = max((_relatively_apart(ours, theirs) for ours, theirs in known), default=0.0)
     algorithm.learn(storage)
     if computed["factor"] is not None:
         factors = zip(storage.factor, computed["factor"], strict=True)
-        sizes["factors"] = max(_largest(ours - theirs.view_as(ours)) for ours, theirs in factors)
+        sizes["factors"] = max(_relatively_apart(ours, theirs) for ours, theirs in factors)
     return sizes | compare_learner(algorithm, stage["post"])
 
 
 class RecordedShuffle(Shuffle):
     """Gives out the permutations that upstream drew, in its order, even where order changes nothing but rounding."""
 
-    def __init__(self, permutations: list[Tensor], agent_order: list[int]) -> None:
+    def __init__(self, permutations: list[Tensor], agent_order: list[int], device: torch.device | str = "cpu") -> None:
         super().__init__(torch.Generator(), torch.Generator())
-        self.permutations, self.agent_order = list(permutations), agent_order
+        self.permutations = [order.to(device) for order in permutations]  # a recording may not wait for the host
+        self.agent_order = agent_order
 
     def rows(self, num_rows: int, num_minibatches: int) -> Tensor | None:
         order = self._next()
@@ -129,6 +144,28 @@ class RecordedShuffle(Shuffle):
         if not self.permutations:
             raise LayoutError("fewer permutations were recorded than the update needs")
         return self.permutations.pop(0)
+
+
+def with_idle_agents(
+    permutations: list[Tensor], algorithm: OnPolicy, storage: Storage, agent_order: list[int]
+) -> list[Tensor]:
+    """Return permutations with some in the place of an agent that was never alive.
+
+    Upstream draws none for it, nor do we on a CPU; a captured update cannot know, and changes nothing.
+    """
+    is_sequential = isinstance(algorithm, Happo)
+    if algorithm.cfg.share_param or (is_sequential and not algorithm.is_capturable):
+        return permutations
+    draws_order = is_sequential and not algorithm.cfg.fixed_order
+    filled, position = list(permutations), 1 if draws_order else 0
+    agent_order = agent_order if is_sequential else sorted(agent_order)
+    length = algorithm.chunk_length(storage) or 1
+    num_rows, num_epochs = storage.shape.num_steps * storage.shape.num_envs // length, algorithm.cfg.num_epochs
+    for agent in agent_order:
+        if not bool(storage.weights(agent).any()):
+            filled[position:position] = [torch.arange(num_rows)] * num_epochs
+        position += num_epochs
+    return filled
 
 
 def load_rollout(storage: Storage, stage: Mapping[str, Any]) -> None:
@@ -188,14 +225,16 @@ def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, 
 def main(argv: list[str] | None = None) -> int:
     """Compare every file named; print the largest difference of each quantity and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m harl_mapush.interop.harl_parity", description=__doc__)
-    parser.add_argument("files", nargs="+", metavar="FILE.pt", help="recordings of layout " + FORMAT)
-    files = parser.parse_args(argv).files
+    parser.add_argument("files", nargs="+", metavar="FILE", help=f"recordings of layout {FORMAT}, .pt or .pt.xz")
+    parser.add_argument("--device", default="cpu", help="where ours learns: cpu, cuda or cuda:K (default: cpu)")
+    arguments = parser.parse_args(argv)
+    files, device = arguments.files, _device(parser, arguments.device)
     torch.set_num_threads(1)
     judged: list[Difference] = []
     num_refused = 0
     for path in files:
         try:
-            differences = replay(path)
+            differences = replay(path, device)
         except LayoutError as error:
             sys.stderr.write(f"{error}\n")
             num_refused += 1
@@ -206,6 +245,14 @@ def main(argv: list[str] | None = None) -> int:
     if judged:
         sys.stdout.write(_verdict(judged, agreed, len(files) - num_refused, num_refused))
     return 2 if num_refused else 0 if agreed else 1
+
+
+def _device(parser: argparse.ArgumentParser, name: str) -> torch.device:
+    """Return the device that is meant; exit with 2 where there is none."""
+    try:
+        return torch.zeros((), device=name).device
+    except (RuntimeError, AssertionError):
+        parser.error(f"--device {name}: there is none here; say cpu, cuda or cuda:K")
 
 
 def _check_learning_rate(algorithm: OnPolicy, stage: Mapping[str, Any], progress: float) -> float:
@@ -245,7 +292,16 @@ def _adam_distance(optimizer: FlatAdam, saved: Mapping[str, Any]) -> float:
 def _distance(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
     if set(ours) != set(theirs):
         raise LayoutError(f"tensors differ: {', '.join(sorted(set(ours) ^ set(theirs)))}")
-    return max(_largest(ours[name] - theirs[name].view_as(ours[name])) for name in ours)
+    return max(_apart(ours[name], theirs[name]) for name in ours)
+
+
+def _apart(ours: Tensor, theirs: Tensor) -> float:
+    return _largest(ours.cpu() - theirs.view_as(ours))
+
+
+def _relatively_apart(ours: Tensor, theirs: Tensor) -> float:
+    theirs = theirs.view_as(ours)
+    return _largest((ours.cpu() - theirs) / theirs.abs().clamp(min=1.0))
 
 
 def _largest(difference: Tensor) -> float:
@@ -255,7 +311,7 @@ def _largest(difference: Tensor) -> float:
 def _tolerance(quantity: str, algo: str) -> float:
     if quantity not in JUDGED:
         return float("inf")
-    return HATRPO_ACTOR_TOLERANCE if algo == "hatrpo" and quantity == "actor weights" else TOLERANCE
+    return HATRPO_TOLERANCES.get(quantity, TOLERANCE) if algo == "hatrpo" else TOLERANCE
 
 
 def _table(differences: list[Difference]) -> str:

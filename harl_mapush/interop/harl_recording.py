@@ -6,6 +6,8 @@ that gives the layout for what was found.
 
 from __future__ import annotations
 
+import io
+import lzma
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy
 from harl_mapush.algorithms.happo import Happo
 from harl_mapush.algorithms.optimizer import FlatAdam
+from harl_mapush.interop.harl_settings import settled_by_harl
 from mqe.tensor_files import read_file
 
 FORMAT = "harl-parity-1"
@@ -38,9 +41,10 @@ class LayoutError(ValueError):
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Load a recording without executing anything in it; raise LayoutError where it is none."""
+    """Load a recording, plain or ``.xz``, without executing anything in it; raise LayoutError where it is none."""
+    path = Path(path)
     try:
-        record = read_file(Path(path))
+        record = read_file(io.BytesIO(lzma.decompress(path.read_bytes())) if path.suffix == ".xz" else path)
     except OSError as error:
         raise LayoutError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except Exception as error:  # torch raises many kinds for a damaged file
@@ -55,7 +59,15 @@ def read(path: str | Path) -> dict[str, Any]:
         raise LayoutError(f"{path}: {fault}")
     if record["meta"]["algo"] not in ALGORITHMS:
         raise LayoutError(f"{path}: algorithm {record['meta']['algo']!r} is none of {', '.join(ALGORITHMS)}")
+    absent = [key for key in settled_by_harl(record["meta"]["algo"]) if not _holds(record["config"], key)]
+    if absent:
+        raise LayoutError(f"{path}: missing settings, under config: {', '.join(absent)}")
     return record
+
+
+def _holds(config: Mapping[str, Any], key: str) -> bool:
+    section, _, name = key.partition(".")
+    return name in config[section]
 
 
 def check_stage(record: Mapping[str, Any], index: int, algorithm: OnPolicy) -> None:

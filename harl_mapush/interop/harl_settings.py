@@ -60,6 +60,7 @@ MODEL_KEYS = (
 )
 
 _EPOCHS = ("ppo_epoch", "a2c_epoch")  # one name each; HATRPO makes one step
+_SWITCHES = ("use_naive_recurrent_policy", "use_recurrent_policy", "use_max_grad_norm", "use_linear_lr_decay")
 _NOT_HATRPOS = (*_EPOCHS, "actor_num_mini_batch", "entropy_coef")
 
 _T = TypeVar("_T")
@@ -104,6 +105,13 @@ def is_read(name: str, key: str) -> bool:
     return key not in _EPOCHS or key == ("a2c_epoch" if name == "haa2c" else "ppo_epoch")
 
 
+def settled_by_harl(name: str) -> list[str]:
+    """Return the dotted keys that algorithm ``name`` and its networks take from HARL's settings."""
+    known = ALGORITHMS[name].cfg.__dataclass_fields__
+    keys = [theirs for theirs, ours in ALGORITHM_KEYS.items() if ours in known and is_read(name, theirs)]
+    return [dotted(key) for key in (*NETWORK_KEYS, *keys, *_SWITCHES)]
+
+
 def build_from_harl(cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]) -> _T:
     """Build a section from HARL's values; errors say HARL's key as well as ours, ``names`` leads from one to the other.
 
@@ -131,6 +139,16 @@ def as_count(value: Any, key: str) -> int:
     if not is_number or value != value // 1 or value < 1:
         raise ConfigError(f"{key}: must be a whole number, at least 1, not {value!r}")
     return int(value)
+
+
+def check_length(train: Mapping[str, Any], num_decisions: int) -> None:
+    """Raise ConfigError for a run without one iteration, of which upstream would save what it began with."""
+    if train["num_env_steps"] // train["n_rollout_threads"] < num_decisions:
+        way_out = "train.episode_length or " if num_decisions > 1 else ""
+        raise ConfigError(
+            f"train.num_env_steps: {int(train['num_env_steps'])} are no iteration of {train['n_rollout_threads']} "
+            f"worlds x {num_decisions} decisions; raise it, or lower {way_out}train.n_rollout_threads (--num_envs)"
+        )
 
 
 def _switch(harl: Mapping[str, Any], name: str, default: bool) -> bool:

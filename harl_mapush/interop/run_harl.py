@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import math
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 
 from harl_mapush import config
+from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.envs.mapush_env import (
     KEYS,
     SECTIONS,
@@ -25,12 +27,14 @@ from harl_mapush.envs.mapush_env import (
     plain_keys,
     plain_settings,
 )
+from harl_mapush.interop.harl_files import DISCRETE_ONLY
 from harl_mapush.interop.harl_logger import attach_logger
 from harl_mapush.interop.harl_settings import (
     algorithm_cfg,
     as_count,
     as_switch,
     build_from_harl,
+    check_length,
     learning_settings,
     network_cfg,
 )
@@ -38,13 +42,15 @@ from harl_mapush.interop.register import DEFAULT_SETTINGS, ENV_NAME, PATH_VARIAB
 from harl_mapush.logger import LoggerCfg
 from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, build, load_yaml, merge, unknown
+from mqe.registry import TASKS
+from mqe.streams import Streams
 
 PROGRAM = "python -m harl_mapush.interop.run_harl"
 ALGORITHMS = ("happo", "hatrpo", "haa2c", "mappo", "haddpg", "hatd3", "hasac", "maddpg", "matd3")
-DISCRETE_ONLY = ("had3qn",)
 ON_POLICY = ALGORITHMS[:4]
 EP_ONLY = ("haddpg", "hatd3", "maddpg", "matd3")  # upstream crashes with FP states after the warm-up
 ACTIVATIONS = ("sigmoid", "tanh", "relu", "leaky_relu", "selu", "hardswish", "identity")  # of upstream
+_WITHOUT_GAIN = ACTIVATIONS[-2:]  # upstream's on-policy networks fail with them
 _COUNTS = (
     *(("train", key) for key in ("n_rollout_threads", "num_env_steps", "episode_length", "train_interval")),
     *(("train", key) for key in ("log_interval", "eval_interval")),
@@ -102,9 +108,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     given = make_parser().parse(argv)
+    keep_freed_memory()
     register_with_harl(given.harl)
     arguments = arguments_of(given)
-    config.resolve({}, parse_settings(arguments.env))  # complain before a run folder is made
+    cfg, _ = config.resolve({}, parse_settings(arguments.env))  # complain before a run folder is made
+    if arguments.main["algo"] in ON_POLICY:
+        check_minibatches(arguments, _num_agents(cfg) if arguments.env.get("state_type") == "FP" else 1)
     folder = _results(arguments)
     before = _below(folder)
     try:
@@ -132,6 +141,13 @@ def _train(arguments: Arguments) -> None:
         runner.close()
 
 
+def _num_agents(cfg: config.RunCfg) -> int:
+    """Return the size of a task's team, which may be the task's own choice."""
+    host = torch.device("cpu")
+    world = TASKS[cfg.task.name].make(cfg.task, dataclasses.replace(cfg.env, num_envs=1), host, Streams(0, 1, host))
+    return world.task.num_agents
+
+
 def _results(arguments: Arguments) -> Path:
     """Return the folder in which upstream makes the run's."""
     task, main_args = task_name(arguments.env), arguments.main
@@ -152,7 +168,8 @@ def arguments_of(given: Any) -> Arguments:
     if not algo:
         raise ConfigError(f"--load_config {path!r}: does not say which algorithm; add --algo")
     if algo not in ALGORITHMS:
-        why = "acts in discrete spaces only" if algo in DISCRETE_ONLY else unknown("algorithm", algo, ALGORITHMS)
+        only = f"acts in discrete spaces only, and robots here do not; take {', '.join(ALGORITHMS)}"
+        why = only if algo in DISCRETE_ONLY else unknown("algorithm", algo, ALGORITHMS)
         raise ConfigError(f"--algo {algo}: {why}")
     defaults = _defaults(algo)
     algo_args, env_args = defaults, {}
@@ -253,7 +270,7 @@ def _checked(algo: str, algo_args: Mapping[str, Any], defaults: Mapping[str, Any
     _check_learning(algo, checked)
     if checked["seed"]["seed"] >= _SEEDS:
         raise ConfigError(f"seed.seed: must be below {_SEEDS}, which NumPy takes, not {checked['seed']['seed']}")
-    _check_length(checked["train"], algo)
+    check_length(checked["train"], checked["train"]["episode_length"] if algo in ON_POLICY else 1)
     if algo not in ON_POLICY:
         _check_buffer(checked["train"], checked["algo"])
     return checked
@@ -291,18 +308,31 @@ def _check_learning(algo: str, algo_args: Mapping[str, Any]) -> None:
     settings = {key: value for key, value in settings.items() if key not in allowed}
     network_cfg(settings)
     if algo in ON_POLICY:
+        if settings["activation_func"] in _WITHOUT_GAIN:
+            raise ConfigError(
+                f"model.activation_func: upstream cannot train {algo} with {settings['activation_func']}, for which "
+                "torch knows no gain; python -m harl_mapush.train --load_config can"
+            )
         algorithm_cfg(algo, settings)
 
 
-def _check_length(train: Mapping[str, Any], algo: str) -> None:
-    """Raise ConfigError for a run without one iteration, of which upstream would save what it began with."""
-    per_world = train["num_env_steps"] // train["n_rollout_threads"]
-    least = train["episode_length"] if algo in ON_POLICY else 1
-    if per_world < least:
-        raise ConfigError(
-            f"train.num_env_steps: {train['num_env_steps']} are no iteration of {train['n_rollout_threads']} worlds x "
-            f"{least} decisions; raise it, or lower {'train.episode_length or ' if least > 1 else ''}--num_envs"
-        )
+def check_minibatches(arguments: Arguments, num_views: int) -> None:
+    """Raise ConfigError where a rollout has fewer training rows than minibatches, which upstream finds out later.
+
+    ``num_views`` is how many states a world has: one, or where they are FP one an agent.
+    """
+    train, model, algo = (arguments.algo[section] for section in ("train", "model", "algo"))
+    rows = train["n_rollout_threads"]
+    if model["use_recurrent_policy"]:
+        steps, length = train["episode_length"], model["data_chunk_length"]
+        if steps % length:
+            raise ConfigError(f"train.episode_length: must be a multiple of model.data_chunk_length ({length})")
+        rows *= steps // length
+    elif not model["use_naive_recurrent_policy"]:
+        rows *= train["episode_length"]
+    for key, most in (("actor_num_mini_batch", rows), ("critic_num_mini_batch", rows * num_views)):
+        if algo.get(key, 1) > most:
+            raise ConfigError(f"algo.{key}: must be at most {most}, the training rows of a rollout, not {algo[key]}")
 
 
 def _check_buffer(train: Mapping[str, Any], algo: Mapping[str, Any]) -> None:

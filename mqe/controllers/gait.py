@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from mqe.config import ConfigError, load_yaml, unknown
 from mqe.controllers.trot import GAIT_OBS_SIZE, GaitMemory, Trot, is_moving
-from mqe.manifest import check_files
+from mqe.manifest import MANIFEST, check_files, sha256
 from mqe.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, Robots
 from mqe.state import SceneState
 from mqe.tensor_files import read_tensors
@@ -27,6 +28,8 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "selu": nn.SELU,
     "sigmoid": nn.Sigmoid,
     "leaky_relu": nn.LeakyReLU,
+    "hardswish": nn.Hardswish,
+    "identity": nn.Identity,
 }
 
 
@@ -95,7 +98,13 @@ def pretrained_folder(name: str) -> Path:
     known = sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file()) if root.is_dir() else []
     if name not in known:
         raise ConfigError(f"unknown pretrained policy '{name}'; there are: {', '.join(known) or 'none'}")
-    return root / name
+    folder = root / name
+    if not (folder / MANIFEST).is_file():
+        raise ConfigError(
+            f"pretrained:{name}: {folder} lacks {MANIFEST}; install mapush anew, or, if you put a policy there, write "
+            f"it with: python -m mqe.manifest {folder}"
+        )
+    return folder
 
 
 def from_anywhere(what: str) -> str:
@@ -103,16 +112,30 @@ def from_anywhere(what: str) -> str:
     return what if what.startswith(PRETRAINED) else str(Path(what).absolute())
 
 
+def gait_folder(what: str) -> Path:
+    """Return the folder of ``pretrained:NAME``, or the one that ``what`` is the path of."""
+    return pretrained_folder(what.removeprefix(PRETRAINED)) if what.startswith(PRETRAINED) else Path(what)
+
+
+def gait_names(what: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> list[str]:
+    """Return the gait of each robot: ``what`` for all of them, or one each; None takes each robot's own."""
+    if what is None:
+        return [cfg.gait for cfg in robots]
+    return [what] * len(robots) if isinstance(what, str) else list(what)
+
+
+def gait_digest(names: Sequence[str]) -> str:
+    """Return a SHA-256 of gaits' weights: a gait may be trained anew under its old name."""
+    digests = [sha256(gait_folder(name) / "actor_agent0.pt") for name in dict.fromkeys(names)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
 def load_team_gait(what: str | Sequence[str] | None, robots: Robots) -> Callable[[Tensor], Tensor]:
     """Load what moves a team, observations (N, A, 59) to actions (N, A, J); raise ConfigError.
 
     ``what`` names the gait of all robots, or of each; None takes each robot's own.
     """
-    num_robots = len(robots)
-    if what is None:
-        names = [cfg.gait for cfg in robots.cfgs]
-    else:
-        names = [what] * num_robots if isinstance(what, str) else list(what)
+    num_robots, names = len(robots), gait_names(what, robots.cfgs)
     if len(names) != num_robots:
         raise ConfigError(f"task.gait: {names} are {len(names)} gaits for {num_robots} robots; name one, or each")
     gaits = {
@@ -140,7 +163,7 @@ class MixedGait:
 
 def load_gait(what: str, device: torch.device, robot: RobotCfg | None = None) -> GaitPolicy:
     """Load the gait of a checkpoint folder or ``pretrained:NAME``; raise ConfigError, also for one of another robot."""
-    folder = pretrained_folder(what.removeprefix(PRETRAINED)) if what.startswith(PRETRAINED) else Path(what)
+    folder = gait_folder(what)
     if not folder.is_dir():
         raise ConfigError(f"task.gait: there is no folder '{folder.absolute()}'; name a checkpoint or pretrained:NAME")
     for name in ("config.yaml", "actor_agent0.pt"):

@@ -24,6 +24,7 @@ FOLLOW_TIME = 0.8  # [s] the camera's time constant
 MARGIN = 1.1  # [m] around the origin of everything that is to be seen: the ring around the goal as well
 NEAREST = 3.0  # [m] from what it looks at
 ELEVATION, AZIMUTH = -32.0, 125.0  # [deg]
+_FAR = 100.0  # [m, rad] beyond which a state is not drawn
 LINGER = 1.0  # [s] that an episode's last picture stays
 
 
@@ -64,6 +65,12 @@ def record(
     path = Path(path)
     if path.suffix != ".mp4":
         raise ConfigError(f"{str(path)!r}: a film is an .mp4 file; name one that ends so")
+    if not (episodes >= 1 and seconds > 0.0 and fps > 0 and 0 <= world < env.num_envs and min(size) > 0):
+        raise ConfigError(
+            f"a film needs episodes, seconds, fps and size above 0 and a world below {env.num_envs}, not "
+            f"{episodes}, {seconds}, {fps}, {tuple(size)} and {world}"
+        )
+    env.check_open()
     stride = max(1, round(1.0 / (fps * env.step_dt)))
     rate = 1.0 / (stride * env.step_dt)
     with OffscreenRenderer(env.sim.model, *size) as renderer, closing(_writer(path, size, rate)) as writer:
@@ -79,6 +86,37 @@ def record(
             raise _not_written(path) from None  # ffmpeg has gone
     _check_written(path, take.num_frames)
     return Film(path, take.num_frames, take.num_frames / rate, take.outcomes)
+
+
+def film_states(
+    env: MultiAgentEnv,
+    qpos: NDArray[np.float32],
+    goal_pos: NDArray[np.float32],
+    path: str | Path,
+    caption: str,
+    size: tuple[int, int] = (960, 540),
+) -> Film:
+    """Film states (T, nq) and the goal's positions (T, 3) [m] in the scene of ``env``, at half the world's speed.
+
+    States that are not finite, or further away than a camera can see, are left out.
+    """
+    model, data = env.scene.model, mujoco.MjData(env.scene.model)
+    rate = 0.5 / env.step_dt
+    with OffscreenRenderer(model, *size) as renderer, closing(_writer(Path(path), size, rate)) as writer:
+        camera, num_frames = Camera(env, 0, rate, size[0] / size[1]), 0
+        for t in range(len(qpos)):
+            if not (np.abs(qpos[t]) < _FAR).all():
+                continue
+            data.qpos[:], data.mocap_pos[0] = qpos[t], goal_pos[t]
+            mujoco.mj_forward(model, data)
+            camera.look(data)
+            renderer.update(data, camera.view)
+            writer.send(renderer.draw(f"{(t - len(qpos)) * env.step_dt:5.2f} s", caption))
+            num_frames += 1
+    if not num_frames:
+        raise ConfigError(f"{str(path)!r}: none of the {len(qpos)} states can be seen: {caption}")
+    _check_written(Path(path), num_frames)
+    return Film(Path(path), num_frames, num_frames / rate, [])
 
 
 class Camera:

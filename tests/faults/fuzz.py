@@ -1,4 +1,4 @@
-"""Seeded nonsense for the command lines, run files, HARL's files, checkpoints and settings: what is not one line?
+"""Seeded nonsense for command lines, files of all kinds, settings and Python calls: what is not one line?
 
 ``python tests/faults/fuzz.py --cases 20000`` prints a table; it exits with 1 where a case ended with a traceback, took
 more than five seconds, had another exit code than 0 or 2, or wrote a file. Nothing is trained or simulated.
@@ -23,15 +23,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 
-from harl_mapush import checkpoint, config, runs, test, train
+from harl_mapush import broken, checkpoint, config, playing, runs, test, train
 from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.envs.mapush_env import KEYS, parse_settings
 from harl_mapush.interop.harl_files import DEFAULTS
 from mqe.config import ConfigError, build
 from mqe.controllers.gait import pretrained_folder
 from mqe.registry import TASKS
+from mqe.viewer import video
 
 _TOO_LONG_S = 5.0
 _SCALARS = (
@@ -40,7 +43,7 @@ _SCALARS = (
     *("[]", "[1]", "[a]", "[[1]]", "[1, 2, 3]", "[50, 60]", "{}", "{a: 1}", "{[1]: 2}", "? x", "- 1", "a: b: c"),
     *("!!bool maybe", "!!timestamp abc", "!!map [1]", "!!int x", "!!float y", "!!binary z", "!!python/x y"),
     *('"a\\0b"', '"\\ud800"', '"\\x07"', "\udcff", "\u202e", "x" * 5000, "../../x", "/", "/dev/null", ".", "&a [*a]"),
-    *("pretrained:cuboid", "pretrained:../x", "pretrained:", "%s", "{0}", "'", '"', "\t", "[" * 3000, "3h50m", "=0"),
+    *("pretrained:cuboid", "pretrained:../x", "pretrained:", "%s", "{0}", "'", '"', "\t", "[" * 600, "3h50m", "=0"),
 )
 _WORDS = ("--resume", "--config", "--preset", "--load_config", "--help", "--", "-x", "--nonsense", "--se", "laptop")
 
@@ -59,7 +62,8 @@ def run_cases(num_cases: int, seed: int) -> bool:
     draw = random.Random(seed)
     train.train = lambda cfg, saved=None: _stop_before_training(cfg)
     test._play = lambda cfg, folder, *_: checkpoint.check_actors(folder) or 0
-    kinds = (command_line, run_file, harl_file, checkpoint_folder, settings)
+    broken.film_states = lambda *_: video.Film(Path("film.mp4"), 1, 1.0, [])
+    kinds = (command_line, run_file, harl_file, checkpoint_folder, settings, python_call, broken_file)
     tallies = {kind.__name__: Counter[str]() for kind in kinds}
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
@@ -71,8 +75,8 @@ def run_cases(num_cases: int, seed: int) -> bool:
                 shutil.rmtree(files, ignore_errors=True)
                 files.mkdir()
                 kind = kinds[i % len(kinds)]
-                attempt, what = kind(draw, files)
-                verdict = judge(attempt, f"case {i}, {kind.__name__}: {what!r:.500}")
+                case, what = kind(draw, files)
+                verdict = judge(case, f"case {i}, {kind.__name__}: {what!r:.500}")
                 if any(place.iterdir()):
                     verdict = "wrote a file"
                     sys.stderr.write(f"case {i} wrote {list(place.iterdir())}: {what!r:.500}\n")
@@ -89,13 +93,13 @@ def run_cases(num_cases: int, seed: int) -> bool:
     return all(set(tally) <= {"accepted", "one line"} for tally in tallies.values())
 
 
-def judge(attempt: Callable[[], int], what: str) -> str:
+def judge(case: Callable[[], int], what: str) -> str:
     """Return how a case ended; write on stderr what should not have happened."""
     out, err = io.StringIO(), io.StringIO()
     begun = time.monotonic()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = attempt()
+            code = case()
     except SystemExit as error:  # --help
         code = error.code
     except BaseException:
@@ -160,7 +164,8 @@ def harl_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]
 
 def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a checkpoint of which the settings or an actor are nonsense."""
-    shutil.copytree(pretrained_folder("cuboid"), files / "saved")
+    seal = shutil.ignore_patterns("manifest.json") if draw.random() < 0.8 else None  # else any damage is noticed by it
+    shutil.copytree(pretrained_folder("cuboid"), files / "saved", ignore=seal)
     path, actor = files / "saved" / "config.yaml", files / "saved" / "actor_agent0.pt"
     what: Any
     if draw.random() < 0.5:
@@ -186,15 +191,51 @@ def settings(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     names = [field.name for field in fields(cls)]
     values = {draw.choice([*names, "x", 3]): value(draw) for _ in range(draw.randrange(1, 4))}
 
-    def attempt() -> int:
-        try:
-            build(cls, values, "section")
-        except ConfigError as error:
-            sys.stderr.write(f"{error}\n")
-            return 2
-        return 0
+    return lambda: attempt(lambda: build(cls, values, "section")), (cls.__name__, values)
 
-    return attempt, (cls.__name__, values)
+
+def python_call(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make a call from Python with values that cannot be."""
+    cls = draw.choice([entry.cfg for entry in TASKS.values()])
+    names = [field.name for field in fields(cls)]
+    values = {draw.choice(names): value(draw) for _ in range(draw.randrange(1, 3))}
+    section = draw.choice([*config.SECTIONS, "x"])
+    over = draw.choice(({section: values}, {section: value(draw)}, {section: {"name": value(draw)}}, {}))
+    flat = {draw.choice([*KEYS, *names, "env.num_envs", "x.y", 3]): value(draw) for _ in range(2)}
+    team = pretrained_folder("cuboid")
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: cls(**values),
+        lambda: playing.settings(team, over),
+        lambda: config.resolve({}, parse_settings(flat)),
+        lambda: checkpoint.resolve(str(over)),
+    )
+    place = draw.randrange(len(calls))
+    return lambda: attempt(calls[place]), (place, cls.__name__, values, over, flat)
+
+
+def broken_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
+    """Make the file of a world that broke, with nonsense in it."""
+    path = files / "broken.npz"
+    arrays: dict[str, Any] = {"qpos": np.zeros((2, 45)), "qvel": np.zeros((2, 42)), "contact_forces": np.zeros((2, 9))}
+    arrays |= {"goal_pos": np.zeros((2, 3)), "cause": np.array("x"), "settings": np.array("sim: {device: cpu}")}
+    strange = (np.zeros(0), np.full((2, 45), np.nan), np.array("a"), np.zeros((1, 2, 3), dtype=complex), scalar(draw))
+    what = {draw.choice([*arrays]): draw.choice(strange) for _ in range(draw.randrange(3))}
+    with contextlib.suppress(UnicodeError):
+        np.savez(path, **(arrays | what))
+    if draw.random() < 0.4:
+        path.write_bytes(damaged(draw, path.read_bytes() if path.exists() else b"PK"))
+    words = ["--mode", "viewer", "--replay", str(path), "--record", str(files / "film.mp4")]
+    return lambda: test.main(words), what
+
+
+def attempt(call: Callable[[], Any]) -> int:
+    """Return what a command would that makes this call."""
+    try:
+        call()
+    except ConfigError as error:
+        sys.stderr.write(f"{' '.join(str(error).split())}\n")
+        return 2
+    return 0
 
 
 def key(draw: random.Random) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mqe.collapse import CollapseTimers
-from mqe.config import ConfigError, option
+from mqe.config import ConfigError, check_values, option
 from mqe.controllers import Controller
 from mqe.controllers.trot import planar_velocity
 from mqe.geometry import TWO_PI, axes_along, in_frame, length
@@ -68,6 +68,7 @@ class PushCfg:
     inertia: str = option("physical", "the object's inertia, or the reference's placeholder", choices=INERTIAS)
 
     def __post_init__(self) -> None:
+        check_values(PushCfg, vars(self), "task")
         check_weights(self.weights)
         steps = round(self.episode_length_s / STEP_DT)
         if steps < 1 or self.decision_period < 1 or steps % self.decision_period:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mqe.collapse import CollapseTimers, rests_on_floor
-from mqe.config import option
+from mqe.config import ConfigError, check_values, option
 from mqe.controllers.trot import (
     GAIT_OBS_SIZE,
     SWING_HEIGHT,
@@ -73,7 +73,7 @@ class VelocityCfg:
     """Commands, disturbances and rewards of the gait's training."""
 
     name: str = option("go1_velocity", choices=("go1_velocity",))
-    episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=160.0)
+    episode_length_s: float = option(20.0, "time limit [s]", min=STEP_DT, max=160.0)
     max_command: tuple[float, float, float] = option(
         (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0
     )
@@ -85,6 +85,12 @@ class VelocityCfg:
     max_force: float = option(25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0)
     floor_friction: tuple[float, float] = option((0.48, 0.65), "range over worlds", above=0.0)
     weights: VelocityWeights = option(VelocityWeights)
+
+    def __post_init__(self) -> None:
+        check_values(VelocityCfg, vars(self), "task")
+        low, high = self.floor_friction
+        if low > high:
+            raise ConfigError(f"task.floor_friction: [{low}, {high}] must be in ascending order; say [{high}, {low}]")
 
 
 class VelocityTask:

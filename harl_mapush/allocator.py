@@ -1,0 +1,28 @@
+"""Memory that the process keeps: large tensors on a CPU come and go in every pass."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_MIB = 2**20
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
+_KEPT, _GROWTH = 1024 * _MIB, 64 * _MIB
+_MOST = 32 * _MIB  # what older glibc takes as a threshold
+
+
+def keep_freed_memory() -> bool:
+    """Have glibc keep blocks that are freed, and return whether it does.
+
+    By default it maps every block beyond 32 MiB anew and gives it back when it is freed; the system clears each page at
+    its first touch, which can be a third of an update's time. Where there is no glibc, or the variables ``MALLOC_...``
+    or ``GLIBC_TUNABLES`` say something else, nothing is changed.
+    """
+    if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return False
+    kept = mallopt(_MMAP_THRESHOLD, _KEPT) or mallopt(_MMAP_THRESHOLD, _MOST)
+    return bool(kept and mallopt(_TRIM_THRESHOLD, _KEPT) and mallopt(_TOP_PAD, _GROWTH))

@@ -1,0 +1,113 @@
+"""Evaluation while training, in environments of its own: what HARL calls ``use_eval``.
+
+Nothing of the training changes by it: no random number is drawn from the training's generators, and every evaluation
+plays the same episodes, so that its figures can be compared, and are the same after a resume.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harl_mapush import durable
+from harl_mapush.algorithms import OnPolicy
+from harl_mapush.config import RunCfg
+from mqe.env import MultiAgentEnv
+from mqe.nature import NatureCfg
+from mqe.registry import make_env
+from mqe.statistics import EpisodeStatistics
+
+EVALUATIONS = "evaluations.json"  # in the run folder
+PREFIX = "eval/"
+COMPARED = ("success_rate", "return")  # of equals in the first the second counts
+SEED = 50_000  # added to the run's, so that other episodes are played than those of the training
+
+
+class TrainingEvaluation:
+    """Measures a team every ``runner.evaluation_interval`` env steps, and remembers which checkpoint was best."""
+
+    def __init__(self, cfg: RunCfg, folder: Path, env_steps: int) -> None:
+        """Build the worlds, calm ones of the training's task; a run goes on at ``env_steps``."""
+        runner = cfg.runner
+        assert runner.evaluation_interval is not None
+        self.interval, self._path = runner.evaluation_interval, folder / EVALUATIONS
+        self._num_rounds = math.ceil(runner.evaluation_episodes / runner.evaluation_envs)
+        worlds = min(runner.evaluation_envs, runner.evaluation_episodes)
+        calm = dataclasses.replace(cfg.env, num_envs=worlds, randomize=NatureCfg())
+        self.env: MultiAgentEnv = make_env(calm, cfg.sim, cfg.task, (SEED + runner.seed) % 2**63)
+        self.env.reset()
+        self._start = self.env.state_dict()
+        self.known = [known for known in _read(self._path) if known["env_steps"] <= env_steps]
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The evaluation with the highest success rate, of equals the highest return; None before the first."""
+        return max(self.known, key=lambda known: [known.get(name, -math.inf) for name in COMPARED], default=None)
+
+    def is_due(self, before: int, env_steps: int, is_last: bool) -> bool:
+        """Return whether an evaluation falls between ``before`` and ``env_steps``, or at the end."""
+        return is_last or env_steps // self.interval > before // self.interval
+
+    def measure(self, algorithm: OnPolicy, env_steps: int) -> dict[str, float]:
+        """Measure the team, its actions without noise; return the figures as ``eval/...`` and write them down.
+
+        Raises OSError where they cannot be written.
+        """
+        figures = {name: value for name, value in self._play(algorithm).items() if math.isfinite(value)}
+        self.known.append({"env_steps": env_steps, **figures})
+        durable.write_text(self._path, json.dumps({"best": self.best, "all": self.known}, indent=1) + "\n")
+        return {f"{PREFIX}{name}": value for name, value in figures.items()}
+
+    def close(self) -> None:
+        """Free the worlds."""
+        self.env.close()
+
+    @torch.no_grad()
+    def _play(self, algorithm: OnPolicy) -> dict[str, float]:
+        """Return means over the first episodes of every world, as many as there are rounds."""
+        env = self.env
+        env.load_state_dict(self._start)
+        statistics: EpisodeStatistics | None = None
+        for _ in range(self._num_rounds):
+            obs, _ = env.reset()
+            hidden = _hidden(algorithm, env)
+            is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+            for _ in range(math.ceil(env.max_episode_length / env.decision_period)):
+                decision = algorithm.act(obs, hidden, deterministic=True)
+                step = env.step(decision.actions)
+                obs, hidden = step.obs, decision.hidden
+                if statistics is None and env.figures:
+                    statistics = EpisodeStatistics(tuple(env.figures), env.report.rates, env.num_envs, env.device)
+                if statistics is not None:
+                    figures = torch.stack(list(env.figures.values()), dim=1)
+                    statistics.record(step.done & step.valid & ~is_finished, figures)
+                is_finished = is_finished | step.done
+                if bool(is_finished.all()):
+                    break
+        assert statistics is not None  # the clock ends every episode
+        return statistics.means()
+
+
+def _hidden(algorithm: OnPolicy, env: MultiAgentEnv) -> Tensor | None:
+    if not algorithm.network.use_recurrent_policy:
+        return None
+    return torch.zeros(env.num_agents, env.num_envs, *algorithm.actors[0].hidden_shape, device=env.device)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """Read the evaluations of a run; none where there is no file, or a damaged one."""
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))["all"]
+        return [each for each in known if each["env_steps"] >= 0 and all(map(_is_number, each.values()))]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
