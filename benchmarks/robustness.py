@@ -16,7 +16,7 @@ import torch
 from measuring import emit, lines_of_simulators
 
 from harl_mapush import checkpoint, config
-from harl_mapush.evaluation import first_episodes, summarize
+from harl_mapush.evaluation import first_episodes
 from harl_mapush.interop import harl_format
 from harl_mapush.policy import load_team
 from mqe.config import merge, to_dict
@@ -24,6 +24,7 @@ from mqe.nature import NatureCfg
 from mqe.registry import make_env
 from mqe.scene import STEP_DT
 from mqe.tasks.push import PushCfg
+from mqe.tasks.push.report import summarize
 
 FAR = {"goal_distance": [3.0, 6.0], "episode_length_s": 40.0}
 CONDITIONS: dict[str, dict[str, Any]] = {

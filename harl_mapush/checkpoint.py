@@ -21,7 +21,7 @@ from harl_mapush import durable
 from harl_mapush.formats import FOREIGN, Format
 from harl_mapush.runs import CHECKPOINTS, CONFIG, checkpoints, last_checkpoint, step_name
 from mqe.config import ConfigError, load_yaml
-from mqe.gait import PRETRAINED, pretrained_folder
+from mqe.controllers.gait import PRETRAINED, pretrained_folder
 from mqe.manifest import MANIFEST, check_files, damage, write_manifest
 from mqe.scene import MAX_ROBOTS
 from mqe.tensor_files import is_plain, read_file, read_tensors

@@ -23,14 +23,14 @@ from harl_mapush.broken import BrokenLog
 from harl_mapush.config import RunCfg
 from harl_mapush.interop import harl_files
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
-from harl_mapush.logger import RunLogger
+from harl_mapush.logger import Headline, RunLogger
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
 from harl_mapush.training_evaluation import COMPARED, TrainingEvaluation
 from mqe.config import ConfigError, dump_yaml, to_dict
-from mqe.gait import from_anywhere
+from mqe.controllers.gait import from_anywhere
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.vec_env import VecEnv
 
@@ -59,6 +59,7 @@ def make_parser() -> config.Parser:
         metavar="FILE",
         help="upstream HARL's config.json or YAML: its algorithm, networks and run instead of the run file's",
     )
+    config.add_import(parser)
     config.add_flags(parser, tuple(config.FLAGS))
     return parser
 
@@ -158,7 +159,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         runs.write_config(folder, settings)
         if cfg.logger.broken_worlds:
             runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds)
-        return _learn(cfg, runner, folder, runs.sealed(settings), wall_time)
+        return _learn(cfg, runner, folder, runs.sealed(settings), wall_time, env.report.headline)
 
 
 def _found_from_anywhere(task: Any) -> Any:
@@ -177,14 +178,16 @@ def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 
 
-def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: WallTime) -> int:
+def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: WallTime, headline: Headline) -> int:
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
-    ``settings`` is the text of ``config.yaml``.
+    ``settings`` is the text of ``config.yaml``; ``headline`` names the statistics that are shown.
     """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
-    logger = RunLogger(cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps)
+    logger = RunLogger(
+        cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps, headline=headline
+    )
     interruption = Interruption()
     gait = playing.digest_of_gaits(cfg)
 

@@ -82,7 +82,7 @@ class TrainingEvaluation:
                 step = env.step(decision.actions)
                 obs, hidden = step.obs, decision.hidden
                 if statistics is None and env.figures:
-                    statistics = EpisodeStatistics(tuple(env.figures), env.num_envs, env.device)
+                    statistics = EpisodeStatistics(tuple(env.figures), env.report.rates, env.num_envs, env.device)
                 if statistics is not None:
                     figures = torch.stack(list(env.figures.values()), dim=1)
                     statistics.record(step.done & step.valid & ~is_finished, figures)

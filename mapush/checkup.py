@@ -13,7 +13,8 @@ from harl_mapush.config import RunCfg
 from harl_mapush.memory_plan import MemoryPlan
 from harl_mapush.runner import Runner
 from mqe.env import MultiAgentEnv
-from mqe.registry import EnvCfg, make_env
+from mqe.nature import NatureCfg
+from mqe.registry import make_env
 
 NUM_DECISIONS = 4
 
@@ -35,7 +36,7 @@ class Checkup:
     def build(self, num_envs: int) -> None:
         """Make ``num_envs`` worlds of the run that is tried, and its learner, in place of those before."""
         self.close()
-        env_cfg = EnvCfg(num_envs=num_envs, num_agents=self.cfg.env.num_agents)
+        env_cfg = dataclasses.replace(self.cfg.env, num_envs=num_envs, randomize=NatureCfg())
         self.env = env = make_env(env_cfg, self.cfg.sim, self.cfg.task, self.cfg.runner.seed)
         if self.is_launched_singly:
             env.captures = False

@@ -39,7 +39,7 @@ def test_packages_import_in_one_direction(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if name(path).startswith(LEARNER)], ids=name)
 def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
-    allowed = ("mqe.vec_env", "mqe.config", "mqe.cuda_graphs", "mqe.gait.ACTIVATIONS")
+    allowed = ("mqe.vec_env", "mqe.config", "mqe.cuda_graphs", "mqe.controllers.gait.ACTIVATIONS")
     of_mqe = {module for module in imports(path) if module.startswith("mqe.")}
     assert all(module.startswith(allowed) for module in of_mqe), of_mqe
 
@@ -111,13 +111,13 @@ def flags(parser: config.Parser) -> list[str]:
 
 def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(train.make_parser()) == sorted(
-        "-h --help --config --preset --resume --load_config --algo --task --object --num_agents --exp_name --seed "
-        "--num_envs --n_rollout_threads --num_env_steps --max_wall_time --device --sim --out --set".split()
+        "-h --help --config --preset --resume --import --load_config --algo --task --object --num_agents --exp_name "
+        "--seed --num_envs --n_rollout_threads --num_env_steps --max_wall_time --device --sim --out --set".split()
     )
 
 
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(test.make_parser()) == sorted(
-        "-h --help --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
+        "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
         "--record --replay".split()
     )

@@ -16,7 +16,7 @@ from torch import nn
 from harl_mapush import checkpoint, durable, runs, test, train
 from harl_mapush.runner import Runner
 from mqe.config import ConfigError
-from mqe.gait import load_gait
+from mqe.controllers.gait import load_gait
 from mqe.manifest import MANIFEST, damage
 from mqe.tensor_files import read_tensors
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from harl_mapush.learning.layers import dense, is_known_by_result
 from harl_mapush.learning.normalization import RunningNorm
-from mqe.gait import ACTIVATIONS
+from mqe.controllers.gait import ACTIVATIONS
 
 _WIDEST = 16_384  # a layer; two of them take 1 GiB
 _LIKE = {"elu": "relu", "hardswish": "relu", "identity": "linear"}  # whose gain torch knows

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.td import squashed_sample
-from mqe.gait import ACTIVATIONS
+from mqe.controllers.gait import ACTIVATIONS
 
 
 class Mlp(nn.Module):

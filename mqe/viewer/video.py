@@ -26,12 +26,6 @@ NEAREST = 3.0  # [m] from what it looks at
 ELEVATION, AZIMUTH = -32.0, 125.0  # [deg]
 _FAR = 100.0  # [m, rad] beyond which a state is not drawn
 LINGER = 1.0  # [s] that an episode's last picture stays
-OUTCOMES = {  # figures, in the order in which they are looked at
-    "success": "success",
-    "collision": "the robots collided",
-    "fall": "a robot fell",
-    "collapse": "a robot collapsed",
-}
 
 
 class Policy(Protocol):
@@ -228,7 +222,7 @@ class _Take:
         if not is_valid:
             return "the simulation broke"
         figures, world = self._env.figures, self._camera.world
-        happened = [words for name, words in OUTCOMES.items() if name in figures and bool(figures[name][world] > 0.5)]
+        happened = [words for name, words in self._env.report.outcomes.items() if bool(figures[name][world] > 0.5)]
         return happened[0] if happened else "time is up"
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mqe.collapse import CollapseTimers
 from mqe.config import ConfigError, check_values, option
+from mqe.controllers import Controller
+from mqe.controllers.trot import planar_velocity
 from mqe.geometry import TWO_PI, axes_along, in_frame, length
 from mqe.objects import INERTIAS, OBJECTS, Footprint
 from mqe.robots import Robots
@@ -17,28 +20,20 @@ from mqe.scene import ARENA_HALF_SIZE, STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
-from mqe.tasks import terminations
-from mqe.tasks.layouts import SPAWNS, PushLayouts
-from mqe.tasks.rewards import PRESETS, TERMS, Measures, Pairs, PushWeights, weights_of
-from mqe.tasks.tangle import TangleTimers
-from mqe.tasks.teamwork import Teamwork
+from mqe.tasks.push import terminations
+from mqe.tasks.push.layouts import SPAWNS, PushLayouts
+from mqe.tasks.push.rewards import PRESETS, TERMS, Measures, Pairs, check_weights, weights_of
+from mqe.tasks.push.tangle import TangleTimers
+from mqe.tasks.push.teamwork import Teamwork
 from mqe.vec_env import Mirror
 
 ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
+# Terms that agents may see besides, (N, A, ...) of a state of N worlds, each robot's own.
+OBSERVATIONS: dict[str, Callable[[SceneState], Tensor]] = {
+    "own_velocity": planar_velocity,  # vx, vy [m/s] in the heading frame, yaw rate [rad/s]
+}
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the reference's definition
-
-
-class Controller(Protocol):
-    """What turns velocity commands into joint targets."""
-
-    def begin(self, mask: Tensor) -> None: ...
-
-    def targets(self, command: Tensor, state: SceneState) -> Tensor: ...
-
-    def state_dict(self) -> dict[str, Tensor]: ...
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -51,8 +46,9 @@ class PushCfg:
         None, "the frozen policy that walks, or one a robot; null: each robot its kind's own"
     )
     rewards: str = option("default", "reward preset", choices=PRESETS)
-    weights: PushWeights = option(PushWeights, "single weights that replace the preset's")
+    weights: dict[str, float | None] = option(dict, "weights of single terms that replace the preset's, by term")
     observation: str = option("sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference"))
+    more_observations: tuple[str, ...] = option((), "further terms that agents see, by name", choices=OBSERVATIONS)
     state_type: str = option("EP", "one critic state an environment, or one an agent", choices=("EP", "FP"))
     spawn: str = option("separated", "robots born apart, or anywhere on the ring", choices=SPAWNS)
     close_share: float = option(0.0, "share of starts with two robots almost touching", min=0.0, max=1.0)
@@ -73,6 +69,7 @@ class PushCfg:
 
     def __post_init__(self) -> None:
         check_values(PushCfg, vars(self), "task")
+        check_weights(self.weights)
         steps = round(self.episode_length_s / STEP_DT)
         if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
             raise ConfigError(
@@ -118,9 +115,7 @@ class PushTask:
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         self.state_type = cfg.state_type
         self.uses_sincos = cfg.observation == "sincos"
-        self.obs_sizes: tuple[int, ...] = (2 + 4 * a if self.uses_sincos else 2 + 3 * a,) * a
         self.action_sizes: tuple[int, ...] = (3,) * a
-        self.state_size = 3 + 7 * a if self.uses_sincos else 5 + 6 * a
         self.weights = weights_of(cfg.rewards, cfg.object, cfg.weights)
         self.reward_names = tuple(self.weights)
         if not self.weights:
@@ -131,8 +126,6 @@ class PushTask:
         shared += ("collaboration_degree", "collaboration_degree_reference")
         self.figure_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
         self.memory = torch.zeros(num_envs, 0, device=device)  # all that is seen is in the scene
-        self.noise_scale = torch.ones(max(self.obs_sizes), device=device)  # metres, and sines of angles
-
         self._controller = controller
         self._streams = streams
         self._footprint = Footprint(self.object, device)
@@ -150,8 +143,11 @@ class PushTask:
         self._seen = torch.tensor([[a, *row[1:]] for row in order], dtype=torch.int64, device=device)
         self._weights = torch.tensor(list(self.weights.values()), device=device).view(-1, 1, 1)
         self._nan = torch.tensor(torch.nan, device=device)
+        obs, critic_state = self.observe(SceneState.zeros(1, a, True, device), self.memory[:1])
+        self.obs_sizes: tuple[int, ...] = (obs.shape[-1],) * a
+        self.state_size = critic_state.shape[-1]
+        self.noise_scale = torch.ones(obs.shape[-1], device=device)  # metres, and sines of angles
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
-        self._command = torch.zeros(num_envs, a, 3, device=device)
 
     def layout(self, episode: Tensor) -> Layout:
         """Draw the start of episode number ``episode`` (N,) of every world."""
@@ -159,7 +155,6 @@ class PushTask:
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask``."""
-        self._command.masked_fill_(mask.view(-1, 1, 1), 0.0)
         self._controller.begin(mask)
         self._teamwork.begin(mask)
         self._collapse.begin(mask)
@@ -167,11 +162,11 @@ class PushTask:
 
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
-        torch.mul(actions, self._action_scale, out=self._command)
+        self._controller.command(actions * self._action_scale)
 
     def targets(self, state: SceneState) -> Tensor:
         """Give the gait's joint targets (N, A, 12) [rad]."""
-        return self._controller.targets(self._command, state)
+        return self._controller.targets(state)
 
     def disturb(self, step: Tensor) -> Disturbance | None:
         """Leave the robots alone."""
@@ -199,7 +194,20 @@ class PushTask:
         the goal: it sees the goal's distance, the object's heading, and of every robot position (x, y), heading,
         velocity (x, y) and yaw rate. Metres, radians and seconds. ``reference`` observations have headings in one
         number, in [0, 2 pi), and a critic state in the arena's frame: object (x, y, heading), goal (x, y), robots
-        alike. ``FP`` gives every agent that state with the robots in its own order, itself first.
+        alike. ``FP`` gives every agent that state with the robots in its own order, itself first. Terms of
+        ``task.more_observations`` follow what an agent sees.
+        """
+        agents, world, robots = self.observation_terms(state)
+        obs = torch.cat(tuple(agents.values()), dim=-1)
+        if self.state_type == "EP":
+            return obs, torch.cat((*world.values(), robots.flatten(1)), dim=-1)
+        everyone = (x.unsqueeze(1).expand(-1, self.num_agents, -1) for x in world.values())
+        return obs, torch.cat((*everyone, robots[:, self._order].flatten(2)), dim=-1)
+
+    def observation_terms(self, state: SceneState) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+        """Return what each agent sees, (N, A, ...) by name, and the critic's terms: the world's (N, ...), the robots'.
+
+        The robots' (N, A, ...) are place, heading, velocity and yaw rate.
         """
         a = self.num_agents
         pos, goal = state.body_pos[..., :2], state.goal_pos[:, :2]
@@ -213,19 +221,16 @@ class PushTask:
             planar = in_frame(planar, axes_along(state.goal_direction).unsqueeze(1))
             ahead, offset, speed = planar.split((a + 1, a, a), dim=1)
             heading = ahead.flip(-1)
-            world = (state.goal_distance.unsqueeze(1), heading[:, a])
+            world = {"goal_distance": state.goal_distance.unsqueeze(1), "object_heading": heading[:, a]}
             robots = torch.cat((offset, heading[:, :a], speed, turning), dim=-1)
         else:
             turned = torch.remainder(state.yaw[:, self._seen] - state.robot_yaw.unsqueeze(2), TWO_PI).unsqueeze(-1)
             heading = torch.remainder(state.yaw, TWO_PI).unsqueeze(-1)
-            world = (pos[:, a], heading[:, a], goal)
+            world = {"object": pos[:, a], "object_heading": heading[:, a], "goal": goal}
             robots = torch.cat((pos[:, :a], heading[:, :a], moving, turning), dim=-1)
         bodies = torch.cat((targets[:, :, 1:], turned), dim=-1)
-        obs = torch.cat((targets[:, :, 0], bodies.flatten(2)), dim=-1)
-        if self.state_type == "EP":
-            return obs, torch.cat((*world, robots.flatten(1)), dim=-1)
-        ordered = robots[:, self._order].flatten(2)
-        return obs, torch.cat((*(x.unsqueeze(1).expand(-1, a, -1) for x in world), ordered), dim=-1)
+        agents = {"goal": targets[:, :, 0], "object_and_teammates": bodies.flatten(2)}
+        return agents | {name: OBSERVATIONS[name](state) for name in self.cfg.more_observations}, world, robots
 
     def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and who did the work.
@@ -247,14 +252,13 @@ class PushTask:
     def state_dict(self) -> dict[str, Any]:
         """The command that is held, the gait's memory, teamwork, and how long robots have been down or in contact."""
         return {
-            "command": self._command.clone(), "controller": self._controller.state_dict(),
+            "controller": self._controller.state_dict(),
             "collapse": self._collapse.values.clone(), "tangle": self._tangle.values.clone(),
             "teamwork": self._teamwork.state_dict(),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict``."""
-        self._command.copy_(state["command"])
         self._controller.load_state_dict(state["controller"])
         self._collapse.values.copy_(state["collapse"])
         self._tangle.values.copy_(state["tangle"])

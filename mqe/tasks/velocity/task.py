@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mqe.collapse import CollapseTimers, rests_on_floor
 from mqe.config import ConfigError, check_values, option
-from mqe.geometry import in_frame, length, quat_from_rpy, rotate_inverse
-from mqe.locomotion import (
+from mqe.controllers.trot import (
     GAIT_OBS_SIZE,
     SWING_HEIGHT,
     GaitMemory,
@@ -21,19 +20,19 @@ from mqe.locomotion import (
     mirrored_gait,
     planar_velocity,
 )
+from mqe.geometry import in_frame, length, quat_from_rpy, rotate_inverse
 from mqe.robots import NUM_JOINTS, Robots
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
-from mqe.tasks.chance import Chance
-from mqe.tasks.starts import start_poses
+from mqe.tasks.velocity.chance import Chance
+from mqe.tasks.velocity.starts import start_poses
 from mqe.vec_env import Mirror
 
 MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
 FALL_HEIGHT = 0.15  # [m] trunk below this has fallen
 FALL_TILT_COS = 0.5  # cosine of the trunk's tilt below this has fallen
-PRIVILEGED_SIZE = 3 + 3 + 1 + 4 + 3  # velocity, mean velocity and yaw rate, height, feet heights, pushing force
 # Errors of speed [m/s] and turning [rad/s] that cost 63 % of their terms. Squared in the term of the moment, which may
 # vary within a cycle; not in that of the mean, nor in a foot's height [m], so that small errors are worth mending.
 TOLERANCE = 0.39
@@ -47,26 +46,26 @@ GET_UP_TIME = 2.0  # [s] at the start of an episode in which lying or kneeling d
 class VelocityWeights:
     """Weights of the reward terms, per control step."""
 
-    track_velocity: float = 1.5
-    track_mean_velocity: float = 4.0
-    track_yaw_rate: float = 0.5
-    track_mean_yaw_rate: float = 2.0
-    feet: float = 4.0
-    alive: float = 0.5
-    height: float = -300.0
-    tilt: float = -20.0
-    bounce: float = -1.0
-    sway: float = -0.03
-    slip: float = -0.35
-    hips: float = -0.3
-    placement: float = -100.0
-    sink: float = -100.0
-    stance: float = -0.5
-    rest: float = -1.0
-    jerk: float = -0.005
-    action_rate: float = -0.015
-    torque: float = -2e-4
-    fall: float = -10.0
+    track_velocity: float = option(1.5, "1 at the commanded velocity, falling with the squared error")
+    track_mean_velocity: float = option(4.0, "likewise, of the mean over a trot's cycle, falling with the error")
+    track_yaw_rate: float = option(0.5, "1 at the commanded yaw rate, falling with the squared error")
+    track_mean_yaw_rate: float = option(2.0, "likewise, of the mean over a trot's cycle, falling with the error")
+    feet: float = option(4.0, "1 where feet are as high as the trot's swing wants them")
+    alive: float = option(0.5, "1 at every control step")
+    height: float = option(-300.0, "squared distance of the trunk from its walking height [m2]")
+    tilt: float = option(-20.0, "squared sines of roll and pitch")
+    bounce: float = option(-1.0, "squared vertical speed [m2/s2]")
+    sway: float = option(-0.03, "squared roll and pitch rates [rad2/s2]")
+    slip: float = option(-0.35, "squared horizontal speeds of feet on the floor [m2/s2]")
+    hips: float = option(-0.3, "squared distances of the hips from the stance [rad2]")
+    placement: float = option(-100.0, "squared distances of front and rear feet ahead of or behind their place [m2]")
+    sink: float = option(-100.0, "how deep feet are in the floor beyond what a stance takes [m]")
+    stance: float = option(-0.5, "squared distances of all joints from the stance while standing [rad2]")
+    rest: float = option(-1.0, "1 while a knee, thigh or trunk is on the floor")
+    jerk: float = option(-0.005, "squared second differences of actions")
+    action_rate: float = option(-0.015, "squared differences of actions")
+    torque: float = option(-2e-4, "squared torques [N2 m2]")
+    fall: float = option(-10.0, "1 at a fall or a collapse")
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,6 @@ class VelocityTask:
     num_agents = 1
     obs_sizes: tuple[int, ...] = (GAIT_OBS_SIZE,)
     action_sizes: tuple[int, ...] = (NUM_JOINTS,)
-    state_size = GAIT_OBS_SIZE + PRIVILEGED_SIZE
     state_type = "EP"
     decision_period = 1
 
@@ -129,6 +127,7 @@ class VelocityTask:
         self._nominal_feet = robots.feet(robots.joint_pos)[:, 0]  # (4,) [m] forward
         self._ones, self._zeros = torch.ones(num_envs, 1, device=device), torch.zeros_like(self._targets)
         self._poses, self._pose_sizes = torch.cat(start_poses(robots), dim=1), (3, 3, 6, NUM_JOINTS)
+        self.state_size = self.observe(SceneState.zeros(1, 1, False, device), self.memory[:1])[1].shape[-1]
 
     def layout(self, episode: Tensor) -> Layout:
         """Stand, drop or lie somewhere, facing anywhere."""
@@ -227,10 +226,11 @@ class VelocityTask:
         planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
         feet_height = _above_floor(state, self._robots.feet(state.joint_pos))
         force_b = rotate_inverse(state.robot_rotation, known.force) / max(self.cfg.max_force, 1.0)
-        privileged = (
-            planar, state.robot_linvel[..., 2:], known.mean_velocity, state.robot_pos[..., 2:], feet_height, force_b
-        )  # fmt: skip
-        return obs, torch.cat((obs, *privileged), dim=-1)[:, 0]
+        privileged = {
+            "velocity": planar, "rise": state.robot_linvel[..., 2:], "mean_velocity": known.mean_velocity,
+            "height": state.robot_pos[..., 2:], "feet_height": feet_height, "force": force_b,
+        }  # fmt: skip
+        return obs, torch.cat((obs, *privileged.values()), dim=-1)[:, 0]
 
     def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Give falls, mean tracking errors and the episode's length [s]."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mqe.geometry import roll_pitch_of
 from mqe.objects import ObjectCfg
-from mqe.tasks.layouts import SPAWN_HEIGHT
+from mqe.tasks.drop import SPAWN_HEIGHT
 
 ROLL_LIMIT = 0.8  # [rad]
 PITCH_LIMIT = 1.0  # [rad] ours: the reference asks for 1.6, more than a pitch angle can be

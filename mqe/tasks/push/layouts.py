@@ -11,18 +11,15 @@ from torch import Tensor
 
 from mqe.config import ConfigError
 from mqe.geometry import TWO_PI, on_circle, quat_from_rpy
-from mqe.objects import FLOOR_SLAB, Footprint
+from mqe.objects import Footprint
 from mqe.robots import Robots
 from mqe.robots.robot import LEGS
 from mqe.streams import Ranges, Streams
 from mqe.task import Layout
+from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
 
 SPAWNS = ("independent", "separated")
-SPAWN_HEIGHT = 0.45 - FLOOR_SLAB  # [m] trunk origin above the floor
-TILT = (-0.01, 0.01)  # [rad] robots' roll and pitch
 TURN = (-0.01, TWO_PI)  # [rad] the reference's range of every angle about the vertical
-VELOCITY = (-0.1, 0.1)  # [m/s] linear, world frame, and [rad/s] angular, body frame: each of the trunk's six
-JOINT_SCATTER = (0.7, 1.3)  # times the nominal angle, every joint for itself
 
 ROBOT_CLEARANCE = 0.8  # [m] between the trunks of separated robots: nose to tail they reach 0.29 m and up to 0.49 m
 OBJECT_CLEARANCE = 0.5  # [m] from a separated robot's trunk to the object: a stretched hind leg's reach

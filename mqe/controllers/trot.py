@@ -1,8 +1,6 @@
-"""Velocity command to joint targets: what the gait policy sees, what it does, and the frozen policy as a controller."""
+"""The trot that gaits are learned on top of: what a gait policy sees, what it does, and what it remembers."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -89,34 +87,6 @@ class Trot:
         """Return how far each foot is through its swing, (N, A, 4): 0 on the floor, 1 at the top; FL swings with RR."""
         cycle = torch.remainder(phase.unsqueeze(-1) + self._foot_offset, 1.0)
         return torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)  # the cycle's second half
-
-
-class GaitController:
-    """A frozen gait policy that turns velocity commands into joint targets, one control step at a time."""
-
-    def __init__(self, policy: Callable[[Tensor], Tensor], num_envs: int, robots: Robots) -> None:
-        """Drive ``robots`` of N worlds with ``policy``, observation (N, A, 59) to action (N, A, J)."""
-        self._policy, self._trot = policy, Trot(robots)
-        self._memory = GaitMemory(torch.zeros(num_envs, len(robots), GaitMemory.SIZE, device=robots.device))
-
-    def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask`` (N,)."""
-        self._memory.begin(mask)
-
-    @torch.no_grad()
-    def targets(self, command: Tensor, state: SceneState) -> Tensor:
-        """Give joint targets (N, A, 12) [rad] for commands (N, A, 3): vx, vy [m/s] in the heading frame, yaw rate."""
-        moving = is_moving(command)
-        action = self._policy(self._trot.observe(state, command, moving, self._memory))
-        return self._trot.act(self._memory, action, moving)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """What the gait carries between steps."""
-        return {"memory": self._memory.values.clone()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state_dict``."""
-        self._memory.values.copy_(state["memory"])
 
 
 def planar_velocity(state: SceneState) -> Tensor:

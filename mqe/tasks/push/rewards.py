@@ -7,20 +7,20 @@ said to be ours; its fork tried those marked "fork".
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.config import option
+from mqe.config import ConfigError, unknown
 from mqe.geometry import in_frame, length, rotate_2d, wrap_to_pi
 from mqe.objects import Footprint
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
-from mqe.tasks.teamwork import Teamwork
+from mqe.tasks.push.teamwork import Teamwork
 
 PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
 NEAR = 1.5  # [m] from the object's centre: near enough to be part of the work (fork)
@@ -196,62 +196,77 @@ def _idle(m: Measures) -> Tensor:
     return (1.0 - push(m.state.object_linvel)).unsqueeze(1) * (m.center_distance > 1.0)
 
 
-TERMS: dict[str, Callable[[Measures], Tensor]] = {
-    "target": lambda m: target(m.prev.goal_distance, m.state.goal_distance),
-    "approach": lambda m: approach(m.offset),
-    "collision": lambda m: m.pairs.sum(collision(m.pair_distance)),
-    "push": lambda m: push(m.state.object_linvel),
-    "ocb": lambda m: ocb(m.inward, m.local_goal),
-    "ocb_expanded": _expanded_ocb,
-    "progress": lambda m: m.prev.goal_distance - m.state.goal_distance,
-    "ocb_near": lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
-    "remoteness": lambda m: (m.outline_distance - REACH).clamp(min=0.0),
-    "misalignment": lambda m: misalignment(m.ahead, m.center_distance),
-    "crowding": lambda m: m.pairs.sum(crowding(m.pair_distance)),
-    "contact": lambda m: m.pairs.sum(m.is_touching.float()),
-    "useful_impulse": lambda m: m.useful_push * STEP_DT,
-    "shared_progress": lambda m: m.teamwork.shared_progress,
-    "time": lambda m: torch.ones_like(m.state.goal_distance),
-    "engagement": lambda m: engagement(m.center_distance),
-    "cooperation": lambda m: (m.center_distance < NEAR).all(dim=1).float(),
-    "same_side": lambda m: (m.ahead < 0.0).all(dim=1).float(),
-    "blocking": lambda m: (m.ahead >= 0.0).float(),
-    "goal_push": lambda m: (
-        goal_speed(m.state.object_linvel, m.state.goal_direction).unsqueeze(1) * contact_weight(m.center_distance)
+class Term(NamedTuple):
+    """A reward term: what it pays for, and how much at every control step, (N,) or (N, A)."""
+
+    help: str
+    function: Callable[[Measures], Tensor]
+    weight: float = 0.0  # where neither a preset nor the user weighs it
+
+    def __call__(self, measures: Measures) -> Tensor:
+        """Return the unweighted reward."""
+        return self.function(measures)
+
+
+TERMS: dict[str, Term] = {
+    "target": Term(
+        "100 (2 progress - 0.01 distance) of the object to the goal",
+        lambda m: target(m.prev.goal_distance, m.state.goal_distance),
     ),
-    "idle": _idle,
+    "approach": Term("minus (distance to the object + 0.5 m) squared", lambda m: approach(m.offset)),
+    "collision": Term(
+        "1 / (0.02 + distance / 3) to every other robot; negative", lambda m: m.pairs.sum(collision(m.pair_distance))
+    ),
+    "push": Term("1 while the object moves", lambda m: push(m.state.object_linvel)),
+    "ocb": Term(
+        "cosine between the way through the nearest edge and the way to the goal", lambda m: ocb(m.inward, m.local_goal)
+    ),
+    "ocb_expanded": Term("likewise, the way to the goal turned by half the object's yaw", _expanded_ocb),
+    "progress": Term(
+        "metres that the object came nearer to the goal", lambda m: m.prev.goal_distance - m.state.goal_distance
+    ),
+    "ocb_near": Term(
+        "ocb, faded out at 1 m from the outline",
+        lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
+    ),
+    "remoteness": Term(
+        "metres from the outline beyond reach; negative", lambda m: (m.outline_distance - REACH).clamp(min=0.0)
+    ),
+    "misalignment": Term(
+        "0 behind the object, 1 between it and the goal, smooth; negative",
+        lambda m: misalignment(m.ahead, m.center_distance),
+    ),
+    "crowding": Term(
+        "1 - d / 0.6 m for every robot nearer than that; negative", lambda m: m.pairs.sum(crowding(m.pair_distance))
+    ),
+    "contact": Term(
+        "1 for every other robot that the robot touches; negative", lambda m: m.pairs.sum(m.is_touching.float())
+    ),
+    "useful_impulse": Term("own impulse on the object towards the goal [N s]", lambda m: m.useful_push * STEP_DT),
+    "shared_progress": Term(
+        "metres of new ground towards the goal, times how equally the robots push: 0 alone, 1 alike",
+        lambda m: m.teamwork.shared_progress,
+    ),
+    "time": Term("1 every control step; negative", lambda m: torch.ones_like(m.state.goal_distance)),
+    "engagement": Term("1 - distance to the object / 1.5 m", lambda m: engagement(m.center_distance)),
+    "cooperation": Term(
+        "1 while all robots are within 1.5 m of the object", lambda m: (m.center_distance < NEAR).all(dim=1).float()
+    ),
+    "same_side": Term(
+        "1 while all robots are behind the object, seen from the goal", lambda m: (m.ahead < 0.0).all(dim=1).float()
+    ),
+    "blocking": Term("1 while between object and goal; negative", lambda m: (m.ahead >= 0.0).float()),
+    "goal_push": Term(
+        "object's speed towards the goal, by nearness to it",
+        lambda m: (
+            goal_speed(m.state.object_linvel, m.state.goal_direction).unsqueeze(1) * contact_weight(m.center_distance)
+        ),
+    ),
+    "idle": Term("1 while the object stands still and is 1 m away; negative", _idle),
 }
 
-
-@dataclass(frozen=True)
-class PushWeights:
-    """Weights of the push task's reward terms, per control step; null takes the preset's, 0 switches a term off."""
-
-    reach: float | None = option(None, "once, at success")
-    exception: float | None = option(None, "once, at a fall, a collision or a collapse")
-    target: float | None = option(None, "100 (2 progress - 0.01 distance) of the object to the goal")
-    approach: float | None = option(None, "minus (distance to the object + 0.5 m) squared")
-    collision: float | None = option(None, "1 / (0.02 + distance / 3) to every other robot; negative")
-    push: float | None = option(None, "1 while the object moves")
-    ocb: float | None = option(None, "cosine between the way through the nearest edge and the way to the goal")
-    ocb_expanded: float | None = option(None, "likewise, the way to the goal turned by half the object's yaw")
-    progress: float | None = option(None, "metres that the object came nearer to the goal")
-    ocb_near: float | None = option(None, "ocb, faded out at 1 m from the outline")
-    remoteness: float | None = option(None, "metres from the outline beyond reach; negative")
-    misalignment: float | None = option(None, "0 behind the object, 1 between it and the goal, smooth; negative")
-    crowding: float | None = option(None, "1 - d / 0.6 m for every robot nearer than that; negative")
-    contact: float | None = option(None, "1 for every other robot that the robot touches; negative")
-    useful_impulse: float | None = option(None, "own impulse on the object towards the goal [N s]")
-    shared_progress: float | None = option(
-        None, "metres of new ground towards the goal, times how equally the robots push: 0 alone, 1 alike"
-    )
-    time: float | None = option(None, "1 every control step; negative")
-    engagement: float | None = option(None, "1 - distance to the object / 1.5 m")
-    cooperation: float | None = option(None, "1 while all robots are within 1.5 m of the object")
-    same_side: float | None = option(None, "1 while all robots are behind the object, seen from the goal")
-    blocking: float | None = option(None, "1 while between object and goal; negative")
-    goal_push: float | None = option(None, "object's speed towards the goal, by nearness to it")
-    idle: float | None = option(None, "1 while the object stands still and is 1 m away; negative")
+# Paid once, by the endings.
+ENDING_TERMS = {"reach": "once, at success", "exception": "once, at a fall, a collision or a collapse"}
 
 
 _REPO = {"target": 0.00325, "approach": 0.00075, "push": 0.0015, "ocb": 0.004, "reach": 10.0, "exception": -5.0}
@@ -287,9 +302,19 @@ PRESETS: dict[str, dict[str, dict[str, float]]] = {
 }
 
 
-def weights_of(preset: str, object_name: str, overrides: PushWeights) -> dict[str, float]:
-    """Give the weights that are not 0, by term: the preset's for this object, under what the user set."""
+def check_weights(weights: Mapping[str, float | None]) -> None:
+    """Raise ConfigError for the weight of a term that does not exist."""
+    for name in weights:
+        if name not in TERMS and name not in ENDING_TERMS:
+            raise ConfigError(
+                unknown("key", f"task.weights.{name}", [f"task.weights.{k}" for k in (*ENDING_TERMS, *TERMS)])
+            )
+
+
+def weights_of(preset: str, object_name: str, overrides: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the weights that are not 0, by term: the preset's for this object, under what the user set."""
     by_object = PRESETS[preset]
-    given = {field.name: getattr(overrides, field.name) for field in fields(overrides)}
-    weights = by_object.get(object_name, by_object["cuboid"]) | {k: v for k, v in given.items() if v is not None}
+    weights = by_object.get(object_name, by_object["cuboid"])
+    weights = weights | {name: term.weight for name, term in TERMS.items() if name not in weights and term.weight}
+    weights = weights | {name: weight for name, weight in overrides.items() if weight is not None}
     return {name: weight for name, weight in weights.items() if weight != 0.0}

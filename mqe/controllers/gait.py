@@ -1,4 +1,4 @@
-"""Frozen gait policies: from a checkpoint's files to a function on tensors."""
+"""A frozen gait as a controller: from a checkpoint's files to joint targets that follow velocity commands."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from mqe.config import ConfigError, load_yaml, unknown
-from mqe.locomotion import GAIT_OBS_SIZE
+from mqe.controllers.trot import GAIT_OBS_SIZE, GaitMemory, Trot, is_moving
 from mqe.manifest import MANIFEST, check_files, sha256
 from mqe.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, Robots
+from mqe.state import SceneState
 from mqe.tensor_files import read_tensors
 
 PRETRAINED = "pretrained:"
@@ -30,7 +31,41 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "hardswish": nn.Hardswish,
     "identity": nn.Identity,
 }
-GAIT_TASK = "go1_velocity"  # what a gait is trained in
+
+
+class GaitController:
+    """Frozen gaits that turn velocity commands into joint targets, one control step at a time."""
+
+    def __init__(self, policy: Callable[[Tensor], Tensor], num_envs: int, robots: Robots) -> None:
+        """Drive ``robots`` of N worlds with ``policy``, observation (N, A, 59) to action (N, A, J)."""
+        self._policy, self._trot = policy, Trot(robots)
+        self._memory = GaitMemory(torch.zeros(num_envs, len(robots), GaitMemory.SIZE, device=robots.device))
+        self._command = torch.zeros(num_envs, len(robots), 3, device=robots.device)
+
+    def begin(self, mask: Tensor) -> None:
+        """Forget the old episodes of ``mask`` (N,)."""
+        self._command.masked_fill_(mask.view(-1, 1, 1), 0.0)
+        self._memory.begin(mask)
+
+    def command(self, velocity: Tensor) -> None:
+        """Hold a command (N, A, 3) from now on: vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
+        self._command.copy_(velocity)
+
+    @torch.no_grad()
+    def targets(self, state: SceneState) -> Tensor:
+        """Return joint targets (N, A, J) [rad] for the coming control step."""
+        moving = is_moving(self._command)
+        action = self._policy(self._trot.observe(state, self._command, moving, self._memory))
+        return self._trot.act(self._memory, action, moving)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what is carried from one control step to the next."""
+        return {"command": self._command.clone(), "memory": self._memory.values.clone()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Resume from ``state_dict``."""
+        self._command.copy_(state["command"])
+        self._memory.values.copy_(state["memory"])
 
 
 class GaitPolicy(nn.Module):
@@ -170,8 +205,6 @@ def _network_of(what: str, cfg: Mapping[str, Any]) -> Mapping[str, Any]:
     task, network = cfg.get("task"), cfg.get("network")
     if not isinstance(task, Mapping) or not isinstance(network, Mapping):
         raise ConfigError(f"task.gait: '{what}' lacks the sections task and network in its config.yaml")
-    if task.get("name") != GAIT_TASK:
-        raise ConfigError(f"task.gait: '{what}' is a policy of task {task.get('name')}; a gait is one of {GAIT_TASK}")
     for key in _UNKNOWN_LAYERS:
         if network.get(key):
             raise ConfigError(f"task.gait: '{what}' was trained with network.{key}; a gait is a plain MLP")

@@ -11,7 +11,7 @@ from torch import Tensor
 from mqe.geometry import quat_from_rpy, rotation_matrix
 from mqe.robots import NUM_JOINTS, RobotCfg, Robots
 from mqe.scene import ARENA_HALF_SIZE
-from mqe.tasks.layouts import JOINT_SCATTER, SPAWN_HEIGHT, VELOCITY
+from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, VELOCITY
 
 NUM_POSES = 4096  # a table that episodes draw from
 # Shares of the poses; the others are crumpled.
