@@ -188,9 +188,9 @@ def test_what_upstream_asserts_is_one_line(tmp_path, capsys) -> None:
 
 @needs_checkout
 def test_what_we_assert_is_no_complaint_of_upstreams(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(MultiAgentEnv, "reset", lambda self: self.state)  # asserts that a reset came first
+    monkeypatch.setattr(MultiAgentEnv, "reset", lambda self: self.state)  # raises: no reset came first
     sizes = ["--num_envs", "1", "--num_env_steps", "200", "--device", "cpu", "--out", str(tmp_path)]
-    with pytest.raises(AssertionError, match="reset"):
+    with pytest.raises(RuntimeError, match="reset"):
         run_harl.main(["--harl", str(HARL), *sizes])
 
 
