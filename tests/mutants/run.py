@@ -117,7 +117,8 @@ def test(tree: Path, core: int, suite: tuple[str, ...], timeout_s: float) -> tup
     """Run tests in a tree; return pytest's exit code (None: it took too long), its output and the seconds."""
     os.sched_setaffinity(0, {core})  # of this thread, and of what it starts
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *suite]
-    changes = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    path = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))  # packages may lie on it
+    changes = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     changes |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     start = time.monotonic()
     process = subprocess.Popen(
