@@ -13,6 +13,7 @@ from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.interop.harl_files import UPSTREAM_ONLY, config_beside, read
+from harl_mapush.networks import Actor
 from mqe.config import ConfigError
 from mqe.env import MultiAgentEnv
 from mqe.vec_env import VecEnv
@@ -57,6 +58,11 @@ class TeamPolicy:
         if cfg.network.use_recurrent_policy:
             shape = (env.num_agents, env.num_envs, *algorithm.actors[0].hidden_shape)
             self._hidden = torch.zeros(shape, device=env.device)
+
+    @property
+    def actors(self) -> list[Actor]:
+        """Return the robots' networks, in their order; agents that share one have it more than once."""
+        return self._algorithm.actors
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Decide."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 _COMMANDS = {
     "train": ("harl_mapush.train", "train a team"),
     "test": ("harl_mapush.test", "measure or watch a trained team"),
+    "export": ("mapush.export", "write a trained team as ONNX, with all that one needs to run it"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
 
@@ -17,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Hand the rest of the command line to a subcommand; return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        lines = [f"  {name:<8}{words}" for name, (_, words) in _COMMANDS.items()]
+        lines = [f"  {name:<12}{words}" for name, (_, words) in _COMMANDS.items()]
         sys.stdout.write("\n".join(["usage: mapush COMMAND ...", "", *lines, "", "mapush COMMAND --help says more.\n"]))
         return 0 if arguments else 2
     if arguments[0] not in _COMMANDS:

@@ -227,6 +227,13 @@ class PushTask:
         ordered = robots[:, self._order].flatten(2)
         return obs, torch.cat((*(x.unsqueeze(1).expand(-1, a, -1) for x in world), ordered), dim=-1)
 
+    def obs_names(self, agent: int) -> tuple[str, ...]:
+        """Return the names of the numbers that an agent sees, in their order (``observe`` says what they mean)."""
+        turned = ("sin_yaw", "cos_yaw") if self.uses_sincos else ("yaw",)
+        others = [f"robot{int(other)}" for other in self._order[agent, 1:]]
+        bodies = [f"{name}_{number}" for name in ("object", *others) for number in ("x", "y", *turned)]
+        return ("goal_x", "goal_y", *bodies)
+
     def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and who did the work.
 

@@ -1,0 +1,130 @@
+"""What an exported team takes, gives and expects of the world around it, in words and numbers that go into JSON."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from mqe import collapse
+from mqe.locomotion import STANDING_COMMAND, GaitMemory
+from mqe.robots.go1 import DAMPING, DEFAULT_JOINT_POS, JOINT_RANGE, LEG_JOINTS, LEGS, NUM_JOINTS, STIFFNESS
+from mqe.scene import DECIMATION, PHYSICS_DT, STEP_DT, Scene
+from mqe.tasks import terminations
+from mqe.tasks.layouts import SPAWN_HEIGHT
+from mqe.tasks.push import PushTask
+
+FORMAT_VERSION = 1
+HEADING = "heading frame of the robot: origin at its trunk, turned by its yaw only, x forward, y left"
+BODY = "trunk frame of the robot: x forward, y left, z up"
+JOINTS = [f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS]
+COMMAND = ["forward", "left", "turning_left"]
+
+Numbers = dict[str, Any]
+
+
+def numbers(shape: Sequence[int | str], names: Sequence[str], unit: str, frame: str, meaning: str = "") -> Numbers:
+    """Describe a tensor whose last dimension has these names."""
+    described: Numbers = {"shape": list(shape), "names": list(names), "unit": unit, "frame": frame}
+    return described | ({"meaning": meaning} if meaning else {})
+
+
+def gait_inputs(lead: Sequence[int | str]) -> dict[str, Numbers]:
+    """Describe what a gait takes besides the command; ``lead`` are the dimensions before the numbers."""
+    lower, upper = zip(*(JOINT_RANGE[joint] for joint in LEG_JOINTS * len(LEGS)), strict=True)
+    return {
+        "up_b": numbers([*lead, 3], "xyz", "1", BODY, "unit vector that points up; what an IMU at rest measures / g"),
+        "angvel_b": numbers([*lead, 3], "xyz", "rad/s", BODY, "angular velocity, as a gyroscope measures it"),
+        "joint_pos": numbers([*lead, NUM_JOINTS], JOINTS, "rad", "joint") | {"range": [lower, upper]},
+        "joint_vel": numbers([*lead, NUM_JOINTS], JOINTS, "rad/s", "joint"),
+        "memory": gait_memory(lead),
+    }
+
+
+def gait_memory(lead: Sequence[int | str]) -> Numbers:
+    """Describe what a gait carries from one control step to the next."""
+    names = ["phase", *(f"{which}_action_{joint}" for which in ("last", "older") for joint in JOINTS)]
+    meaning = "zeros at the start of an episode, then memory_out of the last control step"
+    return numbers([*lead, GaitMemory.SIZE], names, "1", "none", meaning) | {"rate_hz": 1.0 / STEP_DT}
+
+
+def command(lead: Sequence[int | str], scale: Sequence[float], rate_hz: float) -> Numbers:
+    """Describe a velocity command."""
+    described = numbers([*lead, 3], COMMAND, "m/s, m/s, rad/s", HEADING)
+    limits = [[-limit for limit in scale], list(scale)]
+    return described | {"range": limits, "rate_hz": rate_hz, "robot_stands_below": STANDING_COMMAND}
+
+
+def joint_targets(lead: Sequence[int | str]) -> Numbers:
+    """Describe what the motors are to follow."""
+    described = numbers([*lead, NUM_JOINTS], JOINTS, "rad", "joint", "position targets; see motors")
+    return described | {"rate_hz": 1.0 / STEP_DT, "nominal": list(DEFAULT_JOINT_POS)}
+
+
+def observation(names: Sequence[str]) -> Numbers:
+    """Describe what one robot of a team sees."""
+    return numbers(
+        ["batch", len(names)], names, "x, y: m; sin_yaw, cos_yaw: 1; yaw: rad in [0, 2 pi)", HEADING,
+        "positions of goal, object origin and other trunks relative to the robot's trunk; yaw relative to its yaw",
+    )  # fmt: skip
+
+
+def motors(scene: Scene) -> dict[str, Any]:
+    """Describe the motors of one robot, as the scene has them."""
+    limits = scene.model.actuator_forcerange[:NUM_JOINTS, 1].tolist()
+    return {
+        "law": "torque = stiffness * (target - joint_pos) - damping * joint_vel, within +- torque_limit",
+        "stiffness_nm_per_rad": STIFFNESS,
+        "damping_nms_per_rad": DAMPING,
+        "torque_limit_nm": limits,
+        "delay_physics_steps": scene.actuator_lag,
+        "delay": "so many physics steps after the control step began the motors follow its targets; until then those "
+        "before, or in the first control step of an episode its own",
+    }
+
+
+def rates(decision_period: int) -> dict[str, Any]:
+    """Return how often physics, joint targets and decisions happen."""
+    return {
+        "physics_hz": 1.0 / PHYSICS_DT,
+        "control_hz": 1.0 / STEP_DT,
+        "decision_hz": 1.0 / (STEP_DT * decision_period),
+        "physics_steps_per_control_step": DECIMATION,
+        "control_steps_per_decision": decision_period,
+    }
+
+
+def episode(task: PushTask) -> dict[str, Any]:
+    """Describe what ends an episode of the push task; conditions are looked at after every control step."""
+    cfg = task.cfg
+    return {
+        "time_limit_s": cfg.episode_length_s,
+        "success": {"object_to_goal_below_m": cfg.success_radius, "distance": "horizontal, of the object's origin"},
+        "collision": {"trunks_closer_than_m": task.object.collision_distance},
+        "fall": {
+            "roll_limit_rad": cfg.roll_limit,
+            "pitch_limit_rad": cfg.pitch_limit,
+            "height_limit_m": terminations.HEIGHT_LIMIT,
+            "robot_height_m": SPAWN_HEIGHT,
+            "object_height_m": task.object.spawn_height,
+            "meaning": "a robot rolls or pitches further, or its trunk's or the object's origin leaves its height by "
+            "more than the limit",
+        },
+        "collapse": {
+            "ends_episode": cfg.collapse_ends,
+            "low_trunk_m": collapse.LOW_HEIGHT,
+            "low_time_s": collapse.LOW_TIME,
+            "knee_clearance_m": collapse.KNEE_CLEARANCE,
+            "trunk_clearance_m": collapse.TRUNK_CLEARANCE,
+            "rest_time_s": collapse.REST_TIME,
+            "meaning": "a trunk's origin stays lower than low_trunk for low_time, or for rest_time a knee (the calf's "
+            "origin) is lower than knee_clearance or a corner of trunk or head lower than trunk_clearance",
+        },
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what wrote an export."""
+    packages = ("mapush", "torch", "mujoco", "onnx", "onnxruntime", "numpy")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}
