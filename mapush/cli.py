@@ -9,6 +9,7 @@ from collections.abc import Sequence
 _COMMANDS = {
     "train": ("harl_mapush.train", "train a team"),
     "test": ("harl_mapush.test", "measure or watch a trained team"),
+    "play": ("mapush.play", "watch a trained team, in a window or on a page"),
     "export": ("mapush.export", "write a trained team as ONNX, with all that one needs to run it"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }

@@ -282,7 +282,7 @@ BAD_TEST = [
     ("--checkpoint nowhere", "nowhere", "pretrained:NAME"),
     ("--checkpoint pretrained:x", "x", "there are"),
     ("--checkpoint {run} --mode look", "look", "viewer, calculator"),
-    ("--checkpoint {run} --mode viewer", "--record", "viewer"),
+    ("--checkpoint {run} --mode viewer --web 99999", "--web", "port"),
     ("--checkpoint {run} --record x.mp4", "--record", "viewer"),
     ("--checkpoint {run} --num_envs 0", "env.num_envs", "at least 1"),
     ("--checkpoint {run} --device tpu", "tpu", "cuda:K"),
