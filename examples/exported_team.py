@@ -54,14 +54,15 @@ class World:
         self.contract = contract
         self.model = mujoco.MjModel.from_xml_path(str(folder / contract["scene"]))
         self.data = mujoco.MjData(self.model)
-        self.trunks = [self.model.body(f"{name}/trunk").id for name in contract["robots"]]
+        self.names = [robot["name"] for robot in contract["robots"]]
+        self.trunks = [self.model.body(f"{name}/trunk").id for name in self.names]
         self.object, self.goal = self.model.body("object").id, np.zeros(3)
-        self._roots = [self.model.joint(f"{name}/root") for name in contract["robots"]]
+        self._roots = [self.model.joint(f"{name}/root") for name in self.names]
         self._steps = contract["rates"]["physics_steps_per_control_step"]
         self._delay = contract["motors"]["delay_physics_steps"]
         calves = [body for body in range(self.model.nbody) if self.model.body(body).name.endswith("_calf")]
         self._knees = [[calf for calf in calves if self.model.body_rootid[calf] == trunk] for trunk in self.trunks]
-        self._boxes = [np.flatnonzero(self.model.geom_bodyid == trunk) for trunk in self.trunks]
+        self._shapes = [np.flatnonzero(self.model.geom_bodyid == trunk) for trunk in self.trunks]
 
     def begin(self, start: dict[str, np.ndarray]) -> None:
         """Put everything where an episode starts."""
@@ -97,10 +98,10 @@ class World:
 
     def observations(self, names: list[list[str]]) -> np.ndarray:
         """Return what each robot sees (A, O), number by number as the contract names them."""
-        bodies = dict(zip(self.contract["robots"], self.trunks, strict=True)) | {"object": self.object}
+        bodies = dict(zip(self.names, self.trunks, strict=True)) | {"object": self.object}
         pos = {name: self.data.xpos[body][:2] for name, body in bodies.items()} | {"goal": self.goal[:2]}
         yaw = {name: math.atan2(self.data.xmat[body][3], self.data.xmat[body][0]) for name, body in bodies.items()}
-        rows = zip(names, self.contract["robots"], strict=True)
+        rows = zip(names, self.names, strict=True)
         return np.array([self._seen(row, robot, pos, yaw) for row, robot in rows])
 
     def outcome(self, step: int) -> str | None:
@@ -145,19 +146,24 @@ class World:
         return False
 
     def _is_collapsed(self, limits: dict, dt: float) -> bool:
-        data, model = self.data, self.model
-        for i, trunk in enumerate(self.trunks):
-            is_low = data.xpos[trunk][2] < limits["low_trunk_m"]
+        data = self.data
+        for i, (trunk, robot) in enumerate(zip(self.trunks, self.contract["robots"], strict=True)):
+            is_low = data.xpos[trunk][2] < robot["low_trunk_m"]
             knee = min(data.xpos[body][2] for body in self._knees[i])
-            corners = [
-                data.geom_xpos[g][2] - np.abs(data.geom_xmat[g][6:]) @ model.geom_size[g] for g in self._boxes[i]
-            ]
-            is_resting = knee < limits["knee_clearance_m"] or min(corners) < limits["trunk_clearance_m"]
+            lowest = min(data.geom_xpos[g][2] - self._reach_down(g) for g in self._shapes[i])
+            is_resting = knee < robot["knee_clearance_m"] or lowest < robot["trunk_clearance_m"]
             self._low[i] = (self._low[i] + dt) * is_low
             self._resting[i] = (self._resting[i] + dt) * is_resting
         late = 0.5 * dt  # sums of steps fall short by rounding
         has_been_low = self._low > limits["low_time_s"] - late
         return bool((has_been_low | (self._resting > limits["rest_time_s"] - late)).any())
+
+    def _reach_down(self, geom: int) -> float:
+        """Return how far a box or a sphere reaches below its middle [m]."""
+        size = self.model.geom_size[geom]
+        if self.model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_SPHERE:
+            return size[0]
+        return np.abs(self.data.geom_xmat[geom][6:]) @ size
 
 
 def run_episode(world: World, team: Team, start: dict[str, np.ndarray]) -> tuple[str, float]:

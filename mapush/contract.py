@@ -9,7 +9,9 @@ from typing import Any
 
 from mqe import collapse
 from mqe.locomotion import STANDING_COMMAND, GaitMemory
-from mqe.robots.go1 import DAMPING, DEFAULT_JOINT_POS, JOINT_RANGE, LEG_JOINTS, LEGS, NUM_JOINTS, STIFFNESS
+from mqe.robots import NUM_JOINTS, RobotCfg
+from mqe.robots.robot import LEG_JOINTS, LEGS
+from mqe.robots.tensors import TOUCH
 from mqe.scene import DECIMATION, PHYSICS_DT, STEP_DT, Scene
 from mqe.tasks import terminations
 from mqe.tasks.layouts import SPAWN_HEIGHT
@@ -32,11 +34,10 @@ def numbers(shape: Sequence[int | str], names: Sequence[str], unit: str, frame: 
 
 def gait_inputs(lead: Sequence[int | str]) -> dict[str, Numbers]:
     """Describe what a gait takes besides the command; ``lead`` are the dimensions before the numbers."""
-    lower, upper = zip(*(JOINT_RANGE[joint] for joint in LEG_JOINTS * len(LEGS)), strict=True)
     return {
         "up_b": numbers([*lead, 3], "xyz", "1", BODY, "unit vector that points up; what an IMU at rest measures / g"),
         "angvel_b": numbers([*lead, 3], "xyz", "rad/s", BODY, "angular velocity, as a gyroscope measures it"),
-        "joint_pos": numbers([*lead, NUM_JOINTS], JOINTS, "rad", "joint") | {"range": [lower, upper]},
+        "joint_pos": numbers([*lead, NUM_JOINTS], JOINTS, "rad", "joint"),
         "joint_vel": numbers([*lead, NUM_JOINTS], JOINTS, "rad/s", "joint"),
         "memory": gait_memory(lead),
     }
@@ -58,8 +59,8 @@ def command(lead: Sequence[int | str], scale: Sequence[float], rate_hz: float) -
 
 def joint_targets(lead: Sequence[int | str]) -> Numbers:
     """Describe what the motors are to follow."""
-    described = numbers([*lead, NUM_JOINTS], JOINTS, "rad", "joint", "position targets; see motors")
-    return described | {"rate_hz": 1.0 / STEP_DT, "nominal": list(DEFAULT_JOINT_POS)}
+    described = numbers([*lead, NUM_JOINTS], JOINTS, "rad", "joint", "position targets; see motors and robots")
+    return described | {"rate_hz": 1.0 / STEP_DT}
 
 
 def observation(names: Sequence[str]) -> Numbers:
@@ -70,14 +71,32 @@ def observation(names: Sequence[str]) -> Numbers:
     )  # fmt: skip
 
 
+def robots(scene: Scene) -> list[dict[str, Any]]:
+    """Describe the robots of a team, and their motors as the scene has them."""
+    limits = scene.model.actuator_forcerange[:, 1].reshape(-1, NUM_JOINTS).tolist()
+    return [_robot(f"robot{i}", cfg, limits[i]) for i, cfg in enumerate(scene.robots)]
+
+
+def _robot(name: str, cfg: RobotCfg, torque_limit: list[float]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": cfg.name,
+        "joints": JOINTS,
+        "nominal_joint_pos_rad": cfg.joint_pos,
+        "joint_range_rad": cfg.joint_range,
+        "stiffness_nm_per_rad": cfg.stiffness,
+        "damping_nms_per_rad": cfg.damping,
+        "torque_limit_nm": torque_limit,
+        "low_trunk_m": cfg.low_height,
+        "knee_clearance_m": cfg.knee_radius + TOUCH,
+        "trunk_clearance_m": TOUCH,
+    }
+
+
 def motors(scene: Scene) -> dict[str, Any]:
-    """Describe the motors of one robot, as the scene has them."""
-    limits = scene.model.actuator_forcerange[:NUM_JOINTS, 1].tolist()
+    """Describe how motors follow their targets."""
     return {
         "law": "torque = stiffness * (target - joint_pos) - damping * joint_vel, within +- torque_limit",
-        "stiffness_nm_per_rad": STIFFNESS,
-        "damping_nms_per_rad": DAMPING,
-        "torque_limit_nm": limits,
         "delay_physics_steps": scene.actuator_lag,
         "delay": "so many physics steps after the control step began the motors follow its targets; until then those "
         "before, or in the first control step of an episode its own",
@@ -113,13 +132,10 @@ def episode(task: PushTask) -> dict[str, Any]:
         },
         "collapse": {
             "ends_episode": cfg.collapse_ends,
-            "low_trunk_m": collapse.LOW_HEIGHT,
             "low_time_s": collapse.LOW_TIME,
-            "knee_clearance_m": collapse.KNEE_CLEARANCE,
-            "trunk_clearance_m": collapse.TRUNK_CLEARANCE,
             "rest_time_s": collapse.REST_TIME,
-            "meaning": "a trunk's origin stays lower than low_trunk for low_time, or for rest_time a knee (the calf's "
-            "origin) is lower than knee_clearance or a corner of trunk or head lower than trunk_clearance",
+            "meaning": "a trunk's origin stays lower than its low_trunk for low_time, or for rest_time a knee (the "
+            "calf's origin) is lower than knee_clearance or a trunk's lowest point lower than trunk_clearance",
         },
     }
 

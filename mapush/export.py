@@ -29,10 +29,11 @@ from mapush import contract
 from mapush.exported import ActorNetwork, GaitNetwork, TeamNetwork
 from mqe.config import ConfigError, merge, to_dict
 from mqe.env import MultiAgentEnv
-from mqe.gait import GAIT_TASK, load_gait
+from mqe.gait import GAIT_TASK, gait_names, load_gait
 from mqe.locomotion import GaitController
 from mqe.nature import NatureCfg
 from mqe.registry import TASKS, make_env
+from mqe.robots import DEFAULT_ROBOT, ROBOTS, RobotCfg, Robots
 from mqe.scene import STEP_DT, pack_layout
 from mqe.state import ROBOT_QVEL, SceneState
 from mqe.streams import Streams
@@ -97,25 +98,35 @@ def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
-        gait = GaitNetwork(load_gait(str(folder) if cfg.task.name == GAIT_TASK else cfg.task.gait, env.device))
+        robots = Robots(env.scene.robots)
+        is_gait = cfg.task.name == GAIT_TASK
+        names = [str(folder)] if is_gait else gait_names(cfg.task.gait, robots.cfgs)
+        gaits = [
+            GaitNetwork(load_gait(name, env.device, robot), robot)
+            for name, robot in zip(names, robots.cfgs, strict=True)
+        ]
+        scale = cfg.task.max_command if is_gait else cfg.task.action_scale
+        files = ["gait.onnx"] if is_gait else [f"gait_agent{i}.onnx" for i in range(len(gaits))]
+        made: dict[str, Exported] = {}
+        models: dict[str, Any] = {}
         described: dict[str, Any] = {
             "format_version": contract.FORMAT_VERSION,
             "task": cfg.task.name,
             "checkpoint": what,
             "versions": contract.versions(),
             "rates": contract.rates(env.decision_period),
-            "robots": [f"robot{i}" for i in range(env.scene.num_robots)],
+            "robots": contract.robots(env.scene),
             "motors": contract.motors(env.scene),
             "scene": "scene.xml",
         }
         if isinstance(env.task, PushTask):
-            made, models = _team(env, env.task, cfg, folder, gait)
+            made, models = _team(env, env.task, cfg, folder, gaits)
             described |= {"object": cfg.task.object, "episode": contract.episode(env.task), "starts": "starts.npz"}
             _write_starts(cfg, out / "starts.npz")
-        else:
-            made, models = {"gait.onnx": _gait(gait)}, {}
-        scale = getattr(cfg.task, "action_scale", None) or cfg.task.max_command
-        described["models"] = models | {"gait.onnx": _gait_contract(scale, env.decision_period)}
+        for name, gait in zip(files, gaits, strict=True):
+            made[name] = Exported(gait, _gait_example(_NUM_CHECKED), ("joint_targets", "memory_out"))
+            models[name] = _gait_contract(scale, env.decision_period)
+        described["models"] = models
         assert env.scene.spec is not None
         (out / "scene.xml").write_text(env.scene.spec.to_xml(), encoding="utf-8")
     finally:
@@ -125,7 +136,8 @@ def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
     for name, exported in made.items():
         _write(exported, out / name)
         worst[name] = _compare(exported, out / name)
-    worst["gait.onnx"] = max(worst["gait.onnx"], _compare_gait(gait, out / "gait.onnx"))
+    for name, gait, robot in zip(files, gaits, robots.cfgs, strict=True):
+        worst[name] = max(worst[name], _compare_gait(gait, robot, out / name))
     for name, error in worst.items():
         if not error <= TOLERANCE:
             raise ConfigError(f"{name} differs by {error:.1e} from torch, more than {TOLERANCE}; nothing was exported")
@@ -151,7 +163,7 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
 
 
 def _team(
-    env: MultiAgentEnv, task: PushTask, cfg: RunCfg, folder: Path, gait: GaitNetwork
+    env: MultiAgentEnv, task: PushTask, cfg: RunCfg, folder: Path, gaits: list[GaitNetwork]
 ) -> tuple[dict[str, Exported], dict[str, Any]]:
     """Return the networks of a team by the names of their files, and their contracts."""
     policy = load_team(cfg, folder, env)
@@ -176,8 +188,7 @@ def _team(
     body = {name: values.unflatten(0, (_NUM_CHECKED, num_agents)) for name, values in body.items()}
     first = {"obs": obs, "decide": torch.arange(_NUM_CHECKED) % 2 == 0, "command": body.pop("command")}
     outputs = ("joint_targets", "command_out", "memory_out", *_out(hidden))
-    made["team.onnx"] = Exported(TeamNetwork(actors, gait), first | body | hidden, outputs)
-    made["gait.onnx"] = _gait(gait)
+    made["team.onnx"] = Exported(TeamNetwork(actors, gaits), first | body | hidden, outputs)
     lead = ["batch", num_agents]
     held = contract.command(lead, cfg.task.action_scale, decision_hz)
     decide = "true in the first control step and every control_steps_per_decision after it: the actors decide"
@@ -197,10 +208,6 @@ def _team(
         "rate_hz": 1.0 / STEP_DT,
     }  # fmt: skip
     return made, models
-
-
-def _gait(gait: GaitNetwork) -> Exported:
-    return Exported(gait, _gait_example(_NUM_CHECKED), ("joint_targets", "memory_out"))
 
 
 def _gait_contract(scale: Sequence[float], decision_period: int) -> dict[str, Any]:
@@ -226,7 +233,7 @@ def _gait_example(num_robots: int) -> dict[str, Tensor]:
     def around(size: int, spread: float) -> Tensor:
         return spread * (2.0 * torch.rand(num_robots, size, generator=generator) - 1.0)
 
-    nominal = torch.tensor(contract.DEFAULT_JOINT_POS)
+    nominal = torch.tensor(ROBOTS[DEFAULT_ROBOT].joint_pos)
     command = around(3, 0.5) * (torch.arange(num_robots) % 4 > 0).unsqueeze(1)
     up_b = nn.functional.normalize(around(3, 0.3) + torch.tensor([0.0, 0.0, 1.0]), dim=-1)
     memory = torch.cat((around(1, 0.5) + 0.5, around(24, 1.0)), dim=-1)
@@ -270,10 +277,10 @@ def _compare(exported: Exported, path: Path) -> float:
     return worst
 
 
-def _compare_gait(gait: GaitNetwork, path: Path) -> float:
+def _compare_gait(gait: GaitNetwork, robot: RobotCfg, path: Path) -> float:
     """Return the largest difference of joint targets from those of the environment's controller, step by step."""
     run, worst = _session(path), 0.0
-    controller = GaitController(gait.policy, 1, _NUM_CHECKED, torch.device("cpu"))
+    controller = GaitController(gait.policy, 1, Robots([robot] * _NUM_CHECKED))
     memory = torch.zeros(_NUM_CHECKED, contract.GaitMemory.SIZE)
     no_forces = torch.zeros(3 * math.comb(_NUM_CHECKED, 2) + 3)
     for _ in range(_NUM_CHECKED):

@@ -14,13 +14,13 @@ from mqe.locomotion import (
     ACTION_SCALE,
     ANGVEL_SCALE,
     COMMAND_SCALE,
+    FOOT_OFFSET,
     GAIT_FREQUENCY,
     JOINT_VEL_SCALE,
     LIFT,
     STANDING_COMMAND,
-    swing,
 )
-from mqe.robots.go1 import DEFAULT_JOINT_POS, NUM_JOINTS
+from mqe.robots import NUM_JOINTS, RobotCfg
 from mqe.scene import STEP_DT
 
 
@@ -43,23 +43,25 @@ class ActorNetwork(nn.Module):
 
 
 class GaitNetwork(nn.Module):
-    """A gait with its clock and memory outside, so that it is a function; leading dimensions are free."""
+    """A robot's gait with its clock and memory outside, so that it is a function."""
 
     nominal: Tensor  # (12,) [rad]
     action_scale: Tensor  # (12,) [rad]
     lift: Tensor  # (3,) [rad]
+    foot_offset: Tensor  # (4,) of the trot's cycle
 
-    def __init__(self, policy: GaitPolicy) -> None:
+    def __init__(self, policy: GaitPolicy, robot: RobotCfg) -> None:
         super().__init__()
         self.policy = policy
-        self.register_buffer("nominal", torch.tensor(DEFAULT_JOINT_POS))
+        self.register_buffer("nominal", torch.tensor(robot.joint_pos))
+        self.register_buffer("foot_offset", torch.tensor(FOOT_OFFSET))
         self.register_buffer("action_scale", torch.tensor(ACTION_SCALE * 4))
         self.register_buffer("lift", torch.tensor(LIFT))
 
     def forward(
         self, command: Tensor, up_b: Tensor, angvel_b: Tensor, joint_pos: Tensor, joint_vel: Tensor, memory: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return joint targets (..., 12) [rad] and the next memory (..., 25): the clock and the last two actions."""
+        """Return joint targets (B, 12) [rad] and the next memory (B, 25): the clock and the last two actions."""
         phase, actions = memory[..., :1], memory[..., 1:]
         moving = (command.abs().amax(dim=-1) > STANDING_COMMAND).to(command.dtype)
         clock = torch.cat((torch.sin(TWO_PI * phase), torch.cos(TWO_PI * phase)), dim=-1) * moving.unsqueeze(-1)
@@ -67,20 +69,22 @@ class GaitNetwork(nn.Module):
         joints = (joint_pos - self.nominal, JOINT_VEL_SCALE * joint_vel)
         action = self.policy(torch.cat((-up_b, *rates, *joints, actions, clock), dim=-1)).clamp(-1.0, 1.0)
         phase = torch.remainder(phase + GAIT_FREQUENCY * STEP_DT, 1.0) * moving.unsqueeze(-1)
-        lifted = (swing(phase.squeeze(-1), moving).unsqueeze(-1) * self.lift).flatten(-2)
+        cycle = torch.remainder(phase + self.foot_offset, 1.0)
+        swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)  # as Trot.swing has it
+        lifted = (swing.unsqueeze(-1) * self.lift).flatten(-2)
         targets = self.nominal + self.action_scale * action + lifted
         return targets, torch.cat((phase, action, actions[..., :NUM_JOINTS]), dim=-1)
 
 
 class TeamNetwork(nn.Module):
-    """Actors and gait in one: what the team sees to joint targets, one control step at a time.
+    """Actors and gaits in one: what the team sees to joint targets, one control step at a time.
 
     Where ``decide`` (B,) is true the actors decide, elsewhere the robots keep ``command``.
     """
 
-    def __init__(self, actors: list[ActorNetwork], gait: GaitNetwork) -> None:
+    def __init__(self, actors: list[ActorNetwork], gaits: list[GaitNetwork]) -> None:
         super().__init__()
-        self.actors, self.gait = nn.ModuleList(actors), gait
+        self.actors, self.gaits = nn.ModuleList(actors), nn.ModuleList(gaits)
         self.is_recurrent = actors[0].is_recurrent
 
     def forward(self, obs: Tensor, decide: Tensor, command: Tensor, *proprioception: Tensor) -> tuple[Tensor, ...]:
@@ -89,13 +93,13 @@ class TeamNetwork(nn.Module):
         ``proprioception`` are up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each, then, of recurrent
         actors, hidden (B, A, R, H), which is returned as well.
         """
-        *body, memory = proprioception[:5]
         hidden = proprioception[5] if self.is_recurrent else None
         decided = [
             actor(obs[:, i], *(() if hidden is None else (hidden[:, i],))) for i, actor in enumerate(self.actors)
         ]
         command = torch.where(decide.view(-1, 1, 1), torch.stack([each[0] for each in decided], dim=1), command)
-        targets, memory = self.gait(command, *body, memory)
+        walked = [gait(*(part[:, i] for part in (command, *proprioception[:5]))) for i, gait in enumerate(self.gaits)]
+        targets, memory = (torch.stack(parts, dim=1) for parts in zip(*walked, strict=True))
         if hidden is None:
             return targets, command, memory
         after = torch.stack([each[1] for each in decided], dim=1)
