@@ -10,6 +10,8 @@ _COMMANDS = {
     "train": ("harl_mapush.train", "train a team"),
     "test": ("harl_mapush.test", "measure or watch a trained team"),
     "play": ("mapush.play", "watch a trained team, in a window or on a page"),
+    "report": ("mapush.report", "write a page about runs"),
+    "plot": ("mapush.report:plot", "draw the curves of runs"),
     "export": ("mapush.export", "write a trained team as ONNX, with all that one needs to run it"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
@@ -29,11 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         from harl_mapush.interruption import as_exits  # here, for it may complain of MUJOCO_GL as the others do
 
         with as_exits(f"mapush {arguments[0]}"):  # the next seconds go to importing torch and MuJoCo
-            command = importlib.import_module(_COMMANDS[arguments[0]][0])
+            module, _, function = _COMMANDS[arguments[0]][0].partition(":")
+            command = getattr(importlib.import_module(module), function or "main")
     except ImportError as error:
         if "MUJOCO_GL" in str(error):  # a mistake of the user's
             sys.stderr.write(f"mapush: {error}\n")
             return 2
         sys.stderr.write(f"mapush: the installation is incomplete ({error}); reinstall it with pip\n")
         return 1
-    return command.main(arguments[1:])
+    return command(arguments[1:])
