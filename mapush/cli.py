@@ -10,6 +10,8 @@ _COMMANDS = {
     "train": ("harl_mapush.train", "train a team"),
     "test": ("harl_mapush.test", "measure or watch a trained team"),
     "play": ("mapush.play", "watch a trained team, in a window or on a page"),
+    "list": ("mapush.listing", "find runs and what comes along"),
+    "settings": ("mapush.listing:settings", "list what can be set"),
     "report": ("mapush.report", "write a page about runs"),
     "plot": ("mapush.report:plot", "draw the curves of runs"),
     "export": ("mapush.export", "write a trained team as ONNX, with all that one needs to run it"),

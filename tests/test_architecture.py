@@ -77,7 +77,7 @@ def flags(parser: config.Parser) -> list[str]:
 def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(train.make_parser()) == sorted(
         "-h --help --config --preset --resume --load_config --algo --task --object --num_agents --exp_name --seed "
-        "--num_envs --n_rollout_threads --num_env_steps --max_wall_time --device --sim --out --set".split()
+        "--num_envs --n_rollout_threads --num_env_steps --max_wall_time --init_from --device --sim --out --set".split()
     )
 
 
