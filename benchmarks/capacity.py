@@ -21,6 +21,7 @@ from measuring import add_settings, emit, lines_of_simulators, name_of, settings
 from torch import Tensor
 
 from harl_mapush import checkpoint, config
+from harl_mapush.interop import harl_format
 from harl_mapush.policy import load_team
 from mqe.env import MultiAgentEnv
 from mqe.objects import OBJECTS
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument("--num_steps", type=int, default=500, help="control steps")
     parser.add_argument("--checkpoint", help="a trained team, measured where team and object are its own")
     arguments = parser.parse_args()
+    harl_format.register()
     with lines_of_simulators():
         for num_agents in arguments.num_agents:
             for name in arguments.objects:

@@ -19,7 +19,7 @@ import torch
 from measuring import make_run, say, wait
 
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import evaluate_push
+from harl_mapush.evaluation import evaluate
 from harl_mapush.runner import Runner
 from mqe.config import dump_yaml, to_dict
 from mqe.env import MultiAgentEnv
@@ -119,7 +119,7 @@ def _make_judges(cfg: RunCfg) -> MultiAgentEnv:
 
 def _measure(runner: Runner, judges: MultiAgentEnv, folder: Path, trained_s: float) -> None:
     algorithm = runner.algorithm
-    figures = evaluate_push(judges, lambda obs: algorithm.act(obs, deterministic=True).actions)
+    figures = evaluate(judges, lambda obs: algorithm.act(obs, deterministic=True).actions)
     row = {"seed": runner.cfg.seed, "env_steps": runner.env_steps, "trained_s": round(trained_s, 2)} | figures
     with (folder / CURVE).open("a") as file:
         file.write(json.dumps(row) + "\n")

@@ -30,13 +30,13 @@ import torch
 from measuring import say, seconds
 from torch import Tensor
 
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec, minibatches
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.interop import harl_parity
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning import minibatches
+from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.runner import Runner, RunnerCfg
 from harl_mapush.seeding import seed_everything
-from harl_mapush.storage import Storage
 from mqe.vec_env import TimeStep
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -162,7 +162,7 @@ def _algorithm(args: argparse.Namespace, device: str) -> OnPolicy:
 
 
 def _time_ours(runner: Runner) -> dict[str, float]:
-    algorithm, storage = runner.algorithm, runner.storage
+    algorithm, storage = runner.algorithm, runner.experience
 
     return _laps(
         runner.env.device,
@@ -260,7 +260,7 @@ def _weights_apart(args: argparse.Namespace) -> dict[str, float]:
     for name, is_in_its_order in (("weights_max_difference", True), ("weights_max_difference_as_timed", False)):
         algorithm = _algorithm(args, "cpu")
         harl_parity.load_learner(algorithm, begin)
-        storage = Storage(algorithm.storage_shape(args.num_steps, args.num_envs), "cpu")
+        storage = algorithm.make_experience(args.num_steps, args.num_envs)
         harl_parity.load_rollout(storage, stage)
         algorithm.value.compute_returns(storage)
         algorithm.shuffle.agents = lambda num_agents: agent_order

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from harl_mapush import config
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.config import RunCfg
 from harl_mapush.logger import library_lines
 from harl_mapush.runner import Runner
@@ -49,10 +49,8 @@ def make_run(cfg: RunCfg) -> tuple[MultiAgentEnv, Runner]:
     """Build environment and runner as the trainer does."""
     seed_everything(cfg.runner.seed)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    learner = ALGORITHMS[cfg.algorithm.name].cls
-    return env, Runner(
-        env, learner(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed), cfg.runner
-    )
+    algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed)
+    return env, Runner(env, algorithm, cfg.runner)
 
 
 def say(line: str) -> None:

@@ -103,7 +103,7 @@ def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4)
     steps = runner.steps_per_iteration
     start = env.sim.state_dict()
     runner.collect()
-    actions = runner.storage.actions.permute(1, 2, 0, 3).contiguous()  # decision, world, agent
+    actions = runner.experience.actions.permute(1, 2, 0, 3).contiguous()  # decision, world, agent
     env.sim.load_state_dict(start)
 
     def step_alone() -> None:

@@ -16,13 +16,15 @@ import torch
 from measuring import emit, lines_of_simulators
 
 from harl_mapush import checkpoint, config
-from harl_mapush.evaluation import first_episodes, summarize
+from harl_mapush.evaluation import first_episodes
+from harl_mapush.interop import harl_format
 from harl_mapush.policy import load_team
 from mqe.config import merge, to_dict
 from mqe.nature import NatureCfg
 from mqe.registry import make_env
 from mqe.scene import STEP_DT
 from mqe.tasks.push import PushCfg
+from mqe.tasks.push.report import summarize
 
 FAR = {"goal_distance": [3.0, 6.0], "episode_length_s": 40.0}
 CONDITIONS: dict[str, dict[str, Any]] = {
@@ -56,6 +58,7 @@ def main() -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--only", nargs="+", choices=CONDITIONS, default=list(CONDITIONS), metavar="NAME")
     arguments = parser.parse_args()
+    harl_format.register()
     with lines_of_simulators():
         for what in arguments.checkpoint:
             for name in arguments.only:

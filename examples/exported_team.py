@@ -126,6 +126,8 @@ class World:
         numbers = []
         for name in names:
             what, _, number = name.partition("_")
+            if what not in pos:
+                raise SystemExit(f"the team sees {name}, which this example does not compute; add it here")
             x, y = pos[what] - pos[robot]
             turned = yaw.get(what, 0.0) - yaw[robot]
             values = {"x": cos * x + sin * y, "y": cos * y - sin * x, "yaw": turned % (2.0 * math.pi)}

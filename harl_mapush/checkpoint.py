@@ -2,7 +2,7 @@
 
 ``actor_agent{i}.pt`` per agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain state dicts on the CPU;
 ``training_state.pt``, where present, is what ``--resume`` reads; ``manifest.json`` has a checksum of each. Nothing here
-unpickles code. Upstream HARL's ``models/`` folders, with their ``config.json``, can be evaluated as well.
+unpickles code. Checkpoints of a foreign kind that is registered (``formats.py``) can be evaluated as well.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush import durable
-from harl_mapush.interop import harl_files
+from harl_mapush.formats import FOREIGN, Format
 from harl_mapush.runs import CHECKPOINTS, CONFIG, checkpoints, last_checkpoint, step_name
 from mqe.config import ConfigError, load_yaml
-from mqe.gait import PRETRAINED, pretrained_folder
+from mqe.controllers.gait import PRETRAINED, pretrained_folder
 from mqe.manifest import MANIFEST, check_files, damage, write_manifest
 from mqe.scene import MAX_ROBOTS
 from mqe.tensor_files import is_plain, read_file, read_tensors
 
-CRITIC = "critic_agent.pt"
-VALUE_NORMALIZER = "value_normalizer.pt"
 TRAINING_STATE = "training_state.pt"
 TRAINING_STATES_BYTES = 256 * 2**20  # a run's training states take no more together, unless a single one does
 
@@ -40,9 +38,7 @@ def actor_file(agent: int) -> str:
 def save(
     run: Path,
     env_steps: int,
-    actors: Sequence[nn.Module],
-    critic: nn.Module,
-    value_normalizer: nn.Module,
+    networks: Mapping[str, nn.Module],
     training_state: Mapping[str, Any] | None = None,
     *,
     settings: str | None = None,
@@ -51,7 +47,8 @@ def save(
 ) -> Path:
     """Write ``checkpoints/<env steps>/`` of a run in one move, so that neither a kill nor a power loss leaves half.
 
-    ``settings`` is the text of its ``config.yaml``, the run's own by default; ``gait_sha256`` is for its manifest.
+    ``networks`` are the algorithm's, ``settings`` is the text of its ``config.yaml``, the run's own by default;
+    ``gait_sha256`` is for its manifest.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
@@ -59,10 +56,8 @@ def save(
     try:
         folder.parent.mkdir(exist_ok=True)  # not its parents: a run that was moved is not made again
         partial.mkdir()
-        for agent, actor in enumerate(actors):
-            torch.save(_plain(actor), partial / actor_file(agent))
-        torch.save(_plain(critic), partial / CRITIC)
-        torch.save(_plain(value_normalizer), partial / VALUE_NORMALIZER)
+        for name, network in networks.items():
+            torch.save(_plain(network), partial / f"{name}.pt")
         if training_state is not None:
             torch.save(training_state, partial / TRAINING_STATE)
         text = (run / CONFIG).read_text(encoding="utf-8") if settings is None else settings
@@ -81,11 +76,7 @@ def resolve(what: str | Path) -> Path:
     To act takes its settings and actors, no more. Raises ConfigError for one that is absent, unknown or incomplete.
     """
     folder = _locate(str(what))
-    if not (folder / CONFIG).is_file() and not is_upstream(folder):
-        beside = f" (or {harl_files.CONFIG}, if it is HARL's)" if folder.name == harl_files.MODELS else ""
-        raise ConfigError(_incomplete(folder, [f"{CONFIG}{beside}"]))
-    check_files(folder, [CONFIG])
-    num_agents = _num_agents(folder)
+    num_agents = format_of(folder).num_agents(folder)
     missing = [actor_file(agent) for agent in range(num_agents) if not (folder / actor_file(agent)).is_file()]
     if missing:
         raise ConfigError(_incomplete(folder, missing))
@@ -95,19 +86,18 @@ def resolve(what: str | Path) -> Path:
     return folder
 
 
-def is_upstream(folder: Path) -> bool:
-    """Say whether this is a ``models/`` folder of upstream HARL with its ``config.json``."""
-    return not (folder / CONFIG).is_file() and harl_files.config_beside(folder) is not None
+def format_of(folder: Path) -> Format:
+    """Return which kind of checkpoint a folder is; raise ConfigError for one whose settings are missing."""
+    for kind in (OURS, *FOREIGN):
+        if kind.is_format_of(folder):
+            return kind
+    others = [f" (or {kind.config}, if it is {kind.owner})" for kind in FOREIGN if kind.folder == folder.name]
+    raise ConfigError(_incomplete(folder, [CONFIG + "".join(others)]))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Give the plain values of a checkpoint's ``config.yaml``, or what upstream's ``config.json`` amounts to."""
-    path = harl_files.config_beside(folder)
-    if not is_upstream(folder) or path is None:
-        return load_yaml(folder / CONFIG)
-    matrices = [tensor for tensor in read_tensors(folder / actor_file(0)).values() if tensor.dim() == 2]
-    obs_size = matrices[0].shape[1] if matrices else 0  # the first layer's
-    return harl_files.models_config(path, _num_agents(folder), obs_size)
+    """Return the plain values of a checkpoint's settings, as sections of a run of ours."""
+    return format_of(folder).read_config(folder)
 
 
 def read_training_state(folder: Path) -> dict[str, Any]:
@@ -146,15 +136,14 @@ def check_actors(folder: Path) -> None:
         read_tensors(path)
 
 
-def load(folder: Path, actors: Sequence[nn.Module], critic: nn.Module, value_normalizer: nn.Module) -> None:
-    """Put a checkpoint into networks of the same shape; raise ConfigError where it does not fit."""
-    load_actors(folder, actors)
-    _load(folder, {CRITIC: critic, VALUE_NORMALIZER: value_normalizer})
+def load(folder: Path, networks: Mapping[str, nn.Module]) -> None:
+    """Put a checkpoint into an algorithm's networks of the same shape; raise ConfigError where it does not fit."""
+    _load(folder, {f"{name}.pt": network for name, network in networks.items()})
 
 
-def load_actors(folder: Path, actors: Sequence[nn.Module]) -> None:
+def load_actors(folder: Path, networks: Mapping[str, nn.Module]) -> None:
     """Put what acts in a checkpoint, ours or upstream's, into networks of the same shape; errors alike."""
-    _load(folder, {actor_file(agent): actor for agent, actor in enumerate(actors)})
+    load(folder, {name: network for name, network in networks.items() if name.startswith("actor_agent")})
 
 
 def remove_partial(run: Path) -> None:
@@ -174,7 +163,7 @@ def _load(folder: Path, modules: Mapping[str, nn.Module]) -> None:
             detail = re.sub(r"^Error\(s\) in loading state_dict for \w+: ", "", detail)[:160]
             raise ConfigError(
                 f"checkpoint file {path}: does not fit this task, robot count and network ({detail}); "
-                f"evaluate it with the settings of its own {harl_files.CONFIG if is_upstream(folder) else CONFIG}"
+                f"evaluate it with the settings of its own {format_of(folder).config}"
             ) from None
 
 
@@ -205,18 +194,17 @@ def _locate(what: str) -> Path:
         if last is None:
             raise ConfigError(f"--checkpoint {what!r}: this run has no checkpoint yet; give {kinds}")
         return last
-    if (path / harl_files.MODELS).is_dir() and (path / harl_files.CONFIG).is_file():
-        return path / harl_files.MODELS
+    for kind in FOREIGN:
+        if (path / kind.folder).is_dir() and (path / kind.config).is_file():
+            return path / kind.folder
     if not any(path.glob("*.pt")) and not (path / CONFIG).exists():
         raise ConfigError(f"--checkpoint {what!r} holds neither a run nor a checkpoint; give {kinds}")
     return path
 
 
 def _num_agents(folder: Path) -> int:
-    if is_upstream(folder):
-        found = [re.fullmatch(r"actor_agent(\d+)\.pt", path.name) for path in folder.iterdir()]
-        return max((int(match[1]) + 1 for match in found if match), default=1)
-    section = read_config(folder).get("env")
+    check_files(folder, [CONFIG])
+    section = load_yaml(folder / CONFIG).get("env")
     num_agents = section.get("num_agents") if isinstance(section, dict) else None
     if not isinstance(num_agents, int) or isinstance(num_agents, bool) or not 1 <= num_agents <= MAX_ROBOTS:
         raise ConfigError(
@@ -227,3 +215,14 @@ def _num_agents(folder: Path) -> int:
 
 def _incomplete(folder: Path, missing: Sequence[str]) -> str:
     return f"checkpoint {folder}: incomplete, it lacks {', '.join(missing)}; take another checkpoint of the run"
+
+
+OURS = Format(
+    owner="ours",
+    config=CONFIG,
+    folder=CHECKPOINTS,
+    is_format_of=lambda folder: (folder / CONFIG).is_file(),
+    num_agents=_num_agents,
+    read_config=lambda folder: load_yaml(folder / CONFIG),
+    load_team=lambda folder, env: None,
+)

@@ -7,6 +7,7 @@ from ``task.name`` and ``algorithm.name``.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import signal
 import sys
@@ -20,8 +21,8 @@ from typing import Any, NoReturn
 from harl_mapush import foreign
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
+from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.logger import LoggerCfg
-from harl_mapush.networks import NetworkCfg, harl_network
 from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, build, check_values, load_yaml, merge, parse_yaml, unknown
 from mqe.objects import OBJECTS
@@ -30,6 +31,7 @@ from mqe.registry import TASKS, EnvCfg, SimCfg
 DEFAULT_PRESET = "laptop"
 DEFAULT_TASK = "go1push_mid"
 DEFAULT_ALGORITHM = "happo"
+IMPORTED: list[str] = []  # modules that --import brought into this process
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,38 @@ class Parser(argparse.ArgumentParser):
             shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
             flags = [flag for action in shown for flag in action.option_strings if flag.startswith("--")]
             raise ConfigError(_with_hint(rest[0], unknown("argument", rest[0], flags)))
+        import_modules(getattr(arguments, "imports", ()))
         return arguments
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    """Add ``--import``, whose modules are imported as soon as the command line is parsed."""
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module of yours that registers objects, rewards, tasks or robots (see import mapush); may be repeated",
+    )
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Import a user's modules, found from the current folder as well; raise ConfigError for one that is not there."""
+    here = os.getcwd()
+    for name in names:
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # something that the module itself needs
+            raise ConfigError(f"--import {name}: there is no such module in {here} or on PYTHONPATH") from None
+        except SyntaxError as error:
+            raise ConfigError(f"--import {name}: {error.filename}, line {error.lineno}: {error.msg}") from None
+        if name not in IMPORTED:
+            IMPORTED.append(name)
 
 
 def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
@@ -132,6 +165,8 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     layers += [assignment(text) for text in arguments.set]
     for text in arguments.set:
         _check_foreign(text.partition("=")[0].strip())
+    if getattr(arguments, "imports", ()):
+        layers.append({"env": {"imports": list(arguments.imports)}})
     for layer in layers:  # also what a later one replaces
         check_layer(layer)
     return reduce(merge, layers, {})
@@ -148,7 +183,7 @@ def load_file(path: str | Path) -> dict[str, Any]:
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """Read ``configs/NAME.yaml`` as it lies in the package."""
+    """Read ``harl_mapush/configs/NAME.yaml``."""
     if name not in presets():
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
     return load_yaml(_preset_folder() / f"{name}.yaml")
@@ -161,6 +196,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     understands are left out, and a line says so.
     """
     notices: list[str] = []
+    for layer in (base, over):  # before names that only those modules know
+        _check_imports(layer.get("env"))
     check_layer(base)  # also what ``over`` replaces
     check_layer(over)
     sections = merge({name: {} for name in SECTIONS}, {name: dict(base[name] or {}) for name in base})
@@ -184,8 +221,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
         "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
     }
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
-    if cfg.algorithm.compat == "harl":
-        network = harl_network(cfg.network)
+    network = cfg.algorithm.built_network(cfg.network)
+    if network != cfg.network:
         given, usual = cfg.network, NetworkCfg()
         keys = [field.name for field in fields(given) if getattr(given, field.name) != getattr(usual, field.name)]
         unheeded = [f"network.{key}" for key in keys if getattr(network, key) != getattr(given, key)]
@@ -223,6 +260,19 @@ def exit_code(main: Callable[[], int], program: str) -> int:
         line = ConfigError(f"{where}{error.strerror}; mend that, or name another place")  # a name may be of any length
         sys.stderr.write(f"{program}: {' '.join(str(line).split())}\n")
         return 2
+
+
+def _check_imports(env: Any) -> None:
+    """Raise ConfigError where settings need a module that nobody imported: files never make anything be imported."""
+    names = env.get("imports") if isinstance(env, Mapping) else None
+    if not isinstance(names, (list, tuple)):
+        return
+    missing = [name for name in names if name not in IMPORTED]
+    if missing:
+        raise ConfigError(
+            f"env.imports: these settings need {' '.join(f'--import {name}' for name in missing)}, which runs the code "
+            "of that module; name it on the command line"
+        )
 
 
 def check_layer(values: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The calculator of the push task: one full first episode in every environment, and what the team made of it."""
+"""The calculator: one full first episode in every environment, and what the team made of it."""
 
 from __future__ import annotations
 
@@ -9,53 +9,29 @@ import torch
 from torch import Tensor
 
 from mqe.env import MultiAgentEnv
-
-Z_95 = 1.959963984540054  # standard normal quantile of 97.5 %
-NUM_SECTORS = 8  # of goal directions; the first is centred on x, the second on the diagonal
-CHI2_99 = 18.475  # quantile of 99 % of chi squared with NUM_SECTORS - 1 degrees of freedom
+from mqe.report import Figures
 
 Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
-Figures = dict[str, float | int | list[float] | None]
 
 
 @torch.no_grad()
-def evaluate_push(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None) -> Figures:
-    """Measure a policy over exactly one episode, the first, of every environment.
+def evaluate(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None) -> Figures:
+    """Measure a policy over exactly one episode, the first, of every environment; the task says what is measured.
 
-    ``on_progress`` is called after every decision with the number of environments that have finished. An episode in
-    which the simulation broke is a failure. Figures without any episode to count, such as the time of the successes
-    where there are none, are None.
-
-    The keys: ``success_rate`` with its Wilson interval ``success_ci95``, ``num_episodes``, ``lost_at_birth_rate`` (the
-    episode ended by a collision at its first control step), ``success_rate_spawned`` of the other episodes with its
-    interval ``success_spawned_ci95``, ``time_given_success_s``, ``finished_time_s`` (a failure counts as the time
-    limit), ``collision_rate``, ``fall_rate``, ``collapse_rate`` (a robot collapsed, whatever ended the episode),
-    ``tangle_rate`` (robots were tangled, likewise), ``timeout_rate``, ``num_broken``, and the means over successes of
-    ``collaboration_degree`` and ``collaboration_degree_reference``; ``goal_direction_chi2``, see the function of that
-    name; per agent, over all episodes, its share of the contact impulse on the object and its mean distance to it;
-    ``lesser_contact_share``, the mean over episodes of the least share that any agent had.
-
-    Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is off), a time-out or
-    broken; in a rare one two of the first four come in the same control step, and both count.
+    ``on_progress`` is called after every decision with the number of environments that have finished.
     """
     episodes = first_episodes(env, policy, on_progress)
-    return summarize(episodes, time_limit_s=env.max_episode_length * env.step_dt, step_dt=env.step_dt)
+    return env.report.summarize(episodes, env.max_episode_length * env.step_dt, env.step_dt)
 
 
 @torch.no_grad()
 def first_episodes(
     env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None
 ) -> dict[str, Tensor]:
-    """Run every environment through its first episode; return the task's figures (N,) and two measures more.
-
-    ``broken`` (N,) bool, and ``goal_direction`` (N,) [rad] as seen from where the object starts, world frame.
-    """
+    """Run every environment through its first episode; return the task's figures (N,), and ``broken`` (N,) bool."""
     obs, _ = env.reset()
     is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
-    to_goal = env.state.to_goal
-    episodes: dict[str, Tensor] = {
-        "broken": torch.zeros_like(is_finished), "goal_direction": torch.atan2(to_goal[:, 1], to_goal[:, 0])
-    }  # fmt: skip
+    episodes: dict[str, Tensor] = {"broken": torch.zeros_like(is_finished), **env.report.at_start(env.state)}
     for _ in range(math.ceil(env.max_episode_length / env.decision_period)):
         step = env.step(policy(obs))
         obs = step.obs
@@ -71,103 +47,3 @@ def first_episodes(
             break
     assert bool(is_finished.all())  # the clock ends every episode
     return episodes
-
-
-def summarize(episodes: dict[str, Tensor], time_limit_s: float, step_dt: float) -> Figures:
-    """Turn the figures (N,) of N episodes into the calculator's."""
-    is_broken = episodes["broken"].cpu()
-    columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
-    is_success = (columns["success"] > 0.5) & ~is_broken
-    is_collision = (columns["collision"] > 0.5) & ~is_broken
-    is_fall = (columns["fall"] > 0.5) & ~is_broken
-    is_collapse = (columns["collapse"] > 0.5) & ~is_broken
-    time = columns["episode_time_s"]
-    ended_by_collapse = is_collapse & (time < time_limit_s - 0.5 * step_dt)
-    is_cut_short = is_success | is_collision | is_fall | ended_by_collapse | is_broken
-    num_episodes, num_successes = len(time), int(is_success.sum())
-    is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
-    num_spawned, num_successes_spawned = int((~is_lost_at_birth).sum()), int((is_success & ~is_lost_at_birth).sum())
-    figures: Figures = {
-        "success_rate": num_successes / num_episodes,
-        "success_ci95": list(wilson_interval(num_successes, num_episodes)),
-        "num_episodes": num_episodes,
-        "lost_at_birth_rate": _mean(is_lost_at_birth.double()),
-        "success_rate_spawned": num_successes_spawned / num_spawned if num_spawned else None,
-        "success_spawned_ci95": list(wilson_interval(num_successes_spawned, num_spawned)) if num_spawned else None,
-        "time_given_success_s": _mean(time[is_success]),
-        "finished_time_s": _mean(torch.where(is_success, time, time_limit_s)),
-        "collision_rate": _mean(is_collision.double()),
-        "fall_rate": _mean(is_fall.double()),
-        "collapse_rate": _mean(is_collapse.double()),
-        "tangle_rate": _mean(((columns["tangle"] > 0.5) & ~is_broken).double()),
-        "timeout_rate": _mean((~is_cut_short).double()),
-        "num_broken": int(is_broken.sum()),
-        "collaboration_degree": _mean(columns["collaboration_degree"][is_success]),
-        "collaboration_degree_reference": _mean(columns["collaboration_degree_reference"][is_success]),
-        "goal_direction_chi2": goal_direction_chi2(columns["goal_direction"], is_success),
-    }
-    shares = [values for name, values in columns.items() if name.startswith("contact_share_agent")]
-    figures["lesser_contact_share"] = _mean(torch.stack(shares).amin(dim=0)[~is_broken])
-    per_agent = [name for name in columns if name.startswith(("contact_share_agent", "object_distance_agent"))]
-    return figures | {name: _mean(columns[name][~is_broken]) for name in per_agent}
-
-
-def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Give the 95 % score interval of a proportion (Wilson 1927)."""
-    share, z2 = successes / trials, Z_95**2
-    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
-    """Return Pearson's chi squared of success (N,) against eight sectors of the goal's direction (N,) [rad].
-
-    Of a team to which all directions are alike it exceeds ``CHI2_99`` in 1 % of evaluations; where fewer than about
-    five failures a sector are to be expected, that is a rough figure: pool evaluations. None if all episodes or none
-    succeeded, or if a sector is empty.
-    """
-    sector = torch.round(direction * NUM_SECTORS / (2.0 * math.pi)).to(torch.int64) % NUM_SECTORS
-    counts = torch.bincount(2 * sector + is_success, minlength=2 * NUM_SECTORS).view(NUM_SECTORS, 2).double()
-    expected = counts.sum(dim=1, keepdim=True) * counts.sum(dim=0) / len(sector)
-    if not bool((expected > 0.0).all()):
-        return None
-    return float(((counts - expected).square() / expected).sum())
-
-
-def describe(figures: Figures) -> str:
-    """Word the calculator's figures for a person, one a line."""
-    low, high = figures["success_ci95"]  # type: ignore[misc]
-
-    def words(name: str, unit: str = "") -> str:
-        value = figures[name]
-        return "-" if value is None else f"{value:.3f}{unit}"
-
-    interval = f"95 % interval {low:.3f} to {high:.3f}, n = {figures['num_episodes']}"
-    rows = [
-        ("success rate", f"{words('success_rate')}  ({interval})"),
-        ("time of the successes", words("time_given_success_s", " s")),
-        ("finished time, failures as the limit", words("finished_time_s", " s")),
-        ("collisions", f"{words('collision_rate')}  ({words('lost_at_birth_rate')} at birth)"),
-        ("success rate, births left out", words("success_rate_spawned")),
-        ("falls, time-outs", f"{words('fall_rate')}, {words('timeout_rate')}"),
-        ("collapses, tangles", f"{words('collapse_rate')}, {words('tangle_rate')}"),
-        ("success by goal direction, chi squared", f"{words('goal_direction_chi2')}  (1 % are above {CHI2_99})"),
-        ("collaboration degree", words("collaboration_degree")),
-        ("collaboration degree, reference's", words("collaboration_degree_reference")),
-    ]
-    agents = [name.removeprefix("contact_share_") for name in figures if name.startswith("contact_share_")]
-    rows += [
-        (agent, f"{words(f'contact_share_{agent}')} of the impulse, {words(f'object_distance_{agent}', ' m')} away")
-        for agent in agents
-    ]
-    rows.append(("the least share of an episode, mean", words("lesser_contact_share")))
-    if figures["num_broken"]:
-        rows.append(("broken simulations, no successes", str(figures["num_broken"])))
-    return "".join(f"{label:<40}{value}\n" for label, value in rows)
-
-
-def _mean(values: Tensor) -> float | None:
-    """Give the mean of the values that are numbers, None without any."""
-    numbers = values[~torch.isnan(values)]
-    return float(numbers.mean()) if len(numbers) else None

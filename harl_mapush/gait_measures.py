@@ -10,7 +10,7 @@ from torch import Tensor
 from mqe.robots import Robots
 from mqe.robots.tensors import by_leg
 from mqe.state import SceneState
-from mqe.tasks.velocity import pair_offset
+from mqe.tasks.velocity.task import pair_offset
 
 GRAVITY = 9.81  # [m/s^2]
 SLIP_SPEED = 0.1  # [m/s] a foot on the floor that is faster than this slips

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from mqe.actuation import TargetDelay
 from mqe.collapse import CollapseTimers
+from mqe.controllers.gait import GaitController
+from mqe.controllers.trot import planar_velocity
 from mqe.geometry import quat_from_rpy, quat_from_yaw
-from mqe.locomotion import GaitController, planar_velocity
 from mqe.objects import ObjectCfg
 from mqe.registry import SimCfg, make_simulator
 from mqe.robots import DEFAULT_ROBOT, Robots
@@ -21,8 +22,8 @@ from mqe.scene import DECIMATION, STEP_DT, build_scene, pack_layout, read_state
 from mqe.state import SceneState
 from mqe.streams import Ranges, Streams
 from mqe.task import Layout
-from mqe.tasks.layouts import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
-from mqe.tasks.velocity import has_fallen
+from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
+from mqe.tasks.velocity.task import has_fallen
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,7 +90,8 @@ class GaitWorlds:
 
     def advance(self, command: Tensor, watch: Callable[[PhysicsStep], None] | None = None) -> None:
         """Follow ``command`` (N, 3) for one control step; ``watch`` is shown each of its physics steps."""
-        self.targets = self._controller.targets(command.unsqueeze(1), self.state).flatten(1)
+        self._controller.command(command.unsqueeze(1))
+        self.targets = self._controller.targets(self.state).flatten(1)
         rows = self._delay.send(self.targets, self._latency)
         if watch is None:
             self.sim.step(DECIMATION, rows)

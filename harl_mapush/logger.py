@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from rich.text import Text
 from harl_mapush.curves import Curves
 from harl_mapush.runner import IterationReport
 from mqe.config import option
+
+Headline = Sequence[tuple[str, str]]  # labels, and the statistics that they stand for
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,15 @@ class RunLogger:
         num_env_steps: int,
         stream: TextIO | None = None,
         env_steps: int = 0,
+        headline: Headline = (),
     ) -> None:
         """Open the log; a run that goes on at ``env_steps`` takes back the points that were logged beyond.
 
+        ``headline`` names the statistics that are shown.
         Nothing that fails to be written stops the run.
         """
         self._cfg = cfg
-        self._title = title
+        self._title, self._headline = title, headline
         self._stream = stream or sys.stdout
         self._curves = Curves(log_dir, self.say, purge_step=env_steps + 1)
         self._start, self._start_env_steps = time.perf_counter(), env_steps
@@ -122,15 +126,17 @@ class RunLogger:
         is_shown = report.iteration % self._cfg.interval == 0 or report.iteration in (1, report.num_iterations)
         if is_shown:
             self.say(progress_line(self._title, report, fps))
-            self.say(statistics_line(statistics))
+            self.say(statistics_line(statistics, self._headline))
         if self._bar is not None:
             with self._whoever_listens():
                 self._bar.update(
                     self._bar.task_ids[0],
                     completed=report.env_steps,
                     figures=f"{report.env_steps:,}/{report.num_env_steps:,} env steps  {fps:,}/s  "
-                    f"return {_figure(statistics, 'return', '.2f')}  "
-                    f"success {_figure(statistics, 'success_rate', '.3f')}",
+                    f"return {_figure(statistics, 'return', '.2f')}"
+                    + "".join(
+                        f"  {label.lower()} {_figure(statistics, name, '.3f')}" for label, name in self._headline[:1]
+                    ),
                     refresh=True,
                 )
 
@@ -165,13 +171,11 @@ def progress_line(title: str, report: IterationReport, fps: int) -> str:
     )
 
 
-def statistics_line(statistics: Mapping[str, float]) -> str:
-    """Word the second plain line; a rate is ``nan`` while no episode has finished."""
-    return (
-        f"[MAPush Stats] Success: {_figure(statistics, 'success_rate', '.3f')} | "
-        f"Collision: {_figure(statistics, 'collision_rate', '.3f')} | "
-        f"Episodes: {int(statistics.get('num_episodes', 0))}"
-    )
+def statistics_line(statistics: Mapping[str, float], headline: Headline) -> str:
+    """Format the second plain line; what ``headline`` names is ``nan`` while no episode has finished."""
+    named = [f"{label}: {_figure(statistics, name, '.3f')}" for label, name in headline]
+    episodes = f"Episodes: {int(statistics.get('num_episodes', 0))}"
+    return f"[MAPush Stats] {' | '.join([*named, episodes])}"
 
 
 def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[str, float]:

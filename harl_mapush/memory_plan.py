@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 import mujoco
 import torch
-from torch import Tensor
 
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
-from harl_mapush.algorithms.minibatches import CPU_TILE_ROWS
+from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.config import RunCfg
-from harl_mapush.storage import Storage
+from harl_mapush.learning.memory import gru_floats, passed_floats
 from mqe.broken_worlds import bytes_of_last_states, num_rows
 from mqe.config import ConfigError
 from mqe.nature import model_fields
@@ -32,8 +30,6 @@ _ROOM = 0.98  # share of the free memory that a suggestion uses
 _CONTEXT, _CODE, _STACKS = 480 * _MIB, 320 * _MIB, 3 * _MIB
 # On a CPU: interpreter, libraries, threads (two cores), and torch's larger libraries where it is built for CUDA.
 _PROCESS = 290 * _MIB + (0 if torch.version.cuda is None else 280 * _MIB)
-# Floats a unit of a GRU layer holds for every row: what its backward pass needs, and what it computes without one.
-_GRU_KEPT, _GRU_PASSING = 9, 11
 
 
 class MemoryPlan(NamedTuple):
@@ -66,12 +62,11 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
         task = world.task
         spec = TeamSpec(task.obs_sizes, task.action_sizes, task.state_size, task.state_type, task.mirror)
         try:
-            team = ALGORITHMS[cfg.algorithm.name].cls(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0)
-            storage = Storage(team.storage_shape(cfg.runner.num_steps, cfg.env.num_envs), "meta")
+            team = make_algorithm(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0)
+            learner = team.plan_bytes(cfg.runner.num_steps, cfg.env.num_envs, device.type)
         except ValueError as error:
             raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
-    weights = sum(p.numel() for module in (*team.unique_actors, team.critic) for p in module.parameters())
-    rows, on_cpu = cfg.env.num_envs * cfg.runner.num_steps, device.type == "cpu"
+    num_weights = sum(flat.numel() for flat in team.weights.values())
     worlds = _plan_worlds(cfg, world, sim_name, device)
     evaluation = 0
     if cfg.runner.evaluation_interval is not None:
@@ -81,9 +76,9 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
         environment=worlds.environment + cfg.env.num_envs * kept,
-        fixed=worlds.fixed + round(weights * _WEIGHT) + evaluation,
-        rollout=round(sum(value.nbytes for value in vars(storage).values() if isinstance(value, Tensor)) * _SLACK),
-        update=round(_update_floats(cfg, team, rows, on_cpu=on_cpu) * _FLOAT * _SLACK),
+        fixed=worlds.fixed + round(num_weights * _WEIGHT) + evaluation,
+        rollout=round(learner.experience * _SLACK),
+        update=round(learner.update * _SLACK),
     )
 
 
@@ -92,8 +87,8 @@ def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan
     with torch.random.fork_rng(devices=[]):
         world = _one_world(cfg)
     worlds, sizes = _plan_worlds(cfg, world, sim_name, device), cfg.network.hidden_sizes
-    decision = _passed_floats(cfg, sizes, worlds.num_envs, worlds.num_envs) * _FLOAT * _SLACK
-    hidden = 2 * _gru_floats(cfg, sizes) * worlds.num_envs * world.task.num_agents * _FLOAT  # before and after
+    decision = passed_floats(cfg.network, sizes, worlds.num_envs, worlds.num_envs) * _FLOAT * _SLACK
+    hidden = 2 * gru_floats(cfg.network, sizes) * worlds.num_envs * world.task.num_agents * _FLOAT  # before and after
     return worlds._replace(environment=worlds.environment + round(decision + hidden))
 
 
@@ -178,64 +173,6 @@ def _simulator(world: World, sim_name: str, device: torch.device) -> tuple[float
         return _PROCESS + taken.fixed, per_world
     processors = torch.cuda.get_device_properties(device).multi_processor_count
     return _CONTEXT + _CODE + _STACKS * processors + taken.fixed, per_world
-
-
-def _update_floats(cfg: RunCfg, team: OnPolicy, rows: int, *, on_cpu: bool) -> float:
-    """Floats that an update holds at its fullest, with ``rows`` of the rollout.
-
-    A pass without gradients is ``_passed_floats``, one with them ``_graph_floats``.
-    """
-    has_norm = cfg.network.use_layer_norm or cfg.algorithm.compat == "harl"
-    actor_sizes = cfg.network.hidden_sizes
-    critic_sizes = cfg.network.critic_hidden_sizes or actor_sizes
-    views = team.num_agents if len(team.state_shape) == 2 else 1
-
-    def cut(count: float) -> float:
-        return min(count, CPU_TILE_ROWS) if on_cpu else count
-
-    def trained(sizes: tuple[int, ...], seen: int, num_minibatches: int, count: float) -> float:
-        shuffled = count * seen if num_minibatches > 1 else 0.0
-        a_row = _graph_floats(sizes, has_norm=has_norm) + _GRU_KEPT * _gru_floats(cfg, sizes) + seen
-        return shuffled + a_row * cut(count / num_minibatches)
-
-    def passed(sizes: tuple[int, ...], count: float) -> float:
-        return _passed_floats(cfg, sizes, count, cut(count))
-
-    minibatches = cfg.algorithm.num_minibatches
-    critic_minibatches = cfg.algorithm.critic_num_minibatches or minibatches
-    seen_by_actor = max(team.spec.obs_sizes) + 3 * max(team.spec.action_sizes) + 3
-    if cfg.algorithm.symmetry_coef > 0.0:  # the pass over mirrored observations
-        seen_by_actor += max(team.spec.obs_sizes) + _graph_floats(actor_sizes, has_norm=has_norm)
-    seen_by_critic = team.state_shape[-1] + 3 * team.num_values
-    return max(
-        trained(actor_sizes, seen_by_actor, minibatches, rows * team.graphs_at_once),
-        trained(critic_sizes, seen_by_critic, critic_minibatches, rows * views),
-        passed(actor_sizes, rows),
-        passed(critic_sizes, rows * views),
-    )
-
-
-def _passed_floats(cfg: RunCfg, sizes: tuple[int, ...], rows: float, at_once: float) -> float:
-    """Floats that a pass without gradients holds: of rows at once a layer's input and output, of all a GRU's parts."""
-    return _GRU_PASSING * _gru_floats(cfg, sizes) * rows + 2.0 * max(sizes) * at_once
-
-
-def _gru_floats(cfg: RunCfg, sizes: tuple[int, ...]) -> int:
-    """Floats of the hidden state behind layers of ``sizes``; none without recurrence."""
-    return cfg.network.num_recurrent_layers * sizes[-1] if cfg.network.use_recurrent_policy else 0
-
-
-def _graph_floats(sizes: tuple[int, ...], *, has_norm: bool) -> int:
-    """Floats a row that hidden layers of ``sizes`` hold at the fullest moment of a pass with gradients.
-
-    A layer keeps its result until its own turn backward, when the gradients of its result, of what its activation was
-    given and of its input come on top. With normalisation it keeps what it computed before and after its activation and
-    after that, and one layer's gradient comes on top.
-    """
-    if has_norm:
-        return 3 * sum(sizes) + max(sizes)
-    inputs = (0, *sizes)  # the first layer's needs no gradient
-    return max(sum(sizes[: k + 1]) + 2 * size + inputs[k] for k, size in enumerate(sizes))
 
 
 def _rounded(count: float) -> int:

@@ -9,12 +9,12 @@ from typing import Any
 from harl_mapush import checkpoint, config
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError, merge, to_dict
+from mqe.controllers.gait import gait_digest, gait_names
 from mqe.env import MultiAgentEnv
-from mqe.gait import GAIT_TASK, gait_digest, gait_names
 from mqe.manifest import read_manifest
 from mqe.nature import NatureCfg
+from mqe.registry import TASKS
 from mqe.robots import robots_of
-from mqe.tasks.push import PushCfg
 
 CHANGEABLE = ("task", "env", "sim", "runner.seed")  # all else belongs to the policy, or does nothing here
 NUM_ENVS = 300  # of an evaluation
@@ -37,9 +37,8 @@ def settings(folder: Path, over: Mapping[str, Any], is_film: bool = False) -> Ru
         "sim": {"name": "auto", "device": "auto"},
         "runner": {"seed": 0},
     }
-    if not is_film and task != GAIT_TASK:
-        evaluation["task"] = {"spawn": "independent", "close_share": 0.0, "tangled_share": 0.0}
-        evaluation["task"] |= {"success_radius": PushCfg.success_radius, "goal_distance": list(PushCfg.goal_distance)}
+    if not is_film and TASKS[task].examination is None:
+        evaluation["task"] = dict(TASKS[task].evaluation)
     over = merge(evaluation, {section: content or {} for section, content in over.items()})
     asked = merge({"task": {}, "env": {}}, over)
     for key, has, wants in (

@@ -5,15 +5,12 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harl_mapush import checkpoint, playing
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.config import RunCfg
-from harl_mapush.interop.harl_actors import OffPolicyTeam
-from harl_mapush.interop.harl_files import UPSTREAM_ONLY, config_beside, read
-from harl_mapush.networks import Actor
+from harl_mapush.formats import Team
 from mqe.config import ConfigError
 from mqe.env import MultiAgentEnv
 from mqe.vec_env import VecEnv
@@ -21,8 +18,8 @@ from mqe.vec_env import VecEnv
 _LOG = logging.getLogger(__name__)
 
 
-def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> TeamPolicy | OffPolicyTeam:
-    """Load the team of a checkpoint, ours or upstream HARL's; raise ConfigError where it does not fit.
+def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
+    """Load the team of a checkpoint of any known kind; raise ConfigError where it does not fit.
 
     Warns, by the library's log, where ``env`` is another kind of world than the team learned in.
     """
@@ -35,10 +32,8 @@ def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> TeamPolicy | OffPolicyT
     unfamiliar = playing.unfamiliar(folder, env) if isinstance(env, MultiAgentEnv) else None
     if unfamiliar is not None:
         _LOG.warning("Note: %s.", unfamiliar)
-    path = config_beside(folder) if checkpoint.is_upstream(folder) else None
-    if path is not None and read(path).algo in UPSTREAM_ONLY:
-        return OffPolicyTeam(folder, env)
-    return TeamPolicy(cfg, folder, env)
+    foreign = checkpoint.format_of(folder).load_team(folder, env)
+    return TeamPolicy(cfg, folder, env) if foreign is None else foreign
 
 
 class TeamPolicy:
@@ -46,27 +41,22 @@ class TeamPolicy:
 
     def __init__(self, cfg: RunCfg, folder: Path, env: VecEnv) -> None:
         """Load the checkpoint in ``folder``; raise ConfigError where it does not fit ``env`` and ``cfg``."""
-        learner = ALGORITHMS[cfg.algorithm.name].cls
         try:
-            algorithm = learner(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed)
+            algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed)
         except ValueError as error:
             raise ConfigError(f"checkpoint {folder}: {error}") from None
-        checkpoint.load_actors(folder, algorithm.actors)
-        self._algorithm = algorithm
-        self._masks = torch.ones(env.num_envs, device=env.device)
+        checkpoint.load_actors(folder, algorithm.networks)
+        self._algorithm, self._num_agents = algorithm, env.num_agents
         self._hidden: Tensor | None = None
-        if cfg.network.use_recurrent_policy:
-            shape = (env.num_agents, env.num_envs, *algorithm.actors[0].hidden_shape)
-            self._hidden = torch.zeros(shape, device=env.device)
 
     @property
-    def actors(self) -> list[Actor]:
+    def actors(self) -> list[nn.Module]:
         """Return the robots' networks, in their order; agents that share one have it more than once."""
-        return self._algorithm.actors
+        return [self._algorithm.networks[f"actor_agent{i}"] for i in range(self._num_agents)]
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Decide."""
-        decision = self._algorithm.act(obs, self._hidden, self._masks, deterministic=True)
+        decision = self._algorithm.act(obs, self._hidden, deterministic=True)
         self._hidden = decision.hidden
         return decision.actions
 

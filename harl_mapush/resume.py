@@ -94,20 +94,14 @@ def read(saved: SavedRun) -> dict[str, Any]:
     return state
 
 
-def load(runner: Runner, saved: SavedRun, state: dict[str, Any], cfg: RunCfg) -> None:
-    """Put a saved state into a runner built from ``cfg``; raise ConfigError where it does not fit."""
+def load(runner: Runner, saved: SavedRun, state: dict[str, Any]) -> None:
+    """Put a saved state into a runner; raise ConfigError where it does not fit."""
     try:
         runner.load_state_dict(state)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         raise _damaged(saved, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}") from None
     if runner.env_steps != saved.env_steps:
         raise _damaged(saved, f"it is the state after {runner.env_steps} env steps")
-    algorithm, schedule = runner.algorithm, cfg.algorithm.schedule
-    if schedule == "constant":  # linear sets all rates before every update, adaptive goes on from the saved ones
-        for optimizer, rate in zip(algorithm.optimizers, algorithm.rates, strict=True):
-            optimizer.learning_rate.fill_(rate)
-    if schedule != "linear":
-        algorithm.value.optimizer.learning_rate.fill_(cfg.algorithm.critic_learning_rate)
 
 
 def _newest(run: Path) -> tuple[SavedRun, list[str]]:
@@ -152,9 +146,9 @@ def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) 
     if saved.folder is not None:
         gait = other_gait(saved.folder, new)
         notices += [] if gait is None else [f"the team walks otherwise than before: {gait}"]
-    if new.algorithm.schedule == "adaptive" and set(changed) & set(ACTOR_RATES):
+    schedules = tuple(getattr(cfg.algorithm, "schedule", "constant") for cfg in (old, new))  # not every algorithm's
+    if schedules[1] == "adaptive" and set(changed) & set(ACTOR_RATES):
         notices.append("schedule adaptive: the actors' learning rates go on from the saved ones, not from the new")
-    schedules = old.algorithm.schedule, new.algorithm.schedule
     before, after = old.runner.num_env_steps, new.runner.num_env_steps
     if schedules[1] == "linear" and (schedules[0], before) != ("linear", after) and after > saved.env_steps:
         shares = [max(0.0, 1.0 - saved.env_steps / total) for total in (before, after)]

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms.on_policy import OnPolicy
+from harl_mapush.algorithm import Algorithm
 from harl_mapush.interruption import seconds
-from harl_mapush.storage import Storage
 from mqe.vec_env import TimeStep, VecEnv
 
 _MOST_BROKEN = 0.1  # share of a rollout's transitions
@@ -93,27 +92,26 @@ class Runner:
     def __init__(
         self,
         env: VecEnv,
-        algorithm: OnPolicy,
+        algorithm: Algorithm,
         cfg: RunnerCfg,
         on_iteration: Callable[[IterationReport], None] | None = None,
         on_checkpoint: Callable[[int], None] | None = None,
         on_broken: Callable[[int], str | None] | None = None,
     ) -> None:
-        """Allocate the rollout; ``on_checkpoint`` is called with env steps every interval and at the end.
+        """Allocate what is collected; ``on_checkpoint`` is called with env steps every interval and at the end.
 
         ``on_broken`` is called with env steps after an iteration in which worlds broke; it may say what was wrong.
 
-        Raises ValueError where a rollout cannot be cut as the algorithm's settings say.
+        Raises ValueError where blocks of ``num_steps`` do not go with the algorithm's settings.
         """
         self.env, self.algorithm, self.cfg = env, algorithm, cfg
         self.on_iteration, self.on_checkpoint, self.on_broken = on_iteration, on_checkpoint, on_broken
-        self.storage = Storage(algorithm.storage_shape(cfg.num_steps, env.num_envs), env.device)
-        self.steps_per_iteration = cfg.num_steps * env.num_envs * env.decision_period
+        self.experience = algorithm.make_experience(cfg.num_steps, env.num_envs)
+        self.num_transitions = cfg.num_steps * env.num_envs  # an iteration
+        self.steps_per_iteration = self.num_transitions * env.decision_period
         self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
         self.iteration = 0
         self._obs: Tensor | None = None
-        self._terms: list[str] = []  # what the environment pays for
-        self._sums: Tensor | None = None  # of them over the rollout so far, and of the reward
         self._breaks_often = False  # the rollout before this one had too many broken transitions
 
     @property
@@ -138,9 +136,9 @@ class Runner:
 
     def _iterate(self) -> None:
         clock = _Clock(self.env.device)
-        self.collect()
+        metrics = self.collect()
         clock.lap()
-        metrics = self.update()
+        metrics |= self.update()
         clock.lap()
         values = self._fetch(metrics)
         self.iteration += 1
@@ -156,34 +154,34 @@ class Runner:
         if self._obs is None:
             self._stand_at(*self.env.reset(staggered=self.cfg.staggered_start))
 
-    def collect(self) -> None:
-        """Fill the storage with ``num_steps`` decisions; nothing here waits for the device."""
+    def collect(self) -> dict[str, Tensor]:
+        """Collect ``num_steps`` decisions; nothing here waits for the device.
+
+        Return the means of reward terms a control step, and how many transitions are broken, as 0-dim tensors.
+        """
         assert self._obs is not None
-        storage, algorithm = self.storage, self.algorithm
-        storage.begin()
-        self._sums = None
+        experience, algorithm = self.experience, self.algorithm
+        rewards = _RewardSums(self.env)
+        experience.begin()
         for t in range(self.cfg.num_steps):
-            hidden = None if storage.actor_hidden is None else storage.actor_hidden[:, t]
-            decision = algorithm.act(self._obs, hidden)
-            storage.add_decision(t, self._obs, decision)
+            decision = algorithm.act(self._obs, experience.hidden(t))
             step = self.env.step(decision.actions)
-            state = algorithm.critic_state(step.obs, step.state)
-            final_state = algorithm.critic_state(step.final_obs, step.final_state)
-            storage.add_outcome(t, step, algorithm.team_rewards(step.reward), state, final_state)
-            self._count_rewards(step)
+            experience.add(t, self._obs, decision, step)
+            rewards.add(step)
             self._obs = step.obs
-        storage.finish()
+        experience.finish()
+        return rewards.means() | {"rollout/num_broken": self.num_transitions - rewards.num_valid()}
 
     def update(self) -> dict[str, Tensor]:
-        """Learn from the storage; give metrics as 0-dim tensors."""
-        return self.algorithm.update(self.storage, self.iteration / self.num_iterations)
+        """Learn from what was collected; return metrics as 0-dim tensors."""
+        return self.algorithm.update(self.experience, self.iteration / self.num_iterations)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a run goes on from, between iterations."""
         return {
             "iteration": self.iteration,
             "algorithm": self.algorithm.state_dict(),
-            "storage": self.storage.state_dict(),
+            "storage": self.experience.state_dict(),
             "env": self.env.state_dict(),
         }
 
@@ -191,30 +189,19 @@ class Runner:
         """Go on from ``state_dict``."""
         self.iteration = state["iteration"]
         self.algorithm.load_state_dict(state["algorithm"])
-        self.storage.load_state_dict(state["storage"])
+        self.experience.load_state_dict(state["storage"])
         self._stand_at(*self.env.load_state_dict(state["env"]))
 
     def _stand_at(self, obs: Tensor, state: Tensor) -> None:
         self._obs = obs
-        self.storage.state[-1] = self.algorithm.critic_state(obs, state)
-
-    def _count_rewards(self, step: TimeStep) -> None:
-        self._terms = [name for name in step.info if name.startswith("reward/")]
-        terms = torch.stack([*(step.info[name] for name in self._terms), step.reward])  # (K, N, A)
-        sums = torch.where(step.valid.unsqueeze(1), terms, 0.0).sum(dim=(1, 2))
-        self._sums = sums if self._sums is None else self._sums + sums
+        self.experience.start(obs, state)
 
     def _fetch(self, metrics: dict[str, Tensor]) -> dict[str, float]:
-        """Bring the iteration's numbers to the host at once; raise NonFiniteError where one is not finite."""
-        assert self._sums is not None
-        control_steps = self.storage.valid.sum().clamp(min=1.0) * self.env.decision_period * self.env.num_agents
-        rewards = dict(zip([*self._terms, "reward/total"], self._sums / control_steps, strict=True))
-        metrics = (
-            rewards | {"rollout/num_broken": (self.storage.valid < 0.5).sum()} | metrics
-        )  # in this order, for losses go bad because rewards do
-        weights = {f"agent{i}/weights": o.flat for i, o in enumerate(self.algorithm.optimizers)}
-        weights["critic/weights"] = self.algorithm.value.optimizer.flat
-        sizes = {name: flat.abs().max() for name, flat in weights.items()}
+        """Bring the iteration's numbers to the host at once; raise NonFiniteError where one is not finite.
+
+        The first that is not is named; rewards come before the losses that go bad because of them.
+        """
+        sizes = {f"{name}/weights": flat.abs().max() for name, flat in self.algorithm.weights.items()}
         everything = metrics | sizes
         numbers = torch.stack([x.to(torch.float32) for x in everything.values()]).tolist()
         values = dict(zip(everything, numbers, strict=True))
@@ -232,11 +219,10 @@ class Runner:
         if not num_broken:
             self._breaks_often = False
             return note
-        total = self.storage.valid.numel()
-        line = f"the simulation broke in {num_broken:.0f} of {total} transitions, which are left out"
+        line = f"the simulation broke in {num_broken:.0f} of {self.num_transitions} transitions, which are left out"
         cause = None if self.on_broken is None else self.on_broken(self.env_steps)
         line += "" if cause is None else f" ({cause})"
-        breaks_often = num_broken > _MOST_BROKEN * total
+        breaks_often = num_broken > _MOST_BROKEN * self.num_transitions
         if breaks_often and self._breaks_often:
             raise BrokenWorldsError(
                 f"{line}, as in the rollout before: more than {_MOST_BROKEN:.0%} each, up to {self.env_steps} env "
@@ -258,6 +244,33 @@ class Runner:
         interval = self.cfg.checkpoint_interval
         crossed = self.env_steps // interval > (self.env_steps - self.steps_per_iteration) // interval
         return crossed or self.iteration == self.num_iterations
+
+
+class _RewardSums:
+    """Sums of every reward term, and of the reward, over the transitions of a block in which nothing broke."""
+
+    def __init__(self, env: VecEnv) -> None:
+        self._period = env.decision_period
+        self._counter = torch.ones(env.num_envs, env.num_agents, device=env.device)
+        self._names: list[str] = []
+        self._sums: Tensor | None = None  # the last is the number of agents' valid transitions
+
+    def add(self, step: TimeStep) -> None:
+        self._names = [name for name in step.info if name.startswith("reward/")]
+        terms = torch.stack([*(step.info[name] for name in self._names), step.reward, self._counter])  # (K, N, A)
+        sums = torch.where(step.valid.unsqueeze(1), terms, 0.0).sum(dim=(1, 2))
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def means(self) -> dict[str, Tensor]:
+        """Return the means of one agent and control step by name."""
+        assert self._sums is not None
+        means = self._sums[:-1] / (self._sums[-1].clamp(min=1.0) * self._period)
+        return dict(zip([*self._names, "reward/total"], means, strict=True))
+
+    def num_valid(self) -> Tensor:
+        """Return the number of transitions in which nothing broke."""
+        assert self._sums is not None
+        return self._sums[-1] / self._counter.shape[1]
 
 
 class _Clock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,18 @@ import torch
 from harl_mapush import checkpoint, config, playing
 from harl_mapush.broken import replay
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import describe, evaluate_push
+from harl_mapush.evaluation import evaluate
 from harl_mapush.gait_evaluation import evaluate_gait
+from harl_mapush.interop import harl_format
 from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.play import AGENTS, watch
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, unknown
-from mqe.gait import GAIT_TASK, load_gait
-from mqe.registry import make_env, resolve_sim
+from mqe.controllers.gait import load_gait
+from mqe.registry import TASKS, make_env, resolve_sim
+from mqe.report import describe_figures
 from mqe.robots import ROBOTS
 from mqe.viewer.video import record
 
@@ -39,6 +41,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     parser.add_argument("--mode", default="calculator", help=f"{' or '.join(MODES)} (default: calculator)")
     parser.add_argument("--json", metavar="FILE", help="write the calculator's figures there")
     parser.add_argument("--record", metavar="FILE.mp4", help="write the viewer's film there")
+    config.add_import(parser)
     parser.add_argument("--replay", metavar="FILE.npz", help="film a world that broke, from a run's folder broken/")
     parser.add_argument("--num_episodes", metavar="N", type=int, help="end the viewer after so many episodes")
     parser.add_argument("--agent", choices=AGENTS, help="who acts first in the viewer (default: trained)")
@@ -51,6 +54,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Evaluate as the command line of ``program`` says; return the exit code."""
+    harl_format.register()
     with library_lines(_say):
         return config.exit_code(lambda: _main(argv, program), program)
 
@@ -107,7 +111,8 @@ def _check_viewer(arguments: Any) -> None:
 
 def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.device) -> int:
     """Do what the command line asks for."""
-    if arguments.mode == "viewer" or cfg.task.name != GAIT_TASK:  # a gait's examination has worlds of its own
+    examine = None if arguments.mode == "viewer" else EXAMINATIONS.get(TASKS[cfg.task.name].examination)
+    if examine is None:  # an examination has worlds of its own
         check_memory(plan_playing(cfg, name, device))
     checkpoint.check_actors(folder)
     for flag in ("json", "record"):
@@ -120,8 +125,7 @@ def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.de
     if arguments.mode == "viewer":
         _film(cfg, folder, Path(arguments.record))
         return 0
-    is_gait = cfg.task.name == GAIT_TASK
-    figures = _examine_gait(cfg, folder, device) if is_gait else _examine_team(cfg, folder)
+    figures = _measure_team(cfg, folder) if examine is None else examine(cfg, folder, device)
     if arguments.json is not None:
         Path(arguments.json).write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return 0
@@ -131,7 +135,7 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     """Return the checkpoint's own settings, changed for evaluation and then by the command line."""
     over = config.flag_values(arguments)
     cfg = playing.settings(folder, over, is_film=arguments.mode == "viewer")
-    if arguments.mode == "calculator" and cfg.task.name == GAIT_TASK:
+    if arguments.mode == "calculator" and TASKS[cfg.task.name].examination is not None:
         _refuse_worlds(over)
     elif arguments.mode == "calculator":
         sys.stdout.write(playing.differences(folder, cfg))
@@ -152,14 +156,14 @@ def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
         sys.stdout.write("Note: a gait is examined in worlds of its own; --num_envs has no effect.\n")
 
 
-def _examine_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
+def _measure_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
     """Measure a team over one episode in each environment."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
-        figures = evaluate_push(env, load_team(cfg, folder, env))
+        figures = evaluate(env, load_team(cfg, folder, env))
     finally:
         env.close()
-    sys.stdout.write(describe(figures))
+    sys.stdout.write(env.report.describe(figures))
     return figures
 
 
@@ -168,15 +172,12 @@ def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, 
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS[robot])
     figures = evaluate_gait(gait, cfg.sim, cfg.runner.seed, _say, cfg.env.actuators, robot)
-    sys.stdout.write("".join(f"{name:<28}{_format(value)}\n" for name, value in figures.items()))
+    sys.stdout.write(describe_figures(figures))
     return figures
 
 
-def _format(value: float | list[float] | None) -> str:
-    """Format one figure of a gait: a number, several, or none."""
-    if value is None:
-        return "none"
-    return " ".join(f"{number:.4g}" for number in (value if isinstance(value, list) else [value]))
+# What measures a policy instead of the calculator, by the name that an entry of TASKS has for it.
+EXAMINATIONS: dict[str | None, Callable[[RunCfg, Path, torch.device], dict[str, Any]]] = {"gait": _examine_gait}
 
 
 def _film(cfg: RunCfg, folder: Path, path: Path) -> None:

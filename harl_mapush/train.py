@@ -17,20 +17,20 @@ from typing import Any
 import torch
 
 from harl_mapush import checkpoint, config, playing, resume, runs
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
 from harl_mapush.config import RunCfg
-from harl_mapush.interop import harl_files
+from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
-from harl_mapush.logger import RunLogger
+from harl_mapush.logger import Headline, RunLogger
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
 from harl_mapush.training_evaluation import COMPARED, TrainingEvaluation
 from mqe.config import ConfigError, dump_yaml, merge, to_dict
-from mqe.gait import from_anywhere
+from mqe.controllers.gait import from_anywhere
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.vec_env import VecEnv
 
@@ -59,12 +59,14 @@ def make_parser() -> config.Parser:
         metavar="FILE",
         help="upstream HARL's config.json or YAML: its algorithm, networks and run instead of the run file's",
     )
+    config.add_import(parser)
     config.add_flags(parser, tuple(config.FLAGS))
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; return the exit code."""
+    harl_format.register()
     return config.exit_code(lambda: _main(argv), PROGRAM)
 
 
@@ -147,7 +149,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             folder = stack.enter_context(runs.new_run_dir(folder, is_named=cfg.logger.out_dir is not None))
         else:
             if state is not None:
-                resume.load(runner, saved, state, cfg)
+                resume.load(runner, saved, state)
             checkpoint.remove_partial(folder)
             for path in runs.set_aside_after(folder, saved.env_steps):
                 sys.stdout.write(f"Note: a later checkpoint is now called {path}.\n")
@@ -167,7 +169,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         runs.write_config(folder, settings)
         if cfg.logger.broken_worlds:
             runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds)
-        return _learn(cfg, runner, folder, runs.sealed(settings), wall_time)
+        return _learn(cfg, runner, folder, runs.sealed(settings), wall_time, env.report.headline)
 
 
 def _found_from_anywhere(task: Any) -> Any:
@@ -188,39 +190,39 @@ def _resolve_start(what: str) -> Path:
 def _start_from(what: str, runner: Runner) -> str:
     """Put a checkpoint's networks into those of a new run; say which. Raise ConfigError where they do not fit."""
     folder, algorithm = _resolve_start(what), runner.algorithm
-    critic, normalizer = (folder / name for name in (checkpoint.CRITIC, checkpoint.VALUE_NORMALIZER))
-    if checkpoint.is_upstream(folder) or not (critic.is_file() and normalizer.is_file()):
-        checkpoint.load_actors(folder, algorithm.actors)
+    is_whole = all((folder / f"{name}.pt").is_file() for name in algorithm.networks)
+    if checkpoint.format_of(folder) is not checkpoint.OURS or not is_whole:
+        checkpoint.load_actors(folder, algorithm.networks)
         return f"Starts with the actors of {folder}, and with a new critic"
-    checkpoint.load(folder, algorithm.actors, algorithm.critic, algorithm.value_normalizer)
+    checkpoint.load(folder, algorithm.networks)
     return f"Starts with the actors and the critic of {folder}"
 
 
 def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:
     try:
-        learner = ALGORITHMS[cfg.algorithm.name].cls
-        algorithm = learner(cfg.algorithm, cfg.network, TeamSpec.of(env), device, cfg.runner.seed)
+        algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), device, cfg.runner.seed)
         return Runner(env, algorithm, cfg.runner)
     except ValueError as error:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 
 
-def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: WallTime) -> int:
+def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: WallTime, headline: Headline) -> int:
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
-    ``settings`` is the text of ``config.yaml``.
+    ``settings`` is the text of ``config.yaml``; ``headline`` names the statistics that are shown.
     """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
-    logger = RunLogger(cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps)
+    logger = RunLogger(
+        cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps, headline=headline
+    )
     interruption = Interruption()
     gait = playing.digest_of_gaits(cfg)
 
     def save(env_steps: int) -> None:
-        algorithm = runner.algorithm
-        networks, state = (algorithm.actors, algorithm.critic, algorithm.value_normalizer), runner.state_dict()
+        networks, state = runner.algorithm.networks, runner.state_dict()
         device = cfg.sim.device
-        checkpoint.save(folder, env_steps, *networks, state, settings=settings, device=device, gait_sha256=gait)
+        checkpoint.save(folder, env_steps, networks, state, settings=settings, device=device, gait_sha256=gait)
 
     saver = _Saver(save, logger.say)
 

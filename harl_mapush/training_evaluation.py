@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from harl_mapush import durable
-from harl_mapush.algorithms import OnPolicy
+from harl_mapush.algorithms import Algorithm
 from harl_mapush.config import RunCfg
 from mqe.env import MultiAgentEnv
 from mqe.nature import NatureCfg
@@ -54,7 +53,7 @@ class TrainingEvaluation:
         """Return whether an evaluation falls between ``before`` and ``env_steps``, or at the end."""
         return is_last or env_steps // self.interval > before // self.interval
 
-    def measure(self, algorithm: OnPolicy, env_steps: int) -> dict[str, float]:
+    def measure(self, algorithm: Algorithm, env_steps: int) -> dict[str, float]:
         """Measure the team, its actions without noise; return the figures as ``eval/...`` and write them down.
 
         Raises OSError where they cannot be written.
@@ -69,21 +68,21 @@ class TrainingEvaluation:
         self.env.close()
 
     @torch.no_grad()
-    def _play(self, algorithm: OnPolicy) -> dict[str, float]:
+    def _play(self, algorithm: Algorithm) -> dict[str, float]:
         """Return means over the first episodes of every world, as many as there are rounds."""
         env = self.env
         env.load_state_dict(self._start)
         statistics: EpisodeStatistics | None = None
         for _ in range(self._num_rounds):
             obs, _ = env.reset()
-            hidden = _hidden(algorithm, env)
+            hidden = None
             is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
             for _ in range(math.ceil(env.max_episode_length / env.decision_period)):
                 decision = algorithm.act(obs, hidden, deterministic=True)
                 step = env.step(decision.actions)
                 obs, hidden = step.obs, decision.hidden
                 if statistics is None and env.figures:
-                    statistics = EpisodeStatistics(tuple(env.figures), env.num_envs, env.device)
+                    statistics = EpisodeStatistics(tuple(env.figures), env.report.rates, env.num_envs, env.device)
                 if statistics is not None:
                     figures = torch.stack(list(env.figures.values()), dim=1)
                     statistics.record(step.done & step.valid & ~is_finished, figures)
@@ -92,12 +91,6 @@ class TrainingEvaluation:
                     break
         assert statistics is not None  # the clock ends every episode
         return statistics.means()
-
-
-def _hidden(algorithm: OnPolicy, env: MultiAgentEnv) -> Tensor | None:
-    if not algorithm.network.use_recurrent_policy:
-        return None
-    return torch.zeros(env.num_agents, env.num_envs, *algorithm.actors[0].hidden_shape, device=env.device)
 
 
 def _is_number(value: Any) -> bool:

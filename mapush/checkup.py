@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
+from harl_mapush.algorithms import Algorithm, TeamSpec, make_algorithm
 from harl_mapush.config import RunCfg
 from harl_mapush.memory_plan import MemoryPlan
 from harl_mapush.runner import Runner
 from mqe.env import MultiAgentEnv
-from mqe.registry import EnvCfg, make_env
+from mqe.nature import NatureCfg
+from mqe.registry import make_env
 
 NUM_DECISIONS = 4
 
@@ -35,7 +36,7 @@ class Checkup:
     def build(self, num_envs: int) -> None:
         """Make ``num_envs`` worlds of the run that is tried, and its learner, in place of those before."""
         self.close()
-        env_cfg = EnvCfg(num_envs=num_envs, num_agents=self.cfg.env.num_agents)
+        env_cfg = dataclasses.replace(self.cfg.env, num_envs=num_envs, randomize=NatureCfg())
         self.env = env = make_env(env_cfg, self.cfg.sim, self.cfg.task, self.cfg.runner.seed)
         if self.is_launched_singly:
             env.captures = False
@@ -44,17 +45,13 @@ class Checkup:
         runner_cfg = dataclasses.replace(self.cfg.runner, num_steps=chunk or NUM_DECISIONS)
         self.runner = Runner(env, self.make_learner(), runner_cfg)
 
-    def make_learner(self) -> OnPolicy:
-        """Make a learner for the worlds there are, with no more minibatches than their few decisions give."""
+    def make_learner(self) -> Algorithm:
+        """Build a learner for the worlds there are, which learns from their few decisions."""
         cfg = self.cfg
         assert self.env is not None
         rows = self.env.num_envs * (1 if cfg.network.use_recurrent_policy else NUM_DECISIONS)
-        own = cfg.algorithm
-        critics = min(own.critic_num_minibatches or own.num_minibatches, rows)
-        actors = min(own.num_minibatches, rows)
-        algorithm = dataclasses.replace(own, num_minibatches=actors, critic_num_minibatches=critics)
-        learner = ALGORITHMS[own.name].cls
-        return learner(algorithm, cfg.network, TeamSpec.of(self.env), self.env.device, cfg.runner.seed)
+        settings, spec = cfg.algorithm.for_trial(rows), TeamSpec.of(self.env)
+        return make_algorithm(settings, cfg.network, spec, self.env.device, cfg.runner.seed)
 
     def close(self) -> None:
         """Free what is left of the stages."""

@@ -6,6 +6,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from mapush import __version__
+
 _COMMANDS = {
     "train": ("harl_mapush.train", "train a team"),
     "test": ("harl_mapush.test", "measure or watch a trained team"),
@@ -24,8 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         lines = [f"  {name:<12}{words}" for name, (_, words) in _COMMANDS.items()]
-        sys.stdout.write("\n".join(["usage: mapush COMMAND ...", "", *lines, "", "mapush COMMAND --help says more.\n"]))
+        more = "mapush COMMAND --help says more, mapush --version which version this is.\n"
+        sys.stdout.write("\n".join(["usage: mapush COMMAND ...", "", *lines, "", more]))
         return 0 if arguments else 2
+    if arguments[0] == "--version":
+        sys.stdout.write(f"mapush {__version__}\n")
+        return 0
     if arguments[0] not in _COMMANDS:
         sys.stderr.write(f"mapush: unknown command {arguments[0]!r} (allowed: {', '.join(_COMMANDS)}); see --help\n")
         return 2

@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from mqe import collapse
-from mqe.locomotion import STANDING_COMMAND, GaitMemory
+from mqe.controllers.trot import STANDING_COMMAND, GaitMemory
 from mqe.robots import NUM_JOINTS, RobotCfg
 from mqe.robots.robot import LEG_JOINTS, LEGS
 from mqe.robots.tensors import TOUCH
 from mqe.scene import DECIMATION, PHYSICS_DT, STEP_DT, Scene
-from mqe.tasks import terminations
-from mqe.tasks.layouts import SPAWN_HEIGHT
-from mqe.tasks.push import PushTask
 
 FORMAT_VERSION = 1
 HEADING = "heading frame of the robot: origin at its trunk, turned by its yaw only, x forward, y left"
@@ -67,7 +63,8 @@ def observation(names: Sequence[str]) -> Numbers:
     """Describe what one robot of a team sees."""
     return numbers(
         ["batch", len(names)], names, "x, y: m; sin_yaw, cos_yaw: 1; yaw: rad in [0, 2 pi)", HEADING,
-        "positions of goal, object origin and other trunks relative to the robot's trunk; yaw relative to its yaw",
+        "positions of goal, object origin and other trunks relative to the robot's trunk; yaw relative to its yaw; "
+        "NAME_0 and so on are the numbers of a term of task.more_observations, in its own units",
     )  # fmt: skip
 
 
@@ -111,32 +108,6 @@ def rates(decision_period: int) -> dict[str, Any]:
         "decision_hz": 1.0 / (STEP_DT * decision_period),
         "physics_steps_per_control_step": DECIMATION,
         "control_steps_per_decision": decision_period,
-    }
-
-
-def episode(task: PushTask) -> dict[str, Any]:
-    """Describe what ends an episode of the push task; conditions are looked at after every control step."""
-    cfg = task.cfg
-    return {
-        "time_limit_s": cfg.episode_length_s,
-        "success": {"object_to_goal_below_m": cfg.success_radius, "distance": "horizontal, of the object's origin"},
-        "collision": {"trunks_closer_than_m": task.object.collision_distance},
-        "fall": {
-            "roll_limit_rad": cfg.roll_limit,
-            "pitch_limit_rad": cfg.pitch_limit,
-            "height_limit_m": terminations.HEIGHT_LIMIT,
-            "robot_height_m": SPAWN_HEIGHT,
-            "object_height_m": task.object.spawn_height,
-            "meaning": "a robot rolls or pitches further, or its trunk's or the object's origin leaves its height by "
-            "more than the limit",
-        },
-        "collapse": {
-            "ends_episode": cfg.collapse_ends,
-            "low_time_s": collapse.LOW_TIME,
-            "rest_time_s": collapse.REST_TIME,
-            "meaning": "a trunk's origin stays lower than its low_trunk for low_time, or for rest_time a knee (the "
-            "calf's origin) is lower than knee_clearance or a trunk's lowest point lower than trunk_clearance",
-        },
     }
 
 

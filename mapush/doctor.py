@@ -50,6 +50,7 @@ def make_parser() -> config.Parser:
         "--cuda-debug", action="store_true", help="launch GPU kernels one by one, wait for each, and survive a crash"
     )
     parser.add_argument("--report", metavar="FILE", help=argparse.SUPPRESS)  # what --cuda-debug reads
+    config.add_import(parser)
     config.add_flags(parser, ("--device", "--sim"))
     return parser
 

@@ -20,27 +20,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from harl_mapush import checkpoint, config
+from harl_mapush import checkpoint, config, playing
 from harl_mapush.config import RunCfg
+from harl_mapush.interop import harl_format
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.policy import TeamPolicy, load_team
 from harl_mapush.seeding import seed_everything
 from mapush import contract
 from mapush.exported import ActorNetwork, GaitNetwork, TeamNetwork
-from mqe.config import ConfigError, merge, to_dict
+from mqe.config import ConfigError, merge
+from mqe.controllers.gait import GaitController, gait_names, load_gait
 from mqe.env import MultiAgentEnv
-from mqe.gait import GAIT_TASK, gait_names, load_gait
-from mqe.locomotion import GaitController
-from mqe.nature import NatureCfg
 from mqe.registry import TASKS, make_env
 from mqe.robots import DEFAULT_ROBOT, ROBOTS, RobotCfg, Robots
 from mqe.scene import STEP_DT, pack_layout
 from mqe.state import ROBOT_QVEL, SceneState
 from mqe.streams import Streams
-from mqe.tasks.push import PushCfg, PushTask
+from mqe.tasks.push import PushTask
+from mqe.tasks.push.endings import describe_endings
 
 PROGRAM = "mapush export"
-NUM_STARTS = 300  # episodes whose starts come along: the calculator's, with the same seed
 TOLERANCE = 1e-5  # of every output against torch
 _NUM_CHECKED = 16  # worlds, and control steps in each, in which outputs are compared
 _OPSET = 17
@@ -59,12 +58,14 @@ def make_parser() -> config.Parser:
     parser = config.Parser(prog=PROGRAM, description="Write a trained team or gait as ONNX, with all that one needs.")
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint folder, a run folder or pretrained:NAME")
     parser.add_argument("target", metavar="OUT_DIR", help="the folder to make")
+    config.add_import(parser)
     config.add_flags(parser, ("--seed",))
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Export as the command line says; return the exit code."""
+    harl_format.register()
     return config.exit_code(lambda: _main(argv), PROGRAM)
 
 
@@ -99,7 +100,7 @@ def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         robots = Robots(env.scene.robots)
-        is_gait = cfg.task.name == GAIT_TASK
+        is_gait = TASKS[cfg.task.name].examination == "gait"
         names = [str(folder)] if is_gait else gait_names(cfg.task.gait, robots.cfgs)
         gaits = [
             GaitNetwork(load_gait(name, env.device, robot), robot)
@@ -121,7 +122,7 @@ def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
         }
         if isinstance(env.task, PushTask):
             made, models = _team(env, env.task, cfg, folder, gaits)
-            described |= {"object": cfg.task.object, "episode": contract.episode(env.task), "starts": "starts.npz"}
+            described |= {"object": cfg.task.object, "episode": describe_endings(env.task), "starts": "starts.npz"}
             _write_starts(cfg, out / "starts.npz")
         for name, gait in zip(files, gaits, strict=True):
             made[name] = Exported(gait, _gait_example(_NUM_CHECKED), ("joint_targets", "memory_out"))
@@ -146,20 +147,11 @@ def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
 
 def _settings(folder: Path, arguments: Any) -> RunCfg:
     """Return the checkpoint's settings in the worlds in which the calculator measures it, changed by ``--set``."""
-    own = checkpoint.read_config(folder)
     asked = config.flag_values(arguments)
     for section in asked:
         for key in asked[section] if section not in ("task", "runner") else ():
             raise ConfigError(f"{section}.{key}: an export has no such setting; leave it out (it takes task and seed)")
-    evaluation: dict[str, Any] = {
-        "env": {"num_envs": NUM_STARTS, "randomize": to_dict(NatureCfg())},
-        "sim": {"name": "mujoco", "device": "cpu"},
-        "runner": {"seed": 0},
-    }
-    if config.resolve(own, {})[0].task.name != GAIT_TASK:
-        evaluation["task"] = {"spawn": "independent", "close_share": 0.0, "tangled_share": 0.0}
-        evaluation["task"] |= {"success_radius": PushCfg.success_radius, "goal_distance": list(PushCfg.goal_distance)}
-    return config.resolve(own, merge(evaluation, asked))[0]
+    return playing.settings(folder, merge({"sim": {"name": "mujoco", "device": "cpu"}}, asked))
 
 
 def _team(
@@ -293,7 +285,8 @@ def _compare_gait(gait: GaitNetwork, robot: RobotCfg, path: Path) -> float:
         names = ("command", "up_b", "angvel_b", "joint_pos", "joint_vel")
         inputs = {name: values[0].contiguous() for name, values in zip(names, seen, strict=True)}
         targets, memory = run(inputs | {"memory": memory})
-        worst = max(worst, float((targets - controller.targets(command, state)[0]).abs().max()))
+        controller.command(command)
+        worst = max(worst, float((targets - controller.targets(state)[0]).abs().max()))
     return worst
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mqe.gait import GaitPolicy
-from mqe.geometry import TWO_PI
-from mqe.locomotion import (
+from mqe.controllers.gait import GaitPolicy
+from mqe.controllers.trot import (
     ACTION_SCALE,
     ANGVEL_SCALE,
     COMMAND_SCALE,
@@ -20,6 +19,7 @@ from mqe.locomotion import (
     LIFT,
     STANDING_COMMAND,
 )
+from mqe.geometry import TWO_PI
 from mqe.robots import NUM_JOINTS, RobotCfg
 from mqe.scene import STEP_DT
 

@@ -12,14 +12,15 @@ from matplotlib.figure import Figure
 
 from mapush.run_logs import Group, band
 from mapush.trajectories import Trajectory
+from mqe.registry import TASKS
 
 mpl.rcParams.update({
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 9,
     "legend.frameon": False, "figure.constrained_layout.use": True,
 })  # fmt: skip
 _AGENT_TAG = re.compile(r"agent\d+/(\w*share|\w*distance)")  # not what its actor's updates were like
-COLORS = {"success": "#2a9d4a", "time is up": "#8a8f98"}
-OTHER_COLORS = ("#d1495b", "#e08e22", "#7b4fa3", "#2f6db5")
+COLORS = ("#2a9d4a", "#d1495b", "#e08e22", "#7b4fa3", "#2f6db5", "#8c6d46")  # of what tasks call their outcomes
+OTHER_COLOR = "#8a8f98"  # time is up, or the simulation broke
 AXES = {"env_steps": ("env steps", 1.0), "seconds": ("minutes", 1.0 / 60.0)}
 
 
@@ -71,11 +72,11 @@ def agent_tags(groups: Sequence[Group]) -> dict[str, str]:
 
 def from_above(name: str, trajectories: Sequence[Trajectory]) -> Figure:
     """Draw the objects' paths with goals to the right, coloured by outcome, and when episodes ended how."""
-    colors = outcome_colors(trajectories)
+    colors = outcome_colors()
     figure = Figure(figsize=(10.8, 4.2))
     above, times = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     for each in trajectories:
-        path, color = _turned(each), colors[each.outcome]
+        path, color = _turned(each), colors.get(each.outcome, OTHER_COLOR)
         above.plot(path[:, 0], path[:, 1], color=color, alpha=0.6, linewidth=1)
         above.plot(path[-1, 0], path[-1, 1], ".", color=color)
     above.plot(0.0, 0.0, "k+", label="start")
@@ -86,17 +87,22 @@ def from_above(name: str, trajectories: Sequence[Trajectory]) -> Figure:
     counts = Counter(each.outcome for each in trajectories)
     data = [[each.seconds for each in trajectories if each.outcome == outcome] for outcome in counts]
     labels = [f"{outcome}: {number} of {len(trajectories)}" for outcome, number in counts.items()]
-    times.hist(data, bins=20, stacked=True, color=[colors[outcome] for outcome in counts], label=labels)
+    times.hist(
+        data, bins=20, stacked=True, color=[colors.get(outcome, OTHER_COLOR) for outcome in counts], label=labels
+    )
     times.set_title("when episodes ended")
     times.set_xlabel("seconds")
     times.legend()
     return figure
 
 
-def outcome_colors(trajectories: Sequence[Trajectory]) -> dict[str, str]:
-    """Return a colour for every outcome."""
-    others = sorted({each.outcome for each in trajectories} - set(COLORS))
-    return COLORS | {outcome: OTHER_COLORS[k % len(OTHER_COLORS)] for k, outcome in enumerate(others)}
+def outcome_colors() -> dict[str, str]:
+    """Return a colour for every outcome that a task has a name for."""
+    found = {}
+    for entry in TASKS.values():
+        for k, outcome in enumerate(entry.report.outcomes.values()):
+            found.setdefault(outcome, COLORS[k % len(COLORS)])
+    return found
 
 
 def _turned(each: Trajectory) -> Any:

@@ -13,7 +13,7 @@ from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.foreign import dotted
 from mapush.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, unknown
-from mqe.gait import PRETRAINED, pretrained_names
+from mqe.controllers.gait import PRETRAINED, pretrained_names
 from mqe.registry import TASKS
 
 
@@ -66,6 +66,7 @@ def settings(argv: Sequence[str] | None = None) -> int:
 def _settings(argv: Sequence[str] | None) -> int:
     parser = config.Parser(prog="mapush settings", description="List settings with default, range and meaning.")
     parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="only those whose line has it")
+    config.add_import(parser)
     pattern = parser.parse(argv).pattern
     lines = [line for line in setting_lines() if pattern.lower() in line.lower()]
     if not lines:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.evaluation import wilson_interval
 from harl_mapush.logger import library_lines
 from mapush.run_logs import Group, RunLog, differences, groups, read_run
 from mapush.trajectories import Trajectory, record_trajectories
 from mqe.config import ConfigError
+from mqe.report import wilson_interval
 
 PROGRAM = "mapush report"
 MAIN_TAGS = {
@@ -42,6 +42,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     default = "report.html" if program == PROGRAM else "curves.png"
     parser.add_argument("--out", metavar="FILE", default=default, help=f"what to write (default: {default})")
     if program == PROGRAM:
+        config.add_import(parser)
         parser.add_argument(
             "--num_episodes", metavar="N", type=int, default=60, help="to play for the view from above (default: 60)"
         )
@@ -171,12 +172,11 @@ def _differences_table(logs: Sequence[RunLog]) -> str:
 def _outcomes_table(played: dict[str, list[Trajectory]]) -> str:
     rows = []
     for name, episodes in played.items():
-        counts = Counter(each.outcome for each in episodes)
-        low, high = wilson_interval(counts["success"], len(episodes))
-        others = ", ".join(f"{outcome} {number}" for outcome, number in counts.most_common() if outcome != "success")
-        rate = counts["success"] / len(episodes)
-        rows.append([name, f"{rate:.3f} ({low:.3f} to {high:.3f}, n = {len(episodes)})", others or "-"])
-    return _table(["run", "success rate (95 % interval), calm worlds of its training", "other endings"], rows)
+        for outcome, number in Counter(each.outcome for each in episodes).most_common():
+            low, high = wilson_interval(number, len(episodes))
+            share = f"{number / len(episodes):.3f} ({low:.3f} to {high:.3f})"
+            rows.append([name, outcome, f"{number} of {len(episodes)}", share])
+    return _table(["run", "ending", "episodes, in calm worlds of its training", "share (95 % interval)"], rows)
 
 
 def _table(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:

@@ -121,7 +121,7 @@ def check_memory_plan(checkup: Checkup) -> str:
 
 
 def check_devices(checkup: Checkup) -> str:
-    """Build one world with its policy and storage, and see that all tensors are where the simulator's are."""
+    """Build one world with its policy and experience, and see that all tensors are where the simulator's are."""
     checkup.build(1)
     env, runner = checkup.env, checkup.runner
     assert env is not None
@@ -133,13 +133,13 @@ def check_devices(checkup: Checkup) -> str:
         (env.sim, "simulator"),
         (env, "environment"),
         (runner.algorithm, "policy"),
-        (runner.storage, "storage"),
+        (runner.experience, "experience"),
     ):
         for part, tensor in tensors_of(whole, name):
             if tensor.device != where:
                 raise StageError(f"{part} is on {tensor.device}, but simulator.qpos on {where}", _REPORT)
             count += 1
-    return f"{count} tensors of simulator, environment, policy and storage, all on {where}"
+    return f"{count} tensors of simulator, environment, policy and experience, all on {where}"
 
 
 def check_one_world(checkup: Checkup) -> str:
@@ -176,36 +176,38 @@ def check_policy(checkup: Checkup) -> str:
     runner = _runner(checkup)
     env = runner.env
     obs, _ = env.reset()
-    decision = runner.algorithm.act(obs, _first_hidden(runner))
+    decision = runner.algorithm.act(obs)
     wanted = (env.num_envs, env.num_agents, max(env.action_sizes))
     if tuple(decision.actions.shape) != wanted:
         raise StageError(f"actions have shape {tuple(decision.actions.shape)}, not {wanted}", _REPORT)
     _finite("actions", decision.actions)
-    _finite("log probabilities", decision.log_probs)
+    if decision.log_probs is not None:
+        _finite("log probabilities", decision.log_probs)
     return f"obs {tuple(obs.shape)} to actions {wanted}"
 
 
 def check_collect(checkup: Checkup) -> str:
-    """Fill one rollout."""
+    """Collect one block of decisions."""
     runner = _runner(checkup)
     runner.start()
-    runner.collect()
-    _finite("rewards", runner.storage.rewards)
-    _finite("observations", runner.storage.obs)
-    share = float(runner.storage.valid.mean())
-    if share < 1.0:
-        raise StageError(f"{1.0 - share:.1%} of the transitions come from worlds that broke", _REPORT)
-    return f"{runner.storage.valid.numel()} transitions, all sound"
+    num_broken = float(runner.collect()["rollout/num_broken"])
+    for name, tensor in tensors_of(runner.experience, "experience"):
+        if tensor.is_floating_point():
+            _finite(name, tensor)
+    if num_broken:
+        share = num_broken / runner.num_transitions
+        raise StageError(f"{share:.1%} of the transitions come from worlds that broke", _REPORT)
+    return f"{runner.num_transitions} transitions, all sound"
 
 
 def check_update(checkup: Checkup) -> str:
     """Learn from it once."""
     runner = _runner(checkup)
-    weights = [optimizer.flat.clone() for optimizer in runner.algorithm.optimizers]
+    before = {name: flat.clone() for name, flat in runner.algorithm.weights.items()}
     metrics = runner.update()
     for name, value in metrics.items():
         _finite(name, value)
-    if any(torch.equal(old, new.flat) for old, new in zip(weights, runner.algorithm.optimizers, strict=True)):
+    if any(torch.equal(before[name], flat) for name, flat in runner.algorithm.weights.items()):
         raise StageError("an update left the weights as they were", _REPORT)
     return f"{len(metrics)} metrics, all finite; the weights moved"
 
@@ -217,11 +219,11 @@ def check_save_and_load(checkup: Checkup) -> str:
     with tempfile.TemporaryDirectory() as name:
         run = Path(name)
         (run / CONFIG).write_text(dump_yaml(to_dict(checkup.cfg)), encoding="utf-8")
-        folder = checkpoint.save(run, 1, algorithm.actors, algorithm.critic, algorithm.value_normalizer)
-        checkpoint.load(folder, other.actors, other.critic, other.value_normalizer)
+        folder = checkpoint.save(run, 1, algorithm.networks)
+        checkpoint.load(folder, other.networks)
         size = sum(path.stat().st_size for path in folder.iterdir())
-    seen = runner.storage.obs[:, 0].transpose(0, 1), _first_hidden(runner)
-    if not torch.equal(*(team.act(*seen, deterministic=True).actions for team in (algorithm, other))):
+    obs, _ = runner.env.reset()
+    if not torch.equal(*(team.act(obs, deterministic=True).actions for team in (algorithm, other))):
         raise StageError("a loaded policy acts differently from the one that was saved", _REPORT)
     return f"{size / 1024:.0f} KiB; the loaded policy acts as the saved one"
 
@@ -332,12 +334,6 @@ def _env(checkup: Checkup) -> MultiAgentEnv:
 def _runner(checkup: Checkup) -> Runner:
     assert checkup.runner is not None
     return checkup.runner
-
-
-def _first_hidden(runner: Runner) -> Tensor | None:
-    """Give the hidden states that a rollout of a recurrent team begins with."""
-    hidden = runner.storage.actor_hidden
-    return None if hidden is None else hidden[:, 0]
 
 
 def _step(env: MultiAgentEnv) -> str:

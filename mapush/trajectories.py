@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harl_mapush import checkpoint, config
+from harl_mapush import checkpoint, playing
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
-from mqe.config import merge, to_dict
-from mqe.nature import NatureCfg
 from mqe.registry import make_env
 from mqe.viewer.video import outcome_words
 
@@ -36,11 +34,7 @@ def record_trajectories(run: Path, num_episodes: int, seed: int = 0) -> list[Tra
     Returns none for a task without an object.
     """
     folder = checkpoint.resolve(str(run))
-    over = {
-        "env": {"num_envs": num_episodes, "randomize": to_dict(NatureCfg())},
-        "sim": {"name": "auto", "device": "auto"}, "runner": {"seed": seed},
-    }  # fmt: skip
-    cfg, _ = config.resolve(checkpoint.read_config(folder), merge({}, over))
+    cfg = playing.settings(folder, {"env": {"num_envs": num_episodes}, "runner": {"seed": seed}}, is_film=True)
     seed_everything(seed)
     env = make_env(cfg.env, cfg.sim, cfg.task, seed)
     try:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.cuda_graphs import capturing, lasting
+from mqe.cuda_graphs import GraphedFunction
 from mqe.state import SceneState
 from mqe.vec_env import TimeStep
-
-_EAGER_STEPS = 2  # run as they are first: they load kernels and allocate what is allocated once
 
 
 class Decided(NamedTuple):
@@ -23,37 +20,22 @@ class Decided(NamedTuple):
     figures: dict[str, Tensor]  # (N,) each
 
 
-class CapturedStep:
-    """A decision behind a CUDA graph; anything in it that waits for the device breaks the capture."""
+def captured_step(device: torch.device) -> GraphedFunction[Decided]:
+    """Return what runs a decision of actions (N, A, U) as a graph from its third call on.
 
-    def __init__(self) -> None:
-        """Capture nothing yet: the first few calls run as they are."""
-        self._calls = 0
-        self._recorded: _Recorded | None = None
+    The step's tensors are the caller's own; what is left behind lies in memory that the next call overwrites.
+    """
+    return GraphedFunction(device, _pack, _unpack)
 
-    def __call__(self, decide: Callable[[Tensor], Decided], actions: Tensor) -> Decided:
-        """Do what ``decide``, always the same, does with ``actions`` (N, A, U).
 
-        The step's tensors are the caller's own; what is left behind lies in memory that the next call overwrites.
-        """
-        self._calls += 1
-        if self._calls <= _EAGER_STEPS:
-            return decide(actions)
-        if self._recorded is None:
-            self._recorded = self._record(decide, actions)
-        recorded = self._recorded
-        recorded.actions.copy_(actions)
-        recorded.graph.replay()
-        # A state of its own: what was derived from the last one no longer holds.
-        return Decided(recorded.step.copy(), recorded.state.like(recorded.state.rows), recorded.figures)
+def _pack(decided: Decided) -> tuple[PackedStep, SceneState, dict[str, Tensor]]:
+    return PackedStep(decided.step), decided.state, decided.figures
 
-    def _record(self, decide: Callable[[Tensor], Decided], actions: Tensor) -> _Recorded:
-        with lasting():
-            graph, place = torch.cuda.CUDAGraph(), actions.clone()
-            with capturing(graph, actions.device):
-                step, state, figures = decide(place)
-                packed = PackedStep(step)
-        return _Recorded(graph, place, packed, state, figures)
+
+def _unpack(packed: tuple[PackedStep, SceneState, dict[str, Tensor]]) -> Decided:
+    step, state, figures = packed
+    # A state of its own: what was derived from the last one no longer holds.
+    return Decided(step.copy(), state.like(state.rows), figures)
 
 
 class PackedStep:
@@ -85,11 +67,3 @@ class _Joined:
     def copy(self) -> dict[str, Tensor]:
         parts = self._values.clone().split([shape.numel() for shape in self._shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
-
-
-class _Recorded(NamedTuple):
-    graph: torch.cuda.CUDAGraph
-    actions: Tensor  # to be filled in
-    step: PackedStep
-    state: SceneState
-    figures: dict[str, Tensor]

@@ -46,9 +46,11 @@ def option(
     """Declare a dataclass field with a default and what may stand in it.
 
     ``min`` and ``max`` are inclusive, ``above`` is an exclusive lower bound; all of them, and ``choices``, hold for
-    every element of a tuple or list. A list, dict, set or dataclass type as default is called for each instance.
+    every element of a tuple or list. Where ``choices`` is a mapping, its keys count at the time a value is checked. A
+    list, dict, set or dataclass type as default is called for each instance.
     """
-    bounds = {"help": help, "min": min, "above": above, "max": max, "choices": tuple(choices) if choices else None}
+    allowed = choices if choices is None or isinstance(choices, Mapping) else tuple(choices)
+    bounds = {"help": help, "min": min, "above": above, "max": max, "choices": allowed}
     metadata = {key: value for key, value in bounds.items() if value is not None}
     if isinstance(default, type):
         return dataclasses.field(default_factory=default, metadata=metadata)

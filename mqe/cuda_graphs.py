@@ -1,14 +1,77 @@
-"""Recording CUDA graphs on any device of a process."""
+"""Functions behind CUDA graphs: thousands of small operations launched as one, on any device of a process."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
+
+EAGER_CALLS = 2  # run as they are first: they load kernels and allocate what is allocated once
+
+_Output = TypeVar("_Output")
+
+
+class GraphMemory:
+    """Memory that several graphs share, so that any of them may overwrite what another one returned."""
+
+    pool: Any = None
+
+
+class GraphedFunction(Generic[_Output]):
+    """A function of tensors, recorded as a CUDA graph at its third call and replayed from then on.
+
+    Anything in it that waits for the device breaks the recording, which is then tried again at the next call.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        pack: Callable[[_Output], Any],
+        unpack: Callable[[Any], _Output],
+        memory: GraphMemory | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        """Record on ``device``; ``generator`` is the only one that the function draws from.
+
+        What the function returns is recorded as ``pack`` makes it, and ``unpack`` returns it after every replay, as
+        copies where the caller keeps it: the next replay writes to the same memory.
+        """
+        self._device, self._pack, self._unpack, self._generator = device, pack, unpack, generator
+        self._memory = GraphMemory() if memory is None else memory
+        self._calls = 0
+        self._recorded: _Recorded | None = None
+
+    def __call__(self, function: Callable[..., _Output], *inputs: Tensor) -> _Output:
+        """Return ``function(*inputs)``; it must do the same work at every call, on the same shapes."""
+        self._calls += 1
+        if self._calls <= EAGER_CALLS:
+            return function(*inputs)
+        if self._recorded is None:
+            self._recorded = self._record(function, inputs)
+        recorded = self._recorded
+        for place, value in zip(recorded.places, inputs, strict=True):
+            place.copy_(value)
+        recorded.graph.replay()
+        return self._unpack(recorded.output)
+
+    def _record(self, function: Callable[..., _Output], inputs: tuple[Tensor, ...]) -> _Recorded:
+        with lasting():
+            graph, places = torch.cuda.CUDAGraph(), [value.clone() for value in inputs]
+            with capturing(graph, self._device, self._memory.pool, self._generator):
+                output = self._pack(function(*places))
+        self._memory.pool = self._memory.pool or graph.pool()
+        return _Recorded(graph, places, output)
+
+
+class _Recorded(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    places: list[Tensor]  # to be filled in
+    output: Any
 
 
 @contextmanager

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from mqe.broken_worlds import BrokenWorld, LastStates, Limits, num_rows
-from mqe.capture import CapturedStep, Decided
+from mqe.capture import Decided, captured_step
 from mqe.nature import Nature, NatureCfg
+from mqe.report import Report
 from mqe.scene import DECIMATION, STEP_DT, Scene, pack_layout, read_state
 from mqe.sim.base import Simulator
 from mqe.state import SceneState
@@ -26,9 +27,14 @@ GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, spread e
 class MultiAgentEnv:
     """N worlds of one task behind ``VecEnv``. No step waits for the device; ``statistics`` does."""
 
-    def __init__(self, sim: Simulator, scene: Scene, task: Task, nature: Nature | None = None) -> None:
-        """Join a simulator of ``scene``, a task and nature (None: a calm one); call ``reset`` before ``step``."""
-        self.sim, self.scene, self.task = sim, scene, task
+    def __init__(
+        self, sim: Simulator, scene: Scene, task: Task, nature: Nature | None = None, report: Report | None = None
+    ) -> None:
+        """Join a simulator of ``scene``, a task and nature (None: a calm one); call ``reset`` before ``step``.
+
+        ``report`` is what is said of the task's figures; None: their means.
+        """
+        self.sim, self.scene, self.task, self.report = sim, scene, task, report or Report()
         self.num_envs, self.num_agents, self.device = sim.num_envs, task.num_agents, sim.device
         self.obs_sizes, self.action_sizes = task.obs_sizes, task.action_sizes
         self.state_size, self.state_type = task.state_size, task.state_type
@@ -48,7 +54,7 @@ class MultiAgentEnv:
         self._zero = torch.zeros((), device=self.device)
         self._sums = torch.zeros(n, len(task.metric_names), device=self.device)  # of the metrics, over the episode
         self._return = torch.zeros(n, device=self.device)
-        self._statistics = EpisodeStatistics((*task.figure_names, "return"), n, self.device)
+        self._statistics = EpisodeStatistics((*task.figure_names, "return"), self.report.rates, n, self.device)
         # (N,) each: of the episodes that ended at the last step, where they did. The next step may overwrite them.
         self.figures: dict[str, Tensor] = {}
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
@@ -57,7 +63,7 @@ class MultiAgentEnv:
         self._is_closed = False
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
-        self._captured, self._captured_at = CapturedStep(), sim.generation
+        self._captured, self._captured_at = captured_step(self.device), sim.generation
 
     @property
     def state(self) -> SceneState:
@@ -95,7 +101,7 @@ class MultiAgentEnv:
         if not self.captures:
             return self._step(actions)
         if self.sim.generation != self._captured_at:
-            self._captured, self._captured_at = CapturedStep(), self.sim.generation
+            self._captured, self._captured_at = captured_step(self.device), self.sim.generation
         step, self._state, self.figures = self._captured(self._decide, actions)
         return step
 
@@ -222,7 +228,7 @@ class MultiAgentEnv:
 
     def close(self) -> None:
         """Free the simulator, and what was recorded of it."""
-        self._captured, self._is_closed = CapturedStep(), True
+        self._captured, self._is_closed = captured_step(self.device), True
         self.sim.close()
 
     def _start_episodes(self, mask: Tensor) -> None:

@@ -31,7 +31,7 @@ _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you change
 def write_manifest(folder: Path, device: str, gait_sha256: str | None = None) -> None:
     """Write the manifest of all files in ``folder``, which a program on ``device`` (``cpu``, ``cuda:0``) wrote.
 
-    ``gait_sha256`` is the digest of the gait that a team walked with (``mqe.gait.gait_digest``).
+    ``gait_sha256`` is the digest of the gait that a team walked with (``mqe.controllers.gait.gait_digest``).
     """
     _write(folder, describe_files(folder, device, gait_sha256))
 

@@ -5,38 +5,22 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import mujoco
 import numpy as np
 import torch
 
 from mqe.config import ConfigError, checked, option, to_dict
+from mqe.entry import EnvCfg, TaskEntry, World
 from mqe.env import MultiAgentEnv
-from mqe.gait import load_team_gait
-from mqe.locomotion import GaitController
-from mqe.nature import Nature, NatureCfg, model_fields
-from mqe.objects import OBJECTS
-from mqe.robots import DEFAULT_ROBOT, ROBOTS, Robots
-from mqe.scene import ACTUATORS, MAX_ROBOTS, Scene, build_scene, floor_friction_fields, object_friction_fields
+from mqe.nature import Nature, model_fields
 from mqe.sim.base import Simulator
 from mqe.streams import Streams
-from mqe.task import Task
-from mqe.tasks.push import PushCfg, PushTask
-from mqe.tasks.velocity import VelocityCfg, VelocityTask
+from mqe.tasks.push import PUSH
+from mqe.tasks.velocity import VELOCITY
 
-_FRICTION = 1  # stream: the object's or the floor's friction of each world, drawn once
-
-
-@dataclass(frozen=True)
-class EnvCfg:
-    """How many of what."""
-
-    num_envs: int = option(256, "parallel worlds", min=1, max=1_000_000_000)
-    num_agents: int | None = option(None, "robots in one world; null: the object's team", min=1, max=MAX_ROBOTS)
-    robots: str | tuple[str, ...] = option(DEFAULT_ROBOT, "kind of robot, or one a robot of the team", choices=ROBOTS)
-    actuators: str = option("reference", "motors that lag and saturate as the reference's, or ideal", choices=ACTUATORS)
-    randomize: NatureCfg = option(NatureCfg, "what differs from world to world and from moment to moment")
+__all__ = ["SIMULATORS", "TASKS", "EnvCfg", "SimCfg", "TaskEntry", "World", "make_env", "make_simulator"]
 
 
 @dataclass(frozen=True)
@@ -46,43 +30,6 @@ class SimCfg:
     name: str = option("auto", "auto: warp on a GPU if installed, else mujoco", choices=("auto", "mujoco", "warp"))
     device: str = option("auto", "auto | cpu | cuda | cuda:K")
     num_threads: int = option(0, "threads of the CPU simulator; 0: one a core", min=0, max=1024)
-
-
-class World(NamedTuple):
-    """A task over its scene, before there is a simulator; ``fields`` are model fields with per-world values."""
-
-    scene: Scene
-    task: Task
-    fields: dict[str, torch.Tensor]
-
-
-class TaskEntry(NamedTuple):
-    """One task by name: its settings and how to make its world."""
-
-    cfg: type
-    make: Callable[[Any, EnvCfg, torch.device, Streams], World]
-
-
-def _make_push(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
-    obj = OBJECTS[cfg.object]
-    num_agents = env.num_agents or (obj.num_agents if isinstance(env.robots, str) else len(env.robots))
-    scene = build_scene(num_agents, obj, cfg.inertia, env.actuators, cfg.success_radius, env.robots)
-    robots = Robots(scene.robots, device)
-    controller = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)
-    task = PushTask(cfg, env.num_envs, robots, streams, controller)
-    episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
-    friction = streams.between(*obj.friction, _FRICTION, episode)
-    return World(scene, task, object_friction_fields(scene, friction.cpu()))
-
-
-def _make_velocity(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
-    if env.num_agents not in (None, 1):
-        raise ConfigError(f"env.num_agents: go1_velocity trains one robot a world, not {env.num_agents}; say 1")
-    scene = build_scene(1, None, actuators=env.actuators, robots=env.robots)
-    task = VelocityTask(cfg, env.num_envs, Robots(scene.robots, device), streams)
-    episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
-    friction = streams.between(*cfg.floor_friction, _FRICTION, episode)
-    return World(scene, task, floor_friction_fields(scene, friction.cpu()))
 
 
 def _make_mujoco(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
@@ -98,8 +45,8 @@ def _make_warp(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.
 
 
 TASKS: dict[str, TaskEntry] = {
-    "go1push_mid": TaskEntry(PushCfg, _make_push),
-    "go1_velocity": TaskEntry(VelocityCfg, _make_velocity),
+    "go1push_mid": PUSH,
+    "go1_velocity": VELOCITY,
 }
 
 SIMULATORS: dict[str, Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]] = {
@@ -170,12 +117,13 @@ def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
         raise ConfigError(f"seed: must be a whole number from 0 to {2**63 - 1}, not {seed!r}")
     _, device = resolve_sim(sim)
     streams = Streams(seed, env.num_envs, device)
-    world = TASKS[task.name].make(task, env, device, streams)
+    entry = TASKS[task.name]
+    world = entry.make(task, env, device, streams)
     simulator = make_simulator(sim, world.scene.model, env.num_envs)
     for field, values in model_fields(env.randomize, world.scene, world.fields, streams, env.num_envs).items():
         simulator.set_field(field, values)
     actions = (env.num_envs, world.task.num_agents, max(world.task.action_sizes))
     nature = Nature(env.randomize, world.scene, actions, world.task.max_episode_length, streams)
-    made = MultiAgentEnv(simulator, world.scene, world.task, nature)
+    made = MultiAgentEnv(simulator, world.scene, world.task, nature, entry.report)
     made.settings = {"env": to_dict(env), "task": to_dict(task)}
     return made

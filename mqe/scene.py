@@ -15,7 +15,7 @@ from mqe.objects import ROBOT_FLOOR_FRICTION, GeomCfg, ObjectCfg, object_floor_f
 from mqe.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
 from mqe.robots.build import COLORS, add_robot
 from mqe.sim.base import Simulator
-from mqe.state import ROBOT_QPOS, ROBOT_QVEL, VELOCITY, SceneState
+from mqe.state import VELOCITY, SceneState
 from mqe.task import Layout
 
 PHYSICS_DT = 0.005  # [s]
@@ -58,13 +58,13 @@ class Scene:
 
     @property
     def robot_qpos(self) -> int:
-        """Give the length of all robots' share of qpos; the object's 7 numbers follow."""
-        return self.num_robots * ROBOT_QPOS
+        """Return the length of all robots' share of qpos; the object's 7 numbers follow."""
+        return SceneState.sizes(self.num_robots, False)[0]
 
     @property
     def robot_qvel(self) -> int:
-        """Give the length of all robots' share of qvel; the object's 6 numbers follow."""
-        return self.num_robots * ROBOT_QVEL
+        """Return the length of all robots' share of qvel; the object's 6 numbers follow."""
+        return SceneState.sizes(self.num_robots, False)[1]
 
     @property
     def trunk_bodies(self) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from mqe.geometry import heading_frame, length, rotation_matrix, yaw_of
@@ -26,6 +27,21 @@ class SceneState:
         """Name the ``rows`` (X, N): qpos, qvel, contact forces and goal position, one number of all worlds a row."""
         self.rows, self.num_robots, self.has_object = rows, num_robots, has_object
 
+    @staticmethod
+    def sizes(num_robots: int, has_object: bool) -> tuple[int, int, int, int]:
+        """Return how many rows qpos, qvel, contact forces and goal take: robots first in each, then the object."""
+        num_qpos = ROBOT_QPOS * num_robots + POSE * has_object
+        num_qvel = ROBOT_QVEL * num_robots + VELOCITY * has_object
+        return num_qpos, num_qvel, 3 * num_robots * has_object + 3 * math.comb(num_robots, 2), 3
+
+    @classmethod
+    def zeros(cls, num_envs: int, num_robots: int, has_object: bool, device: torch.device | str = "cpu") -> SceneState:
+        """Return a state in which everything lies at the origin, turned by nothing."""
+        rows = torch.zeros(sum(cls.sizes(num_robots, has_object)), num_envs, device=device)
+        state = cls(rows, num_robots, has_object)
+        state.body_quat[..., 0] = 1.0
+        return state
+
     def like(self, rows: Tensor) -> SceneState:
         """Name other rows of the same scene."""
         return SceneState(rows, self.num_robots, self.has_object)
@@ -33,10 +49,7 @@ class SceneState:
     @cached_property
     def _parts(self) -> tuple[Tensor, ...]:
         """Give the columns of qpos, qvel, forces and goal."""
-        num_qpos = ROBOT_QPOS * self.num_robots + POSE * self.has_object
-        num_qvel = ROBOT_QVEL * self.num_robots + VELOCITY * self.has_object
-        num_forces = self._num_pushes + 3 * math.comb(self.num_robots, 2)
-        return self.rows.t().split((num_qpos, num_qvel, num_forces, 3), dim=1)
+        return self.rows.t().split(self.sizes(self.num_robots, self.has_object), dim=1)
 
     @property
     def _num_pushes(self) -> int:

@@ -6,15 +6,14 @@ import torch
 from torch import Tensor
 
 CAPACITY = 1000  # episodes; older ones are forgotten
-ENDINGS = ("success", "collision", "fall", "collapse", "tangle")  # figures that are 0 or 1
 
 
 class EpisodeStatistics:
     """The last at most 1,000 finished episodes, one row each; reading them is the only host synchronisation."""
 
-    def __init__(self, names: tuple[str, ...], num_envs: int, device: torch.device) -> None:
-        """Keep F figures ``names`` of every episode of ``num_envs`` worlds."""
-        self.names = names
+    def __init__(self, names: tuple[str, ...], rates: tuple[str, ...], num_envs: int, device: torch.device) -> None:
+        """Keep F figures ``names`` of every episode of ``num_envs`` worlds; ``rates`` are those that are 0 or 1."""
+        self.names, self._rates = names, rates
         self._room = max(CAPACITY, num_envs)  # all worlds may end at once, each into a row of its own
         self._rows = torch.full((self._room + 1, len(names)), torch.nan, device=device)
         self._spare = torch.tensor(self._room, device=device)  # the last row takes what is no episode
@@ -29,12 +28,12 @@ class EpisodeStatistics:
     def means(self) -> dict[str, float]:
         """Give each figure's mean over the episodes it counts for (NaN without any), and ``num_episodes``.
 
-        The mean of an ending that happened or not, 1 or 0, is called its rate: ``success_rate``.
+        The mean of what happened or not, 1 or 0, is called its rate.
         """
         newest = (self._count - torch.arange(CAPACITY, device=self._count.device)) % self._room  # NaN where never used
         means = torch.nanmean(self._rows[newest], dim=0)
         *values, count = torch.cat((means, self._count.clamp(max=CAPACITY).view(1))).tolist()
-        names = [f"{name}_rate" if name in ENDINGS else name for name in self.names]
+        names = [f"{name}_rate" if name in self._rates else name for name in self.names]
         figures: dict[str, float] = dict(zip(names, values, strict=True))
         return figures | {"num_episodes": int(count)}
 

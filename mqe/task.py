@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from mqe.state import SceneState
@@ -16,7 +17,7 @@ class Layout(NamedTuple):
     robot_pos: Tensor  # (N, A, 3) [m]
     robot_quat: Tensor  # (N, A, 4) wxyz
     robot_vel: Tensor  # (N, A, 6) [m/s] world, [rad/s] body
-    joint_pos: Tensor  # (N, A, 12) [rad]
+    joint_pos: Tensor  # (N, A, J) [rad]
     object_pos: Tensor  # (N, 3) [m]
     object_quat: Tensor  # (N, 4) wxyz
     goal_pos: Tensor  # (N, 3) [m]
@@ -67,7 +68,7 @@ class Task(Protocol):
         ...
 
     def targets(self, state: SceneState) -> Tensor:
-        """Give joint position targets (N, A, 12) [rad] for the coming control step."""
+        """Give joint position targets (N, A, J) [rad] for the coming control step."""
         ...
 
     def disturb(self, step: Tensor) -> Disturbance | None:
@@ -92,3 +93,29 @@ class Task(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class TaskDefaults:
+    """What most tasks have in common, to derive from: nothing to remember, nothing that disturbs, no mirror image."""
+
+    num_agents: int
+    obs_sizes: tuple[int, ...]
+    state_type = "EP"
+    decision_period = 1
+    mirror: tuple[Mirror, Mirror] | None = None
+
+    def __init__(self, num_envs: int, device: torch.device) -> None:
+        """Remember nothing of ``num_envs`` worlds; ``observation_noise`` is the same for every number."""
+        self.memory = torch.zeros(num_envs, 0, device=device)
+        self.noise_scale = torch.ones(max(self.obs_sizes), device=device)
+
+    def disturb(self, step: Tensor) -> Disturbance | None:
+        """Leave the robots alone."""
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: an episode goes by the scene alone."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take nothing."""

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from harl_mapush import train
+from harl_mapush.interop import harl_format
 
 torch.set_num_threads(1)
+harl_format.register()  # as the entry points do
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     signal.signal(_number, _usual)  # tests that run in the background inherit that these are ignored
 

@@ -12,7 +12,7 @@ from mqe.scene import build_scene
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.state import SceneState
 from mqe.streams import Streams
-from mqe.tasks.push import PushCfg, PushTask
+from mqe.tasks.push import PUSH, PushCfg, PushTask
 
 CPU = torch.device("cpu")
 STANCE = tensor(DEFAULT_JOINT_POS)
@@ -24,9 +24,11 @@ class Stander:
     def begin(self, mask: Tensor) -> None:
         self.begun = mask.clone()
 
-    def targets(self, command: Tensor, state: SceneState) -> Tensor:
-        self.command = command.clone()
-        return STANCE.expand(*command.shape[:2], 12)
+    def command(self, velocity: Tensor) -> None:
+        self.velocity = velocity
+
+    def targets(self, state: SceneState) -> Tensor:
+        return STANCE.expand(*state.robot_pos.shape[:2], 12)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}
@@ -42,4 +44,4 @@ def make_task(num_envs: int = 1, num_agents: int = 2, **cfg) -> PushTask:
 def make_env(num_envs: int, num_agents: int = 2, **cfg) -> MultiAgentEnv:
     task = make_task(num_envs, num_agents, **cfg)
     scene = build_scene(num_agents, OBJECTS[task.cfg.object])
-    return MultiAgentEnv(MujocoBatchSimulator(scene.model, num_envs, 1), scene, task)
+    return MultiAgentEnv(MujocoBatchSimulator(scene.model, num_envs, 1), scene, task, report=PUSH.report)

@@ -122,6 +122,5 @@ def launched(env: MultiAgentEnv) -> MultiAgentEnv:
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make graphs that are recorded from now on those of this module."""
-    for module in ("mqe.capture", "harl_mapush.algorithms.capture"):
-        monkeypatch.setattr(f"{module}.capturing", capturing)
+    monkeypatch.setattr("mqe.cuda_graphs.capturing", capturing)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", RecordedGraph)

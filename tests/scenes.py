@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
-import torch
 from torch import Tensor
 
 from mqe.robots import ROBOTS, Robots
-from mqe.state import ROBOT_QPOS, ROBOT_QVEL, SceneState
+from mqe.state import SceneState
 
 GO1 = ROBOTS["go1"]
 DEFAULT_JOINT_POS = GO1.joint_pos  # [rad]
@@ -22,9 +19,7 @@ def team(num_robots: int, name: str = "go1") -> Robots:
 def make_scene_state(robot_pos: Tensor, **fields: Tensor) -> SceneState:
     """A state of robots at (N, A, 3) and an object; what ``fields`` do not name is 0, or turned by nothing."""
     n, a = robot_pos.shape[:2]
-    num_rows = (ROBOT_QPOS + ROBOT_QVEL + 3) * a + 3 * math.comb(a, 2) + 13 + 3
-    state = SceneState(torch.zeros(num_rows, n), a, has_object=True)
-    state.body_quat[..., 0] = 1.0
+    state = SceneState.zeros(n, a, has_object=True)
     return changed(state, robot_pos=robot_pos, **fields)
 
 

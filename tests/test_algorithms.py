@@ -11,14 +11,16 @@ import torch
 from torch import nn
 from toy import ToyEnv
 
-from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, OnPolicy, OnPolicyCfg, TeamSpec, losses
+from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, OnPolicy, OnPolicyCfg, TeamSpec
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
-from harl_mapush.algorithms.minibatches import Shuffle, minibatches
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.surrogate import actor_batch, adapt_learning_rate, improve
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning import losses
+from harl_mapush.learning.harl_arithmetic import HarlArithmetic
+from harl_mapush.learning.minibatches import CriticBatch, Shuffle, minibatches
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.storage import Storage
+from harl_mapush.learning.surrogate import actor_batch, adapt_learning_rate
 from harl_mapush.runner import Runner, RunnerCfg
-from harl_mapush.storage import CriticBatch, Storage
 
 # Formulas
 
@@ -120,15 +122,15 @@ def test_minibatches_share_every_batch_and_cover_it():
     rows = [torch.arange(6.0).view(1, 6, 1), torch.arange(10.0, 16.0).view(1, 6, 1)]
     batches = [CriticBatch(x, x, x, x, None, None) for x in rows]
     shuffle = Shuffle(torch.Generator().manual_seed(0), torch.Generator())
-    seen = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle, as_harl=True)]
+    seen = [b.state.flatten().tolist() for b in HarlArithmetic().minibatches(batches, 2, 3, shuffle)]
     assert [len(part) for part in seen] == [4] * 6
     assert all(sum(value >= 10 for value in part) == 2 for part in seen)
     assert sorted(sum(seen[:3], [])) == sorted(sum(seen[3:], [])) == [*range(6), *range(10, 16)]
     assert seen[:3] != seen[3:]
-    fixed = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle, as_harl=False)]
+    fixed = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle)]
     assert fixed[:3] == fixed[3:]
     with pytest.raises(ValueError, match="lower their number"):
-        list(minibatches(batches, 1, 7, shuffle, as_harl=True))
+        list(minibatches(batches, 1, 7, shuffle))
 
 
 # Whole algorithms
@@ -144,14 +146,17 @@ def make(name: str, env: ToyEnv, network: NetworkCfg | None = None, num_steps: i
 def filled(runner: Runner) -> Storage:
     runner.start()
     runner.collect()
-    runner.algorithm.compute_returns(runner.storage)
-    return runner.storage
+    runner.algorithm.compute_returns(runner.experience)
+    return runner.experience
 
 
 LIVELY: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+ON_POLICY = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg, OnPolicyCfg)]
+
+
+@pytest.mark.parametrize("name", ON_POLICY)
 @pytest.mark.parametrize("compat", ["mapush", "harl"])
 @pytest.mark.parametrize("state_type", ["EP", "FP"])
 @pytest.mark.parametrize("use_recurrent_policy", [False, True])
@@ -161,7 +166,7 @@ def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy)
     runner = make(name, env, network, num_steps=10, compat=compat, critic_num_minibatches=2, num_minibatches=2)
     before = [optimizer.flat.clone() for optimizer in runner.algorithm.optimizers]
     filled(runner)
-    metrics = runner.algorithm.learn(runner.storage)
+    metrics = runner.algorithm.learn(runner.experience)
     assert {f"agent{i}/dist_entropy" for i in range(3)} | {"critic/value_loss"} <= set(metrics)
     assert all(torch.isfinite(value) and value.dim() == 0 for value in metrics.values())
     changed = [not torch.equal(o.flat, b) for o, b in zip(runner.algorithm.optimizers, before, strict=True)]
@@ -194,7 +199,7 @@ def test_algorithm_learns_the_toy(name, settings, network):
 def test_one_agent_alone():
     runner = make("happo", ToyEnv(8, 1))
     filled(runner)
-    assert set(runner.algorithm.learn(runner.storage)) >= {"agent0/policy_loss", "critic/value_loss"}
+    assert set(runner.algorithm.learn(runner.experience)) >= {"agent0/policy_loss", "critic/value_loss"}
 
 
 def test_factor_is_the_product_of_the_ratios_before():
@@ -247,11 +252,11 @@ def test_broken_steps_change_nothing_that_is_learned():
         runner = make("happo", ToyEnv(16, failure_rate=0.2), fixed_order=True)
         runner.start()
         runner.collect()
-        broken = runner.storage.valid < 0.5
+        broken = runner.experience.valid < 0.5
         assert bool(broken.any())
-        runner.storage.rewards[broken] = junk
-        runner.storage.actions[:, broken] = junk
-        runner.algorithm.update(runner.storage)
+        runner.experience.rewards[broken] = junk
+        runner.experience.actions[:, broken] = junk
+        runner.algorithm.update(runner.experience)
         outcomes.append(torch.cat([o.flat for o in (*runner.algorithm.optimizers, runner.algorithm.value.optimizer)]))
     assert torch.equal(*outcomes)
 
@@ -269,7 +274,7 @@ def test_an_agent_dead_all_along_is_left_alone():
 def test_tiles_add_up_to_the_whole_gradient(monkeypatch):
     flats = []
     for rows in (7, 10**6):
-        monkeypatch.setattr("harl_mapush.algorithms.minibatches.CPU_TILE_ROWS", rows)
+        monkeypatch.setattr("harl_mapush.learning.minibatches.CPU_TILE_ROWS", rows)
         runner = make("happo", ToyEnv(16, **LIVELY), fixed_order=True, num_epochs=1)
         runner.algorithm.learn(filled(runner))
         flats.append(runner.algorithm.optimizers[0].exp_avg)
@@ -375,7 +380,7 @@ def test_rollout_must_fit_the_training_sequences():
 def test_the_documented_example_of_a_new_algorithm_trains(monkeypatch):
     page = (Path(__file__).parent.parent / "docs" / "algorithms.md").read_text(encoding="utf-8")
     source = textwrap.dedent(page.partition("```python\n")[2].partition("```")[0])
-    names = {"dataclass": dataclass, "OnPolicy": OnPolicy, "OnPolicyCfg": OnPolicyCfg, "improve": improve}
+    names = {"dataclass": dataclass, "OnPolicy": OnPolicy, "OnPolicyCfg": OnPolicyCfg}
     scope = names | {"actor_batch": actor_batch, "Storage": Storage, "Tensor": torch.Tensor, "__name__": __name__}
     exec(source, scope)
     monkeypatch.setitem(ALGORITHMS, "mine", AlgorithmEntry(scope["MineCfg"], scope["Mine"]))

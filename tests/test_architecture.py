@@ -12,7 +12,8 @@ from harl_mapush import config, test, train
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for package in ("mqe", "harl_mapush", "mapush") for path in (ROOT / package).rglob("*.py"))
 ALLOWED = {"mqe": {"mqe"}, "harl_mapush": {"mqe", "harl_mapush"}, "mapush": {"mqe", "harl_mapush", "mapush"}}
-LEARNER = {"harl_mapush/runner.py", "harl_mapush/storage.py"}
+LEARNER = ("harl_mapush/runner.py", "harl_mapush/algorithm.py", "harl_mapush/algorithms/", "harl_mapush/learning/")
+ENTRY_POINTS = {"harl_mapush/train.py", "harl_mapush/test.py", "mapush/export.py"}
 
 
 def name(path: Path) -> str:
@@ -36,10 +37,44 @@ def test_packages_import_in_one_direction(path: Path) -> None:
     assert ours <= ALLOWED[path.relative_to(ROOT).parts[0]]
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if name(path) in LEARNER or "/algorithms/" in name(path)])
+@pytest.mark.parametrize("path", [path for path in SOURCES if name(path).startswith(LEARNER)], ids=name)
 def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
+    allowed = ("mqe.vec_env", "mqe.config", "mqe.cuda_graphs", "mqe.controllers.gait.ACTIVATIONS")
     of_mqe = {module for module in imports(path) if module.startswith("mqe.")}
-    assert all(module.startswith(("mqe.vec_env", "mqe.config", "mqe.cuda_graphs")) for module in of_mqe), of_mqe
+    assert all(module.startswith(allowed) for module in of_mqe), of_mqe
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if name(path).startswith(LEARNER)], ids=name)
+def test_the_arithmetic_is_chosen_in_one_place(path: Path) -> None:
+    asked = [node for node in ast.walk(ast.parse(path.read_text())) if getattr(node, "attr", None) == "compat"]
+    assert len(asked) == (name(path) == "harl_mapush/learning/settings.py")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "harl_mapush" / "learning").glob("*.py")), ids=name)
+def test_what_algorithms_are_made_of_knows_none_of_them(path: Path) -> None:
+    assert not [module for module in imports(path) if module.startswith("harl_mapush.algorithms")]
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if "/interop/" not in name(path)], ids=name)
+def test_only_entry_points_import_interop(path: Path) -> None:
+    of_interop = [module for module in imports(path) if module.startswith("harl_mapush.interop")]
+    assert not of_interop or name(path) in ENTRY_POINTS
+
+
+@pytest.mark.parametrize("module", ["harl_mapush.checkpoint", "harl_mapush.policy"])
+def test_loading_a_checkpoint_imports_neither_harl_nor_the_film(module: str) -> None:
+    known = {name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in SOURCES}
+    reached, ahead = set(), [module]
+    while ahead:
+        here = ahead.pop()
+        if here in reached or here not in known:
+            continue
+        reached.add(here)
+        names = imports(known[here])
+        ahead += [part for found in names for part in (found, found.rpartition(".")[0])]
+        ahead.append(here.rpartition(".")[0])
+    assert len(reached) > 20
+    assert not [found for found in reached if found.startswith(("harl_mapush.interop", "mqe.viewer"))]
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if name(path).startswith("mqe/tasks/")], ids=name)
@@ -76,13 +111,14 @@ def flags(parser: config.Parser) -> list[str]:
 
 def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(train.make_parser()) == sorted(
-        "-h --help --config --preset --resume --load_config --algo --task --object --num_agents --exp_name --seed "
-        "--num_envs --n_rollout_threads --num_env_steps --max_wall_time --init_from --device --sim --out --set".split()
+        "-h --help --config --preset --resume --import --load_config --algo --task --object --num_agents --exp_name "
+        "--seed --num_envs --n_rollout_threads --num_env_steps --max_wall_time --init_from --device --sim --out "
+        "--set".split()
     )
 
 
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(test.make_parser()) == sorted(
-        "-h --help --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
+        "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
         "--record --replay --num_episodes --agent --web".split()
     )

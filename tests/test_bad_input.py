@@ -19,7 +19,7 @@ from harl_mapush import checkpoint, config, test, train
 from harl_mapush.envs import MAPushEnv
 from mapush import doctor
 from mqe.config import ConfigError, load_yaml, parse_yaml
-from mqe.gait import pretrained_folder
+from mqe.controllers.gait import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg
 from mqe.registry import make_env as make_any_env
 from mqe.tasks.push import PushCfg

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mqe.streams import Streams
-from mqe.tasks.chance import Chance
 from mqe.tasks.velocity import VelocityCfg
+from mqe.tasks.velocity.chance import Chance
 
 N = 100_000
 EPISODE = torch.ones(N, dtype=torch.int64)

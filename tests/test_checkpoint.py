@@ -18,6 +18,13 @@ def networks(num_agents: int = 2) -> tuple[list[nn.Module], nn.Module, nn.Module
     return [nn.Linear(3, 2) for _ in range(num_agents)], nn.Linear(4, 1), nn.BatchNorm1d(1)
 
 
+def named(actors, critic, normalizer) -> dict[str, nn.Module]:
+    """As an algorithm names its networks."""
+    return {f"actor_agent{i}": actor for i, actor in enumerate(actors)} | {
+        "critic_agent": critic, "value_normalizer": normalizer
+    }  # fmt: skip
+
+
 @pytest.fixture
 def run(tmp_path):
     with runs.new_run_dir(tmp_path / "run") as path:
@@ -52,7 +59,7 @@ def test_default_run_dir() -> None:
 
 def test_saved_networks_come_back(run) -> None:
     actors, critic, normalizer = networks()
-    folder = checkpoint.save(run, 500_000, actors, critic, normalizer, {"iteration": 4})
+    folder = checkpoint.save(run, 500_000, named(actors, critic, normalizer), {"iteration": 4})
     assert sorted(path.name for path in folder.iterdir()) == [
         "actor_agent0.pt",
         "actor_agent1.pt",
@@ -64,7 +71,7 @@ def test_saved_networks_come_back(run) -> None:
     ]
     assert folder.name == "500k"
     others, other_critic, other_normalizer = networks()
-    checkpoint.load(folder, others, other_critic, other_normalizer)
+    checkpoint.load(folder, named(others, other_critic, other_normalizer))
     for old, new in zip(actors, others, strict=True):
         assert torch.equal(old.weight, new.weight)
     assert not torch.equal(others[0].weight, others[1].weight)
@@ -78,7 +85,7 @@ def test_saved_networks_come_back(run) -> None:
 def test_resolve_finds_the_last_by_steps_not_by_name(run) -> None:
     parts = networks()
     for env_steps in (9_000, 10_000, 1_000_000, 500_000):
-        checkpoint.save(run, env_steps, *parts)
+        checkpoint.save(run, env_steps, named(*parts))
     (run / "checkpoints" / ".2M-99").mkdir()
     assert checkpoint.resolve(str(run)).name == "1M"
     assert checkpoint.resolve(str(run / "checkpoints" / "9k")).name == "9k"
@@ -86,24 +93,24 @@ def test_resolve_finds_the_last_by_steps_not_by_name(run) -> None:
 
 def test_saving_again_replaces(run) -> None:
     actors, critic, normalizer = networks()
-    checkpoint.save(run, 1_000, actors, critic, normalizer)
+    checkpoint.save(run, 1_000, named(actors, critic, normalizer))
     with torch.no_grad():
         actors[0].weight.fill_(7.0)
-    folder = checkpoint.save(run, 1_000, actors, critic, normalizer)
+    folder = checkpoint.save(run, 1_000, named(actors, critic, normalizer))
     assert read_tensors(folder / "actor_agent0.pt")["weight"].eq(7.0).all()
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["1k"]
 
 
 def test_an_interrupted_save_leaves_the_old_one(run, monkeypatch) -> None:
     parts = networks()
-    checkpoint.save(run, 1_000, *parts)
+    checkpoint.save(run, 1_000, named(*parts))
 
     def full_disk(*_: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(checkpoint, "write_manifest", full_disk)
     with pytest.raises(OSError, match="no space"):
-        checkpoint.save(run, 1_000, *parts)
+        checkpoint.save(run, 1_000, named(*parts))
     assert checkpoint.resolve(str(run)).name == "1k"
 
 
@@ -132,7 +139,7 @@ def spoil(folder, how: str) -> None:
     ],
 )
 def test_incomplete_checkpoints(run, how: str, said: str) -> None:
-    folder = checkpoint.save(run, 1_000, *networks())
+    folder = checkpoint.save(run, 1_000, named(*networks()))
     (folder / MANIFEST).unlink()  # as older ones are
     spoil(folder, how)
     with pytest.raises(ConfigError) as caught:
@@ -143,19 +150,19 @@ def test_incomplete_checkpoints(run, how: str, said: str) -> None:
 
 def test_to_act_takes_no_critic(run) -> None:
     actors, critic, normalizer = networks()
-    folder = checkpoint.save(run, 1_000, actors, critic, normalizer)
+    folder = checkpoint.save(run, 1_000, named(actors, critic, normalizer))
     (folder / "critic_agent.pt").unlink()
     (folder / "value_normalizer.pt").unlink()
     assert checkpoint.resolve(str(run)) == folder
     others, *rest = networks()
-    checkpoint.load_actors(folder, others)
+    checkpoint.load_actors(folder, named(others, *rest))
     assert torch.equal(others[1].weight, actors[1].weight)
     with pytest.raises(ConfigError, match="critic_agent"):
-        checkpoint.load(folder, others, *rest)
+        checkpoint.load(folder, named(others, *rest))
 
 
 def test_damaged_files(run) -> None:
-    folder = checkpoint.save(run, 1_000, *networks())
+    folder = checkpoint.save(run, 1_000, named(*networks()))
     (folder / MANIFEST).unlink()  # as older ones are
     path = folder / "actor_agent0.pt"
     whole = path.read_bytes()
@@ -164,7 +171,7 @@ def test_damaged_files(run) -> None:
     for contents in (b"", b"not a file of tensors", whole[: len(whole) // 2], one_bit):
         path.write_bytes(contents)
         with pytest.raises(ConfigError, match="damaged"):
-            checkpoint.load(folder, *networks())
+            checkpoint.load(folder, named(*networks()))
         with pytest.raises(ConfigError, match="damaged"):
             checkpoint.check_actors(folder)
     path.write_bytes(whole)
@@ -181,7 +188,7 @@ def test_code_in_a_file_is_not_run(run, tmp_path) -> None:
         def __reduce__(self):
             return (tmp_path.joinpath("sprung").touch, ())
 
-    folder = checkpoint.save(run, 1_000, *networks())
+    folder = checkpoint.save(run, 1_000, named(*networks()))
     torch.save({"weight": Trap()}, folder / "actor_agent0.pt")
     with pytest.raises(ConfigError, match="damaged"):
         read_tensors(folder / "actor_agent0.pt")
@@ -189,9 +196,9 @@ def test_code_in_a_file_is_not_run(run, tmp_path) -> None:
 
 
 def test_networks_of_another_shape(run) -> None:
-    folder = checkpoint.save(run, 1_000, *networks())
+    folder = checkpoint.save(run, 1_000, named(*networks()))
     with pytest.raises(ConfigError) as caught:
-        checkpoint.load(folder, [nn.Linear(5, 2), nn.Linear(5, 2)], *networks()[1:])
+        checkpoint.load(folder, named([nn.Linear(5, 2), nn.Linear(5, 2)], *networks()[1:]))
     assert "does not fit" in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -147,15 +147,15 @@ def test_verdicts(checkup):
 
 def test_a_tensor_elsewhere_is_named_with_both_devices(checkup, monkeypatch):
     stages.check_device(checkup)
-    assert " tensors of simulator, environment, policy and storage, all on cpu" in stages.check_devices(checkup)
+    assert " tensors of simulator, environment, policy and experience, all on cpu" in stages.check_devices(checkup)
     build = Checkup.build
 
     def build_astray(self: Checkup, num_envs: int) -> None:
         build(self, num_envs)
-        self.runner.storage.rewards = torch.zeros(3, device="meta")
+        self.runner.experience.rewards = torch.zeros(3, device="meta")
 
     monkeypatch.setattr(Checkup, "build", build_astray)
-    with pytest.raises(StageError, match=r"^storage.rewards is on meta, but simulator.qpos on cpu$"):
+    with pytest.raises(StageError, match=r"^experience.rewards is on meta, but simulator.qpos on cpu$"):
         stages.check_devices(checkup)
 
 

@@ -16,7 +16,7 @@ from torch import nn
 from harl_mapush import checkpoint, durable, runs, test, train
 from harl_mapush.runner import Runner
 from mqe.config import ConfigError
-from mqe.gait import load_gait
+from mqe.controllers.gait import load_gait
 from mqe.manifest import MANIFEST, damage
 from mqe.tensor_files import read_tensors
 
@@ -56,7 +56,9 @@ def flip(path: Path, place: float = 0.5) -> None:
 
 
 def save(run: Path, env_steps: int = 1000) -> Path:
-    return checkpoint.save(run, env_steps, [nn.Linear(3, 2)], nn.Linear(4, 1), nn.BatchNorm1d(1), {"iteration": 1})
+    parts = (nn.Linear(3, 2), nn.Linear(4, 1), nn.BatchNorm1d(1))
+    networks = dict(zip(("actor_agent0", "critic_agent", "value_normalizer"), parts, strict=True))
+    return checkpoint.save(run, env_steps, networks, {"iteration": 1})
 
 
 # On the disk

@@ -208,7 +208,7 @@ def test_the_environment_goes_on_exactly_from_its_state():
 
 
 def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count():
-    statistics = EpisodeStatistics(("time", "degree"), 2500, torch.device("cpu"))
+    statistics = EpisodeStatistics(("time", "degree"), (), 2500, torch.device("cpu"))
 
     def record(count: int, time: Tensor | float, degree: float, ended: bool = True) -> None:
         figures = torch.zeros(count, 2)

@@ -11,15 +11,10 @@ import torch
 from pushing import make_env
 from torch import Tensor, tensor
 
-from harl_mapush.evaluation import (
-    CHI2_99,
-    describe,
-    evaluate_push,
-    first_episodes,
-    goal_direction_chi2,
-    summarize,
-    wilson_interval,
-)
+from harl_mapush.evaluation import evaluate, first_episodes
+from mqe.report import wilson_interval
+from mqe.tasks.push import PUSH
+from mqe.tasks.push.report import CHI2_99, describe, goal_direction_chi2, summarize
 from mqe.vec_env import TimeStep
 
 NAN = math.nan
@@ -36,6 +31,7 @@ class Scripted:
         self.ends_at, self.broken = tensor(ends_at), tensor(broken)
         self.first = {name: tensor(values) for name, values in first.items()}
         self.figures: dict[str, Tensor] = {}
+        self.report = PUSH.report
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         self.decision = 0
@@ -81,7 +77,7 @@ def make_scripted() -> Any:
 
 
 def test_counts_first_episodes_only() -> None:
-    figures = evaluate_push(make_scripted(), still)
+    figures = evaluate(make_scripted(), still)
     assert figures["num_episodes"] == 7
     assert figures["success_rate"] == pytest.approx(2 / 7)
     assert figures["success_ci95"] == pytest.approx(list(wilson_interval(2, 7)))
@@ -188,7 +184,7 @@ def test_wilson_interval(successes: int, trials: int, interval: tuple[float, flo
 
 def test_the_real_environment_loses_births_and_runs_out_of_time() -> None:
     env = make_env(64, spawn="independent", episode_length_s=0.4, decision_period=4)
-    figures = evaluate_push(env, still)
+    figures = evaluate(env, still)
     assert figures["num_episodes"] == 64
     assert figures["success_rate"] == 0.0
     assert figures["finished_time_s"] == pytest.approx(0.4)
@@ -211,7 +207,7 @@ def test_stepping_the_object_into_the_goal_is_a_success_at_the_right_time() -> N
         reached.decisions += 1
         return still(obs)
 
-    figures = evaluate_push(env, carry)
+    figures = evaluate(env, carry)
     assert figures["success_rate"] == 0.5
     assert figures["time_given_success_s"] == pytest.approx(0.22)
     assert figures["finished_time_s"] == pytest.approx((0.22 + 0.4) / 2)

@@ -9,6 +9,7 @@ import sys
 import mujoco
 import pytest
 from conftest import TINY
+from torch import Tensor
 
 from harl_mapush import config, runs, train
 from harl_mapush.logger import RunLogger
@@ -68,10 +69,11 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
 def test_a_second_ctrl_c_names_what_is_left(interval: int, gait, tmp_path, monkeypatch, capsys) -> None:
     collect = Runner.collect
 
-    def collect_or_stop(runner: Runner) -> None:
-        collect(runner)
+    def collect_or_stop(runner: Runner) -> dict[str, Tensor]:
+        metrics = collect(runner)
         if runner.iteration == 2:
             raise KeyboardInterrupt
+        return metrics
 
     monkeypatch.setattr(Runner, "collect", collect_or_stop)
     run, every = tmp_path / "run", f"runner.checkpoint_interval={interval}"

@@ -13,10 +13,11 @@ import pytest
 import torch
 from conftest import TINY
 
-from harl_mapush import checkpoint, config, train
+from harl_mapush import checkpoint, config, playing, train
 from harl_mapush.policy import load_team
 from mapush import cli, export
-from mqe.registry import make_env
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.push import PushCfg
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "exported_team.py"
 sys.path.insert(0, str(EXAMPLE.parent))
@@ -54,7 +55,7 @@ def test_the_example_follows_the_environment_state_by_state(run, exported) -> No
     contract = json.loads((exported / "contract.json").read_text())
     world, other = exported_team.World(exported, contract), exported_team.Team(exported, contract)
     starts = dict(np.load(exported / "starts.npz"))
-    assert len(starts["qpos"]) == export.NUM_STARTS
+    assert len(starts["qpos"]) == playing.NUM_ENVS
     world.begin({name: values[1] for name, values in starts.items()})
 
     obs, _ = env.reset()
@@ -99,6 +100,19 @@ def test_a_command_is_scaled_and_within_its_range(exported) -> None:
     assert 0.1 < np.abs(command).max() <= 0.5
 
 
+@pytest.mark.parametrize("more, words", [((), ()), (("own_velocity",), tuple(f"own_velocity_{k}" for k in range(3)))])
+@pytest.mark.parametrize("observation", ["sincos", "reference"])
+def test_every_number_that_a_robot_sees_has_a_name(observation, more, words) -> None:
+    task = PushCfg(observation=observation, more_observations=more)
+    env = make_env(EnvCfg(num_envs=1, num_agents=3), SimCfg(name="mujoco", device="cpu"), task, 0)
+    names = env.task.obs_names(2)
+    env.close()
+    assert len(set(names)) == env.obs_sizes[2]
+    assert names[:4] == ("goal_x", "goal_y", "object_x", "object_y")
+    assert names[len(names) - len(words) :] == words
+
+
+@pytest.mark.slow
 def test_a_recurrent_team_carries_its_memory(gait, tmp_path) -> None:
     layers = ("network.use_recurrent_policy=true", "network.num_recurrent_layers=2", "network.chunk_length=2")
     run = make_run(gait, tmp_path / "run", *(word for layer in layers for word in ("--set", layer)))
@@ -138,8 +152,8 @@ def test_without_the_extra_a_line_names_it(run, tmp_path, capsys, monkeypatch) -
     assert "pip install 'mapush[export]'" in capsys.readouterr().err
 
 
-def test_a_network_that_differs_is_not_exported(run, tmp_path, capsys, monkeypatch) -> None:
+def test_a_network_that_differs_is_not_exported(gait, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(export, "TOLERANCE", 0.0)
-    assert cli.main(["export", str(run), str(tmp_path / "new")]) == 2
+    assert cli.main(["export", str(gait), str(tmp_path / "new")]) == 2
     assert "from torch" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -12,16 +12,16 @@ from scenes import DEFAULT_JOINT_POS, make_scene_state, team
 
 from harl_mapush import checkpoint, config, train
 from harl_mapush.gait_worlds import GaitWorlds
-from harl_mapush.networks import Actor, NetworkCfg
+from harl_mapush.learning.networks import Actor, NetworkCfg
 from harl_mapush.policy import TeamPolicy
 from mqe.collapse import REST_TIME
 from mqe.config import ConfigError, dump_yaml
-from mqe.gait import ACTIVATIONS, load_gait, pretrained_folder
+from mqe.controllers.gait import ACTIVATIONS, load_gait, pretrained_folder
+from mqe.controllers.trot import GAIT_OBS_SIZE, LIFT, GaitMemory, Trot, is_moving, mirrored_gait
 from mqe.geometry import quat_from_rpy
-from mqe.locomotion import GAIT_OBS_SIZE, LIFT, GaitMemory, Trot, is_moving, mirrored_gait
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.scene import STEP_DT, build_scene, read_state
-from mqe.tasks.velocity import GET_UP_TIME, VelocityCfg, excess_depth, pair_offset
+from mqe.tasks.velocity.task import GET_UP_TIME, VelocityCfg, excess_depth, pair_offset
 
 CPU = torch.device("cpu")
 SIM = SimCfg(name="mujoco", device="cpu")

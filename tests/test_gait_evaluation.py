@@ -8,13 +8,13 @@ import torch
 from scenes import DEFAULT_JOINT_POS
 from torch import Tensor
 
-from harl_mapush import test as evaluate
 from harl_mapush.gait_evaluation import CORNERS, evaluate_gait, press, track, walk_corners, wander
 from harl_mapush.gait_worlds import GaitWorlds, PhysicsStep
-from mqe import locomotion
-from mqe.locomotion import GAIT_OBS_SIZE
+from mqe.controllers import trot
+from mqe.controllers.trot import GAIT_OBS_SIZE
 from mqe.registry import SimCfg
-from mqe.tasks.layouts import JOINT_SCATTER, SPAWN_HEIGHT
+from mqe.report import format_figure
+from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT
 
 SIM = SimCfg(name="mujoco", device="cpu")
 
@@ -101,7 +101,7 @@ def test_a_world_that_breaks_is_a_fall_and_a_collapse(caplog):
 
 
 def test_a_robot_that_only_stands(monkeypatch):
-    monkeypatch.setattr(locomotion, "STANDING_COMMAND", 10.0)  # else even a policy that does nothing trots on the spot
+    monkeypatch.setattr(trot, "STANDING_COMMAND", 10.0)  # else even a policy that does nothing trots on the spot
     figures = track(stand, SIM, 0, grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
     assert figures["falls_on_grid"] == figures["falls_beyond_grid"] == figures["falls_20ms"] == 0
     for key in ("velocity_error_x", "velocity_error_y", "yaw_rate_error", "velocity_error_40ms"):
@@ -158,7 +158,7 @@ def test_collapses_are_counted_by_command():
 
 
 def test_the_calculator_prints_numbers_lists_and_nothing():
-    assert [evaluate._format(value) for value in (0.25, 0, [0.5, -0.3, -0.51234], None)] == [
+    assert [format_figure(value) for value in (0.25, 0, [0.5, -0.3, -0.51234], None)] == [
         "0.25", "0", "0.5 -0.3 -0.5123", "none"
     ]  # fmt: skip
 

@@ -54,8 +54,8 @@ def test_a_rollout_waits_for_nothing(runner):
         runner.collect()
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert float(runner.storage.valid.mean()) == 1.0
-    assert runner.storage.rewards.device == runner.env.device
+    assert float(runner.experience.valid.mean()) == 1.0
+    assert runner.experience.rewards.device == runner.env.device
     metrics = runner.update()
     assert all(bool(torch.isfinite(value)) for value in metrics.values())
 

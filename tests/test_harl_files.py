@@ -218,7 +218,7 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
         ("env: {num_envs: 3}\nlogger: {interval: 1}", "not a configuration of HARL"),
         ("algo: 3", "not a configuration of HARL"),
         ("algo: {clip_param: 0.2}", "add --algo"),
-        ('{"main_args": {"algo": "hasac"}, "algo_args": {"algo": {}}}', "run_harl"),
+        ('{"main_args": {"algo": "hasac"}, "algo_args": {"algo": {}}}', "leave --load_config out"),
         ('{"main_args": {"algo": "had3qn"}, "algo_args": {"algo": {}}}', "had3qn acts in discrete spaces only"),
         ('{"main_args": {"algo": "hapo"}, "algo_args": {"algo": {}}}', "did you mean happo"),
         ('{"main_args": {"algo": "happo"}, "algo_args": {"train": {"episode_length": 0}}}', "train.episode_length"),
@@ -394,7 +394,7 @@ def test_off_policy_actors_that_do_not_fit(tmp_path) -> None:
 
 def test_our_own_checkpoints_are_not_taken_for_upstreams(tmp_path) -> None:
     folder = upstream_folder(tmp_path / "run")
-    assert checkpoint.is_upstream(folder)
+    assert checkpoint.format_of(folder).owner == "HARL's"
     (folder / "config.yaml").write_text("env: {num_agents: 2}\n")
-    assert not checkpoint.is_upstream(folder)
+    assert checkpoint.format_of(folder) is checkpoint.OURS
     assert checkpoint.read_config(folder) == load_yaml(folder / "config.yaml")

@@ -21,6 +21,7 @@ class Reporting:
     """What a logger asks an environment for."""
 
     n_threads, num_decisions = 4, 0
+    headline = (("Success", "success_rate"), ("Collision", "collision_rate"))
 
     def get_statistics(self) -> dict[str, float]:
         return {"success_rate": 0.5, "collision_rate": 0.25, "episode_time_s": float("nan"), "num_episodes": 8}

@@ -31,52 +31,52 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "algorithms/happo.py", "storage.next_factor.mul_(losses", "storage.next_factor.copy_(losses", "happo_3a_dead",
     ),
     "bad masks ignored": (
-        "algorithms/value.py", "if cfg.use_proper_time_limits:", "if False:", "happo_2a",
+        "learning/harl_arithmetic.py", "if cfg.use_proper_time_limits:", "if False:", "happo_2a",
     ),
     "active masks ignored": (
-        "algorithms/surrogate.py", "rows(storage.weights(agent)),", "rows(storage.weights(agent) * 0 + 1),",
+        "learning/surrogate.py", "rows(storage.weights(agent)),", "rows(storage.weights(agent) * 0 + 1),",
         "happo_3a_dead",
     ),
     "advantage std unbiased": (
-        "normalization.py", "np.nanstd(active)", "np.nanstd(active, ddof=1)", "happo_2a",
+        "learning/harl_arithmetic.py", "np.nanstd(active)", "np.nanstd(active, ddof=1)", "happo_2a",
     ),
     "entropy averaged over dimensions": (
-        "algorithms/losses.py", "torch.log(std)).sum(-1)", "torch.log(std)).mean(-1)", "happo_2a",
+        "learning/losses.py", "torch.log(std)).sum(-1)", "torch.log(std)).mean(-1)", "happo_2a",
     ),
     "entropy bonus missing": (
-        "algorithms/surrogate.py", "loss - entropy_coef * share", "loss", "mappo_2a",
+        "learning/surrogate.py", "loss - cfg.entropy_coef * share", "loss", "mappo_2a",
     ),
     "value clip off": (
-        "algorithms/value.py", "cfg.clip_param if cfg.use_clipped_value_loss else None", "None", "happo_2a_tightclip",
+        "learning/value.py", "cfg.clip_param if cfg.use_clipped_value_loss else None", "None", "happo_2a_tightclip",
     ),
     "Huber replaced by MSE": (
-        "algorithms/value.py", "cfg.huber_delta if cfg.use_huber_loss else None", "None", "happo_2a_tightclip",
+        "learning/value.py", "cfg.huber_delta if cfg.use_huber_loss else None", "None", "happo_2a_tightclip",
     ),
     "gradient clip off": (
-        "algorithms/optimizer.py", "if max_grad_norm > 0.0:", "if False:", "happo_2a_tightclip",
+        "learning/optimizer.py", "if max_grad_norm > 0.0:", "if False:", "happo_2a_tightclip",
     ),
     "value normaliser once an iteration": (
-        "algorithms/value.py", "        self.normalizer.update(minibatch.returns)\n",
-        "        if int(self.optimizer.step_count) % 5 == 0:\n"
-        "            self.normalizer.update(minibatch.returns)\n",
+        "learning/harl_arithmetic.py", "        normalizer.update(minibatch.returns)\n",
+        "        if normalizer.debiasing_term == 0.0:\n"
+        "            normalizer.update(minibatch.returns)\n",
         "haa2c_2a",
     ),
     "normaliser updated after the step": (
-        "algorithms/value.py",
-        "        self.normalizer.update(minibatch.returns)\n"
-        "        return minibatch._replace(returns=self.normalizer.normalize(minibatch.returns))\n",
-        "        late = minibatch._replace(returns=self.normalizer.normalize(minibatch.returns))\n"
-        "        self.normalizer.update(minibatch.returns)\n"
+        "learning/harl_arithmetic.py",
+        "        normalizer.update(minibatch.returns)\n"
+        "        return minibatch._replace(returns=normalizer.normalize(minibatch.returns))\n",
+        "        late = minibatch._replace(returns=normalizer.normalize(minibatch.returns))\n"
+        "        normalizer.update(minibatch.returns)\n"
         "        return late\n",
         "happo_2a",
     ),
     "Adam epsilon 1e-8": (
-        "algorithms/optimizer.py", "self.eps, self.weight_decay = eps,", "self.eps, self.weight_decay = 1e-8,",
+        "learning/optimizer.py", "self.eps, self.weight_decay = eps,", "self.eps, self.weight_decay = 1e-8,",
         "happo_2a",
     ),
     "std = exp(log_std)": (
-        "networks.py", "torch.sigmoid(self.log_std / self.std_x_coef) * self.std_range", "torch.exp(self.log_std)",
-        "happo_2a",
+        "learning/networks.py", "torch.sigmoid(self.log_std / self.std_x_coef) * self.std_range",
+        "torch.exp(self.log_std)", "happo_2a",
     ),
     "KL direction": (
         "algorithms/hatrpo.py", "(old.double(), std_old.double(), mean.double(), std.double())",

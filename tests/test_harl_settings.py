@@ -117,4 +117,4 @@ def test_the_command_line_can_mend_sequences(over: dict) -> None:
 
 def test_a_run_file_of_ours_goes_another_way() -> None:
     with pytest.raises(ConfigError, match="a run file of ours goes in by --config"):
-        read(Path(__file__).parents[1] / "configs" / "laptop.yaml")
+        read(Path(__file__).parents[1] / "harl_mapush" / "configs" / "laptop.yaml")

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from harl_mapush.algorithms.hatrpo import kl_hessian_product, objective_gradient
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.networks import Actor, NetworkCfg
-from harl_mapush.storage import ActorBatch
+from harl_mapush.learning.minibatches import ActorBatch
+from harl_mapush.learning.networks import Actor, NetworkCfg
+from harl_mapush.learning.optimizer import FlatAdam
 
 
 @pytest.mark.parametrize("aggregation", ["prod", "mean"])

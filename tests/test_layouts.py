@@ -16,7 +16,7 @@ from mqe.objects import OBJECTS, Footprint
 from mqe.scene import build_scene
 from mqe.streams import Streams
 from mqe.task import Layout
-from mqe.tasks.layouts import OBJECT_CLEARANCE, ROBOT_CLEARANCE, PushLayouts, spread_angles
+from mqe.tasks.push.layouts import OBJECT_CLEARANCE, ROBOT_CLEARANCE, PushLayouts, spread_angles
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from harl_mapush.logger import LoggerCfg, RunLogger, progress_line, scalars, statistics_line
 from harl_mapush.runner import IterationReport
 from mqe.config import ConfigError, build
+from mqe.tasks.push import PUSH
 
+HEADLINE = PUSH.report.headline
 TITLE = "Env mapush Task go1push_mid Algo happo Exp trial"
 STATISTICS = {
     "success_rate": 0.12,
@@ -37,13 +39,17 @@ class Terminal(io.StringIO):
         return True
 
 
+def line(statistics) -> str:
+    return statistics_line(statistics, HEADLINE)
+
+
 def test_lines_have_the_agreed_form() -> None:
     assert progress_line(TITLE, report(5), 5644) == (
         "Env mapush Task go1push_mid Algo happo Exp trial updates 5/1000 episodes, "
         "total num timesteps 500000/100000000, FPS 5644."
     )
-    assert statistics_line(STATISTICS) == "[MAPush Stats] Success: 0.120 | Collision: 0.045 | Episodes: 50"
-    assert statistics_line({"num_episodes": 0}) == "[MAPush Stats] Success: nan | Collision: nan | Episodes: 0"
+    assert line(STATISTICS) == "[MAPush Stats] Success: 0.120 | Collision: 0.045 | Episodes: 50"
+    assert line({"num_episodes": 0}) == "[MAPush Stats] Success: nan | Collision: nan | Episodes: 0"
 
 
 def test_scalars_have_the_agreed_tags_and_leave_out_what_was_not_measured() -> None:
@@ -66,18 +72,18 @@ def test_scalars_have_the_agreed_tags_and_leave_out_what_was_not_measured() -> N
 
 def test_lines_at_first_last_and_every_interval(tmp_path) -> None:
     stream = io.StringIO()
-    logger = RunLogger(LoggerCfg(interval=3), tmp_path, TITLE, 800_000, stream)
+    logger = RunLogger(LoggerCfg(interval=3), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
     for iteration in range(1, 9):
         logger.log(report(iteration, 8), STATISTICS)
     logger.close()
     lines = stream.getvalue().splitlines()
     assert [line.split("updates ")[1].split("/")[0] for line in lines[::2]] == ["1", "3", "6", "8"]
-    assert all(line == statistics_line(STATISTICS) for line in lines[1::2])
+    assert all(shown == line(STATISTICS) for shown in lines[1::2])
 
 
 def test_the_terminal_gets_a_bar_and_the_lines_whole(tmp_path) -> None:
     stream = Terminal()
-    logger = RunLogger(LoggerCfg(interval=1), tmp_path, TITLE + "x" * 100, 800_000, stream)
+    logger = RunLogger(LoggerCfg(interval=1), tmp_path, TITLE + "x" * 100, 800_000, stream, headline=HEADLINE)
     logger.log(report(1, 8), STATISTICS)
     logger.close()
     text = stream.getvalue()
@@ -89,7 +95,7 @@ def test_the_terminal_gets_a_bar_and_the_lines_whole(tmp_path) -> None:
 
 def test_a_file_gets_no_bar(tmp_path) -> None:
     stream = io.StringIO()
-    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, stream)
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
     logger.say("one line " * 30)
     logger.log(report(2, 8), STATISTICS)
     logger.close()
@@ -100,7 +106,7 @@ def test_a_run_outlives_whoever_reads_its_lines(tmp_path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w") as stream:
-        logger = RunLogger(LoggerCfg(interval=1), tmp_path, TITLE, 800_000, stream)
+        logger = RunLogger(LoggerCfg(interval=1), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
         for iteration in range(1, 4):
             logger.log(report(iteration, 8), STATISTICS)
         logger.close()
@@ -109,7 +115,7 @@ def test_a_run_outlives_whoever_reads_its_lines(tmp_path) -> None:
 
 
 def test_tensorboard_reads_the_curves(tmp_path) -> None:
-    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO())
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO(), headline=HEADLINE)
     logger.log(report(1, 8), STATISTICS)
     logger.log(report(2, 8), STATISTICS)
     logger.close()

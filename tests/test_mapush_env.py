@@ -16,8 +16,6 @@ from mqe.config import ConfigError
 from mqe.objects import OBJECTS
 from mqe.vec_env import TimeStep
 
-STATISTICS = {"success_rate", "collision_rate", "collaboration_degree", "episode_time_s", "num_episodes"}
-
 
 class Scripted:
     """Four environments of two agents (sizes 3 and 2) that answer every step with the one they were given."""
@@ -163,8 +161,8 @@ def test_reward_terms_a_control_step() -> None:
 
 
 def test_statistics_before_the_first_episode_are_not_numbers() -> None:
-    figures = HarlEnv(Scripted()).get_statistics()
-    assert set(figures) == STATISTICS
+    figures = MAPushEnv({"n_threads": 1, "device": "cpu"}).get_statistics()
+    assert {"success_rate", "collision_rate", "collaboration_degree", "episode_time_s"} < set(figures)
     assert figures.pop("num_episodes") == 0
     assert all(np.isnan(value) for value in figures.values())
 

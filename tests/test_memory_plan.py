@@ -10,8 +10,8 @@ from torch import Tensor
 
 from harl_mapush import config, memory_plan, train
 from harl_mapush import test as evaluate
+from harl_mapush.learning.networks import Actor, NetworkCfg
 from harl_mapush.memory_plan import GIB, MemoryPlan, check_memory, describe, plan_memory, plan_playing
-from harl_mapush.networks import Actor, NetworkCfg
 from mqe.config import ConfigError
 
 CPU = torch.device("cpu")

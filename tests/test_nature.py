@@ -133,7 +133,7 @@ def test_late_commands_are_those_of_a_while_ago():
     held = []
     for k in range(6):
         env.step(torch.full((1, 2, 3), 0.1 * k))
-        held.append(round(float(env.task._command[0, 0, 0]), 6))
+        held.append(round(float(env.task._controller._command[0, 0, 0]), 6))
     assert held == pytest.approx([0.0, 0.0, 0.0, 0.0, 0.05, 0.1])
 
 
@@ -155,7 +155,7 @@ def test_one_agent_freezes_for_a_while():
     stands = []
     for _ in range(99):
         env.step(torch.ones(20, 2, 3))
-        stands.append((env.task._command == 0.0).all(dim=2))
+        stands.append((env.task._controller._command == 0.0).all(dim=2))
     stands = torch.stack(stands)  # (T, N, A)
     assert (stands.sum(dim=2) <= 1).all()
     assert (stands.sum(dim=(0, 2)) == round(0.4 / STEP_DT)).all()

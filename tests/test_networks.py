@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from harl_mapush.layers import dense
-from harl_mapush.networks import Actor, Critic, NetworkCfg, harl_network
+from harl_mapush.learning.layers import dense
+from harl_mapush.learning.networks import Actor, Critic, NetworkCfg, harl_network
 from mqe.config import ConfigError, build
-from mqe.gait import ACTIVATIONS
+from mqe.controllers.gait import ACTIVATIONS
 
 HARL = harl_network(NetworkCfg(hidden_sizes=(24, 16), use_feature_normalization=True, std_y_coef=0.5))
 

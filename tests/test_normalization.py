@@ -5,15 +5,16 @@ import pytest
 import torch
 from torch import nn
 
-from harl_mapush.normalization import (
+from harl_mapush.learning.harl_arithmetic import RoundedHarlArithmetic
+from harl_mapush.learning.normalization import (
     RunningNorm,
     ValueNorm,
     normalize_advantages,
-    normalize_advantages_as_harl,
     rescale_output,
 )
 
-both = pytest.mark.parametrize("normalize", [normalize_advantages, normalize_advantages_as_harl])
+normalize_as_harl = RoundedHarlArithmetic().normalize_advantages
+both = pytest.mark.parametrize("normalize", [normalize_advantages, normalize_as_harl])
 
 
 @both
@@ -47,7 +48,7 @@ def test_harls_advantages_have_numpys_last_digit():
     rows = advantages.unsqueeze(-1).numpy()
     seen = np.where(weights.unsqueeze(-1).numpy() == 0.0, np.float32(np.nan), rows)
     expected = (rows - np.nanmean(seen)) / (np.nanstd(seen) + 1e-5)
-    normalized = normalize_advantages_as_harl(advantages, weights)
+    normalized = normalize_as_harl(advantages, weights)
     assert torch.equal(normalized, torch.from_numpy(expected).squeeze(-1))
     assert torch.allclose(normalized, normalize_advantages(advantages, weights), atol=2e-6)
 

@@ -12,7 +12,7 @@ from mqe import registry
 from mqe.env import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg
 from mqe.tasks.push import PushCfg
-from mqe.tasks.rewards import PRESETS
+from mqe.tasks.push.rewards import PRESETS
 from mqe.tasks.velocity import VelocityCfg
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)

@@ -11,11 +11,11 @@ import pytest
 from conftest import TINY
 
 from harl_mapush import checkpoint, playing, test, train
-from harl_mapush.evaluation import evaluate_push
+from harl_mapush.evaluation import evaluate
 from harl_mapush.policy import load_team
-from mqe import gait as gaits
 from mqe.config import ConfigError
-from mqe.gait import PRETRAINED, pretrained_folder
+from mqe.controllers import gait as gaits
+from mqe.controllers.gait import PRETRAINED, pretrained_folder
 from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest, write_manifest
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
@@ -74,7 +74,7 @@ def test_python_is_warned_and_measures_as_the_command_line_does(team, tmp_path, 
     cfg = playing.settings(folder, {"env": {"num_envs": 2}, "sim": SIM, "task": {"episode_length_s": 0.4}})
     assert (cfg.task.decision_period, cfg.task.spawn, cfg.runner.seed) == (5, "independent", 0)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    figures = evaluate_push(env, load_team(cfg, folder, env))
+    figures = evaluate(env, load_team(cfg, folder, env))
     env.close()
     assert caplog.text == ""
     out = tmp_path / "figures.json"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from harl_mapush import checkpoint, config
-from harl_mapush.evaluation import evaluate_push
+from harl_mapush.evaluation import evaluate
 from harl_mapush.policy import load_team
 from mqe.config import to_dict
-from mqe.gait import PRETRAINED, pretrained_folder
+from mqe.controllers.gait import PRETRAINED, pretrained_folder
 from mqe.nature import NatureCfg
 from mqe.registry import make_env
 
@@ -34,7 +34,7 @@ def test_a_shipped_team_pushes(name: str) -> None:
     cfg, _ = config.resolve(checkpoint.read_config(folder), over)
     assert cfg.task.object == name
     env = make_env(cfg.env, cfg.sim, cfg.task, seed=0)
-    figures = evaluate_push(env, load_team(cfg, folder, env))
+    figures = evaluate(env, load_team(cfg, folder, env))
     env.close()
     assert figures["success_rate"] >= 0.75
     shares = [figures[f"contact_share_agent{agent}"] for agent in range(cfg.env.num_agents)]

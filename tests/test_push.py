@@ -99,12 +99,10 @@ def test_sizes(num_agents: int, observation: str, state_type: str) -> None:
 def test_actions_become_commands() -> None:
     task = make_task(action_scale=(0.5, 0.4, 0.3))
     task.command(tensor([[[1.0, -1.0, 0.5], [0.0, 0.25, -1.0]]]))
-    task.targets(STATE)
     expected = tensor([[[0.5, -0.4, 0.15], [0.0, 0.1, -0.3]]])
-    torch.testing.assert_close(task._controller.command, expected)  # type: ignore[attr-defined]
+    torch.testing.assert_close(task._controller.velocity, expected)  # type: ignore[attr-defined]
     task.begin(tensor([True]))
-    task.targets(STATE)
-    assert not task._controller.command.any()  # type: ignore[attr-defined]
+    assert task._controller.begun.all()  # type: ignore[attr-defined]
 
 
 def test_evaluate_pays_success_and_exception_once_each() -> None:
@@ -292,7 +290,7 @@ def test_a_robot_that_lies_down_ends_its_episode_in_the_world_too() -> None:
     env.reset()
     stand, crouch = STANCE.expand(2, 2, 12).clone(), tensor([0.0, 1.1, -2.2] * 4)
     stand[1, 0] = crouch
-    env.task._controller.targets = lambda command, state: stand  # type: ignore[attr-defined]
+    env.task._controller.targets = lambda state: stand  # type: ignore[attr-defined]
     for _ in range(100):
         step = env.step(torch.zeros(2, 2, 3))
         if bool(step.done.any()):

@@ -1,7 +1,5 @@
 """Every object and team size makes an environment that runs with the gait that ships."""
 
-from dataclasses import fields
-
 import pytest
 import torch
 
@@ -9,11 +7,12 @@ from harl_mapush import config
 from mqe.config import ConfigError
 from mqe.objects import OBJECTS
 from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim, slow_choice
-from mqe.tasks.push import PushCfg, PushWeights
+from mqe.tasks.push import PushCfg
+from mqe.tasks.push.rewards import ENDING_TERMS, TERMS
 from mqe.tasks.velocity import VelocityCfg
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
-NOTHING = dict.fromkeys((field.name for field in fields(PushWeights)), 0.0)
+NOTHING = dict.fromkeys((*ENDING_TERMS, *TERMS), 0.0)
 
 
 @pytest.mark.parametrize("num_agents", [1, 2, 3, 4])
@@ -106,7 +105,7 @@ def test_a_gpus_simulator_on_a_cpu_is_told_of():
         (EnvCfg(num_envs=2), SIM, {"spawn": "seperated"}, "task.spawn: .* did you mean separated"),
         (EnvCfg(num_envs=2), SIM, {"state_type": "ep"}, "task.state_type: .* did you mean EP"),
         (EnvCfg(num_envs=2), SIM, {"action_scale": (5.0, 5.0, 5.0)}, "task.action_scale: must be"),
-        (EnvCfg(num_envs=2), SIM, {"weights": PushWeights(**NOTHING)}, "task.weights: every term"),
+        (EnvCfg(num_envs=2), SIM, {"weights": NOTHING}, "task.weights: every term"),
     ],
 )
 def test_settings_that_were_made_by_hand_are_checked_as_those_that_are_read(env, sim, task, said):

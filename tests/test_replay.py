@@ -12,7 +12,7 @@ from pushing import make_env
 from recording import launched, stand_in
 from torch import Tensor
 
-from harl_mapush.algorithms.capture import Graphs
+from harl_mapush.learning.capture import Graphs
 from mqe.env import MultiAgentEnv
 from mqe.viewer.video import _tapped
 
@@ -99,7 +99,7 @@ def test_no_gradient_flows_into_a_decision():
         assert not any(getattr(step, name).requires_grad for name in step._fields[:-1])
     recorded = env._captured._recorded
     assert recorded is not None
-    assert recorded.actions.grad_fn is None
+    assert recorded.places[0].grad_fn is None
 
 
 def test_a_recording_that_fails_is_made_again(monkeypatch):

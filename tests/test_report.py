@@ -14,9 +14,10 @@ from harl_mapush import train
 from harl_mapush.curves import Curves
 from harl_mapush.runs import LOGS, write_config
 from mapush import cli
-from mapush.figures import from_above, outcome_colors
+from mapush.figures import OTHER_COLOR, from_above, outcome_colors
 from mapush.run_logs import band, groups, read_run
 from mapush.trajectories import Trajectory
+from mqe.registry import TASKS
 
 
 def make_run(folder: Path, seed: int, clip: float, values: list[float]) -> Path:
@@ -46,12 +47,13 @@ def test_a_band_is_over_the_seeds_and_ends_with_the_shortest(tmp_path) -> None:
 
 def test_paths_are_turned_towards_the_goal_and_coloured_by_outcome() -> None:
     path = np.array([[1.0, 1.0], [1.0, 2.0], [0.0, 2.0]])
-    episodes = [Trajectory(path, np.array([1.0, 4.0]), "success", 3.0), Trajectory(path, path[2], "a robot fell", 1.0)]
+    episodes = [Trajectory(path, np.array([1.0, 4.0]), "success", 3.0), Trajectory(path, path[2], "time is up", 1.0)]
     lines = from_above("run", episodes).axes[0].get_lines()
     np.testing.assert_allclose(lines[0].get_xydata(), [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]], atol=1e-12)
-    colors = outcome_colors(episodes)
-    assert [lines[0].get_color(), lines[2].get_color()] == [colors["success"], colors["a robot fell"]]
-    assert len({*colors.values()}) == 3
+    colors = outcome_colors()
+    assert [lines[0].get_color(), lines[2].get_color()] == [colors["success"], OTHER_COLOR]
+    named = [colors[words] for words in TASKS["go1push_mid"].report.outcomes.values()]
+    assert len({*named, OTHER_COLOR}) == len(named) + 1
 
 
 def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
@@ -64,7 +66,7 @@ def test_the_page_is_whole_and_alone(gait, tmp_path, capsys) -> None:
     pictures = {path.name for path in page.parent.glob("*.png")}
     assert pictures == {f"page_{name}.png" for name in ("rewards", "throughput", "from_above_1")}
     assert text.count("data:image/png;base64,") == len(pictures)
-    assert "time is up 2" in text
+    assert "<td>time is up</td><td>2 of 2</td><td>1.000 (0.342 to 1.000)</td>" in text
     assert cli.main(["plot", str(gait.parent.parent), "--out", str(tmp_path / "c.png")]) == 2
     assert "has none of the curves" in capsys.readouterr().err
 

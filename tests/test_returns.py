@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from harl_mapush.returns import compute_gae, compute_harl_gae, compute_harl_returns, compute_returns
+from harl_mapush.learning.returns import compute_gae, compute_harl_gae, compute_harl_returns, compute_returns
 
 GAMMA, LAM = 0.5, 0.8
 

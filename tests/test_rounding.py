@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.surrogate import policy_gradient
-from harl_mapush.networks import Actor, NetworkCfg
-from harl_mapush.storage import ActorBatch
+from harl_mapush.learning.harl_arithmetic import RoundedAdam, RoundedHarlArithmetic
+from harl_mapush.learning.minibatches import ActorBatch
+from harl_mapush.learning.networks import Actor, NetworkCfg
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.surrogate import policy_gradient
 
 ROWS = 160
 
@@ -15,7 +16,7 @@ ROWS = 160
 def test_policy_gradient(aggregation, clip_param):
     torch.manual_seed(0)
     actor = Actor(NetworkCfg(hidden_sizes=(16, 8), use_layer_norm=True), 6, 3)
-    optimizer = FlatAdam(actor, 1e-3, 1e-5, 0.0, is_exact=True)
+    optimizer = RoundedAdam(actor, 1e-3, 1e-5, 0.0)
     obs, actions = torch.randn(ROWS, 6), torch.randn(ROWS, 3) * 0.5
     old, advantages, factor = torch.randn(ROWS, 3) * 0.1 - 1.0, torch.randn(ROWS), torch.rand(ROWS) + 0.5
     weights = (torch.arange(ROWS) % 7 > 0).float()
@@ -31,7 +32,8 @@ def test_policy_gradient(aggregation, clip_param):
 
     laid_out = [x.unsqueeze(0) for x in (obs, actions, old, advantages, weights, factor)]
     batch = ActorBatch(*laid_out, hidden=None, masks=None)
-    told = policy_gradient(actor, optimizer, batch, clip_param, 0.01, aggregation)
+    cfg = OnPolicyCfg(entropy_coef=0.01, action_aggregation=aggregation)
+    told = policy_gradient(actor, optimizer, batch, clip_param, cfg, RoundedHarlArithmetic())
     assert torch.equal(optimizer.grad, torch.cat([gradient.reshape(-1) for gradient in gradients]))
     assert torch.equal(told.policy_loss, loss.detach())
     assert torch.equal(told.entropy, entropy.detach())
@@ -42,7 +44,7 @@ def test_adam(max_grad_norm, weight_decay):
     torch.manual_seed(0)
     ours, theirs = (torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2)) for _ in "ab")
     theirs.load_state_dict(ours.state_dict())
-    flat = FlatAdam(ours, 5e-4, 1e-5, weight_decay, is_exact=True)
+    flat = RoundedAdam(ours, 5e-4, 1e-5, weight_decay)
     adam = torch.optim.Adam(theirs.parameters(), lr=5e-4, eps=1e-5, weight_decay=weight_decay)
     for _ in range(5):
         x = torch.randn(30, 7)
@@ -59,7 +61,7 @@ def test_adam(max_grad_norm, weight_decay):
 
 def test_a_step_that_is_off_changes_nothing():
     torch.manual_seed(0)
-    flat = FlatAdam(torch.nn.Linear(3, 2), 5e-4, 1e-5, 0.0, is_exact=True)
+    flat = RoundedAdam(torch.nn.Linear(3, 2), 5e-4, 1e-5, 0.0)
     flat.grad.fill_(1.0)
     before = {name: value.clone() for name, value in flat.state_dict().items()} | {"flat": flat.flat.clone()}
     assert float(flat.step(10.0, torch.zeros(()))) == pytest.approx(8.0**0.5)

@@ -10,7 +10,7 @@ from toy import ToyEnv
 
 from harl_mapush import train
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner, RunnerCfg, _Clock
 from harl_mapush.seeding import seed_everything
 

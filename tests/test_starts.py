@@ -12,7 +12,7 @@ from scenes import GO1, team
 from mqe.geometry import quat_from_rpy, rotation_matrix
 from mqe.robots import ROBOTS, RobotCfg, Robots
 from mqe.scene import ARENA_HALF_SIZE
-from mqe.tasks.starts import (
+from mqe.tasks.velocity.starts import (
     DROPPED_SHARE,
     KNEELING_SHARE,
     LEANING_SHARE,

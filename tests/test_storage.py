@@ -1,16 +1,9 @@
 import torch
 
-from harl_mapush.storage import (
-    CriticBatch,
-    Decision,
-    Storage,
-    StorageShape,
-    concatenate,
-    gather,
-    sequence_starts,
-    sequences,
-    split,
-)
+from harl_mapush.algorithm import Decision
+from harl_mapush.learning.harl_arithmetic import join_rows
+from harl_mapush.learning.minibatches import CriticBatch, concatenate, gather, sequence_starts, sequences, split
+from harl_mapush.learning.storage import Storage, StorageShape
 from mqe.vec_env import TimeStep
 
 
@@ -24,13 +17,12 @@ def make_step(terminated, truncated, valid) -> TimeStep:
 def add(storage: Storage, t: int, step: TimeStep) -> None:
     n, agents = step.reward.shape
     zeros = torch.zeros(n, agents, 1)
-    storage.add_decision(t, step.obs, Decision(zeros, zeros, None))
-    storage.add_outcome(t, step, torch.zeros(n, 1), step.state, step.final_state)
+    storage.add(t, step.obs, Decision(zeros, zeros, None), step)
     storage.finish()
 
 
 def test_endings_become_masks():
-    storage = Storage(StorageShape(2, 5, 2, 2, 1, (3,), 1), "cpu")
+    storage = Storage(StorageShape(2, 5, 2, 2, 1, (3,), 1), "cpu", learned_rewards=lambda rewards: rewards[:, :1])
     # running | one agent dead | ended by the task | by the clock | broken, while the clock ran out
     terminated = [[False, False], [True, False], [True, True], [False, False], [False, True]]
     add(storage, 0, make_step(terminated, [False, False, False, True, True], [True, True, True, True, False]))
@@ -115,7 +107,7 @@ def test_batches_are_joined_whole_or_as_harl_joins_them():
 
     whole = concatenate([batch(0.0), batch(4.0)])
     assert whole.weights.tolist() == [[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]]
-    mixed = concatenate([batch(0.0), batch(4.0)], mixes_sequences=True)
+    mixed = join_rows([batch(0.0), batch(4.0)])
     assert mixed.weights.tolist() == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
     assert mixed.state.shape == (2, 4, 1)
     assert mixed.hidden is not None

@@ -4,10 +4,13 @@ import pytest
 import torch
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.surrogate import policy_gradient
-from harl_mapush.networks import Actor, NetworkCfg
-from harl_mapush.storage import ActorBatch
+from harl_mapush.learning.arithmetic import Arithmetic
+from harl_mapush.learning.harl_arithmetic import RoundedHarlArithmetic
+from harl_mapush.learning.minibatches import ActorBatch
+from harl_mapush.learning.networks import Actor, NetworkCfg
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.surrogate import policy_gradient
 from mqe.vec_env import Mirror
 
 CPU = torch.device("cpu")
@@ -20,16 +23,20 @@ def make_batch(rows: int = 64) -> ActorBatch:
     return ActorBatch(*(x.unsqueeze(0) for x in laid_out), hidden=None, masks=None)
 
 
-@pytest.mark.parametrize("is_exact", [False, True])
-def test_the_loss_is_the_squared_distance_to_the_mirror_image(is_exact):
+def settings(entropy_coef: float, symmetry_coef: float) -> OnPolicyCfg:
+    return OnPolicyCfg(entropy_coef=entropy_coef, symmetry_coef=symmetry_coef)
+
+
+@pytest.mark.parametrize("arithmetic", [Arithmetic(), RoundedHarlArithmetic()])
+def test_the_loss_is_the_squared_distance_to_the_mirror_image(arithmetic):
     torch.manual_seed(0)
     actor = Actor(NetworkCfg(hidden_sizes=(8,), gain=1.0), 3, 2)
-    optimizer, batch = FlatAdam(actor, 1e-3, 1e-5, 0.0, is_exact=is_exact), make_batch()
+    optimizer, batch = FlatAdam(actor, 1e-3, 1e-5, 0.0), make_batch()
     gradients = []
     for coef in (0.0, 0.5):
         optimizer.zero_grad()
-        loss = policy_gradient(actor, optimizer, batch, 0.2, 0.01, "prod", coef, MIRROR).policy_loss
-        gradients.append((optimizer.grad.clone(), loss))
+        told = policy_gradient(actor, optimizer, batch, 0.2, settings(0.01, coef), arithmetic, MIRROR)
+        gradients.append((optimizer.grad.clone(), told.policy_loss))
     obs = batch.obs[0]
     mirrored = actor(obs * torch.tensor([1.0, -1.0, -1.0]))
     by_hand = ((mirrored[:, 0] - actor(obs)[:, 1]) ** 2 + (mirrored[:, 1] - actor(obs)[:, 0]) ** 2).mean()
@@ -54,7 +61,7 @@ def test_steps_on_it_make_a_policy_symmetric():
     before = asymmetry()
     for _ in range(200):
         optimizer.zero_grad()
-        policy_gradient(actor, optimizer, batch, 0.2, 0.0, "prod", 1.0, MIRROR)
+        policy_gradient(actor, optimizer, batch, 0.2, settings(0.0, 1.0), Arithmetic(), MIRROR)
         optimizer.step(0.0, torch.ones(()))
     assert asymmetry() < 0.02 * before
 

@@ -18,9 +18,9 @@ from mqe.scene import DECIMATION, build_scene, read_state
 from mqe.state import ROBOT_QPOS, SceneState
 from mqe.streams import Streams
 from mqe.task import Layout
-from mqe.tasks.layouts import CLOSE_DISTANCE, CLOSE_MARGIN, OBJECT_CLEARANCE, SLANT, TANGLED_DISTANCE, PushLayouts
-from mqe.tasks.rewards import Pairs
-from mqe.tasks.tangle import TangleTimers
+from mqe.tasks.push.layouts import CLOSE_DISTANCE, CLOSE_MARGIN, OBJECT_CLEARANCE, SLANT, TANGLED_DISTANCE, PushLayouts
+from mqe.tasks.push.rewards import Pairs
+from mqe.tasks.push.tangle import TangleTimers
 
 CPU = torch.device("cpu")
 HAS_WARP = importlib.util.find_spec("mujoco_warp") is not None

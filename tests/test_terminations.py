@@ -9,7 +9,7 @@ from torch import tensor
 
 from mqe.geometry import quat_from_rpy, rotation_matrix
 from mqe.objects import CUBOID
-from mqe.tasks import terminations
+from mqe.tasks.push import terminations
 
 
 def test_success_is_strictly_inside_the_radius() -> None:

@@ -51,7 +51,9 @@ class Recording:
 
     def begin(self, mask: Tensor) -> None: ...
 
-    def targets(self, command: Tensor, state: SceneState) -> Tensor:
+    def command(self, velocity: Tensor) -> None: ...
+
+    def targets(self, state: SceneState) -> Tensor:
         return next(self._targets)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -129,7 +131,7 @@ def run(name: str, make: type) -> Run:
 
 @pytest.mark.parametrize("name", ["go1_velocity", "cuboid", "tblock", "cylinder"])
 def test_warp_follows_mujoco(name, monkeypatch):
-    monkeypatch.setattr("mqe.tasks.velocity.GET_UP_TIME", 0.0)  # lying down ends a gait's episode at once
+    monkeypatch.setattr("mqe.tasks.velocity.task.GET_UP_TIME", 0.0)  # lying down ends a gait's episode at once
     ours, theirs = run(name, MujocoWarpSimulator), run(name, MujocoBatchSimulator)
     torch.testing.assert_close(ours.ctrl, theirs.ctrl, rtol=0, atol=1e-6)
     error = (ours.qpos - theirs.qpos).abs().amax(dim=(0, 2))

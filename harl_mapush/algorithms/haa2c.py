@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from harl_mapush.algorithms.happo import Happo, HappoCfg
-from harl_mapush.algorithms.surrogate import improve
-from harl_mapush.storage import ActorBatch
+from harl_mapush.learning.minibatches import ActorBatch
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,4 @@ class Haa2c(Happo):
     """Sequential importance-weighted policy gradient with the cumulative ratio factor."""
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
-        return improve(
-            self.actors[agent], self.optimizer(agent), [batch], self.cfg, None, self.shuffle, self.spec.mirror
-        )
+        return self.update_policy(agent, [batch], None)

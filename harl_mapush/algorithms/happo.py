@@ -9,11 +9,12 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from harl_mapush.algorithms import losses
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.algorithms.surrogate import actor_batch, improve, rollout_log_probs
-from harl_mapush.storage import ActorBatch, Storage
+from harl_mapush.learning import losses
+from harl_mapush.learning.minibatches import ActorBatch
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.storage import Storage
+from harl_mapush.learning.surrogate import actor_batch, rollout_log_probs
 
 _Output = TypeVar("_Output")
 
@@ -62,8 +63,7 @@ class Happo(OnPolicy):
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         """Take one agent's turn."""
-        actor, optimizer, cfg = self.actors[agent], self.optimizer(agent), self.cfg
-        return improve(actor, optimizer, [batch], cfg, cfg.clip_param, self.shuffle, self.spec.mirror)
+        return self.update_policy(agent, [batch], self.cfg.clip_param)
 
     def _log_probs_before(self, storage: Storage, agent: int) -> Tensor:
         actor = self.actors[agent]

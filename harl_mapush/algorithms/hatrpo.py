@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms import losses
 from harl_mapush.algorithms.happo import Happo, HappoCfg
-from harl_mapush.algorithms.minibatches import tiles
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.networks import Actor
-from harl_mapush.storage import ActorBatch, gather, num_rows
+from harl_mapush.learning import losses
+from harl_mapush.learning.minibatches import ActorBatch, gather, num_rows, tiles
+from harl_mapush.learning.networks import Actor
+from harl_mapush.learning.optimizer import FlatAdam
 
 _CG_STEPS = 10
 _CG_TOLERANCE = 1e-10  # of the squared residual

@@ -23,5 +23,6 @@ class Ippo(Mappo):
     def critic_input(self) -> tuple[str, int]:
         return "FP", max(self.spec.obs_sizes)
 
-    def critic_state(self, obs: Tensor, state: Tensor) -> Tensor:
+    @staticmethod
+    def critic_state(obs: Tensor, state: Tensor) -> Tensor:
         return obs

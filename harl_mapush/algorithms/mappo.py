@@ -9,9 +9,9 @@ from functools import partial
 from torch import Tensor
 
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.algorithms.surrogate import actor_batch, improve
-from harl_mapush.storage import Storage
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.storage import Storage
+from harl_mapush.learning.surrogate import actor_batch
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,9 @@ class Mappo(OnPolicy):
 
     def _improve(self, storage: Storage, agents: Sequence[int]) -> dict[str, Tensor]:
         """Improve the actor of some agents, one or all, on what they saw."""
-        cfg, length = self.cfg, self.chunk_length(storage)
-        advantages = self.advantages(storage)
+        advantages, length = self.advantages(storage), self.chunk_length(storage)
         batches = [actor_batch(self.actors[i], storage, i, advantages[i], length) for i in agents]
-        actor, optimizer = self.actors[agents[0]], self.optimizer(agents[0])
-        return improve(actor, optimizer, batches, cfg, cfg.clip_param, self.shuffle, self.spec.mirror)
+        return self.update_policy(agents[0], batches, self.cfg.clip_param)
 
     @property
     def graphs_at_once(self) -> int:

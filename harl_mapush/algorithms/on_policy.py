@@ -6,24 +6,27 @@ An algorithm is this class with its own ``update_actors``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from harl_mapush.algorithms import losses
-from harl_mapush.algorithms.advantages import harl_advantages
-from harl_mapush.algorithms.capture import Graphs
-from harl_mapush.algorithms.minibatches import Shuffle
-from harl_mapush.algorithms.optimizer import FlatAdam
-from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.algorithms.surrogate import agent_advantages, joint_advantages
+from harl_mapush.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.team import TeamSpec, make_actors
-from harl_mapush.algorithms.value import ValueLearner
-from harl_mapush.networks import Actor, Critic, NetworkCfg
-from harl_mapush.normalization import RunningNorm, ValueNorm
-from harl_mapush.storage import Decision, Storage, StorageShape
+from harl_mapush.learning import losses
+from harl_mapush.learning.capture import Graphs
+from harl_mapush.learning.memory import GRU_KEPT, graph_floats, gru_floats, passed_floats
+from harl_mapush.learning.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
+from harl_mapush.learning.networks import Actor, Critic, NetworkCfg
+from harl_mapush.learning.normalization import RunningNorm, ValueNorm
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.storage import Storage, StorageShape
+from harl_mapush.learning.surrogate import improve
+from harl_mapush.learning.value import ValueLearner
 
 
 class OnPolicy(ABC):
@@ -39,18 +42,19 @@ class OnPolicy(ABC):
         ``cfg`` is the algorithm's own settings class; actions, orders and shuffles are drawn from ``seed``.
         """
         self.cfg: OnPolicyCfg = cfg
-        self.network, self.spec, self.device = network, spec, torch.device(device)
+        self.network, self.spec, self.device = cfg.built_network(network), spec, torch.device(device)
         self.num_agents = spec.num_agents
-        self.is_harl = cfg.compat == "harl"
+        self.arithmetic = self.cfg.arithmetic(self.device.type)
         self.state_type, state_size = self.critic_input()
         self.state_shape = (state_size,) if self.state_type == "EP" else (self.num_agents, state_size)
-        has_own = self.state_type == "FP" or (cfg.team_reward == "own" and not self.is_harl)
+        has_own = self.arithmetic.has_own_values(self.state_type, cfg.team_reward)
         self.num_values = self.num_agents if has_own else 1
         self.action_size = max(spec.action_sizes)
         self.is_padded = min(spec.action_sizes) < self.action_size
-        self.actors: list[Actor] = [actor.to(self.device) for actor in make_actors(cfg, network, spec)]
+        actors = make_actors(self.network, spec, is_shared=cfg.share_param)
+        self.actors: list[Actor] = [actor.to(self.device) for actor in actors]
         if cfg.symmetry_coef > 0.0:
-            _check_symmetry(cfg, network, spec, is_possible=self.takes_symmetry)
+            _check_symmetry(cfg, self.network, spec, is_possible=self.takes_symmetry)
         rates = cfg.agent_learning_rates or (cfg.learning_rate,) * self.num_agents
         if len(rates) != self.num_agents:
             raise ValueError(f"agent_learning_rates must have {self.num_agents} values, one an agent, not {len(rates)}")
@@ -58,14 +62,16 @@ class OnPolicy(ABC):
             raise ValueError(f"agent_learning_rates {list(rates)} differ, but one actor has one: set share_param=false")
         self.rates = list(rates[: len(self.unique_actors)])
         self.optimizers = [
-            FlatAdam(actor, rate, cfg.adam_eps, cfg.weight_decay, is_exact=self.is_harl)
+            self.arithmetic.optimizer(actor, rate, cfg)
             for actor, rate in zip(self.unique_actors, self.rates, strict=True)
         ]
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.replay = Graphs(self.device, self.generator)
         self.shuffle = Shuffle(self.generator, torch.Generator().manual_seed(seed))
         num_outputs = self.num_values if self.state_type == "EP" else 1
-        self.value = ValueLearner(cfg, network, state_size, num_outputs, self.device, self.shuffle)
+        self.value = ValueLearner(
+            cfg, self.network, state_size, num_outputs, self.device, self.shuffle, self.arithmetic
+        )
 
     @property
     def unique_actors(self) -> list[Actor]:
@@ -97,24 +103,26 @@ class OnPolicy(ABC):
         """Say which kind of state the critic sees, "EP" or "FP", and its size."""
         return self.spec.state_type, self.spec.state_size
 
-    def critic_state(self, obs: Tensor, state: Tensor) -> Tensor:
+    @staticmethod
+    def critic_state(obs: Tensor, state: Tensor) -> Tensor:
         """Pick what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's state."""
         return state
 
-    def team_rewards(self, rewards: Tensor) -> Tensor:
-        """Turn the agents' rewards (N, A) into those that are learned (N, V).
+    @property
+    def team_rewards(self) -> Callable[[Tensor], Tensor]:
+        """What turns the agents' rewards (N, A) into those that are learned (N, V).
 
         Of rewards that are the agents' own HARL learns agent 0's where its critic gives one value.
         """
-        if self.cfg.team_reward == "own":
-            return rewards[:, : self.num_values]
-        total = rewards.mean(1, keepdim=True) if self.cfg.team_reward == "mean" else rewards.sum(1, keepdim=True)
-        return total.expand(-1, self.num_values)
+        return partial(_team_rewards, choice=self.cfg.team_reward, num_values=self.num_values)
 
     # Acting
 
-    def storage_shape(self, num_steps: int, num_envs: int) -> StorageShape:
-        """Say what a rollout must hold; raise ValueError where it cannot be cut as the settings say."""
+    def make_experience(self, num_steps: int, num_envs: int) -> Storage:
+        """Allocate a rollout; raise ValueError where it cannot be cut as the settings say."""
+        return self._storage(num_steps, num_envs, self.device)
+
+    def _storage(self, num_steps: int, num_envs: int, device: torch.device) -> Storage:
         recurrent = self.network.use_recurrent_policy
         length = self.network.chunk_length or num_steps
         if recurrent and num_steps % length:
@@ -124,7 +132,7 @@ class OnPolicy(ABC):
         num_minibatches = self.cfg.num_minibatches
         _check_minibatches("num_minibatches", num_minibatches, rows)
         _check_minibatches("critic_num_minibatches", self.cfg.critic_num_minibatches or num_minibatches, rows * views)
-        return StorageShape(
+        shape = StorageShape(
             num_steps,
             num_envs,
             self.num_agents,
@@ -134,16 +142,15 @@ class OnPolicy(ABC):
             self.num_values,
             self.actors[0].hidden_shape if recurrent else None,
             self.critic.hidden_shape if recurrent else None,
-            keeps_final_state=not self.is_harl,
+            keeps_final_state=self.arithmetic.keeps_final_state,
         )
+        return Storage(shape, device, self.critic_state, self.team_rewards)
 
     @torch.no_grad()
-    def act(
-        self, obs: Tensor, hidden: Tensor | None = None, masks: Tensor | None = None, deterministic: bool = False
-    ) -> Decision:
-        """Decide for obs (N, A, O); a recurrent team takes hidden (A, N, R, H), zeroed where masks (N,) is 0."""
-        if hidden is not None and masks is not None:
-            hidden = hidden * masks.view(1, -1, 1, 1)
+    def act(self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False) -> Decision:
+        """Decide for obs (N, A, O); a recurrent team takes hidden (A, N, R, H), None at the start of an episode."""
+        if hidden is None and self.network.use_recurrent_policy:
+            hidden = torch.zeros(self.num_agents, len(obs), *self.actors[0].hidden_shape, device=self.device)
         inputs = (obs,) if hidden is None else (obs, hidden)
         decide = self._decide_mean if deterministic else self._decide
         return self.replay(("act", deterministic, obs.shape), decide, *inputs)
@@ -177,14 +184,14 @@ class OnPolicy(ABC):
 
     # Learning
 
-    def update(self, storage: Storage, progress: float = 0.0) -> dict[str, Tensor]:
+    def update(self, experience: Storage, progress: float = 0.0) -> dict[str, Tensor]:
         """Learn from a full rollout; ``progress`` in [0, 1) is the share of the run already done.
 
         Give metrics as 0-dim tensors on the device, named ``agent{i}/...`` and ``critic/...``.
         """
         self.set_progress(progress)
-        self.compute_returns(storage)
-        return self.learn(storage)
+        self.compute_returns(experience)
+        return self.learn(experience)
 
     def compute_returns(self, storage: Storage) -> None:
         """Fill in values, returns and advantages of a full rollout."""
@@ -228,22 +235,38 @@ class OnPolicy(ABC):
 
     def advantages(self, storage: Storage) -> list[Tensor]:
         """Give every agent's normalised advantages (T, N)."""
-        if self.is_harl:
-            return harl_advantages(storage, are_joint=self.joins_advantages)
-        if self.joins_advantages:
-            return joint_advantages(storage)
-        return [agent_advantages(storage, agent) for agent in range(self.num_agents)]
+        return self.arithmetic.advantages(storage, are_joint=self.joins_advantages)
 
     @property
     def joins_advantages(self) -> bool:
-        """Say whether everybody's advantages are normalised together, as HARL does with those of FP states."""
-        return self.is_harl and self.num_values > 1
+        """Whether everybody's advantages are normalised together."""
+        return self.arithmetic.joins_advantages(self.num_values)
+
+    def update_policy(self, agent: int, batches: list[ActorBatch], clip_param: float | None) -> dict[str, Tensor]:
+        """Update agent ``agent``'s actor on batches, all agents' where it is shared; return its metrics.
+
+        Ratios are not clipped where ``clip_param`` is None.
+        """
+        actor, optimizer = self.actors[agent], self.optimizer(agent)
+        return improve(actor, optimizer, batches, self.cfg, clip_param, self.shuffle, self.arithmetic, self.spec.mirror)
 
     def chunk_length(self, storage: Storage) -> int | None:
         """Say how many consecutive decisions a training sequence has; None without recurrence."""
         return self.value.chunk_length(storage)
 
-    # Saving
+    # Saving and planning
+
+    @property
+    def networks(self) -> dict[str, nn.Module]:
+        """The modules of a checkpoint by file name; the value normaliser exists, unused, without use_value_norm too."""
+        actors: dict[str, nn.Module] = {f"actor_agent{i}": actor for i, actor in enumerate(self.actors)}
+        return actors | {"critic_agent": self.critic, "value_normalizer": self.value_normalizer}
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """Every network's parameters, flat."""
+        actors = {f"agent{i}": optimizer.flat for i, optimizer in enumerate(self.optimizers)}
+        return actors | {"critic": self.value.optimizer.flat}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that learning goes on from."""
@@ -256,7 +279,10 @@ class OnPolicy(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``; a constant schedule's learning rates are those of the settings.
+
+        Linear sets all of them before every update, adaptive resumes with the actors' saved ones.
+        """
         for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
@@ -264,6 +290,48 @@ class OnPolicy(ABC):
         self.value.load_state_dict(state["value"])
         self.generator.set_state(state["generator"].cpu())
         self.shuffle.host_generator.set_state(state["host_generator"].cpu())
+        if self.cfg.schedule == "constant":
+            for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
+                optimizer.learning_rate.fill_(rate)
+        if self.cfg.schedule != "linear":
+            self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate)
+
+    def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
+        """Return what a rollout and an update take on a device of this type."""
+        storage = self._storage(num_steps, num_envs, torch.device("meta"))
+        tensors = [value for value in vars(storage).values() if isinstance(value, Tensor)]
+        update = 4.0 * self._update_floats(num_steps * num_envs, on_cpu=device_type == "cpu")
+        return LearnerBytes(sum(tensor.nbytes for tensor in tensors), update)
+
+    def _update_floats(self, rows: int, *, on_cpu: bool) -> float:
+        """Return the floats that an update holds at its fullest, with ``rows`` of the rollout."""
+        cfg, network = self.cfg, self.network
+        actor_sizes = network.hidden_sizes
+        critic_sizes = network.critic_hidden_sizes or actor_sizes
+        views = self.num_agents if len(self.state_shape) == 2 else 1
+
+        def cut(count: float) -> float:
+            return min(count, CPU_TILE_ROWS) if on_cpu else count
+
+        def graph(sizes: tuple[int, ...]) -> int:
+            return graph_floats(sizes, has_norm=network.use_layer_norm)
+
+        def trained(sizes: tuple[int, ...], seen: int, num_minibatches: int, count: float) -> float:
+            shuffled = count * seen if num_minibatches > 1 else 0.0
+            a_row = graph(sizes) + GRU_KEPT * gru_floats(network, sizes) + seen
+            return shuffled + a_row * cut(count / num_minibatches)
+
+        obs_size = max(self.spec.obs_sizes)
+        seen_by_actor = obs_size + 3 * self.action_size + 3
+        if cfg.symmetry_coef > 0.0:  # the pass over mirrored observations
+            seen_by_actor += obs_size + graph(actor_sizes)
+        seen_by_critic = self.state_shape[-1] + 3 * self.num_values
+        return max(
+            trained(actor_sizes, seen_by_actor, cfg.num_minibatches, rows * self.graphs_at_once),
+            trained(critic_sizes, seen_by_critic, cfg.critic_num_minibatches or cfg.num_minibatches, rows * views),
+            passed_floats(network, actor_sizes, rows, cut(rows)),
+            passed_floats(network, critic_sizes, rows * views, cut(rows * views)),
+        )
 
     def _padded(self, x: Tensor) -> Tensor:
         """Fill x (..., an agent's action size) with zeros to the team's largest."""
@@ -275,6 +343,13 @@ class OnPolicy(ABC):
             if isinstance(actor.obs_norm, RunningNorm):
                 actor.obs_norm.update(storage.obs[agent][..., : actor.obs_size], storage.weights(agent))
         self.value.update_obs_norm(storage)
+
+
+def _team_rewards(rewards: Tensor, *, choice: str, num_values: int) -> Tensor:
+    if choice == "own":
+        return rewards[:, :num_values]
+    total = rewards.mean(1, keepdim=True) if choice == "mean" else rewards.sum(1, keepdim=True)
+    return total.expand(-1, num_values)
 
 
 def _check_symmetry(cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec, *, is_possible: bool) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harl_mapush.algorithms.settings import OnPolicyCfg
-from harl_mapush.networks import Actor, NetworkCfg, harl_network
+from harl_mapush.learning.networks import Actor, NetworkCfg
 from mqe.vec_env import Mirror, VecEnv
 
 
@@ -29,11 +28,10 @@ class TeamSpec(NamedTuple):
         return cls(tuple(env.obs_sizes), tuple(env.action_sizes), env.state_size, env.state_type, env.mirror)
 
 
-def make_actors(cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec) -> list[Actor]:
+def make_actors(network: NetworkCfg, spec: TeamSpec, *, is_shared: bool) -> list[Actor]:
     """Build one actor an agent, or the same one for all, on the CPU; raise ValueError where sizes forbid sharing."""
-    network = harl_network(network) if cfg.compat == "harl" else network
     sizes = list(zip(spec.obs_sizes, spec.action_sizes, strict=True))
-    if not cfg.share_param:
+    if not is_shared:
         return [Actor(network, obs_size, action_size) for obs_size, action_size in sizes]
     if len(set(sizes)) > 1:
         raise ValueError(f"share_param needs agents of equal sizes, not {sizes}; set algorithm.share_param=false")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from mqe.config import ConfigError, unknown
 from mqe.vec_env import TimeStep, VecEnv
 
 _LOG = logging.getLogger(__name__)
-STATISTICS = ("success_rate", "collision_rate", "collaboration_degree", "episode_time_s")
 TEAM_REWARDS = ("own", "mean", "sum")
 _MAINTENANCE = 100  # decisions between two occasions for the environment to mend itself: HARL has no such pause
 
@@ -30,11 +30,14 @@ class HarlEnv:
     ``broken`` is True as well). HARL, with proper time limits, drops the last reward of both kinds.
     """
 
-    def __init__(self, env: VecEnv, team_reward: str = "own") -> None:
-        """Speak for ``env``. ``team_reward`` is what each agent is given: its own reward, or the team's mean or sum."""
+    def __init__(self, env: VecEnv, team_reward: str = "own", headline: Sequence[tuple[str, str]] = ()) -> None:
+        """Speak for ``env``. ``team_reward`` is what each agent is given: its own reward, or the team's mean or sum.
+
+        ``headline`` are the labels and statistics of the line that runners show.
+        """
         if team_reward not in TEAM_REWARDS:
             raise ConfigError(f"team_reward: {unknown('value', team_reward, TEAM_REWARDS)}")
-        self.env, self.team_reward = env, team_reward
+        self.env, self.team_reward, self.headline = env, team_reward, headline
         self.n_threads, self.n_agents = env.num_envs, env.num_agents
         self.state_type = env.state_type
         self.observation_space = [box(size) for size in env.obs_sizes]
@@ -66,10 +69,9 @@ class HarlEnv:
         return obs, states, rewards[..., np.newaxis], dones, infos, None
 
     def get_statistics(self) -> dict[str, float]:
-        """Give the figures of at most the last 1,000 finished episodes; what no episode showed yet is NaN."""
+        """Return the figures of at most the last 1,000 finished episodes; what no episode showed yet is NaN."""
         figures = self.env.statistics()
-        known = {name: float(figures.get(name, float("nan"))) for name in STATISTICS}
-        return known | {"num_episodes": int(figures["num_episodes"])}
+        return {name: float(value) for name, value in figures.items()} | {"num_episodes": int(figures["num_episodes"])}
 
     def reset_statistics(self) -> None:
         """Forget finished episodes."""

@@ -101,7 +101,7 @@ class MAPushEnv(HarlEnv):
         team_reward = team_reward_of(settings, getattr(self._cfg.task, "state_type", "EP"))
         self._renderer: OffscreenRenderer | None = None
         self._camera: Camera | None = None
-        super().__init__(env, team_reward)
+        super().__init__(env, team_reward, env.report.headline)
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
         """Apply actions for one decision; see ``HarlEnv.step``."""

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from harl_mapush.interop.register import import_logger, register_with_harl
-
-__all__ = ["register_with_harl"]  # and MAPushLogger, which is made when it is asked for
+_LATE = ("MAPushLogger", "register_with_harl")  # made when they are asked for: HARL's files need no runner of HARL's
 
 
 def __getattr__(name: str) -> Any:
-    if name == "MAPushLogger":  # it derives from upstream's logger, which may not be there
-        return import_logger()
+    if name in _LATE:
+        from harl_mapush.interop import register
+
+        return register.register_with_harl if name == "register_with_harl" else register.import_logger()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

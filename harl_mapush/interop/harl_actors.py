@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from harl_mapush import checkpoint
 from harl_mapush.interop.harl_files import config_beside, read
-from harl_mapush.networks import ACTIVATIONS
+from harl_mapush.learning.networks import ACTIVATIONS
 from mqe.config import ConfigError, unknown
 from mqe.tensor_files import read_tensors
 from mqe.vec_env import VecEnv

@@ -29,8 +29,8 @@ from harl_mapush.interop.harl_settings import (
     learning_settings,
     network_cfg,
 )
+from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.logger import LoggerCfg
-from harl_mapush.networks import NetworkCfg
 from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, merge, parse_yaml, to_dict, unknown
 from mqe.registry import TASKS, EnvCfg, SimCfg
@@ -150,6 +150,11 @@ def _lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) 
         raise ConfigError("does not say which algorithm; add --algo")
     if algo in DISCRETE_ONLY:
         raise ConfigError(f"{algo} acts in discrete spaces only, and robots here do not; take {', '.join(ALGORITHMS)}")
+    if isinstance(algo, str) and algo in ALGORITHMS and not issubclass(ALGORITHMS[algo].cfg, OnPolicyCfg):
+        raise ConfigError(
+            f"settings of {algo} are not read from HARL's files; leave --load_config out (--algo {algo}), or train by "
+            "upstream: python -m harl_mapush.interop.run_harl"
+        )
     if algo in UPSTREAM_ONLY:
         raise ConfigError(
             f"{algo} is trained by upstream alone, python -m harl_mapush.interop.run_harl; here: "

@@ -1,4 +1,4 @@
-"""What upstream HARL's runners log of a push task, besides what they log of any: success, collisions, reward terms."""
+"""What upstream HARL's runners log of a task besides what they log of any: its statistics and reward terms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log_task(env: HarlEnv, writer: Any, env_steps: int) -> None:
     for tag, value in tagged.items():
         if math.isfinite(value):
             writer.add_scalar(tag, value, env_steps)
-    sys.stdout.write(statistics_line(statistics) + "\n")
+    sys.stdout.write(statistics_line(statistics, env.headline) + "\n")
     sys.stdout.flush()
 
 
@@ -33,7 +33,7 @@ def make_logger(base: type) -> type:
     """
 
     class MAPushLogger(base):  # type: ignore[misc, valid-type]
-        """HARL's logger, and the push task's figures."""
+        """HARL's logger, and the task's figures."""
 
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)

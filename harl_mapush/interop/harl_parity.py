@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
-from harl_mapush.algorithms.capture import EAGER_CALLS
 from harl_mapush.algorithms.happo import Happo
-from harl_mapush.algorithms.minibatches import Shuffle
-from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.interop.harl_recording import FORMAT, NUM_STAGES, LayoutError, check_stage, read
 from harl_mapush.interop.harl_settings import algorithm_cfg, network_cfg
-from harl_mapush.storage import Storage
+from harl_mapush.learning.minibatches import Shuffle
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.storage import Storage
+from mqe.cuda_graphs import EAGER_CALLS
 
 TOLERANCE = 1e-6
 HATRPO_TOLERANCES = {"actor weights": 2e-5, "factors": 2e-4}  # conjugate gradient amplifies float32 rounding
@@ -77,7 +77,9 @@ def build_algorithm(record: Mapping[str, Any], device: torch.device) -> OnPolicy
     agents = env["n_agents"]
     spec = TeamSpec((env["obs_dim"],) * agents, (env["act_dim"],) * agents, env["share_obs_dim"], env["state_type"])
     name = record["meta"]["algo"]
-    return ALGORITHMS[name].cls(algorithm_cfg(name, harl), network_cfg(harl), spec, device)
+    algorithm = ALGORITHMS[name].cls(algorithm_cfg(name, harl), network_cfg(harl), spec, device)
+    assert isinstance(algorithm, OnPolicy)
+    return algorithm
 
 
 def prepare(record: Mapping[str, Any], index: int, device: torch.device) -> tuple[OnPolicy, Storage]:
@@ -85,7 +87,7 @@ def prepare(record: Mapping[str, Any], index: int, device: torch.device) -> tupl
     env = record["env"]
     algorithm = build_algorithm(record, device)
     check_stage(record, index, algorithm)
-    return algorithm, Storage(algorithm.storage_shape(env["T"], env["N"]), device)
+    return algorithm, algorithm.make_experience(env["T"], env["N"])
 
 
 def learn_and_compare(algorithm: OnPolicy, storage: Storage, record: Mapping[str, Any], index: int) -> dict[str, float]:

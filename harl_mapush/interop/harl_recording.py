@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy, OnPolicyCfg
 from harl_mapush.algorithms.happo import Happo
-from harl_mapush.algorithms.optimizer import FlatAdam
 from harl_mapush.interop.harl_settings import settled_by_harl
+from harl_mapush.learning.optimizer import FlatAdam
 from mqe.tensor_files import read_file
 
 FORMAT = "harl-parity-1"
@@ -57,8 +57,9 @@ def read(path: str | Path) -> dict[str, Any]:
         raise LayoutError(f"{path}: layout is {found!r}, not {FORMAT!r}")
     for fault in faults(record, HEAD):
         raise LayoutError(f"{path}: {fault}")
-    if record["meta"]["algo"] not in ALGORITHMS:
-        raise LayoutError(f"{path}: algorithm {record['meta']['algo']!r} is none of {', '.join(ALGORITHMS)}")
+    known = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg, OnPolicyCfg)]
+    if record["meta"]["algo"] not in known:
+        raise LayoutError(f"{path}: algorithm {record['meta']['algo']!r} is none of {', '.join(known)}")
     absent = [key for key in settled_by_harl(record["meta"]["algo"]) if not _holds(record["config"], key)]
     if absent:
         raise LayoutError(f"{path}: missing settings, under config: {', '.join(absent)}")

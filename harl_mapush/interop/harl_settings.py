@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicyCfg
-from harl_mapush.networks import NetworkCfg
+from harl_mapush.learning.networks import NetworkCfg
 from mqe.config import ConfigError, build
 
 NETWORK_KEYS = {
@@ -80,6 +80,7 @@ def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
 def algorithm_cfg(name: str, harl: Mapping[str, Any]) -> OnPolicyCfg:
     """Translate HARL's merged settings to the algorithm section, under compat=harl; errors alike."""
     cls = ALGORITHMS[name].cfg
+    assert issubclass(cls, OnPolicyCfg)
     keys = {theirs: ours for theirs, ours in ALGORITHM_KEYS.items() if theirs not in _EPOCHS or is_read(name, theirs)}
     values = _translate(harl, keys, cls)
     if not _switch(harl, "use_max_grad_norm", True):

@@ -88,6 +88,7 @@ def make_parser() -> config.Parser:
     add("--num_envs", "--n_rollout_threads", metavar="N", type=int, help="parallel worlds (train.n_rollout_threads)")
     add("--num_env_steps", metavar="N", type=int, help="decisions summed over worlds (train.num_env_steps)")
     add("--seed", metavar="N", type=int, help="of every random number (seed.seed)")
+    config.add_import(parser)
     add("--out", metavar="DIR", help="where HARL makes its run folder (logger.log_dir; default: results)")
     add(
         "--set",
@@ -188,6 +189,8 @@ def arguments_of(given: Any) -> Arguments:
     env_args |= plain_settings({section: over.pop(section) for section in SECTIONS if section in over})
     known = plain_keys(env_args.get("task") or DEFAULT_SETTINGS["task"])
     env_args = {key: value for key, value in DEFAULT_SETTINGS.items() if key in known} | env_args
+    if given.imports:
+        env_args["env.imports"] = list(given.imports)
     if "n_threads" in env_args:
         raise ConfigError(f"--set {KEYS['n_threads']}: upstream counts worlds by --num_envs (train.n_rollout_threads)")
     if algo in EP_ONLY and (env_args.get("state_type") or "EP") != "EP":

@@ -6,6 +6,7 @@ import logging
 import math
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -188,8 +189,9 @@ class Panel(plugin.ViewerPlugin):
             self._measured = (now, player.time_s, speed)
         of = "" if math.isinf(player.num_episodes) else f" of {player.num_episodes:.0f}"
         imgui.Text(f"episode {player.episode}{of}   {player.time_s:5.2f} s   {'paused' if controls.is_paused else ''}")
-        succeeded = player.outcomes.count("success")
-        imgui.Text(f"{succeeded} of {len(player.outcomes)} succeeded   {speed:.2f} times real time")
+        imgui.Text(f"{speed:.2f} times real time")
+        ended = ", ".join(f"{words} {number}" for words, number in Counter(player.outcomes).most_common())
+        imgui.TextWrapped(f"ended so far: {ended or 'none'}")
         imgui.TextWrapped(f"last: {player.note}" if player.note else " ")
 
     def _buttons(self) -> None:

@@ -26,12 +26,6 @@ NEAREST = 3.0  # [m] from what it looks at
 ELEVATION, AZIMUTH = -32.0, 125.0  # [deg]
 _FAR = 100.0  # [m, rad] beyond which a state is not drawn
 LINGER = 1.0  # [s] that an episode's last picture stays
-OUTCOMES = {  # figures, in the order in which they are looked at
-    "success": "success",
-    "collision": "the robots collided",
-    "fall": "a robot fell",
-    "collapse": "a robot collapsed",
-}
 
 
 class Policy(Protocol):
@@ -229,9 +223,7 @@ def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
     """Return in words how the episode that has just ended in ``world`` ended."""
     if not is_valid:
         return "the simulation broke"
-    happened = [
-        words for name, words in OUTCOMES.items() if name in env.figures and bool(env.figures[name][world] > 0.5)
-    ]
+    happened = [words for name, words in env.report.outcomes.items() if bool(env.figures[name][world] > 0.5)]
     return happened[0] if happened else "time is up"
 
 

@@ -32,7 +32,7 @@ from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.envs.mapush_env import KEYS, parse_settings
 from harl_mapush.interop.harl_files import DEFAULTS
 from mqe.config import ConfigError, build
-from mqe.gait import pretrained_folder
+from mqe.controllers.gait import pretrained_folder
 from mqe.registry import TASKS
 from mqe.viewer import video
 

@@ -1,0 +1,37 @@
+"""An actor loop of your own: build worlds, decide by whatever you like, and read what happened.
+
+python own_loop.py [NUM_ENVS [NUM_DECISIONS]]
+"""
+
+import sys
+
+import torch
+
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.push import PushCfg
+
+
+def act(obs: torch.Tensor) -> torch.Tensor:
+    """Walk towards the object, which every agent sees as the second pair of numbers, (N, A, O) to (N, A, 3)."""
+    to_object = obs[..., 2:4]
+    turn = torch.atan2(to_object[..., 1:], to_object[..., :1])
+    return torch.cat((to_object / to_object.norm(dim=-1, keepdim=True), turn), dim=-1).clamp(-1.0, 1.0)
+
+
+def main(num_envs: int = 16, num_decisions: int = 200) -> None:
+    """Run the loop on this machine's fastest simulator, and print what it did."""
+    task = PushCfg(object="cuboid", decision_period=5, episode_length_s=20.0)
+    env = make_env(EnvCfg(num_envs=num_envs, num_agents=2), SimCfg(), task, seed=0)
+    obs, _ = env.reset()
+    total = torch.zeros(num_envs, device=env.device)
+    for _ in range(num_decisions):
+        step = env.step(act(obs))
+        obs = step.obs
+        total += step.reward.mean(dim=1)
+    print(f"mean reward of {num_decisions} decisions: {float(total.mean()):.2f}")  # noqa: T201
+    print(env.statistics())  # noqa: T201
+    env.close()
+
+
+if __name__ == "__main__":
+    main(*(int(number) for number in sys.argv[1:3]))

@@ -1,0 +1,20 @@
+"""An object of your own: a crate that is twice as long as it is wide.
+
+python -m harl_mapush.train --import own_object --object crate
+"""
+
+import mapush
+from mqe.objects import GeomCfg, ObjectCfg
+
+mapush.register_object(
+    "crate",
+    ObjectCfg(
+        name="crate",
+        geoms=(GeomCfg("box", (1.6, 0.8, 0.5), mass=4.0),),
+        outline=((-0.8, -0.4), (0.8, -0.4), (0.8, 0.4), (-0.8, 0.4)),
+        friction=(0.5, 0.6),
+        spawn_height=0.28,
+        spawn_tilt=0.01,
+        spawn_ring=(1.4, 1.5),
+    ),
+)

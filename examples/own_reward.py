@@ -1,0 +1,18 @@
+"""A reward term of your own: robots that look at the object.
+
+python -m harl_mapush.train --import own_reward --set task.weights.looking=0.01
+"""
+
+from torch import Tensor
+
+import mapush
+from mqe.tasks.push.rewards import Measures
+
+
+def looking(measures: Measures) -> Tensor:
+    """Return the cosine (N, A) between where a robot looks and where the object is."""
+    forward = measures.state.robot_frame[..., 0, :]
+    return -(forward * measures.offset[..., :2]).sum(dim=-1) / measures.center_distance
+
+
+mapush.register_reward("looking", looking)

@@ -1,0 +1,125 @@
+"""HASAC (Liu et al. 2023): soft actors that improve one after another, each beside the newest of those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.learning import td
+from harl_mapush.learning.off_policy_settings import OffPolicyCfg
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.q_networks import SquashedActor
+from harl_mapush.learning.replay import Batch
+from harl_mapush.learning.targets import shared
+
+
+@dataclass(frozen=True)
+class HasacCfg(OffPolicyCfg):
+    """HASAC's settings."""
+
+    name: str = "hasac"
+    auto_alpha: bool = field(default=True, metadata={"help": "each agent's temperature follows target_std"})
+    alpha: float = field(default=0.01, metadata={"above": 0.0, "help": "temperature, or where it starts"})
+    alpha_learning_rate: float = field(default=3e-4, metadata={"above": 0.0})
+    target_std: float = field(
+        default=0.15, metadata={"above": 0.0, "help": "its normal distribution has the entropy aimed at; not HARL's -1"}
+    )
+    std_range: tuple[float, float] = field(
+        default=(0.02, 1.0),
+        metadata={"above": 0.0, "help": "of the standard deviation before tanh; compat=harl: e^-20 to e^2"},
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse bounds in the wrong order."""
+        super().__post_init__()
+        if self.std_range[0] >= self.std_range[1]:
+            raise ValueError(f"std_range must be a lower and a higher bound, not {list(self.std_range)}")
+
+
+@dataclass(frozen=True)
+class MasacCfg(HasacCfg):
+    """MASAC's settings: one actor for all, which learns beside the others' actions of the replay."""
+
+    name: str = "masac"
+    share_param: bool = True
+    is_sequential: bool = False
+
+
+class Temperatures(nn.Module):
+    """Logarithms of the weights of entropy: one an agent, and under HARL one of the critic's own."""
+
+    def __init__(self, start: Tensor) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(start.log())
+
+
+class Hasac(OffPolicy):
+    """Squashed Gaussian actors, entropy in the critics' targets, a temperature an agent."""
+
+    cfg: HasacCfg
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        cfg = self.cfg
+        start = self.arithmetic.temperatures(self.num_agents, cfg.alpha, is_automatic=cfg.auto_alpha)
+        self.temperatures = Temperatures(start).to(self.device)
+        self.alpha_optimizer = FlatAdam(self.temperatures, cfg.alpha_learning_rate, cfg.adam_eps, 0.0)
+        aim = self.arithmetic.target_entropy(cfg.target_std)
+        self.target_entropies = [size * aim for size in self.spec.action_sizes]
+
+    def _make_actors(self) -> list[SquashedActor]:
+        last, bounds = self.arithmetic.last_activation(self.network), self.cfg.std_range
+        bound = partial(self.arithmetic.log_std, std_range=bounds)
+        make = partial(SquashedActor, self.network, bound_log_std=bound, last_activation=last)
+        return shared(make, self.spec_sizes, is_shared=self.cfg.share_param)
+
+    @property
+    def alpha(self) -> Tensor:
+        """Temperatures: one an agent, and under HARL last the critic's."""
+        return torch.exp(self.temperatures.log_alpha.detach())
+
+    def explore(self, obs: Tensor) -> Tensor:
+        return self.stacked([self.decide(i, obs)[0] for i in range(self.num_agents)])
+
+    def decide(self, agent: int, obs: Tensor) -> tuple[Tensor, Tensor]:
+        actor: SquashedActor = self.actors[agent]
+        return actor.sample(self.seen_by(agent, obs), self.noise(len(obs), actor.action_size))
+
+    def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        actions, log_probs = zip(*(self.decide(i, obs) for i in range(self.num_agents)), strict=True)
+        alpha = self.arithmetic.critic_temperatures(self.alpha, self.num_agents)
+        return torch.cat(actions, dim=-1), -(torch.stack(log_probs, dim=-1) * alpha).sum(-1)
+
+    def actor_loss(self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None) -> Tensor:
+        assert log_probs is not None
+        gain = values.amin(0) - self.alpha[agent] * log_probs.unsqueeze(-1)
+        return -td.weighted_mean(gain.mean(-1), weights)
+
+    def after_actors(self, log_probs: Sequence[Tensor | None], batch: Batch) -> dict[str, Tensor]:
+        found = [x.detach() for x in log_probs if x is not None]
+        metrics = {f"agent{i}/entropy": -x.mean() for i, x in enumerate(found)}
+        if self.cfg.auto_alpha:
+            gradients = self.arithmetic.temperature_gradients(found, self.target_entropies, batch.active)
+            self.alpha_optimizer.grad.copy_(gradients)
+            self.alpha_optimizer.step(0.0)
+        return metrics | {f"agent{i}/alpha": x for i, x in enumerate(self.alpha[: self.num_agents])}
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        return super().weights | ({"temperatures": self.alpha_optimizer.flat} if self.cfg.auto_alpha else {})
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"temperatures": self.temperatures.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.temperatures.load_state_dict(state["temperatures"])
+
+    def _all_optimizers(self) -> list[FlatAdam]:
+        return [*super()._all_optimizers(), self.alpha_optimizer]

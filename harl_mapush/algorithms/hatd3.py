@@ -1,0 +1,74 @@
+"""HATD3 (Zhong et al. 2024): deterministic actors that improve one after another, smoothed targets, late actors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harl_mapush.algorithms.off_policy import OffPolicy, add_target_actors
+from harl_mapush.learning import td
+from harl_mapush.learning.off_policy_settings import OffPolicyCfg
+from harl_mapush.learning.q_networks import DeterministicActor
+from harl_mapush.learning.targets import shared
+
+
+@dataclass(frozen=True)
+class Hatd3Cfg(OffPolicyCfg):
+    """HATD3's settings."""
+
+    name: str = "hatd3"
+    policy_delay: int = 2
+    use_huber_loss: bool = False
+    exploration_noise: tuple[float, float] = field(
+        default=(0.05, 0.8), metadata={"min": 0.0, "help": "standard deviation, from the first world to the last"}
+    )
+    policy_noise: float = field(default=0.2, metadata={"min": 0.0, "help": "on the actions of the critics' targets"})
+    noise_clip: float = field(default=0.5, metadata={"min": 0.0, "help": "of policy_noise"})
+
+
+@dataclass(frozen=True)
+class Matd3Cfg(Hatd3Cfg):
+    """MATD3's settings: one actor for all, which learns beside the others' actions of the replay."""
+
+    name: str = "matd3"
+    share_param: bool = True
+    is_sequential: bool = False
+
+
+class Hatd3(OffPolicy):
+    """Deterministic actors, and targets that follow them slowly."""
+
+    cfg: Hatd3Cfg
+    follows_first_critic = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.target_actors = add_target_actors(self)
+
+    def _make_actors(self) -> list[DeterministicActor]:
+        return shared(partial(DeterministicActor, self.network), self.spec_sizes, is_shared=self.cfg.share_param)
+
+    def explore(self, obs: Tensor) -> Tensor:
+        actions = self._act(obs)
+        low, high = self.cfg.exploration_noise
+        scales = torch.linspace(low, high, len(obs), device=self.device).view(-1, 1, 1)
+        own = self._own((actions + scales * self.noise(*actions.shape)).clamp(-1.0, 1.0))
+        return self.stacked(own)
+
+    def decide(self, agent: int, obs: Tensor) -> tuple[Tensor, None]:
+        return self.actors[agent](self.seen_by(agent, obs)), None
+
+    def next_decisions(self, obs: Tensor) -> tuple[Tensor, float]:
+        actions = []
+        for agent, actor in enumerate(self.target_actors):
+            action = actor(self.seen_by(agent, obs))
+            noise = td.clipped_noise(self.noise(*action.shape), self.cfg.policy_noise, self.cfg.noise_clip)
+            actions.append((action + noise).clamp(-1.0, 1.0))
+        return torch.cat(actions, dim=-1), 0.0
+
+    def actor_loss(self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None) -> Tensor:
+        return -td.weighted_mean(values[0].mean(-1), self.arithmetic.actor_weights(weights))

@@ -1,0 +1,370 @@
+"""What the off-policy algorithms share: a team of actors, twin critics of everybody's actions, updates from a replay.
+
+An algorithm is this class with its own actors, targets and actor loss. B rows of a batch, G critic views (1, or A where
+states are FP), K outputs of a critic (1, or the atoms of a categorical value).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from harl_mapush.algorithm import Decision, LearnerBytes
+from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.learning import td
+from harl_mapush.learning.capture import Graphs
+from harl_mapush.learning.experience import ReplayExperience
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
+from harl_mapush.learning.off_policy_arithmetic import OffPolicyArithmetic
+from harl_mapush.learning.off_policy_settings import OffPolicyCfg
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.q_networks import DeterministicActor, SquashedActor, TwinCritic
+from harl_mapush.learning.replay import Batch, ReplayShape, RingReplay, Transition, replay_shape
+from harl_mapush.learning.targets import flatten, target_of
+
+_FLOAT = 4  # bytes
+
+
+class OffPolicy(ABC):
+    """A team that acts, and learns from a replay of what it did."""
+
+    follows_first_critic = False  # whether actors learn from the first critic alone
+
+    def __init__(
+        self, cfg: Any, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1
+    ) -> None:
+        """Build networks (initialised on the CPU from torch's global generator) and optimisers on ``device``.
+
+        ``cfg`` is the algorithm's own settings class; actions, batches and orders are drawn from ``seed``.
+        """
+        self.cfg: OffPolicyCfg = cfg
+        self.network, self.spec, self.device = cfg.built_network(network), spec, torch.device(device)
+        self.arithmetic, self.num_agents = self.cfg.arithmetic(), spec.num_agents
+        self.num_views = self.num_agents if spec.state_type == "FP" else 1
+        self.action_size = max(spec.action_sizes)
+        _check(cfg, network, spec, self.arithmetic)
+        self.actors = [actor.to(self.device) for actor in self._make_actors()]
+        size = max(cfg.num_atoms, 1)
+        self.critic = TwinCritic(self.network, spec.state_size, sum(spec.action_sizes), size).to(self.device)
+        self.target_critic = target_of(self.critic)
+        self.rates = [cfg.learning_rate] * len(self.unique_actors)
+        make_adam = partial(FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay)
+        self.optimizers = [make_adam(actor, rate) for actor, rate in zip(self.unique_actors, self.rates, strict=True)]
+        self.critic_optimizer = make_adam(self.critic, cfg.critic_learning_rate)
+        self.targets = [(flatten(self.target_critic), self.critic_optimizer.flat)]  # and what they follow
+        self.normalizer = self.arithmetic.normalizer(cfg).to(self.device)
+        self.support = td.atoms(cfg.value_bound, size, self.device) if cfg.num_atoms else None
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.host_generator = torch.Generator().manual_seed(seed)
+        self.graphs = Graphs(self.device, self.generator)
+        self.num_updates = 0
+        self.num_owed = 0.0  # updates that the settings ask for, and that wait for a whole one
+
+    @property
+    def unique_actors(self) -> list[Any]:
+        """Actors without repetition: one if shared."""
+        return self.actors[:1] if self.cfg.share_param else self.actors
+
+    @property
+    def spec_sizes(self) -> list[tuple[int, int]]:
+        """Obs and action sizes of every agent."""
+        return list(zip(self.spec.obs_sizes, self.spec.action_sizes, strict=True))
+
+    # The contract
+
+    def make_experience(self, num_steps: int, num_envs: int) -> ReplayExperience:
+        """Allocate the replay."""
+        shape, cfg = self._replay_shape(num_envs), self.cfg
+        replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device)
+        return ReplayExperience(replay, shape, self.device, self.team_rewards, self.take_in, is_saved=cfg.save_replay)
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False) -> Decision:
+        """Decide for obs (N, A, O): at random before the first update, then with exploration or ``deterministic``."""
+        kind = "act" if deterministic else "explore" if self.num_updates else "warm up"
+        decide = {"act": self._act, "explore": self.explore, "warm up": self._act_at_random}[kind]
+        return Decision(self.graphs((kind, obs.shape), decide, obs), None, None)
+
+    def update(self, experience: ReplayExperience, progress: float = 0.0) -> dict[str, Tensor]:
+        """Learn after a block, ``update_ratio`` times a transition; not before ``warmup`` transitions are stored.
+
+        Return the last update's metrics.
+        """
+        if experience.num_stored < max(self.cfg.warmup, 1):
+            experience.num_new = 0
+            return {}
+        self.set_progress(progress)
+        self.num_owed += self.cfg.update_ratio * experience.num_new
+        experience.num_new = 0
+        num_due, metrics = int(self.num_owed), {}
+        self.num_owed -= num_due
+        replay, size = experience.replay, self.cfg.batch_size
+        for _ in range(num_due):
+            batch = self.graphs("sample", lambda: replay.sample(size), over=replay)
+            metrics = metrics | self.learn(batch)
+        return metrics
+
+    @property
+    def networks(self) -> dict[str, nn.Module]:
+        """The modules of a checkpoint by file name."""
+        actors = {f"actor_agent{i}": actor for i, actor in enumerate(self.actors)}
+        return actors | {"critic_agent": self.critic, "value_normalizer": self.normalizer}
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """All that is trained as flat tensors by name."""
+        actors = {f"agent{i}": optimizer.flat for i, optimizer in enumerate(self.optimizers)}
+        return actors | {"critic": self.critic_optimizer.flat}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that a bit-exact resume needs but the experience."""
+        return {
+            "actors": [actor.state_dict() for actor in self.unique_actors],
+            "critic": self.critic.state_dict(),
+            "normalizer": self.normalizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self._all_optimizers()],
+            "targets": [target.clone() for target, _ in self.targets],
+            "generator": self.generator.get_state(),
+            "host_generator": self.host_generator.get_state(),
+            "num_updates": self.num_updates,
+            "num_owed": self.num_owed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a ``state_dict``; learning rates are those of the settings."""
+        for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
+            actor.load_state_dict(saved)
+        self.critic.load_state_dict(state["critic"])
+        self.normalizer.load_state_dict(state["normalizer"])
+        for optimizer, saved in zip(self._all_optimizers(), state["optimizers"], strict=True):
+            rate = optimizer.learning_rate.clone()
+            optimizer.load_state_dict(saved)
+            optimizer.learning_rate.copy_(rate)
+        for (target, _), saved in zip(self.targets, state["targets"], strict=True):
+            target.copy_(saved)
+        self.generator.set_state(state["generator"].cpu())
+        self.host_generator.set_state(state["host_generator"].cpu())
+        self.num_updates, self.num_owed = state["num_updates"], state["num_owed"]
+
+    def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
+        """Return the bytes of the replay, and of one update: its batch, and what gradients need of two critics."""
+        cfg, sizes = self.cfg, self.network.critic_hidden_sizes or self.network.hidden_sizes
+        shape = self._replay_shape(num_envs)
+        row = shape.nbytes / shape.num_transitions
+        kept = 4 if self.network.use_layer_norm else 3  # of a layer, at the fullest moment of its gradients
+        widths = 2 * self.num_views * (kept * sum(sizes) + 6 * max(cfg.num_atoms, 1)) + kept * sum(
+            self.network.hidden_sizes
+        )
+        return LearnerBytes(shape.nbytes, round(cfg.batch_size * (3 * row + widths * _FLOAT)))
+
+    # What differs between algorithms
+
+    @abstractmethod
+    def _make_actors(self) -> list[Any]:
+        """Build one actor an agent, or the same for all, on the CPU."""
+
+    @abstractmethod
+    def explore(self, obs: Tensor) -> Tensor:
+        """Return actions (N, A, U) that explore."""
+
+    @abstractmethod
+    def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
+        """Return what the team will do on the next obs (B, A, O), (B, sum of U), and its entropy bonus (B,)."""
+
+    @abstractmethod
+    def decide(self, agent: int, obs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return actions (B, U) of one agent for obs (B, A, O), and their log probabilities (B,) where it has any."""
+
+    @abstractmethod
+    def actor_loss(self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Return the loss of one actor from the critics' values (2 or 1, B, G) of its actions and the team's."""
+
+    def after_actors(self, log_probs: Sequence[Tensor | None], batch: Batch) -> dict[str, Tensor]:
+        """Learn what follows from the log probabilities (B,) of every agent's turn; return metrics."""
+        return {}
+
+    # Learning
+
+    def learn(self, batch: Batch) -> dict[str, Tensor]:
+        """Take one step with the critics, and every ``policy_delay``-th time with the actors and targets."""
+        self.num_updates += 1
+        improves_actors = self.num_updates % self.cfg.policy_delay == 0
+        order = self.draw_order() if improves_actors else ()
+        work = partial(self._learn, order)
+        return self.graphs(("update", order), work, *batch)
+
+    def _learn(self, order: tuple[int, ...], *parts: Tensor) -> dict[str, Tensor]:
+        batch = Batch(*parts)
+        metrics = self._improve_critic(batch)
+        if order:
+            metrics |= self._improve_actors(batch, order)
+            for target, source in self.targets:
+                td.move_towards(target, source, self.cfg.polyak)
+        return metrics
+
+    def _improve_critic(self, batch: Batch) -> dict[str, Tensor]:
+        with torch.no_grad():
+            next_actions, bonus = self.next_decisions(batch.next_obs)
+            outputs = self.target_critic(batch.next_state, next_actions)
+            target = self._target(batch, outputs, bonus)
+        outputs = self.critic(batch.state, self._joint(batch.actions.unbind(1)))
+        weights = batch.active if self.num_views > 1 and self.cfg.use_policy_active_masks else None
+        if self.support is not None:
+            errors = td.cross_entropy(outputs, target)
+        else:
+            errors = td.huber(outputs.squeeze(-1) - target, self.cfg.huber_delta if self.cfg.use_huber_loss else None)
+        loss = td.weighted_mean(errors[0], weights) + td.weighted_mean(errors[1], weights)
+        norm = _step(self.critic_optimizer, loss, self.cfg.max_grad_norm)
+        values = self.values(outputs.detach())
+        return {"critic/value_loss": loss.detach(), "critic/value": values.mean(), "critic/critic_grad_norm": norm}
+
+    def _target(self, batch: Batch, outputs: Tensor, bonus: Tensor | float) -> Tensor:
+        """Return what the critics learn: values (B, G), or their distributions (B, G, K)."""
+        values = self.values(outputs)
+        if isinstance(bonus, Tensor):
+            bonus = bonus.unsqueeze(-1)
+        if self.support is None:
+            lower = values.amin(0)
+            return self.arithmetic.target(batch.returns, batch.discount, lower, bonus, self.normalizer, self.cfg)
+        returns = self.arithmetic.scaled(batch.returns, self.normalizer, self.cfg)
+        chances = torch.softmax(outputs, -1)
+        lower = torch.where((values[0] < values[1]).unsqueeze(-1), chances[0], chances[1])
+        discount = batch.discount.unsqueeze(-1).expand_as(returns)
+        return td.project(lower, returns + discount * bonus, discount, self.support)
+
+    def _improve_actors(self, batch: Batch, order: Sequence[int]) -> dict[str, Tensor]:
+        """Improve the agents one after another; each sees the others' newest actions, or those of the replay."""
+        cfg, metrics = self.cfg, {}
+        with torch.no_grad():
+            actions = [self.decide(i, batch.obs)[0] for i in range(self.num_agents)] if cfg.is_sequential else []
+        log_probs: list[Tensor | None] = [None] * self.num_agents
+        for turn, agent in enumerate(order):
+            mine, log_probs[agent] = self.decide(agent, batch.obs)
+            others = actions if cfg.is_sequential else list(self._own(batch.actions))
+            joint = torch.cat([*others[:agent], mine, *others[agent + 1 :]], dim=-1)
+            values = self.values(self.critic(batch.state, joint, only_first=self.follows_first_critic))
+            weights = batch.active[:, agent] if cfg.use_policy_active_masks else None
+            loss = self.actor_loss(agent, values, log_probs[agent], weights)
+            norm = _step(self.optimizers[0 if cfg.share_param else agent], loss, cfg.max_grad_norm)
+            metrics |= {f"agent{agent}/policy_loss": loss.detach(), f"agent{agent}/actor_grad_norm": norm}
+            if cfg.is_sequential and turn < self.num_agents - 1:
+                with torch.no_grad():
+                    actions[agent] = self.decide(agent, batch.obs)[0]
+        return metrics | self.after_actors(log_probs, batch)
+
+    def values(self, outputs: Tensor) -> Tensor:
+        """Return values (..., G) from a critic's outputs (..., G, K)."""
+        return outputs.squeeze(-1) if self.support is None else (torch.softmax(outputs, -1) * self.support).sum(-1)
+
+    def set_progress(self, progress: float) -> None:
+        """Set learning rates that fall from the full rate to zero at the end of the run, where the settings say so."""
+        if self.cfg.use_linear_decay:
+            for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
+                optimizer.learning_rate.fill_(rate * (1.0 - progress))
+            self.critic_optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * (1.0 - progress))
+
+    # What is drawn
+
+    def noise(self, *size: int) -> Tensor:
+        """Draw standard normal numbers."""
+        return torch.randn(size, generator=self.generator, device=self.device)
+
+    def draw_order(self) -> tuple[int, ...]:
+        """Draw the order in which agents learn; their own where it means nothing."""
+        if self.cfg.fixed_order or not self.cfg.is_sequential:
+            return tuple(range(self.num_agents))
+        return tuple(torch.randperm(self.num_agents, generator=self.host_generator).tolist())
+
+    # What is taken in
+
+    def team_rewards(self, rewards: Tensor) -> Tensor:
+        """Turn the agents' rewards (N, A) into those that are learned (N, G); HARL's with one view are agent 0's."""
+        if self.cfg.team_reward == "own":
+            return rewards[:, : self.num_views]
+        total = rewards.mean(1, keepdim=True) if self.cfg.team_reward == "mean" else rewards.sum(1, keepdim=True)
+        return total.expand(-1, self.num_views)
+
+    def take_in(self, transition: Transition, discounted: Tensor) -> None:
+        """Update running normalisations by one decision; ``discounted`` (N, G) are returns so far, made newer."""
+        valid = transition.valid.to(discounted.dtype)
+        for agent, actor in enumerate(self.actors):
+            if isinstance(actor.obs_norm, RunningNorm):
+                seen = transition.obs[:, agent, : actor.obs_size]
+                actor.obs_norm.update(seen, valid * transition.active[:, agent])
+        if isinstance(self.critic.state_norm, RunningNorm):
+            self.critic.state_norm.update(transition.state, valid.unsqueeze(1).expand(-1, self.num_views))
+        if isinstance(self.normalizer, ReturnNorm):
+            discounted.mul_(self.cfg.gamma).add_(transition.rewards * valid.unsqueeze(1))
+            self.normalizer.update(discounted.unsqueeze(-1), valid.unsqueeze(1).expand_as(discounted))
+            discounted.masked_fill_((transition.done | ~transition.valid).unsqueeze(1), 0.0)
+
+    # Acting
+
+    def _act(self, obs: Tensor) -> Tensor:
+        return self.stacked([actor(self.seen_by(i, obs)) for i, actor in enumerate(self.actors)])
+
+    def _act_at_random(self, obs: Tensor) -> Tensor:
+        shape = (*obs.shape[:2], self.action_size)
+        uniform = 2.0 * torch.rand(shape, generator=self.generator, device=self.device) - 1.0
+        return self.stacked(self._own(uniform))
+
+    def seen_by(self, agent: int, obs: Tensor) -> Tensor:
+        """Return one agent's own part of obs (B, A, O)."""
+        return obs[:, agent, : self.spec.obs_sizes[agent]]
+
+    def stacked(self, actions: Sequence[Tensor]) -> Tensor:
+        """Put the agents' actions side by side (N, A, U), filled with zeros to the team's largest size."""
+        return torch.stack([pad(x, (0, self.action_size - x.shape[-1])) for x in actions], dim=1)
+
+    def _own(self, actions: Tensor) -> list[Tensor]:
+        return [actions[:, i, :size] for i, size in enumerate(self.spec.action_sizes)]
+
+    def _joint(self, actions: Sequence[Tensor]) -> Tensor:
+        return torch.cat([x[..., :size] for x, size in zip(actions, self.spec.action_sizes, strict=True)], dim=-1)
+
+    def _all_optimizers(self) -> list[FlatAdam]:
+        return [*self.optimizers, self.critic_optimizer]
+
+    def _replay_shape(self, num_envs: int) -> ReplayShape:
+        return replay_shape(
+            self.cfg.buffer_size,
+            num_envs,
+            num_agents=self.num_agents,
+            obs_size=max(self.spec.obs_sizes),
+            action_size=self.action_size,
+            num_views=self.num_views,
+            state_size=self.spec.state_size,
+        )
+
+
+def add_target_actors(algorithm: OffPolicy) -> list[DeterministicActor | SquashedActor]:
+    """Make copies of an algorithm's actors that follow them slowly; return one an agent."""
+    unique = [target_of(actor) for actor in algorithm.unique_actors]
+    sources = [optimizer.flat for optimizer in algorithm.optimizers]
+    algorithm.targets += [(flatten(target), source) for target, source in zip(unique, sources, strict=True)]
+    return unique * algorithm.num_agents if algorithm.cfg.share_param else unique
+
+
+def _step(optimizer: FlatAdam, loss: Tensor, max_grad_norm: float) -> Tensor:
+    optimizer.zero_grad()
+    optimizer.add_gradient(loss)
+    return optimizer.step(max_grad_norm)
+
+
+def _check(cfg: OffPolicyCfg, network: NetworkCfg, spec: TeamSpec, arithmetic: OffPolicyArithmetic) -> None:
+    """Raise ValueError for settings that do not go together."""
+    if network.use_recurrent_policy:
+        raise ValueError(f"{cfg.name} has no recurrent policies; set network.use_recurrent_policy=false")
+    if cfg.team_reward == "own" and spec.state_type == "EP" and not arithmetic.takes_first_reward:
+        raise ValueError("team_reward=own needs a critic state an agent; set task.state_type=FP, or team_reward=mean")
+    if cfg.warmup > cfg.buffer_size:
+        raise ValueError(f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size})")
+    if cfg.num_atoms and not arithmetic.has_atoms:
+        raise ValueError(f"num_atoms must be 0 under compat=harl, not {cfg.num_atoms}: upstream has no other")

@@ -1,0 +1,44 @@
+"""Kinds of checkpoints: this project's own, and foreign ones that entry points register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from mqe.vec_env import VecEnv
+
+
+class Team(Protocol):
+    """What evaluation, films and clients ask for decisions."""
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Return actions (N, A, U) for obs (N, A, O)."""
+        ...
+
+    def forget(self, done: Tensor) -> None:
+        """Begin a new episode where ``done`` (N,) bool."""
+        ...
+
+
+class Format(NamedTuple):
+    """A kind of checkpoint: a folder with an ``actor_agent{i}.pt`` an agent, and settings in some form."""
+
+    owner: str  # whose it is, as messages call it
+    config: str  # the file of its settings
+    folder: str  # what its folder is called, beside or around that file
+    is_format_of: Callable[[Path], bool]  # whether a checkpoint folder is of this kind
+    num_agents: Callable[[Path], int]
+    read_config: Callable[[Path], dict[str, Any]]  # the sections of a run of ours that its settings amount to
+    load_team: Callable[[Path, VecEnv], Team | None]  # None: its actors are those of the settings' algorithm
+
+
+FOREIGN: list[Format] = []
+
+
+def register(foreign: Format) -> None:
+    """Let checkpoints of a foreign kind be found and evaluated."""
+    if foreign not in FOREIGN:
+        FOREIGN.append(foreign)

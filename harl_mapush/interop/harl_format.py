@@ -1,0 +1,48 @@
+"""Upstream HARL's ``models/`` folders as a kind of checkpoint, which ``register`` makes known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from harl_mapush import formats
+from harl_mapush.checkpoint import CONFIG as OUR_CONFIG
+from harl_mapush.checkpoint import actor_file
+from harl_mapush.interop.harl_actors import OffPolicyTeam
+from harl_mapush.interop.harl_files import CONFIG, MODELS, UPSTREAM_ONLY, config_beside, models_config, read
+from mqe.tensor_files import read_tensors
+from mqe.vec_env import VecEnv
+
+
+def register() -> None:
+    """Let HARL's checkpoints be found and evaluated."""
+    formats.register(HARL)
+
+
+def _is_format_of(folder: Path) -> bool:
+    return not (folder / OUR_CONFIG).is_file() and config_beside(folder) is not None
+
+
+def _num_agents(folder: Path) -> int:
+    found = [re.fullmatch(r"actor_agent(\d+)\.pt", path.name) for path in folder.iterdir()]
+    return max((int(match[1]) + 1 for match in found if match), default=1)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    matrices = [tensor for tensor in read_tensors(folder / actor_file(0)).values() if tensor.dim() == 2]
+    obs_size = matrices[0].shape[1] if matrices else 0  # the first layer's
+    return models_config(_config(folder), _num_agents(folder), obs_size)
+
+
+def _load_team(folder: Path, env: VecEnv) -> OffPolicyTeam | None:
+    return OffPolicyTeam(folder, env) if read(_config(folder)).algo in UPSTREAM_ONLY else None
+
+
+def _config(folder: Path) -> Path:
+    path = config_beside(folder)
+    assert path is not None
+    return path
+
+
+HARL = formats.Format("HARL's", CONFIG, MODELS, _is_format_of, _num_agents, _read_config, _load_team)

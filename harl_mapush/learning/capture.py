@@ -1,0 +1,62 @@
+"""Whole stretches of learning behind CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from mqe.cuda_graphs import GraphedFunction, GraphMemory
+
+_Output = TypeVar("_Output")
+
+
+class Graphs:
+    """Functions over tensors that stay where they are, each behind a graph; the graphs share their memory.
+
+    Where there is no CUDA, functions just run.
+    """
+
+    def __init__(self, device: torch.device, generator: torch.Generator) -> None:
+        """Record on ``device``; ``generator`` is the only one that recorded functions draw from."""
+        self._enabled = device.type == "cuda"
+        self._device, self._generator, self._memory = device, generator, GraphMemory()
+        self._known: dict[Hashable, _Known] = {}
+
+    def __call__(
+        self, key: Hashable, function: Callable[..., _Output], *inputs: Tensor, over: object = None
+    ) -> _Output:
+        """Return ``function(*inputs)``, known by ``key``: the same key stands for the same work on the same shapes.
+
+        ``over`` is what it works on besides; another one than the last time is recorded anew, and the last forgotten.
+        """
+        if not self._enabled:
+            return function(*inputs)
+        known = self._known.get(key)
+        if known is None or known.over is not over:
+            graphed = GraphedFunction(self._device, _same, _copy, self._memory, self._generator)
+            known = self._known[key] = _Known(over, graphed)
+        return known.graphed(function, *inputs)
+
+
+class _Known(NamedTuple):
+    over: object
+    graphed: GraphedFunction[Any]
+
+
+def _same(output: Any) -> Any:
+    return output
+
+
+def _copy(output: Any) -> Any:
+    """Copy the tensors of nested dicts and tuples."""
+    if isinstance(output, Tensor):
+        return output.clone()
+    if isinstance(output, dict):
+        return {name: _copy(value) for name, value in output.items()}
+    if isinstance(output, tuple):
+        values = [_copy(value) for value in output]
+        return type(output)(*values) if hasattr(output, "_fields") else tuple(values)
+    return output

@@ -1,0 +1,136 @@
+"""Running statistics: of values (as HARL keeps them, or tracking), of observations, and of advantages."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+_DEBIAS_MIN = 1e-5  # HARL's floor of the debiasing term
+_OBS_VARIANCE_MIN = 1e-4  # an observation that never changed is scaled by 100 at most
+_RETURN_STD_MIN = 1e-2  # a return that hardly changes is scaled by 100 at most
+_OBS_CLIP = 10.0  # standard deviations that a network ever sees
+ADVANTAGE_STD_MIN = 1e-5  # added to the standard deviation of advantages
+
+
+class ValueNorm(nn.Module):
+    """Mean and spread of value targets, exponentially forgotten and debiased; one scalar for all.
+
+    Three buffers under HARL's names hold the state, so a checkpoint always has them, whatever the device.
+    """
+
+    running_mean: Tensor
+    running_mean_sq: Tensor
+    debiasing_term: Tensor
+
+    def __init__(self, beta: float = 0.99999, variance_min: float = 1e-2) -> None:
+        """Forget with factor ``beta`` an update; a variance below ``variance_min`` counts as that."""
+        super().__init__()
+        self.beta, self.variance_min = beta, variance_min
+        self.register_buffer("running_mean", torch.zeros(1))
+        self.register_buffer("running_mean_sq", torch.zeros(1))
+        self.register_buffer("debiasing_term", torch.tensor(0.0))
+
+    def update(self, x: Tensor, weights: Tensor | None = None) -> None:
+        """Take in targets of any shape, those of weight 0 left out."""
+        if weights is None:
+            mean, mean_sq = x.mean(), (x**2).mean()
+        else:
+            total = weights.sum().clamp(min=1.0)
+            mean, mean_sq = (x * weights).sum() / total, (x**2 * weights).sum() / total
+        self.running_mean.mul_(self.beta).add_(mean * (1.0 - self.beta))
+        self.running_mean_sq.mul_(self.beta).add_(mean_sq * (1.0 - self.beta))
+        self.debiasing_term.mul_(self.beta).add_(1.0 - self.beta)
+
+    def mean_std(self) -> tuple[Tensor, Tensor]:
+        """Debiased mean and standard deviation, (1,) each; 0 and the least allowed before the first update."""
+        debias = self.debiasing_term.clamp(min=_DEBIAS_MIN)
+        mean = self.running_mean / debias
+        variance = (self.running_mean_sq / debias - mean**2).clamp(min=self.variance_min)
+        return mean, variance.sqrt()
+
+    def normalize(self, x: Tensor) -> Tensor:
+        """Turn values in reward units into the critic's units."""
+        mean, std = self.mean_std()
+        return (x - mean) / std
+
+    def denormalize(self, x: Tensor) -> Tensor:
+        """Turn values in the critic's units into reward units."""
+        mean, std = self.mean_std()
+        return x * std + mean
+
+
+def rescale_output(linear: nn.Linear, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:
+    """Change a critic's last layer so that its denormalised values survive a change of the normaliser.
+
+    ``before`` and ``after`` are the normaliser's mean and standard deviation (van Hasselt et al. 2016, PopArt).
+    """
+    (mean_old, std_old), (mean_new, std_new) = before, after
+    with torch.no_grad():
+        linear.weight.mul_(std_old / std_new)
+        linear.bias.mul_(std_old).add_(mean_old - mean_new).div_(std_new)
+
+
+class RunningNorm(nn.Module):
+    """Mean and variance of everything seen so far, a feature at a time; normalises and clips rows (..., size)."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("var", torch.ones(size))
+        self.register_buffer("count", torch.tensor(0.0, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.var.clamp(min=_OBS_VARIANCE_MIN).rsqrt()
+        return ((x - self.mean) * scale).clamp(-_OBS_CLIP, _OBS_CLIP)
+
+    def update(self, x: Tensor, weights: Tensor) -> None:
+        """Take in rows x (..., size) with weights (...) of 0 or 1 (Chan et al. 1979, parallel variance)."""
+        weights = weights.unsqueeze(-1)
+        rows = weights.sum().to(torch.float64)
+        divisor = rows.clamp(min=1.0).to(x.dtype)
+        dims = tuple(range(x.dim() - 1))
+        mean = (x * weights).sum(dims) / divisor
+        var = ((x - mean) ** 2 * weights).sum(dims) / divisor
+        total = self.count + rows
+        share = (rows / total.clamp(min=1.0)).to(x.dtype)
+        delta = mean - self.mean
+        self.mean.add_(delta * share)
+        self.var.mul_(1.0 - share).add_(var * share + delta**2 * share * (1.0 - share))
+        self.count.copy_(total)
+
+
+def normalize_advantages(advantages: Tensor, weights: Tensor) -> Tensor:
+    """Shift and scale so that the entries of weight 1 have mean 0 and population standard deviation 1.
+
+    Entries of weight 0 are shifted and scaled alike; they take no part in the statistics.
+    """
+    wide = torch.float64  # of the sums: a million entries lose digits otherwise
+    total = weights.sum(dtype=wide).clamp(min=1.0)
+    mean = ((advantages * weights).sum(dtype=wide) / total).to(advantages.dtype)
+    variance = (((advantages - mean) ** 2 * weights).sum(dtype=wide) / total).to(advantages.dtype)
+    return (advantages - mean) / (variance.sqrt() + ADVANTAGE_STD_MIN)
+
+
+class ReturnNorm(RunningNorm):
+    """Spread and largest size of discounted returns, by which rewards are scaled."""
+
+    peak: Tensor
+
+    def __init__(self, bound: float) -> None:
+        """Keep scaled returns within ``bound``, and their spread at 1 at most."""
+        super().__init__(1)
+        self.bound = bound
+        self.register_buffer("peak", torch.tensor(0.0))
+
+    def update(self, x: Tensor, weights: Tensor) -> None:
+        """Take in returns x (..., 1) with weights (...) of 0 or 1."""
+        super().update(x, weights)
+        self.peak.copy_(torch.maximum(self.peak, (x.squeeze(-1).abs() * weights).max()))
+
+    def scale(self) -> Tensor:
+        """Return the factor of rewards, 0-dim."""
+        return 1.0 / torch.maximum(self.var[0].sqrt(), self.peak / self.bound).clamp(min=_RETURN_STD_MIN)

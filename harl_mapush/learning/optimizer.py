@@ -1,0 +1,84 @@
+"""Adam over one flat tensor, of which a network's parameters become views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+BETA_1, BETA_2 = 0.9, 0.999
+_CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
+
+
+class FlatAdam:
+    """Adam (Kingma & Ba 2015) with gradient clipping, a few operations a step whatever the number of parameters.
+
+    Nothing here waits for the device: step count and learning rate are tensors, so a step can be captured.
+    The network must stay on its device; ``load_state_dict`` of the network writes into the same memory.
+    """
+
+    def __init__(self, network: nn.Module, learning_rate: float, eps: float, weight_decay: float) -> None:
+        """Take over ``network``'s parameters; ``weight_decay`` is added to the gradient (L2)."""
+        named = list(network.named_parameters())
+        self.names = [name for name, _ in named]
+        self.parameters = [parameter for _, parameter in named]
+        self.eps, self.weight_decay = eps, weight_decay
+        self.flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
+        self.grad = torch.zeros_like(self.flat)
+        self.exp_avg = torch.zeros_like(self.flat)
+        self.exp_avg_sq = torch.zeros_like(self.flat)
+        self.step_count = torch.zeros((), device=self.flat.device, dtype=torch.float64)
+        self.learning_rate = torch.full_like(self.step_count, learning_rate)
+        for parameter, view in zip(self.parameters, self.views(self.flat), strict=True):
+            parameter.data = view
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """Show a flat tensor as a list of tensors shaped like the parameters."""
+        parts = flat.split([parameter.numel() for parameter in self.parameters])
+        return [part.view(parameter.shape) for part, parameter in zip(parts, self.parameters, strict=True)]
+
+    def zero_grad(self) -> None:
+        """Forget the gradient, keeping its memory."""
+        self.grad.zero_()
+
+    def add_gradient(self, loss: Tensor) -> None:
+        """Add the gradient of ``loss``, which must depend on every parameter."""
+        gradients = torch.autograd.grad(loss, self.parameters)
+        self.grad.add_(torch.cat([gradient.reshape(-1) for gradient in gradients]))
+
+    def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
+        """Clip the gradient to ``max_grad_norm`` (0: not at all) and step; return its norm before clipping.
+
+        Where ``enabled`` (0-dim, 0 or 1) is 0 nothing changes, not even the moments.
+        """
+        norm = torch.linalg.vector_norm(self.grad)
+        self.clip(norm, max_grad_norm)
+        if self.weight_decay:
+            self.grad.add_(self.flat, alpha=self.weight_decay)
+        on: Tensor | float = 1.0 if enabled is None else enabled
+        self.step_count.add_(on)
+        count = self.step_count.clamp(min=1.0)
+        self.exp_avg.add_((self.grad - self.exp_avg).mul_((1.0 - BETA_1) * on))
+        self.exp_avg_sq.add_((self.grad * self.grad - self.exp_avg_sq).mul_((1.0 - BETA_2) * on))
+        root = ((1.0 - BETA_2**count) ** 0.5).to(self.flat.dtype)
+        step_size = (self.learning_rate / (1.0 - BETA_1**count) * on).to(self.flat.dtype)
+        self.flat.sub_(self.exp_avg / ((self.exp_avg_sq.sqrt() / root).add_(self.eps)) * step_size)
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Moments, step count and learning rate."""
+        return {name: getattr(self, name).clone() for name in _STATE}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        for name in _STATE:
+            getattr(self, name).copy_(state[name])
+
+    def clip(self, norm: Tensor, max_grad_norm: float) -> None:
+        """Scale the gradient, whose norm is ``norm``, down to ``max_grad_norm``; 0 leaves it as it is."""
+        if max_grad_norm > 0.0:
+            self.grad.mul_((max_grad_norm / (norm + _CLIP_EPS)).clamp(max=1.0))
+
+
+_STATE = ("exp_avg", "exp_avg_sq", "step_count", "learning_rate")

@@ -1,0 +1,192 @@
+"""Replay: the transitions that off-policy algorithms learn from again and again.
+
+N environments, A agents, G critic views (1, or A where every agent has its own state), B rows of a batch, R rows of the
+ring. Row t N + n holds what happened at one decision of environment n; the decision after it is N rows further on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+_TERMINATED, _DONE, _VALID = 1, 2, 4
+
+
+class Transition(NamedTuple):
+    """One decision of every environment; what follows it belongs to the same episode, also where that ended."""
+
+    obs: Tensor  # (N, A, O)
+    state: Tensor  # (N, G, S)
+    actions: Tensor  # (N, A, U)
+    active: Tensor  # (N, A) bool: alive when the decision was taken
+    rewards: Tensor  # (N, G)
+    next_obs: Tensor  # (N, A, O)
+    next_state: Tensor  # (N, G, S)
+    terminated: Tensor  # (N,) bool: ended by the task
+    done: Tensor  # (N,) bool: ended, whatever the reason
+    valid: Tensor  # (N,) bool: False where the simulation broke
+
+
+class Batch(NamedTuple):
+    """Transitions over up to n decisions, of which B were drawn."""
+
+    obs: Tensor  # (B, A, O)
+    state: Tensor  # (B, G, S)
+    actions: Tensor  # (B, A, U)
+    active: Tensor  # (B, A) float: 1 where the agent was alive
+    returns: Tensor  # (B, G) discounted rewards of the decisions up to next_obs
+    discount: Tensor  # (B,) of the value there; 0 where the task ended the episode
+    next_obs: Tensor  # (B, A, O)
+    next_state: Tensor  # (B, G, S)
+
+
+class Replay(Protocol):
+    """What an off-policy algorithm asks of a replay."""
+
+    def add(self, transition: Transition) -> None:
+        """Store one decision of every environment, in place of the oldest where there is no room."""
+        ...
+
+    def sample(self, batch_size: int) -> Batch:
+        """Draw transitions uniformly, with replacement; those of broken simulations never."""
+        ...
+
+
+class ReplayShape(NamedTuple):
+    """Sizes of a replay; ``num_rows`` decisions of ``num_envs`` environments fit in."""
+
+    num_rows: int
+    num_envs: int
+    num_agents: int
+    obs_size: int
+    action_size: int
+    num_views: int  # G
+    state_size: int
+
+    @property
+    def num_transitions(self) -> int:
+        """R N."""
+        return self.num_rows * self.num_envs
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the ring takes."""
+        seen = self.num_agents * self.obs_size + self.num_views * self.state_size
+        floats = 2 * seen + self.num_agents * (self.action_size + 1) + self.num_views
+        return self.num_transitions * (4 * floats + 1 + 4) + 16 * self.num_rows
+
+
+class RingReplay:
+    """A ring on one device. Sums of rewards over n decisions are made when they are drawn.
+
+    Nothing here waits for the device, so drawing can be captured in a graph.
+    """
+
+    def __init__(
+        self, shape: ReplayShape, num_steps: int, gamma: float, generator: torch.Generator, device: torch.device | str
+    ) -> None:
+        """Allocate; a batch looks ``num_steps`` decisions ahead. ``generator``, on ``device``, draws."""
+        self.shape, self.num_steps, self.gamma, self.generator = shape, num_steps, gamma, generator
+        rows, envs, agents = shape.num_rows, shape.num_envs, shape.num_agents
+        self._seen = (agents * shape.obs_size, shape.num_views * shape.state_size)
+        self._acted = (agents * shape.action_size, agents)
+
+        def zeros(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(size, dtype=dtype, device=device)
+
+        self.here = zeros(rows, envs, sum(self._seen) + sum(self._acted))  # obs, state, actions, active
+        self.there = zeros(rows, envs, sum(self._seen))  # next obs, next state
+        self.rewards = zeros(rows, envs, shape.num_views)
+        self.flags = zeros(rows, envs, dtype=torch.uint8)
+        self.order = zeros(rows, envs, dtype=torch.int32)  # the valid environments of a row, then the others
+        self.num_valid = zeros(rows, dtype=torch.int64)
+        self.num_valid_up_to = zeros(rows, dtype=torch.int64)  # rows 0 to here together
+        self.newest = zeros(dtype=torch.int64)  # row
+        self.num_added = 0  # rows ever
+
+    def __len__(self) -> int:
+        """Transitions stored, invalid ones included."""
+        return min(self.num_added, self.shape.num_rows) * self.shape.num_envs
+
+    def add(self, transition: Transition) -> None:
+        """Store one decision of every environment."""
+        row, envs = self.num_added % self.shape.num_rows, self.shape.num_envs
+        x = transition
+        parts = (x.obs, x.state, x.actions, x.active.to(x.obs.dtype))
+        torch.cat([part.reshape(envs, -1) for part in parts], dim=1, out=self.here[row])
+        torch.cat([x.next_obs.reshape(envs, -1), x.next_state.reshape(envs, -1)], dim=1, out=self.there[row])
+        self.rewards[row] = x.rewards
+        self.flags[row] = x.terminated * _TERMINATED + x.done * _DONE + x.valid * _VALID
+        self.order[row] = torch.argsort((~x.valid).to(torch.uint8), stable=True)
+        self.num_valid[row] = x.valid.sum()
+        torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)
+        self.newest.fill_(row)
+        self.num_added += 1
+
+    def sample(self, batch_size: int) -> Batch:
+        """Draw valid transitions uniformly, with replacement."""
+        draw = torch.rand(batch_size, dtype=torch.float64, generator=self.generator, device=self.flags.device)
+        number = (draw * self.num_valid_up_to[-1]).long()
+        row = torch.searchsorted(self.num_valid_up_to, number, right=True).clamp(max=self.shape.num_rows - 1)
+        place = number - (self.num_valid_up_to[row] - self.num_valid[row])
+        return self.look_up(row * self.shape.num_envs + self.order[row, place])
+
+    def look_up(self, index: Tensor) -> Batch:
+        """Return the transitions that begin at rows ``index`` (B,) of R N.
+
+        Rewards are summed until the episode ends, the newest decision is reached, the next one is broken, or
+        ``num_steps`` are together; the value of what follows then takes the place of the rest.
+        """
+        shape, flags, rewards = self.shape, self.flags.view(-1), self.rewards.flatten(0, 1)
+        last, returns, factor = index, rewards[index], torch.full_like(self.rewards[0, :1, 0], self.gamma)
+        factor = factor.expand(len(index))
+        goes_on = torch.ones_like(index, dtype=torch.bool)
+        for _ in range(self.num_steps - 1):
+            after = (last + shape.num_envs) % shape.num_transitions
+            goes_on = goes_on & (flags[last] & _DONE == 0) & (last // shape.num_envs != self.newest)
+            goes_on = goes_on & (flags[after] & _VALID != 0)
+            returns = returns + torch.where(goes_on, factor, 0.0).unsqueeze(1) * rewards[after]
+            factor = torch.where(goes_on, factor * self.gamma, factor)
+            last = torch.where(goes_on, after, last)
+        rows = len(index), shape.num_agents
+        here = self.here.flatten(0, 1).index_select(0, index).split([*self._seen, *self._acted], dim=1)
+        there = self.there.flatten(0, 1).index_select(0, last).split(list(self._seen), dim=1)
+        return Batch(
+            obs=here[0].view(*rows, -1),
+            state=here[1].view(len(index), shape.num_views, -1),
+            actions=here[2].view(*rows, -1),
+            active=here[3],
+            returns=returns,
+            discount=torch.where(flags[last] & _TERMINATED != 0, 0.0, factor),
+            next_obs=there[0].view(*rows, -1),
+            next_state=there[1].view(len(index), shape.num_views, -1),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rows in use, and where the ring stands."""
+        used = min(self.num_added, self.shape.num_rows)
+        return {name: getattr(self, name)[:used].clone() for name in _STORED} | {"num_added": self.num_added}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from ``state_dict``; raise ValueError where it is that of a replay of another size."""
+        self.num_added = state["num_added"]
+        used = min(self.num_added, self.shape.num_rows)
+        for name in _STORED:
+            place = getattr(self, name)
+            if state[name].shape != (used, *place.shape[1:]):
+                raise ValueError(f"replay.{name} has shape {tuple(state[name].shape)}")
+            place.zero_()
+            place[:used] = state[name]
+        torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)
+        self.newest.fill_((self.num_added - 1) % self.shape.num_rows)
+
+
+_STORED = ("here", "there", "rewards", "flags", "order", "num_valid")
+
+
+def replay_shape(capacity: int, num_envs: int, **sizes: int) -> ReplayShape:
+    """Return the sizes of a ring with room for at least ``capacity`` transitions, two decisions at least."""
+    return ReplayShape(num_rows=max(2, math.ceil(capacity / num_envs)), num_envs=num_envs, **sizes)

@@ -1,0 +1,72 @@
+"""What a user adds to the registries, each from a module of the user's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # at run time only where they are needed: the command line begins without torch
+    from torch import Tensor
+
+    from mqe.entry import TaskEntry
+    from mqe.objects import ObjectCfg
+    from mqe.robots import RobotCfg
+    from mqe.state import SceneState
+    from mqe.tasks.push.rewards import Measures
+
+
+def register_object(name: str, cfg: ObjectCfg) -> None:
+    """Make ``task.object=NAME`` stand for an object; raise ConfigError where the name is taken."""
+    from mqe.objects import OBJECTS
+
+    _add("object", OBJECTS, name, replace(cfg, name=name))
+
+
+def register_reward(name: str, function: Callable[[Measures], Tensor], weight: float = 0.0, help: str = "") -> None:
+    """Add a reward term of the push task, (N,) or (N, A) unweighted at every control step.
+
+    ``weight`` is what it has where ``task.weights.NAME`` says nothing. Raises ConfigError where the name is taken.
+    """
+    from mqe.tasks.push.rewards import ENDING_TERMS, TERMS, Term
+
+    _add("reward", TERMS, name, Term(help or (function.__doc__ or "").strip(), function, weight), ENDING_TERMS)
+
+
+def register_observation(name: str, function: Callable[[SceneState], Tensor]) -> None:
+    """Add a term that agents of the push task may see, (N, A, ...) of a state; ``task.more_observations`` asks for it.
+
+    Raises ConfigError where the name is taken.
+    """
+    from mqe.tasks.push.task import OBSERVATIONS
+
+    _add("observation", OBSERVATIONS, name, function)
+
+
+def register_task(name: str, entry: TaskEntry) -> None:
+    """Make ``task.name=NAME`` stand for a task; raise ConfigError where the name is taken."""
+    from mqe.config import ConfigError
+    from mqe.registry import TASKS
+
+    if "name" not in [field.name for field in fields(entry.cfg)]:
+        raise ConfigError(f"task {name!r}: its settings need a field name, by default {name!r}")
+    _add("task", TASKS, name, entry)
+
+
+def register_robot(name: str, cfg: RobotCfg) -> None:
+    """Make ``env.robots=NAME`` stand for a robot; raise ConfigError where the name is taken."""
+    from mqe.robots import ROBOTS
+
+    _add("robot", ROBOTS, name, replace(cfg, name=name))
+
+
+def _add(kind: str, registry: dict[str, Any], name: str, member: Any, others: Any = ()) -> None:
+    """Add a member; the same one twice is no mistake."""
+    from mqe.config import ConfigError
+
+    if not re.fullmatch(r"[A-Za-z]\w*", name):
+        raise ConfigError(f"{kind} {name!r}: a name has letters, digits and _, and begins with a letter")
+    if name in others or (name in registry and registry[name] != member):
+        raise ConfigError(f"{kind} {name!r}: there is one of this name; choose another")
+    registry[name] = member

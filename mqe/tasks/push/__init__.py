@@ -1,0 +1,44 @@
+"""The push task: a team pushes an object to a goal by commanding velocities to a frozen gait."""
+
+from __future__ import annotations
+
+import torch
+
+from mqe.controllers.gait import GaitController, load_team_gait
+from mqe.entry import EnvCfg, TaskEntry, World
+from mqe.objects import OBJECTS
+from mqe.robots import Robots
+from mqe.scene import build_scene, object_friction_fields
+from mqe.streams import Streams
+from mqe.tasks.push.report import REPORT
+from mqe.tasks.push.task import ENDINGS, PushCfg, PushTask
+
+__all__ = ["ENDINGS", "PUSH", "PushCfg", "PushTask"]
+
+_FRICTION = 1  # stream: the object's friction of each world, drawn once
+
+
+def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
+    obj = OBJECTS[cfg.object]
+    num_agents = env.num_agents or (obj.num_agents if isinstance(env.robots, str) else len(env.robots))
+    scene = build_scene(num_agents, obj, cfg.inertia, env.actuators, cfg.success_radius, env.robots)
+    robots = Robots(scene.robots, device)
+    controller = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)
+    task = PushTask(cfg, env.num_envs, robots, streams, controller)
+    episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
+    friction = streams.between(*obj.friction, _FRICTION, episode)
+    return World(scene, task, object_friction_fields(scene, friction.cpu()))
+
+
+PUSH = TaskEntry(
+    PushCfg,
+    _make,
+    REPORT,
+    evaluation={
+        "spawn": "independent",
+        "close_share": 0.0,
+        "tangled_share": 0.0,
+        "success_radius": PushCfg.success_radius,
+        "goal_distance": list(PushCfg.goal_distance),
+    },
+)

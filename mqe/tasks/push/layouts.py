@@ -1,0 +1,207 @@
+"""Where a push episode starts: object in the middle of the arena, robots on a ring around it, goal further out."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from itertools import chain, combinations
+
+import torch
+from torch import Tensor
+
+from mqe.config import ConfigError
+from mqe.geometry import TWO_PI, on_circle, quat_from_rpy
+from mqe.objects import Footprint
+from mqe.robots import Robots
+from mqe.robots.robot import LEGS
+from mqe.streams import Ranges, Streams
+from mqe.task import Layout
+from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
+
+SPAWNS = ("independent", "separated")
+TURN = (-0.01, TWO_PI)  # [rad] the reference's range of every angle about the vertical
+
+ROBOT_CLEARANCE = 0.8  # [m] between the trunks of separated robots: nose to tail they reach 0.29 m and up to 0.49 m
+OBJECT_CLEARANCE = 0.5  # [m] from a separated robot's trunk to the object: a stretched hind leg's reach
+
+# Close and tangled starts: two robots side by side.
+CLOSE_MARGIN = 0.05  # [m] that their trunks are apart beyond the distance that is a collision
+CLOSE_DISTANCE, TANGLED_DISTANCE = 0.5, 0.4  # [m] that their trunks are apart at most
+SLANT = (0.38, 0.62)  # [rad] of the way from one to the other against abreast: hips stand beside the other's trunk
+TRUNK_REACH, TRUNK_SIDE = 0.25, 0.14  # [m] from a trunk's middle to its ends, and to the sides of its hips, nearly
+TANGLED_JOINTS = ((-0.45, 0.45), (0.2, 1.6), (-2.2, -1.0))  # [rad] hip, thigh, calf: legs reach under the other trunk
+
+
+class PushLayouts:
+    """Draws episode starts: all of a world's numbers from one stream, each scaled to its own range.
+
+    ``independent`` spawn is the reference's distribution: robots know nothing of one another, and 6 to 7 % of all
+    births are collisions. ``separated`` keeps every two robots, and every robot and the object, too far apart to touch.
+    In shares of the separated starts, ``close_share`` and ``tangled_share``, two robots then are brought together.
+    """
+
+    purpose = 10  # the random stream it draws from
+
+    def __init__(
+        self,
+        footprint: Footprint,
+        robots: Robots,
+        spawn: str,
+        goal_distance: tuple[float, float],
+        close_share: float = 0.0,
+        tangled_share: float = 0.0,
+    ) -> None:
+        obj, num_agents, device = footprint.cfg, len(robots), robots.device
+        self.footprint, self._robots = footprint, robots
+        self.is_separated = spawn == "separated"
+        self.gap = self._gap(obj.spawn_ring[0], num_agents) if self.is_separated else 0.0
+        self.num_agents = num_agents
+        tilt = (-obj.spawn_tilt, obj.spawn_tilt)
+        # Roll, pitch and yaw of the object; distance and bearing of the goal.
+        world = [tilt, tilt, TURN, goal_distance, (0.0, TWO_PI)]
+        each = [self._robot_ranges(i, obj.spawn_ring) for i in range(num_agents)]
+        self.sizes = (len(world), len(each[0]) * num_agents)
+        ranges = [*world, *chain(*each)]
+        self.encounters: Encounters | None = None
+        if close_share + tangled_share > 0.0:
+            self.encounters = Encounters(obj.collision_distance, robots, close_share, tangled_share)
+            ranges += self.encounters.ranges  # last: the other numbers are the same with and without
+        self.ranges = Ranges(ranges, device)
+        self.object_pos = torch.tensor([0.0, 0.0, obj.spawn_height], device=device)
+        self.goal_z = torch.zeros(1, device=device)
+        self.robot_z = torch.full((num_agents, 1), SPAWN_HEIGHT, device=device)
+
+    @staticmethod
+    def _gap(nearest: float, num_agents: int) -> float:
+        """Give what two robots are apart at least [rad], seen from the middle of a ring that begins at ``nearest``."""
+        least = 0.5 * ROBOT_CLEARANCE / math.sin(math.pi / max(num_agents, 2))
+        if nearest < least:
+            raise ConfigError(
+                f"task.object: its spawn_ring begins at {nearest} m, where {num_agents} robots cannot be born "
+                f"{ROBOT_CLEARANCE} m apart; begin it at {least:.2f} m, take fewer robots, or task.spawn=independent"
+            )
+        return 2.0 * math.asin(0.5 * ROBOT_CLEARANCE / nearest)
+
+    def _robot_ranges(self, robot: int, ring: tuple[float, float]) -> list[tuple[float, float]]:
+        """Radius and angle on the ring; roll, pitch and yaw; velocities; joints."""
+        turn = TURN
+        if self.is_separated:
+            turn = (0.0, TWO_PI if robot == 0 else TWO_PI - self.num_agents * self.gap)
+        joints = [(JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self._robots.cfgs[robot].joint_pos]
+        return [ring, turn, TILT, TILT, TURN] + [VELOCITY] * 6 + joints
+
+    def draw(self, streams: Streams, episode: Tensor) -> Layout:
+        """Give the start of episode number ``episode`` (N,) in every world."""
+        drawn = self.ranges.draw(streams, self.purpose, episode)
+        n = len(drawn)
+        world, robot, encounter = drawn.tensor_split((self.sizes[0], sum(self.sizes)), dim=1)
+        robot = robot.unflatten(1, (self.num_agents, -1))
+        radius, angle, rpy, joint_pos = robot[..., 0], robot[..., 1], robot[..., 2:5], robot[..., 11:]
+        if self.is_separated:
+            angle = spread_angles(angle, self.gap)
+            radius = self._cleared(radius, angle, world[:, 2:3])
+            if self.encounters is not None:
+                radius, angle, rpy, joint_pos = self.encounters.arrange(encounter, radius, angle, rpy, joint_pos)
+                radius = self._cleared(radius, angle, world[:, 2:3])
+        quat = quat_from_rpy(torch.cat((rpy, world[:, None, :3]), dim=1))
+        return Layout(
+            robot_pos=torch.cat((on_circle(radius, angle), self.robot_z.expand(n, -1, -1)), dim=-1),
+            robot_quat=quat[:, :-1],
+            robot_vel=robot[..., 5:11],
+            joint_pos=joint_pos,
+            object_pos=self.object_pos.expand(n, -1),
+            object_quat=quat[:, -1],
+            goal_pos=torch.cat((on_circle(world[:, 3], world[:, 4]), self.goal_z.expand(n, -1)), dim=-1),
+        )
+
+    def _cleared(self, radius: Tensor, angle: Tensor, object_yaw: Tensor) -> Tensor:
+        """Return the radii (N, A) [m] at which robots keep clear of the object, whose yaw is (N, 1) [rad]."""
+        local = on_circle(radius, angle - object_yaw)  # in the object frame
+        # Along its ray from the object's origin a robot leaves the outline at 1 / 1.2 of its speed or more.
+        return radius + 1.2 * (OBJECT_CLEARANCE - self.footprint.distance(local)).clamp(min=0.0)
+
+
+class Encounters:
+    """Brings two robots of some worlds together: legs side by side, or, tangled, under one another's trunk.
+
+    The second robot of a pair goes to the first one's side and a little further out, so that hips are not beside hips.
+    The nearer they are, the less they may be turned from looking along the same line.
+    """
+
+    def __init__(
+        self,
+        collision_distance: float,
+        robots: Robots,
+        close_share: float,
+        tangled_share: float,
+    ) -> None:
+        """Arrange these shares of all starts of ``robots``; trunks nearer than a collision are lost."""
+        num_agents, device = len(robots), robots.device
+        if num_agents < 2:
+            raise ConfigError("task.close_share, task.tangled_share: they bring two robots together; say 0 for one")
+        pairs = torch.tensor(list(combinations(range(num_agents), 2)), device=device)
+        index = torch.arange(num_agents, device=device)
+        self.ranges = [(0.0, 1.0), (0.0, float(len(pairs))), (-1.0, 1.0), SLANT]  # kind; pair; side and distance; slant
+        self._close_share, self._tangled_share = close_share, tangled_share
+        self._nearest = collision_distance + CLOSE_MARGIN
+        self._first = pairs[:, :1]  # (P, 1)
+        self._is_second = pairs[:, 1:] == index  # (P, A)
+        self._is_either = self._is_second | (self._first == index)
+        low, high = torch.tensor(TANGLED_JOINTS * len(LEGS), device=device).unbind(dim=1)
+        nominal = robots.joint_pos
+        self._joint_scale = (high - low) / (nominal * (JOINT_SCATTER[1] - JOINT_SCATTER[0]))
+        self._joint_offset = 0.5 * (low + high) - self._joint_scale * nominal
+
+    def arrange(
+        self, drawn: Tensor, radius: Tensor, angle: Tensor, rpy: Tensor, joint_pos: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return radius and angle (N, A), rpy (N, A, 3) and joints (N, A, 12) of starts (N, 4) that mix these in."""
+        kind, place, slant = drawn[:, :1], drawn[:, 2:3], drawn[:, 3:]
+        pair = drawn[:, 1].to(torch.int64)
+        is_tangled = kind < self._tangled_share
+        is_arranged = kind < self._tangled_share + self._close_share
+        first, is_second = self._first[pair], self._is_second[pair] & is_arranged
+        is_either = (self._is_either[pair] & is_arranged).unsqueeze(-1)
+
+        room = torch.where(is_tangled, TANGLED_DISTANCE - self._nearest, CLOSE_DISTANCE - self._nearest)
+        distance = self._nearest + room * place.abs()
+        own_radius, own_angle = radius.gather(1, first), angle.gather(1, first)
+        if angle.shape[1] > 2:  # away from the first robot's nearest neighbour but the second
+            offset = torch.remainder(own_angle - angle + math.pi, TWO_PI) - math.pi
+            nearest = offset.abs().masked_fill(self._is_either[pair], TWO_PI).argmin(dim=1, keepdim=True)
+            place = offset.gather(1, nearest)
+        half_turn = torch.asin(0.5 * distance * torch.cos(slant) / own_radius).copysign(place)
+        between = own_angle + half_turn  # the bearing of the point between the two
+        radius = torch.where(is_second, own_radius + distance * torch.sin(slant), radius)
+        angle = torch.where(is_second, between + half_turn, angle)
+
+        # Side by side both look outwards or inwards, give or take ``tilt``: seen along the ring, half a trunk and its
+        # hips take half of the distance each.
+        tilt = torch.asin(((0.5 * distance - TRUNK_SIDE) / TRUNK_REACH).clamp(0.0, 1.0))
+        yaw = rpy[..., 2]
+        half = torch.remainder(yaw, math.pi)
+        side_by_side = between + (yaw - half) + (half / (0.5 * math.pi) - 1.0) * tilt
+        rpy = torch.cat((rpy[..., :2], torch.where(is_either, side_by_side.unsqueeze(-1), rpy[..., 2:])), dim=-1)
+        tangled = torch.addcmul(self._joint_offset, self._joint_scale, joint_pos)
+        return radius, angle, rpy, torch.where(is_either & is_tangled.unsqueeze(-1), tangled, joint_pos)
+
+
+def spread_angles(draw: Tensor, gap: float) -> Tensor:
+    """Give angles (N, A) [rad] on a circle, uniform among those with at least ``gap`` [rad] between any two.
+
+    Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in what is left of the circle once every robot has
+    its gap, [0, 2 pi - A gap). The first turns the whole circle; the gaps are then put back in by rank, of equals by
+    number: each draw gives a valid answer, where rejection may give none.
+    """
+    least, turns = _spread_table(draw.shape[1], draw.device)
+    rank = (draw.unsqueeze(2) - draw.unsqueeze(1) > least).sum(dim=2)
+    return torch.addcmul(torch.add(draw, rank, alpha=gap), draw[:, :1], turns)
+
+
+@cache
+def _spread_table(num_agents: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Give what a draw must exceed another by to come after it, (A, A), and who turns with the first, (A,)."""
+    index = torch.arange(num_agents, device=device)
+    least = torch.where(index.unsqueeze(1) > index, -1e-12, 0.0)  # of equals the later comes after
+    least[:, 0], least[0, :] = -torch.inf, torch.inf  # the first comes before all
+    return least, (index > 0).float()

@@ -1,0 +1,134 @@
+"""What is said of push episodes: the calculator's figures, the progress line, and how a film calls an ending."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from mqe.report import Figures, Report, mean, wilson_interval
+from mqe.state import SceneState
+
+NUM_SECTORS = 8  # of goal directions; the first is centred on x, the second on the diagonal
+CHI2_99 = 18.475  # quantile of 99 % of chi squared with NUM_SECTORS - 1 degrees of freedom
+
+
+def goal_direction(state: SceneState) -> dict[str, Tensor]:
+    """Return ``goal_direction`` (N,) [rad] as seen from where the object starts, world frame."""
+    return {"goal_direction": torch.atan2(state.to_goal[:, 1], state.to_goal[:, 0])}
+
+
+def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Figures:
+    """Turn the figures (N,) of N episodes into the calculator's; those without any episode to count are None.
+
+    The keys: ``success_rate`` with its Wilson interval ``success_ci95``, ``num_episodes``, ``lost_at_birth_rate`` (the
+    episode ended by a collision at its first control step), ``success_rate_spawned`` of the other episodes with its
+    interval ``success_spawned_ci95``, ``time_given_success_s``, ``finished_time_s`` (a failure counts as the time
+    limit), ``collision_rate``, ``fall_rate``, ``collapse_rate`` (a robot collapsed, whatever ended the episode),
+    ``tangle_rate`` (robots were tangled, likewise), ``timeout_rate``, ``num_broken``, and the means over successes of
+    ``collaboration_degree`` and ``collaboration_degree_reference``; ``goal_direction_chi2``, see the function of that
+    name; per agent, over all episodes, its share of the contact impulse on the object and its mean distance to it;
+    ``lesser_contact_share``, the mean over episodes of the least share that any agent had.
+
+    Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is off), a time-out or
+    broken; in a rare one two of the first four come in the same control step, and both count.
+    """
+    is_broken = episodes["broken"].cpu()
+    columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
+    is_success = (columns["success"] > 0.5) & ~is_broken
+    is_collision = (columns["collision"] > 0.5) & ~is_broken
+    is_fall = (columns["fall"] > 0.5) & ~is_broken
+    is_collapse = (columns["collapse"] > 0.5) & ~is_broken
+    time = columns["episode_time_s"]
+    ended_by_collapse = is_collapse & (time < time_limit_s - 0.5 * step_dt)
+    is_cut_short = is_success | is_collision | is_fall | ended_by_collapse | is_broken
+    num_episodes, num_successes = len(time), int(is_success.sum())
+    is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
+    num_spawned, num_successes_spawned = int((~is_lost_at_birth).sum()), int((is_success & ~is_lost_at_birth).sum())
+    figures: Figures = {
+        "success_rate": num_successes / num_episodes,
+        "success_ci95": list(wilson_interval(num_successes, num_episodes)),
+        "num_episodes": num_episodes,
+        "lost_at_birth_rate": mean(is_lost_at_birth.double()),
+        "success_rate_spawned": num_successes_spawned / num_spawned if num_spawned else None,
+        "success_spawned_ci95": list(wilson_interval(num_successes_spawned, num_spawned)) if num_spawned else None,
+        "time_given_success_s": mean(time[is_success]),
+        "finished_time_s": mean(torch.where(is_success, time, time_limit_s)),
+        "collision_rate": mean(is_collision.double()),
+        "fall_rate": mean(is_fall.double()),
+        "collapse_rate": mean(is_collapse.double()),
+        "tangle_rate": mean(((columns["tangle"] > 0.5) & ~is_broken).double()),
+        "timeout_rate": mean((~is_cut_short).double()),
+        "num_broken": int(is_broken.sum()),
+        "collaboration_degree": mean(columns["collaboration_degree"][is_success]),
+        "collaboration_degree_reference": mean(columns["collaboration_degree_reference"][is_success]),
+        "goal_direction_chi2": goal_direction_chi2(columns["goal_direction"], is_success),
+    }
+    shares = [values for name, values in columns.items() if name.startswith("contact_share_agent")]
+    figures["lesser_contact_share"] = mean(torch.stack(shares).amin(dim=0)[~is_broken])
+    per_agent = [name for name in columns if name.startswith(("contact_share_agent", "object_distance_agent"))]
+    return figures | {name: mean(columns[name][~is_broken]) for name in per_agent}
+
+
+def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
+    """Return Pearson's chi squared of success (N,) against eight sectors of the goal's direction (N,) [rad].
+
+    Of a team to which all directions are alike it exceeds ``CHI2_99`` in 1 % of evaluations; where fewer than about
+    five failures a sector are to be expected, that is a rough figure: pool evaluations. None if all episodes or none
+    succeeded, or if a sector is empty.
+    """
+    sector = torch.round(direction * NUM_SECTORS / (2.0 * math.pi)).to(torch.int64) % NUM_SECTORS
+    counts = torch.bincount(2 * sector + is_success, minlength=2 * NUM_SECTORS).view(NUM_SECTORS, 2).double()
+    expected = counts.sum(dim=1, keepdim=True) * counts.sum(dim=0) / len(sector)
+    if not bool((expected > 0.0).all()):
+        return None
+    return float(((counts - expected).square() / expected).sum())
+
+
+def describe(figures: Figures) -> str:
+    """Word the calculator's figures for a person, one a line."""
+    low, high = figures["success_ci95"]  # type: ignore[misc]
+
+    def words(name: str, unit: str = "") -> str:
+        value = figures[name]
+        return "-" if value is None else f"{value:.3f}{unit}"
+
+    interval = f"95 % interval {low:.3f} to {high:.3f}, n = {figures['num_episodes']}"
+    rows = [
+        ("success rate", f"{words('success_rate')}  ({interval})"),
+        ("time of the successes", words("time_given_success_s", " s")),
+        ("finished time, failures as the limit", words("finished_time_s", " s")),
+        ("collisions", f"{words('collision_rate')}  ({words('lost_at_birth_rate')} at birth)"),
+        ("success rate, births left out", words("success_rate_spawned")),
+        ("falls, time-outs", f"{words('fall_rate')}, {words('timeout_rate')}"),
+        ("collapses, tangles", f"{words('collapse_rate')}, {words('tangle_rate')}"),
+        ("success by goal direction, chi squared", f"{words('goal_direction_chi2')}  (1 % are above {CHI2_99})"),
+        ("collaboration degree", words("collaboration_degree")),
+        ("collaboration degree, reference's", words("collaboration_degree_reference")),
+    ]
+    agents = [name.removeprefix("contact_share_") for name in figures if name.startswith("contact_share_")]
+    rows += [
+        (agent, f"{words(f'contact_share_{agent}')} of the impulse, {words(f'object_distance_{agent}', ' m')} away")
+        for agent in agents
+    ]
+    rows.append(("the least share of an episode, mean", words("lesser_contact_share")))
+    if figures["num_broken"]:
+        rows.append(("broken simulations, no successes", str(figures["num_broken"])))
+    return "".join(f"{label:<40}{value}\n" for label, value in rows)
+
+
+REPORT = Report(
+    rates=("success", "collision", "fall", "collapse", "tangle"),
+    headline=(("Success", "success_rate"), ("Collision", "collision_rate")),
+    outcomes={
+        "success": "success",
+        "collision": "the robots collided",
+        "fall": "a robot fell",
+        "collapse": "a robot collapsed",
+    },
+    at_start=goal_direction,
+    summarize=summarize,
+    describe=describe,
+)

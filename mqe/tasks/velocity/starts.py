@@ -1,0 +1,98 @@
+"""Poses in which a gait's training begins: standing, dropped, crumpled, kneeling, or leaning against a wall."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mqe.geometry import quat_from_rpy, rotation_matrix
+from mqe.robots import NUM_JOINTS, RobotCfg, Robots
+from mqe.scene import ARENA_HALF_SIZE
+from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, VELOCITY
+
+NUM_POSES = 4096  # a table that episodes draw from
+# Shares of the poses; the others are crumpled.
+STANDING_SHARE, DROPPED_SHARE, KNEELING_SHARE, LEANING_SHARE = 0.25, 0.3, 0.2, 0.07
+STANDING_SCATTER = (0.8, 1.2)  # times the nominal angle
+CRUMPLED_TILT = 0.6  # [rad] largest roll and pitch
+KNEELING_HEIGHT = (0.165, 0.215)  # [m] trunk origin of a robot that rests on knees
+KNEELING_CHANCE = 0.4  # of each leg; one leg always kneels
+KNEELING_SLACK = 0.02  # [m] that the feet of its other legs are off the floor
+LEANING_TILT = (0.2, 0.8)  # [rad] of a robot whose trunk has come to rest against a wall
+_CLEARANCE = 0.005  # [m] between the lowest point and the floor
+
+
+class Poses(NamedTuple):
+    """P poses of one robot."""
+
+    tilt: Tensor  # (P, 2) [rad] roll and pitch
+    yaw: Tensor  # (P, 1) [rad]
+    pos: Tensor  # (P, 3) [m] trunk origin
+    velocity: Tensor  # (P, 6) [m/s] world, [rad/s] body
+    joint_pos: Tensor  # (P, J) [rad]
+
+
+def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
+    """Draw the table of poses of a single robot, the same one on every device.
+
+    Robots that lean do so against the wall at positive x, which is as high as a box.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def between(low: float | Tensor, high: float | Tensor, *shape: int) -> Tensor:
+        return low + (high - low) * torch.rand(num_poses, *shape, generator=generator)
+
+    device, robots = robots.device, Robots(robots.cfgs)
+    robot = robots.cfgs[0]
+    nominal = robots.joint_pos
+    bounds = torch.tensor([STANDING_SHARE, DROPPED_SHARE, KNEELING_SHARE, LEANING_SHARE]).cumsum(dim=0)
+    kind = (torch.arange(num_poses).unsqueeze(1) / num_poses >= bounds).sum(dim=1, keepdim=True)
+    is_standing, is_dropped, is_kneeling, is_leaning = (kind == k for k in range(4))
+
+    low, high = torch.tensor(robot.joint_range).unbind(dim=1)
+    low = low.clamp(min=torch.tensor([-0.6, -0.4, -2.65] * 4))
+    high = high.clamp(max=torch.tensor([0.6, 2.4, -0.95] * 4))
+    crumpled, folded = between(low, high, NUM_JOINTS), between(0.0, 1.0, 1)
+    joints = torch.lerp(nominal, crumpled, folded.sqrt())
+    joints = torch.where(is_standing, nominal * between(*STANDING_SCATTER, NUM_JOINTS), joints)
+    joints = torch.where(is_dropped, nominal * between(*JOINT_SCATTER, NUM_JOINTS), joints)
+    kneels = between(0.0, 1.0, 4) < KNEELING_CHANCE
+    kneels[torch.arange(num_poses), between(0.0, 4.0).to(torch.int64)] = True
+    kneeling = _kneeling(robot, between(*KNEELING_HEIGHT, 1), kneels, between(-0.05, 0.05, NUM_JOINTS))
+    joints = torch.where(is_kneeling, kneeling.clamp(low, high), joints)
+
+    yaw = between(-math.pi, math.pi, 1)
+    lean = between(*LEANING_TILT, 1) * torch.cat((yaw.sin(), yaw.cos()), dim=1)  # roll and pitch: towards positive x
+    tilt = torch.where(is_leaning, lean, CRUMPLED_TILT * between(-1.0, 1.0, 2))
+    tilt = torch.where(is_standing | is_dropped, 0.01 * between(-1.0, 1.0, 2), tilt)
+    tilt = torch.where(is_kneeling, 0.05 * between(-1.0, 1.0, 2), tilt)
+
+    lowest, foremost = _extents(robots, tilt, yaw, joints)
+    height = _CLEARANCE - lowest
+    height = torch.where(is_standing, robot.standing_height + 0.03, torch.where(is_dropped, SPAWN_HEIGHT, height))
+    x = torch.where(is_leaning, ARENA_HALF_SIZE - _CLEARANCE - foremost, 0.0)
+    velocity = torch.where(is_dropped, between(*VELOCITY, 6), 0.0)
+    poses = (tilt, yaw, torch.cat((x, torch.zeros_like(x), height), dim=1), velocity, joints)
+    return Poses(*(part.to(device) for part in poses))
+
+
+def _kneeling(robot: RobotCfg, height: Tensor, kneels: Tensor, scatter: Tensor) -> Tensor:
+    """Return joints (P, J) of level robots at ``height`` (P, 1) [m] with some legs (P, 4) on their knees.
+
+    A leg that kneels has its knee on the floor and its calf along it; another has its foot below its hip.
+    """
+    knee = torch.acos((height - robot.knee_radius) / robot.link_length)
+    foot = torch.acos((height - robot.foot_radius - KNEELING_SLACK) / (2.0 * robot.link_length))
+    thigh = torch.where(kneels, knee, foot)
+    calf = torch.where(kneels, -math.pi / 2 - knee, -2.0 * foot)
+    return torch.stack((torch.zeros_like(thigh), thigh, calf), dim=-1).flatten(1) + scatter
+
+
+def _extents(robots: Robots, tilt: Tensor, yaw: Tensor, joints: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a robot's lowest point, and its trunk's foremost along x, from the trunk's origin, (P, 1) [m] each."""
+    rotation = rotation_matrix(quat_from_rpy(torch.cat((tilt, yaw), dim=1)))
+    ahead, up = rotation[:, 0], rotation[:, 2]
+    return robots.lowest(up, joints).unsqueeze(1), robots.trunk_reach(ahead).unsqueeze(1)

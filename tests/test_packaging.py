@@ -1,0 +1,43 @@
+"""What is installed: version, configurations and assets in a wheel; and files about the project that must stay true."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import yaml
+
+from mapush import __version__, cli
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_version_stands_once(capsys) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"mapush {__version__}\n"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "mapush.__version__"}
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
+
+
+def test_what_is_installed_holds_configurations_assets_and_types(tmp_path: Path) -> None:
+    build = [sys.executable, "setup.py", "-q", "egg_info", "-e", str(tmp_path), "build_py", "-d", str(tmp_path / "lib")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    installed = {path.relative_to(tmp_path / "lib").as_posix() for path in (tmp_path / "lib").rglob("*")}
+    packages = [
+        path for name in ("mqe", "harl_mapush", "mapush") for path in (ROOT / name).rglob("*") if path.is_file()
+    ]
+    wanted = {path.relative_to(ROOT).as_posix() for path in packages if "__pycache__" not in path.parts}
+    assert wanted <= installed
+    assert {"harl_mapush/configs/laptop.yaml", "mqe/py.typed", "harl_mapush/py.typed", "mapush/py.typed"} <= installed
+
+
+def test_every_supported_python_is_tested() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
+    tested = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    prefix = "Programming Language :: Python :: 3."
+    assert [f"3.{line.removeprefix(prefix)}" for line in project["classifiers"] if line.startswith(prefix)] == tested
