@@ -36,7 +36,7 @@ from mqe.robots import DEFAULT_ROBOT, ROBOTS, RobotCfg, Robots
 from mqe.scene import STEP_DT, pack_layout
 from mqe.state import ROBOT_QVEL, SceneState
 from mqe.streams import Streams
-from mqe.tasks.push import PushTask
+from mqe.tasks.push import PushCfg, PushTask
 from mqe.tasks.push.endings import describe_endings
 
 PROGRAM = "mapush export"
@@ -78,6 +78,8 @@ def _main(argv: Sequence[str] | None) -> int:
         _import(package)
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
+    if not isinstance(cfg.task, PushCfg) and TASKS[cfg.task.name].examination != "gait":
+        raise ConfigError(f"task.name={cfg.task.name}: only push teams and gaits can be exported; load it from Python")
     checkpoint.check_actors(folder)
     seed_everything(cfg.runner.seed)
     partial = out.with_name(f".{out.name}-{os.getpid()}")
@@ -150,6 +152,8 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
     asked = config.flag_values(arguments)
     for section in asked:
         for key in asked[section] if section not in ("task", "runner") else ():
+            if (section, key) == ("env", "imports"):  # what --import brought
+                continue
             raise ConfigError(f"{section}.{key}: an export has no such setting; leave it out (it takes task and seed)")
     return playing.settings(folder, merge({"sim": {"name": "mujoco", "device": "cpu"}}, asked))
 
