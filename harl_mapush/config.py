@@ -18,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NoReturn
 
+from harl_mapush import foreign
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from harl_mapush.learning.networks import NetworkCfg
@@ -47,7 +48,7 @@ class RunCfg:
 
 
 SECTIONS = tuple(field.name for field in fields(RunCfg))
-_SECTION_CLASSES: dict[str, type] = {
+SECTION_CLASSES: dict[str, type] = {
     "env": EnvCfg, "sim": SimCfg, "network": NetworkCfg, "runner": RunnerCfg, "logger": LoggerCfg
 }  # fmt: skip
 _NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {"task": TASKS, "algorithm": ALGORITHMS}  # the class is the name's
@@ -63,6 +64,7 @@ FLAGS = {
     "--sim": "sim.name",
     "--seed": "runner.seed",
     "--max_wall_time": "runner.max_wall_time",
+    "--init_from": "runner.init_from",
     "--exp_name": "logger.exp_name",
     "--out": "logger.out_dir",
 }
@@ -79,6 +81,7 @@ _HELP = {
     "--sim": "auto, mujoco or warp",
     "--seed": "of every random number in the run",
     "--max_wall_time": "save and end in time for this limit, 3h50m for instance",
+    "--init_from": "start with the networks of a checkpoint, a run or pretrained:NAME, and with fresh optimisers",
     "--exp_name": "names the run's folder",
     "--out": "the run folder itself",
 }
@@ -101,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         if rest:
             shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
             flags = [flag for action in shown for flag in action.option_strings if flag.startswith("--")]
-            raise ConfigError(unknown("argument", rest[0], flags))
+            raise ConfigError(_with_hint(rest[0], unknown("argument", rest[0], flags)))
         import_modules(getattr(arguments, "imports", ()))
         return arguments
 
@@ -160,6 +163,8 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
             section, _, name = key.partition(".")
             layers.append({section: {name: parse_yaml(given, flag) if flag in _NUMBERS else given}})
     layers += [assignment(text) for text in arguments.set]
+    for text in arguments.set:
+        _check_foreign(text.partition("=")[0].strip())
     if getattr(arguments, "imports", ()):
         layers.append({"env": {"imports": list(arguments.imports)}})
     for layer in layers:  # also what a later one replaces
@@ -211,7 +216,7 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
                 notices.append(f"env.num_agents left out: the team of {new} is its own unless it is named")
         sections[section]["name"] = new
     values = merge(sections, {name: over[name] or {} for name in over})
-    classes = _SECTION_CLASSES | {
+    classes = SECTION_CLASSES | {
         "task": TASKS[values["task"]["name"]].cfg,
         "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
     }
@@ -281,8 +286,8 @@ def check_layer(values: Mapping[str, Any]) -> None:
             raise ConfigError(unknown("section", section, SECTIONS))
         if content is not None and not isinstance(content, Mapping):
             raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
-        if section in _SECTION_CLASSES:
-            check_values(_SECTION_CLASSES[section], content, section)
+        if section in SECTION_CLASSES:
+            check_values(SECTION_CLASSES[section], content, section)
         else:
             _check_named_section(section, content or {})
 
@@ -310,6 +315,25 @@ def _check_name(section: str, name: Any) -> None:
     registry = _NAMED_SECTIONS[section]
     if not isinstance(name, str) or name not in registry:
         raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
+
+
+def all_classes() -> dict[str, type]:
+    """Return the classes of all sections, those of the default task and algorithm among them."""
+    return SECTION_CLASSES | {"task": TASKS[DEFAULT_TASK].cfg, "algorithm": ALGORITHMS[DEFAULT_ALGORITHM].cfg}
+
+
+def _with_hint(name: str, complaint: str) -> str:
+    """Return the complaint about an unknown name, or what to say instead where another library calls something so."""
+    words = foreign.hint(name, all_classes())
+    return complaint if words is None else f"there is no {name.partition('=')[0]} here; {words}"
+
+
+def _check_foreign(key: str) -> None:
+    """Raise ConfigError for a key that exists under another name."""
+    section, _, name = key.partition(".")
+    known = foreign.dotted({"task": TASKS[DEFAULT_TASK].cfg} if section == "task" else all_classes())
+    if section in SECTIONS and key not in known and name in foreign.NAMES:
+        raise ConfigError(_with_hint(key, ""))
 
 
 def _common_keys(section: Mapping[str, Any], old: type, new: type) -> tuple[dict[str, Any], list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from harl_mapush import checkpoint, playing
 from harl_mapush.algorithms import TeamSpec, make_algorithm
@@ -46,8 +46,13 @@ class TeamPolicy:
         except ValueError as error:
             raise ConfigError(f"checkpoint {folder}: {error}") from None
         checkpoint.load_actors(folder, algorithm.networks)
-        self._algorithm = algorithm
+        self._algorithm, self._num_agents = algorithm, env.num_agents
         self._hidden: Tensor | None = None
+
+    @property
+    def actors(self) -> list[nn.Module]:
+        """Return the robots' networks, in their order; agents that share one have it more than once."""
+        return [self._algorithm.networks[f"actor_agent{i}"] for i in range(self._num_agents)]
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Decide."""

@@ -52,6 +52,11 @@ class RunnerCfg:
         default=None, metadata={"help": "save and end in time for this limit, 3h50m for instance; null: none"}
     )
 
+    init_from: str | None = field(
+        default=None,
+        metadata={"help": "start with the networks of a checkpoint, run or pretrained:NAME"},
+    )
+
     def __post_init__(self) -> None:
         if self.max_wall_time is not None:
             try:

@@ -18,6 +18,7 @@ from harl_mapush.gait_evaluation import evaluate_gait
 from harl_mapush.interop import harl_format
 from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing
+from harl_mapush.play import AGENTS, watch
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, unknown
@@ -30,26 +31,32 @@ from mqe.viewer.video import record
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--num_envs", "--seed", "--device", "--sim")
+BELONGS = {"json": "calculator", "record": "viewer", "num_episodes": "viewer", "agent": "viewer", "web": "viewer"}
 
 
-def make_parser() -> config.Parser:
+def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line."""
-    parser = config.Parser(prog=PROGRAM, description="Measure or watch a trained team.")
+    parser = config.Parser(prog=program, description="Measure or watch a trained team.")
     parser.add_argument("--checkpoint", metavar="WHAT", help="a checkpoint folder, a run folder or pretrained:NAME")
     parser.add_argument("--mode", default="calculator", help=f"{' or '.join(MODES)} (default: calculator)")
     parser.add_argument("--json", metavar="FILE", help="write the calculator's figures there")
     parser.add_argument("--record", metavar="FILE.mp4", help="write the viewer's film there")
     config.add_import(parser)
     parser.add_argument("--replay", metavar="FILE.npz", help="film a world that broke, from a run's folder broken/")
+    parser.add_argument("--num_episodes", metavar="N", type=int, help="end the viewer after so many episodes")
+    parser.add_argument("--agent", choices=AGENTS, help="who acts first in the viewer (default: trained)")
+    parser.add_argument(
+        "--web", metavar="PORT", type=int, nargs="?", const=0, help="show the viewer on a page of this machine"
+    )
     config.add_flags(parser, FLAGS)
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate as the command line says; return the exit code."""
+def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
+    """Evaluate as the command line of ``program`` says; return the exit code."""
     harl_format.register()
     with library_lines(_say):
-        return config.exit_code(lambda: _main(argv), PROGRAM)
+        return config.exit_code(lambda: _main(argv, program), program)
 
 
 def _say(line: str) -> None:
@@ -57,8 +64,8 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _main(argv: Sequence[str] | None) -> int:
-    arguments = make_parser().parse(argv)
+def _main(argv: Sequence[str] | None, program: str) -> int:
+    arguments = make_parser(program).parse(argv)
     if arguments.mode not in MODES:
         raise ConfigError(f"--mode: {unknown('mode', arguments.mode, MODES)}")
     film: str | None = arguments.record
@@ -68,12 +75,11 @@ def _main(argv: Sequence[str] | None) -> int:
         return _replay(arguments)
     if arguments.checkpoint is None:
         raise ConfigError("--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME")
-    if arguments.mode == "viewer" and arguments.record is None:
-        raise ConfigError("--mode viewer needs --record FILE.mp4, the film to write")
-    for flag, mode in (("json", "calculator"), ("record", "viewer")):
-        path: str | None = getattr(arguments, flag)
-        if path is not None and arguments.mode != mode:
-            raise ConfigError(f"--{flag} {path!r} belongs to --mode {mode}, not to --mode {arguments.mode}")
+    for flag, mode in BELONGS.items():
+        value = getattr(arguments, flag)
+        if value is not None and arguments.mode != mode:
+            raise ConfigError(f"--{flag} {value!r} belongs to --mode {mode}, not to --mode {arguments.mode}")
+    _check_viewer(arguments)
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
     name, device = resolve_sim(cfg.sim)
@@ -92,6 +98,17 @@ def _replay(arguments: Any) -> int:
     return 0
 
 
+def _check_viewer(arguments: Any) -> None:
+    """Raise ConfigError for what the viewer cannot do."""
+    if arguments.num_episodes is not None and arguments.num_episodes < 1:
+        raise ConfigError(f"--num_episodes {arguments.num_episodes}: must be at least 1")
+    if arguments.web is not None and not 0 <= arguments.web <= 65535:
+        raise ConfigError(f"--web {arguments.web}: a port is a number from 1 to 65535")
+    for flag in ("web", "agent"):
+        if arguments.record is not None and getattr(arguments, flag) is not None:
+            raise ConfigError(f"--{flag} does not go with --record, which films instead of showing; leave one out")
+
+
 def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.device) -> int:
     """Do what the command line asks for."""
     examine = None if arguments.mode == "viewer" else EXAMINATIONS.get(TASKS[cfg.task.name].examination)
@@ -101,6 +118,10 @@ def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.de
     for flag in ("json", "record"):
         _check_writable(flag, getattr(arguments, flag))
     seed_everything(cfg.runner.seed)
+    if arguments.mode == "viewer" and arguments.record is None:
+        outcomes = watch(cfg, folder, arguments.agent or AGENTS[0], arguments.num_episodes, arguments.web, _say)
+        _say(f"{len(outcomes)} episodes: {', '.join(outcomes) or 'none ended'}.")
+        return 0
     if arguments.mode == "viewer":
         _film(cfg, folder, Path(arguments.record))
         return 0

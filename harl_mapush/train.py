@@ -21,7 +21,7 @@ from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
 from harl_mapush.config import RunCfg
-from harl_mapush.interop import harl_files
+from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
 from harl_mapush.logger import Headline, RunLogger
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
@@ -29,7 +29,7 @@ from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
 from harl_mapush.training_evaluation import COMPARED, TrainingEvaluation
-from mqe.config import ConfigError, dump_yaml, to_dict
+from mqe.config import ConfigError, dump_yaml, merge, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.vec_env import VecEnv
@@ -66,6 +66,7 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; return the exit code."""
+    harl_format.register()
     return config.exit_code(lambda: _main(argv), PROGRAM)
 
 
@@ -76,6 +77,9 @@ def _main(argv: Sequence[str] | None) -> int:
         return _resume(arguments)
     base, over = _base(arguments), config.flag_values(arguments)
     notices: list[str] = []
+    start = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
+    if isinstance(start, str):
+        base = merge(base, {"network": checkpoint.read_config(_resolve_start(start)).get("network") or {}})
     if arguments.load_config is not None:
         base, notices = harl_files.lay_over(base, over, harl_files.read(arguments.load_config))
     cfg, more = config.resolve(base, over)
@@ -139,6 +143,8 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
         stack.callback(env.close)
         runner = _build_runner(cfg, env, device)
+        if saved is None and cfg.runner.init_from is not None:
+            sys.stdout.write(f"{_start_from(cfg.runner.init_from, runner)}.\n")
         if saved is None:
             folder = stack.enter_context(runs.new_run_dir(folder, is_named=cfg.logger.out_dir is not None))
         else:
@@ -152,7 +158,11 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             env=dataclasses.replace(cfg.env, num_agents=env.num_agents),
             sim=dataclasses.replace(cfg.sim, name=name, device=str(device)),
             task=_found_from_anywhere(cfg.task),
-            runner=dataclasses.replace(cfg.runner, torch_threads=torch.get_num_threads()),
+            runner=dataclasses.replace(
+                cfg.runner,
+                torch_threads=torch.get_num_threads(),
+                init_from=None if cfg.runner.init_from is None else from_anywhere(cfg.runner.init_from),
+            ),
             logger=dataclasses.replace(cfg.logger, out_dir=None),
         )
         settings = dump_yaml(to_dict(cfg))
@@ -168,6 +178,24 @@ def _found_from_anywhere(task: Any) -> Any:
         return task
     found = from_anywhere(gait) if isinstance(gait, str) else tuple(from_anywhere(name) for name in gait)
     return dataclasses.replace(task, gait=found)
+
+
+def _resolve_start(what: str) -> Path:
+    try:
+        return checkpoint.resolve(what)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("--checkpoint", "runner.init_from (--init_from):")) from None
+
+
+def _start_from(what: str, runner: Runner) -> str:
+    """Put a checkpoint's networks into those of a new run; say which. Raise ConfigError where they do not fit."""
+    folder, algorithm = _resolve_start(what), runner.algorithm
+    is_whole = all((folder / f"{name}.pt").is_file() for name in algorithm.networks)
+    if checkpoint.format_of(folder) is not checkpoint.OURS or not is_whole:
+        checkpoint.load_actors(folder, algorithm.networks)
+        return f"Starts with the actors of {folder}, and with a new critic"
+    checkpoint.load(folder, algorithm.networks)
+    return f"Starts with the actors and the critic of {folder}"
 
 
 def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:

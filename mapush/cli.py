@@ -11,6 +11,12 @@ from mapush import __version__
 _COMMANDS = {
     "train": ("harl_mapush.train", "train a team"),
     "test": ("harl_mapush.test", "measure or watch a trained team"),
+    "play": ("mapush.play", "watch a trained team, in a window or on a page"),
+    "list": ("mapush.listing", "find runs and what comes along"),
+    "settings": ("mapush.listing:settings", "list what can be set"),
+    "report": ("mapush.report", "write a page about runs"),
+    "plot": ("mapush.report:plot", "draw the curves of runs"),
+    "export": ("mapush.export", "write a trained team as ONNX, with all that one needs to run it"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
 
@@ -19,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Hand the rest of the command line to a subcommand; return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        lines = [f"  {name:<8}{words}" for name, (_, words) in _COMMANDS.items()]
+        lines = [f"  {name:<12}{words}" for name, (_, words) in _COMMANDS.items()]
         more = "mapush COMMAND --help says more, mapush --version which version this is.\n"
         sys.stdout.write("\n".join(["usage: mapush COMMAND ...", "", *lines, "", more]))
         return 0 if arguments else 2
@@ -33,11 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         from harl_mapush.interruption import as_exits  # here, for it may complain of MUJOCO_GL as the others do
 
         with as_exits(f"mapush {arguments[0]}"):  # the next seconds go to importing torch and MuJoCo
-            command = importlib.import_module(_COMMANDS[arguments[0]][0])
+            module, _, function = _COMMANDS[arguments[0]][0].partition(":")
+            command = getattr(importlib.import_module(module), function or "main")
     except ImportError as error:
         if "MUJOCO_GL" in str(error):  # a mistake of the user's
             sys.stderr.write(f"mapush: {error}\n")
             return 2
         sys.stderr.write(f"mapush: the installation is incomplete ({error}); reinstall it with pip\n")
         return 1
-    return command.main(arguments[1:])
+    return command(arguments[1:])

@@ -49,6 +49,7 @@ class Scene:
     robots: tuple[RobotCfg, ...]
     object: ObjectCfg | None
     actuator_lag: int = ACTUATOR_LAG  # physics steps that motors follow their targets late
+    spec: mujoco.MjSpec | None = None  # what the model was compiled from
 
     @property
     def num_robots(self) -> int:
@@ -114,7 +115,7 @@ def build_scene(
         geom.solref[:2] = CONTACT_SOLREF
     for pair in spec.pairs:
         pair.solref[:2], pair.solreffriction[:2] = CONTACT_SOLREF, SLIDING_SOLREF
-    return Scene(spec.compile(), team, obj, 0 if is_ideal else ACTUATOR_LAG)
+    return Scene(spec.compile(), team, obj, 0 if is_ideal else ACTUATOR_LAG, spec)
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for package in ("mqe", "harl_mapush", "mapush") for path in (ROOT / package).rglob("*.py"))
 ALLOWED = {"mqe": {"mqe"}, "harl_mapush": {"mqe", "harl_mapush"}, "mapush": {"mqe", "harl_mapush", "mapush"}}
 LEARNER = ("harl_mapush/runner.py", "harl_mapush/algorithm.py", "harl_mapush/algorithms/", "harl_mapush/learning/")
-ENTRY_POINTS = {"harl_mapush/train.py", "harl_mapush/test.py"}
+ENTRY_POINTS = {"harl_mapush/train.py", "harl_mapush/test.py", "mapush/export.py"}
 
 
 def name(path: Path) -> str:
@@ -112,12 +112,13 @@ def flags(parser: config.Parser) -> list[str]:
 def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(train.make_parser()) == sorted(
         "-h --help --config --preset --resume --import --load_config --algo --task --object --num_agents --exp_name "
-        "--seed --num_envs --n_rollout_threads --num_env_steps --max_wall_time --device --sim --out --set".split()
+        "--seed --num_envs --n_rollout_threads --num_env_steps --max_wall_time --init_from --device --sim --out "
+        "--set".split()
     )
 
 
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(test.make_parser()) == sorted(
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
-        "--record --replay".split()
+        "--record --replay --num_episodes --agent --web".split()
     )

@@ -65,13 +65,14 @@ def test_every_flag_reaches_its_key() -> None:
     given = {
         **{"--algo": "happo", "--task": "go1push_mid", "--object": "cylinder", "--num_agents": "3", "--exp_name": "x"},
         **{"--seed": "4", "--num_envs": "5", "--num_env_steps": "1e6", "--device": "cpu", "--sim": "mujoco"},
-        **{"--out": "somewhere", "--max_wall_time": "3h50m"},
+        **{"--out": "somewhere", "--max_wall_time": "3h50m", "--init_from": "there"},
     }
     assert set(given) == set(config.FLAGS)
     cfg = resolved(*[word for pair in given.items() for word in pair])
     assert (cfg.algorithm.name, cfg.task.name, cfg.task.object) == ("happo", "go1push_mid", "cylinder")
     assert (cfg.env.num_agents, cfg.env.num_envs, cfg.runner.seed, cfg.runner.num_env_steps) == (3, 5, 4, 1_000_000)
     assert (cfg.sim.device, cfg.sim.name) == ("cpu", "mujoco")
+    assert cfg.runner.init_from == "there"
     assert (cfg.logger.exp_name, cfg.logger.out_dir, cfg.runner.max_wall_time) == ("x", "somewhere", "3h50m")
 
 
@@ -282,7 +283,7 @@ BAD_TEST = [
     ("--checkpoint nowhere", "nowhere", "pretrained:NAME"),
     ("--checkpoint pretrained:x", "x", "there are"),
     ("--checkpoint {run} --mode look", "look", "viewer, calculator"),
-    ("--checkpoint {run} --mode viewer", "--record", "viewer"),
+    ("--checkpoint {run} --mode viewer --web 99999", "--web", "port"),
     ("--checkpoint {run} --record x.mp4", "--record", "viewer"),
     ("--checkpoint {run} --num_envs 0", "env.num_envs", "at least 1"),
     ("--checkpoint {run} --device tpu", "tpu", "cuda:K"),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from harl_mapush import config, test, train
 from harl_mapush.policy import load_team
+from mapush import export
 from mqe.config import option
 from mqe.controllers import Controller
 from mqe.controllers.gait import GaitController, load_team_gait
@@ -142,6 +143,8 @@ def test_the_calculator_measures_as_the_entry_says(monkeypatch, tmp_path, capsys
     monkeypatch.setitem(TASKS, "meet", MEET)
     run = tmp_path / "run"
     assert train.main(["--task", "meet", "--num_env_steps", "16", "--out", str(run), *TINY]) == 0
+    assert export.main([str(run), str(tmp_path / "team")]) == 2
+    assert "task.name=meet: only push teams and gaits can be exported" in capsys.readouterr().err
     capsys.readouterr()
     assert test.main(["--checkpoint", str(run), "--device", "cpu", "--num_envs", "2"]) == 0
     out = capsys.readouterr().out

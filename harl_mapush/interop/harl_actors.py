@@ -30,7 +30,7 @@ class OffPolicyTeam:
         for name in activations:
             if name not in ACTIVATIONS:
                 raise ConfigError(f"checkpoint {folder}: {unknown('activation', name, ACTIVATIONS)}")
-        self._actors = []
+        self.actors: list[nn.Module] = []
         for agent, sizes in enumerate(zip(env.obs_sizes, env.action_sizes, strict=True)):
             name = folder / checkpoint.actor_file(agent)
             actor = _actor(read_tensors(name), *activations)
@@ -39,11 +39,11 @@ class OffPolicyTeam:
                     f"checkpoint file {name}: no off-policy actor from {sizes[0]} to {sizes[1]} numbers, as this task "
                     "and robot count need"
                 )
-            self._actors.append(actor.to(env.device).requires_grad_(False))
+            self.actors.append(actor.to(env.device).requires_grad_(False))
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Decide."""
-        return torch.stack([actor(obs[:, agent]) for agent, actor in enumerate(self._actors)], dim=1)
+        return torch.stack([actor(obs[:, agent]) for agent, actor in enumerate(self.actors)], dim=1)
 
     def forget(self, done: Tensor) -> None:
         """Begin new episodes: nothing is remembered."""

@@ -94,17 +94,26 @@ class GaitPolicy(nn.Module):
 
 def pretrained_folder(name: str) -> Path:
     """Give the folder of a policy that ships with the package, or raise ConfigError with the names there are."""
-    root = Path(str(resources.files("mqe"))) / "assets" / "pretrained"
-    known = sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file()) if root.is_dir() else []
+    known = pretrained_names()
     if name not in known:
         raise ConfigError(f"unknown pretrained policy '{name}'; there are: {', '.join(known) or 'none'}")
-    folder = root / name
+    folder = _pretrained_root() / name
     if not (folder / MANIFEST).is_file():
         raise ConfigError(
             f"pretrained:{name}: {folder} lacks {MANIFEST}; install mapush anew, or, if you put a policy there, write "
             f"it with: python -m mqe.manifest {folder}"
         )
     return folder
+
+
+def pretrained_names() -> list[str]:
+    """Return the policies that ship with the package, by name."""
+    root = _pretrained_root()
+    return sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file()) if root.is_dir() else []
+
+
+def _pretrained_root() -> Path:
+    return Path(str(resources.files("mqe"))) / "assets" / "pretrained"
 
 
 def from_anywhere(what: str) -> str:

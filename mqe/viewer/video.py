@@ -77,7 +77,7 @@ def record(
         camera = Camera(env, world, rate, size[0] / size[1])
         take = _Take(env, renderer, camera, writer, stride, captions)
         try:
-            with _tapped(env, take.on_control_step):
+            with tapped(env, take.on_control_step):
                 while len(take.outcomes) < episodes and take.num_frames < seconds * rate:
                     take.film_episode(policy, round(seconds * rate) if math.isfinite(seconds) else None)
         except OSError as error:
@@ -193,7 +193,7 @@ class _Take:
             if hasattr(policy, "forget"):  # a plain function remembers nothing
                 policy.forget(step.done)
             if bool(step.done[world]):
-                self.outcomes.append(self._outcome(bool(step.valid[world])))
+                self.outcomes.append(outcome_words(env, world, bool(step.valid[world])))
                 frame = self._renderer.draw(self._caption(), self.outcomes[-1] if self._captions else "")
                 for _ in range(round(LINGER / (self._stride * env.step_dt))):
                     self._write(frame)
@@ -218,12 +218,13 @@ class _Take:
     def _caption(self) -> str:
         return f"episode {self._episode}   {self._step * self._env.step_dt:4.1f} s" if self._captions else ""
 
-    def _outcome(self, is_valid: bool) -> str:
-        if not is_valid:
-            return "the simulation broke"
-        figures, world = self._env.figures, self._camera.world
-        happened = [words for name, words in self._env.report.outcomes.items() if bool(figures[name][world] > 0.5)]
-        return happened[0] if happened else "time is up"
+
+def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
+    """Return in words how the episode that has just ended in ``world`` ended."""
+    if not is_valid:
+        return "the simulation broke"
+    happened = [words for name, words in env.report.outcomes.items() if bool(env.figures[name][world] > 0.5)]
+    return happened[0] if happened else "time is up"
 
 
 class _Tap:
@@ -241,7 +242,8 @@ class _Tap:
 
 
 @contextmanager
-def _tapped(env: MultiAgentEnv, on_step: Callable[[], None]) -> Iterator[None]:
+def tapped(env: MultiAgentEnv, on_step: Callable[[], None]) -> Iterator[None]:
+    """Call ``on_step`` after every control step."""
     sim, captures = env.sim, env.captures
     env.sim, env.captures = _Tap(sim, on_step), False  # type: ignore[assignment]
     try:

@@ -186,7 +186,7 @@ def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], in
 
 def settings(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a section from Python with values that cannot be."""
-    classes = [entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values())] + [*config._SECTION_CLASSES.values()]
+    classes = [entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values())] + [*config.SECTION_CLASSES.values()]
     cls = draw.choice(classes)
     names = [field.name for field in fields(cls)]
     values = {draw.choice([*names, "x", 3]): value(draw) for _ in range(draw.randrange(1, 4))}
@@ -249,7 +249,7 @@ def key(draw: random.Random) -> str:
 
 def some_keys(draw: random.Random) -> list[tuple[str, list[str]]]:
     """Return some sections with some of their keys."""
-    classes = config._SECTION_CLASSES | {
+    classes = config.SECTION_CLASSES | {
         "task": draw.choice([entry.cfg for entry in TASKS.values()]),
         "algorithm": draw.choice([entry.cfg for entry in ALGORITHMS.values()]),
     }

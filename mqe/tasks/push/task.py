@@ -232,6 +232,19 @@ class PushTask:
         agents = {"goal": targets[:, :, 0], "object_and_teammates": bodies.flatten(2)}
         return agents | {name: OBSERVATIONS[name](state) for name in self.cfg.more_observations}, world, robots
 
+    def obs_names(self, agent: int) -> tuple[str, ...]:
+        """Return the names of the numbers that an agent sees, in their order (``observe`` says what they mean).
+
+        Those of a term of ``task.more_observations`` are called by its name and a number from 0.
+        """
+        turned = ("sin_yaw", "cos_yaw") if self.uses_sincos else ("yaw",)
+        others = [f"robot{int(other)}" for other in self._order[agent, 1:]]
+        bodies = [f"{name}_{number}" for name in ("object", *others) for number in ("x", "y", *turned)]
+        nothing = SceneState.zeros(1, self.num_agents, True, self._nan.device)
+        sizes = {name: OBSERVATIONS[name](nothing).shape[-1] for name in self.cfg.more_observations}
+        more = [f"{name}_{k}" for name, size in sizes.items() for k in range(size)]
+        return ("goal_x", "goal_y", *bodies, *more)
+
     def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and who did the work.
 

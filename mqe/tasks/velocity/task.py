@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -120,6 +121,7 @@ class VelocityTask:
         self._targets = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
         self._action_change, self._action_jerk = torch.zeros_like(self._targets), torch.zeros_like(self._targets)
         self._collapse = CollapseTimers(torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=device), robots)
+        self._steered: Tensor | None = None
         self.mirror: tuple[Mirror, Mirror] | None = mirrored_gait(device)
         self.noise_scale = gait_noise_scale(device)
 
@@ -148,6 +150,7 @@ class VelocityTask:
         self._memory.passing.masked_fill_(mask.unsqueeze(1), 0.0)
         self._collapse.begin(mask, grace=GET_UP_TIME)
         _replace(self._memory.command, mask, self._first_command)
+        self._obey()
 
     def command(self, actions: Tensor) -> None:
         """Take joint actions (N, 1, 12)."""
@@ -165,6 +168,7 @@ class VelocityTask:
         event = self._chance.step(self._episode, step)
         _replace(self._memory.command, event.is_new_command & (step > 0), event.command)
         _replace(self._memory.force, event.is_new_force, event.force)
+        self._obey()
         kick = torch.where(event.is_kicked.view(-1, 1, 1), event.kick, self._zeros[..., :3])
         return Disturbance(kick, self._memory.force)
 
@@ -249,6 +253,14 @@ class VelocityTask:
         self._episode.copy_(state["episode"])
         self.memory.copy_(state["memory"])
         self._collapse.values.copy_(state["collapse"])
+
+    def steer(self, command: Sequence[float] | None) -> None:
+        """Follow ``command``, vx, vy [m/s] and yaw rate [rad/s], instead of those drawn; None ends that."""
+        self._steered = None if command is None else torch.tensor(command, device=self.memory.device)
+
+    def _obey(self) -> None:
+        if self._steered is not None:
+            self._memory.command.copy_(self._steered.expand_as(self._memory.command))
 
     def _square_sums(self, **vectors: Tensor) -> dict[str, Tensor]:
         """Give the sum of squares (N, 1) of each of some vectors (N, 1, at most 12), of all at once."""

@@ -1,0 +1,203 @@
+"""Run an exported team in plain MuJoCo and ONNX Runtime; neither this library nor torch is needed.
+
+``mapush export pretrained:cuboid team`` writes the folder, ``python examples/exported_team.py team`` runs it, with
+``pip install mujoco onnxruntime``. ``contract.json`` in the folder says what every number means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import onnxruntime
+
+
+class Team:
+    """The exported networks of one world, and what they remember within an episode."""
+
+    def __init__(self, folder: Path, contract: dict) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # networks this small gain nothing from more
+        self._session = onnxruntime.InferenceSession(str(folder / "team.onnx"), options, ["CPUExecutionProvider"])
+        self._shapes = {each.name: [1, *each.shape[1:]] for each in self._session.get_inputs()}
+        self._outputs = [each.name for each in self._session.get_outputs()]
+        self._period = contract["rates"]["control_steps_per_decision"]
+        self.names = contract["models"]["team.onnx"]["inputs"]["obs"]["names"]
+        self.begin()
+
+    def begin(self) -> None:
+        """Start an episode: commands and memories are zero."""
+        self._step = 0
+        carried = [name.removesuffix("_out") for name in self._outputs if name.endswith("_out")]
+        self._carried = {name: np.zeros(self._shapes[name], np.float32) for name in carried}
+
+    def act(self, obs: np.ndarray, robots: dict[str, np.ndarray]) -> np.ndarray:
+        """Return joint targets (A, 12) [rad] for the coming control step."""
+        inputs = {"obs": obs, **robots}
+        inputs = {name: values[None].astype(np.float32) for name, values in inputs.items()}
+        inputs["decide"] = np.array([self._step % self._period == 0])
+        outputs = dict(zip(self._outputs, self._session.run(None, inputs | self._carried), strict=True))
+        self._carried = {name: outputs[f"{name}_out"] for name in self._carried}
+        self._step += 1
+        return outputs["joint_targets"][0]
+
+
+class World:
+    """One world of plain MuJoCo, with motors that follow their targets a little late."""
+
+    def __init__(self, folder: Path, contract: dict) -> None:
+        self.contract = contract
+        self.model = mujoco.MjModel.from_xml_path(str(folder / contract["scene"]))
+        self.data = mujoco.MjData(self.model)
+        self.names = [robot["name"] for robot in contract["robots"]]
+        self.trunks = [self.model.body(f"{name}/trunk").id for name in self.names]
+        self.object, self.goal = self.model.body("object").id, np.zeros(3)
+        self._roots = [self.model.joint(f"{name}/root") for name in self.names]
+        self._steps = contract["rates"]["physics_steps_per_control_step"]
+        self._delay = contract["motors"]["delay_physics_steps"]
+        calves = [body for body in range(self.model.nbody) if self.model.body(body).name.endswith("_calf")]
+        self._knees = [[calf for calf in calves if self.model.body_rootid[calf] == trunk] for trunk in self.trunks]
+        self._shapes = [np.flatnonzero(self.model.geom_bodyid == trunk) for trunk in self.trunks]
+
+    def begin(self, start: dict[str, np.ndarray]) -> None:
+        """Put everything where an episode starts."""
+        mujoco.mj_resetData(self.model, self.data)
+        for name, values in start.items():
+            if name.startswith("model."):  # what differs from world to world, friction for instance
+                getattr(self.model, name.removeprefix("model."))[:] = values
+        self.data.qpos[:], self.data.qvel[:], self.goal = start["qpos"], start["qvel"], start["goal"]
+        self.data.mocap_pos[0] = self.goal
+        self._targets = None
+        self._low, self._resting = np.zeros(len(self.trunks)), np.zeros(len(self.trunks))
+        mujoco.mj_kinematics(self.model, self.data)
+
+    def step(self, targets: np.ndarray) -> None:
+        """Advance by one control step; the motors follow the targets before for the delay."""
+        before = targets if self._targets is None else self._targets
+        for k in range(self._steps):
+            self.data.ctrl[:] = (before if k < self._delay else targets).ravel()
+            mujoco.mj_step(self.model, self.data)
+        self._targets = targets
+        mujoco.mj_kinematics(self.model, self.data)  # poses lag one physics step behind otherwise
+
+    def robots(self) -> dict[str, np.ndarray]:
+        """Return what each robot senses of itself."""
+        qpos, qvel = self.data.qpos, self.data.qvel
+        at = [(int(root.qposadr[0]), int(root.dofadr[0])) for root in self._roots]
+        return {
+            "up_b": np.array([self.data.xmat[trunk].reshape(3, 3)[2] for trunk in self.trunks]),
+            "angvel_b": np.array([qvel[v + 3 : v + 6] for _, v in at]),
+            "joint_pos": np.array([qpos[q + 7 : q + 19] for q, _ in at]),
+            "joint_vel": np.array([qvel[v + 6 : v + 18] for _, v in at]),
+        }
+
+    def observations(self, names: list[list[str]]) -> np.ndarray:
+        """Return what each robot sees (A, O), number by number as the contract names them."""
+        bodies = dict(zip(self.names, self.trunks, strict=True)) | {"object": self.object}
+        pos = {name: self.data.xpos[body][:2] for name, body in bodies.items()} | {"goal": self.goal[:2]}
+        yaw = {name: math.atan2(self.data.xmat[body][3], self.data.xmat[body][0]) for name, body in bodies.items()}
+        rows = zip(names, self.names, strict=True)
+        return np.array([self._seen(row, robot, pos, yaw) for row, robot in rows])
+
+    def outcome(self, step: int) -> str | None:
+        """Return how the episode has ended after control step ``step``, or None; call it after every one."""
+        ends, data = self.contract["episode"], self.data
+        dt = 1.0 / self.contract["rates"]["control_hz"]
+        to_goal = np.linalg.norm(self.goal[:2] - data.xpos[self.object][:2])
+        apart = [np.linalg.norm(data.xpos[a] - data.xpos[b]) for a in self.trunks for b in self.trunks if a < b]
+        is_collapsed = self._is_collapsed(ends["collapse"], dt)
+        if to_goal < ends["success"]["object_to_goal_below_m"]:
+            return "success"
+        if any(distance < ends["collision"]["trunks_closer_than_m"] for distance in apart):
+            return "collision"
+        if self._has_fallen(ends["fall"]):
+            return "fall"
+        if is_collapsed and ends["collapse"]["ends_episode"]:
+            return "collapse"
+        return "time is up" if step * dt >= ends["time_limit_s"] - 0.5 * dt else None
+
+    def _seen(self, names: list[str], robot: str, pos: dict, yaw: dict) -> list[float]:
+        cos, sin = math.cos(yaw[robot]), math.sin(yaw[robot])
+        numbers = []
+        for name in names:
+            what, _, number = name.partition("_")
+            if what not in pos:
+                raise SystemExit(f"the team sees {name}, which this example does not compute; add it here")
+            x, y = pos[what] - pos[robot]
+            turned = yaw.get(what, 0.0) - yaw[robot]
+            values = {"x": cos * x + sin * y, "y": cos * y - sin * x, "yaw": turned % (2.0 * math.pi)}
+            values |= {"sin_yaw": math.sin(turned), "cos_yaw": math.cos(turned)}
+            numbers.append(values[number])
+        return numbers
+
+    def _has_fallen(self, limits: dict) -> bool:
+        heights = [(trunk, limits["robot_height_m"]) for trunk in self.trunks]
+        heights.append((self.object, limits["object_height_m"]))
+        if any(abs(self.data.xpos[body][2] - height) > limits["height_limit_m"] for body, height in heights):
+            return True
+        for trunk in self.trunks:
+            rotation = self.data.xmat[trunk].reshape(3, 3)
+            roll, pitch = math.atan2(rotation[2, 1], rotation[2, 2]), math.asin(max(-1.0, min(1.0, -rotation[2, 0])))
+            if abs(roll) > limits["roll_limit_rad"] or abs(pitch) > limits["pitch_limit_rad"]:
+                return True
+        return False
+
+    def _is_collapsed(self, limits: dict, dt: float) -> bool:
+        data = self.data
+        for i, (trunk, robot) in enumerate(zip(self.trunks, self.contract["robots"], strict=True)):
+            is_low = data.xpos[trunk][2] < robot["low_trunk_m"]
+            knee = min(data.xpos[body][2] for body in self._knees[i])
+            lowest = min(data.geom_xpos[g][2] - self._reach_down(g) for g in self._shapes[i])
+            is_resting = knee < robot["knee_clearance_m"] or lowest < robot["trunk_clearance_m"]
+            self._low[i] = (self._low[i] + dt) * is_low
+            self._resting[i] = (self._resting[i] + dt) * is_resting
+        late = 0.5 * dt  # sums of steps fall short by rounding
+        has_been_low = self._low > limits["low_time_s"] - late
+        return bool((has_been_low | (self._resting > limits["rest_time_s"] - late)).any())
+
+    def _reach_down(self, geom: int) -> float:
+        """Return how far a box or a sphere reaches below its middle [m]."""
+        size = self.model.geom_size[geom]
+        if self.model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_SPHERE:
+            return size[0]
+        return np.abs(self.data.geom_xmat[geom][6:]) @ size
+
+
+def run_episode(world: World, team: Team, start: dict[str, np.ndarray]) -> tuple[str, float]:
+    """Return how an episode ended, and after how many seconds."""
+    world.begin(start)
+    team.begin()
+    step, outcome = 0, None
+    while outcome is None:
+        world.step(team.act(world.observations(team.names), world.robots()))
+        step += 1
+        outcome = world.outcome(step)
+    return outcome, step / world.contract["rates"]["control_hz"]
+
+
+def main() -> int:
+    """Run episodes one after the other and say how they ended."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="what mapush export wrote")
+    parser.add_argument("--num_episodes", type=int, default=20, help="of the starts that came along (default: 20)")
+    arguments = parser.parse_args()
+    contract = json.loads((arguments.folder / "contract.json").read_text())
+    starts = dict(np.load(arguments.folder / contract["starts"]))
+    world, team = World(arguments.folder, contract), Team(arguments.folder, contract)
+    outcomes = []
+    for i in range(min(arguments.num_episodes, len(starts["qpos"]))):
+        outcome, seconds = run_episode(world, team, {name: values[i] for name, values in starts.items()})
+        outcomes.append(outcome)
+        sys.stdout.write(f"episode {i}: {outcome} after {seconds:.2f} s\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"{outcomes.count('success')} of {len(outcomes)} episodes succeeded\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

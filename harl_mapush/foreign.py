@@ -1,0 +1,75 @@
+"""What settings of this project are called in other libraries, to answer who types one of those names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, get_type_hints
+
+NAMES = {  # as HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab have them
+    "lr": "algorithm.learning_rate",
+    "actor_lr": "algorithm.learning_rate",
+    "critic_lr": "algorithm.critic_learning_rate",
+    "ppo_epoch": "algorithm.num_epochs",
+    "n_epochs": "algorithm.num_epochs",
+    "update_epochs": "algorithm.num_epochs",
+    "num_learning_epochs": "algorithm.num_epochs",
+    "critic_epoch": "algorithm.critic_num_epochs",
+    "actor_num_mini_batch": "algorithm.num_minibatches",
+    "critic_num_mini_batch": "algorithm.critic_num_minibatches",
+    "num_mini_batches": "algorithm.num_minibatches",
+    "gae_lambda": "algorithm.lam",
+    "clip_range": "algorithm.clip_param",
+    "clip_coef": "algorithm.clip_param",
+    "ent_coef": "algorithm.entropy_coef",
+    "vf_coef": "algorithm.value_loss_coef",
+    "episode_length": "runner.num_steps",
+    "n_steps": "runner.num_steps",
+    "num_steps_per_env": "runner.num_steps",
+    "total_timesteps": "runner.num_env_steps",
+    "max_iterations": "runner.num_env_steps",
+    "hidden_dims": "network.hidden_sizes",
+    "n_envs": "env.num_envs",
+    "parallel_env_num": "env.num_envs",
+    "algorithm": "algorithm.name",
+    "env_name": "task.name",
+    "log_dir": "logger.out_dir",
+    "experiment_name": "logger.exp_name",
+}
+NOTHING = {
+    "headless": "training never opens a window; leave it out",
+    "sim_device": "say --device",
+    "rl_device": "say --device",
+    "checkpoint": "to go on with a run say --resume RUN, to start from its networks --init_from RUN",
+    "load_run": "say --resume RUN",
+    "render": "to watch say mapush play CHECKPOINT",
+    "cuda": "say --device cuda",
+}
+
+
+def hint(name: str, classes: Mapping[str, type]) -> str | None:
+    """Return what to say instead of ``name``, a flag or a dotted key that does not exist; None if nobody calls it so.
+
+    ``classes`` are the sections' classes, where a key of that very name may be.
+    """
+    word = name.lstrip("-").partition("=")[0].replace("-", "_").rpartition(".")[2]
+    if word in NOTHING:
+        return NOTHING[word]
+    key = NAMES.get(word)
+    if key is None and name.startswith("-"):
+        key = next((path for path in dotted(classes) if path.rpartition(".")[2] == word), None)
+    return None if key is None else f"say --set {key}=VALUE"
+
+
+def dotted(classes: Mapping[str, type]) -> dict[str, Any]:
+    """Return every setting by its dotted name, with its dataclass field, those in sections within sections as well."""
+    found: dict[str, Any] = {}
+    for section, cls in classes.items():
+        hints = get_type_hints(cls)
+        for field in fields(cls):
+            name = f"{section}.{field.name}"
+            if is_dataclass(hints[field.name]):
+                found |= dotted({name: hints[field.name]})
+            elif field.init:
+                found[name] = field
+    return found

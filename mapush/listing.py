@@ -1,0 +1,105 @@
+"""``mapush list`` finds runs and policies that come along, ``mapush settings`` says what can be set."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any
+
+from harl_mapush import config, runs
+from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.foreign import dotted
+from mapush.run_logs import read_run
+from mqe.config import ConfigError, load_yaml, unknown
+from mqe.controllers.gait import PRETRAINED, pretrained_names
+from mqe.registry import TASKS
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """List runs as the command line says; return the exit code."""
+    return config.exit_code(lambda: _list(argv), "mapush list")
+
+
+def _list(argv: Sequence[str] | None) -> int:
+    parser = config.Parser(prog="mapush list", description="List runs with their checkpoints, and what comes along.")
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", default="results", help="to search (default: results)")
+    arguments = parser.parse(argv)
+    root = Path(arguments.folder)
+    if not root.is_dir() and arguments.folder != "results":
+        raise ConfigError(f"{root} is no folder; name one that holds runs")
+    found = sorted(path.parent for path in root.rglob(runs.CHECKPOINTS) if (path.parent / runs.CONFIG).is_file())
+    for run in found:
+        sys.stdout.write(_run_line(run))
+    if not found:
+        sys.stdout.write(f"No runs in {root}.\n")
+    for name in pretrained_names():
+        sys.stdout.write(f"{PRETRAINED}{name}\n")
+    return 0
+
+
+def _run_line(run: Path) -> str:
+    """Return what there is to say about a run."""
+    try:
+        settings = load_yaml(run / runs.CONFIG)
+        task, algorithm, runner = (settings.get(section) or {} for section in ("task", "algorithm", "runner"))
+        what = task.get("object") or task.get("name")
+        words = f"{what}, {algorithm.get('name')}, seed {runner.get('seed')}"
+    except (ConfigError, AttributeError):
+        return f"{run}: its {runs.CONFIG} is damaged\n"
+    names = [path.name for _, path in runs.checkpoints(run)]
+    success = "none yet"
+    try:
+        rates = read_run(run).curves.get("mapush/success_rate")
+        success = "none yet" if rates is None else f"{rates.values[-1]:.3f}"
+    except ConfigError:
+        pass  # no curves yet
+    return f"{run}: {words}; success {success}; checkpoints {', '.join(names) or 'none yet'}\n"
+
+
+def settings(argv: Sequence[str] | None = None) -> int:
+    """List settings as the command line says; return the exit code."""
+    return config.exit_code(lambda: _settings(argv), "mapush settings")
+
+
+def _settings(argv: Sequence[str] | None) -> int:
+    parser = config.Parser(prog="mapush settings", description="List settings with default, range and meaning.")
+    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="only those whose line has it")
+    config.add_import(parser)
+    pattern = parser.parse(argv).pattern
+    lines = [line for line in setting_lines() if pattern.lower() in line.lower()]
+    if not lines:
+        names = [line.split()[0] for line in setting_lines()]
+        raise ConfigError(f"nothing has it; {unknown('setting', pattern, names).partition(' (allowed')[0]}")
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
+
+
+def setting_lines() -> list[str]:
+    """Return a line a setting: its name, default, range and meaning; whose it is, where not all tasks have it."""
+    lines: dict[str, str] = {}
+    variants = [config.SECTION_CLASSES]
+    variants += [{"task": entry.cfg} for entry in TASKS.values()]
+    variants += [{"algorithm": entry.cfg} for entry in ALGORITHMS.values()]
+    owners = ["", *TASKS, *ALGORITHMS]
+    for classes, owner in zip(variants, owners, strict=True):
+        for name, field in dotted(classes).items():
+            line = _setting_line(name, field)
+            key = f"{name} {line}"
+            lines[key] = f"{lines[key]}, {owner}" if key in lines else f"{line}{f'  [{owner}' if owner else ''}"
+    return [line + ("]" if "  [" in line else "") for line in lines.values()]
+
+
+def _setting_line(name: str, field: Any) -> str:
+    if field.default is not MISSING:
+        default = field.default
+    else:
+        default = field.default_factory() if field.default_factory is not MISSING else "must be given"
+    limits = field.metadata
+    words = [f"{key} {limits[key]}" for key in ("min", "above", "max") if key in limits]
+    if "choices" in limits:
+        words.append(" | ".join(str(choice) for choice in limits["choices"]))
+    shown = "null" if default is None else str(default).lower() if isinstance(default, bool) else default
+    meaning = limits.get("help", "")
+    return f"{name} = {shown}" + (f"  ({', '.join(words)})" if words else "") + (f"  {meaning}" if meaning else "")

@@ -1,0 +1,104 @@
+"""What there is and what can be set: lists, names of other libraries, and runs that start from what exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import TINY
+
+from harl_mapush import config, foreign, train
+from harl_mapush.checkpoint import actor_file
+from harl_mapush.runs import last_checkpoint
+from mapush import cli, listing
+from mqe.config import load_yaml
+
+SIZES = ("--num_env_steps", "1", "--set", "task.decision_period=1")
+
+
+@pytest.fixture(scope="module")
+def run(gait, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("list") / "run"
+    assert train.main([*TINY, *SIZES, "--set", f"task.gait={gait}", "--out", str(out)]) == 0
+    return out
+
+
+def test_a_run_starts_with_the_networks_of_another(run, gait, tmp_path, capsys) -> None:
+    still = ("--set", "algorithm.learning_rate=1e-30", "--set", "algorithm.schedule=constant", "--set", "runner.seed=9")
+    more = ("--set", "algorithm.critic_learning_rate=1e-30", "--set", f"task.gait={gait}", "--num_envs", "4")
+    # Neither a network nor its size is named: it is that of the run that it starts from.
+    argv = [
+        "--init_from",
+        str(run),
+        *SIZES,
+        *still,
+        *more,
+        "--set",
+        "runner.num_steps=4",
+        "--out",
+        str(tmp_path / "on"),
+    ]
+    assert train.main(argv) == 0
+    assert "Starts with the actors and the critic of" in capsys.readouterr().out
+    old, new = last_checkpoint(run), last_checkpoint(tmp_path / "on")
+    assert old is not None
+    assert new is not None
+    for name in (actor_file(0), actor_file(1), "critic_agent.pt"):
+        before, after = torch.load(old / name), torch.load(new / name)
+        for key, value in before.items():
+            if key.startswith("v_out"):  # follows the spread of the returns, whatever the learning rate
+                continue
+            torch.testing.assert_close(after[key], value, rtol=0, atol=1e-6)
+    assert load_yaml(new / "config.yaml")["runner"]["init_from"] == str(run)
+
+
+def test_networks_that_do_not_fit_are_one_line(run, gait, tmp_path, capsys) -> None:
+    argv = [*TINY, *SIZES, "--init_from", str(run), "--num_agents", "3", "--set", f"task.gait={gait}"]
+    assert train.main([*argv, "--out", str(tmp_path / "on")]) == 2
+    assert "actor" in capsys.readouterr().err
+    assert not (tmp_path / "on").exists()
+
+
+def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
+    assert cli.main(["list", str(run.parent)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{run}: cuboid, happo, seed 1; success none yet; checkpoints 16"
+    assert "pretrained:cuboid" in lines
+    assert cli.main(["list", str(tmp_path / "none")]) == 2
+
+
+def test_every_setting_is_listed_with_its_default() -> None:
+    names = [line.split()[0] for line in listing.setting_lines()]
+    assert set(foreign.dotted(config.all_classes())) <= set(names)
+    assert "env.num_envs = 256  (min 1, max 1000000000)  parallel worlds" in listing.setting_lines()
+
+
+def test_settings_are_found_by_name_and_meaning(capsys) -> None:
+    assert cli.main(["settings", "every trunk's velocity"]) == 0
+    assert capsys.readouterr().out.startswith("env.randomize.kick_speed = 0.0")
+    assert cli.main(["settings", "clip_parm"]) == 2
+    assert "did you mean algorithm.clip_param?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv, words", [
+    (("--lr", "3"), "say --set algorithm.learning_rate=VALUE"),
+    (("--headless",), "training never opens a window"),
+    (("--clip_param=0.1",), "there is no --clip_param here; say --set algorithm.clip_param=VALUE"),
+    (("--kick-speed", "1"), "say --set env.randomize.kick_speed=VALUE"),
+    (("--set", "algorithm.lr=3"), "there is no algorithm.lr here; say --set algorithm.learning_rate=VALUE"),
+    (("--set", "env.n_envs=3"), "say --set env.num_envs=VALUE"),
+    (("--sed", "3"), "did you mean --seed?"),
+    (("--init_from", "nothing"), "runner.init_from (--init_from): 'nothing' does not exist"),
+])  # fmt: skip
+def test_names_of_other_libraries_are_answered(capsys, argv, words) -> None:
+    assert train.main(list(argv)) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_what_is_suggested_exists() -> None:
+    known = foreign.dotted(config.all_classes())
+    assert set(foreign.NAMES.values()) <= set(known)
+    assert not {f"{key.partition('.')[0]}.{name}" for name, key in foreign.NAMES.items()} & set(known)
