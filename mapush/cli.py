@@ -11,6 +11,7 @@ from mapush import __version__
 _COMMANDS = {
     "train": ("harl_mapush.train", "train a team"),
     "test": ("harl_mapush.test", "measure or watch a trained team"),
+    "import": ("mapush.importing", "bring over what MAPush left"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
 
