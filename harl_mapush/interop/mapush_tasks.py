@@ -18,9 +18,7 @@ from mqe.config import ConfigError
 from mqe.objects import FLOOR_FRICTION, FLOOR_SLAB, OBJECTS, ObjectCfg
 from mqe.scene import ARENA_HALF_SIZE
 from mqe.tasks.layouts import TILT, TURN
-from mqe.tasks.push import PushCfg
 from mqe.tasks.rewards import PRESETS, PushWeights, weights_of
-from mqe.tasks.terminations import ROLL_LIMIT
 
 TASK_FILE = Path("task", "config.py")  # in a folder of MAPush's results
 MAX_BYTES = 2**18

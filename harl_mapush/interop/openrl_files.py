@@ -224,7 +224,7 @@ def _tensors(module: Any) -> tuple[dict[str, Tensor], list[str]]:
     found: dict[str, Tensor] = {}
     activations = []
     ahead: list[tuple[str, Any]] = [("", module)]
-    for visits in range(MAX_LAYERS):
+    for _ in range(MAX_LAYERS):
         if not ahead:
             return found, activations
         prefix, layer = ahead.pop(0)

@@ -81,6 +81,8 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         networks["value_normalizer"] = ValueNorm()
         if module.value_normalizer:
             networks["value_normalizer"].load_state_dict(module.value_normalizer)
+    except ConfigError:
+        raise
     except (KeyError, RuntimeError, ValueError) as error:
         detail = " ".join(str(error).split())[:160]
         raise ConfigError(f"OpenRL's file {path}: not a network as MAPush trains it ({detail})") from None
