@@ -1,8 +1,8 @@
 """Measure policies that MAPush published in this project's world, one JSON line each.
 
 ``python benchmarks/sim_to_sim.py FOLDER [--num_envs 300] [--seed 0] [--set task.KEY=VALUE ...]`` measures every
-``module.pt`` under a checkout of MAPush, the longest trained first, as ``mapush test --checkpoint`` does: one episode in
-every world, no action noise.
+``module.pt`` under a checkout of MAPush, the longest trained first, as ``mapush test --checkpoint`` does: one episode
+in every world, no action noise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from measuring import emit, lines_of_simulators
 
 from harl_mapush import checkpoint, playing
-from harl_mapush.evaluation import evaluate_push
+from harl_mapush.evaluation import evaluate
 from harl_mapush.interop import openrl_format
 from harl_mapush.interop.openrl_files import MODULE
 from harl_mapush.policy import load_team
@@ -49,7 +49,7 @@ def main() -> int:
             cfg = playing.settings(folder, over)
             seed_everything(cfg.runner.seed)
             env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-            figures = evaluate_push(env, load_team(cfg, folder, env))
+            figures = evaluate(env, load_team(cfg, folder, env))
             env.close()
             emit(
                 part="sim_to_sim", object=cfg.task.object, env_steps=openrl_format.env_steps_of(path),

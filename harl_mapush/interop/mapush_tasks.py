@@ -10,15 +10,15 @@ import ast
 import fnmatch
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mqe.config import ConfigError
 from mqe.objects import FLOOR_FRICTION, FLOOR_SLAB, OBJECTS, ObjectCfg
 from mqe.scene import ARENA_HALF_SIZE
-from mqe.tasks.layouts import TILT, TURN
-from mqe.tasks.rewards import PRESETS, PushWeights, weights_of
+from mqe.tasks.drop import TILT
+from mqe.tasks.push.layouts import TURN
+from mqe.tasks.push.rewards import PRESETS, weights_of
 
 TASK_FILE = Path("task", "config.py")  # in a folder of MAPush's results
 MAX_BYTES = 2**18
@@ -185,10 +185,10 @@ def _rewards(values: Mapping[str, Any], name: str, unheeded: dict[str, str]) -> 
             else:
                 weights["ocb_expanded" if term == "ocb" and is_expanded else term] = float(value)
     for preset in ("published", "repo"):
-        if weights == weights_of(preset, name, PushWeights()):
+        if weights == weights_of(preset, name, {}):
             return {"rewards": preset}
-    every = {field.name for field in fields(PushWeights)} & set(PRESETS["repo"][name])
-    return {"rewards": "repo", "weights": dict.fromkeys(every - set(weights), 0.0) | weights}
+    unpaid = [term for term in PRESETS["repo"][name] if term not in weights]
+    return {"rewards": "repo", "weights": dict.fromkeys(unpaid, 0.0) | weights}
 
 
 def _endings(values: Mapping[str, Any], unheeded: dict[str, str]) -> dict[str, float]:

@@ -122,8 +122,8 @@ def _check(text: bytes) -> None:
                 f"its pickle has the instruction {instruction.name}, which is not allowed; nothing was run"
             )
         if instruction.name == "GLOBAL":
-            _find(argument)
-        if instruction.name == "LONG_BINPUT" and argument > MAX_INSTRUCTIONS:
+            _find(str(argument))
+        if instruction.name == "LONG_BINPUT" and int(argument or 0) > MAX_INSTRUCTIONS:
             raise ConfigError(f"its pickle numbers an object {argument}; it is damaged")
 
 
