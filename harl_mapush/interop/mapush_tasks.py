@@ -36,6 +36,7 @@ _EXPECTED: dict[str, Any] = {  # what the push task is anyway
     "termination.z_wave_kwargs.threshold": 0.35, "goal.static_goal_pos": False, "goal.random_goal_pos": True,
     "goal.received_goal_pos": False, "goal.sequential_goal_pos": False, "goal.general_dist": False,
     "goal.random_goal_theta_from_init": _FULL_TURN, "domain_rand.push_robots": False,
+    "rewards.individualized_rewards": False, "rewards.shared_gated_rewards": False,  # of its HARL fork
     "domain_rand.random_base_init_state": True, "domain_rand.init_base_pos_range.theta": list(TURN),
     "domain_rand.init_base_rpy_range.r": list(TILT), "domain_rand.init_base_rpy_range.p": list(TILT),
     "domain_rand.init_base_rpy_range.y": list(TURN), "domain_rand.init_npc_rpy_range.y": list(TURN),
@@ -44,7 +45,7 @@ _WITHOUT_EFFECT = (  # there, as the rest of such a file stands
     "asset.*name_npc", "asset._*", "asset.terminate_after_contacts_on", "terrain.num_rows", "terrain.num_cols",
     f"{_TRACK}.*", "goal.goal_pos", "goal.goal_rpy", "goal.random_goal_rpy_range.*", "goal.received_final_pos",
     "goal.goal_poses", "goal.yaw_active", "goal.check_setting", "init_state.multi_init_state",
-    "init_state.init_state_class", "init_state.init_states", "test_metrics.*", "env.env_name",
+    "init_state.init_state_class", "init_state.init_states", "test_metrics.*", "env.env_name", "rewards.contact_threshold",
 )  # fmt: skip
 _ELSEWHERE = {
     "env.num_envs": "the command line's, as there: --num_envs",
