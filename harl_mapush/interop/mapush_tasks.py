@@ -45,7 +45,8 @@ _WITHOUT_EFFECT = (  # there, as the rest of such a file stands
     "asset.*name_npc", "asset._*", "asset.terminate_after_contacts_on", "terrain.num_rows", "terrain.num_cols",
     f"{_TRACK}.*", "goal.goal_pos", "goal.goal_rpy", "goal.random_goal_rpy_range.*", "goal.received_final_pos",
     "goal.goal_poses", "goal.yaw_active", "goal.check_setting", "init_state.multi_init_state",
-    "init_state.init_state_class", "init_state.init_states", "test_metrics.*", "env.env_name", "rewards.contact_threshold",
+    "init_state.init_state_class", "init_state.init_states", "test_metrics.*", "env.env_name",
+    "rewards.contact_threshold",
 )  # fmt: skip
 _ELSEWHERE = {
     "env.num_envs": "the command line's, as there: --num_envs",
