@@ -187,6 +187,8 @@ def _plain(module: nn.Module) -> dict[str, Tensor]:
 def _locate(what: str) -> Path:
     if what.startswith(PRETRAINED):
         return pretrained_folder(what.removeprefix(PRETRAINED))
+    if os.path.isfile(what) and os.path.basename(what) in [kind.config for kind in FOREIGN]:
+        what = os.path.dirname(what) or "."
     path = Path(what)
     kinds = "a checkpoint folder, a run folder or pretrained:NAME"
     if not os.path.isdir(what):  # also of a name that cannot be one

@@ -91,6 +91,7 @@ def test_a_folder_of_mapush_is_measured_as_it_is(team, gait, tmp_path, capsys) -
     assert test.main(["--checkpoint", str(team), "--num_envs", "2", "--device", "cpu", *brief]) == 0
     assert json.loads((tmp_path / "a.json").read_text())["num_episodes"] == 2
     assert checkpoint.format_of(team) is openrl_format.OPENRL
+    assert checkpoint.resolve(team / "module.pt") == team
     assert "error" not in capsys.readouterr().err
 
 
