@@ -13,8 +13,8 @@ from conftest import TINY
 from harl_mapush import checkpoint, playing, test, train
 from harl_mapush.evaluation import evaluate
 from harl_mapush.policy import load_team
-from mqe.controllers import gait as gaits
 from mqe.config import ConfigError
+from mqe.controllers import gait as gaits
 from mqe.controllers.gait import PRETRAINED, pretrained_folder
 from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest, write_manifest
 from mqe.registry import EnvCfg, SimCfg, make_env
