@@ -76,13 +76,16 @@ def resolve(what: str | Path) -> Path:
     To act takes its settings and actors, no more. Raises ConfigError for one that is absent, unknown or incomplete.
     """
     folder = _locate(str(what))
-    num_agents = format_of(folder).num_agents(folder)
-    missing = [actor_file(agent) for agent in range(num_agents) if not (folder / actor_file(agent)).is_file()]
+    kind = format_of(folder)
+    num_agents = kind.num_agents(folder)
+    files = dict.fromkeys(kind.actor_file(agent) for agent in range(num_agents))
+    missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise ConfigError(_incomplete(folder, missing))
-    if (folder / actor_file(num_agents)).exists():
+    further = kind.actor_file(num_agents)
+    if further not in files and (folder / further).exists():
         raise ConfigError(f"checkpoint {folder}: has more actors than its {CONFIG} has robots ({num_agents})")
-    check_files(folder, [actor_file(agent) for agent in range(num_agents)])
+    check_files(folder, files)
     return folder
 
 
@@ -184,6 +187,8 @@ def _plain(module: nn.Module) -> dict[str, Tensor]:
 def _locate(what: str) -> Path:
     if what.startswith(PRETRAINED):
         return pretrained_folder(what.removeprefix(PRETRAINED))
+    if os.path.isfile(what) and os.path.basename(what) in [kind.config for kind in FOREIGN]:
+        what = os.path.dirname(what) or "."
     path = Path(what)
     kinds = "a checkpoint folder, a run folder or pretrained:NAME"
     if not os.path.isdir(what):  # also of a name that cannot be one

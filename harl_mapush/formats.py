@@ -24,7 +24,7 @@ class Team(Protocol):
 
 
 class Format(NamedTuple):
-    """A kind of checkpoint: a folder with an ``actor_agent{i}.pt`` an agent, and settings in some form."""
+    """A kind of checkpoint: a folder with a file an agent, or one for all, and settings in some form."""
 
     owner: str  # whose it is, as messages call it
     config: str  # the file of its settings
@@ -33,6 +33,7 @@ class Format(NamedTuple):
     num_agents: Callable[[Path], int]
     read_config: Callable[[Path], dict[str, Any]]  # the sections of a run of ours that its settings amount to
     load_team: Callable[[Path, VecEnv], Team | None]  # None: its actors are those of the settings' algorithm
+    actor_file: Callable[[int], str] = "actor_agent{}.pt".format  # which file of the folder an agent acts by
 
 
 FOREIGN: list[Format] = []

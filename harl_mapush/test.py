@@ -15,7 +15,7 @@ from harl_mapush.broken import replay
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import evaluate
 from harl_mapush.gait_evaluation import evaluate_gait
-from harl_mapush.interop import harl_format
+from harl_mapush.interop import harl_format, openrl_format
 from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.play import AGENTS, watch
@@ -55,6 +55,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Evaluate as the command line of ``program`` says; return the exit code."""
     harl_format.register()
+    openrl_format.register()
     with library_lines(_say):
         return config.exit_code(lambda: _main(argv, program), program)
 

@@ -17,6 +17,7 @@ _COMMANDS = {
     "report": ("mapush.report", "write a page about runs"),
     "plot": ("mapush.report:plot", "draw the curves of runs"),
     "export": ("mapush.export", "write a trained team as ONNX, with all that one needs to run it"),
+    "import": ("mapush.importing", "bring over what MAPush left"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
 

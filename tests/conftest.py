@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from harl_mapush import train
-from harl_mapush.interop import harl_format
+from harl_mapush.interop import harl_format, openrl_format
 
 torch.set_num_threads(1)
 harl_format.register()  # as the entry points do
+openrl_format.register()
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     signal.signal(_number, _usual)  # tests that run in the background inherit that these are ignored
 

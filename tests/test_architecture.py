@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for package in ("mqe", "harl_mapush", "mapush") for path in (ROOT / package).rglob("*.py"))
 ALLOWED = {"mqe": {"mqe"}, "harl_mapush": {"mqe", "harl_mapush"}, "mapush": {"mqe", "harl_mapush", "mapush"}}
 LEARNER = ("harl_mapush/runner.py", "harl_mapush/algorithm.py", "harl_mapush/algorithms/", "harl_mapush/learning/")
-ENTRY_POINTS = {"harl_mapush/train.py", "harl_mapush/test.py", "mapush/export.py"}
+ENTRY_POINTS = {"harl_mapush/train.py", "harl_mapush/test.py", "mapush/export.py", "mapush/importing.py"}
 
 
 def name(path: Path) -> str:

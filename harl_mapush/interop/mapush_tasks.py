@@ -1,0 +1,303 @@
+"""MAPush's task configurations (``task/*/config.py``), read as text: Python classes of values, never executed.
+
+Values that are plain, or made of plain ones by ``+ - * /``, ``dict(...)``, ``np.pi`` and names of the same class, are
+understood; everything else is named as not honoured.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mqe.config import ConfigError
+from mqe.objects import FLOOR_FRICTION, FLOOR_SLAB, OBJECTS, ObjectCfg
+from mqe.scene import ARENA_HALF_SIZE
+from mqe.tasks.drop import TILT
+from mqe.tasks.push.layouts import TURN
+from mqe.tasks.push.rewards import PRESETS, weights_of
+
+TASK_FILE = Path("task", "config.py")  # in a folder of MAPush's results
+MAX_BYTES = 2**18
+NO_PITCH_LIMIT = 1.6  # [rad] MAPush's, which no pitch angle reaches
+_FILES = {"SmallBox": "cuboid", "SuperSmallTblock": "tblock", "BigCylinder": "cylinder"}
+_SIZE = 2.0 * ARENA_HALF_SIZE
+_FULL_TURN = [0, math.tau]
+_TRACK = "terrain.BarrierTrack_kwargs"
+_EXPECTED: dict[str, Any] = {  # what the push task is anyway
+    "env.num_npcs": 2, "asset.npc_collision": True, "asset.fix_npc_base_link": False, "asset.npc_gravity": True,
+    "terrain.map_size": [_SIZE, _SIZE], f"{_TRACK}.track_width": _SIZE, f"{_TRACK}.plane.block_length": _SIZE,
+    f"{_TRACK}.static_friction": FLOOR_FRICTION, f"{_TRACK}.dynamic_friction": FLOOR_FRICTION,
+    f"{_TRACK}.wall_height": 0.5, f"{_TRACK}.add_perlin_noise": False, f"{_TRACK}.options": ["init", "plane", "wall"],
+    "command.cfg.vel": True, "control.control_type": "C", "termination.check_obstacle_conditioned_threshold": False,
+    "termination.z_wave_kwargs.threshold": 0.35, "goal.static_goal_pos": False, "goal.random_goal_pos": True,
+    "goal.received_goal_pos": False, "goal.sequential_goal_pos": False, "goal.general_dist": False,
+    "goal.random_goal_theta_from_init": _FULL_TURN, "domain_rand.push_robots": False,
+    "rewards.individualized_rewards": False, "rewards.shared_gated_rewards": False,  # of its HARL fork
+    "domain_rand.random_base_init_state": True, "domain_rand.init_base_pos_range.theta": list(TURN),
+    "domain_rand.init_base_rpy_range.r": list(TILT), "domain_rand.init_base_rpy_range.p": list(TILT),
+    "domain_rand.init_base_rpy_range.y": list(TURN), "domain_rand.init_npc_rpy_range.y": list(TURN),
+}  # fmt: skip
+_WITHOUT_EFFECT = (  # there, as the rest of such a file stands
+    "asset.*name_npc", "asset._*", "asset.terminate_after_contacts_on", "terrain.num_rows", "terrain.num_cols",
+    f"{_TRACK}.*", "goal.goal_pos", "goal.goal_rpy", "goal.random_goal_rpy_range.*", "goal.received_final_pos",
+    "goal.goal_poses", "goal.yaw_active", "goal.check_setting", "init_state.multi_init_state",
+    "init_state.init_state_class", "init_state.init_states", "test_metrics.*", "env.env_name",
+    "rewards.contact_threshold",
+)  # fmt: skip
+_ELSEWHERE = {
+    "env.num_envs": "the command line's, as there: --num_envs",
+    "viewer.*": "films have a camera of their own",
+    "goal.static_goal_pos": "goals are drawn anew every episode",
+    "goal.sequential_goal_pos": "goals are drawn anew every episode",
+    "goal.received_goal_pos": "goals are drawn anew every episode",
+    "goal.general_dist": "goals have no heading here",
+}
+_WEIGHTS = {
+    "target_reward_scale": "target", "approach_reward_scale": "approach", "collision_punishment_scale": "collision",
+    "push_reward_scale": "push", "ocb_reward_scale": "ocb", "reach_target_reward_scale": "reach",
+    "exception_punishment_scale": "exception",
+}  # fmt: skip
+_ENDINGS = {"roll", "pitch", "z_wave", "collision"}
+
+
+class Unread(NamedTuple):
+    """An expression that is not understood, as it stands."""
+
+    text: str
+
+
+class TaskFile(NamedTuple):
+    """A configuration as a run file of ours."""
+
+    sections: dict[str, Any]
+    unheeded: dict[str, str]  # what is not honoured, by key, and why
+
+
+def reference_task(object_name: str) -> dict[str, Any]:
+    """Return the section ``task`` in which a team of MAPush's finds what it learned with, as far as it exists here."""
+    return {
+        "name": "go1push_mid", "object": object_name, "observation": "reference", "decision_period": 1,
+        "action_scale": [0.5, 0.5, 0.5], "rewards": "published", "spawn": "independent", "inertia": "reference",
+        "pitch_limit": NO_PITCH_LIMIT, "collapse_ends": False,
+    }  # fmt: skip
+
+
+def object_beside(module: Path) -> str | None:
+    """Return what a policy under a folder of MAPush's results pushed, by the task file kept there; None without one."""
+    for folder in list(module.absolute().parents)[:3]:
+        if (folder / TASK_FILE).is_file():
+            return _object_of(read_values(folder / TASK_FILE))
+    return None
+
+
+def convert(path: Path) -> TaskFile:
+    """Turn a task file into sections of ours; raise ConfigError for one that is no task of go1push_mid's."""
+    values = read_values(path)
+    name = _object_of(values)
+    if name is None or values.get("env.num_npcs", 2) != 2:
+        what = values.get("asset.file_npc", "nothing")
+        raise ConfigError(
+            f"MAPush's file {path}: pushes {_show(what)} among {_show(values.get('env.num_npcs', 2))} objects and "
+            f"markers; go1push_mid pushes one of {', '.join(_FILES)} to one goal"
+        )
+    obj = OBJECTS[name]
+    task = reference_task(name)
+    given = {"task": task, "env": {"num_agents": obj.num_agents}}
+    unheeded: dict[str, str] = {}
+    _take(given, values, unheeded, "env.num_agents", "env", "num_agents", lambda x: type(x) is int)
+    _take(given, values, unheeded, "env.episode_length_s", "task", "episode_length_s", _is_number)
+    _take(given, values, unheeded, "goal.random_goal_distance_from_init", "task", "goal_distance", _is_range)
+    _take(given, values, unheeded, "goal.THRESHOLD", "task", "success_radius", _is_number)
+    _take(given, values, unheeded, "termination.roll_kwargs.threshold", "task", "roll_limit", _is_number)
+    _take(given, values, unheeded, "termination.pitch_kwargs.threshold", "task", "pitch_limit", _is_number)
+    task |= _rewards(values, name, unheeded)
+    task |= _endings(values, unheeded)
+    expected = _EXPECTED | _of_object(obj)
+    known = {"asset.file_npc", "rewards.expanded_ocb_reward", "termination.termination_terms", *_TAKEN}
+    for key, value in values.items():
+        if key in known or key.startswith("rewards.scales.") or key in unheeded:
+            continue
+        reason = next((text for pattern, text in _ELSEWHERE.items() if fnmatch.fnmatchcase(key, pattern)), None)
+        if key in expected:
+            if not _is_same(value, expected[key]):
+                unheeded[key] = f"{_show(value)}; {reason or f'here {_show(expected[key])}'}"
+        elif not any(fnmatch.fnmatchcase(key, pattern) for pattern in _WITHOUT_EFFECT):
+            unheeded[key] = f"{_show(value)}; {reason or 'unknown here'}"
+    return TaskFile(given, unheeded)
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """Return the values of the file's first class, by dotted names; nothing of it is executed."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigError(f"MAPush's file {path}: has more than {MAX_BYTES // 2**10} KiB; it is not read")
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        top = next((node for node in tree.body if isinstance(node, ast.ClassDef)), None)
+        values = {} if top is None else _flat(_class(top))
+    except OSError as error:
+        raise ConfigError(f"MAPush's file {path}: cannot be read ({error.strerror})") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"MAPush's file {path}: not Python that can be read ({type(error).__name__})") from None
+    if not any(key.startswith("env.") for key in values):
+        raise ConfigError(
+            f"MAPush's file {path}: no task configuration (a class with a class env); give task/*/config.py"
+        )
+    return values
+
+
+_TAKEN = (
+    "env.num_agents", "env.episode_length_s", "goal.random_goal_distance_from_init", "goal.THRESHOLD",
+    "termination.roll_kwargs.threshold", "termination.pitch_kwargs.threshold",
+)  # fmt: skip
+
+
+def _take(
+    given: dict[str, Any],
+    values: Mapping[str, Any],
+    unheeded: dict[str, str],
+    theirs: str,
+    section: str,
+    ours: str,
+    is_possible: Callable[[Any], bool],
+) -> None:
+    """Take a value over under our name, or say that it cannot be one."""
+    if theirs not in values:
+        return
+    if is_possible(values[theirs]):
+        given[section][ours] = values[theirs]
+    else:
+        unheeded[theirs] = f"{_show(values[theirs])}; not a value of {section}.{ours}"
+
+
+def _rewards(values: Mapping[str, Any], name: str, unheeded: dict[str, str]) -> dict[str, Any]:
+    """Return preset and weights: a preset alone where its weights are the file's."""
+    is_expanded = values.get("rewards.expanded_ocb_reward") is True
+    weights = {}
+    for key, value in values.items():
+        if key.startswith("rewards.scales."):
+            term = _WEIGHTS.get(key.rpartition(".")[2])
+            if term is None or not _is_number(value):
+                unheeded[key] = f"{_show(value)}; no term here has that name; see task.weights"
+            else:
+                weights["ocb_expanded" if term == "ocb" and is_expanded else term] = float(value)
+    for preset in ("published", "repo"):
+        if weights == weights_of(preset, name, {}):
+            return {"rewards": preset}
+    unpaid = [term for term in PRESETS["repo"][name] if term not in weights]
+    return {"rewards": "repo", "weights": dict.fromkeys(unpaid, 0.0) | weights}
+
+
+def _endings(values: Mapping[str, Any], unheeded: dict[str, str]) -> dict[str, float]:
+    """Return the limits of what ends an episode; name what cannot be chosen."""
+    key = "termination.termination_terms"
+    terms = values.get(key, sorted(_ENDINGS))
+    if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
+        unheeded[key] = f"{_show(terms)}; not understood"
+        return {}
+    odd = [f"{term} is no ending here" for term in terms if term not in _ENDINGS]
+    odd += [f"{term} ends an episode here" for term in ("z_wave", "collision") if term not in terms]
+    if odd:
+        unheeded[key] = "; ".join(odd)
+    never = {} if "roll" in terms else {"roll_limit": 2.0 * math.pi}
+    return never if "pitch" in terms else {**never, "pitch_limit": NO_PITCH_LIMIT}
+
+
+def _of_object(obj: ObjectCfg) -> dict[str, Any]:
+    tilt = [-obj.spawn_tilt, obj.spawn_tilt]
+    return {
+        "asset.vertex_list": [list(vertex) for vertex in obj.outline],
+        "domain_rand.friction_range": list(obj.friction),
+        "domain_rand.init_base_pos_range.r": list(obj.spawn_ring),
+        "domain_rand.init_npc_rpy_range.r": tilt,
+        "domain_rand.init_npc_rpy_range.p": tilt,
+        "termination.collision_kwargs.threshold": obj.collision_distance,
+        "init_state.init_states_npc.0.pos.2": obj.spawn_height + FLOOR_SLAB,
+    }
+
+
+def _object_of(values: Mapping[str, Any]) -> str | None:
+    name = values.get("asset.file_npc")
+    return _FILES.get(Path(name).stem) if isinstance(name, str) else None
+
+
+def _class(node: ast.ClassDef) -> dict[str, Any]:
+    """Return the values of a class and of the classes in it."""
+    found: dict[str, Any] = {}
+    for statement in node.body:
+        if isinstance(statement, ast.ClassDef):
+            found[statement.name] = _class(statement)
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            found[statement.targets[0].id] = _value(statement.value, found)
+    return found
+
+
+def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name(id=name) if name in scope:
+            return scope[name]
+        case ast.Attribute(value=ast.Name(id="np" | "numpy" | "math"), attr="pi"):
+            return math.pi
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item, scope) for item in items]
+        case ast.UnaryOp(op=ast.USub(), operand=operand) if _is_number(value := _value(operand, scope)):
+            return -value
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
+            a, b = _value(left, scope), _value(right, scope)
+            if _is_number(a) and _is_number(b) and not (isinstance(node.op, ast.Div) and b == 0):
+                return {ast.Add: a + b, ast.Sub: a - b, ast.Mult: a * b, ast.Div: a / (b or 1)}[type(node.op)]
+        case ast.Subscript(value=whole, slice=ast.Constant(value=int(index))):
+            items = _value(whole, scope)
+            if isinstance(items, list) and -len(items) <= index < len(items):
+                return items[index]
+        case ast.Call(func=ast.Name(id="merge_dict"), args=[_, changes]):
+            return _value(changes, scope)
+        case ast.Call(func=ast.Name(id="dict" | "init_state_class"), args=[], keywords=keywords):
+            return {word.arg: _value(word.value, scope) for word in keywords if word.arg is not None}
+    return Unread(ast.unparse(node))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested values by dotted names; of what the scene starts with, the object's height alone is of interest."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if name == "init_state.init_states_npc":
+            try:
+                flat[f"{name}.0.pos.2"] = value[0]["pos"][2]
+            except (TypeError, KeyError, IndexError):
+                flat[name] = value
+        elif isinstance(value, dict):
+            flat |= _flat(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(_is_number(number) for number in value)
+
+
+def _is_same(value: Any, expected: Any) -> bool:
+    if isinstance(expected, list):
+        pairs = zip(value, expected, strict=False) if isinstance(value, list) else ()
+        return isinstance(value, list) and len(value) == len(expected) and all(_is_same(a, b) for a, b in pairs)
+    if _is_number(expected):
+        return _is_number(value) and math.isclose(value, expected, abs_tol=1e-6)
+    return value == expected
+
+
+def _show(value: Any) -> str:
+    text = value.text if isinstance(value, Unread) else str(value)
+    return " ".join(text.split())[:80]

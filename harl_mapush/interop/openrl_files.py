@@ -1,0 +1,239 @@
+"""OpenRL's ``module.pt``, a whole pickled ``PPOModule``, read without running anything that it asks for.
+
+The pickle's instructions are listed first: an instruction or a name that is not known here is refused before any is
+followed. Classes become placeholders that only keep their state, tensors are cut out of the archive's storages by the
+functions below, and sizes are limited, so that a file made to do harm can neither run code nor fill the memory.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import pickletools
+import re
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mqe.config import ConfigError
+
+MODULE = "module.pt"
+
+MAX_BYTES = 16 * 2**20  # of a file; MAPush's have 0.2 MB
+MAX_MEMBERS = 2_000  # of the archive; MAPush's have 91
+MAX_PICKLE_BYTES = 2**20  # MAPush's have 29 kB
+MAX_INSTRUCTIONS = 20_000  # MAPush's have 6,700
+MAX_LAYERS = 200  # of a network
+
+_MODULE_CLASS = "openrl.modules.ppo_module PPOModule"
+_INSTRUCTIONS = frozenset(
+    "PROTO STOP MARK GLOBAL NEWOBJ REDUCE BUILD BINPERSID BINPUT LONG_BINPUT BINGET LONG_BINGET NONE NEWTRUE NEWFALSE "
+    "BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS "
+    "EMPTY_DICT SETITEM SETITEMS".split()
+)
+_STORAGES = {
+    "torch FloatStorage": torch.float32, "torch DoubleStorage": torch.float64, "torch LongStorage": torch.int64,
+    "torch IntStorage": torch.int32, "torch BoolStorage": torch.bool,
+}  # fmt: skip
+_INERT = frozenset({
+    _MODULE_CLASS, "openrl.modules.networks.policy_network PolicyNetwork",
+    "openrl.modules.networks.value_network ValueNetwork", "openrl.modules.networks.utils.mlp MLPBase",
+    "openrl.modules.networks.utils.mlp MLPLayer", "openrl.modules.networks.utils.act ACTLayer",
+    "openrl.modules.networks.utils.distributions DiagGaussian", "openrl.modules.networks.utils.distributions AddBias",
+    "openrl.modules.utils.valuenorm ValueNorm", "torch.nn.modules.container Sequential",
+    "torch.nn.modules.container ModuleList", "torch.nn.modules.linear Linear",
+    "torch.nn.modules.normalization LayerNorm", "torch.nn.modules.activation ReLU", "torch.nn.modules.activation Tanh",
+    "torch.nn.modules.activation LeakyReLU", "torch.nn.modules.activation ELU", "torch.optim.adam Adam", "torch device",
+    "torch float32", "torch float64", "gym.spaces.box Box", "gymnasium.spaces.box Box", "numpy dtype", "numpy ndarray",
+    "numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct", "_codecs encode", "__builtin__ dict",
+    "jsonargparse._namespace Namespace", "isaacgym._bindings.linux-x86_64.gym_38 SimType",
+})  # fmt: skip
+
+
+class Placeholder:
+    """An object of a class that is not loaded: its class's name and its state, nothing that acts."""
+
+    state: Any
+    kind: str
+
+    def __new__(cls, *_: Any) -> Placeholder:
+        """Take whatever the class would have been built from, and drop it."""
+        instance = super().__new__(cls)
+        instance.state = {}
+        return instance
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class OpenRLModule(NamedTuple):
+    """The tensors of a ``PPOModule``, by OpenRL's names."""
+
+    path: Path
+    policy: dict[str, Tensor]
+    critic: dict[str, Tensor]
+    value_normalizer: dict[str, Tensor]  # empty where the run had none
+    activations: list[str]  # class names, in the policy's trunk
+    settings: dict[str, Any]  # OpenRL's configuration, plain values only
+
+
+def read(path: Path) -> OpenRLModule:
+    """Read a file; raise ConfigError, in one line, for one that is damaged, too large or asks for anything foreign."""
+    try:
+        return _module(path, _unpickle(path))
+    except ConfigError as error:
+        raise ConfigError(f"OpenRL's file {path}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"OpenRL's file {path}: cannot be read ({error.strerror})") from None
+    except Exception as error:  # a damaged file can raise anything
+        raise ConfigError(f"OpenRL's file {path}: damaged ({type(error).__name__}); take another copy") from None
+
+
+def _unpickle(path: Path) -> Any:
+    if path.stat().st_size > MAX_BYTES:
+        raise ConfigError(f"has more than {MAX_BYTES // 2**20} MiB, MAPush's have 0.2; it is not read")
+    if not zipfile.is_zipfile(path):
+        raise ConfigError("not an archive as torch.save writes it; give a module.pt of OpenRL")
+    with zipfile.ZipFile(path) as archive:
+        members = {member.filename: member for member in archive.infolist()}
+        pickles = [name for name in members if name.endswith("/data.pkl")]
+        is_stored = all(member.compress_type == zipfile.ZIP_STORED for member in members.values())
+        if len(members) > MAX_MEMBERS or len(pickles) != 1 or not is_stored:
+            raise ConfigError("not an archive as torch.save writes it; give a module.pt of OpenRL")
+        if members[pickles[0]].file_size > MAX_PICKLE_BYTES:
+            raise ConfigError(f"its pickle has more than {MAX_PICKLE_BYTES // 2**20} MiB; it is not read")
+        text = archive.read(pickles[0])
+        _check(text)
+        return _Unpickler(text, archive, pickles[0].removesuffix("data.pkl")).load()
+
+
+def _check(text: bytes) -> None:
+    """Raise ConfigError for a pickle with an instruction or a name that is not known here; follow none."""
+    for count, (instruction, argument, _) in enumerate(pickletools.genops(text)):
+        if count >= MAX_INSTRUCTIONS:
+            raise ConfigError(f"its pickle has more than {MAX_INSTRUCTIONS:,} instructions; it is not read")
+        if instruction.name not in _INSTRUCTIONS:
+            raise ConfigError(
+                f"its pickle has the instruction {instruction.name}, which is not allowed; nothing was run"
+            )
+        if instruction.name == "GLOBAL":
+            _find(str(argument))
+        if instruction.name == "LONG_BINPUT" and int(argument or 0) > MAX_INSTRUCTIONS:
+            raise ConfigError(f"its pickle numbers an object {argument}; it is damaged")
+
+
+def _find(name: str) -> Any:
+    """Return what stands for a global, ``module name`` with a space between; raise ConfigError for an unknown one."""
+    if name in _INERT:
+        return type("Inert", (Placeholder,), {"kind": name})
+    found = _STORAGES.get(name, _KNOWN.get(name))
+    if found is None:
+        raise ConfigError(f"asks for {name.replace(' ', '.')!r:.120}, which is not allowed; nothing was run")
+    return found
+
+
+class _NewDict:
+    """A defaultdict becomes a dictionary; what would fill it is dropped."""
+
+    __slots__ = ()
+
+    def __call__(self, *_: Any) -> dict[Any, Any]:
+        return {}
+
+
+class _View:
+    """Cut a tensor out of a storage (numbers in a row): no copy, nothing outside it, no number twice."""
+
+    __slots__ = ()
+
+    def __call__(self, storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> Tensor:
+        counts = [offset, *size, *stride]
+        if not isinstance(storage, Tensor) or len(size) != len(stride) or len(size) > 4:
+            raise ConfigError("has a tensor without a storage; it is damaged")
+        if not all(type(count) is int and 0 <= count <= MAX_BYTES for count in counts):
+            raise ConfigError("has a tensor of impossible size; it is damaged")
+        last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        if math.prod(size) > storage.numel() or (math.prod(size) and last >= storage.numel()):
+            raise ConfigError("has a tensor larger than its storage; it is damaged")
+        return storage.as_strided(size, stride, offset)
+
+
+class _Parameter:
+    """A parameter is its tensor."""
+
+    __slots__ = ()
+
+    def __call__(self, tensor: Any, *_: Any) -> Any:
+        return tensor
+
+
+_KNOWN = {
+    "collections OrderedDict": OrderedDict, "collections defaultdict": _NewDict(), "__builtin__ set": set,
+    "torch._utils _rebuild_tensor_v2": _View(), "torch._utils _rebuild_parameter": _Parameter(),
+}  # fmt: skip
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, text: bytes, archive: zipfile.ZipFile, folder: str) -> None:
+        super().__init__(io.BytesIO(text), fix_imports=False, encoding="utf-8")
+        self._archive, self._folder = archive, folder
+        self._storages: dict[str, Tensor] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        return _find(f"{module} {name}")
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        tag, dtype, key, _, count = pid
+        if tag != "storage" or not isinstance(dtype, torch.dtype) or not re.fullmatch(r"\d{1,6}", key):
+            raise ConfigError("has a storage of no known kind; it is damaged")
+        if key not in self._storages:
+            numbers = self._archive.read(f"{self._folder}data/{key}")
+            if len(numbers) != count * dtype.itemsize:
+                raise ConfigError(f"its storage {key} has another size than it says; it is damaged")
+            values = torch.frombuffer(bytearray(numbers), dtype=dtype) if numbers else torch.empty(0, dtype=dtype)
+            self._storages[key] = values
+        return self._storages[key]
+
+
+def _module(path: Path, top: Any) -> OpenRLModule:
+    if not isinstance(top, Placeholder) or top.kind != _MODULE_CLASS:
+        raise ConfigError("holds no PPOModule of OpenRL; a state dict of ours or HARL's goes in by its folder")
+    policy, critic = (top.state["models"][name] for name in ("policy", "critic"))
+    weights, activations = _tensors(policy)
+    values, _ = _tensors(critic)
+    for tensor in (*weights.values(), *values.values()):
+        if not bool(torch.isfinite(tensor).all()):
+            raise ConfigError("holds numbers that are not finite; take another checkpoint of the run")
+    normalizer = critic.state["_modules"].get("value_normalizer") or critic.state.get("value_normalizer")
+    statistics = normalizer.state if isinstance(normalizer, Placeholder) else {}
+    kept = ("running_mean", "running_mean_sq", "debiasing_term")
+    statistics = {name: statistics[name] for name in kept if isinstance(statistics.get(name), Tensor)}
+    cfg = top.state.get("cfg")
+    cfg = cfg.state if isinstance(cfg, Placeholder) and isinstance(cfg.state, dict) else {}
+    plain = {str(key): value for key, value in cfg.items() if isinstance(value, (bool, int, float, str))}
+    return OpenRLModule(path, weights, values, statistics if len(statistics) == 3 else {}, activations, plain)
+
+
+def _tensors(module: Any) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the parameters of a pickled torch module by their dotted names, and the classes of its activations."""
+    found: dict[str, Tensor] = {}
+    activations = []
+    ahead: list[tuple[str, Any]] = [("", module)]
+    for _ in range(MAX_LAYERS):
+        if not ahead:
+            return found, activations
+        prefix, layer = ahead.pop(0)
+        if layer.kind.startswith("torch.nn.modules.activation "):
+            activations.append(layer.kind.rpartition(" ")[2])
+        for name, value in layer.state["_parameters"].items():
+            if value is not None:
+                if not isinstance(value, Tensor):
+                    raise ConfigError(f"its {prefix}{name} is no tensor; it is damaged")
+                found[f"{prefix}{name}"] = value
+        ahead += [(f"{prefix}{name}.", child) for name, child in layer.state["_modules"].items() if child is not None]
+    raise ConfigError(f"has a network of more than {MAX_LAYERS} layers; it is not read")

@@ -1,0 +1,208 @@
+"""MAPush's policies, trained by OpenRL: ``module.pt`` as a kind of checkpoint, and as one of ours.
+
+Its networks have no activation after the second layer, ours have one after each. A number that is added to all inputs
+of a LayerNorm changes nothing, so that a bias large enough keeps the second layer above zero, where ReLU does nothing:
+the same function in our form. The trainer's factor of 0.5 on actions goes into the last layer; the environment clips.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from harl_mapush import formats
+from harl_mapush.algorithms.ippo import IppoCfg
+from harl_mapush.checkpoint import CONFIG as OUR_CONFIG
+from harl_mapush.interop.mapush_tasks import object_beside, reference_task
+from harl_mapush.interop.openrl_files import MODULE, OpenRLModule, read
+from harl_mapush.learning.networks import Actor, Critic, NetworkCfg
+from harl_mapush.learning.normalization import ValueNorm
+from mqe.config import ConfigError, build, to_dict
+from mqe.objects import OBJECTS
+from mqe.scene import MAX_ROBOTS
+from mqe.vec_env import VecEnv
+
+ACTION_FACTOR = 0.5  # MAPush's trainer clips half of what the policy says to [-1, 1]
+_ACTION_SIZE = 3
+_TRUNK = {  # OpenRL's layers, and ours
+    "base.mlp.fc1.0": "base.mlp.fc.0", "base.mlp.fc1.2": "base.mlp.fc.2", "base.mlp.fc3.0": "base.mlp.fc.3",
+    "base.mlp.fc3.1": "base.mlp.fc.5",
+}  # fmt: skip
+_FIRST, _NORM, _SECOND = list(_TRUNK)[:3]
+_MEAN, _VALUE = "act.action_out.fc_mean", "v_out"
+_LOG_STD = "act.action_out.logstd._bias"
+_PARTS = ("weight", "bias")
+_LEARNING = {  # OpenRL's settings that ours have under another name
+    "lr": "learning_rate", "critic_lr": "critic_learning_rate", "ppo_epoch": "num_epochs",
+    "num_mini_batch": "num_minibatches", "clip_param": "clip_param", "entropy_coef": "entropy_coef",
+    "value_loss_coef": "value_loss_coef", "max_grad_norm": "max_grad_norm", "gamma": "gamma", "gae_lambda": "lam",
+    "huber_delta": "huber_delta", "use_huber_loss": "use_huber_loss", "opti_eps": "adam_eps",
+    "use_clipped_value_loss": "use_clipped_value_loss", "use_proper_time_limits": "use_proper_time_limits",
+}  # fmt: skip
+
+
+class Imported(NamedTuple):
+    """A policy of MAPush as a checkpoint of ours."""
+
+    sections: dict[str, Any]  # of its settings
+    networks: dict[str, nn.Module]  # by the names of their files
+    is_object_known: bool  # False: nothing says what it pushed, and the team's size decided
+
+
+def register() -> None:
+    """Let folders with a ``module.pt`` be evaluated."""
+    formats.register(OPENRL)
+
+
+def convert(path: Path, object_name: str | None = None) -> Imported:
+    """Read a ``module.pt`` and return it as a checkpoint of ours; raise ConfigError where it is no team of MAPush's."""
+    module = read(path)
+    try:
+        num_agents, hidden_size = _sizes(module)
+        actor = _trunk(module.policy) | _head(module.policy)
+        std = ACTION_FACTOR * module.policy[_LOG_STD].view(-1).exp()
+        critic = _trunk(module.critic) | {f"v_out.{part}": module.critic[f"{_VALUE}.{part}"] for part in _PARTS}
+        largest = 2.0 * float(std.max())
+        actor["act.action_out.log_std"] = torch.logit(std / largest)
+        # IPPO's network settings, of which compat=harl asks for the LayerNorm
+        sizes = {"hidden_sizes": (hidden_size, hidden_size), "activation": "relu", "use_layer_norm": True}
+        network = NetworkCfg(**sizes, std_y_coef=largest)  # type: ignore[arg-type]
+        obs_size = actor["base.mlp.fc.0.weight"].shape[1]
+        built = Actor(network, obs_size, _ACTION_SIZE)
+        built.load_state_dict(actor)
+        networks: dict[str, nn.Module] = {f"actor_agent{agent}": built for agent in range(num_agents)}
+        networks["critic_agent"] = Critic(network, obs_size)
+        networks["critic_agent"].load_state_dict(critic)
+        networks["value_normalizer"] = ValueNorm()
+        if module.value_normalizer:
+            networks["value_normalizer"].load_state_dict(module.value_normalizer)
+    except ConfigError:
+        raise
+    except (KeyError, RuntimeError, ValueError) as error:
+        detail = " ".join(str(error).split())[:160]
+        raise ConfigError(f"OpenRL's file {path}: not a network as MAPush trains it ({detail})") from None
+    found = object_name or object_beside(path) or _named(module.settings)
+    sections = {
+        "env": {"num_agents": num_agents} | _count(module.settings, "num_envs", "num_envs"),
+        "task": reference_task(found or ("cylinder" if num_agents == OBJECTS["cylinder"].num_agents else "cuboid")),
+        "network": to_dict(network),
+        "algorithm": _learning(module),
+        "runner": _count(module.settings, "episode_length", "num_steps"),
+    }
+    return Imported(sections, networks, found is not None)
+
+
+class OpenRLTeam:
+    """Deterministic decisions of one policy for all, obs (N, A, O) to actions (N, A, U)."""
+
+    def __init__(self, path: Path, env: VecEnv) -> None:
+        """Load the policy; raise ConfigError where it does not fit ``env``."""
+        actor = convert(path).networks["actor_agent0"]
+        assert isinstance(actor, Actor)
+        if set(env.obs_sizes) != {actor.obs_size} or set(env.action_sizes) != {actor.action_size}:
+            raise ConfigError(
+                f"OpenRL's file {path}: its policy goes from {actor.obs_size} to {actor.action_size} numbers, and this "
+                f"task from {env.obs_sizes[0]} to {env.action_sizes[0]}; leave task.observation as it is"
+            )
+        self._actor = actor.to(env.device).requires_grad_(False)
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Decide."""
+        return self._actor(obs)
+
+    def forget(self, done: Tensor) -> None:
+        """Begin new episodes: nothing is remembered."""
+
+
+def env_steps_of(path: Path) -> int:
+    """Return the env steps in the name of MAPush's checkpoint folder (``rl_model_100000000_steps``); 0 without one."""
+    match = re.fullmatch(r"rl_model_(\d{1,15})_steps", path.absolute().parent.name)
+    return int(match[1]) if match else 0
+
+
+def _sizes(module: OpenRLModule) -> tuple[int, int]:
+    """Return the team's and the hidden layers' size; raise ConfigError for another network than MAPush's."""
+    names = {f"{layer}.{part}" for layer in _TRUNK for part in _PARTS}
+    heads = {f"{_MEAN}.{part}" for part in _PARTS} | {_LOG_STD}, {f"{_VALUE}.{part}" for part in _PARTS}
+    for weights, head in zip((module.policy, module.critic), heads, strict=True):
+        other = sorted(set(weights) ^ (names | head))
+        if other:
+            raise ConfigError(
+                f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); it needs layer_N=1 and "
+                "no recurrence"
+            )
+    if module.activations != ["ReLU"]:
+        raise ConfigError(f"OpenRL's file {module.path}: has the activation {module.activations}, only ReLU is read")
+    hidden_size, obs_size = module.policy[f"{_FIRST}.weight"].shape
+    num_agents, rest = divmod(obs_size - 2, 3)
+    if rest or not 1 <= num_agents <= MAX_ROBOTS or len(module.policy[_LOG_STD]) != _ACTION_SIZE:
+        raise ConfigError(
+            f"OpenRL's file {module.path}: goes from {obs_size} to {len(module.policy[_LOG_STD])} numbers; a team of "
+            f"go1push_mid sees 2 + 3 a robot and commands {_ACTION_SIZE} (MAPush's high level has no task here)"
+        )
+    return num_agents, hidden_size
+
+
+def _trunk(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the layers up to the head under our names, the second's bias raised until ReLU lets everything through.
+
+    What a LayerNorm gives out is scale * n + bias with sum(n) = 0 and |n|^2 <= H, so that W applied to it is at least
+    W bias - sqrt(H) |W scale, less its mean|, a row at a time.
+    """
+    scale, bias = (weights[f"{_NORM}.{part}"].double() for part in _PARTS)
+    matrix, own = (weights[f"{_SECOND}.{part}"].double() for part in _PARTS)
+    spread = matrix * scale
+    spread = (spread - spread.mean(dim=1, keepdim=True)).norm(dim=1)
+    lowest = matrix @ bias + own - len(scale) ** 0.5 * spread
+    layers = {f"{ours}.{part}": weights[f"{theirs}.{part}"] for theirs, ours in _TRUNK.items() for part in _PARTS}
+    layers[f"{_TRUNK[_SECOND]}.bias"] = (own - lowest.min().clamp(max=0.0)).float()
+    return layers
+
+
+def _head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{_MEAN}.{part}": ACTION_FACTOR * weights[f"{_MEAN}.{part}"] for part in _PARTS}
+
+
+def _learning(module: OpenRLModule) -> dict[str, Any]:
+    """Return the section ``algorithm``: OpenRL's PPO is IPPO with one actor, up to how it clips ratios."""
+    given = {ours: module.settings[name] for name, ours in _LEARNING.items() if name in module.settings}
+    section = {"name": "ippo", "compat": "harl", "share_param": True, "value_norm_beta": 0.99999, **given}
+    try:
+        return to_dict(build(IppoCfg, section, "algorithm"))
+    except ConfigError as error:
+        raise ConfigError(f"OpenRL's file {module.path}: {error}") from None
+
+
+def _count(settings: Mapping[str, Any], theirs: str, ours: str) -> dict[str, int]:
+    value = settings.get(theirs)
+    return {ours: value} if type(value) is int and 1 <= value <= 1_000_000 else {}
+
+
+def _named(settings: Mapping[str, Any]) -> str | None:
+    name = str(settings.get("exp_name")).lower()
+    return name if name in OBJECTS else None
+
+
+def _is_format_of(folder: Path) -> bool:
+    return not (folder / OUR_CONFIG).is_file() and (folder / MODULE).is_file()
+
+
+def _num_agents(folder: Path) -> int:
+    return convert(folder / MODULE).sections["env"]["num_agents"]
+
+
+OPENRL = formats.Format(
+    owner="OpenRL's",
+    config=MODULE,
+    folder="",  # the file lies in the checkpoint's folder itself
+    is_format_of=_is_format_of,
+    num_agents=_num_agents,
+    read_config=lambda folder: convert(folder / MODULE).sections,
+    load_team=lambda folder, env: OpenRLTeam(folder / MODULE, env),
+    actor_file=lambda agent: MODULE,
+)
