@@ -16,7 +16,7 @@ from mqe.env import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.scene import DECIMATION
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
-from mqe.viewer.video import _tapped
+from mqe.viewer.video import tapped
 
 pytestmark = [
     pytest.mark.gpu,
@@ -136,7 +136,7 @@ def test_who_watches_sees_every_control_step_of_decisions_that_are_replayed(runn
     env.reset()
     for _ in range(4):
         env.step(actions_of(env))
-    with _tapped(env, lambda: heights.append(env.sim.data(0).qpos[2])):
+    with tapped(env, lambda: heights.append(env.sim.data(0).qpos[2])):
         env.step(actions_of(env))
     assert len(heights) == env.decision_period
     env.step(actions_of(env))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harl_mapush.learning.capture import Graphs
 from mqe.env import MultiAgentEnv
-from mqe.viewer.video import _tapped
+from mqe.viewer.video import tapped
 
 NUM_ENVS = 4
 CPU = torch.device("cpu")
@@ -66,7 +66,7 @@ def test_who_watches_every_control_step_sees_every_one_also_of_replayed_decision
     env.reset()
     for _ in range(4):
         env.step(actions)
-    with _tapped(env, lambda: seen.append(env.sim.data(0).time)):
+    with tapped(env, lambda: seen.append(env.sim.data(0).time)):
         for _ in range(4):
             env.step(actions)
     assert len(seen) == 4 * env.decision_period
