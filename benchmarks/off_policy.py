@@ -10,7 +10,6 @@ prints the mean reward of blocks of 20 decisions (1 is best), and the settings t
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import numpy as np  # noqa: E402
 import record_off_policy as upstream  # noqa: E402
+from measuring import emit, interleaved  # noqa: E402
 from test_off_policy import go, make  # noqa: E402
 from toy import ToyEnv  # noqa: E402
 
@@ -88,16 +88,10 @@ def time_updates(arguments: argparse.Namespace) -> None:
             "upstream": theirs.train, "ours, compat=harl": learn(compatible), "ours, values are numbers": learn(scalar),
             "ours, 101 atoms": learn(categorical),
         }  # fmt: skip
-        times: dict[str, list[float]] = {part: [] for part in parts}
-        for _ in range(arguments.rounds + 1):  # the first warms up
-            for part, work in parts.items():
-                start = time.perf_counter()
-                for _ in range(CALLS):
-                    work()
-                times[part].append((time.perf_counter() - start) / CALLS * 1e3)
-        medians = {part: statistics.median(found[1:]) for part, found in times.items()}
+        times = interleaved(torch.device("cpu"), parts, arguments.rounds, CALLS)
+        medians = {part: statistics.median(found) for part, found in times.items()}
         ratios = {
-            part: statistics.median(u / o for u, o in zip(times["upstream"][1:], found[1:], strict=True))
+            part: statistics.median(u / o for u, o in zip(times["upstream"], found, strict=True))
             for part, found in times.items()
         }
         emit(algo=algo, ms=medians, times_upstream=ratios, settings=vars(arguments), threads=torch.get_num_threads())
@@ -118,12 +112,6 @@ def learn_with_switches(arguments: argparse.Namespace) -> None:
             used = {key: getattr(team.cfg, key) for key in ("num_atoms", "n_step", "normalize_returns", "update_ratio")}
             used |= {"use_layer_norm": team.network.use_layer_norm, "num_updates": team.num_updates}
             emit(switch=label, seed=seed, rewards=rewards, used=used, seconds=time.perf_counter() - start)
-
-
-def emit(**values: Any) -> None:
-    """Print one JSON line."""
-    sys.stdout.write(json.dumps(values) + "\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import statistics
-import sys
-import time
 from collections.abc import Callable
 
 import torch
+from measuring import emit, interleaved
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.learning.networks import NetworkCfg
@@ -102,18 +100,10 @@ def main() -> None:
     torch.manual_seed(0)
     step = transition(arguments.num_envs, device)
     parts = our_parts(arguments, step) | torchrl_parts(arguments, step)
-    times: dict[str, list[float]] = {name: [] for name in parts}
-    for _ in range(arguments.rounds + 1):  # the first warms up
-        for name, part in parts.items():
-            start = time.perf_counter()
-            for _ in range(CALLS):
-                part()
-            if device.type != "cpu":
-                torch.accelerator.synchronize(device)
-            times[name].append((time.perf_counter() - start) / CALLS * 1e3)
-    medians = {name: round(statistics.median(found[1:]), 4) for name, found in times.items()}
+    times = interleaved(device, parts, arguments.rounds, CALLS)
+    medians = {name: round(statistics.median(found), 4) for name, found in times.items()}
     settings = vars(arguments) | {"threads": torch.get_num_threads()}
-    sys.stdout.write(json.dumps({"ms": medians, "settings": settings}) + "\n")
+    emit(ms=medians, settings=settings)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class AlgorithmCfg:
 class Decision(NamedTuple):
     """What a team decided: actions and log probabilities per dimension (N, A, U), hidden (A, N, R, H) after it.
 
-    Decisions that are not drawn have no probability: 0 stands there, or None where the learner never needs one.
+    ``log_probs`` is None where actions are not drawn, and where the learner never needs them.
     """
 
     actions: Tensor

@@ -233,22 +233,27 @@ def test_only_new_ground_is_shared_progress() -> None:
     teamwork, push = Teamwork(1, 2), tensor([[20.0, 20.0]])
     gained = []
     for before, after in ((3.0, 2.9), (2.9, 3.2), (3.2, 2.9), (2.9, 2.7)):
-        teamwork.update(push, tensor([before]), tensor([after]))
-        gained.append(teamwork.shared_progress.item() / teamwork.equality.item())
+        shared = teamwork.update(push, tensor([before]), tensor([after]))
+        gained.append(shared.item() / teamwork.equality.item())
     assert gained == pytest.approx([0.1, 0.0, 0.0, 0.2], abs=1e-6)
     teamwork.begin(tensor([True]))
-    teamwork.update(push, tensor([5.0]), tensor([5.0]))
-    assert teamwork.shared_progress.item() == 0.0
+    assert teamwork.update(push, tensor([5.0]), tensor([5.0])).item() == 0.0
 
 
 def test_teamwork_resumes_where_it_was_saved() -> None:
     first, second = Teamwork(2, 2), Teamwork(2, 2)
     first.update(tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([2.0, 3.0]), tensor([1.9, 3.1]))
     second.load_state_dict(first.state_dict())
-    for teamwork in (first, second):
-        teamwork.update(tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([1.9, 3.1]), tensor([1.8, 2.8]))
-    assert torch.equal(first.shared_progress, second.shared_progress)
-    assert first.shared_progress.gt(0.0).all()
+    step = tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([1.9, 3.1]), tensor([1.8, 2.8])
+    shared = first.update(*step)
+    assert torch.equal(shared, second.update(*step))
+    assert shared.gt(0.0).all()
+
+
+def test_shared_progress_counts_a_control_step_once() -> None:
+    m = measures(STATE, PREV)
+    assert torch.equal(m.shared_progress, m.shared_progress)
+    assert term("shared_progress", m) == [0.0]  # nobody pushes
 
 
 def test_the_default_rewards_pay_for_sharing() -> None:

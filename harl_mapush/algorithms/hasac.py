@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.algorithms.team import make_actors
 from harl_mapush.learning import td
 from harl_mapush.learning.off_policy_settings import OffPolicyCfg
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.q_networks import SquashedActor
 from harl_mapush.learning.replay import Batch
-from harl_mapush.learning.targets import shared
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Hasac(OffPolicy):
         last, bounds = self.arithmetic.last_activation(self.network), self.cfg.std_range
         bound = partial(self.arithmetic.log_std, std_range=bounds)
         make = partial(SquashedActor, self.network, bound_log_std=bound, last_activation=last)
-        return shared(make, self.spec_sizes, is_shared=self.cfg.share_param)
+        return make_actors(make, self.spec, is_shared=self.cfg.share_param)
 
     @property
     def alpha(self) -> Tensor:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.off_policy import OffPolicy, add_target_actors
+from harl_mapush.algorithms.team import make_actors
 from harl_mapush.learning import td
 from harl_mapush.learning.off_policy_settings import OffPolicyCfg
 from harl_mapush.learning.q_networks import DeterministicActor
-from harl_mapush.learning.targets import shared
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Hatd3(OffPolicy):
         self.target_actors = add_target_actors(self)
 
     def _make_actors(self) -> list[DeterministicActor]:
-        return shared(partial(DeterministicActor, self.network), self.spec_sizes, is_shared=self.cfg.share_param)
+        return make_actors(partial(DeterministicActor, self.network), self.spec, is_shared=self.cfg.share_param)
 
     def explore(self, obs: Tensor) -> Tensor:
         actions = self._act(obs)

@@ -24,10 +24,10 @@ from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
 from harl_mapush.learning.off_policy_arithmetic import OffPolicyArithmetic
 from harl_mapush.learning.off_policy_settings import OffPolicyCfg
-from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.optimizer import FlatAdam, flatten
 from harl_mapush.learning.q_networks import DeterministicActor, SquashedActor, TwinCritic
 from harl_mapush.learning.replay import Batch, ReplayShape, RingReplay, Transition, replay_shape
-from harl_mapush.learning.targets import flatten, target_of
+from harl_mapush.learning.targets import target_of
 
 _FLOAT = 4  # bytes
 
@@ -58,7 +58,9 @@ class OffPolicy(ABC):
         make_adam = partial(FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay)
         self.optimizers = [make_adam(actor, rate) for actor, rate in zip(self.unique_actors, self.rates, strict=True)]
         self.critic_optimizer = make_adam(self.critic, cfg.critic_learning_rate)
-        self.targets = [(flatten(self.target_critic), self.critic_optimizer.flat)]  # and what they follow
+        self.targets = [
+            (flatten(list(self.target_critic.parameters())), self.critic_optimizer.flat)
+        ]  # and what they follow
         self.normalizer = self.arithmetic.normalizer(cfg).to(self.device)
         self.support = td.atoms(cfg.value_bound, size, self.device) if cfg.num_atoms else None
         self.generator = torch.Generator(self.device).manual_seed(seed)
@@ -72,18 +74,13 @@ class OffPolicy(ABC):
         """Actors without repetition: one if shared."""
         return self.actors[:1] if self.cfg.share_param else self.actors
 
-    @property
-    def spec_sizes(self) -> list[tuple[int, int]]:
-        """Obs and action sizes of every agent."""
-        return list(zip(self.spec.obs_sizes, self.spec.action_sizes, strict=True))
-
     # The contract
 
     def make_experience(self, num_steps: int, num_envs: int) -> ReplayExperience:
         """Allocate the replay."""
         shape, cfg = self._replay_shape(num_envs), self.cfg
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device)
-        return ReplayExperience(replay, shape, self.device, self.team_rewards, self.take_in, is_saved=cfg.save_replay)
+        return ReplayExperience(replay, self.device, self.team_rewards, self.take_in, is_saved=cfg.save_replay)
 
     @torch.no_grad()
     def act(self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False) -> Decision:
@@ -97,7 +94,7 @@ class OffPolicy(ABC):
 
         Return the last update's metrics.
         """
-        if experience.num_stored < max(self.cfg.warmup, 1):
+        if len(experience.replay) < max(self.cfg.warmup, 1):
             experience.num_new = 0
             return {}
         self.set_progress(progress)
@@ -348,7 +345,9 @@ def add_target_actors(algorithm: OffPolicy) -> list[DeterministicActor | Squashe
     """Make copies of an algorithm's actors that follow them slowly; return one an agent."""
     unique = [target_of(actor) for actor in algorithm.unique_actors]
     sources = [optimizer.flat for optimizer in algorithm.optimizers]
-    algorithm.targets += [(flatten(target), source) for target, source in zip(unique, sources, strict=True)]
+    algorithm.targets += [
+        (flatten(list(target.parameters())), source) for target, source in zip(unique, sources, strict=True)
+    ]
     return unique * algorithm.num_agents if algorithm.cfg.share_param else unique
 
 

@@ -51,7 +51,7 @@ class OnPolicy(ABC):
         self.num_values = self.num_agents if has_own else 1
         self.action_size = max(spec.action_sizes)
         self.is_padded = min(spec.action_sizes) < self.action_size
-        actors = make_actors(self.network, spec, is_shared=cfg.share_param)
+        actors = make_actors(partial(Actor, self.network), spec, is_shared=cfg.share_param)
         self.actors: list[Actor] = [actor.to(self.device) for actor in actors]
         if cfg.symmetry_coef > 0.0:
             _check_symmetry(cfg, self.network, spec, is_possible=self.takes_symmetry)
@@ -166,7 +166,7 @@ class OnPolicy(ABC):
 
     def _decide_mean(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
         mean, after = self._means(obs, hidden)
-        return Decision(mean, torch.zeros_like(mean), after)
+        return Decision(mean, None, after)
 
     def _means(self, obs: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Give every agent's mean action (N, A, U), and hidden states (A, N, R, H) of a recurrent team."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
-from harl_mapush.learning.networks import Actor, NetworkCfg
 from mqe.vec_env import Mirror, VecEnv
+
+_Actor = TypeVar("_Actor")
 
 
 class TeamSpec(NamedTuple):
@@ -28,11 +30,14 @@ class TeamSpec(NamedTuple):
         return cls(tuple(env.obs_sizes), tuple(env.action_sizes), env.state_size, env.state_type, env.mirror)
 
 
-def make_actors(network: NetworkCfg, spec: TeamSpec, *, is_shared: bool) -> list[Actor]:
-    """Build one actor an agent, or the same one for all, on the CPU; raise ValueError where sizes forbid sharing."""
+def make_actors(make: Callable[[int, int], _Actor], spec: TeamSpec, *, is_shared: bool) -> list[_Actor]:
+    """Build one actor an agent by ``make(obs size, action size)``, or the same one for all.
+
+    Raises ValueError where sizes forbid sharing.
+    """
     sizes = list(zip(spec.obs_sizes, spec.action_sizes, strict=True))
     if not is_shared:
-        return [Actor(network, obs_size, action_size) for obs_size, action_size in sizes]
+        return [make(*size) for size in sizes]
     if len(set(sizes)) > 1:
         raise ValueError(f"share_param needs agents of equal sizes, not {sizes}; set algorithm.share_param=false")
-    return [Actor(network, *sizes[0])] * len(sizes)
+    return [make(*sizes[0])] * len(sizes)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithm import Decision
-from harl_mapush.learning.replay import ReplayShape, RingReplay, Transition
+from harl_mapush.learning.replay import RingReplay, Transition
 from mqe.vec_env import TimeStep
 
 
@@ -19,7 +19,6 @@ class ReplayExperience:
     def __init__(
         self,
         replay: RingReplay,
-        shape: ReplayShape,
         device: torch.device,
         learned_rewards: Callable[[Tensor], Tensor],
         take_in: Callable[[Transition, Tensor], None],
@@ -28,18 +27,18 @@ class ReplayExperience:
     ) -> None:
         """Fill ``replay``, which is saved with the run if ``is_saved``.
 
-        ``learned_rewards`` turns rewards (N, A) into those that are learned (N, G); ``take_in`` is told of every
-        transition, with the discounted returns (N, G) that it carries on.
+        ``learned_rewards`` turns rewards (N, A) into those that are learned (N, G); ``take_in`` is called with
+        every transition and the discounted returns (N, G) so far, which it updates.
         """
         self.replay, self.is_saved = replay, is_saved
         self._learned_rewards, self._take_in = learned_rewards, take_in
+        shape = replay.shape
         envs, agents, views = shape.num_envs, shape.num_agents, shape.num_views
         self._views, self._envs = views, envs
         self._state = torch.zeros(envs, views, shape.state_size, device=device)
         self._active = torch.ones(envs, agents, dtype=torch.bool, device=device)
         self._discounted = torch.zeros(envs, views, device=device)
         self.num_new = 0  # transitions since the last update
-        self.num_stored = 0  # transitions in the replay
 
     def start(self, obs: Tensor, state: Tensor) -> None:
         """Take the state that the first decision follows."""
@@ -72,7 +71,6 @@ class ReplayExperience:
         self._state.copy_(step.state.view_as(self._state))
         self._active = ~step.terminated | done.unsqueeze(1)
         self.num_new += self._envs
-        self.num_stored = len(self.replay)
 
     def finish(self) -> None:
         """End a block."""
@@ -88,4 +86,3 @@ class ReplayExperience:
         self._discounted.copy_(state["discounted"])
         if "replay" in state:
             self.replay.load_state_dict(state["replay"])
-        self.num_stored = len(self.replay)

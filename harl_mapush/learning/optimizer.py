@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,19 +25,16 @@ class FlatAdam:
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
         self.eps, self.weight_decay = eps, weight_decay
-        self.flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
+        self.flat = flatten(self.parameters)
         self.grad = torch.zeros_like(self.flat)
         self.exp_avg = torch.zeros_like(self.flat)
         self.exp_avg_sq = torch.zeros_like(self.flat)
         self.step_count = torch.zeros((), device=self.flat.device, dtype=torch.float64)
         self.learning_rate = torch.full_like(self.step_count, learning_rate)
-        for parameter, view in zip(self.parameters, self.views(self.flat), strict=True):
-            parameter.data = view
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """Show a flat tensor as a list of tensors shaped like the parameters."""
-        parts = flat.split([parameter.numel() for parameter in self.parameters])
-        return [part.view(parameter.shape) for part, parameter in zip(parts, self.parameters, strict=True)]
+        """Return a flat tensor as a list of tensors shaped like the parameters."""
+        return views(flat, self.parameters)
 
     def zero_grad(self) -> None:
         """Forget the gradient, keeping its memory."""
@@ -79,6 +77,20 @@ class FlatAdam:
         """Scale the gradient, whose norm is ``norm``, down to ``max_grad_norm``; 0 leaves it as it is."""
         if max_grad_norm > 0.0:
             self.grad.mul_((max_grad_norm / (norm + _CLIP_EPS)).clamp(max=1.0))
+
+
+def flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Make parameters views of one flat tensor, and return that."""
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+    for parameter, view in zip(parameters, views(flat, parameters), strict=True):
+        parameter.data = view
+    return flat
+
+
+def views(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Return a flat tensor as a list of tensors shaped like ``parameters``."""
+    parts = flat.split([parameter.numel() for parameter in parameters])
+    return [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
 
 
 _STATE = ("exp_avg", "exp_avg_sq", "step_count", "learning_rate")

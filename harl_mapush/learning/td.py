@@ -86,4 +86,4 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
 
 def move_towards(target: Tensor, source: Tensor, share: float) -> None:
     """Move ``target`` in place by ``share`` of the way to ``source`` (Polyak averaging)."""
-    target.copy_(target * (1.0 - share) + source * share)
+    target.lerp_(source, share)

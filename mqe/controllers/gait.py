@@ -147,13 +147,12 @@ def load_team_gait(what: str | Sequence[str] | None, robots: Robots) -> Callable
     num_robots, names = len(robots), gait_names(what, robots.cfgs)
     if len(names) != num_robots:
         raise ConfigError(f"task.gait: {names} are {len(names)} gaits for {num_robots} robots; name one, or each")
-    gaits = {
-        (name, cfg.name): load_gait(name, robots.device, cfg) for name, cfg in zip(names, robots.cfgs, strict=True)
-    }
-    if len(gaits) == 1:
-        return next(iter(gaits.values()))
-    kinds = [(name, cfg.name) for name, cfg in zip(names, robots.cfgs, strict=True)]
-    return MixedGait([(gaits[kind], [i for i, other in enumerate(kinds) if other == kind]) for kind in gaits])
+    kinds = list(zip(names, robots.cfgs, strict=True))
+    gaits = [
+        (load_gait(name, robots.device, cfg), [i for i, kind in enumerate(kinds) if kind == (name, cfg)])
+        for name, cfg in dict.fromkeys(kinds)
+    ]
+    return gaits[0][0] if len(gaits) == 1 else MixedGait(gaits)
 
 
 class MixedGait:

@@ -70,9 +70,7 @@ class Robots:
         joints = by_leg(joint_pos)
         hip, thigh = joints[..., 0], joints[..., 1]
         up = torch.cos(thigh).mul(self._down)
-        sin, cos = torch.sin(hip), torch.cos(hip)
-        lateral = torch.addcmul(self._sides * cos, up, sin, value=-1.0)
-        vertical = torch.addcmul(self._sides * sin, up, cos)
+        lateral, vertical = self._turn_hip(torch.sin(hip), torch.cos(hip), up)
         return torch.stack((torch.sin(thigh).mul(self._down), lateral, vertical), dim=-1) + self._hips
 
     def rests_on_floor(self, up_b: Tensor, height: Tensor, joint_pos: Tensor) -> Tensor:
@@ -108,10 +106,13 @@ class Robots:
         # From the thigh's joint in the leg's own plane, which the hip then turns about x.
         forward, up = trig.sum(dim=-1).mul(self._down_both).unbind(dim=-1)
         sin, cos = torch.sin(hip), torch.cos(hip)
-        lateral = torch.addcmul(self._sides * cos, up, sin, value=-1.0)
-        vertical = torch.addcmul(self._sides * sin, up, cos)
+        lateral, vertical = self._turn_hip(sin, cos, up)
         feet = torch.stack((forward, lateral, vertical), dim=-1) + self._hips
         return _Legs(trig, sin, cos, lateral, vertical, feet)
+
+    def _turn_hip(self, sin: Tensor, cos: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how far left and up points at height ``up`` in a leg's plane are once its hip is turned, (..., 4)."""
+        return torch.addcmul(self._sides * cos, up, sin, value=-1.0), torch.addcmul(self._sides * sin, up, cos)
 
     def _tensor(self, values: list[Any], num_trailing: int = 0) -> Tensor:
         """Return one row a robot, or the only row there is, with as many dimensions of one number behind it."""

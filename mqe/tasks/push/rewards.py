@@ -56,15 +56,20 @@ class Measures:
     def __init__(
         self, state: SceneState, prev: SceneState, footprint: Footprint, pairs: Pairs, teamwork: Teamwork
     ) -> None:
-        """Measure the control step from ``prev`` to ``state``, with the team's ``teamwork`` up to its end."""
+        """Measure the control step from ``prev`` to ``state``, with the team's ``teamwork`` up to its start."""
         self.state, self.prev = state, prev
         self.footprint, self.pairs = footprint, pairs
-        self.teamwork = teamwork
+        self._teamwork = teamwork
 
     @cached_property
     def useful_push(self) -> Tensor:
         """(N, A) [N] each robot's push on the object towards the goal; negative away from it."""
         return useful_push(self.state.contact_force, self.state.goal_direction)
+
+    @cached_property
+    def shared_progress(self) -> Tensor:
+        """(N,) [m] new ground towards the goal, by how equally the robots push; asking counts the control step."""
+        return self._teamwork.update(self.useful_push, self.prev.goal_distance, self.state.goal_distance)
 
     @cached_property
     def offset(self) -> Tensor:
@@ -245,7 +250,7 @@ TERMS: dict[str, Term] = {
     "useful_impulse": Term("own impulse on the object towards the goal [N s]", lambda m: m.useful_push * STEP_DT),
     "shared_progress": Term(
         "metres of new ground towards the goal, times how equally the robots push: 0 alone, 1 alike",
-        lambda m: m.teamwork.shared_progress,
+        lambda m: m.shared_progress,
     ),
     "time": Term("1 every control step; negative", lambda m: torch.ones_like(m.state.goal_distance)),
     "engagement": Term("1 - distance to the object / 1.5 m", lambda m: engagement(m.center_distance)),

@@ -19,13 +19,12 @@ from mqe.robots import Robots
 from mqe.scene import ARENA_HALF_SIZE, STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
-from mqe.task import Disturbance, Layout, Outcome
+from mqe.task import Layout, Outcome, TaskDefaults
 from mqe.tasks.push import terminations
 from mqe.tasks.push.layouts import SPAWNS, PushLayouts
 from mqe.tasks.push.rewards import PRESETS, TERMS, Measures, Pairs, check_weights, weights_of
 from mqe.tasks.push.tangle import TangleTimers
 from mqe.tasks.push.teamwork import Teamwork
-from mqe.vec_env import Mirror
 
 ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
 # Terms that agents may see besides, (N, A, ...) of a state of N worlds, each robot's own.
@@ -38,7 +37,7 @@ REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the 
 
 @dataclass(frozen=True)
 class PushCfg:
-    """The push task: what is pushed, what is seen, what is paid, how it starts and ends."""
+    """The push task: what is pushed, what robots see, the rewards, how episodes start and end."""
 
     name: str = option("go1push_mid", choices=("go1push_mid",))
     object: str = option("cuboid", "what is pushed", choices=OBJECTS)
@@ -93,10 +92,8 @@ class PushCfg:
             )
 
 
-class PushTask:
+class PushTask(TaskDefaults):
     """N worlds, A agents, three numbers an action: forward, sideways and turning speed in [-1, 1]."""
-
-    mirror: tuple[Mirror, Mirror] | None = None
 
     def __init__(
         self,
@@ -125,7 +122,6 @@ class PushTask:
         shared = ("success", "collision", "fall", "collapse", "tangle", "episode_time_s")
         shared += ("collaboration_degree", "collaboration_degree_reference")
         self.figure_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
-        self.memory = torch.zeros(num_envs, 0, device=device)  # all that is seen is in the scene
         self._controller = controller
         self._streams = streams
         self._footprint = Footprint(self.object, device)
@@ -143,10 +139,11 @@ class PushTask:
         self._seen = torch.tensor([[a, *row[1:]] for row in order], dtype=torch.int64, device=device)
         self._weights = torch.tensor(list(self.weights.values()), device=device).view(-1, 1, 1)
         self._nan = torch.tensor(torch.nan, device=device)
-        obs, critic_state = self.observe(SceneState.zeros(1, a, True, device), self.memory[:1])
+        nothing = torch.zeros(1, 0, device=device)  # is remembered: all that is seen is in the scene
+        obs, critic_state = self.observe(SceneState.zeros(1, a, True, device), nothing)
         self.obs_sizes: tuple[int, ...] = (obs.shape[-1],) * a
         self.state_size = critic_state.shape[-1]
-        self.noise_scale = torch.ones(obs.shape[-1], device=device)  # metres, and sines of angles
+        super().__init__(num_envs, device)
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
 
     def layout(self, episode: Tensor) -> Layout:
@@ -168,21 +165,15 @@ class PushTask:
         """Give the gait's joint targets (N, A, 12) [rad]."""
         return self._controller.targets(state)
 
-    def disturb(self, step: Tensor) -> Disturbance | None:
-        """Leave the robots alone."""
-        return None
-
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge one control step."""
         m = Measures(state, prev, self._footprint, self._pairs, self._teamwork)
-        if "shared_progress" in self.weights:
-            self._teamwork.update(m.useful_push, prev.goal_distance, state.goal_distance)
         self._collapse.update(state)
         self._tangle.update(m.is_touching)
         is_collapsed = self._collapse.collapsed.any(dim=1)
         endings = self._endings(m, is_collapsed)
-        paid = {"reach": endings[0], "exception": endings[1:].any(dim=0)}
-        terms = [TERMS[name](m) if name in TERMS else paid[name].float() for name in self.reward_names]
+        at_end = {"reach": endings[0], "exception": endings[1:].any(dim=0)}
+        terms = [TERMS[name](m) if name in TERMS else at_end[name].float() for name in self.reward_names]
         terms = [term if term.dim() == 2 else term.unsqueeze(1).expand(-1, self.num_agents) for term in terms]
         return Outcome(self._weights * torch.stack(terms), endings, self._metrics(m, is_collapsed))
 

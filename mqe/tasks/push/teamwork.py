@@ -20,23 +20,23 @@ class Teamwork:
     def __init__(self, num_envs: int, num_agents: int, device: torch.device | str = "cpu") -> None:
         self.effort = torch.zeros(num_envs, num_agents, device=device)  # [N]
         self.nearest = torch.full((num_envs,), torch.inf, device=device)  # [m] object to goal, in this episode
-        self.shared_progress = torch.zeros(num_envs, device=device)  # [m] in the last control step
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,)."""
         self.effort.masked_fill_(mask.unsqueeze(1), 0.0)
         self.nearest.masked_fill_(mask, torch.inf)
 
-    def update(self, push: Tensor, prev_distance: Tensor, distance: Tensor) -> None:
-        """Count one control step in which the object came from ``prev_distance`` to ``distance`` (N,) [m] of the goal.
+    def update(self, push: Tensor, prev_distance: Tensor, distance: Tensor) -> Tensor:
+        """Count one control step; return the new ground that it gained, times how equally the robots push, (N,) [m].
 
-        ``push`` (N, A) [N] is each robot's push towards the goal at its end; a push away from the goal counts as 0.
+        The object came from ``prev_distance`` to ``distance`` (N,) [m] of the goal. ``push`` (N, A) [N] is each robot's
+        push towards the goal at the end; a push away from the goal counts as 0.
         """
         self.effort.lerp_(push.clamp(min=0.0), STEP_DT / EFFORT_TIME)
         torch.minimum(self.nearest, prev_distance, out=self.nearest)
         gained = (self.nearest - distance).clamp(min=0.0)
         torch.minimum(self.nearest, distance, out=self.nearest)
-        self.shared_progress = gained * self.equality
+        return gained * self.equality
 
     @property
     def equality(self) -> Tensor:
