@@ -114,7 +114,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--allocator", default="kept", choices=("kept", "default"))
     args = parser.parse_args(argv)
     if args.allocator == "kept" and not keep_freed_memory():
-        say("glibc is not here, or told otherwise: freed memory is not kept")
+        say("freed memory is not kept: there is no glibc, or MALLOC_... or GLIBC_TUNABLES is set")
     torch.set_num_threads(args.threads)
     seed_everything(1)
     ours = _ours(args)

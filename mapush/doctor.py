@@ -145,12 +145,12 @@ def _check_apart(argv: list[str], is_json: bool) -> int:
         stdout = subprocess.PIPE if is_json else None
         done = subprocess.run(command, env=os.environ | {_BLOCKING: "1"}, stdout=stdout, text=True, check=False)
         lines = report.read_text(encoding="utf-8").splitlines() if report.is_file() else []
-    told = [Verdict(**json.loads(line)) for line in lines]
-    ended = [verdict for verdict in told if verdict.status != "running"]
+    verdicts = [Verdict(**json.loads(line)) for line in lines]
+    ended = [verdict for verdict in verdicts if verdict.status != "running"]
     if done.returncode == 0 or (done.returncode == 1 and ended and ended[-1].status == "failed"):
         sys.stdout.write(done.stdout or "")
         return done.returncode
-    crash = verdict_of_crash(told, done.returncode)
+    crash = verdict_of_crash(verdicts, done.returncode)
     if not is_json:
         _say(in_words(crash))
     return _conclude(_facts([*ended, crash], None), is_json)

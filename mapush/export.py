@@ -223,7 +223,7 @@ def _out(names: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _gait_example(num_robots: int) -> dict[str, Tensor]:
-    """Draw states of robots, one of four of them told to stand."""
+    """Draw states of robots, one of four of them commanded to stand."""
     generator = torch.Generator().manual_seed(0)
 
     def around(size: int, spread: float) -> Tensor:

@@ -121,7 +121,7 @@ class MultiAgentEnv:
             self._state = read_state(sim, self.scene)  # a replayed graph starts from memory, not from objects
         running = (actions.abs() < math.inf).flatten(1).all(dim=1)  # engines hide an action that is no number
         actions = actions.clamp(-1.0, 1.0)
-        paid, ends = [], []
+        step_rewards, ends = [], []
         for k in range(task.decision_period):
             if k == 0 or nature.changes_actions:
                 task.command(nature.actions_in_force(actions, self._steps))
@@ -138,11 +138,11 @@ class MultiAgentEnv:
             live = running & is_sound
             self._steps += live
             self._sums += torch.where(live.unsqueeze(1), outcome.metrics, self._zero)
-            paid.append(torch.where(live.unsqueeze(1), outcome.rewards, self._zero))
+            step_rewards.append(torch.where(live.unsqueeze(1), outcome.rewards, self._zero))
             is_late = self._steps >= self.max_episode_length
             ends.append(live & torch.cat((outcome.endings, is_late.unsqueeze(0))))
             running = live & ~ends[-1].any(dim=0)  # latched: the first ending counts, the rest of the decision does not
-        rewards, endings = reduce(torch.add, paid), reduce(torch.bitwise_or, ends)
+        rewards, endings = reduce(torch.add, step_rewards), reduce(torch.bitwise_or, ends)
         ended, terminated = endings.any(dim=0), endings[:-1].any(dim=0)
         self._unsettled -= task.decision_period
         valid = running | ended

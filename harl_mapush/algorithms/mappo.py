@@ -28,8 +28,8 @@ class Mappo(OnPolicy):
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         storage.factor.fill_(1.0)
         if self.cfg.share_param:
-            told = self.replay("team", lambda: self._improve(storage, range(self.num_agents)), over=storage)
-            return dict.fromkeys(range(self.num_agents), told)
+            metrics = self.replay("team", lambda: self._improve(storage, range(self.num_agents)), over=storage)
+            return dict.fromkeys(range(self.num_agents), metrics)
         agents = range(self.num_agents)
         return {i: self.replay(("agent", i), partial(self._improve, storage, [i]), over=storage) for i in agents}
 

@@ -25,7 +25,7 @@ from harl_mapush.learning.normalization import RunningNorm, ValueNorm
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
 from harl_mapush.learning.storage import Storage, StorageShape
-from harl_mapush.learning.surrogate import improve
+from harl_mapush.learning.surrogate import update_policy
 from harl_mapush.learning.value import ValueLearner
 
 
@@ -213,8 +213,8 @@ class OnPolicy(ABC):
         """Update actors, then critic, then the running normalisation of what they see."""
         metrics = {
             f"agent{agent}/{name}": value
-            for agent, told in sorted(self.update_actors(storage).items())
-            for name, value in told.items()
+            for agent, own in sorted(self.update_actors(storage).items())
+            for name, value in own.items()
         }
         metrics.update({f"critic/{name}": value for name, value in self.update_critic(storage).items()})
         return metrics
@@ -248,7 +248,9 @@ class OnPolicy(ABC):
         Ratios are not clipped where ``clip_param`` is None.
         """
         actor, optimizer = self.actors[agent], self.optimizer(agent)
-        return improve(actor, optimizer, batches, self.cfg, clip_param, self.shuffle, self.arithmetic, self.spec.mirror)
+        return update_policy(
+            actor, optimizer, batches, self.cfg, clip_param, self.shuffle, self.arithmetic, self.spec.mirror
+        )
 
     def chunk_length(self, storage: Storage) -> int | None:
         """Say how many consecutive decisions a training sequence has; None without recurrence."""

@@ -43,7 +43,7 @@ Batch = TypeVar("Batch", ActorBatch, CriticBatch)
 
 
 def num_rows(batch: ActorBatch | CriticBatch) -> int:
-    """Give B, the number of sequences."""
+    """Return B, the number of sequences."""
     return batch.weights.shape[1]
 
 
@@ -124,7 +124,7 @@ def tiles(batch: Batch) -> Iterator[Batch]:
 
 
 def tile_slices(x: Tensor) -> Iterator[tuple[int, int]]:
-    """Give (start, length) of the row tiles of x (rows, ...)."""
+    """Yield (start, length) of the row tiles of x (rows, ...)."""
     total = x.shape[0]
     size = total if x.is_cuda else CPU_TILE_ROWS
     for start in range(0, total, size):

@@ -27,8 +27,8 @@ from mqe.vec_env import Mirror
 _RATE_STEP, _RATE_MIN, _RATE_MAX = 1.5, 1e-5, 1e-2  # schedule "adaptive", as rsl_rl's
 
 
-class Gradient(NamedTuple):
-    """What one minibatch told, 0-dim tensors."""
+class MinibatchStats(NamedTuple):
+    """Statistics of one minibatch, 0-dim tensors."""
 
     policy_loss: Tensor
     entropy: Tensor
@@ -80,7 +80,7 @@ def rollout_log_probs(actor: Actor, storage: Storage, agent: int) -> Tensor:
     return torch.cat(parts).view_as(actions)
 
 
-def improve(
+def update_policy(
     actor: Actor,
     optimizer: FlatAdam,
     batches: list[ActorBatch],
@@ -101,11 +101,11 @@ def improve(
     num_epochs = 0 if arithmetic.is_skipped(enabled) else cfg.num_epochs
     for minibatch in arithmetic.minibatches(batches, num_epochs, cfg.num_minibatches, shuffle):
         optimizer.zero_grad()
-        told = policy_gradient(actor, optimizer, minibatch, clip_param, cfg, arithmetic, mirror)
+        stats = policy_gradient(actor, optimizer, minibatch, clip_param, cfg, arithmetic, mirror)
         norm = optimizer.step(cfg.max_grad_norm, enabled)
         if cfg.schedule == "adaptive":
-            adapt_learning_rate(optimizer.learning_rate, told.kl, cfg.desired_kl)
-        for total, value in zip(sums, (*told, norm), strict=True):
+            adapt_learning_rate(optimizer.learning_rate, stats.kl, cfg.desired_kl)
+        for total, value in zip(sums, (*stats, norm), strict=True):
             total += value * enabled
     names = ("policy_loss", "dist_entropy", "ratio", "kl", "actor_grad_norm")
     num_updates = cfg.num_epochs * cfg.num_minibatches
@@ -123,7 +123,7 @@ def policy_gradient(
     cfg: OnPolicyCfg,
     arithmetic: Arithmetic,
     mirror: tuple[Mirror, Mirror] | None = None,
-) -> Gradient:
+) -> MinibatchStats:
     """Add the gradient of policy loss - entropy_coef entropy + symmetry_coef asymmetry over a minibatch.
 
     The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on the state.
@@ -153,7 +153,7 @@ def policy_gradient(
             ratio_sum += ratio.sum()
             kl_sum += (torch.expm1(log_ratio) - log_ratio).sum()
     rows = minibatch.weights.shape[0] * num_rows(minibatch)
-    return Gradient(loss_sum, entropy, ratio_sum / rows, kl_sum / rows)
+    return MinibatchStats(loss_sum, entropy, ratio_sum / rows, kl_sum / rows)
 
 
 def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: tuple[Mirror, Mirror]) -> Tensor:

@@ -1,7 +1,7 @@
 """Reward terms of the push task as pure functions, and the presets that weigh them.
 
-Terms are unweighted, paid at every control step (50 Hz) and not multiplied by its duration. A term of shape (N,) is
-paid to every robot of a world, one of shape (N, A) to each robot its own. Formulas are the reference's unless they are
+Terms are unweighted, given at every control step (50 Hz) and not multiplied by its duration. A term of shape (N,) goes
+to every robot of a world, one of shape (N, A) to each robot its own. Formulas are the reference's unless they are
 said to be ours; its fork tried those marked "fork".
 """
 
