@@ -1,7 +1,11 @@
 import pytest
 import torch
 
+from harl_mapush.learning.arithmetic import Arithmetic
+from harl_mapush.learning.harl_arithmetic import HarlArithmetic
 from harl_mapush.learning.returns import compute_gae, compute_harl_gae, compute_harl_returns, compute_returns
+from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.learning.storage import Storage, StorageShape
 
 GAMMA, LAM = 0.5, 0.8
 
@@ -74,3 +78,25 @@ def test_ours_equals_harl_where_nothing_is_truncated():
     harl = compute_harl_gae(rewards, values, masks, torch.ones_like(masks), 0.99, 0.95)
     ours = compute_gae(rewards, values[:-1], values[1:] * masks[1:], masks[1:], torch.zeros_like(masks[1:]), 0.99, 0.95)
     assert torch.allclose(ours + values[:-1], harl, atol=1e-6)
+
+
+def a_rollout(num_values: int) -> Storage:
+    """Two decisions of one world with two agents."""
+    return Storage(StorageShape(2, 1, 2, 3, 1, (3,), num_values), "cpu")
+
+
+def test_harl_without_gae_bootstraps_from_the_value_after_the_last_decision():
+    storage = a_rollout(num_values=1)
+    storage.rewards[:] = column(1.0, 3.0)
+    storage.values[:] = column(100.0, 200.0, 4.0)
+    cfg = OnPolicyCfg(use_gae=False, use_proper_time_limits=False, gamma=GAMMA)
+    returns = HarlArithmetic().returns(storage, storage.values, lambda x: x, cfg)
+    assert returns.flatten().tolist() == pytest.approx([1.0 + 0.5 * 5.0, 3.0 + 0.5 * 4.0])
+
+
+@pytest.mark.parametrize(("num_values", "expected"), [(1, [[1.0], [0.0]]), (2, [[1.0, 0.0], [0.0, 0.0]])])
+def test_a_shared_value_counts_while_an_agent_is_dead_and_an_own_one_does_not(num_values, expected):
+    storage = a_rollout(num_values)
+    storage.active[1, 0] = 0.0  # the second agent is dead at first
+    storage.valid[1] = 0.0  # and the second step broke
+    assert Arithmetic().value_weights(storage)[:, 0].tolist() == expected
