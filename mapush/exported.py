@@ -11,13 +11,11 @@ from torch import Tensor, nn
 from mqe.controllers.gait import GaitPolicy
 from mqe.controllers.trot import (
     ACTION_SCALE,
-    ANGVEL_SCALE,
-    COMMAND_SCALE,
     FOOT_OFFSET,
     GAIT_FREQUENCY,
-    JOINT_VEL_SCALE,
     LIFT,
     STANDING_COMMAND,
+    gait_obs_scale,
 )
 from mqe.geometry import TWO_PI
 from mqe.robots import NUM_JOINTS, RobotCfg
@@ -49,6 +47,7 @@ class GaitNetwork(nn.Module):
     action_scale: Tensor  # (12,) [rad]
     lift: Tensor  # (3,) [rad]
     foot_offset: Tensor  # (4,) of the trot's cycle
+    obs_scale: Tensor  # (59,)
 
     def __init__(self, policy: GaitPolicy, robot: RobotCfg) -> None:
         super().__init__()
@@ -57,6 +56,7 @@ class GaitNetwork(nn.Module):
         self.register_buffer("foot_offset", torch.tensor(FOOT_OFFSET))
         self.register_buffer("action_scale", torch.tensor(ACTION_SCALE * 4))
         self.register_buffer("lift", torch.tensor(LIFT))
+        self.register_buffer("obs_scale", gait_obs_scale(torch.device("cpu")))
 
     def forward(
         self, command: Tensor, up_b: Tensor, angvel_b: Tensor, joint_pos: Tensor, joint_vel: Tensor, memory: Tensor
@@ -65,9 +65,8 @@ class GaitNetwork(nn.Module):
         phase, actions = memory[..., :1], memory[..., 1:]
         moving = (command.abs().amax(dim=-1) > STANDING_COMMAND).to(command.dtype)
         clock = torch.cat((torch.sin(TWO_PI * phase), torch.cos(TWO_PI * phase)), dim=-1) * moving.unsqueeze(-1)
-        rates = (ANGVEL_SCALE * angvel_b, COMMAND_SCALE * command)
-        joints = (joint_pos - self.nominal, JOINT_VEL_SCALE * joint_vel)
-        action = self.policy(torch.cat((-up_b, *rates, *joints, actions, clock), dim=-1)).clamp(-1.0, 1.0)
+        seen = torch.cat((up_b, angvel_b, command, joint_pos - self.nominal, joint_vel, actions, clock), dim=-1)
+        action = self.policy(seen * self.obs_scale).clamp(-1.0, 1.0)
         phase = torch.remainder(phase + GAIT_FREQUENCY * STEP_DT, 1.0) * moving.unsqueeze(-1)
         cycle = torch.remainder(phase + self.foot_offset, 1.0)
         swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)  # as Trot.swing has it

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -13,7 +16,6 @@ from mqe.scene import STEP_DT
 from mqe.state import SceneState
 from mqe.vec_env import Mirror
 
-GAIT_OBS_SIZE = 3 + 3 + 3 + NUM_JOINTS * 4 + 2
 GAIT_FREQUENCY = 2.5  # [Hz] one trot cycle in 20 control steps
 STANDING_COMMAND = 0.05  # [m/s, rad/s] below this on every axis the clock stops and the robot stands
 ACTION_SCALE = (0.35, 0.6, 0.8)  # [rad] hip, thigh, calf at action 1
@@ -25,7 +27,30 @@ LIFT = (0.0, 0.45, -0.9)
 
 FOOT_OFFSET = (0.0, 0.5, 0.5, 0.0)  # of the trot's cycle, of FL, FR, RL, RR
 
-ANGVEL_SCALE, COMMAND_SCALE, JOINT_VEL_SCALE = 0.25, 2.0, 0.05  # observations to about unit size
+_JOINT_SIGNS = (-1.0, 1.0, 1.0) * NUM_LEGS  # in a mirror, of hip, thigh, calf
+
+
+class GaitTerm(NamedTuple):
+    """One part of what a gait policy sees."""
+
+    name: str
+    mirror_signs: tuple[float, ...]  # in a mirror that swaps left and right; one for each number
+    scale: float = 1.0  # to about unit size
+    noise: float = 0.0  # what ``observation_noise`` means to it, after scaling
+    has_legs: bool = False  # numbers of joints, leg by leg: a mirror swaps left legs with right ones
+
+
+GAIT_TERMS = (
+    GaitTerm("gravity", (1.0, -1.0, 1.0), scale=-1.0, noise=1.0),  # seen as the world's up, which points against it
+    GaitTerm("turn_rates", (-1.0, 1.0, -1.0), scale=0.25, noise=1.0),
+    GaitTerm("command", (1.0, -1.0, -1.0), scale=2.0),
+    GaitTerm("joint_pos", _JOINT_SIGNS, noise=0.3, has_legs=True),  # [rad] from the default pose
+    GaitTerm("joint_vel", _JOINT_SIGNS, scale=0.05, noise=1.5, has_legs=True),
+    GaitTerm("last_action", _JOINT_SIGNS, has_legs=True),
+    GaitTerm("older_action", _JOINT_SIGNS, has_legs=True),
+    GaitTerm("clock", (-1.0, -1.0)),  # left and right swap their turns: half a cycle on
+)
+GAIT_OBS_SIZE = sum(len(term.mirror_signs) for term in GAIT_TERMS)
 
 
 class GaitMemory:
@@ -51,12 +76,11 @@ class Trot:
     def __init__(self, robots: Robots) -> None:
         """Trot with ``robots`` about their nominal stance."""
         device, self._joint_pos = robots.device, robots.joint_pos
-        ahead, behind = [0.0] * 9, [0.0] * (3 * NUM_JOINTS + 2)
-        offset = [ahead + [-angle for angle in cfg.joint_pos] + behind for cfg in robots.cfgs]
-        scale = [-1.0] * 3 + [ANGVEL_SCALE] * 3 + [COMMAND_SCALE] * 3  # gravity points down
-        scale += [1.0] * NUM_JOINTS + [JOINT_VEL_SCALE] * NUM_JOINTS + [1.0] * (2 * NUM_JOINTS + 2)
+        offset = [  # (A, 59)
+            [number for term in GAIT_TERMS for number in _offset(term, cfg.joint_pos)] for cfg in robots.cfgs
+        ]
         self._obs_offset = torch.tensor(offset if robots.is_mixed else offset[0], device=device)  # (59,) or (A, 59)
-        self._obs_scale = torch.tensor(scale, device=device)  # (59,)
+        self._obs_scale = gait_obs_scale(device)
         self._action_scale = torch.tensor(ACTION_SCALE * NUM_LEGS, device=device)  # (J,) [rad]
         self._quarter = torch.tensor(HALF_PI, device=device)  # [rad] of a turn
         self._lift = torch.tensor(LIFT, device=device)  # (3,) [rad]
@@ -100,27 +124,34 @@ def is_moving(command: Tensor) -> Tensor:
     return command.abs().amax(dim=-1) > STANDING_COMMAND
 
 
+def gait_obs_scale(device: torch.device) -> Tensor:
+    """Return what each number that a gait sees is multiplied by, (59,)."""
+    return _each_number(device, lambda term: term.scale)
+
+
 def gait_noise_scale(device: torch.device) -> Tensor:
     """Return what ``observation_noise`` means to each number that a gait sees, (59,).
 
     At 0.05: 0.05 of gravity's direction, 0.2 rad/s of turning, 0.015 rad and 1.5 rad/s of every joint.
     """
-    joints = [0.3] * NUM_JOINTS + [1.5] * NUM_JOINTS
-    return torch.tensor([1.0] * 6 + [0.0] * 3 + joints + [0.0] * (2 * NUM_JOINTS + 2), device=device)
+    return _each_number(device, lambda term: term.noise)
 
 
 def mirrored_gait(device: torch.device) -> tuple[Mirror, Mirror]:
-    """Return how a gait's observation and action look in a mirror that swaps left and right.
-
-    The trot's clock is half a cycle on, because left and right legs swap their turns.
-    """
+    """Return how a gait's observation and action look in a mirror that swaps left and right."""
     swapped = [leg * 3 + joint for leg in (1, 0, 3, 2) for joint in range(3)]
-    sign = [-1.0, 1.0, 1.0] * 4
-    axial = [-1.0, 1.0, -1.0]  # turning: about x and z the other way round
-    index, signs = list(range(9)), [1.0, -1.0, 1.0, *axial, 1.0, -1.0, -1.0]
-    for _ in range(4):  # joint angles, joint velocities, two actions
-        index += [len(index) + k for k in swapped]
-        signs += sign
-    index += [len(index), len(index) + 1]
-    signs += [-1.0, -1.0]
-    return Mirror.of(index, signs, device), Mirror.of(swapped, sign, device)
+    index: list[int] = []
+    for term in GAIT_TERMS:
+        index += [len(index) + k for k in (swapped if term.has_legs else range(len(term.mirror_signs)))]
+    signs = [sign for term in GAIT_TERMS for sign in term.mirror_signs]
+    return Mirror.of(index, signs, device), Mirror.of(swapped, _JOINT_SIGNS, device)
+
+
+def _each_number(device: torch.device, value: Callable[[GaitTerm], float]) -> Tensor:
+    """Return a term's value for each of its numbers, (59,)."""
+    return torch.tensor([value(term) for term in GAIT_TERMS for _ in term.mirror_signs], device=device)
+
+
+def _offset(term: GaitTerm, joint_pos: Sequence[float]) -> Sequence[float]:
+    """Return what is added to a term's scaled numbers: joint angles are seen from the default pose [rad]."""
+    return [-angle for angle in joint_pos] if term.name == "joint_pos" else [0.0] * len(term.mirror_signs)
