@@ -19,7 +19,7 @@ import torch
 from measuring import make_run, say, wait
 
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import evaluate
+from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.runner import Runner
 from mqe.config import dump_yaml, to_dict
 from mqe.env import MultiAgentEnv

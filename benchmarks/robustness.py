@@ -16,7 +16,7 @@ import torch
 from measuring import emit, lines_of_simulators
 
 from harl_mapush import checkpoint, config
-from harl_mapush.evaluation import first_episodes
+from harl_mapush.evaluation.calculator import first_episodes
 from harl_mapush.interop import harl_format
 from harl_mapush.policy import load_team
 from mqe.config import merge, to_dict

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from measuring import emit, lines_of_simulators
 
-from harl_mapush import checkpoint, playing
-from harl_mapush.evaluation import evaluate
+from harl_mapush import checkpoint
+from harl_mapush.evaluation import playing
+from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.interop import openrl_format
 from harl_mapush.interop.openrl_files import MODULE
 from harl_mapush.policy import load_team

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from harl_mapush import checkpoint, playing
+from harl_mapush import checkpoint
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.config import RunCfg
+from harl_mapush.evaluation import playing
 from harl_mapush.formats import Team
 from mqe.config import ConfigError
 from mqe.env import MultiAgentEnv
@@ -27,7 +28,7 @@ def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
     if env.num_agents != num_agents:
         raise ConfigError(
             f"checkpoint {folder} was trained with env.num_agents={num_agents}, and this environment has "
-            f"{env.num_agents}; build one of its team's size (harl_mapush.playing.settings)"
+            f"{env.num_agents}; build one of its team's size (harl_mapush.evaluation.playing.settings)"
         )
     unfamiliar = playing.unfamiliar(folder, env) if isinstance(env, MultiAgentEnv) else None
     if unfamiliar is not None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from harl_mapush import checkpoint, config, runs
 from harl_mapush.config import RunCfg
-from harl_mapush.playing import other_gait
+from harl_mapush.evaluation.playing import other_gait
 from harl_mapush.runner import Runner
 from mqe.config import ConfigError, load_yaml, to_dict
 from mqe.registry import resolve_sim

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, playing
+from harl_mapush import checkpoint, config
 from harl_mapush.broken import replay
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import evaluate
-from harl_mapush.gait_evaluation import evaluate_gait
+from harl_mapush.evaluation import playing
+from harl_mapush.evaluation.calculator import evaluate
+from harl_mapush.evaluation.gait_evaluation import evaluate_gait
 from harl_mapush.interop import harl_format, openrl_format
 from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing

@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, playing, resume, runs
+from harl_mapush import checkpoint, config, resume, runs
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
 from harl_mapush.config import RunCfg
+from harl_mapush.evaluation import playing
+from harl_mapush.evaluation.training_evaluation import COMPARED, TrainingEvaluation
 from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
 from harl_mapush.logger import Headline, RunLogger
@@ -28,7 +30,6 @@ from harl_mapush.memory_plan import check_memory, describe, plan_memory
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
-from harl_mapush.training_evaluation import COMPARED, TrainingEvaluation
 from mqe.config import ConfigError, dump_yaml, merge, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.registry import make_env, resolve_sim, slow_choice

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from harl_mapush import checkpoint, config, playing
+from harl_mapush import checkpoint, config
 from harl_mapush.config import RunCfg
+from harl_mapush.evaluation import playing
 from harl_mapush.interop import harl_format
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.policy import TeamPolicy, load_team

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harl_mapush import checkpoint, playing
+from harl_mapush import checkpoint
+from harl_mapush.evaluation import playing
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
 from mqe.registry import make_env

@@ -11,7 +11,7 @@ import torch
 from pushing import make_env
 from torch import Tensor, tensor
 
-from harl_mapush.evaluation import evaluate, first_episodes
+from harl_mapush.evaluation.calculator import evaluate, first_episodes
 from mqe.report import wilson_interval
 from mqe.tasks.push import PUSH
 from mqe.tasks.push.report import CHI2_99, describe, goal_direction_chi2, summarize

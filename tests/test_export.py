@@ -13,7 +13,8 @@ import pytest
 import torch
 from conftest import TINY
 
-from harl_mapush import checkpoint, config, playing, train
+from harl_mapush import checkpoint, config, train
+from harl_mapush.evaluation import playing
 from harl_mapush.policy import load_team
 from mapush import cli, export
 from mqe.registry import EnvCfg, SimCfg, make_env

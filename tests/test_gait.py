@@ -11,7 +11,7 @@ from conftest import TINY
 from scenes import DEFAULT_JOINT_POS, make_scene_state, team
 
 from harl_mapush import checkpoint, config, train
-from harl_mapush.gait_worlds import GaitWorlds
+from harl_mapush.evaluation.gait_worlds import GaitWorlds
 from harl_mapush.learning.networks import Actor, NetworkCfg
 from harl_mapush.policy import TeamPolicy
 from mqe.collapse import REST_TIME

@@ -8,8 +8,8 @@ import torch
 from scenes import DEFAULT_JOINT_POS
 from torch import Tensor
 
-from harl_mapush.gait_evaluation import CORNERS, evaluate_gait, press, track, walk_corners, wander
-from harl_mapush.gait_worlds import GaitWorlds, PhysicsStep
+from harl_mapush.evaluation.gait_evaluation import CORNERS, evaluate_gait, press, track, walk_corners, wander
+from harl_mapush.evaluation.gait_worlds import GaitWorlds, PhysicsStep
 from mqe.controllers import trot
 from mqe.controllers.trot import GAIT_OBS_SIZE
 from mqe.registry import SimCfg
@@ -165,7 +165,7 @@ def test_the_calculator_prints_numbers_lists_and_nothing():
 
 def test_parts_are_named_while_they_run(monkeypatch):
     for part in ("track", "wander", "press", "walk_corners"):
-        monkeypatch.setattr(f"harl_mapush.gait_evaluation.{part}", lambda *_, name=part, **__: {name: 1.0})
+        monkeypatch.setattr(f"harl_mapush.evaluation.gait_evaluation.{part}", lambda *_, name=part, **__: {name: 1.0})
     said: list[str] = []
     figures = evaluate_gait(stand, SIM, 0, said.append)
     assert len(said) == len(figures) == 4

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from harl_mapush.gait_measures import (
+from harl_mapush.evaluation.gait_measures import (
     GRAVITY,
     asymmetry,
     cost_of_transport,

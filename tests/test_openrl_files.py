@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from harl_mapush import checkpoint, playing, test
+from harl_mapush import checkpoint, test
+from harl_mapush.evaluation import playing
 from harl_mapush.interop import openrl_files, openrl_format
 from harl_mapush.policy import TeamPolicy
 from mapush import importing

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from conftest import TINY
 
-from harl_mapush import checkpoint, playing, test, train
-from harl_mapush.evaluation import evaluate
+from harl_mapush import checkpoint, test, train
+from harl_mapush.evaluation import playing
+from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.policy import load_team
 from mqe.config import ConfigError
 from mqe.controllers import gait as gaits

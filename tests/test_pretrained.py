@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harl_mapush import checkpoint, config
-from harl_mapush.evaluation import evaluate
+from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.policy import load_team
 from mqe.config import to_dict
 from mqe.controllers.gait import PRETRAINED, pretrained_folder

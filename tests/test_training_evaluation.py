@@ -11,7 +11,7 @@ from conftest import TINY
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from harl_mapush import config, train
-from harl_mapush.training_evaluation import EVALUATIONS, TrainingEvaluation
+from harl_mapush.evaluation.training_evaluation import EVALUATIONS, TrainingEvaluation
 
 EVERY = ("runner.evaluation_interval=48", "runner.evaluation_envs=3", "runner.evaluation_episodes=5")
 SHORT = ("task.episode_length_s=0.2", "task.decision_period=2", "runner.checkpoint_interval=64")

@@ -27,9 +27,10 @@ import numpy as np
 import torch
 import yaml
 
-from harl_mapush import broken, checkpoint, config, playing, runs, test, train
+from harl_mapush import broken, checkpoint, config, runs, test, train
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.envs.mapush_env import KEYS, parse_settings
+from harl_mapush.evaluation import playing
 from harl_mapush.interop.harl_files import DEFAULTS
 from mqe.config import ConfigError, build
 from mqe.controllers.gait import pretrained_folder

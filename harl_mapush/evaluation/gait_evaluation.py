@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from harl_mapush.gait_measures import asymmetry, stance
-from harl_mapush.gait_recording import Recorder, Walk, describe_feet, describe_motors
-from harl_mapush.gait_worlds import GaitPolicy, GaitWorlds
+from harl_mapush.evaluation.gait_measures import asymmetry, stance
+from harl_mapush.evaluation.gait_recording import Recorder, Walk, describe_feet, describe_motors
+from harl_mapush.evaluation.gait_worlds import GaitPolicy, GaitWorlds
 from mqe.objects import OBJECTS
 from mqe.registry import SimCfg
 from mqe.robots import DEFAULT_ROBOT

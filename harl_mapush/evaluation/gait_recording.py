@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harl_mapush.gait_measures import (
+from harl_mapush.evaluation.gait_measures import (
     cost_of_transport,
     fast_power_share,
     foot_motion,
@@ -16,7 +16,7 @@ from harl_mapush.gait_measures import (
     stance_depth,
     swing_clearance,
 )
-from harl_mapush.gait_worlds import PhysicsStep
+from harl_mapush.evaluation.gait_worlds import PhysicsStep
 from mqe.robots import Robots
 from mqe.scene import PHYSICS_DT, STEP_DT
 

@@ -1,0 +1,1 @@
+"""What a trained policy is worth: the calculator, the gait's examination, evaluation while training."""
