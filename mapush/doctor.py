@@ -24,7 +24,7 @@ import torch
 from harl_mapush import config
 from harl_mapush.logger import library_lines
 from mapush.checkup import Checkup
-from mapush.stages import CRASH, STAGES, Stage, StageError
+from mapush.stages import CRASH, RANKS, STAGES, Stage, StageError
 from mqe.config import ConfigError
 
 PROGRAM = "mapush doctor"
@@ -45,6 +45,9 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(prog=PROGRAM, description="Check this machine step by step, and stop at what fails.")
     parser.add_argument("--preset", metavar="NAME", default=config.DEFAULT_PRESET, help="the run that is tried")
+    parser.add_argument(
+        "--gpus", type=int, default=1, metavar="N", help="also try N ranks that train together, on a GPU each"
+    )
     parser.add_argument("--json", action="store_true", help="nothing but JSON on stdout")
     parser.add_argument(
         "--cuda-debug", action="store_true", help="launch GPU kernels one by one, wait for each, and survive a crash"
@@ -65,10 +68,13 @@ def _main(argv: list[str]) -> int:
     cfg, _ = config.resolve(config.load_preset(arguments.preset), config.flag_values(arguments))
     if arguments.cuda_debug and arguments.report is None:
         return _check_apart(argv, arguments.json)
-    checkup = Checkup(cfg, is_launched_singly=arguments.cuda_debug)
+    if arguments.gpus < 1:
+        raise ConfigError(f"--gpus: must be a whole number from 1 on, not {arguments.gpus}")
+    checkup = Checkup(cfg, is_launched_singly=arguments.cuda_debug, preset=arguments.preset, num_ranks=arguments.gpus)
+    stages = (*STAGES, RANKS) if arguments.gpus > 1 else STAGES
     tell = _teller(arguments.json, arguments.report)
     with _clean_stdout(arguments.json), library_lines(_say_aside):
-        verdicts = list(examine(checkup, tell))
+        verdicts = list(examine(checkup, tell, stages))
     return _conclude(_facts(verdicts, checkup), arguments.json)
 
 
@@ -168,6 +174,7 @@ def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None) -> dict[str, An
         facts["simulator"], facts["device"] = checkup.sim_name, str(checkup.device)
         facts["versions"], facts["gpus"] = checkup.versions, checkup.gpus
         plan = checkup.plan
+        facts["ranks"] = checkup.ranks
         facts["memory_plan"] = None if plan is None else plan._asdict() | {"needed": plan.needed}
     return facts
 
