@@ -239,7 +239,7 @@ def check_ranks(checkup: Checkup) -> str:
     checkup.ranks = found
     return (
         f"{found['ranks']} ranks on {found['device']}: an all-reduce takes {found['message_us']:.0f} us, long ones run at"
-        f" {found['bandwidth_gb_s']:.1f} GB/s; {found['num_weights']} weights are equal to the bit after four updates"
+        f" {found['bandwidth_gb_s']:.1f} GB/s; {found['num_weights']} weights are equal to the bit after updates"
     )
 
 
