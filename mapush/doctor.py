@@ -24,7 +24,7 @@ import torch
 from harl_mapush import config
 from harl_mapush.logger import library_lines
 from mapush.checkup import Checkup
-from mapush.stages import CRASH, RANKS, STAGES, Stage, StageError
+from mapush.stages import CRASH, STAGES, Stage, StageError
 from mqe.config import ConfigError
 
 PROGRAM = "mapush doctor"
@@ -71,10 +71,9 @@ def _main(argv: list[str]) -> int:
     if arguments.gpus < 1:
         raise ConfigError(f"--gpus: must be a whole number from 1 on, not {arguments.gpus}")
     checkup = Checkup(cfg, is_launched_singly=arguments.cuda_debug, preset=arguments.preset, num_ranks=arguments.gpus)
-    stages = (*STAGES, RANKS) if arguments.gpus > 1 else STAGES
     tell = _teller(arguments.json, arguments.report)
     with _clean_stdout(arguments.json), library_lines(_say_aside):
-        verdicts = list(examine(checkup, tell, stages))
+        verdicts = list(examine(checkup, tell))
     return _conclude(_facts(verdicts, checkup), arguments.json)
 
 
@@ -102,6 +101,8 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
     has_gpu = checkup.device.type != "cpu" or (stage.any_gpu_will_do and torch.cuda.device_count() > 0)
     if stage.needs_gpu and not has_gpu:
         return Verdict(stage.name, "skipped", detail="no GPU here, or not the one to be used")
+    if stage.needs_ranks and checkup.num_ranks == 1:
+        return Verdict(stage.name, "skipped", detail="one process; --gpus N tries several")
     start = time.perf_counter()
     status, way_out = "failed", stage.way_out
     try:

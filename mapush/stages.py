@@ -51,6 +51,7 @@ class Stage(NamedTuple):
     way_out: str  # what to do where the stage itself does not know better
     needs_gpu: bool = False
     any_gpu_will_do: bool = False  # also one that the run does not use
+    needs_ranks: bool = False  # more than one
 
 
 def check_versions(checkup: Checkup) -> str:
@@ -238,8 +239,8 @@ def check_ranks(checkup: Checkup) -> str:
     found = ranks.start(checkup.num_ranks, checkup.preset, checkup.device.type)
     checkup.ranks = found
     return (
-        f"{found['ranks']} ranks on {found['device']}: an all-reduce takes {found['message_us']:.0f} us, long ones run at"
-        f" {found['bandwidth_gb_s']:.1f} GB/s; {found['num_weights']} weights are equal to the bit after updates"
+        f"{found['ranks']} ranks on {found['device']}: a message takes {found['message_us']:.0f} us, long ones run at "
+        f"{found['bandwidth_gb_s']:.1f} GB/s; {found['num_weights']} weights are equal to the bit after updates"
     )
 
 
@@ -260,10 +261,7 @@ STAGES = (
     Stage("collect", check_collect, _BUILD),
     Stage("update", check_update, _BUILD),
     Stage("save and load", check_save_and_load, "check that the temporary folder (TMPDIR) can be written"),
-)
-
-RANKS = Stage(
-    "ranks", check_ranks, "see that torchrun can start processes here, and with NCCL_DEBUG=INFO what NCCL complains of"
+    Stage("ranks", check_ranks, "see with NCCL_DEBUG=INFO what NCCL complains of", needs_ranks=True),
 )
 
 

@@ -28,6 +28,9 @@ from harl_mapush.ranks import ALONE, Ranks, UnequalRanksError
 from harl_mapush.resharding import redistribute
 from harl_mapush.runner import NonFiniteError, Runner, RunnerCfg
 from harl_mapush.shares import own_settings
+from mapush.checkup import Checkup
+from mapush.doctor import judge
+from mapush.stages import STAGES
 from mqe.config import ConfigError
 from mqe.registry import make_env
 from mqe.statistics import EpisodeStatistics
@@ -358,3 +361,17 @@ def _pid_of_rank(rank: int, out: Path) -> int:
         if str(out) in words and f"RANK={rank}".encode() in variables:
             return int(folder.name)
     raise AssertionError(f"there is no rank {rank}")
+
+
+def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(monkeypatch) -> None:
+    stage = next(stage for stage in STAGES if stage.needs_ranks)
+    cfg, _ = config.resolve({}, {})
+    assert judge(stage, Checkup(cfg)).status == "skipped"
+
+    def fail(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        assert command[command.index("--nproc_per_node") + 1] == "3"
+        return subprocess.CompletedProcess(command, 1, "", "torch says\nrank 1 holds other critic than rank 0\n")
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    verdict = judge(stage, Checkup(cfg, num_ranks=3, preset="smoke"))
+    assert (verdict.status, verdict.detail) == ("failed", "RuntimeError: rank 1 holds other critic than rank 0")
