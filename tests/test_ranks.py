@@ -30,6 +30,7 @@ from harl_mapush.runner import NonFiniteError, Runner, RunnerCfg
 from harl_mapush.shares import own_settings
 from mapush.checkup import Checkup
 from mapush.doctor import judge
+from mapush.ranks import start
 from mapush.stages import STAGES
 from mqe.config import ConfigError
 from mqe.registry import make_env
@@ -375,3 +376,12 @@ def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(mo
     monkeypatch.setattr(subprocess, "run", fail)
     verdict = judge(stage, Checkup(cfg, num_ranks=3, preset="smoke"))
     assert (verdict.status, verdict.detail) == ("failed", "RuntimeError: rank 1 holds other critic than rank 0")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("preset", ["smoke", "h100_hasac"])
+def test_two_gpus_hold_equal_weights_after_recorded_updates(preset: str) -> None:
+    found = start(2, preset, "cuda")
+    assert (found["ranks"], found["device"]) == (2, "cuda")
+    assert found["num_weights"] > 0
