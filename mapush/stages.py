@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +51,7 @@ class Stage(NamedTuple):
     way_out: str  # what to do where the stage itself does not know better
     needs_gpu: bool = False
     any_gpu_will_do: bool = False  # also one that the run does not use
+    needs_ranks: bool = False  # more than one
 
 
 def check_versions(checkup: Checkup) -> str:
@@ -115,7 +117,9 @@ def check_gpus(checkup: Checkup) -> str:
 
 def check_memory_plan(checkup: Checkup) -> str:
     """Plan the memory of the run as configured."""
-    checkup.plan = plan_memory(checkup.cfg, checkup.sim_name, checkup.device)
+    env, num_ranks = checkup.cfg.env, checkup.num_ranks
+    own = replace(checkup.cfg, env=replace(env, num_envs=max(1, env.num_envs // num_ranks)))
+    checkup.plan = plan_memory(own, checkup.sim_name, checkup.device, num_ranks, num_ranks)
     check_memory(checkup.plan)
     return describe(checkup.plan)
 
@@ -228,6 +232,18 @@ def check_save_and_load(checkup: Checkup) -> str:
     return f"{size / 1024:.0f} KiB; the loaded policy acts as the saved one"
 
 
+def check_ranks(checkup: Checkup) -> str:
+    """Have as many processes as asked for add up, send and train together."""
+    from mapush import ranks  # builds a checkup of its own
+
+    found = ranks.start(checkup.num_ranks, checkup.preset, checkup.device.type)
+    checkup.ranks = found
+    return (
+        f"{found['ranks']} ranks on {found['device']}: a message takes {found['message_us']:.0f} us, long ones run at "
+        f"{found['bandwidth_gb_s']:.1f} GB/s; {found['num_weights']} weights are equal to the bit after updates"
+    )
+
+
 _REPORT = "this is a fault of the program: please report it with the output of mapush doctor --json"
 CRASH = "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
 _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says which stage fails"
@@ -245,6 +261,7 @@ STAGES = (
     Stage("collect", check_collect, _BUILD),
     Stage("update", check_update, _BUILD),
     Stage("save and load", check_save_and_load, "check that the temporary folder (TMPDIR) can be written"),
+    Stage("ranks", check_ranks, "see with NCCL_DEBUG=INFO what NCCL complains of", needs_ranks=True),
 )
 
 

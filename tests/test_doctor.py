@@ -49,7 +49,7 @@ def fail_at(monkeypatch, name: str, error: Exception) -> None:
 def test_the_stages_go_from_simple_to_whole():
     assert NAMES == [
         "versions", "device", "gpus", "memory plan", "tensors", "one world", "many worlds", "graph", "policy",
-        "collect", "update", "save and load",
+        "collect", "update", "save and load", "ranks",
     ]  # fmt: skip
     assert [stage.name for stage in STAGES if stage.needs_gpu] == ["gpus", "graph"]
 
@@ -60,7 +60,7 @@ def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, monkeypa
     facts = json.loads(capfd.readouterr().out)
     assert facts["ok"] is True
     assert [stage["stage"] for stage in facts["stages"]] == NAMES
-    expected = {name: "skipped" if name in ("gpus", "graph") else "passed" for name in NAMES}
+    expected = {name: "skipped" if name in ("gpus", "graph", "ranks") else "passed" for name in NAMES}
     assert {stage["stage"]: stage["status"] for stage in facts["stages"]} == expected
     assert facts["versions"]["torch"] == torch.__version__
     assert (facts["simulator"], facts["device"], facts["gpus"]) == ("mujoco", "cpu", [])
@@ -87,7 +87,7 @@ def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypat
     assert lines[-3:] == [
         "failed  policy        the actions are purple",
         "        what to do: wear glasses",
-        "Stopped at stage 'policy'; 3 stages were not run.",
+        "Stopped at stage 'policy'; 4 stages were not run.",
     ]
     assert lines[0].startswith("passed  versions ")
 
