@@ -361,7 +361,7 @@ def add_target_actors(algorithm: OffPolicy) -> list[DeterministicActor | Squashe
     return unique * algorithm.num_agents if algorithm.cfg.share_param else unique
 
 
-def _step(optimizer: FlatAdam, loss: Tensor, max_grad_norm: float, weights: Tensor | None) -> Tensor:
+def _step(optimizer: FlatAdam, loss: Tensor, max_grad_norm: float, weights: Tensor | None = None) -> Tensor:
     """Take a step along the mean loss of rows with ``weights``, of all where they are None; return the norm."""
     optimizer.zero_grad()
     optimizer.add_gradient(loss)
