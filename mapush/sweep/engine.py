@@ -27,6 +27,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from harl_mapush.interruption import Interruption, Signalled
 from mapush.sweep.space import Parameter, Space, assignments
 from mapush.sweep.trials import FAILED, FINISHED, OPEN, SEARCH, SETTINGS, STOPPED, Ledger, Trial, order_of_merit
 from mapush.sweep.worker import ENV_STEPS, OUTCOME, REASON, VALUE, TrialRun
@@ -103,6 +104,7 @@ class Stage(Searcher):
         super().__init__(metric=VALUE, mode=space.cfg.mode)
         self.ledger, self._space, self._search, self._num_new = ledger, space, search, num_new
         self._waiting, self._common, self._on_end = deque(waiting), list(common), on_end
+        self.interruption = Interruption()
         self._running: dict[str, Trial] = {}
         if search is not None:
             for trial in waiting:
@@ -143,7 +145,8 @@ class Stage(Searcher):
         else:
             _keep(trial, result)  # Ray gives the last one with the end alone
             is_over = REASON in result
-            trial.state = result[OUTCOME] if is_over else STOPPED
+            is_interrupted = self.interruption.signal is not None
+            trial.state = result[OUTCOME] if is_over else OPEN if is_interrupted else STOPPED
             trial.reason = result.get(REASON)
         self.ledger.write(trial)
         if self._search is not None:
@@ -158,7 +161,10 @@ class Stage(Searcher):
 
 
 def run_stage(space: Space, stage: Stage, scheduler: TrialScheduler, jobs: int, gpus_per_trial: float) -> None:
-    """Run trials until the stage has no more; raises what interrupts it."""
+    """Run trials until the stage has no more.
+
+    A signal that asks for an end has trials save their state first; then it is raised, as Signalled.
+    """
     scratch = stage.ledger.folder.absolute() / ".ray"  # Ray's own notes, which nothing reads again
     shutil.rmtree(scratch, ignore_errors=True)
     resources = {"cpu": 1.0, "gpu": gpus_per_trial}
@@ -171,13 +177,17 @@ def run_stage(space: Space, stage: Stage, scheduler: TrialScheduler, jobs: int, 
             max_concurrent_trials=None if gpus_per_trial else jobs,
             trial_dirname_creator=lambda trial: trial.trial_id,
         ),
-        run_config=tune.RunConfig(storage_path=str(scratch), name="tune", verbose=0),
+        run_config=tune.RunConfig(
+            storage_path=str(scratch), name="tune", verbose=0, stop=_Interrupted(stage.interruption)
+        ),
     )
     try:
-        with _cluster(jobs, gpus_per_trial):
+        with _cluster(jobs, gpus_per_trial), stage.interruption:  # after Ray has installed handlers of its own
             tuner.fit()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    if stage.interruption.signal is not None:
+        raise Signalled(stage.interruption.signal)
 
 
 def stopping(space: Space, ledger: Ledger) -> TrialScheduler:
@@ -240,6 +250,19 @@ def to_params(values: dict[str, Any], parameters: Sequence[Parameter]) -> dict[s
 def from_params(params: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str, Any]:
     """Return what Optuna chose as a setting."""
     return {p.key: p.choices[params[p.key]] if p.choices else params[p.key] for p in parameters}
+
+
+class _Interrupted(tune.Stopper):
+    """Ends all trials once a signal has asked for it."""
+
+    def __init__(self, interruption: Interruption) -> None:
+        self._interruption = interruption
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._interruption.signal is not None
 
 
 def _keep(trial: Trial, result: dict[str, Any]) -> None:

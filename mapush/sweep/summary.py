@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from harl_mapush import durable
 from mapush.sweep.space import Space, settings_of
@@ -156,6 +157,7 @@ def _draw_order(panel: Any, space: Space, trials: Sequence[Trial]) -> None:
     panel.step(numbers, values, where="post", color="#555", linewidth=1, label="best finished so far")
     panel.set_title(space.cfg.metric)
     panel.set_xlabel("trial")
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.legend(fontsize=7)
 
 
