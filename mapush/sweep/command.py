@@ -6,9 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +31,7 @@ from mapush.sweep.trials import (
     Trial,
     best_first,
     rank_settings,
+    wait_until_saved,
 )  # fmt: skip
 from mqe.config import ConfigError, dump_yaml, parse_yaml, to_dict
 
@@ -77,9 +76,9 @@ def _sweep(arguments: Any) -> int:
         begun = f" ({len(ledger.trials)} trials are known)" if ledger.trials else ""
         _say(f"Sweep folder {folder}{begun}: {space.budget()}; {words}.")
         try:
-            with _ending_well(ledger):
-                _run(engine, space, ledger, jobs, share, arguments.imports)
+            _run(engine, space, ledger, jobs, share, arguments.imports)
         except (KeyboardInterrupt, Signalled):
+            wait_until_saved(ledger.open_folders(), GRACE_S)
             _say(f"Interrupted; go on with: {PROGRAM} {folder}")
             raise
         return _finish(engine, space, ledger)
@@ -178,20 +177,6 @@ class _Progress:
         best = best_first([each for each in self._ledger.trials if each.stage == SEARCH], self._space.cfg.mode)
         best_so_far = f"; best so far {best[0].value:.3f}, trial {best[0].number}" if best else ""
         _say(f"Trial {trial.number}: {became} ({len(is_over)} over{best_so_far}).")
-
-
-@contextmanager
-def _ending_well(ledger: Ledger) -> Iterator[None]:
-    """Wait at the end until trainings that were interrupted have saved their state."""
-    try:
-        yield
-    finally:
-        deadline = time.monotonic() + GRACE_S
-        for trial in ledger.trials:
-            while trial.state == OPEN and ledger.run_folder(trial).is_dir() and time.monotonic() < deadline:
-                with suppress(ConfigError), runs.locked(ledger.run_folder(trial)):
-                    break
-                time.sleep(0.2)
 
 
 def _unstopped(space: Space) -> Space:

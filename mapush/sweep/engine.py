@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,12 +29,25 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from harl_mapush.interruption import Interruption, Signalled
+from harl_mapush.interruption import SIGNALLED, Interruption, Signalled
+from mapush.sweep.child import GRACE_S
 from mapush.sweep.space import Parameter, Space, assignments
-from mapush.sweep.trials import FAILED, FINISHED, OPEN, SEARCH, SETTINGS, STOPPED, Ledger, Trial, order_of_merit
+from mapush.sweep.trials import (
+    FAILED,
+    FINISHED,
+    OPEN,
+    SEARCH,
+    SETTINGS,
+    STOPPED,
+    Ledger,
+    Trial,
+    order_of_merit,
+    wait_until_saved,
+)
 from mapush.sweep.worker import ENV_STEPS, OUTCOME, REASON, VALUE, TrialRun
 
 LEAST_TRIALS, BEST_SHARE = 8, 0.25  # of what importance is computed from
+_PATIENCE_S = 10.0  # with Ray, once every trial has saved its state
 _OBJECT_STORE = 80 * 2**20  # bytes; the least that Ray takes, for only plain results pass through it
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -181,10 +196,13 @@ def run_stage(space: Space, stage: Stage, scheduler: TrialScheduler, jobs: int, 
             storage_path=str(scratch), name="tune", verbose=0, stop=_Interrupted(stage.interruption)
         ),
     )
+    is_over = threading.Event()
+    threading.Thread(target=_leave_where_ray_is_gone, args=(stage, is_over), daemon=True).start()
     try:
         with _cluster(jobs, gpus_per_trial), stage.interruption:  # after Ray has installed handlers of its own
             tuner.fit()
     finally:
+        is_over.set()
         shutil.rmtree(scratch, ignore_errors=True)
     if stage.interruption.signal is not None:
         raise Signalled(stage.interruption.signal)
@@ -263,6 +281,19 @@ class _Interrupted(tune.Stopper):
 
     def stop_all(self) -> bool:
         return self._interruption.signal is not None
+
+
+def _leave_where_ray_is_gone(stage: Stage, is_over: threading.Event) -> None:
+    """End this process where a signal ended Ray's processes as well, for which Ray's client would wait a minute."""
+    while not is_over.wait(0.5):
+        number = stage.interruption.signal
+        if number is None:
+            continue
+        wait_until_saved(stage.ledger.open_folders(), GRACE_S)
+        if not is_over.wait(_PATIENCE_S):
+            sys.stderr.write(f"mapush sweep: ended by {number.name}; go on with: mapush sweep {stage.ledger.folder}\n")
+            sys.stderr.flush()
+            os._exit(SIGNALLED + number)
 
 
 def _keep(trial: Trial, result: dict[str, Any]) -> None:

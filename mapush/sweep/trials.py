@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from harl_mapush import durable
+from harl_mapush import durable, runs
 from mqe.config import ConfigError
 
 SWEEP, SETTINGS, TRIALS = "sweep.yaml", "settings.yaml", "trials"
@@ -95,6 +96,10 @@ class Ledger:
         """Return the run folder of a trial."""
         return self.folder / TRIALS / f"{trial.number:04d}"
 
+    def open_folders(self) -> list[Path]:
+        """Return the run folders of all trials that are not over."""
+        return [self.run_folder(trial) for trial in self.trials if trial.state == OPEN]
+
     def open_trials(self, stage: str) -> list[Trial]:
         """Return the trials of a stage that are not over."""
         return [trial for trial in self.trials if trial.state == OPEN and trial.stage == stage]
@@ -153,6 +158,18 @@ def t_quantile(degrees: int) -> float:
         return _T_975[degrees - 1]
     z = _Z_975
     return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+def wait_until_saved(folders: Iterable[Path], limit_s: float) -> None:
+    """Wait until no process trains in any of these run folders, for ``limit_s`` at most."""
+    deadline = time.monotonic() + limit_s
+    for folder in folders:
+        while folder.is_dir() and time.monotonic() < deadline:
+            try:
+                with runs.locked(folder):
+                    break
+            except ConfigError:
+                time.sleep(0.2)
 
 
 def _read(path: Path) -> Trial:

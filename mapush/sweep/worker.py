@@ -18,8 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from harl_mapush import runs
 from mapush.sweep.child import GRACE_S
-from mapush.sweep.trials import FAILED, FINISHED, OPEN, OUTPUT
-from mqe.config import ConfigError
+from mapush.sweep.trials import FAILED, FINISHED, OPEN, OUTPUT, wait_until_saved
 
 ENV_STEPS, VALUE, OUTCOME, REASON = "env_steps", "value", "outcome", "reason"  # of a result
 _POINTS = 100  # of a trial, at most, that are compared with other trials' while it trains
@@ -69,7 +68,7 @@ class TrialRun(tune.Trainable):
         self._points = Points(self._folder, config["metric"], self._budget / _POINTS)
         self._metric = config["metric"]
         self._waiting: list[tuple[int, float]] = []
-        _wait_until_free(self._folder)  # of a training that is still saving its state
+        wait_until_saved([self._folder], GRACE_S)  # after a sweep that was killed
         is_begun = (self._folder / runs.CONFIG).is_file()
         words = ["--resume", str(self._folder)] if is_begun else [*config["words"], "--out", str(self._folder)]
         self._output = (self._folder / OUTPUT).open("ab")
@@ -126,17 +125,6 @@ class TrialRun(tune.Trainable):
         elif not known:
             ended |= {OUTCOME: FAILED, REASON: f"its curves never had {self._metric}; give it more env steps"}
         return ended
-
-
-def _wait_until_free(folder: Path) -> None:
-    """Wait until no process trains in a run's folder, for as long as one may take to save its state."""
-    deadline = time.monotonic() + GRACE_S
-    while folder.is_dir() and time.monotonic() < deadline:
-        try:
-            with runs.locked(folder):
-                return
-        except ConfigError:
-            time.sleep(_PAUSE_S)
 
 
 def _last_line(path: Path) -> str:
