@@ -25,7 +25,7 @@ preset: smoke
 settings:
   env: {num_envs: 4}
   network: {hidden_sizes: [8]}
-  runner: {num_env_steps: 12_000, num_steps: 4, checkpoint_interval: 4_000}
+  runner: {num_env_steps: 4_800, num_steps: 4, checkpoint_interval: 800}
 space: {algorithm.clip_param: [0.1, 0.2]}
 search: grid
 metric: reward/total
@@ -118,7 +118,7 @@ def try_sweep(place: Path) -> int:
     more = {"OUT": str(out), "PLACES": "--jobs 1"}
     command, variables = ["bash", str(place / "push-sweep.sh")], environment(place, **more)
     with subprocess.Popen(command, cwd=place, env=variables, stdout=subprocess.PIPE, text=True) as first:
-        while not list(out.glob("trials/*/checkpoints/4k")) and first.poll() is None:
+        while not list(out.glob("trials/*/checkpoints/800")) and first.poll() is None:
             time.sleep(0.1)
         first.send_signal(signal.SIGTERM)
         said, _ = first.communicate()
