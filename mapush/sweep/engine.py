@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import shutil
+import signal
 import sys
 import threading
 from collections import deque
@@ -29,7 +31,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from harl_mapush.interruption import SIGNALLED, Interruption, Signalled
+from harl_mapush.interruption import ENDINGS, SIGNALLED, Interruption, Signalled
 from mapush.sweep.child import GRACE_S
 from mapush.sweep.space import Parameter, Space, assignments
 from mapush.sweep.trials import (
@@ -196,13 +198,14 @@ def run_stage(space: Space, stage: Stage, scheduler: TrialScheduler, jobs: int, 
             storage_path=str(scratch), name="tune", verbose=0, stop=_Interrupted(stage.interruption)
         ),
     )
-    is_over = threading.Event()
-    threading.Thread(target=_leave_where_ray_is_gone, args=(stage, is_over), daemon=True).start()
     try:
-        with _cluster(jobs, gpus_per_trial), stage.interruption:  # after Ray has installed handlers of its own
+        with (
+            _leaving_where_ray_is_gone(stage.ledger),
+            _cluster(jobs, gpus_per_trial),
+            stage.interruption,  # after Ray has installed handlers of its own
+        ):
             tuner.fit()
     finally:
-        is_over.set()
         shutil.rmtree(scratch, ignore_errors=True)
     if stage.interruption.signal is not None:
         raise Signalled(stage.interruption.signal)
@@ -283,17 +286,41 @@ class _Interrupted(tune.Stopper):
         return self._interruption.signal is not None
 
 
-def _leave_where_ray_is_gone(stage: Stage, is_over: threading.Event) -> None:
-    """End this process where a signal ended Ray's processes as well, for which Ray's client would wait a minute."""
-    while not is_over.wait(0.5):
-        number = stage.interruption.signal
-        if number is None:
-            continue
-        wait_until_saved(stage.ledger.open_folders(), GRACE_S)
-        if not is_over.wait(_PATIENCE_S):
-            sys.stderr.write(f"mapush sweep: ended by {number.name}; go on with: mapush sweep {stage.ledger.folder}\n")
-            sys.stderr.flush()
-            os._exit(SIGNALLED + number)
+@contextmanager
+def _leaving_where_ray_is_gone(ledger: Ledger) -> Iterator[None]:
+    """End this process where a signal ended Ray's processes as well: Ray's client would wait a minute for them.
+
+    Meanwhile it answers no signal, so that a thread is told of them by Python's wakeup descriptor.
+    """
+    ours, pythons = os.pipe()
+    os.set_blocking(pythons, False)
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set():
+            if not select.select([ours], [], [], 0.5)[0]:
+                continue
+            number = os.read(ours, 1)[0]
+            if number not in ENDINGS:
+                continue
+            wait_until_saved(ledger.open_folders(), GRACE_S)
+            if not is_over.wait(_PATIENCE_S):
+                name = signal.Signals(number).name
+                sys.stderr.write(f"mapush sweep: ended by {name}; go on with: mapush sweep {ledger.folder}\n")
+                sys.stderr.flush()
+                os._exit(SIGNALLED + number)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    before = signal.set_wakeup_fd(pythons, warn_on_full_buffer=False)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        is_over.set()
+        watcher.join(GRACE_S + _PATIENCE_S)
+        os.close(ours)
+        os.close(pythons)
 
 
 def _keep(trial: Trial, result: dict[str, Any]) -> None:
