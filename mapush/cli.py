@@ -18,6 +18,7 @@ _COMMANDS = {
     "plot": ("mapush.report:plot", "draw the curves of runs"),
     "export": ("mapush.export", "write a trained team as ONNX, with all that one needs to run it"),
     "import": ("mapush.importing", "bring over what MAPush left"),
+    "sweep": ("mapush.sweep.command", "train over a space of settings, and say which are best"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
 
