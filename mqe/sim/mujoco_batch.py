@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import warnings
 from contextlib import suppress
+from functools import cached_property
 
 import mujoco
+import numpy as np
 import torch
 from mujoco.batch import Batch, SimulationError
+from numpy.typing import NDArray
 from torch import Tensor
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +41,14 @@ class MujocoBatchSimulator:
             warnings.simplefilter("ignore", UserWarning)
             self.sensordata = self._bind("sensordata")
         self.failed = torch.zeros(num_envs, dtype=torch.bool)
+        self.resting = torch.zeros(num_envs, dtype=torch.bool)
+
+    @cached_property
+    def actuator_force(self) -> Tensor:
+        """Torques (N, nu) [N m] of the last physics step; copied at every step once they were asked for."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return self._bind("actuator_force")
 
     def _bind(self, name: str) -> Tensor:
         return torch.from_numpy(self._batch.bind(name))
@@ -45,16 +56,18 @@ class MujocoBatchSimulator:
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by ``decimation`` physics steps; a world whose engine raises is marked ``failed``."""
         self.failed.zero_()
+        awake = (~self.resting).nonzero().flatten().numpy()
+        ids = None if len(awake) == self.num_envs else awake
         if ctrl is None:
-            self._advance(decimation)
+            self._advance(ids, decimation)
             return
         for row in ctrl:
             self.ctrl.copy_(row)
-            self._advance(1)
+            self._advance(ids, 1)
 
-    def _advance(self, num_steps: int) -> None:
+    def _advance(self, ids: NDArray[np.int64] | None, num_steps: int) -> None:
         try:
-            self._batch.step(nstep=num_steps)
+            self._batch.step(ids, num_steps)
         except SimulationError as error:
             self.failed[torch.as_tensor(error.ids, dtype=torch.int64)] = True
             _LOG.warning(
