@@ -175,6 +175,21 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     return reduce(merge, layers, {})
 
 
+def check_writable(flag: str, name: str | None) -> None:
+    """Make sure that a file can be written before the work that it is to hold; leave none behind."""
+    if name is None:
+        return
+    path = Path(name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(f"--{flag} {name!r} cannot be written ({error.strerror}); name another file") from None
+
+
 def presets() -> list[str]:
     """List the names that ``--preset`` understands."""
     return sorted(path.name.removesuffix(".yaml") for path in _preset_folder().glob("*.yaml"))

@@ -15,7 +15,7 @@ from harl_mapush.broken import replay
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import playing
 from harl_mapush.evaluation.drawing import check_figure, draw_checkpoints
-from harl_mapush.evaluation.episodes import Request, load_function
+from harl_mapush.evaluation.episodes import Request, check_request, load_function
 from harl_mapush.evaluation.gait_evaluation import evaluate_gait
 from harl_mapush.evaluation.measuring import as_csv, describe, headline, measure, run_of, table_of_checkpoints
 from harl_mapush.interop import harl_format, openrl_format
@@ -101,7 +101,9 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
     _check_viewer(arguments)
     _check_calculator(arguments)
     if arguments.checkpoint is None:
-        return _calculate(_settings(None, arguments), None, arguments)
+        cfg = _settings(None, arguments)
+        _check_files(arguments)
+        return _calculate(cfg, None, arguments)
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments)
     name, device = resolve_sim(cfg.sim)
@@ -114,7 +116,7 @@ def _replay(arguments: Any) -> int:
     others = config.flag_values(arguments) or arguments.checkpoint or arguments.json
     if arguments.mode != "viewer" or arguments.record is None or others:
         raise ConfigError("--replay FILE.npz needs --mode viewer --record FILE.mp4, and takes nothing else")
-    _check_writable("record", arguments.record)
+    config.check_writable("record", arguments.record)
     film, cause = replay(Path(arguments.replay), Path(arguments.record))
     sys.stdout.write(f"{film.path}: {film.seconds:.1f} s at half speed; {cause}.\n")
     return 0
@@ -133,15 +135,10 @@ def _check_viewer(arguments: Any) -> None:
 
 def _check_calculator(arguments: Any) -> None:
     """Raise ConfigError for what the calculator cannot do."""
-    for flag, least in (("workers", 1), ("num_episodes", 1)):
-        value = getattr(arguments, flag)
-        if value is not None and value < least:
-            raise ConfigError(f"--{flag} {value}: must be at least {least}")
     seeds = arguments.seeds or []
     if seeds and arguments.seed is not None:
         raise ConfigError("--seed and --seeds exclude each other; say --seeds alone")
-    if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**63 - len(seeds) for seed in seeds):
-        raise ConfigError(f"--seeds {' '.join(map(str, seeds))}: must be whole numbers from 0 on, each once")
+    check_request(seeds, arguments.num_episodes, arguments.workers)
     for flag in ("csv", "figure"):
         if getattr(arguments, flag) is not None and not arguments.all_checkpoints:
             raise ConfigError(f"--{flag} shows the checkpoints of a run; say --all_checkpoints as well")
@@ -156,10 +153,10 @@ def _check_calculator(arguments: Any) -> None:
 def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.device) -> int:
     """Do what the command line asks for."""
     examine = None if arguments.mode == "viewer" else EXAMINATIONS.get(TASKS[cfg.task.name].examination)
-    if examine is None:  # an examination has worlds of its own
+    if arguments.mode == "viewer":
         check_memory(plan_playing(cfg, name, device))
     checkpoint.check_actors(folder)
-    _check_writable("record", arguments.record)
+    _check_files(arguments)
     seed_everything(cfg.runner.seed)
     if arguments.mode == "viewer" and arguments.record is None:
         outcomes = watch(cfg, folder, arguments.agent or AGENTS[0], arguments.num_episodes, arguments.web, _say)
@@ -170,7 +167,6 @@ def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.de
         return 0
     if examine is None:
         return _calculate(cfg, folder, arguments)
-    _check_writable("json", arguments.json)
     _write_json(arguments.json, examine(cfg, folder, device))
     return 0
 
@@ -206,8 +202,6 @@ def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
 
 def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
     """Measure a team, or every checkpoint of its run, or a user's function."""
-    for flag in ("json", "csv", "figure"):
-        _check_writable(flag, getattr(arguments, flag))
     num_episodes = arguments.num_episodes or cfg.env.num_envs
     request = Request(
         cfg,
@@ -236,6 +230,12 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
     return 0
 
 
+def _check_files(arguments: Any) -> None:
+    """Make sure that what is to be written can be, before the work."""
+    for flag in ("json", "csv", "figure", "record"):
+        config.check_writable(flag, getattr(arguments, flag))
+
+
 def _write_json(name: str | None, values: Any) -> None:
     if name is not None:
         Path(name).write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -262,21 +262,6 @@ def _film(cfg: RunCfg, folder: Path, path: Path) -> None:
     finally:
         env.close()
     sys.stdout.write(f"{film.path}: {film.seconds:.1f} s, {len(film.outcomes)} episodes: {', '.join(film.outcomes)}.\n")
-
-
-def _check_writable(flag: str, name: str | None) -> None:
-    """Make sure that a file can be written before the work that it is to hold; leave none behind."""
-    if name is None:
-        return
-    path = Path(name)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not path.exists()
-        path.open("ab").close()
-        if is_new:
-            path.unlink()
-    except OSError as error:
-        raise ConfigError(f"--{flag} {name!r} cannot be written ({error.strerror}); name another file") from None
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from harl_mapush.evaluation.calculator import Policy, first_episodes
 from harl_mapush.evaluation.strict import StrictWatcher
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.formats import FOREIGN
+from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.policy import make_team
 from harl_mapush.seeding import seed_everything
 from mqe.blocks import SIZE, Blocks
@@ -76,6 +77,10 @@ def play_requests(
     ``num_workers`` processes are spawned to play them; 0 plays them in this one.
     """
     jobs = [job for number, request in enumerate(requests) for job in _jobs(number, request, num_workers)]
+    largest = max(jobs, key=lambda job: len(job.blocks))
+    cfg = requests[largest.request].cfg
+    worlds = replace(cfg, env=replace(cfg.env, num_envs=SIZE * len(largest.blocks)))
+    check_memory(plan_playing(worlds, *resolve_sim(cfg.sim)))
     missing = [sum(job.request == number for job in jobs) for number in range(len(requests))]
     found: list[dict[Block, Columns]] = [{} for _ in requests]
     notes: set[str] = set()
@@ -126,6 +131,15 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
     return parts, note
 
 
+def check_request(seeds: Sequence[int], num_episodes: int | None, num_workers: int | None) -> None:
+    """Raise ConfigError for flags that ask for what cannot be."""
+    for flag, value in (("num_episodes", num_episodes), ("workers", num_workers)):
+        if value is not None and value < 1:
+            raise ConfigError(f"--{flag} {value}: must be at least 1")
+    if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**62 for seed in seeds):
+        raise ConfigError(f"--seeds {' '.join(map(str, seeds))}: must be whole numbers from 0 on, each once")
+
+
 def load_function(name: str) -> Policy:
     """Return a user's function by ``MODULE:FUNCTION``; raise ConfigError where there is none."""
     module, _, attribute = name.partition(":")
@@ -135,7 +149,7 @@ def load_function(name: str) -> Policy:
     function = getattr(importlib.import_module(module), attribute, None)
     if not callable(function):
         raise ConfigError(f"--policy {name}: module {module} has no function {attribute}")
-    return function
+    return cast("Policy", function)
 
 
 def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:

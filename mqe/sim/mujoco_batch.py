@@ -41,7 +41,8 @@ class MujocoBatchSimulator:
             warnings.simplefilter("ignore", UserWarning)
             self.sensordata = self._bind("sensordata")
         self.failed = torch.zeros(num_envs, dtype=torch.bool)
-        self.resting = torch.zeros(num_envs, dtype=torch.bool)
+        self._is_resting = np.zeros(num_envs, dtype=bool)
+        self.resting = torch.from_numpy(self._is_resting)
 
     @cached_property
     def actuator_force(self) -> Tensor:
@@ -56,8 +57,7 @@ class MujocoBatchSimulator:
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by ``decimation`` physics steps; a world whose engine raises is marked ``failed``."""
         self.failed.zero_()
-        awake = (~self.resting).nonzero().flatten().numpy()
-        ids = None if len(awake) == self.num_envs else awake
+        ids = np.flatnonzero(~self._is_resting) if self._is_resting.any() else None
         if ctrl is None:
             self._advance(ids, decimation)
             return
