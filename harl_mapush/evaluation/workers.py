@@ -37,11 +37,11 @@ def run_jobs(
         return
     waiting, tries = deque(range(len(jobs))), [0] * len(jobs)
     busy: dict[Connection, tuple[_Worker, int]] = {}
-    idle = [_start(function, number) for number in range(min(num_workers, len(jobs)))]
+    idle = deque(_start(function, number) for number in range(min(num_workers, len(jobs))))
     try:
         while waiting or busy:
             while waiting and idle:
-                worker, number = idle.pop(), waiting.popleft()
+                worker, number = idle.popleft(), waiting.popleft()
                 busy[worker.connection] = worker, number
                 tries[number] += 1
                 with suppress(OSError):  # it died; so says the end of its connection
