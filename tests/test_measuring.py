@@ -16,11 +16,13 @@ from harl_mapush.evaluation import episodes, playing
 from harl_mapush.evaluation.episodes import Request, play_requests
 from harl_mapush.evaluation.measuring import as_csv, measure, table_of_checkpoints
 from harl_mapush.evaluation.workers import run_jobs
+from harl_mapush.policy import TeamPolicy
 from mqe.blocks import SIZE, Blocks
 from mqe.config import ConfigError
+from mqe.controllers.gait import GaitPolicy
 from mqe.report import rate, wilson_interval
 
-SHORT = {"task": {"episode_length_s": 0.5}, "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1}}
+SHORT = {"task": {"episode_length_s": 0.2}, "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1}}
 
 
 def request_of(num_episodes: int, seeds: tuple[int, ...] = (0,), num_envs: int | None = None, **over) -> Request:
@@ -36,16 +38,25 @@ def of_one_agent(obs: Tensor) -> Tensor:
     return obs.new_zeros(len(obs), 1, 3)
 
 
-def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit() -> None:
+def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) -> None:
     said: list[str] = []
-    wanted = [request_of(1), request_of(SIZE + 2), request_of(SIZE + 2, (1, 0), num_envs=1)]
-    (alone, many, others) = play_requests(wanted, 0, said.append)
+    sizes: set[int] = set()
+    for cls, name in ((GaitPolicy, "forward"), (TeamPolicy, "__call__")):
+
+        def noted(self, obs: Tensor, own=getattr(cls, name)) -> Tensor:
+            sizes.add(len(obs))
+            return own(self, obs)
+
+        monkeypatch.setattr(cls, name, noted)
+    wanted = [request_of(1), request_of(SIZE + 2, num_envs=1), request_of(SIZE + 2, (1, 0))]
+    alone, many, others = play_requests(wanted, 0, said.append)
     assert [len(columns["broken"]) for columns in (alone[0], many[0], others[0], others[1])] == [1, 34, 34, 34]
     for name, values in many[0].items():
         torch.testing.assert_close(others[0][name], values, rtol=0, atol=0, equal_nan=True)
         torch.testing.assert_close(alone[0][name], values[:1], rtol=0, atol=0, equal_nan=True)
     assert (others[1]["object_distance_agent0"] != many[0]["object_distance_agent0"]).all()  # another seed
     assert len(set(many[0]["object_distance_agent0"])) == SIZE + 2
+    assert sizes == {SIZE}
     assert said == []
 
 
