@@ -30,7 +30,11 @@ class Simulator(Protocol):
     sensordata: Tensor  # (N, nsensordata)
     failed: Tensor  # (N,) bool: the last step broke this world (an engine error, or a contact buffer overflowed)
     resting: Tensor  # (N,) bool, for others to set: a step may leave these worlds as they are
-    actuator_force: Tensor  # (N, nu) [N m] of the last physics step, an output
+
+    @property
+    def actuator_force(self) -> Tensor:
+        """Torques (N, nu) [N m] of the last physics step, an output."""
+        ...
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by one control step of ``decimation`` physics steps.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from contextlib import suppress
-from functools import cached_property
 
 import mujoco
 import numpy as np
@@ -44,7 +43,7 @@ class MujocoBatchSimulator:
         self._is_resting = np.zeros(num_envs, dtype=bool)
         self.resting = torch.from_numpy(self._is_resting)
 
-    @cached_property
+    @property
     def actuator_force(self) -> Tensor:
         """Torques (N, nu) [N m] of the last physics step; copied at every step once they were asked for."""
         with warnings.catch_warnings():
