@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -38,16 +40,19 @@ def of_one_agent(obs: Tensor) -> Tensor:
     return obs.new_zeros(len(obs), 1, 3)
 
 
+def noting(own: Callable[[Any, Tensor], Tensor], sizes: set[int]) -> Callable[[Any, Tensor], Tensor]:
+    def noted(self: Any, obs: Tensor) -> Tensor:
+        sizes.add(len(obs))
+        return own(self, obs)
+
+    return noted
+
+
 def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) -> None:
     said: list[str] = []
     sizes: set[int] = set()
     for cls, name in ((GaitPolicy, "forward"), (TeamPolicy, "__call__")):
-
-        def noted(self, obs: Tensor, own=getattr(cls, name)) -> Tensor:
-            sizes.add(len(obs))
-            return own(self, obs)
-
-        monkeypatch.setattr(cls, name, noted)
+        monkeypatch.setattr(cls, name, noting(getattr(cls, name), sizes))
     wanted = [request_of(1), request_of(SIZE + 2, num_envs=1), request_of(SIZE + 2, (1, 0))]
     alone, many, others = play_requests(wanted, 0, said.append)
     assert [len(columns["broken"]) for columns in (alone[0], many[0], others[0], others[1])] == [1, 34, 34, 34]

@@ -28,6 +28,7 @@ def draw_checkpoints(rows: Sequence[Mapping[str, Any]], name: str, path: Path) -
         values = [row[name] for row in own]
         axes.errorbar([row["env_steps"] for row in own], values, _spans(own, name), fmt=style, label=label, capsize=2)
     axes.set_xlabel("env steps")
+    axes.set_ylim(-0.05, 1.05)
     axes.set_ylabel(name.replace("_", " "))
     axes.legend(frameon=False)
     figure.savefig(path, dpi=150)
@@ -44,7 +45,7 @@ def draw_conditions(rows: Sequence[Mapping[str, Any]], name: str, path: Path) ->
         places = [conditions.index(row["condition"]) + shift for row in own]
         axes.errorbar([row[name] for row in own], places, xerr=_spans(own, name), fmt="o", label=team, capsize=2)
     axes.set_yticks(range(len(conditions)), conditions)
-    axes.invert_yaxis()
+    axes.set_ylim(len(conditions) - 0.5, -0.5)
     axes.set_xlabel(f"{name.replace('_', ' ')}, 95 % interval")
     if len(teams) > 1:
         axes.legend(frameon=False)
