@@ -29,7 +29,7 @@ class Streams:
         first: int = 0,
         places: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """Key the streams by ``seed``; worlds are numbered from ``first``, or have the seeds and numbers of ``places``."""
+        """Key the streams by ``seed``; worlds are numbered from ``first``, or as ``places`` says (seed, number)."""
         keys = places or [(seed, number) for number in range(first, first + num_envs)]
         seeds, numbers = torch.tensor(keys, dtype=torch.int64, device=device).unbind(dim=1)
         self.device = seeds.device
