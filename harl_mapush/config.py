@@ -121,8 +121,11 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def import_modules(names: Sequence[str]) -> None:
-    """Import a user's modules, found from the current folder as well; raise ConfigError for one that is not there."""
+def import_modules(names: Sequence[str], flag: str = "--import") -> None:
+    """Import a user's modules, found from the current folder as well; raise ConfigError for one that is not there.
+
+    ``flag`` is the one that named them.
+    """
     here = os.getcwd()
     for name in names:
         if here not in sys.path:
@@ -132,9 +135,9 @@ def import_modules(names: Sequence[str]) -> None:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise  # something that the module itself needs
-            raise ConfigError(f"--import {name}: there is no such module in {here} or on PYTHONPATH") from None
+            raise ConfigError(f"{flag} {name}: there is no such module in {here} or on PYTHONPATH") from None
         except SyntaxError as error:
-            raise ConfigError(f"--import {name}: {error.filename}, line {error.lineno}: {error.msg}") from None
+            raise ConfigError(f"{flag} {name}: {error.filename}, line {error.lineno}: {error.msg}") from None
         if name not in IMPORTED:
             IMPORTED.append(name)
 
@@ -170,6 +173,21 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     for layer in layers:  # also what a later one replaces
         check_layer(layer)
     return reduce(merge, layers, {})
+
+
+def check_writable(flag: str, name: str | None) -> None:
+    """Make sure that a file can be written before the work that it is to hold; leave none behind."""
+    if name is None:
+        return
+    path = Path(name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(f"--{flag} {name!r} cannot be written ({error.strerror}); name another file") from None
 
 
 def presets() -> list[str]:

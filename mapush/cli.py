@@ -16,6 +16,7 @@ _COMMANDS = {
     "settings": ("mapush.listing:settings", "list what can be set"),
     "report": ("mapush.report", "write a page about runs"),
     "plot": ("mapush.report:plot", "draw the curves of runs"),
+    "robustness": ("mapush.robustness", "measure a team in worlds that differ from the usual ones"),
     "export": ("mapush.export", "write a trained team as ONNX, with all that one needs to run it"),
     "import": ("mapush.importing", "bring over what MAPush left"),
     "sweep": ("mapush.sweep.command", "train over a space of settings, and say which are best"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,17 +108,25 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
     return SIMULATORS[name](model, num_envs, cfg, device)
 
 
-def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int, share: Share = ALL_WORLDS) -> MultiAgentEnv:
+def make_env(
+    env: EnvCfg,
+    sim: SimCfg,
+    task: Any,
+    seed: int,
+    share: Share = ALL_WORLDS,
+    places: Sequence[tuple[int, int]] | None = None,
+) -> MultiAgentEnv:
     """Build the environment of task settings ``task``; one seed gives one sequence of episodes.
 
-    Of worlds that several processes have, ``env.num_envs`` is the number of this ``share``.
+    Of worlds that several processes have, ``env.num_envs`` is the number of this ``share``. ``places`` has the seed and
+    number of each world, where they are not ``seed`` and 0, 1, ...
     Raises ConfigError for settings that cannot be.
     """
     env, sim, task = checked(env, "env"), checked(sim, "sim"), checked(task, "task")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
         raise ConfigError(f"seed: must be a whole number from 0 to {2**63 - 1}, not {seed!r}")
     _, device = resolve_sim(sim)
-    streams = Streams(seed, env.num_envs, device, share.first)
+    streams = Streams(seed, env.num_envs, device, share.first, places)
     entry = TASKS[task.name]
     world = entry.make(task, env, device, streams)
     simulator = make_simulator(sim, world.scene.model, env.num_envs)

@@ -13,6 +13,8 @@ from conftest import TINY
 from harl_mapush import checkpoint, test, train
 from harl_mapush.evaluation import playing
 from harl_mapush.evaluation.calculator import evaluate
+from harl_mapush.evaluation.episodes import Request
+from harl_mapush.evaluation.measuring import measure
 from harl_mapush.policy import load_team
 from mqe.config import ConfigError
 from mqe.controllers import gait as gaits
@@ -75,13 +77,16 @@ def test_python_is_warned_and_measures_as_the_command_line_does(team, tmp_path, 
     cfg = playing.settings(folder, {"env": {"num_envs": 2}, "sim": SIM, "task": {"episode_length_s": 0.4}})
     assert (cfg.task.decision_period, cfg.task.spawn, cfg.runner.seed) == (5, "independent", 0)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    figures = evaluate(env, load_team(cfg, folder, env))
+    figures = evaluate(env, load_team(cfg, folder, env))  # two worlds alone: other last bits than in a block
     env.close()
     assert caplog.text == ""
     out = tmp_path / "figures.json"
     words = ["--num_envs", "2", "--device", "cpu", "--set", "task.episode_length_s=0.4", "--json", str(out)]
     assert test.main(["--checkpoint", str(team), *words]) == 0
-    assert out.read_text() == json.dumps(figures, indent=2) + "\n"
+    measured = measure(Request(cfg, (0,), 2, folder), 0, print)
+    assert out.read_text() == json.dumps(measured, indent=2) + "\n"
+    for name in ("success_rate", "finished_time_s", "object_distance_agent0", "object_distance_agent1"):
+        assert measured[name] == pytest.approx(figures[name], abs=1e-4)
 
     env = make_env(EnvCfg(num_envs=2), SimCfg(**SIM), PushCfg(), seed=1)
     with caplog.at_level(logging.WARNING):

@@ -29,6 +29,12 @@ class Simulator(Protocol):
     xfrc_applied: Tensor  # (N, nbody, 6) force [N] and torque [N m] on bodies, world frame
     sensordata: Tensor  # (N, nsensordata)
     failed: Tensor  # (N,) bool: the last step broke this world (an engine error, or a contact buffer overflowed)
+    resting: Tensor  # (N,) bool, for others to set: a step may leave these worlds as they are
+
+    @property
+    def actuator_force(self) -> Tensor:
+        """Torques (N, nu) [N m] of the last physics step, an output."""
+        ...
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by one control step of ``decimation`` physics steps.

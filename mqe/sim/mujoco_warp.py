@@ -273,7 +273,9 @@ class MujocoWarpSimulator:
         self._nefc = wp.to_torch(data.nefc)
         self._lost = torch.zeros_like(self._overflow)
         self._most_rows, self._most_contacts = torch.zeros_like(self._nefc), torch.zeros_like(self._nacon)
+        self.actuator_force = wp.to_torch(data.actuator_force)
         self.failed = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+        self.resting = torch.zeros_like(self.failed)  # has no effect: a launch steps all worlds
 
     def _substeps(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Take physics steps as ``mjw.step`` does, without what changes nothing.
