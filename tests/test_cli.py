@@ -284,7 +284,7 @@ BAD_TEST = [
     ("--checkpoint pretrained:x", "x", "there are"),
     ("--checkpoint {run} --mode look", "look", "viewer, calculator"),
     ("--checkpoint {run} --mode viewer --web 99999", "--web", "port"),
-    ("--checkpoint {run} --record x.mp4", "--record", "viewer"),
+    ("--checkpoint {run} --mode calculator --record x.mp4", "--record", "viewer"),
     ("--checkpoint {run} --num_envs 0", "env.num_envs", "at least 1"),
     ("--checkpoint {run} --device tpu", "tpu", "cuda:K"),
     ("--checkpoint {run} --sim bullet", "bullet", "mujoco"),
@@ -304,7 +304,7 @@ BAD_TEST = [
     ("--checkpoint {foreign}", "task", "soccer"),
     ("--checkpoint {taskless} --set task.name=go1_velocity", "task.name=go1push_mid", "leave it out"),
     ("--checkpoint {models}", "lacks config.yaml (or config.json, if it is HARL's)", "incomplete"),
-    ("--checkpoint {run} --mode viewer --record film.avi", "--record", ".mp4"),
+    ("--checkpoint {run} --record film.avi", "--record", ".mp4 or .gif"),
 ]
 
 

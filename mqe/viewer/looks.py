@@ -7,19 +7,23 @@ training depends on what is in this file.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import mujoco
 
 from mqe.objects import GeomCfg
 from mqe.robots.build import COLORS as TEAM_COLORS
 from mqe.robots.robot import LEG_JOINTS, LEGS, Look, RobotCfg
-from mqe.scene import Scene
+from mqe.scene import ARENA_HALF_SIZE, Scene
 from mqe.viewer.light import LIGHT_DIR, SHADOW_HALF_SIZE
 
 HIDDEN = 3  # the group of geoms that is not drawn
 EXTENT = 3.0  # [m] of the scene, from which MuJoCo derives how far things are drawn
 _MARK = 0.004  # [m] above the floor, of what lies on it
+_LINE_HALF_WIDTH = 0.007  # [m] of the lines on the floor; every fifth is twice as wide
 _TRIM = 0.012  # [m] half the width of an object's edges
+
+_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
 # rgb, how much it shines, and how much it glows
 COLORS: dict[str, tuple[tuple[float, float, float], float, float]] = {
@@ -31,8 +35,11 @@ COLORS: dict[str, tuple[tuple[float, float, float], float, float]] = {
     "lamp": ((0.95, 0.98, 1.00), 0.0, 0.8),
     "object": ((0.84, 0.66, 0.42), 0.1, 0.0),
     "trim": ((0.45, 0.31, 0.17), 0.1, 0.0),
+    "floor": ((0.80, 0.82, 0.845), 0.0, 0.0),
+    "line": ((0.69, 0.72, 0.76), 0.0, 0.0),
     "goal": ((0.85, 0.12, 0.12), 0.0, 0.3),
 }
+_NOTHING: dict[str, Any] = {"mass": 0.0, "contype": 0, "conaffinity": 0, "castshadow": False}  # lies on the floor
 _GOAL_FILL = (0.90, 0.20, 0.18, 0.22)
 _ALONG = {
     "x": (math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0),
@@ -55,6 +62,7 @@ def shown_model(scene: Scene) -> mujoco.MjModel:
     spec = scene.spec.copy()
     _set_light(spec)
     _add_materials(spec)
+    _draw_ground(spec)
     for i, robot in enumerate(scene.robots):
         _dress_robot(spec, robot, i)
     if scene.object is not None:
@@ -70,7 +78,7 @@ def _set_light(spec: mujoco.MjSpec) -> None:
     visual = spec.visual
     visual.headlight.ambient, visual.headlight.diffuse, visual.headlight.specular = (0.42,) * 3, (0.14,) * 3, (0.0,) * 3
     visual.quality.shadowsize, visual.quality.offsamples = 2048, 0
-    visual.quality.numslices, visual.quality.numstacks = 24, 12
+    visual.quality.numslices, visual.quality.numstacks = 16, 8
     visual.map.shadowclip = SHADOW_HALF_SIZE / EXTENT
     visual.map.fogstart, visual.map.fogend = 5.0, 14.0
     visual.map.haze = 0.5
@@ -80,14 +88,22 @@ def _set_light(spec: mujoco.MjSpec) -> None:
     key.dir, key.diffuse, key.specular = LIGHT_DIR, (0.55, 0.54, 0.51), (0.25,) * 3
     spec.worldbody.add_light(type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, dir=(-0.6, -0.5, -0.6), castshadow=False,
                              diffuse=(0.16, 0.17, 0.20), specular=(0.0, 0.0, 0.0))  # fmt: skip
-    spec.geom("floor").castshadow = False  # it would fall on itself in stripes
     sky = spec.texture("sky")
     sky.rgb1, sky.rgb2 = (0.97, 0.98, 0.99), (0.80, 0.86, 0.92)
-    grid = spec.texture("grid")
-    grid.builtin, grid.mark = mujoco.mjtBuiltin.mjBUILTIN_CHECKER, mujoco.mjtMark.mjMARK_EDGE
-    grid.rgb1, grid.rgb2, grid.markrgb = (0.78, 0.80, 0.82), (0.74, 0.76, 0.79), (0.58, 0.61, 0.65)
-    grid.width = grid.height = 512
-    spec.material("grid").texrepeat = (0.5, 0.5)  # a tile has two squares a side: lines are 1 m apart
+
+
+def _draw_ground(spec: mujoco.MjSpec) -> None:
+    """Draw the floor in one colour, with lines 1 m apart: a texture takes a processor a third of a picture's time."""
+    floor = spec.geom("floor")
+    floor.material, floor.castshadow = "floor", False  # its shadow would fall on itself in stripes
+    reach = round(ARENA_HALF_SIZE)
+    for at in range(-reach, reach + 1):
+        half_width = _LINE_HALF_WIDTH * (2.0 if at % 5 == 0 else 1.0)
+        for size, pos in (
+            ((half_width, reach, _MARK / 2), (at, 0.0, 0.0)),
+            ((reach, half_width, _MARK / 2), (0.0, at, 0.0)),
+        ):
+            spec.worldbody.add_geom(type=_TYPES["box"], size=size, pos=pos, material="line", **_NOTHING)
 
 
 def _add_materials(spec: mujoco.MjSpec) -> None:
@@ -159,6 +175,11 @@ def _mark_goal(spec: mujoco.MjSpec) -> None:
         geom.material = "goal"
         geom.castshadow = False
     cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER
-    nothing = {"mass": 0.0, "contype": 0, "conaffinity": 0, "castshadow": False}
-    goal.add_geom(type=cylinder, size=(radius, 0.001, 0.0), pos=(0.0, 0.0, 0.002), rgba=_GOAL_FILL, **nothing)
-    goal.add_geom(type=cylinder, size=(0.06, 0.001, 0.0), pos=(0.0, 0.0, _MARK), material="goal", **nothing)
+    goal.add_geom(type=cylinder, size=(radius, 0.001, 0.0), pos=(0.0, 0.0, 0.004), rgba=_GOAL_FILL, **_NOTHING)
+    goal.add_geom(type=cylinder, size=(0.06, 0.001, 0.0), pos=(0.0, 0.0, 0.006), material="goal", **_NOTHING)
+
+
+def copy_state(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.MjData) -> None:
+    """Put the state of a world into data of its ``shown_model``, contacts and all that follows from it included."""
+    mujoco.mj_copyState(model, data, shown, _STATE)
+    mujoco.mj_forward(model, shown)

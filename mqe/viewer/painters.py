@@ -22,10 +22,12 @@ from mqe.viewer.light import aim_light
 from mqe.viewer.offscreen import OffscreenRenderer, choose_backend
 
 MOST_PAINTERS = 16
+_WORTHWHILE = 64_000_000  # bytes of pictures that take as long to draw as a process to start
 SMOOTHING = 1.5  # pixels drawn for each one of the film, along either side
 _QUEUE = 2  # pictures that a painter is asked for before the first is taken from it
 _FONT_SCALES = (50, 100, 150, 200, 250, 300)
 _FONT_HEIGHT = 405  # pixels of a tile whose captions have a scale of 100
+_LEAST_SHADOWS = 512  # pixels of a tile's shadows, along either side
 _EMPTY = 0.93  # the gray of a tile without an episode
 
 
@@ -67,11 +69,16 @@ Picture = Sequence[Tile | None]  # row by row from the top left; None: nothing t
 class Painters:
     """As many painters as there are cores; pictures come back in the order in which they were asked for."""
 
-    def __init__(self, model: mujoco.MjModel, canvas: Canvas, number: int | None = None) -> None:
-        """Start ``number`` processes (None: one a core) that draw ``model``; raise ConfigError where none can."""
+    def __init__(self, model: mujoco.MjModel, canvas: Canvas, num_pictures: int) -> None:
+        """Start processes that draw ``model``, none for few pictures; raise ConfigError where none can be drawn."""
         width, height = canvas.drawn_size
         self._num_bytes = width * height * 3
         backend = choose_backend()
+        number = min(num_cores(), MOST_PAINTERS, num_pictures * self._num_bytes // _WORTHWHILE)
+        self._easel = Easel(model, canvas) if number < 2 else None
+        if self._easel is not None:
+            self._painters: list[subprocess.Popen[bytes]] = []
+            return
         environment = os.environ | {"LP_NUM_THREADS": "0"}  # Mesa's threads would wait for one another
         environment |= {} if backend == "native" else {"MUJOCO_GL": backend}
         roots = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -80,7 +87,7 @@ class Painters:
         order = pickle.dumps((model, canvas))
         self._painters = [
             subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            for _ in range(number or min(num_cores(), MOST_PAINTERS))
+            for _ in range(number)
         ]
         try:
             for painter in self._painters:
@@ -96,11 +103,11 @@ class Painters:
             self.close()
             raise
 
-    def __len__(self) -> int:
-        return len(self._painters)
-
     def paint(self, pictures: Iterable[Picture]) -> Iterator[bytes]:
         """Yield every picture's pixels (height, width, 3), of the size that is drawn."""
+        if self._easel is not None:
+            yield from map(self._easel.paint, pictures)
+            return
         asked: deque[subprocess.Popen[bytes]] = deque()
         for i, picture in enumerate(pictures):
             painter = self._painters[i % len(self._painters)]
@@ -112,7 +119,9 @@ class Painters:
             yield self._take(asked.popleft())
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes, or free the OpenGL context."""
+        if self._easel is not None:
+            self._easel.close()
         for painter in self._painters:
             painter.kill()
             painter.communicate()
@@ -186,6 +195,8 @@ class Easel:
     def __init__(self, model: mujoco.MjModel, canvas: Canvas) -> None:
         """Make an OpenGL context; raise ConfigError where that is impossible."""
         self._model, self._data = model, mujoco.MjData(model)
+        shadows = model.vis.quality.shadowsize // max(canvas.columns, canvas.rows)
+        model.vis.quality.shadowsize = max(shadows, _LEAST_SHADOWS)
         width, height = canvas.drawn_size
         tile_width, tile_height = width // canvas.columns, height // canvas.rows
         wanted = 100 * tile_height / _FONT_HEIGHT
@@ -207,6 +218,10 @@ class Easel:
                 self._paint_tile(tile, viewport)
                 self._painted[i] = tile
         return self._renderer.read().tobytes()
+
+    def close(self) -> None:
+        """Free the OpenGL context."""
+        self._renderer.close()
 
     def _paint_tile(self, tile: Tile | None, viewport: mujoco.MjrRect) -> None:
         if tile is None:
