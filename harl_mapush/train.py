@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, resume, runs
+from harl_mapush import checkpoint, config, origin, resume, runs
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
@@ -25,7 +25,7 @@ from harl_mapush.evaluation import playing
 from harl_mapush.evaluation.training_evaluation import COMPARED, TrainingEvaluation
 from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
-from harl_mapush.logger import Headline, RunLogger
+from harl_mapush.logger import Headline, RunLogger, duration
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
@@ -37,6 +37,8 @@ from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
 NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
+GPU_WORLDS = 2048  # of a preset for GPUs, at least
+CPU_SPEED = 3800.0  # env steps/s that a core manages, with two robots (preset laptop)
 _MOST_FAILURES = 3  # checkpoints in a row that could not be written, before the run ends
 _LAST_ATTEMPTS, _PAUSE_S = 3, 2.0  # at the last checkpoint of a run, for which there is no next interval
 
@@ -84,9 +86,24 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.load_config is not None:
         base, notices = harl_files.lay_over(base, over, harl_files.read(arguments.load_config))
     cfg, more = config.resolve(base, over)
+    if arguments.preset is not None:
+        _check_preset(arguments.preset, cfg)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     return train(cfg)
+
+
+def _check_preset(name: str, cfg: RunCfg) -> None:
+    """Raise ConfigError where a preset for GPUs would run on a CPU that nobody asked for."""
+    if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto" or resolve_sim(cfg.sim)[1].type != "cpu":
+        return
+    cores = os.cpu_count() or 1
+    time_s = cfg.runner.num_env_steps / (CPU_SPEED * cores)
+    raise ConfigError(
+        f"--preset {name}: {cfg.env.num_envs} worlds are meant for a GPU, and none can be used here; on {cores} cores "
+        f"its {cfg.runner.num_env_steps:,} env steps take about {duration(time_s)}; say --device cpu to run them all "
+        f"the same, or --preset {config.DEFAULT_PRESET}"
+    )
 
 
 def _resume(arguments: Any) -> int:
@@ -170,7 +187,9 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         runs.write_config(folder, settings)
         if cfg.logger.broken_worlds:
             runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds)
-        return _learn(cfg, runner, folder, runs.sealed(settings), wall_time, env.report.headline)
+        start = origin.describe(str(device), getattr(env.task, "weights", None))  # a task need not weigh terms
+        origin.write(folder, start)
+        return _learn(cfg, runner, folder, runs.sealed(settings), start, wall_time, env.report.headline)
 
 
 def _found_from_anywhere(task: Any) -> Any:
@@ -207,16 +226,27 @@ def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 
 
-def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: WallTime, headline: Headline) -> int:
+def _learn(
+    cfg: RunCfg,
+    runner: Runner,
+    folder: Path,
+    settings: str,
+    start: Mapping[str, Any],
+    wall_time: WallTime,
+    headline: Headline,
+) -> int:
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
-    ``settings`` is the text of ``config.yaml``; ``headline`` names the statistics that are shown.
+    ``settings`` is the text of ``config.yaml``, ``start`` what ``origin.json`` has of this start; ``headline`` names the
+    statistics that are shown.
     """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
     logger = RunLogger(
-        cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps, headline=headline
+        cfg.logger, runs.curves_folder(folder), title, num_env_steps, env_steps=runner.env_steps, headline=headline
     )
+    if not runner.env_steps:
+        logger.introduce(origin.cards(to_dict(cfg), start, list(runner.env.statistics())))
     interruption = Interruption()
     gait = playing.digest_of_gaits(cfg)
 

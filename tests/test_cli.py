@@ -113,7 +113,9 @@ def test_presets_are_package_data() -> None:
 
 
 def test_run_folder(run, gait) -> None:
-    assert sorted(path.name for path in run.iterdir()) == [".lock", "checkpoints", "config.yaml", "logs"]
+    names = sorted(path.name for path in run.iterdir())
+    assert names[:3] + names[4:] == [".lock", "checkpoints", "config.yaml", "origin.json"]
+    assert names[3].startswith("events.out.tfevents.")
     checkpoint = next((run / "checkpoints").iterdir())
     cfg = yaml.safe_load((run / "config.yaml").read_text())
     assert checkpoint.name == str(4 * 4 * cfg["task"]["decision_period"])  # 1 env step, rounded up to an iteration

@@ -85,7 +85,7 @@ def record(
             take.step(policy)
             on_progress("simulated", take.time_s, None)
     rounds = take.rounds(round(LINGER * rate))
-    num_frames = int(min(sum(len(each) for each in rounds), most_frames))
+    num_frames = math.ceil(min(sum(len(each) for each in rounds), most_frames))
     cameras = [Camera(env, world + i, rate, canvas.aspect, angle) for i in range(num_tiles)]
     pictures = _pictures(rounds, cameras, _Captioner(title, 1.0 / rate) if captions else None)
     with Painters(shown_model(env.scene), canvas, num_frames) as painters:
