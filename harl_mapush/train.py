@@ -237,8 +237,8 @@ def _learn(
 ) -> int:
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
-    ``settings`` is the text of ``config.yaml``, ``start`` what ``origin.json`` has of this start; ``headline`` names the
-    statistics that are shown.
+    ``settings`` is the text of ``config.yaml``, ``start`` what ``origin.json`` has of this start; ``headline`` names
+    the statistics that are shown.
     """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
