@@ -20,7 +20,7 @@ from mqe.viewer.light import LIGHT_DIR, SHADOW_HALF_SIZE
 HIDDEN = 3  # the group of geoms that is not drawn
 EXTENT = 3.0  # [m] of the scene, from which MuJoCo derives how far things are drawn
 _MARK = 0.004  # [m] above the floor, of what lies on it
-_LINE_HALF_WIDTH = 0.007  # [m] of the lines on the floor; every fifth is twice as wide
+_LINE_HALF_WIDTH = 0.011  # [m] of the lines on the floor; every fifth is twice as wide
 _TRIM = 0.012  # [m] half the width of an object's edges
 
 _STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
@@ -36,7 +36,7 @@ COLORS: dict[str, tuple[tuple[float, float, float], float, float]] = {
     "object": ((0.84, 0.66, 0.42), 0.1, 0.0),
     "trim": ((0.45, 0.31, 0.17), 0.1, 0.0),
     "floor": ((0.80, 0.82, 0.845), 0.0, 0.0),
-    "line": ((0.69, 0.72, 0.76), 0.0, 0.0),
+    "line": ((0.72, 0.745, 0.78), 0.0, 0.0),
     "goal": ((0.85, 0.12, 0.12), 0.0, 0.3),
 }
 _NOTHING: dict[str, Any] = {"mass": 0.0, "contype": 0, "conaffinity": 0, "castshadow": False}  # lies on the floor
@@ -78,7 +78,7 @@ def _set_light(spec: mujoco.MjSpec) -> None:
     visual = spec.visual
     visual.headlight.ambient, visual.headlight.diffuse, visual.headlight.specular = (0.42,) * 3, (0.14,) * 3, (0.0,) * 3
     visual.quality.shadowsize, visual.quality.offsamples = 2048, 0
-    visual.quality.numslices, visual.quality.numstacks = 16, 8
+    visual.quality.numslices, visual.quality.numstacks = 24, 8
     visual.map.shadowclip = SHADOW_HALF_SIZE / EXTENT
     visual.map.fogstart, visual.map.fogend = 5.0, 14.0
     visual.map.haze = 0.5
@@ -100,10 +100,10 @@ def _draw_ground(spec: mujoco.MjSpec) -> None:
     for at in range(-reach, reach + 1):
         half_width = _LINE_HALF_WIDTH * (2.0 if at % 5 == 0 else 1.0)
         for size, pos in (
-            ((half_width, reach, _MARK / 2), (at, 0.0, 0.0)),
-            ((reach, half_width, _MARK / 2), (0.0, at, 0.0)),
+            ((half_width, reach, reach), (at, 0.0, _MARK / 2)),
+            ((reach, half_width, reach), (0.0, at, _MARK / 2)),
         ):
-            spec.worldbody.add_geom(type=_TYPES["box"], size=size, pos=pos, material="line", **_NOTHING)
+            spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=size, pos=pos, material="line", **_NOTHING)
 
 
 def _add_materials(spec: mujoco.MjSpec) -> None:
@@ -150,7 +150,8 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
 
     half_height = part.size[-1] / 2
     if part.type == "cylinder":
-        for z in (half_height - _TRIM, -half_height + _TRIM):
+        below = half_height - _TRIM - 0.003  # [m] the faces are the object's own
+        for z in (below, -below):
             add("cylinder", (part.size[0] + 0.003, _TRIM), (0.0, 0.0, z))
         return
     half = [length / 2 for length in part.size]

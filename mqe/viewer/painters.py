@@ -28,7 +28,8 @@ _QUEUE = 2  # pictures that a painter is asked for before the first is taken fro
 _FONT_SCALES = (50, 100, 150, 200, 250, 300)
 _FONT_HEIGHT = 405  # pixels of a tile whose captions have a scale of 100
 _LEAST_SHADOWS = 512  # pixels of a tile's shadows, along either side
-_EMPTY = 0.93  # the gray of a tile without an episode
+_GAP = 2  # pixels around each of several tiles
+_EMPTY = 0.98  # the gray of a tile without an episode
 
 
 class Canvas(NamedTuple):
@@ -199,12 +200,18 @@ class Easel:
         model.vis.quality.shadowsize = max(shadows, _LEAST_SHADOWS)
         width, height = canvas.drawn_size
         tile_width, tile_height = width // canvas.columns, height // canvas.rows
+        gap = _GAP if canvas.columns * canvas.rows > 1 else 0
         wanted = 100 * tile_height / _FONT_HEIGHT
         scale = max((scale for scale in _FONT_SCALES if scale <= wanted), default=_FONT_SCALES[0])
         self._renderer = OffscreenRenderer(model, width, height, scale)
         self._renderer.fill(mujoco.MjrRect(0, 0, width, height), _EMPTY)
         self._viewports = [
-            mujoco.MjrRect(column * tile_width, height - (row + 1) * tile_height, tile_width, tile_height)
+            mujoco.MjrRect(
+                column * tile_width + gap,
+                height - (row + 1) * tile_height + gap,
+                tile_width - 2 * gap,
+                tile_height - 2 * gap,
+            )
             for row in range(canvas.rows)
             for column in range(canvas.columns)
         ]
