@@ -25,7 +25,7 @@ from mqe.config import option
 
 _BAR_WIDTH = 10  # with the figures beside it, a bar fits into 80 columns
 _NOTHING_YET = "-"  # for a statistic of episodes before the first has finished
-_OVERVIEW = re.compile(r"success_rate|return|episode_time_s|contact_share_agent\d+")  # in TensorBoard these come first
+_OVERVIEW = ("success_rate", "return", "episode_time_s", "contact_share")  # in TensorBoard these come first, in order
 
 Headline = Sequence[tuple[str, str]]  # labels, and the statistics that they stand for
 
@@ -213,8 +213,9 @@ def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[st
     for name, value in statistics.items():
         per_agent = re.fullmatch(r"(\w+)_(agent\d+)", name)
         tagged[f"{per_agent[2]}/{per_agent[1]}" if per_agent else f"mapush/{name}"] = value
-        if _OVERVIEW.fullmatch(name):
-            tagged[f"0_overview/{name}"] = value
+        bare = name.removesuffix(f"_{per_agent[2]}") if per_agent else name
+        if bare in _OVERVIEW:
+            tagged[f"0_overview/{_OVERVIEW.index(bare) + 1}_{name}"] = value
     seconds = max(report.collect_s + report.update_s, 1e-9)
     tagged["perf/env_steps_per_s"] = report.env_steps / report.iteration / seconds
     tagged["perf/collect_s"] = report.collect_s
