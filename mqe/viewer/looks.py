@@ -40,6 +40,7 @@ COLORS: dict[str, tuple[tuple[float, float, float], float, float]] = {
     "goal": ((0.85, 0.12, 0.12), 0.0, 0.3),
 }
 _NOTHING: dict[str, Any] = {"mass": 0.0, "contype": 0, "conaffinity": 0, "castshadow": False}  # lies on the floor
+_WALL = (0.45, 0.48, 0.52, 0.30)
 _GOAL_FILL = (0.90, 0.20, 0.18, 0.22)
 _ALONG = {
     "x": (math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0),
@@ -96,6 +97,9 @@ def _draw_ground(spec: mujoco.MjSpec) -> None:
     """Draw the floor in one colour, with lines 1 m apart: a texture takes a processor a third of a picture's time."""
     floor = spec.geom("floor")
     floor.material, floor.castshadow = "floor", False  # its shadow would fall on itself in stripes
+    for wall in spec.worldbody.geoms:
+        if wall.type == mujoco.mjtGeom.mjGEOM_BOX:  # a camera may stand behind it
+            wall.rgba, wall.castshadow = _WALL, False
     reach = round(ARENA_HALF_SIZE)
     for at in range(-reach, reach + 1):
         half_width = _LINE_HALF_WIDTH * (2.0 if at % 5 == 0 else 1.0)
