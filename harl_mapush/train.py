@@ -25,8 +25,9 @@ from harl_mapush.evaluation import playing
 from harl_mapush.evaluation.training_evaluation import COMPARED, TrainingEvaluation
 from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
-from harl_mapush.logger import Headline, RunLogger, duration
+from harl_mapush.logger import Headline, RunLogger
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
+from harl_mapush.presets import check_preset
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
 from harl_mapush.seeding import seed_everything
@@ -37,8 +38,6 @@ from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
 NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
-GPU_WORLDS = 2048  # of a preset for GPUs, at least
-CPU_SPEED = 3800.0  # env steps/s that a core manages, with two robots (preset laptop)
 _MOST_FAILURES = 3  # checkpoints in a row that could not be written, before the run ends
 _LAST_ATTEMPTS, _PAUSE_S = 3, 2.0  # at the last checkpoint of a run, for which there is no next interval
 
@@ -87,23 +86,10 @@ def _main(argv: Sequence[str] | None) -> int:
         base, notices = harl_files.lay_over(base, over, harl_files.read(arguments.load_config))
     cfg, more = config.resolve(base, over)
     if arguments.preset is not None:
-        _check_preset(arguments.preset, cfg)
+        check_preset(arguments.preset, cfg)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     return train(cfg)
-
-
-def _check_preset(name: str, cfg: RunCfg) -> None:
-    """Raise ConfigError where a preset for GPUs would run on a CPU that nobody asked for."""
-    if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto" or resolve_sim(cfg.sim)[1].type != "cpu":
-        return
-    cores = os.cpu_count() or 1
-    time_s = cfg.runner.num_env_steps / (CPU_SPEED * cores)
-    raise ConfigError(
-        f"--preset {name}: {cfg.env.num_envs} worlds are meant for a GPU, and none can be used here; on {cores} cores "
-        f"its {cfg.runner.num_env_steps:,} env steps take about {duration(time_s)}; say --device cpu to run them all "
-        f"the same, or --preset {config.DEFAULT_PRESET}"
-    )
 
 
 def _resume(arguments: Any) -> int:
