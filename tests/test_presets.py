@@ -29,4 +29,4 @@ def test_what_is_asked_for_is_done(preset: str) -> None:
     own = config.resolve(config.load_preset(preset), {})[0]
     check_preset(preset, config.resolve(config.load_preset(preset), {"sim": {"device": "cpu"}})[0])
     check_preset(preset, config.resolve(config.load_preset(preset), {"env": {"num_envs": GPU_WORLDS - 1}})[0])
-    assert (own.env.num_envs >= GPU_WORLDS) == preset.startswith(("h100", "rtx"))
+    assert (own.env.num_envs >= GPU_WORLDS) == preset.startswith(("h100", "rtx", "go1", "go2"))
