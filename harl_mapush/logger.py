@@ -171,6 +171,18 @@ class RunLogger:
             os.close(nowhere)
 
 
+class Silent:
+    """Stands in for the log on ranks that write nothing."""
+
+    def say(self, line: str) -> None: ...
+
+    def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def progress_line(title: str, report: IterationReport, fps: int) -> str:
     """Format the first plain line, as HARL's runners do: how far the run is."""
     return (

@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -16,21 +16,25 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, origin, resume, runs
+from harl_mapush import checkpoint, config, launch, origin, resume, runs
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import playing
-from harl_mapush.evaluation.training_evaluation import COMPARED, TrainingEvaluation
+from harl_mapush.evaluation.training_evaluation import COMPARED, TrainingEvaluation, is_evaluation_due
 from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
-from harl_mapush.logger import Headline, RunLogger
+from harl_mapush.launch import Launch
+from harl_mapush.logger import Headline, RunLogger, Silent
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
 from harl_mapush.presets import check_preset
+from harl_mapush.ranks import Ranks, UnequalRanksError
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
+from harl_mapush.saver import Saver, UnsavedError
 from harl_mapush.seeding import seed_everything
+from harl_mapush.shares import compile_first, facts, own_settings
 from mqe.config import ConfigError, dump_yaml, merge, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.registry import make_env, resolve_sim, slow_choice
@@ -38,8 +42,6 @@ from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
 NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
-_MOST_FAILURES = 3  # checkpoints in a row that could not be written, before the run ends
-_LAST_ATTEMPTS, _PAUSE_S = 3, 2.0  # at the last checkpoint of a run, for which there is no next interval
 
 
 def make_parser() -> config.Parser:
@@ -69,14 +71,23 @@ def make_parser() -> config.Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; return the exit code."""
     harl_format.register()
-    return config.exit_code(lambda: _main(argv), PROGRAM)
+    program = launch.name_rank(PROGRAM)
+    return launch.to_the_end(lambda: config.exit_code(lambda: _main(argv), program))
 
 
 def _main(argv: Sequence[str] | None) -> int:
     keep_freed_memory()
+    started = Launch.of_environment()
+    if started.rank > 0:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, until the end: rank 0 says all there is to say
     arguments = make_parser().parse(argv)
+    begun = started.remembered()
+    if begun is not None:  # torchrun starts a run again that it had started
+        return _resume(str(begun), {})
     if arguments.resume is not None:
-        return _resume(arguments)
+        if arguments.load_config is not None:
+            raise ConfigError("--load_config: a resumed run keeps the settings that it began with; leave it out")
+        return _resume(arguments.resume, config.flag_values(arguments))
     base, over = _base(arguments), config.flag_values(arguments)
     notices: list[str] = []
     start = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
@@ -92,12 +103,10 @@ def _main(argv: Sequence[str] | None) -> int:
     return train(cfg)
 
 
-def _resume(arguments: Any) -> int:
-    """Go on with a run; one that has reached its end says so and is no mistake."""
-    if arguments.load_config is not None:
-        raise ConfigError("--load_config: a resumed run keeps the settings that it began with; leave it out")
-    saved, notices = resume.find(arguments.resume)
-    cfg, more = resume.settings(saved, config.flag_values(arguments))
+def _resume(what: str, over: Mapping[str, Any]) -> int:
+    """Go on with a run, changed by ``over``; one that has reached its end says so and is no mistake."""
+    saved, notices = resume.find(what)
+    cfg, more = resume.settings(saved, over)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     if saved.env_steps >= cfg.runner.num_env_steps:
@@ -121,7 +130,9 @@ def _base(arguments: Any) -> dict[str, Any]:
 def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     """Build everything, learn, and leave a run folder, or go on with a saved run in its own; return the exit code."""
     wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
+    started = Launch.of_environment()
     name, device = resolve_sim(cfg.sim)
+    device = started.device(device)
     slow = slow_choice(cfg.sim)
     if slow is not None:
         sys.stdout.write(f"Note: {slow}.\n")
@@ -133,34 +144,44 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
         stack.enter_context(torch.accelerator.device_index(device.index))  # else the first GPU is in use as well
-        if saved is None:
-            runs.check_new_run_dir(folder if cfg.logger.out_dir is not None else folder.parent)
-        else:
-            stack.enter_context(runs.locked(folder))
-        state = None if saved is None or saved.folder is None else resume.read(saved)
-        plan = plan_memory(cfg, name, device)
-        sys.stdout.write(f"{describe(plan)}\n")
-        check_memory(plan)
+        ranks = stack.enter_context(launch.joined(started, device, lambda: _way_on(folder)))
+        ranks.check_equal(facts(cfg, saved))
+        state = None
+        with ranks.together():
+            own = own_settings(cfg, ranks, started, device)
+            if saved is None and ranks.is_first:
+                runs.check_new_run_dir(folder if cfg.logger.out_dir is not None else folder.parent)
+            elif ranks.is_first:
+                stack.enter_context(runs.locked(folder))
+            state = None if saved is None or saved.folder is None else resume.read(saved)
+            plan = plan_memory(own, name, device, ranks.size, started.local_size)
+            sys.stdout.write(f"{describe(plan)}\n")
+            check_memory(plan)
         if cfg.runner.torch_threads is not None:
             torch.set_num_threads(cfg.runner.torch_threads)
-        seed_everything(cfg.runner.seed)
-        env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-        stack.callback(env.close)
-        runner = _build_runner(cfg, env, device)
-        if saved is None and cfg.runner.init_from is not None:
-            sys.stdout.write(f"{_start_from(cfg.runner.init_from, runner)}.\n")
-        if saved is None:
-            folder = stack.enter_context(runs.new_run_dir(folder, is_named=cfg.logger.out_dir is not None))
-        else:
-            if state is not None:
+        if ranks.size > 1 and device.type != "cpu":
+            compile_first(own, ranks, started)
+        with ranks.together():
+            seed_everything(cfg.runner.seed)
+            env = make_env(own.env, own.sim, own.task, cfg.runner.seed, ranks.share(own.env.num_envs))
+            stack.callback(env.close)
+            runner = _build_runner(own, env, device, ranks)
+            if saved is None and cfg.runner.init_from is not None:
+                sys.stdout.write(f"{_start_from(cfg.runner.init_from, runner)}.\n")
+            if saved is not None and state is not None:
                 resume.load(runner, saved, state)
-            checkpoint.remove_partial(folder)
-            for path in runs.set_aside_after(folder, saved.env_steps):
-                sys.stdout.write(f"Note: a later checkpoint is now called {path}.\n")
+        with ranks.together():
+            if ranks.is_first and saved is None:
+                folder = stack.enter_context(runs.new_run_dir(folder, is_named=cfg.logger.out_dir is not None))
+            elif ranks.is_first and saved is not None:
+                checkpoint.remove_partial(folder)
+                for path in runs.set_aside_after(folder, saved.env_steps):
+                    sys.stdout.write(f"Note: a later checkpoint is now called {path}.\n")
+        folder = ranks.first(folder)
         cfg = dataclasses.replace(
             cfg,
             env=dataclasses.replace(cfg.env, num_agents=env.num_agents),
-            sim=dataclasses.replace(cfg.sim, name=name, device=str(device)),
+            sim=dataclasses.replace(cfg.sim, name=name, device=str(device) if ranks.size == 1 else device.type),
             task=_found_from_anywhere(cfg.task),
             runner=dataclasses.replace(
                 cfg.runner,
@@ -170,11 +191,14 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             logger=dataclasses.replace(cfg.logger, out_dir=None),
         )
         settings = dump_yaml(to_dict(cfg))
-        runs.write_config(folder, settings)
+        if ranks.is_first:
+            runs.write_config(folder, settings)
+        started.remember(folder)
         if cfg.logger.broken_worlds:
-            runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds)
+            runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds, ranks)
         start = origin.describe(str(device), getattr(env.task, "weights", None))  # a task need not weigh terms
-        origin.write(folder, start)
+        if ranks.is_first:
+            origin.write(folder, start)
         return _learn(cfg, runner, folder, runs.sealed(settings), start, wall_time, env.report.headline)
 
 
@@ -204,23 +228,18 @@ def _start_from(what: str, runner: Runner) -> str:
     return f"Starts with the actors and the critic of {folder}"
 
 
-def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:
+def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device, ranks: Ranks) -> Runner:
     try:
-        algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), device, cfg.runner.seed)
-        return Runner(env, algorithm, cfg.runner)
+        algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), device, cfg.runner.seed, ranks)
+        return Runner(env, algorithm, cfg.runner, ranks=ranks)
     except ValueError as error:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 
 
 def _learn(
-    cfg: RunCfg,
-    runner: Runner,
-    folder: Path,
-    settings: str,
-    start: Mapping[str, Any],
-    wall_time: WallTime,
+    cfg: RunCfg, runner: Runner, folder: Path, settings: str, start: Mapping[str, Any], wall_time: WallTime,
     headline: Headline,
-) -> int:
+) -> int:  # fmt: skip
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
     ``settings`` is the text of ``config.yaml``, ``start`` what ``origin.json`` has of this start; ``headline`` names
@@ -228,27 +247,34 @@ def _learn(
     """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
-    logger = RunLogger(
-        cfg.logger, runs.curves_folder(folder), title, num_env_steps, env_steps=runner.env_steps, headline=headline
-    )
-    if not runner.env_steps:
-        logger.introduce(origin.cards(to_dict(cfg), start, list(runner.env.statistics())))
+    ranks = runner.ranks
+    logger: RunLogger | Silent = Silent()
+    if ranks.is_first:
+        logger = RunLogger(
+            cfg.logger, runs.curves_folder(folder), title, num_env_steps, env_steps=runner.env_steps, headline=headline
+        )
+        if not runner.env_steps:
+            logger.introduce(origin.cards(to_dict(cfg), start, list(runner.env.statistics())))
     interruption = Interruption()
     gait = playing.digest_of_gaits(cfg)
 
-    def save(env_steps: int) -> None:
-        networks, state = runner.algorithm.networks, runner.state_dict()
-        device = cfg.sim.device
+    def state_to_save() -> dict[str, Any]:
+        ranks.check_weights(runner.algorithm.weights)
+        return runner.state_dict()
+
+    def write(env_steps: int, state: dict[str, Any]) -> None:
+        networks, device = runner.algorithm.networks, cfg.sim.device
         checkpoint.save(folder, env_steps, networks, state, settings=settings, device=device, gait_sha256=gait)
 
-    saver = _Saver(save, logger.say)
+    saver = Saver(state_to_save, write, logger.say, ranks)
 
     def on_iteration(report: IterationReport) -> None:
-        if evaluation is not None:
-            report = _evaluated(evaluation, runner, report, saver, logger)
+        if cfg.runner.evaluation_interval is not None:
+            report = _evaluated(evaluation, cfg.runner.evaluation_interval, runner, report, saver, logger)
         logger.log(report, runner.env.statistics())
-        time_is_up = wall_time.is_up()
-        if (interruption.signal is not None or time_is_up) and report.iteration < report.num_iterations:
+        signals, times = zip(*ranks.gather((interruption.signal, wall_time.is_up())), strict=True)
+        interruption.signal = next((number for number in signals if number is not None), None)
+        if (interruption.signal is not None or any(times)) and report.iteration < report.num_iterations:
             logger.flush()
             saver.save_last(report.env_steps)
             raise _Interrupted
@@ -261,11 +287,12 @@ def _learn(
             saver.save_last(env_steps)
 
     evaluation = None
-    if cfg.runner.evaluation_interval is not None:
+    if cfg.runner.evaluation_interval is not None and ranks.is_first:
         evaluation = TrainingEvaluation(cfg, folder, runner.env_steps)
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
     begins = f"; goes on at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
-    logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {cfg.sim.device} ({cfg.sim.name}){begins}.")
+    where = cfg.sim.device if ranks.size == 1 else f"{ranks.size} x {cfg.sim.device}"
+    logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {where} ({cfg.sim.name}){begins}.")
     try:
         with interruption:
             runner.learn()
@@ -283,16 +310,17 @@ def _learn(
             f"{_resume_command(folder)}"
         )
         return TIME_IS_UP if number is None else SIGNALLED + number
-    except _UnsavedError as error:
-        sys.stderr.write(f"{PROGRAM}: {folder}: {error}; what came after the last save is lost; {_way_on(folder)}\n")
+    except UnsavedError as error:
+        _complain(ranks, f"{folder}: {error}; what came after the last save is lost; {_way_on(folder)}")
         return NOTHING_SAVED
-    except (NonFiniteError, BrokenWorldsError) as error:
+    except (NonFiniteError, BrokenWorldsError, UnequalRanksError) as error:
         is_learners = isinstance(error, NonFiniteError) and not str(error).startswith("reward/")
         lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
-        sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder, lower)}\n")
+        _complain(ranks, f"{error}; {_way_on(folder, lower)}")
         return 1
     except (KeyboardInterrupt, Signalled) as ending:  # the second, or one before the first iteration
         number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
+        ranks.ends_together = False
         sys.stderr.write(f"{PROGRAM}: interrupted, and what came after the last save is lost; {_way_on(folder)}\n")
         return SIGNALLED + number
     finally:
@@ -301,21 +329,38 @@ def _learn(
             evaluation.close()
 
 
+def _complain(ranks: Ranks, line: str) -> None:
+    """Write what ended a run on all ranks."""
+    if ranks.is_first:
+        sys.stderr.write(f"{PROGRAM}: {line}\n")
+
+
 def _evaluated(
-    evaluation: TrainingEvaluation, runner: Runner, report: IterationReport, saver: _Saver, logger: RunLogger
+    evaluation: TrainingEvaluation | None,
+    interval: int,
+    runner: Runner,
+    report: IterationReport,
+    saver: Saver,
+    logger: RunLogger | Silent,
 ) -> IterationReport:
     """Evaluate where it is time to; save the team if it is the best so far, and return the report with the figures."""
     before, is_last = report.env_steps - runner.steps_per_iteration, report.iteration == report.num_iterations
-    if not evaluation.is_due(before, report.env_steps, is_last):
+    if not is_evaluation_due(interval, before, report.env_steps, is_last):
         return report
-    try:
-        figures = evaluation.measure(runner.algorithm, report.env_steps)
-    except OSError as error:
-        logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training goes on.")
-        return report
-    best, latest = evaluation.best, evaluation.known[-1]
-    logger.say(f"Evaluated at {report.env_steps} env steps: {_worth(latest)}, {latest['num_episodes']} episodes.")
-    if best is not None and best["env_steps"] == report.env_steps and not runner.is_checkpoint_due():
+    figures: dict[str, float] = {}
+    is_best = False
+    if evaluation is not None:
+        with runner.ranks.busy():
+            try:
+                figures = evaluation.measure(runner.algorithm, report.env_steps)
+            except OSError as error:
+                logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training goes on.")
+            else:
+                best, latest = evaluation.best, evaluation.known[-1]
+                count = latest["num_episodes"]
+                logger.say(f"Evaluated at {report.env_steps} env steps: {_worth(latest)}, {count} episodes.")
+                is_best = best is not None and best["env_steps"] == report.env_steps
+    if runner.ranks.first(is_best) and not runner.is_checkpoint_due():
         saver.save(report.env_steps)
     return report._replace(metrics=report.metrics | figures)
 
@@ -327,47 +372,6 @@ def _worth(figures: Mapping[str, float]) -> str:
 
 class _Interrupted(Exception):  # noqa: N818, not an error
     """A signal or the clock asked for an end, and everything is saved."""
-
-
-class _UnsavedError(Exception):
-    """Checkpoints cannot be written any more."""
-
-
-class _Saver:
-    """Saves checkpoints; one that cannot be written is passed over, several in a row end the run."""
-
-    def __init__(self, save: Callable[[int], None], say: Callable[[str], None]) -> None:
-        self._save, self._say = save, say
-        self._num_failures = 0  # in a row
-
-    def save(self, env_steps: int) -> None:
-        """Save; raise _UnsavedError where it has failed for the third time running."""
-        reason = self._try(env_steps)
-        self._num_failures = 0 if reason is None else self._num_failures + 1
-        if reason is None:
-            return
-        problem = f"checkpoint {env_steps} cannot be written ({reason})"
-        if self._num_failures >= _MOST_FAILURES:
-            raise _UnsavedError(f"{problem}, nor could the {_MOST_FAILURES - 1} before it")
-        self._say(f"Note: {problem}; training goes on, and the next is tried at its time.")
-
-    def save_last(self, env_steps: int) -> None:
-        """Save, in more than one attempt; raise _UnsavedError where all of them fail."""
-        for attempt in range(_LAST_ATTEMPTS):
-            if attempt > 0:
-                time.sleep(_PAUSE_S)
-            reason = self._try(env_steps)
-            if reason is None:
-                return
-        raise _UnsavedError(f"checkpoint {env_steps} cannot be written ({reason})")
-
-    def _try(self, env_steps: int) -> str | None:
-        """Save, and return None, or what is in the way."""
-        try:
-            self._save(env_steps)
-        except (OSError, RuntimeError) as error:  # torch's writer raises the latter where a disk is full
-            return getattr(error, "strerror", None) or f"{type(error).__name__}; is the disk full?"
-        return None
 
 
 def _way_on(folder: Path, more: str = "") -> str:

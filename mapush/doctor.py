@@ -47,6 +47,9 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(prog=PROGRAM, description="Check this machine step by step, and stop at what fails.")
     parser.add_argument("--preset", metavar="NAME", default=config.DEFAULT_PRESET, help="the run that is tried")
+    parser.add_argument(
+        "--gpus", type=int, default=1, metavar="N", help="also try N ranks that train together, on a GPU each"
+    )
     parser.add_argument("--json", action="store_true", help="nothing but JSON on stdout")
     parser.add_argument(
         "--cuda-debug", action="store_true", help="launch GPU kernels one by one, wait for each, and survive a crash"
@@ -67,7 +70,9 @@ def _main(argv: list[str]) -> int:
     cfg, _ = config.resolve(config.load_preset(arguments.preset), config.flag_values(arguments))
     if arguments.cuda_debug and arguments.report is None:
         return _check_apart(argv, arguments.json)
-    checkup = Checkup(cfg, is_launched_singly=arguments.cuda_debug)
+    if arguments.gpus < 1:
+        raise ConfigError(f"--gpus: must be a whole number from 1 on, not {arguments.gpus}")
+    checkup = Checkup(cfg, is_launched_singly=arguments.cuda_debug, preset=arguments.preset, num_ranks=arguments.gpus)
     tell = _teller(arguments.json, arguments.report)
     with _clean_stdout(arguments.json), library_lines(_say_aside):
         verdicts = list(examine(checkup, tell))
@@ -117,6 +122,8 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
     has_gpu = checkup.device.type != "cpu" or (stage.any_gpu_will_do and torch.cuda.device_count() > 0)
     if stage.needs_gpu and not has_gpu:
         return Verdict(stage.name, "skipped", detail="no GPU here, or not the one to be used")
+    if stage.needs_ranks and checkup.num_ranks == 1:
+        return Verdict(stage.name, "skipped", detail="one process; --gpus N tries several")
     start = time.perf_counter()
     status, way_out = "failed", stage.way_out
     try:
@@ -191,6 +198,7 @@ def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None) -> dict[str, An
         facts["simulator"], facts["device"] = checkup.sim_name, str(checkup.device)
         facts["versions"], facts["gpus"] = checkup.versions, checkup.gpus
         plan = checkup.plan
+        facts["ranks"] = checkup.ranks
         facts["memory_plan"] = None if plan is None else plan._asdict() | {"needed": plan.needed}
     return facts
 

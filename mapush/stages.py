@@ -6,11 +6,11 @@ import ctypes
 import math
 import platform
 import re
-import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import NamedTuple
@@ -23,8 +23,9 @@ from harl_mapush import checkpoint
 from harl_mapush.logger import duration
 from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
 from harl_mapush.runner import Runner
-from harl_mapush.runs import CONFIG, check_new_run_dir
+from harl_mapush.runs import CONFIG
 from mapush.checkup import NUM_DECISIONS, Checkup
+from mapush.run_folder import check_run_folder
 from mapush.tensors import tensors_of
 from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.env import MultiAgentEnv
@@ -34,7 +35,6 @@ from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.painters import num_cores
 from mqe.viewer.video import record
 
-RESULTS = "results"  # where runs go that are not told where (harl_mapush.runs.default_run_dir)
 NUM_WORLDS = 1000
 NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, which is there for tests
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
@@ -61,6 +61,7 @@ class Stage(NamedTuple):
     way_out: str  # what to do where the stage itself does not know better
     needs_gpu: bool = False
     any_gpu_will_do: bool = False  # also one that the run does not use
+    needs_ranks: bool = False  # more than one
 
 
 def check_versions(checkup: Checkup) -> str:
@@ -126,7 +127,9 @@ def check_gpus(checkup: Checkup) -> str:
 
 def check_memory_plan(checkup: Checkup) -> str:
     """Plan the memory of the run as configured."""
-    checkup.plan = plan_memory(checkup.cfg, checkup.sim_name, checkup.device)
+    env, num_ranks = checkup.cfg.env, checkup.num_ranks
+    own = replace(checkup.cfg, env=replace(env, num_envs=max(1, env.num_envs // num_ranks)))
+    checkup.plan = plan_memory(own, checkup.sim_name, checkup.device, num_ranks, num_ranks)
     check_memory(checkup.plan)
     return describe(checkup.plan)
 
@@ -238,16 +241,6 @@ def check_speed(checkup: Checkup) -> str:
     )
 
 
-def check_run_folder(checkup: Checkup) -> str:
-    """See that a run can be written where runs go from here."""
-    folder = Path(RESULTS)
-    check_new_run_dir(folder / "doctor")
-    above = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-    with tempfile.TemporaryDirectory(dir=above, prefix=".doctor-") as name:
-        (Path(name) / CONFIG).write_text(dump_yaml(to_dict(checkup.cfg)), encoding="utf-8")
-    return f"{folder.absolute()} can be written, {shutil.disk_usage(above).free / GIB:.1f} GiB free"
-
-
 def check_film(checkup: Checkup) -> str:
     """Film a moment; what cannot render can still train."""
     env = _env(checkup)
@@ -276,6 +269,18 @@ def check_save_and_load(checkup: Checkup) -> str:
     return f"{size / 1024:.0f} KiB; the loaded policy acts as the saved one"
 
 
+def check_ranks(checkup: Checkup) -> str:
+    """Have as many processes as asked for add up, send and train together."""
+    from mapush import ranks  # builds a checkup of its own
+
+    found = ranks.start(checkup.num_ranks, checkup.preset, checkup.device.type)
+    checkup.ranks = found
+    return (
+        f"{found['ranks']} ranks on {found['device']}: a message takes {found['message_us']:.0f} us, long ones run at "
+        f"{found['bandwidth_gb_s']:.1f} GB/s; {found['num_weights']} weights are equal to the bit after updates"
+    )
+
+
 _REPORT = "this is a fault of the program: please report it with the output of mapush doctor --json"
 CRASH = "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
 _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says which stage fails"
@@ -296,6 +301,7 @@ STAGES = (
     Stage("save and load", check_save_and_load, "check that the temporary folder (TMPDIR) can be written"),
     Stage("run folder", check_run_folder, "change to a folder that can be written, or name one with --out"),
     Stage("film", check_film, "check that the temporary folder (TMPDIR) can be written"),
+    Stage("ranks", check_ranks, "see with NCCL_DEBUG=INFO what NCCL complains of", needs_ranks=True),
 )
 
 

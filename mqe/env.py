@@ -19,7 +19,7 @@ from mqe.state import SceneState
 from mqe.statistics import EpisodeStatistics
 from mqe.streams import Streams
 from mqe.task import Task
-from mqe.vec_env import TimeStep
+from mqe.vec_env import ALL_WORLDS, Share, TimeStep
 
 GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, spread evenly over any run of neighbours
 
@@ -28,12 +28,14 @@ class MultiAgentEnv:
     """N worlds of one task behind ``VecEnv``. No step waits for the device; ``statistics`` does."""
 
     def __init__(
-        self, sim: Simulator, scene: Scene, task: Task, nature: Nature | None = None, report: Report | None = None
-    ) -> None:
+        self, sim: Simulator, scene: Scene, task: Task, nature: Nature | None = None, report: Report | None = None,
+        share: Share = ALL_WORLDS,
+    ) -> None:  # fmt: skip
         """Join a simulator of ``scene``, a task and nature (None: a calm one); call ``reset`` before ``step``.
 
-        ``report`` is what is said of the task's figures; None: their means.
+        ``report`` is what is said of the task's figures; None: their means. ``share`` says which worlds these are.
         """
+        self.share = share
         self.sim, self.scene, self.task, self.report = sim, scene, task, report or Report()
         self.num_envs, self.num_agents, self.device = sim.num_envs, task.num_agents, sim.device
         self.obs_sizes, self.action_sizes = task.obs_sizes, task.action_sizes
@@ -54,7 +56,8 @@ class MultiAgentEnv:
         self._zero = torch.zeros((), device=self.device)
         self._sums = torch.zeros(n, len(task.metric_names), device=self.device)  # of the metrics, over the episode
         self._return = torch.zeros(n, device=self.device)
-        self._statistics = EpisodeStatistics((*task.figure_names, "return"), self.report.rates, n, self.device)
+        names = (*task.figure_names, "return")
+        self._statistics = EpisodeStatistics(names, self.report.rates, n, self.device, share)
         # (N,) each: of the episodes that ended at the last step, where they did. The next step may overwrite them.
         self.figures: dict[str, Tensor] = {}
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
@@ -182,7 +185,7 @@ class MultiAgentEnv:
         for world, rows in taken.items():
             cause = limits.complaint(self.state.like(rows))
             cause = cause or "the simulator gave up on it, or an action was no number"
-            broken.append(BrokenWorld(world, cause, rows.t().numpy()))
+            broken.append(BrokenWorld(self.share.first + world, cause, rows.t().numpy()))
         return broken
 
     def statistics(self) -> dict[str, float]:
@@ -270,5 +273,6 @@ class MultiAgentEnv:
     def _ages(self) -> Tensor:
         """Give control steps (N,) in whole decisions, from 0 to just below the time limit."""
         decisions = self.max_episode_length // self.decision_period
-        share = torch.arange(self.num_envs, dtype=torch.float64, device=self.device) * GOLDEN_RATIO % 1.0
-        return (share * decisions).to(torch.int64) * self.decision_period
+        first = self.share.first
+        world = torch.arange(first, first + self.num_envs, dtype=torch.float64, device=self.device)
+        return (world * GOLDEN_RATIO % 1.0 * decisions).to(torch.int64) * self.decision_period

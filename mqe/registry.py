@@ -19,6 +19,7 @@ from mqe.sim.base import Simulator
 from mqe.streams import Streams
 from mqe.tasks.push import PUSH
 from mqe.tasks.velocity import VELOCITY
+from mqe.vec_env import ALL_WORLDS, Share
 
 __all__ = ["SIMULATORS", "TASKS", "EnvCfg", "SimCfg", "TaskEntry", "World", "make_env", "make_simulator"]
 
@@ -107,16 +108,17 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
     return SIMULATORS[name](model, num_envs, cfg, device)
 
 
-def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
+def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int, share: Share = ALL_WORLDS) -> MultiAgentEnv:
     """Build the environment of task settings ``task``; one seed gives one sequence of episodes.
 
+    Of worlds that several processes have, ``env.num_envs`` is the number of this ``share``.
     Raises ConfigError for settings that cannot be.
     """
     env, sim, task = checked(env, "env"), checked(sim, "sim"), checked(task, "task")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
         raise ConfigError(f"seed: must be a whole number from 0 to {2**63 - 1}, not {seed!r}")
     _, device = resolve_sim(sim)
-    streams = Streams(seed, env.num_envs, device)
+    streams = Streams(seed, env.num_envs, device, share.first)
     entry = TASKS[task.name]
     world = entry.make(task, env, device, streams)
     simulator = make_simulator(sim, world.scene.model, env.num_envs)
@@ -124,6 +126,6 @@ def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
         simulator.set_field(field, values)
     actions = (env.num_envs, world.task.num_agents, max(world.task.action_sizes))
     nature = Nature(env.randomize, world.scene, actions, world.task.max_episode_length, streams)
-    made = MultiAgentEnv(simulator, world.scene, world.task, nature, entry.report)
+    made = MultiAgentEnv(simulator, world.scene, world.task, nature, entry.report, share)
     made.settings = {"env": to_dict(env), "task": to_dict(task)}
     return made

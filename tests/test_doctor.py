@@ -50,7 +50,7 @@ def fail_at(monkeypatch, name: str, error: Exception) -> None:
 def test_the_stages_go_from_simple_to_whole():
     assert NAMES == [
         "versions", "device", "gpus", "memory plan", "tensors", "one world", "many worlds", "graph", "policy",
-        "collect", "update", "speed", "save and load", "run folder", "film",
+        "collect", "update", "speed", "save and load", "run folder", "film", "ranks",
     ]  # fmt: skip
     assert [stage.name for stage in STAGES if stage.needs_gpu] == ["gpus", "graph"]
 
@@ -61,7 +61,7 @@ def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, monkeypa
     facts = json.loads(capfd.readouterr().out)
     assert facts["ok"] is True
     assert [stage["stage"] for stage in facts["stages"]] == NAMES
-    expected = {name: "skipped" if name in ("gpus", "graph") else "passed" for name in NAMES}
+    expected = {name: "skipped" if name in ("gpus", "graph", "ranks") else "passed" for name in NAMES}
     assert {stage["stage"]: stage["status"] for stage in facts["stages"]} == expected
     assert facts["versions"]["torch"] == torch.__version__
     assert (facts["simulator"], facts["device"], facts["gpus"]) == ("mujoco", "cpu", [])
@@ -118,7 +118,7 @@ def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypat
     assert lines[-3:] == [
         "failed  policy        the actions are purple",
         "        what to do: wear glasses",
-        "Stopped at stage 'policy'; 6 stages were not run.",
+        "Stopped at stage 'policy'; 7 stages were not run.",
     ]
     assert lines[0].startswith("passed  versions ")
 

@@ -35,7 +35,7 @@ class TrainingEvaluation:
         """Build the worlds, calm ones of the training's task; a run goes on at ``env_steps``."""
         runner = cfg.runner
         assert runner.evaluation_interval is not None
-        self.interval, self._path = runner.evaluation_interval, folder / EVALUATIONS
+        self._path = folder / EVALUATIONS
         self._num_rounds = math.ceil(runner.evaluation_episodes / runner.evaluation_envs)
         worlds = min(runner.evaluation_envs, runner.evaluation_episodes)
         calm = dataclasses.replace(cfg.env, num_envs=worlds, randomize=NatureCfg())
@@ -48,10 +48,6 @@ class TrainingEvaluation:
     def best(self) -> dict[str, Any] | None:
         """The evaluation with the highest success rate, of equals the highest return; None before the first."""
         return max(self.known, key=lambda known: [known.get(name, -math.inf) for name in COMPARED], default=None)
-
-    def is_due(self, before: int, env_steps: int, is_last: bool) -> bool:
-        """Return whether an evaluation falls between ``before`` and ``env_steps``, or at the end."""
-        return is_last or env_steps // self.interval > before // self.interval
 
     def measure(self, algorithm: Algorithm, env_steps: int) -> dict[str, float]:
         """Measure the team, its actions without noise; return the figures as ``eval/...`` and write them down.
@@ -91,6 +87,11 @@ class TrainingEvaluation:
                     break
         assert statistics is not None  # the clock ends every episode
         return statistics.means()
+
+
+def is_evaluation_due(interval: int, before: int, env_steps: int, is_last: bool) -> bool:
+    """Return whether an evaluation falls between ``before`` and ``env_steps``, or at the end."""
+    return is_last or env_steps // interval > before // interval
 
 
 def _is_number(value: Any) -> bool:
