@@ -25,7 +25,7 @@ train: $(VENV)/.installed
 	  "  checkpoints      $$out/checkpoints" \
 	  "  success rate     $$out/evaluation.json" \
 	  "  video            $$film" \
-	  "  curves           $(BIN)/tensorboard --logdir $$out/logs"
+	  "  curves           $(BIN)/tensorboard --logdir $$out"
 
 smoke:
 	@$(MAKE) --no-print-directory train PRESET=smoke NUM_EPISODES=20

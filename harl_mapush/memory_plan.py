@@ -124,7 +124,8 @@ def check_memory(plan: MemoryPlan) -> None:
 def describe(plan: MemoryPlan) -> str:
     """Word a plan in one line."""
     parts = ("simulator", "environment", "rollout", "update", "fixed")
-    named = ", ".join(f"{name} {getattr(plan, name) / GIB:.2f}" for name in parts)
+    sizes = {name: f"{getattr(plan, name) / GIB:.2f}" for name in parts}
+    named = ", ".join(f"{name} {size}" for name, size in sizes.items() if size != "0.00")
     room = "" if plan.free is None or plan.total is None else f"; {plan.free / GIB:.1f} of {plan.total / GIB:.1f} free"
     each = "" if plan.num_ranks == 1 else f", each of {plan.num_ranks} ranks"
     return f"Memory on {plan.device}{each}: {plan.needed / GIB:.2f} GiB planned ({named}){room}."

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config
+from harl_mapush import checkpoint, config, film
 from harl_mapush.broken import replay
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import playing
@@ -22,14 +22,12 @@ from harl_mapush.interop import harl_format, openrl_format
 from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.play import AGENTS, watch
-from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
-from mqe.config import ConfigError, unknown
+from mqe.config import ConfigError, merge, unknown
 from mqe.controllers.gait import load_gait
-from mqe.registry import TASKS, make_env, resolve_sim
+from mqe.registry import TASKS, resolve_sim
 from mqe.report import describe_figures
 from mqe.robots import ROBOTS
-from mqe.viewer.video import record
 
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
@@ -42,7 +40,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line."""
     parser = config.Parser(prog=program, description="Measure or watch a trained team.")
     parser.add_argument("--checkpoint", metavar="WHAT", help="a checkpoint folder, a run folder or pretrained:NAME")
-    parser.add_argument("--mode", default="calculator", help=f"{' or '.join(MODES)} (default: calculator)")
+    parser.add_argument("--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)")
     parser.add_argument(
         "--protocol", choices=playing.PROTOCOLS, help="what the calculator measures, and where (default: mapush)"
     )
@@ -55,11 +53,15 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     parser.add_argument("--json", metavar="FILE", help="write the calculator's figures there")
     parser.add_argument("--csv", metavar="FILE.csv", help="and as a table, a row a checkpoint")
     parser.add_argument("--figure", metavar="FILE", help="draw checkpoints against env steps (.png, .svg or .pdf)")
-    parser.add_argument("--record", metavar="FILE.mp4", help="write the viewer's film there")
+    parser.add_argument("--record", metavar="FILE", help="film instead of showing: an .mp4 or a .gif")
+    film.add_flags(parser)
     config.add_import(parser)
     parser.add_argument("--replay", metavar="FILE.npz", help="film a world that broke, from a run's folder broken/")
     parser.add_argument(
-        "--num_episodes", metavar="N", type=int, help="end the viewer after so many, or measure so many of each seed"
+        "--num_episodes",
+        metavar="N",
+        type=int,
+        help="end the viewer or film after so many; measure so many of each seed",
     )
     parser.add_argument("--agent", choices=AGENTS, help="who acts first in the viewer (default: trained)")
     parser.add_argument(
@@ -84,11 +86,10 @@ def _say(line: str) -> None:
 
 def _main(argv: Sequence[str] | None, program: str) -> int:
     arguments = make_parser(program).parse(argv)
+    if arguments.mode is None:
+        arguments.mode = "calculator" if arguments.record is None else "viewer"
     if arguments.mode not in MODES:
         raise ConfigError(f"--mode: {unknown('mode', arguments.mode, MODES)}")
-    film: str | None = arguments.record
-    if film is not None and Path(film).suffix != ".mp4":
-        raise ConfigError(f"--record {film!r}: a film is an .mp4 file; name one that ends so")
     if arguments.replay is not None:
         return _replay(arguments)
     if arguments.checkpoint is None and arguments.policy is None:
@@ -99,26 +100,29 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
         if value is not None:
             raise ConfigError(f"--{flag} {value!r} belongs to --mode {mode}, not to --mode {arguments.mode}")
     _check_viewer(arguments)
+    wanted = film.read(arguments)
     _check_calculator(arguments)
     if arguments.checkpoint is None:
         cfg = _settings(None, arguments)
         _check_files(arguments)
         return _calculate(cfg, None, arguments)
     folder = checkpoint.resolve(arguments.checkpoint)
-    cfg = _settings(folder, arguments)
+    cfg = _settings(folder, arguments, 1 if wanted is None else wanted.num_tiles)
     name, device = resolve_sim(cfg.sim)
     with torch.accelerator.device_index(device.index):  # else the first GPU is in use as well
-        return _play(cfg, folder, arguments, name, device)
+        return _play(cfg, folder, arguments, wanted, name, device)
 
 
 def _replay(arguments: Any) -> int:
     """Film a world that broke."""
     others = config.flag_values(arguments) or arguments.checkpoint or arguments.json
+    others = others or any(getattr(arguments, flag) is not None for flag in film.FLAGS)
     if arguments.mode != "viewer" or arguments.record is None or others:
-        raise ConfigError("--replay FILE.npz needs --mode viewer --record FILE.mp4, and takes nothing else")
+        raise ConfigError("--replay FILE.npz needs --record FILE.mp4, and takes nothing else but --mode viewer")
+    film.read(arguments)
     config.check_writable("record", arguments.record)
-    film, cause = replay(Path(arguments.replay), Path(arguments.record))
-    sys.stdout.write(f"{film.path}: {film.seconds:.1f} s at half speed; {cause}.\n")
+    made, cause = replay(Path(arguments.replay), Path(arguments.record))
+    sys.stdout.write(f"{made.path}: {made.seconds:.1f} s at half speed; {cause}.\n")
     return 0
 
 
@@ -150,7 +154,9 @@ def _check_calculator(arguments: Any) -> None:
         load_function(arguments.policy)
 
 
-def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.device) -> int:
+def _play(
+    cfg: RunCfg, folder: Path, arguments: Any, wanted: film.FilmCfg | None, name: str, device: torch.device
+) -> int:
     """Do what the command line asks for."""
     examine = None if arguments.mode == "viewer" else EXAMINATIONS.get(TASKS[cfg.task.name].examination)
     if arguments.mode == "viewer":
@@ -158,12 +164,13 @@ def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.de
     checkpoint.check_actors(folder)
     _check_files(arguments)
     seed_everything(cfg.runner.seed)
-    if arguments.mode == "viewer" and arguments.record is None:
-        outcomes = watch(cfg, folder, arguments.agent or AGENTS[0], arguments.num_episodes, arguments.web, _say)
-        _say(f"{len(outcomes)} episodes: {', '.join(outcomes) or 'none ended'}.")
+    if wanted is not None:
+        made = film.make(cfg, folder, wanted, _say)
+        _say(f"{made.path}: {made.seconds:.1f} s, {len(made.outcomes)} episodes: {', '.join(made.outcomes)}.")
         return 0
     if arguments.mode == "viewer":
-        _film(cfg, folder, Path(arguments.record))
+        outcomes = watch(cfg, folder, arguments.agent or AGENTS[0], arguments.num_episodes, arguments.web, _say)
+        _say(f"{len(outcomes)} episodes: {', '.join(outcomes) or 'none ended'}.")
         return 0
     if examine is None:
         return _calculate(cfg, folder, arguments)
@@ -171,9 +178,11 @@ def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.de
     return 0
 
 
-def _settings(folder: Path | None, arguments: Any) -> RunCfg:
+def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg:
     """Return the checkpoint's own settings, changed for evaluation and then by the command line."""
     over = config.flag_values(arguments)
+    if num_tiles > 1:
+        over = merge({"env": {"num_envs": num_tiles}}, over)
     is_film, protocol = arguments.mode == "viewer", arguments.protocol or playing.PROTOCOLS[0]
     cfg = playing.settings(folder, over, is_film, protocol)
     if arguments.mode == "calculator" and TASKS[cfg.task.name].examination is not None:
@@ -252,16 +261,6 @@ def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, 
 
 # What measures a policy instead of the calculator, by the name that an entry of TASKS has for it.
 EXAMINATIONS: dict[str | None, Callable[[RunCfg, Path, torch.device], dict[str, Any]]] = {"gait": _examine_gait}
-
-
-def _film(cfg: RunCfg, folder: Path, path: Path) -> None:
-    """Render episodes off-screen."""
-    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    try:
-        film = record(env, load_team(cfg, folder, env), path)
-    finally:
-        env.close()
-    sys.stdout.write(f"{film.path}: {film.seconds:.1f} s, {len(film.outcomes)} episodes: {', '.join(film.outcomes)}.\n")
 
 
 if __name__ == "__main__":

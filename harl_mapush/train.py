@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, launch, resume, runs
+from harl_mapush import checkpoint, config, launch, origin, resume, runs
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
@@ -28,6 +28,7 @@ from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signal
 from harl_mapush.launch import Launch
 from harl_mapush.logger import Headline, RunLogger, Silent
 from harl_mapush.memory_plan import check_memory, describe, plan_memory
+from harl_mapush.presets import check_preset
 from harl_mapush.ranks import Ranks, UnequalRanksError
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
@@ -95,6 +96,8 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.load_config is not None:
         base, notices = harl_files.lay_over(base, over, harl_files.read(arguments.load_config))
     cfg, more = config.resolve(base, over)
+    if arguments.preset is not None:
+        check_preset(arguments.preset, cfg)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     return train(cfg)
@@ -193,7 +196,10 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         started.remember(folder)
         if cfg.logger.broken_worlds:
             runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds, ranks)
-        return _learn(cfg, runner, folder, runs.sealed(settings), wall_time, env.report.headline)
+        start = origin.describe(str(device), getattr(env.task, "weights", None))  # a task need not weigh terms
+        if ranks.is_first:
+            origin.write(folder, start)
+        return _learn(cfg, runner, folder, runs.sealed(settings), start, wall_time, env.report.headline)
 
 
 def _found_from_anywhere(task: Any) -> Any:
@@ -230,10 +236,14 @@ def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device, ranks: Ranks) 
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 
 
-def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: WallTime, headline: Headline) -> int:
+def _learn(
+    cfg: RunCfg, runner: Runner, folder: Path, settings: str, start: Mapping[str, Any], wall_time: WallTime,
+    headline: Headline,
+) -> int:  # fmt: skip
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
-    ``settings`` is the text of ``config.yaml``; ``headline`` names the statistics that are shown.
+    ``settings`` is the text of ``config.yaml``, ``start`` what ``origin.json`` has of this start; ``headline`` names
+    the statistics that are shown.
     """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
@@ -241,8 +251,10 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
     logger: RunLogger | Silent = Silent()
     if ranks.is_first:
         logger = RunLogger(
-            cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps, headline=headline
+            cfg.logger, runs.curves_folder(folder), title, num_env_steps, env_steps=runner.env_steps, headline=headline
         )
+        if not runner.env_steps:
+            logger.introduce(origin.cards(to_dict(cfg), start, list(runner.env.statistics())))
     interruption = Interruption()
     gait = playing.digest_of_gaits(cfg)
 

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -24,10 +25,11 @@ import torch
 from harl_mapush import config
 from harl_mapush.logger import library_lines
 from mapush.checkup import Checkup
-from mapush.stages import CRASH, STAGES, Stage, StageError
+from mapush.stages import CRASH, STAGES, Stage, StageError, StageSkippedError
 from mqe.config import ConfigError
 
 PROGRAM = "mapush doctor"
+SIGN_INTERVAL_S = 4.0  # between two lines of a stage that takes long
 _BLOCKING = "CUDA_LAUNCH_BLOCKING"  # read when CUDA starts, hence a process of its own
 
 
@@ -87,13 +89,32 @@ def examine(checkup: Checkup, tell: Callable[[Verdict], None], stages: Sequence[
     try:
         for stage in stages:
             tell(Verdict(stage.name, "running"))
-            verdict = judge(stage, checkup)
+            with _signs_of_life(lambda seconds, name=stage.name: tell(Verdict(name, "running", seconds))):
+                verdict = judge(stage, checkup)
             tell(verdict)
             yield verdict
             if verdict.status == "failed":
                 return
     finally:
         checkup.close()
+
+
+@contextmanager
+def _signs_of_life(tell: Callable[[float], None]) -> Iterator[None]:
+    """Call ``tell`` every few seconds with the time [s] that has passed."""
+    is_over, start = threading.Event(), time.perf_counter()
+
+    def keep_telling() -> None:
+        while not is_over.wait(SIGN_INTERVAL_S):
+            tell(time.perf_counter() - start)
+
+    thread = threading.Thread(target=keep_telling, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def judge(stage: Stage, checkup: Checkup) -> Verdict:
@@ -107,6 +128,8 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
     status, way_out = "failed", stage.way_out
     try:
         status, detail, way_out = "passed", stage.run(checkup), None
+    except StageSkippedError as error:
+        status, detail, way_out = "skipped", str(error), None
     except StageError as error:
         detail, way_out = str(error), error.way_out
     except ConfigError as error:
@@ -119,7 +142,7 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
 def in_words(verdict: Verdict) -> str:
     """Word a verdict in a line, and what to do in a second."""
     line = f"{verdict.status:<8}{verdict.stage:<14}{verdict.detail}"
-    line += f" ({verdict.seconds:.1f} s)" if verdict.status == "passed" else ""
+    line += f" ({verdict.seconds:.1f} s)" if verdict.status in ("passed", "running") else ""
     return line if verdict.way_out is None else f"{line}\n{'':<8}what to do: {verdict.way_out}"
 
 
@@ -182,6 +205,9 @@ def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None) -> dict[str, An
 
 def _teller(is_json: bool, report: str | None) -> Callable[[Verdict], None]:
     def tell(verdict: Verdict) -> None:
+        if verdict.status == "running" and verdict.seconds > 0.0:  # a sign of life
+            (_say_aside if is_json else _say)(in_words(verdict))
+            return
         if not is_json and verdict.status != "running":
             _say(in_words(verdict))
         if report is not None:

@@ -8,31 +8,37 @@ import platform
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mujoco
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from harl_mapush import checkpoint
+from harl_mapush.logger import duration
 from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
 from harl_mapush.runner import Runner
 from harl_mapush.runs import CONFIG
 from mapush.checkup import NUM_DECISIONS, Checkup
-from mqe.config import dump_yaml, to_dict
+from mapush.run_folder import check_run_folder
+from mapush.tensors import tensors_of
+from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.env import MultiAgentEnv
 from mqe.registry import resolve_sim
 from mqe.vec_env import TimeStep
+from mqe.viewer.offscreen import choose_backend
+from mqe.viewer.painters import num_cores
+from mqe.viewer.video import record
 
 NUM_WORLDS = 1000
 NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, which is there for tests
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 _NEEDS = re.compile(r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)")  # a requirement with a lower bound
-_OURS = ("mqe.", "harl_mapush.")  # the modules whose objects hold tensors of a run
 
 
 class StageError(Exception):
@@ -41,6 +47,10 @@ class StageError(Exception):
     def __init__(self, problem: str, way_out: str) -> None:
         super().__init__(problem)
         self.way_out = way_out
+
+
+class StageSkippedError(Exception):
+    """A stage that this machine cannot pass, and that training does not need: what is missing."""
 
 
 class Stage(NamedTuple):
@@ -216,6 +226,33 @@ def check_update(checkup: Checkup) -> str:
     return f"{len(metrics)} metrics, all finite; the weights moved"
 
 
+def check_speed(checkup: Checkup) -> str:
+    """Time an iteration with many worlds; say how long the whole run will take."""
+    runner, cfg = _runner(checkup), checkup.cfg
+    start = time.perf_counter()
+    runner.collect()
+    runner.update()
+    speed = runner.steps_per_iteration / (time.perf_counter() - start)
+    cores = num_cores()
+    time_s = cfg.runner.num_env_steps / speed
+    return (
+        f"{cores} cores; about {speed:,.0f} env steps/s with {runner.env.num_envs} worlds: the "
+        f"{cfg.runner.num_env_steps:,} of this run take {duration(time_s)}"
+    )
+
+
+def check_film(checkup: Checkup) -> str:
+    """Film a moment; what cannot render can still train."""
+    env = _env(checkup)
+    still = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            film = record(env, lambda _: still, Path(name) / "film.mp4", seconds=0.08, size=(64, 36))  # type: ignore
+        except ConfigError as error:
+            raise StageSkippedError(f"no film can be made here, and training needs none: {error}") from None
+    return f"{film.num_frames} pictures drawn with {choose_backend()} and written"
+
+
 def check_save_and_load(checkup: Checkup) -> str:
     """Write a checkpoint, read it into new networks, and let both act."""
     runner = _runner(checkup)
@@ -260,7 +297,10 @@ STAGES = (
     Stage("policy", check_policy, _REPORT),
     Stage("collect", check_collect, _BUILD),
     Stage("update", check_update, _BUILD),
+    Stage("speed", check_speed, _BUILD),
     Stage("save and load", check_save_and_load, "check that the temporary folder (TMPDIR) can be written"),
+    Stage("run folder", check_run_folder, "change to a folder that can be written, or name one with --out"),
+    Stage("film", check_film, "check that the temporary folder (TMPDIR) can be written"),
     Stage("ranks", check_ranks, "see with NCCL_DEBUG=INFO what NCCL complains of", needs_ranks=True),
 )
 
@@ -283,28 +323,6 @@ def warp_cuda() -> str | None:
 
     built_with = wp.get_cuda_toolkit_version()
     return None if built_with is None else f"{built_with[0]}.{built_with[1]}"
-
-
-def tensors_of(thing: Any, name: str, seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
-    """Go through all tensors that ``thing`` holds, in containers, networks and objects of this program."""
-    seen = set() if seen is None else seen
-    if id(thing) in seen:
-        return
-    seen.add(id(thing))
-    if isinstance(thing, Tensor):
-        yield name, thing
-    elif isinstance(thing, nn.Module):
-        for part, tensor in (*thing.named_parameters(), *thing.named_buffers()):
-            yield f"{name}.{part}", tensor
-    elif isinstance(thing, dict):
-        for key, value in thing.items():
-            yield from tensors_of(value, f"{name}[{key!r}]", seen)
-    elif isinstance(thing, (list, tuple)):
-        for index, value in enumerate(thing):
-            yield from tensors_of(value, f"{name}[{index}]", seen)
-    elif type(thing).__module__.startswith(_OURS):
-        for key, value in vars(thing).items():
-            yield from tensors_of(value, f"{name}.{key.lstrip('_')}", seen)
 
 
 def _installed(package: str) -> str | None:

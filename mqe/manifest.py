@@ -41,12 +41,17 @@ def describe_files(folder: Path, device: str, gait_sha256: str | None = None) ->
     return {
         **_checksums(folder),
         **({} if gait_sha256 is None else {"gait_sha256": gait_sha256}),
-        "packages": {name: found for name in PACKAGES if (found := installed(name)) is not None},
+        "packages": packages(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": _device_name(device),
         "git_revision": git_revision(),
     }
+
+
+def packages() -> dict[str, str]:
+    """Return the versions of the packages that results depend on."""
+    return {name: found for name in PACKAGES if (found := installed(name)) is not None}
 
 
 def renew_manifest(folder: Path) -> None:

@@ -126,6 +126,6 @@ def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(test.make_parser()) == sorted(
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
-        "--record --replay --num_episodes --agent --web --protocol --seeds --policy --workers --all_checkpoints --csv "
-        "--figure".split()
+        "--record --size --camera --tiles --replay --num_episodes --agent --web --protocol --seeds --policy --workers "
+        "--all_checkpoints --csv --figure".split()
     )

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def fail_at(monkeypatch, name: str, error: Exception) -> None:
 def test_the_stages_go_from_simple_to_whole():
     assert NAMES == [
         "versions", "device", "gpus", "memory plan", "tensors", "one world", "many worlds", "graph", "policy",
-        "collect", "update", "save and load", "ranks",
+        "collect", "update", "speed", "save and load", "run folder", "film", "ranks",
     ]  # fmt: skip
     assert [stage.name for stage in STAGES if stage.needs_gpu] == ["gpus", "graph"]
 
@@ -80,6 +81,36 @@ def test_what_trains_passes(chunk_length: int, few_worlds, capsys):
     assert capsys.readouterr().out.endswith("Everything works: simulator mujoco on cpu.\n")
 
 
+def test_a_long_stage_shows_that_it_lives(checkup, monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "SIGN_INTERVAL_S", 0.05)
+    slow = Stage("slow", lambda _: time.sleep(0.13) or "done", "")
+    list(examine(checkup, doctor._teller(False, None), (slow,)))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:2] for line in lines] == [["running", "slow"], ["running", "slow"], ["passed", "slow"]]
+
+
+def test_what_cannot_be_filmed_can_still_be_trained(checkup, monkeypatch, tmp_path):
+    def cannot(*_: object, **__: object) -> None:
+        raise ConfigError("cannot render: neither EGL nor OSMesa works")
+
+    monkeypatch.setattr(stages, "record", cannot)
+    checkup.build(1)
+    verdict = judge(STAGES[NAMES.index("film")], checkup)
+    assert (verdict.status, verdict.way_out) == ("skipped", None)
+    assert verdict.detail.endswith("neither EGL nor OSMesa works")
+
+
+def test_a_place_where_no_run_can_be_written_fails(checkup, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    stage = STAGES[NAMES.index("run folder")]
+    assert judge(stage, checkup).detail.startswith(f"{tmp_path / 'results'} can be written, ")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "results").write_text("")
+    verdict = judge(stage, checkup)
+    assert verdict.status == "failed"
+    assert "is a file" in verdict.detail
+
+
 def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypatch, capsys):
     fail_at(monkeypatch, "policy", StageError("the actions are purple", "wear glasses"))
     assert doctor.main([*CPU]) == 1
@@ -87,7 +118,7 @@ def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypat
     assert lines[-3:] == [
         "failed  policy        the actions are purple",
         "        what to do: wear glasses",
-        "Stopped at stage 'policy'; 4 stages were not run.",
+        "Stopped at stage 'policy'; 7 stages were not run.",
     ]
     assert lines[0].startswith("passed  versions ")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import TINY
 
-from harl_mapush import checkpoint, test, train
+from harl_mapush import checkpoint, film, test, train
 from harl_mapush.evaluation import playing
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.evaluation.episodes import Request
@@ -64,8 +64,8 @@ def test_an_evaluation_says_what_is_new_to_a_team(words: str, said: str | None, 
 
 
 def test_a_film_says_so_as_well(team, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(test, "record", lambda env, team, path: pytest.exit("filmed"))
-    words = ["--mode", "viewer", "--record", str(tmp_path / "film.mp4"), *SHORT, "--set", "task.object=cylinder"]
+    monkeypatch.setattr(film, "record", lambda *_, **__: pytest.exit("filmed"))
+    words = ["--record", str(tmp_path / "film.mp4"), *SHORT, "--set", "task.object=cylinder"]
     with pytest.raises(pytest.exit.Exception):
         test.main(["--checkpoint", str(team), *words])
     (line,) = lines(capsys.readouterr().out)

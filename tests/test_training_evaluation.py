@@ -52,7 +52,7 @@ def test_every_interval_and_at_the_end(run):
         assert each["success_rate"] == 0.0
     returns = [each["return"] for each in known(run)]
     assert len(set(returns)) == 3  # the team changes, the episodes do not
-    curves = EventAccumulator(str(run / "logs"))
+    curves = EventAccumulator(str(run))
     curves.Reload()
     assert [(point.step, point.value) for point in curves.Scalars("eval/success_rate")] == [(64, 0), (96, 0), (128, 0)]
     assert [point.value for point in curves.Scalars("eval/return")] == pytest.approx(returns)
