@@ -181,6 +181,9 @@ class ProcessSimulator:
             os.close(theirs_in)
             os.close(theirs_out)
         self._fds = [ours_in, ours_out]
+        self._polls = {fd: select.poll() for fd in self._fds}
+        self._polls[ours_in].register(ours_in, select.POLLIN)
+        self._polls[ours_out].register(ours_out, select.POLLOUT)
         os.set_blocking(ours_out, False)
         self._channel = Channel(ours_in, ours_out, self._wait)
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -208,7 +211,10 @@ class ProcessSimulator:
             self._doing = word["do"] if self._is_started else "start"
             self._timeout = self._step_timeout if self._is_started else self._start_timeout
         try:
-            self._channel.send(word, payload)
+            if word["do"] == "step":
+                self._channel.send_step(word["steps"], word["rows"])
+            else:
+                self._channel.send(word, payload)
             answer, _ = self._channel.receive()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self._fail(self._how_it_ended())
@@ -222,12 +228,11 @@ class ProcessSimulator:
             self._fail(f"failed in {self._doing!r}: {answer['error']}", has_words=False)
         return answer
 
-    def _wait(self, fd: int, is_write: bool) -> None:
+    def _wait(self, fd: int) -> None:
         """Return when a pipe is ready; raise TimeoutError when it is not in time, EOFError when nobody is left."""
-        poll = select.poll()
-        poll.register(fd, select.POLLOUT if is_write else select.POLLIN)
+        poll = self._polls[fd].poll
         for _ in range(max(1, round(self._timeout / _TICK_S))):
-            if poll.poll(_TICK_S * 1000):
+            if poll(_TICK_S * 1000):
                 return
             if self._process.poll() is not None:  # something that it started may hold the pipe
                 raise EOFError

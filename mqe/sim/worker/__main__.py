@@ -15,7 +15,6 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
     import time
     import types
 
-    os.dup2(2, 1)  # text that anything prints goes to stderr; words have pipes of their own
     faulthandler.enable()  # also on SIGABRT, by which the host asks a hung worker where it is
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"):  # the host decides when to end
         signal.signal(getattr(signal, name), signal.SIG_IGN)

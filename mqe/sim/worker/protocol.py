@@ -21,9 +21,10 @@ _FIRST = 4096  # where the arrays begin
 _ALIGNED = 64  # bytes
 _WORD = struct.Struct("<4sIQ")  # mark, length of the JSON, length of what follows it
 _MARK = b"MPSH"
+_STEP, _DONE = b"STEP", b"DONE"  # without JSON, in one read: a step, its two numbers in place of lengths, and its answer
 _LONGEST = 1 << 32  # bytes of a word
 
-Wait = Callable[[int, bool], None]  # (fd, is_write): return when the pipe is ready, or raise
+Wait = Callable[[int], None]  # return when the pipe is ready, or raise
 
 
 class ProtocolError(Exception):
@@ -93,12 +94,26 @@ class Channel:
         rest = memoryview(_WORD.pack(_MARK, len(text), len(payload)) + text + payload)
         while rest:
             if self._wait is not None:
-                self._wait(self._write_fd, True)
+                self._wait(self._write_fd)
             rest = rest[os.write(self._write_fd, rest[:65536]) :]
+
+    def send_step(self, num_steps: int, num_rows: int) -> None:
+        """Send the word for a step."""
+        if self._wait is not None:
+            self._wait(self._write_fd)
+        os.write(self._write_fd, _WORD.pack(_STEP, num_steps, num_rows))
+
+    def send_done(self) -> None:
+        """Answer it."""
+        os.write(self._write_fd, _WORD.pack(_DONE, 0, 0))
 
     def receive(self) -> Tuple[Dict[str, Any], bytes]:
         """Return the next word; raise ProtocolError where what comes is none, EOFError where nothing will come."""
         mark, length, further = _WORD.unpack(self._exactly(_WORD.size))
+        if mark == _STEP:
+            return {"do": "step", "steps": length, "rows": further}, b""
+        if mark == _DONE:
+            return {"ok": "step"}, b""
         if mark != _MARK or length + further > _LONGEST:
             raise ProtocolError("bytes on the pipe that are no word: %r" % mark)
         try:
@@ -111,7 +126,7 @@ class Channel:
         parts = []
         while count:
             if self._wait is not None:
-                self._wait(self._read_fd, False)
+                self._wait(self._read_fd)
             part = os.read(self._read_fd, min(count, 1 << 20))
             if not part:
                 raise EOFError

@@ -59,6 +59,8 @@ def serve(make_engine: Callable[[Dict[str, Any], Sizes, Dict[str, np.ndarray]], 
                 raise ProtocolError("the first word must be open, not %r" % (do,))
             if do == "step":
                 engine.step(word["steps"], word["rows"])
+                channel.send_done()
+                continue
             elif do == "set_field":
                 engine.set_field(word["name"], np.frombuffer(payload, word["dtype"]).reshape(word["shape"]))
             elif do == "close":
