@@ -49,7 +49,8 @@ def main() -> None:
         over = [a - b for a, b in zip(spent, slept, strict=True)]
         line = {
             "num_envs": arguments.num_envs, "num_robots": num_robots, "python": sim.versions["python"],
-            "engine_ms": round(1000 * statistics.median(slept), 3), "step_ms": round(1000 * statistics.median(spent), 3),
+            "engine_ms": round(1000 * statistics.median(slept), 3),
+            "step_ms": round(1000 * statistics.median(spent), 3),
             "bridge_ms": round(1000 * statistics.median(over), 3),
             "overhead": round(statistics.median(over) / statistics.median(slept), 4),
             "overhead_of_the_sum": round(sum(over) / sum(slept), 4),

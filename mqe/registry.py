@@ -85,7 +85,7 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
             "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco --device cpu"
         )
     if name == "isaacgym" and cfg.python is None:
-        raise ConfigError("sim.python: name the Python that Isaac Gym is installed in, --set sim.python=/path/to/python3.8")
+        raise ConfigError("sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8")
     if name in IN_PROCESS and not hasattr(os, "memfd_create"):
         raise ConfigError(f"sim.name={name}: a simulator in its own process needs Linux; say --sim mujoco")
     if name == "mujoco" and device.type != "cpu":

@@ -1,5 +1,6 @@
 """An engine that goes wrong as its scene says; run by a worker's interpreter, so standard library and numpy only."""
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -13,7 +14,7 @@ class Faulty:
     versions = {"faulty": "1"}  # noqa: RUF012
 
     def __init__(self, scene, sizes, views):
-        self._scene, self._views = scene, views
+        self._scene, self._views, self._num_steps = scene, views, 0
         self._fault("make")
 
     def _fault(self, when):
@@ -35,14 +36,13 @@ class Faulty:
         if kind == "hang in C":
             ctypes.PyDLL(None).sleep(600)  # holds the interpreter's lock
         if kind == "garbage":
-            for fd in range(3, 20):  # the pipes are among them
-                try:
+            for fd in range(3, 256):  # the pipes are among them
+                with contextlib.suppress(OSError):
                     os.write(fd, b"[Info] a banner of some library\n")
-                except OSError:
-                    pass
             time.sleep(600)
         if kind == "chatter":
-            print("{'ok': 'a line on stdout'}" * 4000)
+            sys.stdout.write("{'ok': 'a line on stdout'}\n" * 4000)
+            sys.stdout.flush()
             os.write(1, b"MPSH" * 50000)  # straight to the descriptor, as compiled code does
         if kind == "sleep":
             time.sleep(self._scene["seconds"])
@@ -55,7 +55,8 @@ class Faulty:
         self._views["qpos"] += 1.0
         if num_rows:
             self._views["ctrl"][:] = self._views["targets"][num_rows - 1]
-        self._fault("step")
+        self._num_steps += 1
+        self._fault("step" if self._num_steps == 1 else "second_step")
 
     def close(self):
         self._fault("close")

@@ -21,8 +21,6 @@ def _python(name):
     return ISAACGYM_PYTHON if name == "isaacgym" else None
 
 
-
-
 def _start(sim):
     n = sim.num_envs
     qpos = torch.zeros(n, SCENE.model.nq, dtype=torch.float64)

@@ -59,7 +59,7 @@ def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> d
     return {
         "urdfs": {name: neutral.urdf(model, name) for name in names},
         "robots": robots,
-        "joints": {robot: [name.rpartition("/")[2] for name in joints if name.startswith(robot + "/")]
+        "joints": {robot: [name.rpartition("/")[2] for name in joints if name.startswith(robot.partition("/")[0] + "/")]
                    for robot in robots},
         "trunk_bodies": [model.body(name).id for name in robots],
         "trunk_mass": [float(model.body_mass[model.body(name).id]) for name in robots],

@@ -277,7 +277,7 @@ def _interpreter(python: str | None) -> str:
     found = shutil.which(os.path.expanduser(python)) if python is not None else sys.executable
     if found is None:
         problem = "is no program that can be started" if os.path.exists(str(python)) else "does not exist"
-        raise SimulatorError(f"sim.python={python!r} {problem}; name the interpreter, /opt/py38/bin/python for instance")
+        raise SimulatorError(f"sim.python={python!r} {problem}; name the interpreter, /opt/py38/bin/python say")
     return found
 
 

@@ -41,6 +41,8 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
     channel = Channel(read_fd, write_fd)
     try:
         spec = importlib.util.spec_from_file_location("mapush_engine", engine_file)
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     except BaseException as error:  # noqa: B902, whatever an import may raise
@@ -53,6 +55,6 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
 
 if __name__ == "__main__":
     if sys.version_info < (3, 8):
-        sys.stderr.write("Python %d.%d is too old for a simulator's worker; it takes 3.8 or newer\n" % sys.version_info[:2])
+        sys.stderr.write("Python %d.%d is too old for a worker, which takes 3.8 or newer\n" % sys.version_info[:2])
         sys.exit(3)
     main(sys.argv[1], *[int(fd) for fd in sys.argv[2:5]])

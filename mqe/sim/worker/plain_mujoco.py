@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -14,7 +14,7 @@ from mqe.sim.worker.serve import Refused
 class PlainMujoco:
     """N worlds of one model text; what a step starts from besides qpos and qvel is in ``memory``."""
 
-    def __init__(self, scene: Dict[str, Any], sizes: Sizes, views: Dict[str, np.ndarray]) -> None:
+    def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
         self.versions = {"mujoco": mujoco.__version__}
         self._scene, self._sizes, self._views = scene, sizes, views
         model = mujoco.MjModel.from_xml_string(scene["mjcf"])
@@ -24,7 +24,7 @@ class PlainMujoco:
 
     def set_field(self, name: str, values: np.ndarray) -> None:
         if not isinstance(getattr(self._models[0], name, None), np.ndarray):
-            raise Refused("MuJoCo %s has no field %s" % (mujoco.__version__, name))
+            raise Refused(f"MuJoCo {mujoco.__version__} has no field {name}")
         if self._models[0] is self._models[-1] and len(self._models) > 1:
             text = self._scene["mjcf"]
             self._models = [mujoco.MjModel.from_xml_string(text) for _ in self._models]
@@ -76,5 +76,5 @@ class PlainMujoco:
         return frozenset(body for body in range(model.nbody) if model.body_rootid[body] == root)
 
 
-def make_engine(scene: Dict[str, Any], sizes: Sizes, views: Dict[str, np.ndarray]) -> PlainMujoco:
+def make_engine(scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> PlainMujoco:
     return PlainMujoco(scene, sizes, views)

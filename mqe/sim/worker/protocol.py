@@ -9,7 +9,7 @@ import json
 import mmap
 import os
 import struct
-from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,10 @@ _FIRST = 4096  # where the arrays begin
 _ALIGNED = 64  # bytes
 _WORD = struct.Struct("<4sIQ")  # mark, length of the JSON, length of what follows it
 _MARK = b"MPSH"
-_STEP, _DONE = b"STEP", b"DONE"  # without JSON, in one read: a step, its two numbers in place of lengths, and its answer
+_STEP, _DONE = (
+    b"STEP",
+    b"DONE",
+)  # without JSON: a step, two numbers in place of lengths, and its answer
 _LONGEST = 1 << 32  # bytes of a word
 
 Wait = Callable[[int], None]  # return when the pipe is ready, or raise
@@ -44,14 +47,14 @@ class Sizes(NamedTuple):
     nmemory: int  # what the engine carries from step to step beyond qpos and qvel
 
 
-def layout(sizes: Sizes, dtype: str) -> Tuple[Dict[str, Tuple[int, Tuple[int, ...], str]], int]:
+def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
     """Return offset, shape and dtype of every array by its name, and the bytes of the whole memory."""
     n = sizes.num_envs
-    shapes = {
+    shapes: dict[str, tuple[int, ...]] = {
         "qpos": (n, sizes.nq), "qvel": (n, sizes.nv), "ctrl": (n, sizes.nu), "targets": (MAX_ROWS, n, sizes.nu),
         "mocap_pos": (n, sizes.nmocap, 3), "xfrc_applied": (n, sizes.nbody, 6), "sensordata": (n, sizes.nsensordata),
         "memory": (n, sizes.nmemory), "failed": (n,),
-    }  # type: Dict[str, Tuple[int, ...]]  # fmt: skip
+    }  # fmt: skip
     places, offset = {}, _FIRST
     for name, shape in shapes.items():
         kind = "bool" if name == "failed" else dtype
@@ -61,19 +64,19 @@ def layout(sizes: Sizes, dtype: str) -> Tuple[Dict[str, Tuple[int, Tuple[int, ..
     return places, offset
 
 
-def create_memory(fd: int, sizes: Sizes, dtype: str) -> Dict[str, np.ndarray]:
+def create_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
     """Give the file its length and header; return the arrays in it."""
     os.ftruncate(fd, layout(sizes, dtype)[1])
     os.pwrite(fd, _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes), 0)
     return open_memory(fd, sizes, dtype)
 
 
-def open_memory(fd: int, sizes: Sizes, dtype: str) -> Dict[str, np.ndarray]:
+def open_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
     """Return the arrays in the shared memory; raise ProtocolError where its header says anything else."""
     places, length = layout(sizes, dtype)
     wanted = _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes)
     if os.fstat(fd).st_size != length or os.pread(fd, _HEADER.size, 0) != wanted:
-        raise ProtocolError("the shared memory has another layout than version %d's" % VERSION)
+        raise ProtocolError(f"the shared memory has another layout than version {VERSION}'s")
     memory = mmap.mmap(fd, length)
     return {
         name: np.frombuffer(memory, kind, int(np.prod(shape, dtype=np.int64)), offset).reshape(shape)
@@ -84,11 +87,11 @@ def open_memory(fd: int, sizes: Sizes, dtype: str) -> Dict[str, np.ndarray]:
 class Channel:
     """Words to and from the other side: JSON, and bytes after it."""
 
-    def __init__(self, read_fd: int, write_fd: int, wait: Optional[Wait] = None) -> None:
+    def __init__(self, read_fd: int, write_fd: int, wait: Wait | None = None) -> None:
         """Speak on two pipes; ``wait``, if given, is asked before every read and write."""
         self._read_fd, self._write_fd, self._wait = read_fd, write_fd, wait
 
-    def send(self, word: Dict[str, Any], payload: bytes = b"") -> None:
+    def send(self, word: dict[str, Any], payload: bytes = b"") -> None:
         """Send a word."""
         text = json.dumps(word).encode()
         rest = memoryview(_WORD.pack(_MARK, len(text), len(payload)) + text + payload)
@@ -107,7 +110,7 @@ class Channel:
         """Answer it."""
         os.write(self._write_fd, _WORD.pack(_DONE, 0, 0))
 
-    def receive(self) -> Tuple[Dict[str, Any], bytes]:
+    def receive(self) -> tuple[dict[str, Any], bytes]:
         """Return the next word; raise ProtocolError where what comes is none, EOFError where nothing will come."""
         mark, length, further = _WORD.unpack(self._exactly(_WORD.size))
         if mark == _STEP:
@@ -115,7 +118,7 @@ class Channel:
         if mark == _DONE:
             return {"ok": "step"}, b""
         if mark != _MARK or length + further > _LONGEST:
-            raise ProtocolError("bytes on the pipe that are no word: %r" % mark)
+            raise ProtocolError(f"bytes on the pipe that are no word: {mark!r}")
         try:
             word = json.loads(self._exactly(length).decode())
         except ValueError:

@@ -5,19 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import traceback
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Protocol
 
 import numpy as np
 
 from mqe.sim.worker.protocol import VERSION, Channel, ProtocolError, Sizes, open_memory
 
-try:
-    from typing import Protocol
-except ImportError:  # pragma: no cover
-    Protocol = object  # type: ignore[assignment, misc]
 
-
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818, an answer
     """What this engine cannot do, in words for the user."""
 
 
@@ -28,7 +23,7 @@ class Engine(Protocol):
     failed are the engine's word. Quaternions are wxyz, joints in the scene's order, whatever the engine has inside.
     """
 
-    versions: Dict[str, str]  # of what the engine is made of
+    versions: dict[str, str]  # of what the engine is made of
 
     def set_field(self, name: str, values: np.ndarray) -> None:
         """Give a field of the model, by MuJoCo's name, per-world values (N, ...); raise Refused where it cannot."""
@@ -43,7 +38,7 @@ class Engine(Protocol):
         ...
 
 
-def serve(make_engine: Callable[[Dict[str, Any], Sizes, Dict[str, np.ndarray]], Engine], channel: Channel,
+def serve(make_engine: Callable[[dict[str, Any], Sizes, dict[str, np.ndarray]], Engine], channel: Channel,
           memory_fd: int) -> None:  # fmt: skip
     """Answer words until ``close``, or until the host has gone; an error is answered, too, and ends it."""
     engine, do = None, "start"
@@ -56,19 +51,19 @@ def serve(make_engine: Callable[[Dict[str, Any], Sizes, Dict[str, np.ndarray]], 
                 channel.send(answer)
                 continue
             if engine is None:
-                raise ProtocolError("the first word must be open, not %r" % (do,))
+                raise ProtocolError(f"the first word must be open, not {do!r}")
             if do == "step":
                 engine.step(word["steps"], word["rows"])
                 channel.send_done()
                 continue
-            elif do == "set_field":
+            if do == "set_field":
                 engine.set_field(word["name"], np.frombuffer(payload, word["dtype"]).reshape(word["shape"]))
             elif do == "close":
                 engine.close()
                 channel.send({"ok": do})
                 return
             else:
-                raise ProtocolError("unknown word %r" % (do,))
+                raise ProtocolError(f"unknown word {do!r}")
             channel.send({"ok": do})
     except EOFError:
         return
@@ -76,13 +71,13 @@ def serve(make_engine: Callable[[Dict[str, Any], Sizes, Dict[str, np.ndarray]], 
         channel.send({"refused": str(error)})
     except BaseException as error:  # noqa: B902, also what ends a program: the host must hear of it
         trace = traceback.extract_tb(error.__traceback__)
-        place = "%s:%d" % (os.path.basename(trace[-1].filename), trace[-1].lineno or 0) if trace else "?"
-        channel.send({"error": "%s: %s (%s)" % (type(error).__name__, " ".join(str(error).split()), place)})
+        place = f"{os.path.basename(trace[-1].filename)}:{trace[-1].lineno}" if trace else "?"
+        channel.send({"error": f"{type(error).__name__}: {' '.join(str(error).split())} ({place})"})
 
 
-def _open(make_engine: Any, word: Dict[str, Any], memory_fd: int) -> Tuple[Engine, Dict[str, Any]]:
+def _open(make_engine: Any, word: dict[str, Any], memory_fd: int) -> tuple[Engine, dict[str, Any]]:
     if word["version"] != VERSION:
-        raise Refused("the worker speaks version %d of the protocol, the host %r" % (VERSION, word["version"]))
+        raise Refused(f"the worker speaks version {VERSION} of the protocol, the host {word['version']!r}")
     sizes = Sizes(*word["sizes"])
     engine = make_engine(word["scene"], sizes, open_memory(memory_fd, sizes, word["dtype"]))
     return engine, {"ok": "open", "versions": dict(engine.versions, python=platform.python_version())}
