@@ -25,7 +25,8 @@ from harl_mapush.runs import CONFIG
 from mapush.checkup import NUM_DECISIONS, Checkup
 from mqe.config import dump_yaml, to_dict
 from mqe.env import MultiAgentEnv
-from mqe.registry import resolve_sim
+from mqe.registry import make_simulator, resolve_sim
+from mqe.sim.process import ProcessSimulator
 from mqe.vec_env import TimeStep
 
 NUM_WORLDS = 1000
@@ -52,6 +53,7 @@ class Stage(NamedTuple):
     needs_gpu: bool = False
     any_gpu_will_do: bool = False  # also one that the run does not use
     needs_ranks: bool = False  # more than one
+    needs_worker: bool = False  # a simulator in a process of its own
 
 
 def check_versions(checkup: Checkup) -> str:
@@ -89,6 +91,49 @@ def check_device(checkup: Checkup) -> str:
     """Find out which simulator runs where."""
     checkup.sim_name, checkup.device = resolve_sim(checkup.cfg.sim)
     return f"simulator {checkup.sim_name} on {checkup.device}"
+
+
+def check_worker(checkup: Checkup) -> str:
+    """Start the simulator's own process with an empty world, and see what it is made of."""
+    sim = make_simulator(checkup.cfg.sim, mujoco.MjModel.from_xml_string(_EMPTY), 1)
+    assert isinstance(sim, ProcessSimulator)
+    try:
+        return f"its process answers: {', '.join(f'{name} {value}' for name, value in sim.versions.items())}"
+    finally:
+        sim.close()
+
+
+def check_frames(checkup: Checkup) -> str:
+    """Let everything turn and fly in the air for a physics step; poses must change as the velocities say.
+
+    What a simulator means by a velocity (frame, point of the body) and a quaternion (order) shows in nothing else.
+    """
+    env = _env(checkup)
+    sim, scene = env.sim, env.scene
+    bodies = [(19 * k, 18 * k) for k in range(scene.num_robots)]
+    bodies += [(scene.robot_qpos, scene.robot_qvel)] * (scene.object is not None)
+    qpos, qvel = sim.qpos.clone(), torch.zeros_like(sim.qvel)
+    turned = torch.tensor([0.8, 0.36, 0.48, 0.0])  # about an axis that is none of the body's
+    linear, angular = torch.tensor([0.6, -0.4, 0.2]), torch.tensor([1.0, 2.0, 3.0])
+    for k, (at, vel_at) in enumerate(bodies):
+        qpos[:, at : at + 3] = torch.tensor([2.0 * k, 0.0, 5.0])
+        qpos[:, at + 3 : at + 7] = turned
+        qvel[:, vel_at : vel_at + 3], qvel[:, vel_at + 3 : vel_at + 6] = linear, angular
+    sim.write(torch.ones_like(sim.failed), qpos, qvel, sim.mocap_pos.clone())
+    sim.ctrl[:] = torch.cat([qpos[:, at + 7 : at + 19] for at, _ in bodies[: scene.num_robots]], dim=1)
+    sim.step(1)
+    dt = scene.model.opt.timestep
+    for k, (at, _) in enumerate(bodies):
+        name = f"robot {k}" if k < scene.num_robots else "object"
+        after = sim.qpos[0, at : at + 7].double().cpu()
+        moved = (after[:3] - qpos[0, at : at + 3].double().cpu()) / dt
+        if float((moved - linear)[:2].abs().max()) > _SPEED_TOLERANCE:
+            raise StageError(f"the {name} flies at {_numbers(moved)} m/s, not {_numbers(linear)}", _FRAMES)
+        rate = torch.zeros(3, dtype=torch.float64).numpy()
+        mujoco.mju_subQuat(rate, after[3:].numpy(), turned.double().numpy())
+        if abs(rate / dt - angular.numpy()).max() > _RATE_TOLERANCE:
+            raise StageError(f"the {name} turns at {_numbers(rate / dt)} rad/s, not {_numbers(angular)}", _FRAMES)
+    return f"{len(bodies)} bodies fly and turn as their velocities say"
 
 
 def check_gpus(checkup: Checkup) -> str:
@@ -154,7 +199,8 @@ def check_one_world(checkup: Checkup) -> str:
 def check_many_worlds(checkup: Checkup) -> str:
     """Step a thousand worlds."""
     is_emulated = checkup.sim_name == "warp" and checkup.device.type == "cpu"
-    checkup.build(NUM_WORLDS_EMULATED if is_emulated else NUM_WORLDS)
+    is_stand_in = checkup.sim_name == "mujoco_worker"  # one world after the other
+    checkup.build(NUM_WORLDS_EMULATED if is_emulated or is_stand_in else NUM_WORLDS)
     return _step(_env(checkup))
 
 
@@ -244,6 +290,10 @@ def check_ranks(checkup: Checkup) -> str:
     )
 
 
+_EMPTY = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/></worldbody></mujoco>"""
+_SPEED_TOLERANCE, _RATE_TOLERANCE = 0.1, 0.15  # [m/s], [rad/s]: legs pull at their trunk
+_FRAMES = "see mqe/sim/worker/frames.py: order of quaternions, frame of angular velocities, point of linear ones"
+_WORKER = "read docs/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
 _REPORT = "this is a fault of the program: please report it with the output of mapush doctor --json"
 CRASH = "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
 _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says which stage fails"
@@ -251,10 +301,12 @@ _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says 
 STAGES = (
     Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
     Stage("device", check_device, "choose another --device or --sim"),
+    Stage("worker", check_worker, _WORKER, needs_worker=True),
     Stage("gpus", check_gpus, "check with nvidia-smi that driver and GPU work", needs_gpu=True, any_gpu_will_do=True),
     Stage("memory plan", check_memory_plan, "try a smaller --preset"),
     Stage("tensors", check_devices, _REPORT),
     Stage("one world", check_one_world, _BUILD),
+    Stage("frames", check_frames, _FRAMES, needs_worker=True),
     Stage("many worlds", check_many_worlds, _BUILD),
     Stage("graph", check_graph, _REPORT, needs_gpu=True),
     Stage("policy", check_policy, _REPORT),
@@ -341,6 +393,10 @@ def _check_cuda(package: str, found: dict[str, str | None]) -> None:
             f"{package} is built for CUDA {built_for}, but the driver knows CUDA {known} at most",
             f"update the NVIDIA driver, or install the {package} build for CUDA {known.split('.')[0]}",
         )
+
+
+def _numbers(vector: Any) -> str:
+    return "(" + ", ".join(f"{float(value):.2f}" for value in vector) + ")"
 
 
 def _env(checkup: Checkup) -> MultiAgentEnv:

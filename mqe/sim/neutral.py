@@ -16,7 +16,7 @@ import numpy as np
 _GEOMS = {int(getattr(mujoco.mjtGeom, f"mjGEOM_{name.upper()}")): name
           for name in ("plane", "sphere", "capsule", "cylinder", "box")}  # fmt: skip
 _INTEGRATORS = {int(getattr(mujoco.mjtIntegrator, f"mjINT_{name.upper()}")): name
-                for name in ("euler", "RK4", "implicit", "implicitfast")}  # fmt: skip
+                for name in ("Euler", "RK4", "implicit", "implicitfast")}  # fmt: skip
 _CONES = ("pyramidal", "elliptic")
 _JACOBIANS = ("dense", "sparse", "auto")
 # Flags that MuJoCo has had since 3.1: what a later version added has a default that does the same.
