@@ -55,8 +55,9 @@ def test_the_imported_team_says_half_of_what_openrl_says(tmp_path, num_agents: i
     assert len(imported.networks) == num_agents + 2
 
 
-def test_values_come_over_in_their_units(tmp_path) -> None:
-    module = mapush_files.module()
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_values_come_over_in_their_units(tmp_path, on_cpu: bool) -> None:
+    module = mapush_files.module(on_cpu=on_cpu)
     networks = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module)).networks
     critic, obs = module.models["critic"], torch.randn(100, 8)
     with torch.no_grad():
