@@ -97,6 +97,17 @@ def test_a_folder_of_mapush_is_measured_as_it_is(team, gait, tmp_path, capsys) -
     assert "error" not in capsys.readouterr().err
 
 
+def test_a_whole_run_of_mapush_means_its_last_policy(team, tmp_path) -> None:
+    run = team.parent.parent
+    for steps in ("rl_model_9000000_steps", "rl_model_100000000_steps", "best"):
+        mapush_files.save(team.parent / steps / "module.pt", mapush_files.module())
+    (team.parent / "rl_model_200000000_steps").mkdir()  # interrupted before its file
+    assert checkpoint.resolve(str(run)) == team.parent / "rl_model_100000000_steps"
+    (tmp_path / "empty" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="no checkpoint yet"):
+        checkpoint.resolve(str(tmp_path / "empty"))
+
+
 def test_directly_and_imported_the_team_acts_alike(team, tmp_path) -> None:
     assert importing.main(["openrl", str(team), "--out", str(tmp_path / "run")]) == 0
     folder = checkpoint.resolve(str(tmp_path / "run"))
