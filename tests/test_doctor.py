@@ -343,7 +343,7 @@ def test_examine_closes_what_it_built(checkup):
 @pytest.mark.parametrize(
     ("mistake", "says"),
     [
-        (None, "3 bodies fly and turn"),
+        (None, "all bodies fly and turn"),
         ("quaternions", "the object turns at"),
         ("frame", "the object turns at"),
         ("point", r"the object flies at \(0.60, -0.07"),
