@@ -1,4 +1,4 @@
-"""Whether a simulator means by poses and velocities what this project does; nothing else shows it."""
+"""Whether a simulator's own process answers, and means by poses and velocities what this project does."""
 
 from __future__ import annotations
 
@@ -9,11 +9,24 @@ import numpy as np
 import torch
 
 from mqe.env import MultiAgentEnv
+from mqe.registry import SimCfg, make_simulator
+from mqe.sim.process import ProcessSimulator
 from mqe.state import POSE, ROBOT_QPOS, ROBOT_QVEL
 
+_EMPTY = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/></worldbody></mujoco>"""
 _SPEED_TOLERANCE, _RATE_TOLERANCE = 0.1, 0.15  # [m/s], [rad/s]: legs pull at their trunk
 _TURNED = (0.8, 0.36, 0.48, 0.0)  # about an axis that is none of the body's
 _LINEAR, _ANGULAR = (0.6, -0.4, 0.2), (1.0, 2.0, 3.0)  # [m/s], [rad/s] in the body's frame
+
+
+def worker_versions(cfg: SimCfg) -> dict[str, str]:
+    """Start a simulator's own process with an empty world; return the versions of what it is made of."""
+    sim = make_simulator(cfg, mujoco.MjModel.from_xml_string(_EMPTY), 1)
+    assert isinstance(sim, ProcessSimulator)
+    try:
+        return sim.versions
+    finally:
+        sim.close()
 
 
 def complaint(env: MultiAgentEnv) -> str | None:

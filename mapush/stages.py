@@ -26,8 +26,7 @@ from mapush import frames
 from mapush.checkup import NUM_DECISIONS, Checkup
 from mqe.config import dump_yaml, to_dict
 from mqe.env import MultiAgentEnv
-from mqe.registry import make_simulator, resolve_sim
-from mqe.sim.process import ProcessSimulator
+from mqe.registry import resolve_sim
 from mqe.vec_env import TimeStep
 
 NUM_WORLDS = 1000
@@ -96,12 +95,8 @@ def check_device(checkup: Checkup) -> str:
 
 def check_worker(checkup: Checkup) -> str:
     """Start the simulator's own process with an empty world, and see what it is made of."""
-    sim = make_simulator(checkup.cfg.sim, mujoco.MjModel.from_xml_string(_EMPTY), 1)
-    assert isinstance(sim, ProcessSimulator)
-    try:
-        return f"its process answers: {', '.join(f'{name} {value}' for name, value in sim.versions.items())}"
-    finally:
-        sim.close()
+    found = frames.worker_versions(checkup.cfg.sim)
+    return f"its process answers: {', '.join(f'{name} {value}' for name, value in found.items())}"
 
 
 def check_frames(checkup: Checkup) -> str:
@@ -266,7 +261,6 @@ def check_ranks(checkup: Checkup) -> str:
     )
 
 
-_EMPTY = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/></worldbody></mujoco>"""
 _FRAMES = "see mqe/sim/worker/frames.py: order of quaternions, frame of angular velocities, point of linear ones"
 _WORKER = "read docs/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
 _REPORT = "this is a fault of the program: please report it with the output of mapush doctor --json"

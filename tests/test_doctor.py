@@ -61,7 +61,9 @@ def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, monkeypa
     facts = json.loads(capfd.readouterr().out)
     assert facts["ok"] is True
     assert [stage["stage"] for stage in facts["stages"]] == NAMES
-    expected = {name: "skipped" if name in ("worker", "gpus", "frames", "graph", "ranks") else "passed" for name in NAMES}
+    expected = {
+        name: "skipped" if name in ("worker", "gpus", "frames", "graph", "ranks") else "passed" for name in NAMES
+    }
     assert {stage["stage"]: stage["status"] for stage in facts["stages"]} == expected
     assert facts["versions"]["torch"] == torch.__version__
     assert (facts["simulator"], facts["device"], facts["gpus"]) == ("mujoco", "cpu", [])
