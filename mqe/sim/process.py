@@ -286,6 +286,7 @@ def _last_words(said: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     fatal = next((k for k, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
     if fatal is not None:
-        places = [line for line in lines[fatal + 1 :] if line.startswith("File ")]
+        current = next((k for k, line in enumerate(lines) if line.startswith("Current thread")), fatal)
+        places = [line for line in lines[current + 1 :] if line.startswith("File ")]
         lines = [*lines[max(0, fatal - 2) : fatal + 1], *places[:1]]
     return " | ".join(lines[-3 if fatal is None else 0 :])[-_LONGEST:]
