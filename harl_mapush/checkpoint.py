@@ -216,7 +216,8 @@ def _locate(what: str) -> Path:
         problem = "is not a folder" if os.path.exists(what) else "does not exist"
         raise ConfigError(f"--checkpoint {what!r} {problem}; give {kinds}")
     if (path / CHECKPOINTS).is_dir():
-        last = last_checkpoint(path)
+        found = [last_checkpoint(path), *(kind.newest(path) for kind in FOREIGN)]
+        last = next((folder for folder in found if folder is not None), None)
         if last is None:
             raise ConfigError(f"--checkpoint {what!r}: this run has no checkpoint yet; give {kinds}")
         return last

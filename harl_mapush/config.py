@@ -27,6 +27,7 @@ from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, build, check_values, load_yaml, merge, parse_yaml, unknown
 from mqe.objects import OBJECTS
 from mqe.registry import TASKS, EnvCfg, SimCfg
+from mqe.sim.base import SimulatorError
 
 DEFAULT_PRESET = "laptop"
 DEFAULT_TASK = "go1push_mid"
@@ -78,7 +79,7 @@ _HELP = {
     "--num_envs": "parallel worlds",
     "--num_env_steps": "control steps of the whole run, summed over worlds; rounded up to whole iterations",
     "--device": "auto, cpu, cuda or cuda:K",
-    "--sim": "auto, mujoco or warp",
+    "--sim": "auto, mujoco, warp, isaacgym or mujoco_worker",
     "--seed": "of every random number in the run",
     "--max_wall_time": "save and end in time for this limit, 3h50m for instance",
     "--init_from": "start with the networks of a checkpoint, a run or pretrained:NAME, and with fresh optimisers",
@@ -262,6 +263,9 @@ def exit_code(main: Callable[[], int], program: str) -> int:
     except ConfigError as error:
         sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
         return 2
+    except SimulatorError as error:
+        sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
+        return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
         return SIGNALLED + signal.SIGPIPE

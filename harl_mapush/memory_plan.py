@@ -16,7 +16,7 @@ from harl_mapush.ranks import Ranks
 from mqe.broken_worlds import bytes_of_last_states, num_rows
 from mqe.config import ConfigError
 from mqe.nature import model_fields
-from mqe.registry import TASKS, World
+from mqe.registry import IN_PROCESS, TASKS, World
 from mqe.streams import Streams
 
 GIB = 2**30
@@ -174,9 +174,10 @@ def _simulator(world: World, sim_name: str, device: torch.device) -> tuple[float
     """Bytes that a process with this simulator takes in any case, and bytes a world."""
     model = world.scene.model
     fields = sum(values.numel() for values in world.fields.values())
-    if sim_name == "mujoco":
+    if sim_name == "mujoco" or sim_name in IN_PROCESS:  # a simulator's own process plans for itself
         state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
-        return _PROCESS, 8.0 * (state + model.nsensordata + fields)
+        fixed = _PROCESS if device.type == "cpu" else _CONTEXT + _CODE
+        return fixed, 8.0 * (state + model.nsensordata + fields)
     from mqe.sim.warp_memory import footprint  # needs the extra
 
     taken = footprint(model)

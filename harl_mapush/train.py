@@ -38,6 +38,7 @@ from harl_mapush.shares import compile_first, facts, own_settings
 from mqe.config import ConfigError, dump_yaml, merge, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.registry import make_env, resolve_sim, slow_choice
+from mqe.sim.base import SimulatorError
 from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
@@ -313,6 +314,9 @@ def _learn(
     except UnsavedError as error:
         _complain(ranks, f"{folder}: {error}; what came after the last save is lost; {_way_on(folder)}")
         return NOTHING_SAVED
+    except SimulatorError as error:
+        _complain(ranks, f"{error}; {_way_on(folder)}")
+        return 1
     except (NonFiniteError, BrokenWorldsError, UnequalRanksError) as error:
         is_learners = isinstance(error, NonFiniteError) and not str(error).startswith("reward/")
         lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""

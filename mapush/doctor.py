@@ -27,6 +27,8 @@ from harl_mapush.logger import library_lines
 from mapush.checkup import Checkup
 from mapush.stages import CRASH, STAGES, Stage, StageError, StageSkippedError
 from mqe.config import ConfigError
+from mqe.registry import IN_PROCESS
+from mqe.sim.base import SimulatorError
 
 PROGRAM = "mapush doctor"
 SIGN_INTERVAL_S = 4.0  # between two lines of a stage that takes long
@@ -124,6 +126,8 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
         return Verdict(stage.name, "skipped", detail="no GPU here, or not the one to be used")
     if stage.needs_ranks and checkup.num_ranks == 1:
         return Verdict(stage.name, "skipped", detail="one process; --gpus N tries several")
+    if stage.needs_worker and checkup.sim_name not in IN_PROCESS:
+        return Verdict(stage.name, "skipped", detail="the simulator is no process of its own")
     start = time.perf_counter()
     status, way_out = "failed", stage.way_out
     try:
@@ -132,7 +136,7 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
         status, detail, way_out = "skipped", str(error), None
     except StageError as error:
         detail, way_out = str(error), error.way_out
-    except ConfigError as error:
+    except (ConfigError, SimulatorError) as error:
         detail = str(error)
     except Exception as error:  # of any kind: finding it is what the stage is for
         detail = f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -24,6 +24,7 @@ from harl_mapush.logger import duration
 from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
 from harl_mapush.runner import Runner
 from harl_mapush.runs import CONFIG
+from mapush import frames
 from mapush.checkup import NUM_DECISIONS, Checkup
 from mapush.run_folder import check_run_folder
 from mapush.tensors import tensors_of
@@ -62,6 +63,7 @@ class Stage(NamedTuple):
     needs_gpu: bool = False
     any_gpu_will_do: bool = False  # also one that the run does not use
     needs_ranks: bool = False  # more than one
+    needs_worker: bool = False  # a simulator in a process of its own
 
 
 def check_versions(checkup: Checkup) -> str:
@@ -99,6 +101,20 @@ def check_device(checkup: Checkup) -> str:
     """Find out which simulator runs where."""
     checkup.sim_name, checkup.device = resolve_sim(checkup.cfg.sim)
     return f"simulator {checkup.sim_name} on {checkup.device}"
+
+
+def check_worker(checkup: Checkup) -> str:
+    """Start the simulator's own process with an empty world, and see what it is made of."""
+    found = frames.worker_versions(checkup.cfg.sim)
+    return f"its process answers: {', '.join(f'{name} {value}' for name, value in found.items())}"
+
+
+def check_frames(checkup: Checkup) -> str:
+    """Let everything turn and fly in the air for a physics step; poses must change as the velocities say."""
+    found = frames.complaint(_env(checkup))
+    if found is not None:
+        raise StageError(found, _FRAMES)
+    return "all bodies fly and turn as their velocities say"
 
 
 def check_gpus(checkup: Checkup) -> str:
@@ -164,7 +180,8 @@ def check_one_world(checkup: Checkup) -> str:
 def check_many_worlds(checkup: Checkup) -> str:
     """Step a thousand worlds."""
     is_emulated = checkup.sim_name == "warp" and checkup.device.type == "cpu"
-    checkup.build(NUM_WORLDS_EMULATED if is_emulated else NUM_WORLDS)
+    is_stand_in = checkup.sim_name == "mujoco_worker"  # one world after the other
+    checkup.build(NUM_WORLDS_EMULATED if is_emulated or is_stand_in else NUM_WORLDS)
     return _step(_env(checkup))
 
 
@@ -281,6 +298,8 @@ def check_ranks(checkup: Checkup) -> str:
     )
 
 
+_FRAMES = "see mqe/sim/worker/frames.py: order of quaternions, frame of angular velocities, point of linear ones"
+_WORKER = "read docs/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
 _REPORT = "this is a fault of the program: please report it with the output of mapush doctor --json"
 CRASH = "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
 _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says which stage fails"
@@ -288,10 +307,12 @@ _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says 
 STAGES = (
     Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
     Stage("device", check_device, "choose another --device or --sim"),
+    Stage("worker", check_worker, _WORKER, needs_worker=True),
     Stage("gpus", check_gpus, "check with nvidia-smi that driver and GPU work", needs_gpu=True, any_gpu_will_do=True),
     Stage("memory plan", check_memory_plan, "try a smaller --preset"),
     Stage("tensors", check_devices, _REPORT),
     Stage("one world", check_one_world, _BUILD),
+    Stage("frames", check_frames, _FRAMES, needs_worker=True),
     Stage("many worlds", check_many_worlds, _BUILD),
     Stage("graph", check_graph, _REPORT, needs_gpu=True),
     Stage("policy", check_policy, _REPORT),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,9 +29,16 @@ __all__ = ["SIMULATORS", "TASKS", "EnvCfg", "SimCfg", "TaskEntry", "World", "mak
 class SimCfg:
     """Which simulator, and where it runs."""
 
-    name: str = option("auto", "auto: warp on a GPU if installed, else mujoco", choices=("auto", "mujoco", "warp"))
+    name: str = option(
+        "auto",
+        "auto: warp on a GPU if installed, else mujoco; isaacgym, or mujoco_worker: in a process of its own",
+        choices=("auto", "mujoco", "warp", "isaacgym", "mujoco_worker"),
+    )
     device: str = option("auto", "auto | cpu | cuda | cuda:K")
     num_threads: int = option(0, "threads of the CPU simulator; 0: one a core", min=0, max=1024)
+    python: str | None = option(None, "interpreter of the simulator's own process; null: this one")
+    step_timeout: float = option(4.0, "its process is lost if a step takes longer [s]", min=0.1, max=86400.0)
+    start_timeout: float = option(300.0, "likewise, up to the end of the first step [s]", min=0.1, max=86400.0)
 
 
 def _make_mujoco(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
@@ -45,6 +53,15 @@ def _make_warp(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.
     return MujocoWarpSimulator(model, num_envs, device)
 
 
+def _in_process(name: str) -> Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]:
+    def make(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
+        from mqe.sim.engines import make_process
+
+        return make_process(name, model, num_envs, device, cfg.python, (cfg.step_timeout, cfg.start_timeout))
+
+    return make
+
+
 TASKS: dict[str, TaskEntry] = {
     "go1push_mid": PUSH,
     "go1_velocity": VELOCITY,
@@ -53,7 +70,10 @@ TASKS: dict[str, TaskEntry] = {
 SIMULATORS: dict[str, Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]] = {
     "mujoco": _make_mujoco,
     "warp": _make_warp,
+    "isaacgym": _in_process("isaacgym"),
+    "mujoco_worker": _in_process("mujoco_worker"),
 }
+IN_PROCESS = ("isaacgym", "mujoco_worker")  # of their own, under the interpreter sim.python
 
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
@@ -64,6 +84,10 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
         raise ConfigError(
             "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco --device cpu"
         )
+    if name == "isaacgym" and cfg.python is None:
+        raise ConfigError("sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8")
+    if name in IN_PROCESS and not hasattr(os, "memfd_create"):
+        raise ConfigError(f"sim.name={name}: a simulator in its own process needs Linux; say --sim mujoco")
     if name == "mujoco" and device.type != "cpu":
         raise ConfigError(f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or --sim warp")
     return name, device
@@ -84,7 +108,9 @@ def _has_warp() -> bool:
 
 def _resolve_device(cfg: SimCfg) -> torch.device:
     if cfg.device == "auto":
-        gpu = torch.cuda.is_available() and _has_warp() and cfg.name != "mujoco"
+        gpu = torch.cuda.is_available() and (
+            cfg.name == "isaacgym" or (_has_warp() and cfg.name not in ("mujoco", "mujoco_worker"))
+        )
         return torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
     try:
         device = torch.device(cfg.device)

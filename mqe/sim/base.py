@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 
+class SimulatorError(RuntimeError):
+    """A simulator cannot be had, or is lost: one line for the user. What was saved before can be resumed from."""
+
+
 class Simulator(Protocol):
     """N worlds of one model. All tensors are live views of the simulator's memory: write in place.
 
