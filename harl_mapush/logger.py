@@ -127,6 +127,8 @@ class RunLogger:
         if is_shown:
             self.say(progress_line(self._title, report, fps))
             self.say(statistics_line(statistics, self._headline))
+            for line in report.health:
+                self.say(line)
         if self._bar is not None:
             with self._whoever_listens():
                 self._bar.update(

@@ -20,6 +20,10 @@ from harl_mapush import checkpoint, config, resume, runs
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
+from harl_mapush.collectors import settings as collectors
+from harl_mapush.collectors.pool import CollectionError
+from harl_mapush.collectors.runner import AsyncRunner
+from harl_mapush.collectors.worlds import ActingOn, DistantWorlds
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import playing
 from harl_mapush.evaluation.training_evaluation import COMPARED, TrainingEvaluation
@@ -32,8 +36,8 @@ from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteErro
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, dump_yaml, merge, to_dict
 from mqe.controllers.gait import from_anywhere
+from mqe.env import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim, slow_choice
-from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
 NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
@@ -118,7 +122,10 @@ def _base(arguments: Any) -> dict[str, Any]:
 def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     """Build everything, learn, and leave a run folder, or go on with a saved run in its own; return the exit code."""
     wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
+    if cfg.runner.collectors:
+        cfg = collectors.settled(cfg)
     name, device = resolve_sim(cfg.sim)
+    learner = torch.device(cfg.runner.learner_device) if cfg.runner.collectors else device
     slow = slow_choice(cfg.sim)
     if slow is not None:
         sys.stdout.write(f"Note: {slow}.\n")
@@ -129,7 +136,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         )
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
-        stack.enter_context(torch.accelerator.device_index(device.index))  # else the first GPU is in use as well
+        stack.enter_context(torch.accelerator.device_index(learner.index))  # else the first GPU is in use as well
         if saved is None:
             runs.check_new_run_dir(folder if cfg.logger.out_dir is not None else folder.parent)
         else:
@@ -141,9 +148,9 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         if cfg.runner.torch_threads is not None:
             torch.set_num_threads(cfg.runner.torch_threads)
         seed_everything(cfg.runner.seed)
-        env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+        env = (DistantWorlds if cfg.runner.collectors else _worlds)(cfg, learner)
         stack.callback(env.close)
-        runner = _build_runner(cfg, env, device)
+        runner = _build_runner(cfg, env, learner)
         if saved is None and cfg.runner.init_from is not None:
             sys.stdout.write(f"{_start_from(cfg.runner.init_from, runner)}.\n")
         if saved is None:
@@ -168,7 +175,9 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         )
         settings = dump_yaml(to_dict(cfg))
         runs.write_config(folder, settings)
-        if cfg.logger.broken_worlds:
+        if isinstance(runner, AsyncRunner):
+            runner.logs = folder / runs.COLLECTORS
+        elif isinstance(env, MultiAgentEnv) and cfg.logger.broken_worlds:
             runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds)
         return _learn(cfg, runner, folder, runs.sealed(settings), wall_time, env.report.headline)
 
@@ -199,10 +208,14 @@ def _start_from(what: str, runner: Runner) -> str:
     return f"Starts with the actors and the critic of {folder}"
 
 
-def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device) -> Runner:
+def _worlds(cfg: RunCfg, _: torch.device) -> MultiAgentEnv:
+    return make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+
+
+def _build_runner(cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch.device) -> Runner:
     try:
         algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), device, cfg.runner.seed)
-        return Runner(env, algorithm, cfg.runner)
+        return AsyncRunner(env, algorithm, cfg) if cfg.runner.collectors else Runner(env, algorithm, cfg.runner)
     except ValueError as error:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 
@@ -237,6 +250,15 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
             saver.save_last(report.env_steps)
             raise _Interrupted
 
+    def on_wait() -> None:
+        if interruption.signal is None and not wall_time.is_past():
+            return
+        if runner.iteration == 0:
+            raise Signalled(interruption.signal or signal.SIGXCPU)
+        logger.flush()
+        saver.save_last(runner.env_steps)
+        raise _Interrupted
+
     def on_checkpoint(env_steps: int) -> None:
         logger.flush()
         if env_steps < num_env_steps:
@@ -248,6 +270,8 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
     if cfg.runner.evaluation_interval is not None:
         evaluation = TrainingEvaluation(cfg, folder, runner.env_steps)
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
+    if isinstance(runner, AsyncRunner):
+        runner.on_wait = on_wait
     begins = f"; goes on at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
     logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {cfg.sim.device} ({cfg.sim.name}){begins}.")
     try:
@@ -267,6 +291,8 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
             f"{_resume_command(folder)}"
         )
         return TIME_IS_UP if number is None else SIGNALLED + number
+    except CollectionError as error:
+        return _save_and_end(runner, saver, folder, error)
     except _UnsavedError as error:
         sys.stderr.write(f"{PROGRAM}: {folder}: {error}; what came after the last save is lost; {_way_on(folder)}\n")
         return NOTHING_SAVED
@@ -293,7 +319,9 @@ def _evaluated(
     if not evaluation.is_due(before, report.env_steps, is_last):
         return report
     try:
-        figures = evaluation.measure(runner.algorithm, report.env_steps)
+        team = runner.algorithm
+        is_apart = isinstance(runner, AsyncRunner)
+        figures = evaluation.measure(ActingOn(team, runner.env.device) if is_apart else team, report.env_steps)
     except OSError as error:
         logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training goes on.")
         return report
@@ -307,6 +335,17 @@ def _evaluated(
 def _worth(figures: Mapping[str, float]) -> str:
     """Format what a team is compared by."""
     return ", ".join(f"{name} {figures[name]:.3f}" for name in COMPARED if name in figures)
+
+
+def _save_and_end(runner: Runner, saver: _Saver, folder: Path, error: CollectionError) -> int:
+    """Save a run that cannot go on, if an iteration of it is done; return the exit code."""
+    if runner.iteration:
+        try:
+            saver.save_last(runner.env_steps)
+        except _UnsavedError as unsaved:
+            sys.stderr.write(f"{PROGRAM}: {unsaved}\n")
+    sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder)}\n")
+    return 1
 
 
 class _Interrupted(Exception):  # noqa: N818, not an error

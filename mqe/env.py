@@ -45,6 +45,7 @@ class MultiAgentEnv:
             actions = (n, task.num_agents, max(task.action_sizes))
             nature = Nature(NatureCfg(), scene, actions, task.max_episode_length, Streams(0, n, sim.device))
         self.nature = nature
+        self._first_world = 0
         self._episode = torch.full((n,), -1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps into the episode
         self._unsettled = torch.zeros((), dtype=torch.int64, device=self.device)  # control steps before episodes count
@@ -64,6 +65,11 @@ class MultiAgentEnv:
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
         self._captured, self._captured_at = captured_step(self.device), sim.generation
+
+    def number_from(self, world: int, episode: int) -> None:
+        """Set the numbers of the first world and of every world's first episode; call it before ``reset``."""
+        self._first_world = world
+        self._episode.fill_(episode - 1)
 
     @property
     def state(self) -> SceneState:
@@ -270,5 +276,6 @@ class MultiAgentEnv:
     def _ages(self) -> Tensor:
         """Give control steps (N,) in whole decisions, from 0 to just below the time limit."""
         decisions = self.max_episode_length // self.decision_period
-        share = torch.arange(self.num_envs, dtype=torch.float64, device=self.device) * GOLDEN_RATIO % 1.0
+        world = torch.arange(self.num_envs, dtype=torch.float64, device=self.device) + self._first_world
+        share = world * GOLDEN_RATIO % 1.0
         return (share * decisions).to(torch.int64) * self.decision_period

@@ -107,16 +107,19 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
     return SIMULATORS[name](model, num_envs, cfg, device)
 
 
-def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
+def make_env(
+    env: EnvCfg, sim: SimCfg, task: Any, seed: int, *, first_world: int = 0, first_episode: int = 0
+) -> MultiAgentEnv:
     """Build the environment of task settings ``task``; one seed gives one sequence of episodes.
 
-    Raises ConfigError for settings that cannot be.
+    ``first_world`` is the number of its first world where several processes have a share of the worlds;
+    ``first_episode`` is the number of every world's first episode. Raises ConfigError for settings that cannot be.
     """
     env, sim, task = checked(env, "env"), checked(sim, "sim"), checked(task, "task")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
         raise ConfigError(f"seed: must be a whole number from 0 to {2**63 - 1}, not {seed!r}")
     _, device = resolve_sim(sim)
-    streams = Streams(seed, env.num_envs, device)
+    streams = Streams(seed, env.num_envs, device, first_world)
     entry = TASKS[task.name]
     world = entry.make(task, env, device, streams)
     simulator = make_simulator(sim, world.scene.model, env.num_envs)
@@ -125,5 +128,6 @@ def make_env(env: EnvCfg, sim: SimCfg, task: Any, seed: int) -> MultiAgentEnv:
     actions = (env.num_envs, world.task.num_agents, max(world.task.action_sizes))
     nature = Nature(env.randomize, world.scene, actions, world.task.max_episode_length, streams)
     made = MultiAgentEnv(simulator, world.scene, world.task, nature, entry.report)
+    made.number_from(first_world, first_episode)
     made.settings = {"env": to_dict(env), "task": to_dict(task)}
     return made

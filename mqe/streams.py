@@ -21,9 +21,9 @@ class Streams:
     once (``Ranges``). Column k of a draw does not depend on how many columns there are.
     """
 
-    def __init__(self, seed: int, num_envs: int, device: torch.device | str) -> None:
-        """Key the streams by ``seed``; worlds are numbered from 0."""
-        world = torch.arange(num_envs, dtype=torch.int64, device=device)
+    def __init__(self, seed: int, num_envs: int, device: torch.device | str, first_world: int = 0) -> None:
+        """Key the streams by ``seed``; worlds are numbered from ``first_world``, where others have those before it."""
+        world = torch.arange(first_world, first_world + num_envs, dtype=torch.int64, device=device)
         self.device = world.device
         self._world_key = _mix(_mix(torch.full_like(world, seed)) + world * _STEP)  # (N,)
         self._counters: dict[int, Tensor] = {}  # by the number of columns

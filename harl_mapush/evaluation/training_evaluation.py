@@ -16,6 +16,7 @@ import torch
 
 from harl_mapush import durable
 from harl_mapush.algorithms import Algorithm
+from harl_mapush.collectors.worlds import ActingOn
 from harl_mapush.config import RunCfg
 from mqe.env import MultiAgentEnv
 from mqe.nature import NatureCfg
@@ -53,7 +54,7 @@ class TrainingEvaluation:
         """Return whether an evaluation falls between ``before`` and ``env_steps``, or at the end."""
         return is_last or env_steps // self.interval > before // self.interval
 
-    def measure(self, algorithm: Algorithm, env_steps: int) -> dict[str, float]:
+    def measure(self, algorithm: Algorithm | ActingOn, env_steps: int) -> dict[str, float]:
         """Measure the team, its actions without noise; return the figures as ``eval/...`` and write them down.
 
         Raises OSError where they cannot be written.
@@ -68,7 +69,7 @@ class TrainingEvaluation:
         self.env.close()
 
     @torch.no_grad()
-    def _play(self, algorithm: Algorithm) -> dict[str, float]:
+    def _play(self, algorithm: Algorithm | ActingOn) -> dict[str, float]:
         """Return means over the first episodes of every world, as many as there are rounds."""
         env = self.env
         env.load_state_dict(self._start)
