@@ -214,8 +214,11 @@ def _worlds(cfg: RunCfg, _: torch.device) -> MultiAgentEnv:
 
 def _build_runner(cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch.device) -> Runner:
     try:
-        algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), device, cfg.runner.seed)
-        return AsyncRunner(env, algorithm, cfg) if cfg.runner.collectors else Runner(env, algorithm, cfg.runner)
+        spec = env.spec if isinstance(env, DistantWorlds) else TeamSpec.of(env)
+        algorithm = make_algorithm(cfg.algorithm, cfg.network, spec, device, cfg.runner.seed)
+        if isinstance(env, DistantWorlds):
+            return AsyncRunner(env, algorithm, cfg)
+        return Runner(env, algorithm, cfg.runner)
     except ValueError as error:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors.shared import BlockLayout
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.experience import ReplayExperience
-from harl_mapush.learning.replay import ReplayShape, Transition
+from harl_mapush.learning.replay import ReplayShape, RingReplay, Transition
 from harl_mapush.runner import RewardSums
 from harl_mapush.seeding import seed_everything
 from mqe.registry import make_env
@@ -57,7 +57,11 @@ class Collector:
         self.layout = BlockLayout(num_steps, shape)
         self._writer = _Writer(shape, self.layout)
         self._experience = ReplayExperience(
-            self._writer, env.device, team.team_rewards, lambda transition, discounted: None, is_saved=False
+            cast(RingReplay, self._writer),
+            env.device,
+            team.team_rewards,
+            lambda transition, discounted: None,
+            is_saved=False,
         )
         self._obs: Tensor | None = None
 
@@ -103,6 +107,10 @@ class _Writer:
 
     def add(self, transition: Transition, ring: int = 0) -> None:
         self._layout.write(self.block, self.t, transition)
+
+
+def _keep_nothing(transition: Transition, discounted: Tensor) -> None:
+    """Update no normalisation: the learner does, with what it stores."""
 
 
 def make_collector(settings: Mapping[str, Any], share: Share) -> Collector:

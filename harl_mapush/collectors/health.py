@@ -70,8 +70,8 @@ class Window:
         )
         waited = _share(old.learner_waited_s, new.learner_waited_s, span_s)
         lines.append(
-            f"[Learner] warm-up {new.num_warm:,}/{new.warmup:,} | updates {new.num_updates:,} (ratio {_ratio(new):.4g}) | "
-            f"waited {waited:.0%}".replace("%", " %")
+            f"[Learner] warm-up {new.num_warm:,}/{new.warmup:,} | updates {new.num_updates:,} "
+            f"(ratio {_ratio(new):.4g}) | waited {waited:.0%}".replace("%", " %")
         )
         return tuple(lines)
 

@@ -1,8 +1,8 @@
 """How storing and learning keep to each other's pace: who may go on, and who has to wait.
 
-The learner owes ``update_ratio`` updates for every transition that is stored once the warm-up is over. It waits while it
-owes less than one. Storing waits while the learner owes as much as a block brings, so that the queue fills up and the
-collectors wait.
+The learner owes ``update_ratio`` updates for every transition that is stored once the warm-up is over. It waits while
+it owes less than one. Storing waits while the learner owes as much as a block brings, so that the queue fills up and
+the collectors wait.
 """
 
 from __future__ import annotations
@@ -82,15 +82,15 @@ class Pace:
         """Return whether an update is due, and not too early for what is on its way."""
         return self.is_warm and self.algorithm.num_owed >= 1.0 and not self.lags
 
-    def is_even(self) -> bool:
-        """Return whether no whole update is owed."""
-        return not self.is_warm or self.algorithm.num_owed < 1.0
+    def is_done(self, num_stored: int) -> bool:
+        """Return whether ``num_stored`` transitions are stored, and no whole update is owed for these."""
+        beyond = self.num_stored - num_stored
+        return beyond >= 0 and (not self.is_warm or self.algorithm.num_owed < 1.0 + self.ratio * beyond)
 
     def may_store(self) -> bool:
         """Return whether another block may be stored: the learner owes less than one brings, or waits for it."""
-        return (
-            self.is_open or not self.is_warm or self.lags or self.algorithm.num_owed < max(1.0, self.ratio * self.block)
-        )
+        owes_little = self.algorithm.num_owed < max(1.0, self.ratio * self.block)
+        return owes_little or self.is_open or not self.is_warm or self.lags
 
     def stored(self) -> None:
         """Count a block."""

@@ -58,7 +58,7 @@ def main(
             _say("the learner's process is gone")
         finally:
             memory.set(phase=Phase.ENDED)
-            collector.close()
+    os._exit(0)  # nothing of it is needed any more, and libraries take their time to tidy up
 
 
 class _EndedError(Exception):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harl_mapush.algorithm import Algorithm
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.filler import Filler
@@ -35,14 +36,15 @@ class AsyncRunner(Runner):
     An iteration is over when as many transitions are stored as one in the loop has, and no update is owed for them.
     """
 
-    env: DistantWorlds
+    env: DistantWorlds  # pyright: ignore[reportIncompatibleVariableOverride]
     algorithm: OffPolicy
     experience: ReplayExperience
 
-    def __init__(self, env: DistantWorlds, algorithm: OffPolicy, cfg: RunCfg) -> None:
-        """Allocate the replay; ``cfg`` is the run's, with simulator and device resolved."""
+    def __init__(self, env: DistantWorlds, algorithm: Algorithm, cfg: RunCfg) -> None:
+        """Allocate the replay; ``cfg`` is the run's, ``settled``."""
+        assert isinstance(algorithm, OffPolicy)
         self._cfg = cfg
-        super().__init__(env, algorithm, cfg.runner)
+        super().__init__(env, algorithm, cfg.runner)  # pyright: ignore[reportArgumentType], for it steps no world
         self.on_wait: Callable[[], None] = lambda: None  # called now and then while the learner waits
         self.logs: Path | None = None  # folder for what the collectors write; None: a temporary one
         ratio, lag = algorithm.cfg.update_ratio, cfg.runner.max_policy_lag

@@ -121,8 +121,8 @@ class BlockLayout:
         for place, value in zip(self.places, transition, strict=True):
             if value.shape != place.shape[1:] or value.dtype != place.dtype:
                 raise TypeError(
-                    f"transition.{place.name} is {tuple(value.shape)} {value.dtype} on {value.device}, but a decision of "
-                    f"a block takes {place.shape[1:]} {place.dtype}"
+                    f"transition.{place.name} is {tuple(value.shape)} {value.dtype} on {value.device}, but a decision "
+                    f"of a block takes {place.shape[1:]} {place.dtype}"
                 )
             place.of(block)[t].copy_(value)
 
@@ -173,7 +173,7 @@ def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def _checksum(memory: Tensor, version: int, num_updates: int) -> int:
-    return zlib.crc32(memory[24:].numpy(), zlib.crc32(f"{version} {num_updates}".encode()))
+    return zlib.crc32(memory[24:].numpy().data, zlib.crc32(f"{version} {num_updates}".encode()))
 
 
 class Phase(IntEnum):

@@ -5,32 +5,33 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from harl_mapush.algorithm import Algorithm, Decision
+from harl_mapush.algorithms import TeamSpec
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.config import RunCfg
-from mqe.env import MultiAgentEnv
 from mqe.nature import NatureCfg
 from mqe.registry import SimCfg, make_env
 
 
 class DistantWorlds:
-    """All worlds of a run with collectors. One world is here, which is never stepped, to read sizes off."""
+    """All worlds of a run with collectors. Nothing is ever stepped here: one world is built to read sizes off."""
 
     def __init__(self, cfg: RunCfg, device: torch.device) -> None:
         """Read sizes off a world of ``cfg``; the learner is on ``device``."""
-        one = dataclasses.replace(cfg.env, num_envs=1, randomize=NatureCfg())
-        self._one: MultiAgentEnv = make_env(one, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
+        calm = dataclasses.replace(cfg.env, num_envs=1, randomize=NatureCfg())
+        one = make_env(calm, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
+        self.spec, self.num_agents, self.report = TeamSpec.of(one)._replace(mirror=None), one.num_agents, one.report
+        self.decision_period = one.decision_period
         self.num_envs, self.device = cfg.env.num_envs, device
         self._statistics: dict[str, float] = {"num_episodes": 0}
+        one.close()
 
-    def __getattr__(self, name: str) -> Any:
-        """Return what is the same in every world."""
-        return getattr(self._one, name)
+    def maintain(self) -> None:
+        """Do nothing: collectors do it themselves, and say so with a block."""
 
     def take_statistics(self, statistics: dict[str, float]) -> None:
         """Take what the collectors said last."""
@@ -41,8 +42,7 @@ class DistantWorlds:
         return self._statistics
 
     def close(self) -> None:
-        """Free the world."""
-        self._one.close()
+        """Do nothing: there is nothing to free."""
 
 
 def merged_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
