@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -30,9 +30,10 @@ from harl_mapush.evaluation.training_evaluation import COMPARED, TrainingEvaluat
 from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
 from harl_mapush.logger import Headline, RunLogger
-from harl_mapush.memory_plan import check_memory, describe, plan_memory
+from harl_mapush.memory_plan import check_memory, describe, plan_learner, plan_memory
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
+from harl_mapush.saving import Saver, UnsavedError
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, dump_yaml, merge, to_dict
 from mqe.controllers.gait import from_anywhere
@@ -41,8 +42,6 @@ from mqe.registry import make_env, resolve_sim, slow_choice
 
 PROGRAM = "python -m harl_mapush.train"
 NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
-_MOST_FAILURES = 3  # checkpoints in a row that could not be written, before the run ends
-_LAST_ATTEMPTS, _PAUSE_S = 3, 2.0  # at the last checkpoint of a run, for which there is no next interval
 
 
 def make_parser() -> config.Parser:
@@ -143,6 +142,9 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             stack.enter_context(runs.locked(folder))
         state = None if saved is None or saved.folder is None else resume.read(saved)
         plan = plan_memory(cfg, name, device)
+        if learner != device:
+            plan, alone = plan_learner(cfg, plan, learner)
+            sys.stdout.write(f"{describe(alone)}\n")
         sys.stdout.write(f"{describe(plan)}\n")
         check_memory(plan)
         if cfg.runner.torch_threads is not None:
@@ -241,7 +243,7 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
         device = cfg.sim.device
         checkpoint.save(folder, env_steps, networks, state, settings=settings, device=device, gait_sha256=gait)
 
-    saver = _Saver(save, logger.say)
+    saver = Saver(save, logger.say)
 
     def on_iteration(report: IterationReport) -> None:
         if evaluation is not None:
@@ -254,10 +256,10 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
             raise _Interrupted
 
     def on_wait() -> None:
-        if interruption.signal is None and not wall_time.is_past():
+        if interruption.signal is None and (runner.iteration == 0 or not wall_time.is_past()):
             return
-        if runner.iteration == 0:
-            raise Signalled(interruption.signal or signal.SIGXCPU)
+        if runner.iteration == 0 and interruption.signal is not None:
+            raise Signalled(interruption.signal)
         logger.flush()
         saver.save_last(runner.env_steps)
         raise _Interrupted
@@ -296,7 +298,7 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
         return TIME_IS_UP if number is None else SIGNALLED + number
     except CollectionError as error:
         return _save_and_end(runner, saver, folder, error)
-    except _UnsavedError as error:
+    except UnsavedError as error:
         sys.stderr.write(f"{PROGRAM}: {folder}: {error}; what came after the last save is lost; {_way_on(folder)}\n")
         return NOTHING_SAVED
     except (NonFiniteError, BrokenWorldsError) as error:
@@ -315,7 +317,7 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
 
 
 def _evaluated(
-    evaluation: TrainingEvaluation, runner: Runner, report: IterationReport, saver: _Saver, logger: RunLogger
+    evaluation: TrainingEvaluation, runner: Runner, report: IterationReport, saver: Saver, logger: RunLogger
 ) -> IterationReport:
     """Evaluate where it is time to; save the team if it is the best so far, and return the report with the figures."""
     before, is_last = report.env_steps - runner.steps_per_iteration, report.iteration == report.num_iterations
@@ -340,12 +342,12 @@ def _worth(figures: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {figures[name]:.3f}" for name in COMPARED if name in figures)
 
 
-def _save_and_end(runner: Runner, saver: _Saver, folder: Path, error: CollectionError) -> int:
+def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionError) -> int:
     """Save a run that cannot go on, if an iteration of it is done; return the exit code."""
     if runner.iteration:
         try:
             saver.save_last(runner.env_steps)
-        except _UnsavedError as unsaved:
+        except UnsavedError as unsaved:
             sys.stderr.write(f"{PROGRAM}: {unsaved}\n")
     sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder)}\n")
     return 1
@@ -353,47 +355,6 @@ def _save_and_end(runner: Runner, saver: _Saver, folder: Path, error: Collection
 
 class _Interrupted(Exception):  # noqa: N818, not an error
     """A signal or the clock asked for an end, and everything is saved."""
-
-
-class _UnsavedError(Exception):
-    """Checkpoints cannot be written any more."""
-
-
-class _Saver:
-    """Saves checkpoints; one that cannot be written is passed over, several in a row end the run."""
-
-    def __init__(self, save: Callable[[int], None], say: Callable[[str], None]) -> None:
-        self._save, self._say = save, say
-        self._num_failures = 0  # in a row
-
-    def save(self, env_steps: int) -> None:
-        """Save; raise _UnsavedError where it has failed for the third time running."""
-        reason = self._try(env_steps)
-        self._num_failures = 0 if reason is None else self._num_failures + 1
-        if reason is None:
-            return
-        problem = f"checkpoint {env_steps} cannot be written ({reason})"
-        if self._num_failures >= _MOST_FAILURES:
-            raise _UnsavedError(f"{problem}, nor could the {_MOST_FAILURES - 1} before it")
-        self._say(f"Note: {problem}; training goes on, and the next is tried at its time.")
-
-    def save_last(self, env_steps: int) -> None:
-        """Save, in more than one attempt; raise _UnsavedError where all of them fail."""
-        for attempt in range(_LAST_ATTEMPTS):
-            if attempt > 0:
-                time.sleep(_PAUSE_S)
-            reason = self._try(env_steps)
-            if reason is None:
-                return
-        raise _UnsavedError(f"checkpoint {env_steps} cannot be written ({reason})")
-
-    def _try(self, env_steps: int) -> str | None:
-        """Save, and return None, or what is in the way."""
-        try:
-            self._save(env_steps)
-        except (OSError, RuntimeError) as error:  # torch's writer raises the latter where a disk is full
-            return getattr(error, "strerror", None) or f"{type(error).__name__}; is the disk full?"
-        return None
 
 
 def _way_on(folder: Path, more: str = "") -> str:

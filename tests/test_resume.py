@@ -13,7 +13,7 @@ import yaml
 from conftest import TINY
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harl_mapush import checkpoint, resume, runs, train
+from harl_mapush import checkpoint, resume, runs, saving, train
 from harl_mapush.interruption import ENDINGS
 from harl_mapush.logger import RunLogger
 from harl_mapush.resume import CHANGEABLE
@@ -190,7 +190,7 @@ def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 7104 vs 6992")
 
     monkeypatch.setattr(torch, "save", fail)
-    monkeypatch.setattr(train, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(saving, "PAUSE_S", 0.0)
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 4
     line = complaint(capsys)
     assert "checkpoint 96 cannot be written (RuntimeError; is the disk full?); what came after the last" in line

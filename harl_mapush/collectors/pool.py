@@ -81,13 +81,14 @@ class Pool:
         logs: Path,
         queue_blocks: int,
         num_starts: int = 0,
-        target: Callable[..., None] = process.main,
+        collect: Callable[..., None] = process.main,
     ) -> None:
         """Allocate shared memory: ``queue_blocks`` a collector may wait while one more is being filled.
 
-        ``settings`` are plain values; ``num_starts`` is how often the run's collectors were started before.
+        ``settings`` are plain values; ``num_starts`` is how often the run's collectors were started before,
+        ``collect`` is what their processes run.
         """
-        self.settings, self.layout, self.weights, self._target = settings, layout, weights, target
+        self.settings, self.layout, self.weights, self._collect = settings, layout, weights, collect
         self.capacity = num_collectors * queue_blocks
         logs.mkdir(exist_ok=True)
         self.members = [
@@ -171,7 +172,7 @@ class Pool:
         arguments = (self.settings, share, theirs, member.memory, self.weights, str(member.log))
         member.memory.set(phase=Phase.STARTING, step=0)
         member.process = self._context.Process(
-            target=self._target, args=arguments, name=f"collector {member.number}", daemon=True
+            target=self._collect, args=arguments, name=f"collector {member.number}", daemon=True
         )
         resource_tracker.ensure_running()  # its own start would unblock signals
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)  # the new process inherits it

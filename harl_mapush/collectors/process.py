@@ -9,14 +9,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
 from harl_mapush.allocator import keep_freed_memory
-from harl_mapush.collectors.collector import Share, make_collector
+from harl_mapush.collectors.collector import Collector, Share, make_collector
 from harl_mapush.collectors.shared import CollectorMemory, Phase, SharedWeights
 from harl_mapush.logger import library_lines
 
@@ -30,13 +30,14 @@ def main(
     memory: CollectorMemory,
     weights: SharedWeights,
     log: str,
+    make: Callable[[Mapping[str, Any], Share], Collector] = make_collector,
 ) -> None:
     """Collect. The learner's process sends the numbers of free blocks, and gets them back when they are full."""
     _settle(log)
     memory.set(phase=Phase.BUILDING)
     device = torch.device(settings["sim"]["device"])
     with library_lines(_say), torch.no_grad(), torch.accelerator.device_index(device.index):
-        collector = make_collector(settings, share)
+        collector = make(settings, share)
         _say(f"{collector.env.num_envs} worlds on {collector.env.device}")
 
         def after_decision(_: int) -> None:

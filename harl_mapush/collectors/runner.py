@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from harl_mapush.algorithm import Algorithm
 from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.collectors import process
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.filler import Filler
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
@@ -26,6 +28,7 @@ from harl_mapush.learning.experience import ReplayExperience
 from harl_mapush.runner import Runner
 from mqe.config import to_dict
 
+_LOG = logging.getLogger(__name__)
 _LOOK_S = 0.2  # between two looks at whether the run is to end, while the learner waits
 _END_S = 8.0  # that the filler may take to end: collectors that have to be killed, and the blocks that they had sent
 
@@ -39,13 +42,14 @@ class AsyncRunner(Runner):
     env: DistantWorlds  # pyright: ignore[reportIncompatibleVariableOverride]
     algorithm: OffPolicy
     experience: ReplayExperience
+    run_collector: Callable[..., None] = staticmethod(process.main)  # what the collectors' processes run
 
     def __init__(self, env: DistantWorlds, algorithm: Algorithm, cfg: RunCfg) -> None:
         """Allocate the replay; ``cfg`` is the run's, ``settled``."""
         assert isinstance(algorithm, OffPolicy)
         self._cfg = cfg
         super().__init__(env, algorithm, cfg.runner)  # pyright: ignore[reportArgumentType], for it steps no world
-        self.on_wait: Callable[[], None] = lambda: None  # called now and then while the learner waits
+        self.on_wait: Callable[[], None] = lambda: None  # called after every update, and now and then in between
         self.logs: Path | None = None  # folder for what the collectors write; None: a temporary one
         ratio, lag = algorithm.cfg.update_ratio, cfg.runner.max_policy_lag
         block = self.num_transitions // cfg.runner.collectors
@@ -55,8 +59,8 @@ class AsyncRunner(Runner):
         self._stored_before = 0  # transitions, when the collectors were started
         self._num_starts = 0  # of collectors of each number in earlier parts of the run
         self._beat, self._doing = time.monotonic(), "starting"
-        self._pool: Pool | None = None
-        self._filler: Filler | None = None
+        self.pool: Pool | None = None
+        self.filler: Filler | None = None
 
     def make_experience(self) -> ReplayExperience:
         """Allocate the replay, a ring for every collector."""
@@ -105,7 +109,7 @@ class AsyncRunner(Runner):
 
     def snapshot(self) -> Snapshot:
         """Return everything that is counted."""
-        pace, filler, pool = self.pace, self._filler, self._pool
+        pace, filler, pool = self.pace, self.filler, self.pool
         assert filler is not None
         assert pool is not None
         lags, filler.lags = filler.lags, []
@@ -123,7 +127,7 @@ class AsyncRunner(Runner):
         )  # fmt: skip
 
     def _members(self) -> list[Any]:
-        return [] if self._pool is None else self._pool.members
+        return [] if self.pool is None else self.pool.members
 
     def _start(self, folder: Path) -> tuple[Pool, Filler, Watchdog]:
         cfg, pace = self._cfg, self.pace
@@ -132,11 +136,12 @@ class AsyncRunner(Runner):
         weights = SharedWeights(actors)
         weights.publish(actors, pace.version, self.algorithm.num_updates)
         pool = Pool(
-            to_dict(cfg), cfg.runner.collectors, layout, weights, folder, cfg.runner.queue_blocks, self._num_starts
-        )
+            to_dict(cfg), cfg.runner.collectors, layout, weights, folder, cfg.runner.queue_blocks,
+            self._num_starts, self.run_collector,
+        )  # fmt: skip
         filler = Filler(pool, pace, self._turns, self.algorithm.device)
         watchdog = Watchdog(pool, filler, lambda: (self._beat, self._doing), cfg.runner.stall_time)
-        self._pool, self._filler, self._stored_before = pool, filler, pace.num_stored
+        self.pool, self.filler, self._stored_before = pool, filler, pace.num_stored
         total = self.num_iterations * self.num_transitions
         pool.start((total - pace.num_stored) // pace.block)
         self._window.add(self.snapshot())
@@ -148,13 +153,13 @@ class AsyncRunner(Runner):
         """Learn until the iteration's transitions are stored and learned from; report and save."""
         begin, waited = time.monotonic(), self._waited.total_s
         metrics = self._learn_until((self.iteration + 1) * self.num_transitions)
-        assert self._filler is not None
+        assert self.filler is not None
         self._doing = "reporting"
         with self._turns.taken():
-            reports, self._filler.reports = self._filler.reports, []
+            reports, self.filler.reports = self.filler.reports, []
             self._window.add(self.snapshot())
         values = self._fetch(metrics | merged_rewards(reports, self.algorithm.device))
-        self.env.take_statistics(merged_statistics([block.report for block in self._filler.newest.values()]))
+        self.env.take_statistics(merged_statistics([block.report for block in self.filler.newest.values()]))
         self.iteration += 1
         waited_s = self._waited.total_s - waited
         update_s = max(time.monotonic() - begin - waited_s, 0.0)
@@ -174,15 +179,14 @@ class AsyncRunner(Runner):
             with self._turns.taken():
                 if pace.is_done(num_stored):
                     return metrics
-                may_learn = pace.may_learn()
-                if may_learn:
+                self._check_filler()
+                if pace.may_learn():
                     self._beat, self._doing = time.monotonic(), "learning"
                     metrics = metrics | self._learn_once()
                     self._turns.tell()
                 else:
                     self._wait()
-            if not may_learn:
-                self.on_wait()
+            self.on_wait()
 
     def _learn_once(self) -> dict[str, Tensor]:
         """Take one update; publish the weights where another version is due."""
@@ -193,26 +197,29 @@ class AsyncRunner(Runner):
             pace.learned()
             if pace.num_learned % self._updates_a_version == 0:
                 pace.version += 1
-                assert self._pool is not None
-                self._pool.weights.publish(list(team.unique_actors), pace.version, team.num_updates)
+                assert self.pool is not None
+                self.pool.weights.publish(list(team.unique_actors), pace.version, team.num_updates)
         except RuntimeError as error:
             words = " ".join(str(error).split())[:300]
             raise CollectionError(f"the learner died ({type(error).__name__}: {words})") from error
         return metrics
 
     def _wait(self) -> None:
-        """Wait a little, with the lock given away; raise CollectionError where the filler died."""
-        filler = self._filler
-        assert filler is not None
+        """Wait a little, with the lock given away."""
         self._beat, self._doing = time.monotonic(), "waiting"
+        with self._waited.running():
+            self._turns.wait(_LOOK_S)
+
+    def _check_filler(self) -> None:
+        """Raise CollectionError where the filler died."""
+        filler = self.filler
+        assert filler is not None
         if filler.error is not None or not filler.is_alive():
             error = filler.error
             if isinstance(error, CollectionError):
                 raise error
             words = "it ended" if error is None else f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise CollectionError(f"the filler died ({words})") from error
-        with self._waited.running():
-            self._turns.wait(_LOOK_S)
 
     def _check_counts(self, pool: Pool, filler: Filler) -> None:
         """Raise CollectionError unless every transition that was sent was received and stored."""
@@ -221,7 +228,8 @@ class AsyncRunner(Runner):
         size, before = self.pace.block, self._stored_before
         sent, received, stored = pool.num_sent() * size, pool.num_received() * size, self.pace.num_stored - before
         if not sent == received == stored:
-            raise CollectionError(f"transitions were lost: {sent} sent, {received} received, {stored} stored")
+            raise CollectionError(f"transitions were lost: {sent:,} sent, {received:,} received, {stored:,} stored")
+        _LOG.info("Transitions: %s sent, %s received, %s stored.", f"{sent:,}", f"{received:,}", f"{stored:,}")
 
 
 def merged_rewards(reports: list[BlockReport], device: torch.device) -> dict[str, Tensor]:
