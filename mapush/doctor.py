@@ -23,6 +23,7 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.logger import library_lines
+from mapush.async_stages import ASYNC_STAGES, AsyncCheckup
 from mapush.checkup import Checkup
 from mapush.stages import CRASH, STAGES, Stage, StageError
 from mqe.config import ConfigError
@@ -44,7 +45,10 @@ class Verdict(NamedTuple):
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(prog=PROGRAM, description="Check this machine step by step, and stop at what fails.")
-    parser.add_argument("--preset", metavar="NAME", default=config.DEFAULT_PRESET, help="the run that is tried")
+    parser.add_argument("--preset", metavar="NAME", help="the run that is tried")
+    parser.add_argument(
+        "--async", action="store_true", dest="has_collectors", help="check a run with collectors, from each part to all"
+    )
     parser.add_argument("--json", action="store_true", help="nothing but JSON on stdout")
     parser.add_argument(
         "--cuda-debug", action="store_true", help="launch GPU kernels one by one, wait for each, and survive a crash"
@@ -62,14 +66,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     arguments = make_parser().parse(argv)
-    cfg, _ = config.resolve(config.load_preset(arguments.preset), config.flag_values(arguments))
+    usual = "laptop_hasac" if arguments.has_collectors else config.DEFAULT_PRESET
+    cfg, _ = config.resolve(config.load_preset(arguments.preset or usual), config.flag_values(arguments))
     if arguments.cuda_debug and arguments.report is None:
         return _check_apart(argv, arguments.json)
-    checkup = Checkup(cfg, is_launched_singly=arguments.cuda_debug)
+    kind, stages = (AsyncCheckup, ASYNC_STAGES) if arguments.has_collectors else (Checkup, STAGES)
+    checkup = kind(cfg, is_launched_singly=arguments.cuda_debug)
     tell = _teller(arguments.json, arguments.report)
     with _clean_stdout(arguments.json), library_lines(_say_aside):
-        verdicts = list(examine(checkup, tell))
-    return _conclude(_facts(verdicts, checkup), arguments.json)
+        verdicts = list(examine(checkup, tell, stages))
+    return _conclude(_facts(verdicts, checkup, stages), arguments.json)
 
 
 def _conclude(facts: dict[str, Any], is_json: bool) -> int:
@@ -153,13 +159,13 @@ def _check_apart(argv: list[str], is_json: bool) -> int:
     crash = verdict_of_crash(verdicts, done.returncode)
     if not is_json:
         _say(in_words(crash))
-    return _conclude(_facts([*ended, crash], None), is_json)
+    return _conclude(_facts([*ended, crash], None, ASYNC_STAGES if "--async" in argv else STAGES), is_json)
 
 
-def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None) -> dict[str, Any]:
+def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None, stages: Sequence[Stage]) -> dict[str, Any]:
     """Gather everything that is known, as plain values."""
     ran = {verdict.stage for verdict in verdicts}
-    rest = [Verdict(stage.name, "not run") for stage in STAGES if stage.name not in ran]
+    rest = [Verdict(stage.name, "not run") for stage in stages if stage.name not in ran]
     facts: dict[str, Any] = {
         "ok": all(verdict.status != "failed" for verdict in verdicts),
         "stages": [verdict._asdict() for verdict in (*verdicts, *rest)],

@@ -137,7 +137,7 @@ def check_devices(checkup: Checkup) -> str:
     ):
         for part, tensor in tensors_of(whole, name):
             if tensor.device != where:
-                raise StageError(f"{part} is on {tensor.device}, but simulator.qpos on {where}", _REPORT)
+                raise StageError(f"{part} is on {tensor.device}, but simulator.qpos on {where}", REPORT)
             count += 1
     return f"{count} tensors of simulator, environment, policy and experience, all on {where}"
 
@@ -179,10 +179,10 @@ def check_policy(checkup: Checkup) -> str:
     decision = runner.algorithm.act(obs)
     wanted = (env.num_envs, env.num_agents, max(env.action_sizes))
     if tuple(decision.actions.shape) != wanted:
-        raise StageError(f"actions have shape {tuple(decision.actions.shape)}, not {wanted}", _REPORT)
-    _finite("actions", decision.actions)
+        raise StageError(f"actions have shape {tuple(decision.actions.shape)}, not {wanted}", REPORT)
+    finite("actions", decision.actions)
     if decision.log_probs is not None:
-        _finite("log probabilities", decision.log_probs)
+        finite("log probabilities", decision.log_probs)
     return f"obs {tuple(obs.shape)} to actions {wanted}"
 
 
@@ -193,10 +193,10 @@ def check_collect(checkup: Checkup) -> str:
     num_broken = float(runner.collect()["rollout/num_broken"])
     for name, tensor in tensors_of(runner.experience, "experience"):
         if tensor.is_floating_point():
-            _finite(name, tensor)
+            finite(name, tensor)
     if num_broken:
         share = num_broken / runner.num_transitions
-        raise StageError(f"{share:.1%} of the transitions come from worlds that broke", _REPORT)
+        raise StageError(f"{share:.1%} of the transitions come from worlds that broke", REPORT)
     return f"{runner.num_transitions} transitions, all sound"
 
 
@@ -206,9 +206,9 @@ def check_update(checkup: Checkup) -> str:
     before = {name: flat.clone() for name, flat in runner.algorithm.weights.items()}
     metrics = runner.update()
     for name, value in metrics.items():
-        _finite(name, value)
+        finite(name, value)
     if any(torch.equal(before[name], flat) for name, flat in runner.algorithm.weights.items()):
-        raise StageError("an update left the weights as they were", _REPORT)
+        raise StageError("an update left the weights as they were", REPORT)
     return f"{len(metrics)} metrics, all finite; the weights moved"
 
 
@@ -224,11 +224,11 @@ def check_save_and_load(checkup: Checkup) -> str:
         size = sum(path.stat().st_size for path in folder.iterdir())
     obs, _ = runner.env.reset()
     if not torch.equal(*(team.act(obs, deterministic=True).actions for team in (algorithm, other))):
-        raise StageError("a loaded policy acts differently from the one that was saved", _REPORT)
+        raise StageError("a loaded policy acts differently from the one that was saved", REPORT)
     return f"{size / 1024:.0f} KiB; the loaded policy acts as the saved one"
 
 
-_REPORT = "this is a fault of the program: please report it with the output of mapush doctor --json"
+REPORT = "this is a fault of the program: please report it with the output of mapush doctor --json"
 CRASH = "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
 _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says which stage fails"
 
@@ -237,11 +237,11 @@ STAGES = (
     Stage("device", check_device, "choose another --device or --sim"),
     Stage("gpus", check_gpus, "check with nvidia-smi that driver and GPU work", needs_gpu=True, any_gpu_will_do=True),
     Stage("memory plan", check_memory_plan, "try a smaller --preset"),
-    Stage("tensors", check_devices, _REPORT),
+    Stage("tensors", check_devices, REPORT),
     Stage("one world", check_one_world, _BUILD),
     Stage("many worlds", check_many_worlds, _BUILD),
-    Stage("graph", check_graph, _REPORT, needs_gpu=True),
-    Stage("policy", check_policy, _REPORT),
+    Stage("graph", check_graph, REPORT, needs_gpu=True),
+    Stage("policy", check_policy, REPORT),
     Stage("collect", check_collect, _BUILD),
     Stage("update", check_update, _BUILD),
     Stage("save and load", check_save_and_load, "check that the temporary folder (TMPDIR) can be written"),
@@ -339,22 +339,23 @@ def _runner(checkup: Checkup) -> Runner:
 def _step(env: MultiAgentEnv) -> str:
     """Reset and take a few decisions at random; everything must stay finite and whole."""
     obs, state = env.reset()
-    _finite("observations", obs)
-    _finite("critic states", state)
+    finite("observations", obs)
+    finite("critic states", state)
     draw = torch.Generator(env.device).manual_seed(0)
     shape = (env.num_envs, env.num_agents, max(env.action_sizes))
     steps: list[TimeStep] = []
     for _ in range(NUM_DECISIONS):
         steps.append(env.step(2.0 * torch.rand(shape, generator=draw, device=env.device) - 1.0))
-        _finite("observations", steps[-1].obs)
-        _finite("rewards", steps[-1].reward)
+        finite("observations", steps[-1].obs)
+        finite("rewards", steps[-1].reward)
     broken = sum(int((~step.valid).sum()) for step in steps)
     if broken:
-        raise StageError(f"{broken} worlds broke within {NUM_DECISIONS} decisions", _REPORT)
+        raise StageError(f"{broken} worlds broke within {NUM_DECISIONS} decisions", REPORT)
     return f"{env.num_envs} x {NUM_DECISIONS} decisions of {env.decision_period} control steps on {env.device}"
 
 
-def _finite(name: str, tensor: Tensor) -> None:
+def finite(name: str, tensor: Tensor) -> None:
+    """Raise StageError where some of a tensor's numbers are not finite."""
     bad = int((~torch.isfinite(tensor)).sum())
     if bad:
-        raise StageError(f"{bad} of {math.prod(tensor.shape)} {name} are not finite numbers", _REPORT)
+        raise StageError(f"{bad} of {math.prod(tensor.shape)} {name} are not finite numbers", REPORT)

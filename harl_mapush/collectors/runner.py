@@ -80,7 +80,7 @@ class AsyncRunner(Runner):
                 self._doing = "ending"
                 filler.end(_END_S)
                 pool.close()
-        self._check_counts(pool, filler)
+        self.check_counts()
 
     def start(self) -> None:
         """Do nothing: the collectors start their worlds."""
@@ -125,6 +125,11 @@ class AsyncRunner(Runner):
             pool.num_lost_episodes, pace.num_warm, pace.warmup, self.algorithm.num_updates, pace.num_learned,
             pace.num_counted, self._waited.total_s, sum(lags) / max(len(lags), 1), max(lags, default=0),
         )  # fmt: skip
+
+    def health(self) -> tuple[str, ...]:
+        """Return a line about every process."""
+        self._window.add(self.snapshot())
+        return self._window.lines()
 
     def _members(self) -> list[Any]:
         return [] if self.pool is None else self.pool.members
@@ -221,8 +226,11 @@ class AsyncRunner(Runner):
             words = "it ended" if error is None else f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise CollectionError(f"the filler died ({words})") from error
 
-    def _check_counts(self, pool: Pool, filler: Filler) -> None:
-        """Raise CollectionError unless every transition that was sent was received and stored."""
+    def check_counts(self) -> None:
+        """Raise CollectionError unless every transition that was sent was received and stored; call it at the end."""
+        pool, filler = self.pool, self.filler
+        assert pool is not None
+        assert filler is not None
         if filler.error is not None:
             raise CollectionError(f"the filler died ({filler.error})") from filler.error
         size, before = self.pace.block, self._stored_before

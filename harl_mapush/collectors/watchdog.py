@@ -17,7 +17,7 @@ from harl_mapush.collectors.process import STACK_SIGNAL
 from harl_mapush.collectors.shared import Phase
 
 _LOOKS = 20  # within the time after which something counts as stuck
-_START_FACTOR = 10  # a collector that starts may take so many times longer: kernels are compiled
+_START_S = 600.0  # that a collector may take to start at least: kernels are compiled, and the machine may be busy
 _ANSWER_S = 1.0  # for a stack
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 _LOG = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ class Watchdog(threading.Thread):
         if idle_s >= self._stall_s and not was_named:
             self._seen[member.number] = (progress, since, True)
             _LOG.warning("Note: %s", self.describe(member, idle_s))
-        limit = self._stall_s * (_START_FACTOR if is_starting else 2)
-        if idle_s >= limit:
+        limit_s = max(2 * self._stall_s, _START_S if is_starting else 0.0)
+        if idle_s >= limit_s:
             _LOG.warning("Note: %s is killed, after %.0f s.", member.describe(), idle_s)
             process.kill()
             self._seen[member.number] = (progress, now, True)

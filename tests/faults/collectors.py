@@ -29,7 +29,7 @@ from harl_mapush import runs  # noqa: E402
 from harl_mapush.collectors.pool import CollectionError  # noqa: E402
 from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
 
-TRANSITIONS = 3200
+TRANSITIONS = 1600
 _ENDS_WITHIN_S = 10.0
 _SETTINGS = (
     *("--algo", "hasac", "--num_envs", "4", "--device", "cpu", "--set", "runner.num_steps=4"),
@@ -52,8 +52,8 @@ class Said(logging.Handler):
 
 
 def make(folder: Path, **runner: object) -> AsyncRunner:
-    """Build a run of one collector that counts a fault after two seconds."""
-    given = {"stall_time": 2.0} | runner
+    """Build a run of one collector that counts as stuck after three seconds."""
+    given = {"stall_time": 3.0} | runner
     return toy_collectors.make_runner(toy_collectors.settings(1, 8, TRANSITIONS, runner=given), folder / "logs")
 
 
@@ -88,7 +88,7 @@ def hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
     os.environ[toy_collectors.FAULT] = str(fault)
     runner.on_wait = lambda: fault.unlink() if fault.exists() and runner.pool.num_restarts else None
     problem = finish(runner, said, draw, lambda: fault.write_text("hang"))
-    named = [line for line in said.lines if "has done nothing" in line and "toy_collectors.py" in line]
+    named = [line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line]
     return problem or expect(len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}")
 
 
@@ -96,7 +96,7 @@ def stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Stop a collector's process, which cannot even say where it is."""
     runner = make(folder)
     problem = finish(runner, said, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
-    named = [line for line in said.lines if "has done nothing" in line and "does not answer" in line]
+    named = [line for line in said.lines if "while collecting" in line and "does not answer" in line]
     return problem or expect(len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}")
 
 
@@ -147,7 +147,7 @@ def ends_by(
     draw: random.Random,
     words: str,
     act: Callable[[AsyncRunner], object],
-    within_s: float = 10,
+    in_s: float = 10.0,
 ) -> str | None:
     """Give a run a fault that it cannot survive; it must say so, with no process left."""
     runner, at = make(folder), [0.0]
