@@ -177,18 +177,21 @@ def check_together(checkup: Checkup) -> str:
     warmup = min(cfg.algorithm.warmup, 2 * cfg.runner.num_steps * cfg.env.num_envs)
     algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup)
     runner, first_block = _make(dataclasses.replace(cfg, algorithm=algorithm)), [0.0]
+    lines: tuple[str, ...] = ()
     deadline = time.monotonic() + _PATIENCE_S
 
     def stop_in_time() -> None:
+        nonlocal lines
         now = time.monotonic()
         if runner.pace.num_stored and not first_block[0]:
             first_block[0] = now
         if now > (first_block[0] + TOGETHER_S if first_block[0] else deadline):
+            lines = runner.health()
             raise _EnoughError
 
     runner.on_wait = stop_in_time
     _run(runner)
-    return "; ".join(runner.health())
+    return "; ".join(lines or runner.health())
 
 
 def _make(cfg: RunCfg) -> AsyncRunner:
