@@ -74,7 +74,7 @@ def _main(argv: list[str]) -> int:
     checkup = kind(cfg, is_launched_singly=arguments.cuda_debug)
     tell = _teller(arguments.json, arguments.report)
     with _clean_stdout(arguments.json), library_lines(_say_aside):
-        verdicts = list(examine(checkup, tell, stages))
+        verdicts = list(examine(checkup, tell, stages) if arguments.has_collectors else examine(checkup, tell))
     return _conclude(_facts(verdicts, checkup, stages), arguments.json)
 
 
