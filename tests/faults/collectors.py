@@ -116,7 +116,7 @@ def slow_filler(folder: Path, said: Said, draw: random.Random) -> str | None:
 
     def act() -> None:
         store = runner.filler.store
-        runner.filler.store = lambda block: (time.sleep(0.05), store(block))[1]
+        runner.filler.store = lambda block: (time.sleep(0.3), store(block))[1]
 
     problem = finish(runner, said, draw, act)
     waited = runner.pool.members[0].numbers().waited_ns / 1e9
@@ -138,7 +138,7 @@ def raises(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Have a collector raise again and again."""
     fault = folder / "fault"
     os.environ[toy_collectors.FAULT] = str(fault)
-    return ends_by(folder, said, draw, "ValueError: the toy broke", lambda runner: fault.write_text("raise"), 30.0)
+    return ends_by(folder, said, draw, "ValueError: the toy broke", lambda runner: fault.write_text("raise"), 600.0)
 
 
 def ends_by(
