@@ -58,7 +58,8 @@ class Watchdog(threading.Thread):
         now, numbers = time.monotonic(), member.numbers()
         progress = (member.num_starts, numbers.phase, numbers.num_decisions, numbers.num_sent)
         before, since, was_named = self._seen.get(member.number, (None, now, False))
-        if progress != before or numbers.phase == Phase.WAITING:
+        has_nothing_to_do = numbers.phase == Phase.WAITING and not member.given
+        if progress != before or has_nothing_to_do:
             self._seen[member.number] = (progress, now, False)
             return
         idle_s, is_starting = now - since, numbers.phase in (Phase.STARTING, Phase.BUILDING)

@@ -96,7 +96,7 @@ def stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Stop a collector's process, which cannot even say where it is."""
     runner = make(folder)
     problem = finish(runner, said, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
-    named = [line for line in said.lines if "while collecting" in line and "does not answer" in line]
+    named = [line for line in said.lines if "has done nothing" in line and "does not answer" in line]
     return problem or expect(len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}")
 
 
