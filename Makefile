@@ -13,7 +13,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUN := $(CURDIR)/$(BIN)/python -m
 
-.PHONY: format lint type test train smoke
+# OpenRL 0.2.0 needs older packages than the rest, hence an environment of its own; it is installed as it is.
+OPENRL_VENV ?= .venv-openrl
+OPENRL := $(OPENRL_VENV)/bin/python
+
+.PHONY: format lint type test train smoke openrl
 
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
@@ -25,7 +29,7 @@ train: $(VENV)/.installed
 	  "  checkpoints      $$out/checkpoints" \
 	  "  success rate     $$out/evaluation.json" \
 	  "  video            $$film" \
-	  "  curves           $(BIN)/tensorboard --logdir $$out/logs"
+	  "  curves           $(BIN)/tensorboard --logdir $$out"
 
 smoke:
 	@$(MAKE) --no-print-directory train PRESET=smoke NUM_EPISODES=20
@@ -39,6 +43,17 @@ lint: $(VENV)/.installed-test
 
 type: $(VENV)/.installed-test
 	$(RUN) pyright --pythonpath $(BIN)/python
+
+openrl: $(OPENRL_VENV)/.installed
+	@printf '%s\n' "$(OPENRL) -m harl_mapush.interop.run_openrl --task go1push_mid --algo ppo"
+
+$(OPENRL_VENV)/.installed: constraints.txt openrl-constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed; name one: make PYTHON=/path/to/python3.12"; exit 2; }
+	$(PYTHON) -m venv $(OPENRL_VENV)
+	$(OPENRL) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(OPENRL) -m pip install --quiet --disable-pip-version-check -c constraints.txt -c openrl-constraints.txt \
+	  openrl gymnasium jsonargparse pettingzoo -e .
+	@touch $@
 
 format: $(VENV)/.installed-test
 	$(RUN) ruff check --fix .

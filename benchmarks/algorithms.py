@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.runs import curves_folder
 
 RESULTS = "algorithms.jsonl"
 CURVE_TAG = "mapush/success_rate"
@@ -68,7 +69,7 @@ def train(arguments: argparse.Namespace, algo: str, seed: int) -> dict[str, Any]
     command = [sys.executable, "-m", "harl_mapush.test", "--checkpoint", str(run), "--mode", "calculator"]
     command += ["--num_envs", str(arguments.num_episodes), "--json", str(figures)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    curve = [(point.step, point.value) for point in scalars(run / "logs", CURVE_TAG)]
+    curve = [(point.step, point.value) for point in scalars(curves_folder(run), CURVE_TAG)]
     told = json.loads(figures.read_text())
     return {"algo": algo, "seed": seed, "preset": arguments.preset, "wall_s": wall_s, "curve": curve} | told
 

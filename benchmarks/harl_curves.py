@@ -58,7 +58,7 @@ def main() -> int:
         points += curves(upstream / "logs", "upstream", seed, 1)
         seconds["upstream"].append(took)
         period, took = train_ours(upstream / "config.json", folder / "ours")
-        points += curves(folder / "ours" / "logs", "ours", seed, period)
+        points += curves(folder / "ours", "ours", seed, period)
         seconds["ours"].append(took)
     with (given.out / "curves.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows(columns(points))

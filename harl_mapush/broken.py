@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harl_mapush import config
+from harl_mapush.ranks import ALONE, Ranks
 from mqe.broken_worlds import BrokenWorld
 from mqe.config import ConfigError, parse_yaml
 from mqe.env import MultiAgentEnv
@@ -26,15 +27,18 @@ _WHOLE = ("qpos", "qvel", "contact_forces", "goal_pos")  # parts of SceneState.r
 class BrokenLog:
     """Writes the last states of a run's first broken worlds, and says what was wrong with them."""
 
-    def __init__(self, env: MultiAgentEnv, run: Path, settings: str, most: int) -> None:
+    def __init__(self, env: MultiAgentEnv, run: Path, settings: str, most: int, ranks: Ranks = ALONE) -> None:
         """Record ``env`` from now on, for at most ``most`` files in ``run``, each with the run's ``settings``."""
-        self._env, self._folder, self._settings = env, run / FOLDER, settings
+        self._env, self._folder, self._settings, self._ranks = env, run / FOLDER, settings, ranks
         self._left = most - len(list(self._folder.glob("*.npz")))
         env.record_states()
 
     def __call__(self, env_steps: int) -> str | None:
-        """Take what broke in the iteration that ended at ``env_steps``; return the commonest cause and a file."""
-        broken = self._env.take_broken()
+        """Take what broke in the iteration that ended at ``env_steps``; return the commonest cause and a file.
+
+        Of several ranks the first hears of the worlds of all, and the others return None.
+        """
+        broken = [world for some in self._ranks.gather_on_first(self._env.take_broken()) for world in some]
         if not broken:
             return None
         kinds = Counter(_kind(world) for world in broken)  # each world has numbers of its own

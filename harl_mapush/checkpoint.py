@@ -144,9 +144,26 @@ def load(folder: Path, networks: Mapping[str, nn.Module]) -> None:
     _load(folder, {f"{name}.pt": network for name, network in networks.items()})
 
 
-def load_actors(folder: Path, networks: Mapping[str, nn.Module]) -> None:
-    """Put what acts in a checkpoint, ours or upstream's, into networks of the same shape; errors alike."""
-    load(folder, {name: network for name, network in networks.items() if name.startswith("actor_agent")})
+def load_actors(
+    folder: Path, networks: Mapping[str, nn.Module], weights: Mapping[str, dict[str, Tensor]] | None = None
+) -> None:
+    """Put what acts in a checkpoint, ours or upstream's, into networks of the same shape; errors alike.
+
+    ``weights`` are its actors' as ``read_actors`` returned them; None reads them now.
+    """
+    actors = {name: network for name, network in networks.items() if name.startswith("actor_agent")}
+    if weights is None:
+        load(folder, actors)
+        return
+    for name, network in actors.items():
+        _fill(folder / f"{name}.pt", network, weights[name])
+
+
+def read_actors(folder: Path) -> dict[str, dict[str, Tensor]]:
+    """Return what acts in a checkpoint, state dicts on the CPU by name; raise ConfigError for a damaged file."""
+    paths = sorted(folder.glob("actor_agent*.pt"))
+    check_files(folder, [path.name for path in paths])
+    return {path.stem: read_tensors(path) for path in paths}
 
 
 def remove_partial(run: Path) -> None:
@@ -158,16 +175,20 @@ def remove_partial(run: Path) -> None:
 def _load(folder: Path, modules: Mapping[str, nn.Module]) -> None:
     check_files(folder, modules)
     for name, module in modules.items():
-        path = folder / name
-        try:
-            module.load_state_dict(read_tensors(path))
-        except (RuntimeError, KeyError) as error:
-            detail = " ".join(str(error).split())
-            detail = re.sub(r"^Error\(s\) in loading state_dict for \w+: ", "", detail)[:160]
-            raise ConfigError(
-                f"checkpoint file {path}: does not fit this task, robot count and network ({detail}); "
-                f"evaluate it with the settings of its own {format_of(folder).config}"
-            ) from None
+        _fill(folder / name, module, read_tensors(folder / name))
+
+
+def _fill(path: Path, module: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Put the values of a checkpoint's file into a network; raise ConfigError where they do not fit."""
+    try:
+        module.load_state_dict(values)
+    except (RuntimeError, KeyError) as error:
+        detail = " ".join(str(error).split())
+        detail = re.sub(r"^Error\(s\) in loading state_dict for \w+: ", "", detail)[:160]
+        raise ConfigError(
+            f"checkpoint file {path}: does not fit this task, robot count and network ({detail}); "
+            f"evaluate it with the settings of its own {format_of(path.parent).config}"
+        ) from None
 
 
 def _drop_old_training_states(run: Path) -> None:
@@ -195,7 +216,8 @@ def _locate(what: str) -> Path:
         problem = "is not a folder" if os.path.exists(what) else "does not exist"
         raise ConfigError(f"--checkpoint {what!r} {problem}; give {kinds}")
     if (path / CHECKPOINTS).is_dir():
-        last = last_checkpoint(path)
+        found = [last_checkpoint(path), *(kind.newest(path) for kind in FOREIGN)]
+        last = next((folder for folder in found if folder is not None), None)
         if last is None:
             raise ConfigError(f"--checkpoint {what!r}: this run has no checkpoint yet; give {kinds}")
         return last

@@ -27,6 +27,7 @@ from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, build, check_values, load_yaml, merge, parse_yaml, unknown
 from mqe.objects import OBJECTS
 from mqe.registry import TASKS, EnvCfg, SimCfg
+from mqe.sim.base import SimulatorError
 
 DEFAULT_PRESET = "laptop"
 DEFAULT_TASK = "go1push_mid"
@@ -78,7 +79,7 @@ _HELP = {
     "--num_envs": "parallel worlds",
     "--num_env_steps": "control steps of the whole run, summed over worlds; rounded up to whole iterations",
     "--device": "auto, cpu, cuda or cuda:K",
-    "--sim": "auto, mujoco or warp",
+    "--sim": "auto, mujoco, warp, isaacgym or mujoco_worker",
     "--seed": "of every random number in the run",
     "--max_wall_time": "save and end in time for this limit, 3h50m for instance",
     "--init_from": "start with the networks of a checkpoint, a run or pretrained:NAME, and with fresh optimisers",
@@ -121,8 +122,11 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def import_modules(names: Sequence[str]) -> None:
-    """Import a user's modules, found from the current folder as well; raise ConfigError for one that is not there."""
+def import_modules(names: Sequence[str], flag: str = "--import") -> None:
+    """Import a user's modules, found from the current folder as well; raise ConfigError for one that is not there.
+
+    ``flag`` is the one that named them.
+    """
     here = os.getcwd()
     for name in names:
         if here not in sys.path:
@@ -132,9 +136,9 @@ def import_modules(names: Sequence[str]) -> None:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise  # something that the module itself needs
-            raise ConfigError(f"--import {name}: there is no such module in {here} or on PYTHONPATH") from None
+            raise ConfigError(f"{flag} {name}: there is no such module in {here} or on PYTHONPATH") from None
         except SyntaxError as error:
-            raise ConfigError(f"--import {name}: {error.filename}, line {error.lineno}: {error.msg}") from None
+            raise ConfigError(f"{flag} {name}: {error.filename}, line {error.lineno}: {error.msg}") from None
         if name not in IMPORTED:
             IMPORTED.append(name)
 
@@ -170,6 +174,21 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
     for layer in layers:  # also what a later one replaces
         check_layer(layer)
     return reduce(merge, layers, {})
+
+
+def check_writable(flag: str, name: str | None) -> None:
+    """Make sure that a file can be written before the work that it is to hold; leave none behind."""
+    if name is None:
+        return
+    path = Path(name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(f"--{flag} {name!r} cannot be written ({error.strerror}); name another file") from None
 
 
 def presets() -> list[str]:
@@ -244,6 +263,9 @@ def exit_code(main: Callable[[], int], program: str) -> int:
     except ConfigError as error:
         sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
         return 2
+    except SimulatorError as error:
+        sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
+        return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
         return SIGNALLED + signal.SIGPIPE

@@ -40,7 +40,11 @@ class Curves:
     def add(self, scalars: Mapping[str, float], step: int) -> None:
         """Add one point to each curve."""
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        self._waiting.append(_record(Event(wall_time=time.time(), step=step, summary=Summary(value=values))))
+        self.add_summary(Summary(value=values), step)
+
+    def add_summary(self, summary: Summary, step: int = 0) -> None:
+        """Add anything else that TensorBoard can show."""
+        self._waiting.append(_record(Event(wall_time=time.time(), step=step, summary=summary)))
         self._num_bytes += len(self._waiting[-1])
         while self._num_bytes > _MOST_BYTES:
             self._num_bytes -= len(self._waiting.popleft())

@@ -34,6 +34,7 @@ class Format(NamedTuple):
     read_config: Callable[[Path], dict[str, Any]]  # the sections of a run of ours that its settings amount to
     load_team: Callable[[Path, VecEnv], Team | None]  # None: its actors are those of the settings' algorithm
     actor_file: Callable[[int], str] = "actor_agent{}.pt".format  # which file of the folder an agent acts by
+    newest: Callable[[Path], Path | None] = lambda run: None  # the last checkpoint in a whole run's folder
 
 
 FOREIGN: list[Format] = []

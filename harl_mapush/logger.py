@@ -1,4 +1,4 @@
-"""What one sees of a run: a progress bar on a terminal, two plain lines now and then, curves in TensorBoard."""
+"""What one sees of a run: a progress bar on a terminal, three plain lines now and then, curves in TensorBoard."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
+from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
 from harl_mapush.curves import Curves
 from harl_mapush.runner import IterationReport
 from mqe.config import option
+
+_BAR_WIDTH = 10  # with the figures beside it, a bar fits into 80 columns
+_NOTHING_YET = "-"  # for a statistic of episodes before the first has finished
+_OVERVIEW = ("success_rate", "return", "episode_time_s", "contact_share")  # in TensorBoard these come first, in order
 
 Headline = Sequence[tuple[str, str]]  # labels, and the statistics that they stand for
 
@@ -97,10 +102,8 @@ class RunLogger:
         self._bar: Progress | None = None
         if self._stream.isatty() and os.environ.get("TERM") != "dumb":
             self._bar = Progress(
-                BarColumn(bar_width=24),
+                BarColumn(bar_width=_BAR_WIDTH),
                 TextColumn("{task.percentage:>3.0f}%  {task.fields[figures]}"),
-                TimeRemainingColumn(),
-                TextColumn("left"),
                 console=Console(file=self._stream),
                 auto_refresh=False,
             )
@@ -127,6 +130,10 @@ class RunLogger:
         if is_shown:
             self.say(progress_line(self._title, report, fps))
             self.say(statistics_line(statistics, self._headline))
+        left_s = elapsed * (report.num_env_steps - report.env_steps) / max(report.env_steps - self._start_env_steps, 1)
+        figures = figures_line(report, statistics, self._headline, left_s)
+        if is_shown:
+            self.say(figures)
             for line in report.health:
                 self.say(line)
         if self._bar is not None:
@@ -134,13 +141,14 @@ class RunLogger:
                 self._bar.update(
                     self._bar.task_ids[0],
                     completed=report.env_steps,
-                    figures=f"{report.env_steps:,}/{report.num_env_steps:,} env steps  {fps:,}/s  "
-                    f"return {_figure(statistics, 'return', '.2f')}"
-                    + "".join(
-                        f"  {label.lower()} {_figure(statistics, name, '.3f')}" for label, name in self._headline[:1]
-                    ),
+                    figures=figures,
                     refresh=True,
                 )
+
+    def introduce(self, summaries: Iterable[Summary]) -> None:
+        """Record what TensorBoard shows of the run besides its curves."""
+        for summary in summaries:
+            self._curves.add_summary(summary)
 
     def flush(self) -> None:
         """Write the curves so far, so that a run that goes on from here finds them."""
@@ -165,8 +173,20 @@ class RunLogger:
             os.close(nowhere)
 
 
+class Silent:
+    """Stands in for the log on ranks that write nothing."""
+
+    def say(self, line: str) -> None: ...
+
+    def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def progress_line(title: str, report: IterationReport, fps: int) -> str:
-    """Word the first plain line: how far the run is."""
+    """Format the first plain line, as HARL's runners do: how far the run is."""
     return (
         f"{title} updates {report.iteration}/{report.num_iterations} episodes, "
         f"total num timesteps {report.env_steps}/{report.num_env_steps}, FPS {fps}."
@@ -174,21 +194,42 @@ def progress_line(title: str, report: IterationReport, fps: int) -> str:
 
 
 def statistics_line(statistics: Mapping[str, float], headline: Headline) -> str:
-    """Format the second plain line; what ``headline`` names is ``nan`` while no episode has finished."""
+    """Format the second plain line; what ``headline`` names is ``-`` while no episode has finished."""
     named = [f"{label}: {_figure(statistics, name, '.3f')}" for label, name in headline]
     episodes = f"Episodes: {int(statistics.get('num_episodes', 0))}"
     return f"[MAPush Stats] {' | '.join([*named, episodes])}"
 
 
+def figures_line(report: IterationReport, statistics: Mapping[str, float], headline: Headline, left_s: float) -> str:
+    """Format what tells whether a run is well, in at most 69 columns: the bar's, and the third plain line."""
+    named = [("return", "return"), *((label.lower(), name) for label, name in headline[:1])]
+    figures = [f"{label} {_figure(statistics, name, '.3g')}" for label, name in named]
+    return "  ".join([f"iteration {report.iteration}/{report.num_iterations}", *figures, f"{duration(left_s)} left"])
+
+
+def duration(seconds: float) -> str:
+    """Format a time to go: ``45 s``, ``12 min``, ``3 h 05 min`` or ``2 d 4 h``."""
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if minutes < 100:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
 def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[str, float]:
     """Give the TensorBoard scalars of one iteration; what was not measured (NaN) is left out.
 
-    The learner's metrics keep their tags, an agent's statistics go under ``agent{i}/``, the others under ``mapush/``.
+    The learner's metrics keep their tags, an agent's statistics go under ``agent{i}/``, the others under ``mapush/``;
+    what matters most is under ``0_overview/`` as well, which TensorBoard shows first.
     """
     tagged = dict(report.metrics)
     for name, value in statistics.items():
         per_agent = re.fullmatch(r"(\w+)_(agent\d+)", name)
         tagged[f"{per_agent[2]}/{per_agent[1]}" if per_agent else f"mapush/{name}"] = value
+        bare = name.removesuffix(f"_{per_agent[2]}") if per_agent else name
+        if bare in _OVERVIEW:
+            tagged[f"0_overview/{_OVERVIEW.index(bare) + 1}_{name}"] = value
     seconds = max(report.collect_s + report.update_s, 1e-9)
     tagged["perf/env_steps_per_s"] = report.env_steps / report.iteration / seconds
     tagged["perf/collect_s"] = report.collect_s
@@ -197,4 +238,5 @@ def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[st
 
 
 def _figure(statistics: Mapping[str, float], name: str, form: str) -> str:
-    return format(statistics.get(name, math.nan), form)
+    value = statistics.get(name, math.nan)
+    return _NOTHING_YET if math.isnan(value) else format(value, form)

@@ -12,10 +12,11 @@ import torch
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.memory import gru_floats, passed_floats
+from harl_mapush.ranks import Ranks
 from mqe.broken_worlds import bytes_of_last_states, num_rows
 from mqe.config import ConfigError
 from mqe.nature import model_fields
-from mqe.registry import TASKS, World
+from mqe.registry import IN_PROCESS, TASKS, World
 from mqe.streams import Streams
 
 GIB = 2**30
@@ -24,6 +25,7 @@ _FLOAT = 4  # bytes
 _WEIGHT = 4 * _FLOAT  # bytes: a weight, its gradient and the two moments of Adam
 _ENV = (2048, 2560)  # bytes a world, and a robot: state of task and environment, and one decision's tensors, held twice
 _SLACK = 1.05  # torch rounds blocks up and keeps some that it freed
+_MESSAGES = 512 * _MIB  # of NCCL, between ranks on GPUs
 _ROOM = 0.98  # share of the free memory that a suggestion uses
 # What no tensor accounts for. On a GPU: the driver's context, which is there as soon as one asks for the free memory,
 # then the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
@@ -45,6 +47,7 @@ class MemoryPlan(NamedTuple):
     update: int
     free: int | None  # that this process may take, its own context included
     total: int | None
+    num_ranks: int = 1  # processes that each take as much
 
     @property
     def needed(self) -> int:
@@ -52,9 +55,10 @@ class MemoryPlan(NamedTuple):
         return self.fixed + self.simulator + self.environment + self.rollout + self.update
 
 
-def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
+def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int = 1, num_local: int = 1) -> MemoryPlan:
     """Work out what training as ``cfg`` says takes, on the simulator and device that it resolves to.
 
+    Of ``num_ranks`` processes, ``num_local`` of them on this machine, ``cfg`` has one's share of the worlds.
     Raises ConfigError where algorithm, network and runner do not go together.
     """
     with torch.random.fork_rng(devices=[]):
@@ -62,7 +66,8 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
         task = world.task
         spec = TeamSpec(task.obs_sizes, task.action_sizes, task.state_size, task.state_type, task.mirror)
         try:
-            team = make_algorithm(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0)
+            ranks = Ranks(size=num_ranks)
+            team = make_algorithm(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0, ranks)
             learner = team.plan_bytes(cfg.runner.num_steps, cfg.env.num_envs, device.type)
         except ValueError as error:
             raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
@@ -72,13 +77,17 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
     if cfg.runner.evaluation_interval is not None:
         share = min(cfg.runner.evaluation_envs, cfg.runner.evaluation_episodes) / worlds.num_envs
         evaluation = round(share * (worlds.simulator + worlds.environment))
+    is_shared = device.type == "cpu" and worlds.free is not None
+    messages = _MESSAGES if num_ranks > 1 and device.type != "cpu" else 0
     kept = bytes_of_last_states(num_rows(world.scene.model)) if cfg.logger.broken_worlds else 0
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
         environment=worlds.environment + cfg.env.num_envs * kept,
-        fixed=(1 + cfg.runner.collectors) * worlds.fixed + round(num_weights * _WEIGHT) + evaluation,
+        fixed=(1 + cfg.runner.collectors) * worlds.fixed + round(num_weights * _WEIGHT) + evaluation + messages,
         rollout=round(learner.experience * _SLACK),
         update=round(learner.update * _SLACK),
+        free=worlds.free // num_local if is_shared and worlds.free is not None else worlds.free,
+        num_ranks=num_ranks,
     )
 
 
@@ -115,14 +124,15 @@ def check_memory(plan: MemoryPlan) -> None:
     room = plan.free * _ROOM - plan.fixed
     in_worlds = plan.needed - plan.fixed  # all of it grows with the worlds
     in_rows = plan.rollout + plan.update
-    num_envs = _rounded(plan.num_envs * room / in_worlds)
+    num_envs = _rounded(plan.num_envs * room / in_worlds) * plan.num_ranks
     num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows) if plan.num_steps else 0
     ways = [f"env.num_envs to {num_envs}"] if num_envs >= 1 else []
     ways += [f"runner.num_steps to {num_steps}"] if num_steps >= 1 else []
     way_out = f"lower {' or '.join(ways)}" if ways else "end other programs that use it, or take another device"
+    each = "" if plan.num_ranks == 1 else f" on each of {plan.num_ranks} ranks"
     steps = f" with runner.num_steps={plan.num_steps}" if plan.num_steps else ""
     raise ConfigError(
-        f"env.num_envs={plan.num_envs}{steps} takes {plan.needed / GIB:.1f} GiB, but "
+        f"env.num_envs={plan.num_envs * plan.num_ranks}{steps} takes {plan.needed / GIB:.1f} GiB{each}, but "
         f"{plan.device} has {plan.free / GIB:.1f} GiB free; {way_out}"
     )
 
@@ -130,9 +140,11 @@ def check_memory(plan: MemoryPlan) -> None:
 def describe(plan: MemoryPlan) -> str:
     """Word a plan in one line."""
     parts = ("simulator", "environment", "rollout", "update", "fixed")
-    named = ", ".join(f"{name} {getattr(plan, name) / GIB:.2f}" for name in parts)
+    sizes = {name: f"{getattr(plan, name) / GIB:.2f}" for name in parts}
+    named = ", ".join(f"{name} {size}" for name, size in sizes.items() if size != "0.00")
     room = "" if plan.free is None or plan.total is None else f"; {plan.free / GIB:.1f} of {plan.total / GIB:.1f} free"
-    return f"Memory on {plan.device}: {plan.needed / GIB:.2f} GiB planned ({named}){room}."
+    each = "" if plan.num_ranks == 1 else f", each of {plan.num_ranks} ranks"
+    return f"Memory on {plan.device}{each}: {plan.needed / GIB:.2f} GiB planned ({named}){room}."
 
 
 def device_memory(device: torch.device) -> tuple[int | None, int | None]:
@@ -178,9 +190,10 @@ def _simulator(world: World, sim_name: str, device: torch.device) -> tuple[float
     """Bytes that a process with this simulator takes in any case, and bytes a world."""
     model = world.scene.model
     fields = sum(values.numel() for values in world.fields.values())
-    if sim_name == "mujoco":
+    if sim_name == "mujoco" or sim_name in IN_PROCESS:  # a simulator's own process plans for itself
         state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
-        return _PROCESS, 8.0 * (state + model.nsensordata + fields)
+        fixed = _PROCESS if device.type == "cpu" else _CONTEXT + _CODE
+        return fixed, 8.0 * (state + model.nsensordata + fields)
     from mqe.sim.warp_memory import footprint  # needs the extra
 
     taken = footprint(model)

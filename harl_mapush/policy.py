@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from mqe.env import MultiAgentEnv
 from mqe.vec_env import VecEnv
 
 _LOG = logging.getLogger(__name__)
+
+Weights = Mapping[str, dict[str, Tensor]]  # state dicts by network
 
 
 def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
@@ -33,20 +36,28 @@ def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
     unfamiliar = playing.unfamiliar(folder, env) if isinstance(env, MultiAgentEnv) else None
     if unfamiliar is not None:
         _LOG.warning("Note: %s.", unfamiliar)
+    return make_team(cfg, folder, env)
+
+
+def make_team(cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None) -> Team:
+    """Load the team of a checkpoint for ``env``, whatever that is.
+
+    ``weights`` are its actors' if they were read before (``checkpoint.read_actors``).
+    """
     foreign = checkpoint.format_of(folder).load_team(folder, env)
-    return TeamPolicy(cfg, folder, env) if foreign is None else foreign
+    return TeamPolicy(cfg, folder, env, weights) if foreign is None else foreign
 
 
 class TeamPolicy:
     """Deterministic decisions, obs (N, A, O) to actions (N, A, U); recurrent teams remember between them."""
 
-    def __init__(self, cfg: RunCfg, folder: Path, env: VecEnv) -> None:
+    def __init__(self, cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None) -> None:
         """Load the checkpoint in ``folder``; raise ConfigError where it does not fit ``env`` and ``cfg``."""
         try:
             algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed)
         except ValueError as error:
             raise ConfigError(f"checkpoint {folder}: {error}") from None
-        checkpoint.load_actors(folder, algorithm.networks)
+        checkpoint.load_actors(folder, algorithm.networks, weights)
         self._algorithm, self._num_agents = algorithm, env.num_agents
         self._hidden: Tensor | None = None
 

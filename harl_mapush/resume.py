@@ -5,7 +5,7 @@ The state is ``training_state.pt`` of a checkpoint, the settings are the run's `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,8 @@ CHANGEABLE = (
     "runner.max_wall_time", "runner.evaluation_interval", "runner.evaluation_envs", "runner.evaluation_episodes",
     *ACTOR_RATES, "algorithm.critic_learning_rate", "algorithm.schedule", "algorithm.desired_kl",
     "algorithm.clip_param", "algorithm.entropy_coef", "algorithm.max_grad_norm", "sim.device", "sim.num_threads",
-    "logger.interval", "runner.queue_blocks", "runner.max_policy_lag", "runner.stall_time",
+    "sim.python", "sim.step_timeout", "sim.start_timeout", "logger.interval", "runner.queue_blocks",
+    "runner.max_policy_lag", "runner.stall_time",
 )  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
     if new.sim != old.sim:
         name, device = resolve_sim(new.sim)
         new = replace(new, sim=replace(new.sim, name=name, device=str(device)))
-    before, after = dict(_flat(to_dict(old))), dict(_flat(to_dict(new)))
+    before, after = flat(to_dict(old)), flat(to_dict(new))
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     changed.sort(key=lambda key: not key.endswith(".name"))  # other keys follow from these
     for key in changed:
@@ -169,9 +170,9 @@ def _damaged(saved: SavedRun, detail: str) -> ConfigError:
     return checkpoint.damaged_state(saved.folder, detail)
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by their dotted keys."""
+    found: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from harl_mapush.algorithm import Algorithm, Experience
 from harl_mapush.interruption import seconds
+from harl_mapush.ranks import ALONE, Ranks
+from harl_mapush.resharding import on_host, redistribute
 from mqe.vec_env import TimeStep, VecEnv
 
 _MOST_BROKEN = 0.1  # share of a rollout's transitions
@@ -125,17 +127,19 @@ class Runner:
         on_iteration: Callable[[IterationReport], None] | None = None,
         on_checkpoint: Callable[[int], None] | None = None,
         on_broken: Callable[[int], str | None] | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Allocate what is collected; ``on_checkpoint`` is called with env steps every interval and at the end.
 
         ``on_broken`` is called with env steps after an iteration in which worlds broke; it may say what was wrong.
+        ``env`` has this rank's share of the worlds; what is counted and reported is that of all ``ranks``.
 
         Raises ValueError where blocks of ``num_steps`` do not go with the algorithm's settings.
         """
-        self.env, self.algorithm, self.cfg = env, algorithm, cfg
+        self.env, self.algorithm, self.cfg, self.ranks = env, algorithm, cfg, ranks
         self.on_iteration, self.on_checkpoint, self.on_broken = on_iteration, on_checkpoint, on_broken
         self.experience = self.make_experience()
-        self.num_transitions = cfg.num_steps * env.num_envs  # an iteration
+        self.num_transitions = cfg.num_steps * env.num_envs * ranks.size  # an iteration
         self.steps_per_iteration = self.num_transitions * env.decision_period
         self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
         self.iteration = 0
@@ -175,11 +179,14 @@ class Runner:
         values = self._fetch(metrics)
         self.iteration += 1
         collect_s, update_s = clock.read()
-        note = self._mention_broken(values["rollout/num_broken"], self.env.maintain())
+        with self.ranks.busy():
+            note = self.ranks.join_words(self.env.maintain())
+        note = self._mention_broken(values["rollout/num_broken"], note)
         if self.on_iteration:
             self.on_iteration(self._report(values, collect_s, update_s, note))
         if self.on_checkpoint and self.is_checkpoint_due():
             self.on_checkpoint(self.env_steps)
+        self.ranks.is_busy = False  # kernels are compiled and graphs recorded from here on
 
     def start(self) -> None:
         """Reset the environment, unless the run goes on from a saved state."""
@@ -201,7 +208,9 @@ class Runner:
             experience.add(t, self._obs, decision, step)
             rewards.add(step)
             self._obs = step.obs
+            self.ranks.tick()
         experience.finish()
+        rewards.merge(self.ranks)
         return rewards.means() | {"rollout/num_broken": self.num_transitions - rewards.num_valid()}
 
     def update(self) -> dict[str, Tensor]:
@@ -209,20 +218,26 @@ class Runner:
         return self.algorithm.update(self.experience, self.iteration / self.num_iterations)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a run goes on from, between iterations."""
-        return {
-            "iteration": self.iteration,
-            "algorithm": self.algorithm.state_dict(),
-            "storage": self.experience.state_dict(),
-            "env": self.env.state_dict(),
-        }
+        """Everything that a run goes on from, between iterations; of several ranks, whole on rank 0 alone."""
+        own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
+        learned = {"iteration": self.iteration, "algorithm": self.algorithm.state_dict()}
+        if self.ranks.size == 1:
+            return learned | own
+        return learned | {"shares": self.ranks.gather_on_first(on_host(own))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict``."""
         self.iteration = state["iteration"]
         self.algorithm.load_state_dict(state["algorithm"])
-        self.experience.load_state_dict(state["storage"])
-        self._stand_at(*self.env.load_state_dict(state["env"]))
+        shares = state.get("shares") or [{"storage": state["storage"], "env": state["env"]}]
+        if len(shares) != self.ranks.size:
+            self.env.reset()  # so that there is a state whose shapes can be asked for
+            own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
+            shares = redistribute(shares, own, self.ranks.rank, self.ranks.size)
+        else:
+            shares = shares[self.ranks.rank]
+        self.experience.load_state_dict(shares["storage"])
+        self._stand_at(*self.env.load_state_dict(shares["env"]))
 
     def _stand_at(self, obs: Tensor, state: Tensor) -> None:
         self._obs = obs
@@ -235,7 +250,7 @@ class Runner:
         """
         sizes = {f"{name}/weights": flat.abs().max() for name, flat in self.algorithm.weights.items()}
         everything = metrics | sizes
-        numbers = torch.stack([x.to(torch.float32) for x in everything.values()]).tolist()
+        numbers = self.ranks.mean_(torch.stack([x.to(torch.float32) for x in everything.values()])).tolist()
         values = dict(zip(everything, numbers, strict=True))
         bad = [name for name, value in values.items() if not math.isfinite(value)]
         if bad:
@@ -292,6 +307,11 @@ class RewardSums:
         terms = torch.stack([*(step.info[name] for name in self._names), step.reward, self._counter])  # (K, N, A)
         sums = torch.where(step.valid.unsqueeze(1), terms, 0.0).sum(dim=(1, 2))
         self._sums = sums if self._sums is None else self._sums + sums
+
+    def merge(self, ranks: Ranks) -> None:
+        """Add the sums of all ranks up."""
+        assert self._sums is not None
+        ranks.sum_(self._sums)
 
     def means(self) -> dict[str, Tensor]:
         """Return the means of one agent and control step by name."""

@@ -1,7 +1,7 @@
 """Run folders: where a run goes, what its parts are called, which of its checkpoints is the last.
 
-A run is ``config.yaml``, ``logs/`` and ``checkpoints/<env steps>/``. The first line of ``config.yaml``, a comment, has
-the SHA-256 of the lines below it.
+A run is ``config.yaml``, ``origin.json``, TensorBoard's files and ``checkpoints/<env steps>/``. The first line of
+``config.yaml``, a comment, has the SHA-256 of the lines below it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harl_mapush import durable
 from mqe.config import ConfigError, load_yaml
 
 CONFIG = "config.yaml"
-LOGS = "logs"
+LOGS = "logs"  # where older runs have TensorBoard's files
 CHECKPOINTS = "checkpoints"
 COLLECTORS = "collectors"  # what their processes wrote
 
@@ -43,6 +43,11 @@ def parse_step_name(name: str) -> int | None:
     """Give the env steps that a checkpoint folder's name stands for, None for any other name."""
     match = re.fullmatch(r"(\d+)([Mk]?)", name)
     return int(match[1]) * _UNITS.get(match[2], 1) if match else None
+
+
+def curves_folder(run: Path) -> Path:
+    """Return the folder with TensorBoard's files: the run's own, so that TensorBoard calls the run by its name."""
+    return run / LOGS if (run / LOGS).is_dir() else run
 
 
 def checkpoints(run: Path) -> list[tuple[int, Path]]:
@@ -150,7 +155,7 @@ def check_new_run_dir(path: Path) -> None:
 
 @contextmanager
 def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
-    """Make the folder of a new run, with room for logs and checkpoints, and keep it to this process.
+    """Make the folder of a new run, with room for checkpoints, and keep it to this process.
 
     ``is_named`` by the user, it is that folder; otherwise, where it exists, the first of ``-2``, ``-3``, ... that does
     not. Of two processes that ask at once, each gets its own, or one a ConfigError.
@@ -164,8 +169,7 @@ def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
                 path = _make_next(path)
             stack.enter_context(locked(path))
             check_new_run_dir(path)  # by now it may hold the run of a process that was faster
-            for name in (LOGS, CHECKPOINTS):
-                durable.make_folder(path / name)
+            durable.make_folder(path / CHECKPOINTS)
         except OSError as error:
             raise _unwritable(path, error) from None
         yield path

@@ -10,41 +10,59 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config
+from harl_mapush import checkpoint, config, film
 from harl_mapush.broken import replay
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import playing
-from harl_mapush.evaluation.calculator import evaluate
+from harl_mapush.evaluation.drawing import check_figure, draw_checkpoints
+from harl_mapush.evaluation.episodes import Request, check_request, load_function
 from harl_mapush.evaluation.gait_evaluation import evaluate_gait
+from harl_mapush.evaluation.measuring import as_csv, describe, headline, measure, run_of, table_of_checkpoints
 from harl_mapush.interop import harl_format, openrl_format
 from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.play import AGENTS, watch
-from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
-from mqe.config import ConfigError, unknown
+from mqe.config import ConfigError, merge, unknown
 from mqe.controllers.gait import load_gait
-from mqe.registry import TASKS, make_env, resolve_sim
+from mqe.registry import TASKS, resolve_sim
 from mqe.report import describe_figures
 from mqe.robots import ROBOTS
-from mqe.viewer.video import record
 
 PROGRAM = "python -m harl_mapush.test"
 MODES = ("viewer", "calculator")
 FLAGS = ("--num_envs", "--seed", "--device", "--sim")
-BELONGS = {"json": "calculator", "record": "viewer", "num_episodes": "viewer", "agent": "viewer", "web": "viewer"}
+VIEWER = ("record", "agent", "web")  # flags that belong to it
+CALCULATOR = ("json", "csv", "figure", "protocol", "seeds", "all_checkpoints", "workers", "policy")
 
 
 def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line."""
     parser = config.Parser(prog=program, description="Measure or watch a trained team.")
     parser.add_argument("--checkpoint", metavar="WHAT", help="a checkpoint folder, a run folder or pretrained:NAME")
-    parser.add_argument("--mode", default="calculator", help=f"{' or '.join(MODES)} (default: calculator)")
+    parser.add_argument("--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)")
+    parser.add_argument(
+        "--protocol", choices=playing.PROTOCOLS, help="what the calculator measures, and where (default: mapush)"
+    )
+    parser.add_argument("--seeds", metavar="SEED", type=int, nargs="+", help="pool the episodes of several seeds")
+    parser.add_argument("--policy", metavar="MODULE:FUNCTION", help="a function of yours acts, observations to actions")
+    parser.add_argument("--workers", metavar="K", type=int, help="play in so many processes (default: this one)")
+    parser.add_argument(
+        "--all_checkpoints", action="store_const", const=True, help="measure every checkpoint of the run"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the calculator's figures there")
-    parser.add_argument("--record", metavar="FILE.mp4", help="write the viewer's film there")
+    parser.add_argument("--csv", metavar="FILE.csv", help="and as a table, a row a checkpoint")
+    parser.add_argument("--figure", metavar="FILE", help="draw checkpoints against env steps (.png, .svg or .pdf)")
+    parser.add_argument("--record", metavar="FILE", help="film instead of showing: an .mp4 or a .gif")
+    film.add_flags(parser)
     config.add_import(parser)
     parser.add_argument("--replay", metavar="FILE.npz", help="film a world that broke, from a run's folder broken/")
-    parser.add_argument("--num_episodes", metavar="N", type=int, help="end the viewer after so many episodes")
+    parser.add_argument(
+        "--num_episodes",
+        metavar="N",
+        type=int,
+        help="end the viewer or film after so many; measure so many of each seed",
+    )
     parser.add_argument("--agent", choices=AGENTS, help="who acts first in the viewer (default: trained)")
     parser.add_argument(
         "--web", metavar="PORT", type=int, nargs="?", const=0, help="show the viewer on a page of this machine"
@@ -68,35 +86,43 @@ def _say(line: str) -> None:
 
 def _main(argv: Sequence[str] | None, program: str) -> int:
     arguments = make_parser(program).parse(argv)
+    if arguments.mode is None:
+        arguments.mode = "calculator" if arguments.record is None else "viewer"
     if arguments.mode not in MODES:
         raise ConfigError(f"--mode: {unknown('mode', arguments.mode, MODES)}")
-    film: str | None = arguments.record
-    if film is not None and Path(film).suffix != ".mp4":
-        raise ConfigError(f"--record {film!r}: a film is an .mp4 file; name one that ends so")
     if arguments.replay is not None:
         return _replay(arguments)
-    if arguments.checkpoint is None:
+    if arguments.checkpoint is None and arguments.policy is None:
         raise ConfigError("--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME")
-    for flag, mode in BELONGS.items():
+    others, mode = (VIEWER, "viewer") if arguments.mode == "calculator" else (CALCULATOR, "calculator")
+    for flag in others:
         value = getattr(arguments, flag)
-        if value is not None and arguments.mode != mode:
+        if value is not None:
             raise ConfigError(f"--{flag} {value!r} belongs to --mode {mode}, not to --mode {arguments.mode}")
     _check_viewer(arguments)
+    wanted = film.read(arguments)
+    _check_calculator(arguments)
+    if arguments.checkpoint is None:
+        cfg = _settings(None, arguments)
+        _check_files(arguments)
+        return _calculate(cfg, None, arguments)
     folder = checkpoint.resolve(arguments.checkpoint)
-    cfg = _settings(folder, arguments)
+    cfg = _settings(folder, arguments, 1 if wanted is None else wanted.num_tiles)
     name, device = resolve_sim(cfg.sim)
     with torch.accelerator.device_index(device.index):  # else the first GPU is in use as well
-        return _play(cfg, folder, arguments, name, device)
+        return _play(cfg, folder, arguments, wanted, name, device)
 
 
 def _replay(arguments: Any) -> int:
     """Film a world that broke."""
     others = config.flag_values(arguments) or arguments.checkpoint or arguments.json
+    others = others or any(getattr(arguments, flag) is not None for flag in film.FLAGS)
     if arguments.mode != "viewer" or arguments.record is None or others:
-        raise ConfigError("--replay FILE.npz needs --mode viewer --record FILE.mp4, and takes nothing else")
-    _check_writable("record", arguments.record)
-    film, cause = replay(Path(arguments.replay), Path(arguments.record))
-    sys.stdout.write(f"{film.path}: {film.seconds:.1f} s at half speed; {cause}.\n")
+        raise ConfigError("--replay FILE.npz needs --record FILE.mp4, and takes nothing else but --mode viewer")
+    film.read(arguments)
+    config.check_writable("record", arguments.record)
+    made, cause = replay(Path(arguments.replay), Path(arguments.record))
+    sys.stdout.write(f"{made.path}: {made.seconds:.1f} s at half speed; {cause}.\n")
     return 0
 
 
@@ -111,35 +137,60 @@ def _check_viewer(arguments: Any) -> None:
             raise ConfigError(f"--{flag} does not go with --record, which films instead of showing; leave one out")
 
 
-def _play(cfg: RunCfg, folder: Path, arguments: Any, name: str, device: torch.device) -> int:
+def _check_calculator(arguments: Any) -> None:
+    """Raise ConfigError for what the calculator cannot do."""
+    seeds = arguments.seeds or []
+    if seeds and arguments.seed is not None:
+        raise ConfigError("--seed and --seeds exclude each other; say --seeds alone")
+    check_request(seeds, arguments.num_episodes, arguments.workers)
+    for flag in ("csv", "figure"):
+        if getattr(arguments, flag) is not None and not arguments.all_checkpoints:
+            raise ConfigError(f"--{flag} shows the checkpoints of a run; say --all_checkpoints as well")
+    if arguments.figure is not None:
+        check_figure(arguments.figure)
+    if arguments.policy is not None:
+        if arguments.all_checkpoints:
+            raise ConfigError("--policy and --all_checkpoints exclude each other: a function has no checkpoints")
+        load_function(arguments.policy)
+
+
+def _play(
+    cfg: RunCfg, folder: Path, arguments: Any, wanted: film.FilmCfg | None, name: str, device: torch.device
+) -> int:
     """Do what the command line asks for."""
     examine = None if arguments.mode == "viewer" else EXAMINATIONS.get(TASKS[cfg.task.name].examination)
-    if examine is None:  # an examination has worlds of its own
+    if arguments.mode == "viewer":
         check_memory(plan_playing(cfg, name, device))
     checkpoint.check_actors(folder)
-    for flag in ("json", "record"):
-        _check_writable(flag, getattr(arguments, flag))
+    _check_files(arguments)
     seed_everything(cfg.runner.seed)
-    if arguments.mode == "viewer" and arguments.record is None:
+    if wanted is not None:
+        made = film.make(cfg, folder, wanted, _say)
+        _say(f"{made.path}: {made.seconds:.1f} s, {len(made.outcomes)} episodes: {', '.join(made.outcomes)}.")
+        return 0
+    if arguments.mode == "viewer":
         outcomes = watch(cfg, folder, arguments.agent or AGENTS[0], arguments.num_episodes, arguments.web, _say)
         _say(f"{len(outcomes)} episodes: {', '.join(outcomes) or 'none ended'}.")
         return 0
-    if arguments.mode == "viewer":
-        _film(cfg, folder, Path(arguments.record))
-        return 0
-    figures = _measure_team(cfg, folder) if examine is None else examine(cfg, folder, device)
-    if arguments.json is not None:
-        Path(arguments.json).write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    if examine is None:
+        return _calculate(cfg, folder, arguments)
+    _write_json(arguments.json, examine(cfg, folder, device))
     return 0
 
 
-def _settings(folder: Path, arguments: Any) -> RunCfg:
+def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg:
     """Return the checkpoint's own settings, changed for evaluation and then by the command line."""
     over = config.flag_values(arguments)
-    cfg = playing.settings(folder, over, is_film=arguments.mode == "viewer")
+    if num_tiles > 1:
+        over = merge({"env": {"num_envs": num_tiles}}, over)
+    is_film, protocol = arguments.mode == "viewer", arguments.protocol or playing.PROTOCOLS[0]
+    cfg = playing.settings(folder, over, is_film, protocol)
     if arguments.mode == "calculator" and TASKS[cfg.task.name].examination is not None:
         _refuse_worlds(over)
-    elif arguments.mode == "calculator":
+        given = [flag for flag in (*CALCULATOR, "num_episodes") if flag != "json" and getattr(arguments, flag)]
+        if given:
+            raise ConfigError(f"--{given[0]}: a gait is examined by a protocol of its own; leave it out")
+    elif arguments.mode == "calculator" and folder is not None:
         sys.stdout.write(playing.differences(folder, cfg))
     return cfg
 
@@ -158,15 +209,45 @@ def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
         sys.stdout.write("Note: a gait is examined in worlds of its own; --num_envs has no effect.\n")
 
 
-def _measure_team(cfg: RunCfg, folder: Path) -> dict[str, Any]:
-    """Measure a team over one episode in each environment."""
-    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    try:
-        figures = evaluate(env, load_team(cfg, folder, env))
-    finally:
-        env.close()
-    sys.stdout.write(env.report.describe(figures))
-    return figures
+def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
+    """Measure a team, or every checkpoint of its run, or a user's function."""
+    num_episodes = arguments.num_episodes or cfg.env.num_envs
+    request = Request(
+        cfg,
+        tuple(arguments.seeds or [cfg.runner.seed]),
+        num_episodes,
+        folder if arguments.policy is None else None,
+        arguments.policy,
+        arguments.protocol == "strict",
+        cfg.env.num_envs if arguments.num_episodes is not None and arguments.num_envs is not None else None,
+    )
+    num_workers = arguments.workers or 0
+    if not arguments.all_checkpoints:
+        figures = measure(request, num_workers, _say)
+        sys.stdout.write(describe(request, figures))
+        _write_json(arguments.json, figures)
+        return 0
+    run = None if folder is None else run_of(folder)
+    if run is None:
+        raise ConfigError(f"--all_checkpoints: {arguments.checkpoint} is no run of ours; name its folder")
+    rows = table_of_checkpoints(request, run, num_workers, _say)
+    _write_json(arguments.json, rows)
+    if arguments.csv is not None:
+        Path(arguments.csv).write_text(as_csv(rows), encoding="utf-8")
+    if arguments.figure is not None:
+        draw_checkpoints(rows, headline(cfg), Path(arguments.figure))
+    return 0
+
+
+def _check_files(arguments: Any) -> None:
+    """Make sure that what is to be written can be, before the work."""
+    for flag in ("json", "csv", "figure", "record"):
+        config.check_writable(flag, getattr(arguments, flag))
+
+
+def _write_json(name: str | None, values: Any) -> None:
+    if name is not None:
+        Path(name).write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, Any]:
@@ -180,31 +261,6 @@ def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, 
 
 # What measures a policy instead of the calculator, by the name that an entry of TASKS has for it.
 EXAMINATIONS: dict[str | None, Callable[[RunCfg, Path, torch.device], dict[str, Any]]] = {"gait": _examine_gait}
-
-
-def _film(cfg: RunCfg, folder: Path, path: Path) -> None:
-    """Render episodes off-screen."""
-    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    try:
-        film = record(env, load_team(cfg, folder, env), path)
-    finally:
-        env.close()
-    sys.stdout.write(f"{film.path}: {film.seconds:.1f} s, {len(film.outcomes)} episodes: {', '.join(film.outcomes)}.\n")
-
-
-def _check_writable(flag: str, name: str | None) -> None:
-    """Make sure that a file can be written before the work that it is to hold; leave none behind."""
-    if name is None:
-        return
-    path = Path(name)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not path.exists()
-        path.open("ab").close()
-        if is_new:
-            path.unlink()
-    except OSError as error:
-        raise ConfigError(f"--{flag} {name!r} cannot be written ({error.strerror}); name another file") from None
 
 
 if __name__ == "__main__":

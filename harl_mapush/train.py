@@ -16,29 +16,34 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, resume, runs
+from harl_mapush import checkpoint, config, init_from, launch, origin, resume, runs
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
 from harl_mapush.collectors import settings as collectors
 from harl_mapush.collectors.pool import CollectionError
 from harl_mapush.collectors.runner import AsyncRunner
-from harl_mapush.collectors.worlds import ActingOn, DistantWorlds
+from harl_mapush.collectors.worlds import DistantWorlds
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import playing
-from harl_mapush.evaluation.training_evaluation import COMPARED, TrainingEvaluation
+from harl_mapush.evaluation.training_evaluation import TrainingEvaluation, evaluated, worth
 from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
-from harl_mapush.logger import Headline, RunLogger
+from harl_mapush.launch import Launch
+from harl_mapush.logger import Headline, RunLogger, Silent
 from harl_mapush.memory_plan import check_memory, describe, plan_learner, plan_memory
+from harl_mapush.presets import check_preset
+from harl_mapush.ranks import Ranks, UnequalRanksError
 from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
-from harl_mapush.saving import Saver, UnsavedError
+from harl_mapush.saver import Saver, UnsavedError
 from harl_mapush.seeding import seed_everything
+from harl_mapush.shares import compile_first, facts, own_settings
 from mqe.config import ConfigError, dump_yaml, merge, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.env import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim, slow_choice
+from mqe.sim.base import SimulatorError
 
 PROGRAM = "python -m harl_mapush.train"
 NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
@@ -71,33 +76,42 @@ def make_parser() -> config.Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; return the exit code."""
     harl_format.register()
-    return config.exit_code(lambda: _main(argv), PROGRAM)
+    program = launch.name_rank(PROGRAM)
+    return launch.to_the_end(lambda: config.exit_code(lambda: _main(argv), program))
 
 
 def _main(argv: Sequence[str] | None) -> int:
     keep_freed_memory()
+    started = Launch.of_environment()
+    if started.rank > 0:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, until the end: rank 0 says all there is to say
     arguments = make_parser().parse(argv)
+    begun = started.remembered()
+    if begun is not None:  # torchrun starts a run again that it had started
+        return _resume(str(begun), {})
     if arguments.resume is not None:
-        return _resume(arguments)
+        if arguments.load_config is not None:
+            raise ConfigError("--load_config: a resumed run keeps the settings that it began with; leave it out")
+        return _resume(arguments.resume, config.flag_values(arguments))
     base, over = _base(arguments), config.flag_values(arguments)
     notices: list[str] = []
     start = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
     if isinstance(start, str):
-        base = merge(base, {"network": checkpoint.read_config(_resolve_start(start)).get("network") or {}})
+        base = merge(base, {"network": checkpoint.read_config(init_from.resolve(start)).get("network") or {}})
     if arguments.load_config is not None:
         base, notices = harl_files.lay_over(base, over, harl_files.read(arguments.load_config))
     cfg, more = config.resolve(base, over)
+    if arguments.preset is not None:
+        check_preset(arguments.preset, cfg)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     return train(cfg)
 
 
-def _resume(arguments: Any) -> int:
-    """Go on with a run; one that has reached its end says so and is no mistake."""
-    if arguments.load_config is not None:
-        raise ConfigError("--load_config: a resumed run keeps the settings that it began with; leave it out")
-    saved, notices = resume.find(arguments.resume)
-    cfg, more = resume.settings(saved, config.flag_values(arguments))
+def _resume(what: str, over: Mapping[str, Any]) -> int:
+    """Go on with a run, changed by ``over``; one that has reached its end says so and is no mistake."""
+    saved, notices = resume.find(what)
+    cfg, more = resume.settings(saved, over)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     if saved.env_steps >= cfg.runner.num_env_steps:
@@ -121,9 +135,11 @@ def _base(arguments: Any) -> dict[str, Any]:
 def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     """Build everything, learn, and leave a run folder, or go on with a saved run in its own; return the exit code."""
     wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
+    started = Launch.of_environment()
     if cfg.runner.collectors:
         cfg = collectors.settled(cfg)
     name, device = resolve_sim(cfg.sim)
+    device = started.device(device)
     learner = torch.device(cfg.runner.learner_device) if cfg.runner.collectors else device
     slow = slow_choice(cfg.sim)
     if slow is not None:
@@ -136,37 +152,47 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
         stack.enter_context(torch.accelerator.device_index(learner.index))  # else the first GPU is in use as well
-        if saved is None:
-            runs.check_new_run_dir(folder if cfg.logger.out_dir is not None else folder.parent)
-        else:
-            stack.enter_context(runs.locked(folder))
-        state = None if saved is None or saved.folder is None else resume.read(saved)
-        plan = plan_memory(cfg, name, device)
-        if learner != device:
-            plan, alone = plan_learner(cfg, plan, learner)
-            sys.stdout.write(f"{describe(alone)}\n")
-        sys.stdout.write(f"{describe(plan)}\n")
-        check_memory(plan)
+        ranks = stack.enter_context(launch.joined(started, device, lambda: _way_on(folder)))
+        ranks.check_equal(facts(cfg, saved))
+        state = None
+        with ranks.together():
+            own = own_settings(cfg, ranks, started, device)
+            if saved is None and ranks.is_first:
+                runs.check_new_run_dir(folder if cfg.logger.out_dir is not None else folder.parent)
+            elif ranks.is_first:
+                stack.enter_context(runs.locked(folder))
+            state = None if saved is None or saved.folder is None else resume.read(saved)
+            plan = plan_memory(own, name, device, ranks.size, started.local_size)
+            if learner != device:
+                plan, alone = plan_learner(own, plan, learner)
+                sys.stdout.write(f"{describe(alone)}\n")
+            sys.stdout.write(f"{describe(plan)}\n")
+            check_memory(plan)
         if cfg.runner.torch_threads is not None:
             torch.set_num_threads(cfg.runner.torch_threads)
-        seed_everything(cfg.runner.seed)
-        env = (DistantWorlds if cfg.runner.collectors else _worlds)(cfg, learner)
-        stack.callback(env.close)
-        runner = _build_runner(cfg, env, learner)
-        if saved is None and cfg.runner.init_from is not None:
-            sys.stdout.write(f"{_start_from(cfg.runner.init_from, runner)}.\n")
-        if saved is None:
-            folder = stack.enter_context(runs.new_run_dir(folder, is_named=cfg.logger.out_dir is not None))
-        else:
-            if state is not None:
+        if ranks.size > 1 and device.type != "cpu":
+            compile_first(own, ranks, started)
+        with ranks.together():
+            seed_everything(cfg.runner.seed)
+            env = DistantWorlds(own, learner) if own.runner.collectors else _worlds(own, ranks)
+            stack.callback(env.close)
+            runner = _build_runner(own, env, learner, ranks)
+            if saved is None and cfg.runner.init_from is not None:
+                sys.stdout.write(f"{init_from.load(cfg.runner.init_from, runner)}.\n")
+            if saved is not None and state is not None:
                 resume.load(runner, saved, state)
-            checkpoint.remove_partial(folder)
-            for path in runs.set_aside_after(folder, saved.env_steps):
-                sys.stdout.write(f"Note: a later checkpoint is now called {path}.\n")
+        with ranks.together():
+            if ranks.is_first and saved is None:
+                folder = stack.enter_context(runs.new_run_dir(folder, is_named=cfg.logger.out_dir is not None))
+            elif ranks.is_first and saved is not None:
+                checkpoint.remove_partial(folder)
+                for path in runs.set_aside_after(folder, saved.env_steps):
+                    sys.stdout.write(f"Note: a later checkpoint is now called {path}.\n")
+        folder = ranks.first(folder)
         cfg = dataclasses.replace(
             cfg,
             env=dataclasses.replace(cfg.env, num_agents=env.num_agents),
-            sim=dataclasses.replace(cfg.sim, name=name, device=str(device)),
+            sim=dataclasses.replace(cfg.sim, name=name, device=str(device) if ranks.size == 1 else device.type),
             task=_found_from_anywhere(cfg.task),
             runner=dataclasses.replace(
                 cfg.runner,
@@ -176,12 +202,17 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             logger=dataclasses.replace(cfg.logger, out_dir=None),
         )
         settings = dump_yaml(to_dict(cfg))
-        runs.write_config(folder, settings)
+        if ranks.is_first:
+            runs.write_config(folder, settings)
+        started.remember(folder)
         if isinstance(runner, AsyncRunner):
             runner.logs = folder / runs.COLLECTORS
         elif isinstance(env, MultiAgentEnv) and cfg.logger.broken_worlds:
-            runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds)
-        return _learn(cfg, runner, folder, runs.sealed(settings), wall_time, env.report.headline)
+            runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds, ranks)
+        start = origin.describe(str(device), getattr(env.task, "weights", None))  # a task need not weigh terms
+        if ranks.is_first:
+            origin.write(folder, start)
+        return _learn(cfg, runner, folder, runs.sealed(settings), start, wall_time, env.report.headline)
 
 
 def _found_from_anywhere(task: Any) -> Any:
@@ -192,65 +223,60 @@ def _found_from_anywhere(task: Any) -> Any:
     return dataclasses.replace(task, gait=found)
 
 
-def _resolve_start(what: str) -> Path:
-    try:
-        return checkpoint.resolve(what)
-    except ConfigError as error:
-        raise ConfigError(str(error).replace("--checkpoint", "runner.init_from (--init_from):")) from None
+def _worlds(cfg: RunCfg, ranks: Ranks) -> MultiAgentEnv:
+    return make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, ranks.share(cfg.env.num_envs))
 
 
-def _start_from(what: str, runner: Runner) -> str:
-    """Put a checkpoint's networks into those of a new run; say which. Raise ConfigError where they do not fit."""
-    folder, algorithm = _resolve_start(what), runner.algorithm
-    is_whole = all((folder / f"{name}.pt").is_file() for name in algorithm.networks)
-    if checkpoint.format_of(folder) is not checkpoint.OURS or not is_whole:
-        checkpoint.load_actors(folder, algorithm.networks)
-        return f"Starts with the actors of {folder}, and with a new critic"
-    checkpoint.load(folder, algorithm.networks)
-    return f"Starts with the actors and the critic of {folder}"
-
-
-def _worlds(cfg: RunCfg, _: torch.device) -> MultiAgentEnv:
-    return make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-
-
-def _build_runner(cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch.device) -> Runner:
+def _build_runner(cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch.device, ranks: Ranks) -> Runner:
     try:
         spec = env.spec if isinstance(env, DistantWorlds) else TeamSpec.of(env)
-        algorithm = make_algorithm(cfg.algorithm, cfg.network, spec, device, cfg.runner.seed)
+        algorithm = make_algorithm(cfg.algorithm, cfg.network, spec, device, cfg.runner.seed, ranks)
         if isinstance(env, DistantWorlds):
             return AsyncRunner(env, algorithm, cfg)
-        return Runner(env, algorithm, cfg.runner)
+        return Runner(env, algorithm, cfg.runner, ranks=ranks)
     except ValueError as error:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
 
 
-def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: WallTime, headline: Headline) -> int:
+def _learn(
+    cfg: RunCfg, runner: Runner, folder: Path, settings: str, start: Mapping[str, Any], wall_time: WallTime,
+    headline: Headline,
+) -> int:  # fmt: skip
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
-    ``settings`` is the text of ``config.yaml``; ``headline`` names the statistics that are shown.
+    ``settings`` is the text of ``config.yaml``, ``start`` what ``origin.json`` has of this start; ``headline`` names
+    the statistics that are shown.
     """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
-    logger = RunLogger(
-        cfg.logger, folder / runs.LOGS, title, num_env_steps, env_steps=runner.env_steps, headline=headline
-    )
+    ranks = runner.ranks
+    logger: RunLogger | Silent = Silent()
+    if ranks.is_first:
+        logger = RunLogger(
+            cfg.logger, runs.curves_folder(folder), title, num_env_steps, env_steps=runner.env_steps, headline=headline
+        )
+        if not runner.env_steps:
+            logger.introduce(origin.cards(to_dict(cfg), start, list(runner.env.statistics())))
     interruption = Interruption()
     gait = playing.digest_of_gaits(cfg)
 
-    def save(env_steps: int) -> None:
-        networks, state = runner.algorithm.networks, runner.state_dict()
-        device = cfg.sim.device
+    def state_to_save() -> dict[str, Any]:
+        ranks.check_weights(runner.algorithm.weights)
+        return runner.state_dict()
+
+    def write(env_steps: int, state: dict[str, Any]) -> None:
+        networks, device = runner.algorithm.networks, cfg.sim.device
         checkpoint.save(folder, env_steps, networks, state, settings=settings, device=device, gait_sha256=gait)
 
-    saver = Saver(save, logger.say)
+    saver = Saver(state_to_save, write, logger.say, ranks)
 
     def on_iteration(report: IterationReport) -> None:
-        if evaluation is not None:
-            report = _evaluated(evaluation, runner, report, saver, logger)
+        if cfg.runner.evaluation_interval is not None:
+            report = evaluated(evaluation, cfg.runner.evaluation_interval, runner, report, saver, logger)
         logger.log(report, runner.env.statistics())
-        time_is_up = wall_time.is_up()
-        if (interruption.signal is not None or time_is_up) and report.iteration < report.num_iterations:
+        signals, times = zip(*ranks.gather((interruption.signal, wall_time.is_up())), strict=True)
+        interruption.signal = next((number for number in signals if number is not None), None)
+        if (interruption.signal is not None or any(times)) and report.iteration < report.num_iterations:
             logger.flush()
             saver.save_last(report.env_steps)
             raise _Interrupted
@@ -272,20 +298,21 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
             saver.save_last(env_steps)
 
     evaluation = None
-    if cfg.runner.evaluation_interval is not None:
+    if cfg.runner.evaluation_interval is not None and ranks.is_first:
         evaluation = TrainingEvaluation(cfg, folder, runner.env_steps)
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
     if isinstance(runner, AsyncRunner):
         runner.on_wait = on_wait
     begins = f"; goes on at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
-    logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {cfg.sim.device} ({cfg.sim.name}){begins}.")
+    where = cfg.sim.device if ranks.size == 1 else f"{ranks.size} x {cfg.sim.device}"
+    logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {where} ({cfg.sim.name}){begins}.")
     try:
         with interruption:
             runner.learn()
         logger.say(f"Done; the last checkpoint is {runs.last_checkpoint(folder)}.")
         if evaluation is not None and evaluation.best is not None:
             where = folder / runs.CHECKPOINTS / runs.step_name(evaluation.best["env_steps"])
-            logger.say(f"Best in evaluation: {where} ({_worth(evaluation.best)}).")
+            logger.say(f"Best in evaluation: {where} ({worth(evaluation.best)}).")
         return 0
     except _Interrupted:
         number = interruption.signal
@@ -299,15 +326,19 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
     except CollectionError as error:
         return _save_and_end(runner, saver, folder, error)
     except UnsavedError as error:
-        sys.stderr.write(f"{PROGRAM}: {folder}: {error}; what came after the last save is lost; {_way_on(folder)}\n")
+        _complain(ranks, f"{folder}: {error}; what came after the last save is lost; {_way_on(folder)}")
         return NOTHING_SAVED
-    except (NonFiniteError, BrokenWorldsError) as error:
+    except SimulatorError as error:
+        _complain(ranks, f"{error}; {_way_on(folder)}")
+        return 1
+    except (NonFiniteError, BrokenWorldsError, UnequalRanksError) as error:
         is_learners = isinstance(error, NonFiniteError) and not str(error).startswith("reward/")
         lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
-        sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder, lower)}\n")
+        _complain(ranks, f"{error}; {_way_on(folder, lower)}")
         return 1
     except (KeyboardInterrupt, Signalled) as ending:  # the second, or one before the first iteration
         number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
+        ranks.ends_together = False
         sys.stderr.write(f"{PROGRAM}: interrupted, and what came after the last save is lost; {_way_on(folder)}\n")
         return SIGNALLED + number
     finally:
@@ -316,30 +347,10 @@ def _learn(cfg: RunCfg, runner: Runner, folder: Path, settings: str, wall_time: 
             evaluation.close()
 
 
-def _evaluated(
-    evaluation: TrainingEvaluation, runner: Runner, report: IterationReport, saver: Saver, logger: RunLogger
-) -> IterationReport:
-    """Evaluate where it is time to; save the team if it is the best so far, and return the report with the figures."""
-    before, is_last = report.env_steps - runner.steps_per_iteration, report.iteration == report.num_iterations
-    if not evaluation.is_due(before, report.env_steps, is_last):
-        return report
-    try:
-        team = runner.algorithm
-        is_apart = isinstance(runner, AsyncRunner)
-        figures = evaluation.measure(ActingOn(team, runner.env.device) if is_apart else team, report.env_steps)
-    except OSError as error:
-        logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training goes on.")
-        return report
-    best, latest = evaluation.best, evaluation.known[-1]
-    logger.say(f"Evaluated at {report.env_steps} env steps: {_worth(latest)}, {latest['num_episodes']} episodes.")
-    if best is not None and best["env_steps"] == report.env_steps and not runner.is_checkpoint_due():
-        saver.save(report.env_steps)
-    return report._replace(metrics=report.metrics | figures)
-
-
-def _worth(figures: Mapping[str, float]) -> str:
-    """Format what a team is compared by."""
-    return ", ".join(f"{name} {figures[name]:.3f}" for name in COMPARED if name in figures)
+def _complain(ranks: Ranks, line: str) -> None:
+    """Write what ended a run on all ranks."""
+    if ranks.is_first:
+        sys.stderr.write(f"{PROGRAM}: {line}\n")
 
 
 def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionError) -> int:

@@ -17,7 +17,7 @@ import torch
 
 from harl_mapush.algorithms import make_algorithm
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.collectors.collector import Collector, Share, build
+from harl_mapush.collectors.collector import Collector, Identity, build
 from harl_mapush.collectors.filler import Filler
 from harl_mapush.collectors.pace import Pace, Turns
 from harl_mapush.collectors.pool import CollectionError, FullBlock, Pool
@@ -28,7 +28,8 @@ from harl_mapush.collectors.worlds import DistantWorlds
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.experience import ReplayExperience
 from mapush.checkup import Checkup
-from mapush.stages import REPORT, Stage, StageError, check_device, check_versions, finite
+from mapush.stage import REPORT, Stage, StageError, finite
+from mapush.stages import check_device, check_versions
 from mqe.config import to_dict
 
 NUM_COLLECTORS = 2  # where the settings name none
@@ -83,7 +84,7 @@ def check_settings(checkup: Checkup) -> str:
 def check_environment(checkup: Checkup) -> str:
     """Collect blocks in this process, at random."""
     here = _own(checkup)
-    here.collector = collector = build(here.one_collector(), Share(0, 1))
+    here.collector = collector = build(here.one_collector(), Identity(0, 1))
     memory = CollectorMemory(collector.layout, 1)
     for _ in range(_NUM_BLOCKS):
         report = collector.collect(memory.blocks[0])

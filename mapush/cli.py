@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from mapush import __version__
 
@@ -16,10 +17,23 @@ _COMMANDS = {
     "settings": ("mapush.listing:settings", "list what can be set"),
     "report": ("mapush.report", "write a page about runs"),
     "plot": ("mapush.report:plot", "draw the curves of runs"),
+    "robustness": ("mapush.robustness", "measure a team in worlds that differ from the usual ones"),
     "export": ("mapush.export", "write a trained team as ONNX, with all that one needs to run it"),
     "import": ("mapush.importing", "bring over what MAPush left"),
+    "sweep": ("mapush.sweep.command", "train over a space of settings, and say which are best"),
+    "completion": ("mapush.completion", "write a script by which a shell completes all this"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
+
+
+def commands() -> dict[str, Callable[[], Callable[[Sequence[str]], int]]]:
+    """Return what loads each subcommand, by name."""
+    return {name: partial(_load, name) for name in _COMMANDS}
+
+
+def _load(name: str) -> Callable[[Sequence[str]], int]:
+    module, _, function = _COMMANDS[name][0].partition(":")
+    return getattr(importlib.import_module(module), function or "main")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from harl_mapush.interruption import as_exits  # here, for it may complain of MUJOCO_GL as the others do
 
         with as_exits(f"mapush {arguments[0]}"):  # the next seconds go to importing torch and MuJoCo
-            module, _, function = _COMMANDS[arguments[0]][0].partition(":")
-            command = getattr(importlib.import_module(module), function or "main")
+            command = _load(arguments[0])
     except ImportError as error:
         if "MUJOCO_GL" in str(error):  # a mistake of the user's
             sys.stderr.write(f"mapush: {error}\n")

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -25,10 +26,14 @@ from harl_mapush import config
 from harl_mapush.logger import library_lines
 from mapush.async_stages import ASYNC_STAGES, AsyncCheckup
 from mapush.checkup import Checkup
-from mapush.stages import CRASH, STAGES, Stage, StageError
+from mapush.stage import Stage, StageError, StageSkippedError
+from mapush.stages import CRASH, STAGES
 from mqe.config import ConfigError
+from mqe.registry import IN_PROCESS
+from mqe.sim.base import SimulatorError
 
 PROGRAM = "mapush doctor"
+SIGN_INTERVAL_S = 4.0  # between two lines of a stage that takes long
 _BLOCKING = "CUDA_LAUNCH_BLOCKING"  # read when CUDA starts, hence a process of its own
 
 
@@ -46,6 +51,9 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(prog=PROGRAM, description="Check this machine step by step, and stop at what fails.")
     parser.add_argument("--preset", metavar="NAME", help="the run that is tried")
+    parser.add_argument(
+        "--gpus", type=int, default=1, metavar="N", help="also try N ranks that train together, on a GPU each"
+    )
     parser.add_argument(
         "--async", action="store_true", dest="has_collectors", help="check a run with collectors, from each part to all"
     )
@@ -67,11 +75,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: list[str]) -> int:
     arguments = make_parser().parse(argv)
     usual = "laptop_hasac" if arguments.has_collectors else config.DEFAULT_PRESET
-    cfg, _ = config.resolve(config.load_preset(arguments.preset or usual), config.flag_values(arguments))
+    preset = arguments.preset or usual
+    cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
     if arguments.cuda_debug and arguments.report is None:
         return _check_apart(argv, arguments.json)
+    if arguments.gpus < 1:
+        raise ConfigError(f"--gpus: must be a whole number from 1 on, not {arguments.gpus}")
+    if arguments.gpus > 1 and arguments.has_collectors:
+        raise ConfigError(f"--gpus {arguments.gpus}: ranks have no collectors; leave it out, or --async")
     kind, stages = (AsyncCheckup, ASYNC_STAGES) if arguments.has_collectors else (Checkup, STAGES)
-    checkup = kind(cfg, is_launched_singly=arguments.cuda_debug)
+    checkup = kind(cfg, is_launched_singly=arguments.cuda_debug, preset=preset, num_ranks=arguments.gpus)
     tell = _teller(arguments.json, arguments.report)
     with _clean_stdout(arguments.json), library_lines(_say_aside):
         verdicts = list(examine(checkup, tell, stages) if arguments.has_collectors else examine(checkup, tell))
@@ -88,7 +101,8 @@ def examine(checkup: Checkup, tell: Callable[[Verdict], None], stages: Sequence[
     try:
         for stage in stages:
             tell(Verdict(stage.name, "running"))
-            verdict = judge(stage, checkup)
+            with _signs_of_life(lambda seconds, name=stage.name: tell(Verdict(name, "running", seconds))):
+                verdict = judge(stage, checkup)
             tell(verdict)
             yield verdict
             if verdict.status == "failed":
@@ -97,18 +111,42 @@ def examine(checkup: Checkup, tell: Callable[[Verdict], None], stages: Sequence[
         checkup.close()
 
 
+@contextmanager
+def _signs_of_life(tell: Callable[[float], None]) -> Iterator[None]:
+    """Call ``tell`` every few seconds with the time [s] that has passed."""
+    is_over, start = threading.Event(), time.perf_counter()
+
+    def keep_telling() -> None:
+        while not is_over.wait(SIGN_INTERVAL_S):
+            tell(time.perf_counter() - start)
+
+    thread = threading.Thread(target=keep_telling, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
 def judge(stage: Stage, checkup: Checkup) -> Verdict:
     """Run one stage; whatever it raises is its failure."""
     has_gpu = checkup.device.type != "cpu" or (stage.any_gpu_will_do and torch.cuda.device_count() > 0)
     if stage.needs_gpu and not has_gpu:
         return Verdict(stage.name, "skipped", detail="no GPU here, or not the one to be used")
+    if stage.needs_ranks and checkup.num_ranks == 1:
+        return Verdict(stage.name, "skipped", detail="one process; --gpus N tries several")
+    if stage.needs_worker and checkup.sim_name not in IN_PROCESS:
+        return Verdict(stage.name, "skipped", detail="the simulator is no process of its own")
     start = time.perf_counter()
     status, way_out = "failed", stage.way_out
     try:
         status, detail, way_out = "passed", stage.run(checkup), None
+    except StageSkippedError as error:
+        status, detail, way_out = "skipped", str(error), None
     except StageError as error:
         detail, way_out = str(error), error.way_out
-    except ConfigError as error:
+    except (ConfigError, SimulatorError) as error:
         detail = str(error)
     except Exception as error:  # of any kind: finding it is what the stage is for
         detail = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -118,7 +156,7 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
 def in_words(verdict: Verdict) -> str:
     """Word a verdict in a line, and what to do in a second."""
     line = f"{verdict.status:<8}{verdict.stage:<14}{verdict.detail}"
-    line += f" ({verdict.seconds:.1f} s)" if verdict.status == "passed" else ""
+    line += f" ({verdict.seconds:.1f} s)" if verdict.status in ("passed", "running") else ""
     return line if verdict.way_out is None else f"{line}\n{'':<8}what to do: {verdict.way_out}"
 
 
@@ -174,12 +212,16 @@ def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None, stages: Sequenc
         facts["simulator"], facts["device"] = checkup.sim_name, str(checkup.device)
         facts["versions"], facts["gpus"] = checkup.versions, checkup.gpus
         plan = checkup.plan
+        facts["ranks"] = checkup.ranks
         facts["memory_plan"] = None if plan is None else plan._asdict() | {"needed": plan.needed}
     return facts
 
 
 def _teller(is_json: bool, report: str | None) -> Callable[[Verdict], None]:
     def tell(verdict: Verdict) -> None:
+        if verdict.status == "running" and verdict.seconds > 0.0:  # a sign of life
+            (_say_aside if is_json else _say)(in_words(verdict))
+            return
         if not is_json and verdict.status != "running":
             _say(in_words(verdict))
         if report is not None:

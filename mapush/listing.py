@@ -10,11 +10,13 @@ from typing import Any
 
 from harl_mapush import config, runs
 from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.config import DEFAULT_TASK
 from harl_mapush.foreign import dotted
 from mapush.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, unknown
 from mqe.controllers.gait import PRETRAINED, pretrained_names
 from mqe.registry import TASKS
+from mqe.tasks.push.rewards import ENDING_TERMS, TERMS, weights_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +90,17 @@ def setting_lines() -> list[str]:
             line = _setting_line(name, field)
             key = f"{name} {line}"
             lines[key] = f"{lines[key]}, {owner}" if key in lines else f"{line}{f'  [{owner}' if owner else ''}"
-    return [line + ("]" if "  [" in line else "") for line in lines.values()]
+    listed = [line + ("]" if "  [" in line else "") for line in lines.values()]
+    return listed + _weight_lines()
+
+
+def _weight_lines() -> list[str]:
+    """Return a line a term of ``task.weights`` of the push task; defaults are those of its rewards for the box."""
+    defaults = weights_of("default", "cuboid", {})
+    return [
+        f"task.weights.{name} = {defaults.get(name, 0.0)}  {words}  [{DEFAULT_TASK}]"
+        for name, words in ({name: term.help for name, term in TERMS.items()} | ENDING_TERMS).items()
+    ]
 
 
 def _setting_line(name: str, field: Any) -> str:

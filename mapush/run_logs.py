@@ -47,11 +47,11 @@ class Group:
 
 def read_run(folder: Path) -> RunLog:
     """Read a run's settings and curves; raise ConfigError where ``folder`` holds none."""
-    if not (folder / runs.CONFIG).is_file() or not (folder / runs.LOGS).is_dir():
-        raise ConfigError(f"{folder} is no run: it lacks {runs.CONFIG} or {runs.LOGS}/; name a run's folder")
-    curves = _read_curves(folder / runs.LOGS)
+    if not (folder / runs.CONFIG).is_file():
+        raise ConfigError(f"{folder} is no run: it lacks {runs.CONFIG}; name a run's folder")
+    curves = _read_curves(runs.curves_folder(folder))
     if not curves:
-        raise ConfigError(f"{folder}: its {runs.LOGS}/ hold no curves yet; wait for the first iterations")
+        raise ConfigError(f"{folder}: it has no curves yet; wait for the first iterations")
     return RunLog(folder, _flat(runs.read_config(folder)), curves)
 
 

@@ -3,53 +3,42 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import platform
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import mujoco
 import torch
-from torch import Tensor, nn
 
-from harl_mapush import checkpoint
 from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
-from harl_mapush.runner import Runner
-from harl_mapush.runs import CONFIG
+from mapush import frames
 from mapush.checkup import NUM_DECISIONS, Checkup
-from mqe.config import dump_yaml, to_dict
+from mapush.learner_stages import (
+    check_collect,
+    check_policy,
+    check_ranks,
+    check_save_and_load,
+    check_speed,
+    check_update,
+)
+from mapush.run_folder import check_run_folder
+from mapush.stage import REPORT, Stage, StageError, StageSkippedError, env_of, finite
+from mapush.tensors import tensors_of
+from mqe.config import ConfigError
 from mqe.env import MultiAgentEnv
 from mqe.registry import resolve_sim
 from mqe.vec_env import TimeStep
+from mqe.viewer.offscreen import choose_backend
+from mqe.viewer.video import record
 
 NUM_WORLDS = 1000
 NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, which is there for tests
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 _NEEDS = re.compile(r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)")  # a requirement with a lower bound
-_OURS = ("mqe.", "harl_mapush.")  # the modules whose objects hold tensors of a run
-
-
-class StageError(Exception):
-    """A stage that failed: what is wrong, and what to do about it."""
-
-    def __init__(self, problem: str, way_out: str) -> None:
-        super().__init__(problem)
-        self.way_out = way_out
-
-
-class Stage(NamedTuple):
-    """One step of the check."""
-
-    name: str
-    run: Callable[[Checkup], str]  # gives what there is to say, or raises
-    way_out: str  # what to do where the stage itself does not know better
-    needs_gpu: bool = False
-    any_gpu_will_do: bool = False  # also one that the run does not use
 
 
 def check_versions(checkup: Checkup) -> str:
@@ -89,6 +78,20 @@ def check_device(checkup: Checkup) -> str:
     return f"simulator {checkup.sim_name} on {checkup.device}"
 
 
+def check_worker(checkup: Checkup) -> str:
+    """Start the simulator's own process with an empty world, and see what it is made of."""
+    found = frames.worker_versions(checkup.cfg.sim)
+    return f"its process answers: {', '.join(f'{name} {value}' for name, value in found.items())}"
+
+
+def check_frames(checkup: Checkup) -> str:
+    """Let everything turn and fly in the air for a physics step; poses must change as the velocities say."""
+    found = frames.complaint(env_of(checkup))
+    if found is not None:
+        raise StageError(found, _FRAMES)
+    return "all bodies fly and turn as their velocities say"
+
+
 def check_gpus(checkup: Checkup) -> str:
     """Ask every GPU for its free memory, and Warp whether it sees the one that is used, where one is."""
     is_used = checkup.device.type != "cpu"
@@ -115,7 +118,9 @@ def check_gpus(checkup: Checkup) -> str:
 
 def check_memory_plan(checkup: Checkup) -> str:
     """Plan the memory of the run as configured."""
-    checkup.plan = plan_memory(checkup.cfg, checkup.sim_name, checkup.device)
+    env, num_ranks = checkup.cfg.env, checkup.num_ranks
+    own = replace(checkup.cfg, env=replace(env, num_envs=max(1, env.num_envs // num_ranks)))
+    checkup.plan = plan_memory(own, checkup.sim_name, checkup.device, num_ranks, num_ranks)
     check_memory(checkup.plan)
     return describe(checkup.plan)
 
@@ -144,21 +149,22 @@ def check_devices(checkup: Checkup) -> str:
 
 def check_one_world(checkup: Checkup) -> str:
     """Step one world."""
-    return _step(_env(checkup))
+    return _step(env_of(checkup))
 
 
 def check_many_worlds(checkup: Checkup) -> str:
     """Step a thousand worlds."""
     is_emulated = checkup.sim_name == "warp" and checkup.device.type == "cpu"
-    checkup.build(NUM_WORLDS_EMULATED if is_emulated else NUM_WORLDS)
-    return _step(_env(checkup))
+    is_stand_in = checkup.sim_name == "mujoco_worker"  # one world after the other
+    checkup.build(NUM_WORLDS_EMULATED if is_emulated or is_stand_in else NUM_WORLDS)
+    return _step(env_of(checkup))
 
 
 def check_graph(checkup: Checkup) -> str:
     """Step while every wait for the device is an error, as one captured graph."""
     if checkup.is_launched_singly:
         return "left out: kernels are launched one by one"
-    env = _env(checkup)
+    env = env_of(checkup)
     actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
     for _ in range(NUM_DECISIONS):
         env.step(actions)
@@ -171,80 +177,42 @@ def check_graph(checkup: Checkup) -> str:
     return "a decision is one CUDA graph and waits for nothing"
 
 
-def check_policy(checkup: Checkup) -> str:
-    """Let the policy act on a first observation."""
-    runner = _runner(checkup)
-    env = runner.env
-    obs, _ = env.reset()
-    decision = runner.algorithm.act(obs)
-    wanted = (env.num_envs, env.num_agents, max(env.action_sizes))
-    if tuple(decision.actions.shape) != wanted:
-        raise StageError(f"actions have shape {tuple(decision.actions.shape)}, not {wanted}", REPORT)
-    finite("actions", decision.actions)
-    if decision.log_probs is not None:
-        finite("log probabilities", decision.log_probs)
-    return f"obs {tuple(obs.shape)} to actions {wanted}"
-
-
-def check_collect(checkup: Checkup) -> str:
-    """Collect one block of decisions."""
-    runner = _runner(checkup)
-    runner.start()
-    num_broken = float(runner.collect()["rollout/num_broken"])
-    for name, tensor in tensors_of(runner.experience, "experience"):
-        if tensor.is_floating_point():
-            finite(name, tensor)
-    if num_broken:
-        share = num_broken / runner.num_transitions
-        raise StageError(f"{share:.1%} of the transitions come from worlds that broke", REPORT)
-    return f"{runner.num_transitions} transitions, all sound"
-
-
-def check_update(checkup: Checkup) -> str:
-    """Learn from it once."""
-    runner = _runner(checkup)
-    before = {name: flat.clone() for name, flat in runner.algorithm.weights.items()}
-    metrics = runner.update()
-    for name, value in metrics.items():
-        finite(name, value)
-    if any(torch.equal(before[name], flat) for name, flat in runner.algorithm.weights.items()):
-        raise StageError("an update left the weights as they were", REPORT)
-    return f"{len(metrics)} metrics, all finite; the weights moved"
-
-
-def check_save_and_load(checkup: Checkup) -> str:
-    """Write a checkpoint, read it into new networks, and let both act."""
-    runner = _runner(checkup)
-    algorithm, other = runner.algorithm, checkup.make_learner()
+def check_film(checkup: Checkup) -> str:
+    """Film a moment; what cannot render can still train."""
+    env = env_of(checkup)
+    still = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
     with tempfile.TemporaryDirectory() as name:
-        run = Path(name)
-        (run / CONFIG).write_text(dump_yaml(to_dict(checkup.cfg)), encoding="utf-8")
-        folder = checkpoint.save(run, 1, algorithm.networks)
-        checkpoint.load(folder, other.networks)
-        size = sum(path.stat().st_size for path in folder.iterdir())
-    obs, _ = runner.env.reset()
-    if not torch.equal(*(team.act(obs, deterministic=True).actions for team in (algorithm, other))):
-        raise StageError("a loaded policy acts differently from the one that was saved", REPORT)
-    return f"{size / 1024:.0f} KiB; the loaded policy acts as the saved one"
+        try:
+            film = record(env, lambda _: still, Path(name) / "film.mp4", seconds=0.08, size=(64, 36))  # type: ignore
+        except ConfigError as error:
+            raise StageSkippedError(f"no film can be made here, and training needs none: {error}") from None
+    return f"{film.num_frames} pictures drawn with {choose_backend()} and written"
 
 
-REPORT = "this is a fault of the program: please report it with the output of mapush doctor --json"
+_FRAMES = "see mqe/sim/worker/frames.py: order of quaternions, frame of angular velocities, point of linear ones"
+_WORKER = "read docs/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
 CRASH = "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
 _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says which stage fails"
 
 STAGES = (
     Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
     Stage("device", check_device, "choose another --device or --sim"),
+    Stage("worker", check_worker, _WORKER, needs_worker=True),
     Stage("gpus", check_gpus, "check with nvidia-smi that driver and GPU work", needs_gpu=True, any_gpu_will_do=True),
     Stage("memory plan", check_memory_plan, "try a smaller --preset"),
     Stage("tensors", check_devices, REPORT),
     Stage("one world", check_one_world, _BUILD),
+    Stage("frames", check_frames, _FRAMES, needs_worker=True),
     Stage("many worlds", check_many_worlds, _BUILD),
     Stage("graph", check_graph, REPORT, needs_gpu=True),
     Stage("policy", check_policy, REPORT),
     Stage("collect", check_collect, _BUILD),
     Stage("update", check_update, _BUILD),
+    Stage("speed", check_speed, _BUILD),
     Stage("save and load", check_save_and_load, "check that the temporary folder (TMPDIR) can be written"),
+    Stage("run folder", check_run_folder, "change to a folder that can be written, or name one with --out"),
+    Stage("film", check_film, "check that the temporary folder (TMPDIR) can be written"),
+    Stage("ranks", check_ranks, "see with NCCL_DEBUG=INFO what NCCL complains of", needs_ranks=True),
 )
 
 
@@ -266,28 +234,6 @@ def warp_cuda() -> str | None:
 
     built_with = wp.get_cuda_toolkit_version()
     return None if built_with is None else f"{built_with[0]}.{built_with[1]}"
-
-
-def tensors_of(thing: Any, name: str, seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
-    """Go through all tensors that ``thing`` holds, in containers, networks and objects of this program."""
-    seen = set() if seen is None else seen
-    if id(thing) in seen:
-        return
-    seen.add(id(thing))
-    if isinstance(thing, Tensor):
-        yield name, thing
-    elif isinstance(thing, nn.Module):
-        for part, tensor in (*thing.named_parameters(), *thing.named_buffers()):
-            yield f"{name}.{part}", tensor
-    elif isinstance(thing, dict):
-        for key, value in thing.items():
-            yield from tensors_of(value, f"{name}[{key!r}]", seen)
-    elif isinstance(thing, (list, tuple)):
-        for index, value in enumerate(thing):
-            yield from tensors_of(value, f"{name}[{index}]", seen)
-    elif type(thing).__module__.startswith(_OURS):
-        for key, value in vars(thing).items():
-            yield from tensors_of(value, f"{name}.{key.lstrip('_')}", seen)
 
 
 def _installed(package: str) -> str | None:
@@ -326,16 +272,6 @@ def _check_cuda(package: str, found: dict[str, str | None]) -> None:
         )
 
 
-def _env(checkup: Checkup) -> MultiAgentEnv:
-    assert checkup.env is not None
-    return checkup.env
-
-
-def _runner(checkup: Checkup) -> Runner:
-    assert checkup.runner is not None
-    return checkup.runner
-
-
 def _step(env: MultiAgentEnv) -> str:
     """Reset and take a few decisions at random; everything must stay finite and whole."""
     obs, state = env.reset()
@@ -352,10 +288,3 @@ def _step(env: MultiAgentEnv) -> str:
     if broken:
         raise StageError(f"{broken} worlds broke within {NUM_DECISIONS} decisions", REPORT)
     return f"{env.num_envs} x {NUM_DECISIONS} decisions of {env.decision_period} control steps on {env.device}"
-
-
-def finite(name: str, tensor: Tensor) -> None:
-    """Raise StageError where some of a tensor's numbers are not finite."""
-    bad = int((~torch.isfinite(tensor)).sum())
-    if bad:
-        raise StageError(f"{bad} of {math.prod(tensor.shape)} {name} are not finite numbers", REPORT)

@@ -15,7 +15,7 @@ from harl_mapush.evaluation import playing
 from harl_mapush.policy import load_team
 from harl_mapush.seeding import seed_everything
 from mqe.registry import make_env
-from mqe.viewer.video import outcome_words
+from mqe.viewer.take import outcome_words
 
 
 @dataclass(frozen=True)

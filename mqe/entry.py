@@ -45,4 +45,6 @@ class TaskEntry(NamedTuple):
     make: Callable[[Any, EnvCfg, torch.device, Streams], World]
     report: Report = Report()  # what is said of its episodes
     evaluation: Mapping[str, Any] = MappingProxyType({})  # settings of ``task`` that the calculator measures with
+    strict: Mapping[str, Any] | None = None  # likewise, with --protocol strict; None: there is no such protocol
+    conditions: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # sections of settings that test robustness
     examination: str | None = None  # what examines its policies instead of the calculator

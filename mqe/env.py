@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,21 +19,35 @@ from mqe.state import SceneState
 from mqe.statistics import EpisodeStatistics
 from mqe.streams import Streams
 from mqe.task import Task
-from mqe.vec_env import TimeStep
+from mqe.vec_env import ALL_WORLDS, Share, TimeStep
 
 GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, spread evenly over any run of neighbours
+
+
+class Watcher(Protocol):
+    """What is shown every step of an environment, resets apart."""
+
+    def see_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
+        """See torques [N m] in a physics step and joint velocities [rad/s] at its start, (N, A, J)."""
+        ...
+
+    def see_control_step(self, state: SceneState, live: Tensor) -> None:
+        """See the end of a control step, before any reset; it counts in the worlds of ``live`` (N,)."""
+        ...
 
 
 class MultiAgentEnv:
     """N worlds of one task behind ``VecEnv``. No step waits for the device; ``statistics`` does."""
 
     def __init__(
-        self, sim: Simulator, scene: Scene, task: Task, nature: Nature | None = None, report: Report | None = None
-    ) -> None:
+        self, sim: Simulator, scene: Scene, task: Task, nature: Nature | None = None, report: Report | None = None,
+        share: Share = ALL_WORLDS,
+    ) -> None:  # fmt: skip
         """Join a simulator of ``scene``, a task and nature (None: a calm one); call ``reset`` before ``step``.
 
-        ``report`` is what is said of the task's figures; None: their means.
+        ``report`` is what is said of the task's figures; None: their means. ``share`` says which worlds these are.
         """
+        self.share = share
         self.sim, self.scene, self.task, self.report = sim, scene, task, report or Report()
         self.num_envs, self.num_agents, self.device = sim.num_envs, task.num_agents, sim.device
         self.obs_sizes, self.action_sizes = task.obs_sizes, task.action_sizes
@@ -45,7 +59,6 @@ class MultiAgentEnv:
             actions = (n, task.num_agents, max(task.action_sizes))
             nature = Nature(NatureCfg(), scene, actions, task.max_episode_length, Streams(0, n, sim.device))
         self.nature = nature
-        self._first_world = 0
         self._episode = torch.full((n,), -1, dtype=torch.int64, device=self.device)
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps into the episode
         self._unsettled = torch.zeros((), dtype=torch.int64, device=self.device)  # control steps before episodes count
@@ -55,20 +68,22 @@ class MultiAgentEnv:
         self._zero = torch.zeros((), device=self.device)
         self._sums = torch.zeros(n, len(task.metric_names), device=self.device)  # of the metrics, over the episode
         self._return = torch.zeros(n, device=self.device)
-        self._statistics = EpisodeStatistics((*task.figure_names, "return"), self.report.rates, n, self.device)
+        names = (*task.figure_names, "return")
+        self._statistics = EpisodeStatistics(names, self.report.rates, n, self.device, share)
         # (N,) each: of the episodes that ended at the last step, where they did. The next step may overwrite them.
         self.figures: dict[str, Tensor] = {}
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
         self._state: SceneState | None = None
         self.settings: dict[str, Any] = {}  # plain values of the sections env and task, if it was built from any
+        self._resting: Tensor | None = None  # (N,) bool; None: no world does
+        self._watcher: Watcher | None = None
         self._is_closed = False
         self.captures = not sim.synchronous  # replay each decision as one graph; observers of single steps say no
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
         self._captured, self._captured_at = captured_step(self.device), sim.generation
 
-    def number_from(self, world: int, episode: int) -> None:
-        """Set the numbers of the first world and of every world's first episode; call it before ``reset``."""
-        self._first_world = world
+    def number_from(self, episode: int) -> None:
+        """Set the number of every world's first episode; call it before ``reset``."""
         self._episode.fill_(episode - 1)
 
     @property
@@ -85,6 +100,8 @@ class MultiAgentEnv:
         when it has passed once: until then these cut-off episodes end, and of whole ones only the short.
         """
         self.check_open()
+        self._resting = None
+        self.sim.resting.zero_()
         self._start_episodes(self._everywhere)
         self._unsettled.fill_(self.max_episode_length if staggered else 0)
         if staggered:
@@ -111,6 +128,19 @@ class MultiAgentEnv:
         step, self._state, self.figures = self._captured(self._decide, actions)
         return step
 
+    def rest(self, mask: Tensor) -> None:
+        """Leave the worlds of ``mask`` (N,) alone until the next ``reset``: they do not move, end or count.
+
+        Where reading a value would have to wait for the device they go on instead, because a graph steps all worlds.
+        """
+        if self.sim.synchronous:
+            self._resting = mask.clone()
+            self.sim.resting.copy_(mask)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Show ``watcher`` every step from now on; none is part of a graph then."""
+        self._watcher, self.captures = watcher, False
+
     def maintain(self) -> str | None:
         """Repair what only a pause between rollouts allows; say what was done, or None. Waits for the device.
 
@@ -126,6 +156,8 @@ class MultiAgentEnv:
         if not sim.synchronous:
             self._state = read_state(sim, self.scene)  # a replayed graph starts from memory, not from objects
         running = (actions.abs() < math.inf).flatten(1).all(dim=1)  # engines hide an action that is no number
+        if self._resting is not None:
+            running &= ~self._resting
         actions = actions.clamp(-1.0, 1.0)
         step_rewards, ends = [], []
         for k in range(task.decision_period):
@@ -133,21 +165,25 @@ class MultiAgentEnv:
                 task.command(nature.actions_in_force(actions, self._steps))
             targets, kicks = nature.motor_targets(task.targets(self.state), self._episode, self._steps)
             self._disturb(kicks)
-            sim.step(DECIMATION, targets)
+            has_failed = self._advance(targets)
             last = read_state(sim, self.scene)
             outcome = task.evaluate(last, self.state)  # before any reset
             self._state = last
 
-            is_sound = self._limits.hold(last, looks_inside=k == task.decision_period - 1) & ~sim.failed
+            is_sound = self._limits.hold(last, looks_inside=k == task.decision_period - 1) & ~has_failed
             if self._last_states is not None:
                 self._last_states.record(last)
             live = running & is_sound
+            if self._watcher is not None:
+                self._watcher.see_control_step(last, live)
             self._steps += live
             self._sums += torch.where(live.unsqueeze(1), outcome.metrics, self._zero)
             step_rewards.append(torch.where(live.unsqueeze(1), outcome.rewards, self._zero))
             is_late = self._steps >= self.max_episode_length
             ends.append(live & torch.cat((outcome.endings, is_late.unsqueeze(0))))
             running = live & ~ends[-1].any(dim=0)  # latched: the first ending counts, the rest of the decision does not
+        if self._resting is not None:
+            running |= self._resting
         rewards, endings = reduce(torch.add, step_rewards), reduce(torch.bitwise_or, ends)
         ended, terminated = endings.any(dim=0), endings[:-1].any(dim=0)
         self._unsettled -= task.decision_period
@@ -188,7 +224,7 @@ class MultiAgentEnv:
         for world, rows in taken.items():
             cause = limits.complaint(self.state.like(rows))
             cause = cause or "the simulator gave up on it, or an action was no number"
-            broken.append(BrokenWorld(world, cause, rows.t().numpy()))
+            broken.append(BrokenWorld(self.share.first + world, cause, rows.t().numpy()))
         return broken
 
     def statistics(self) -> dict[str, float]:
@@ -256,6 +292,19 @@ class MultiAgentEnv:
         obs, critic_state = self.task.observe(state, memory)
         return self.nature.blur(obs, self._episode, self._steps, self.task.noise_scale), critic_state
 
+    def _advance(self, targets: Tensor) -> Tensor:
+        """Take the physics steps of a control step, motors following ``targets`` (4, N, J); return what failed."""
+        if self._watcher is None:
+            self.sim.step(DECIMATION, targets)
+            return self.sim.failed
+        has_failed = torch.zeros_like(self.sim.failed)
+        for row in targets:
+            joint_vel = read_state(self.sim, self.scene).joint_vel
+            self.sim.step(1, row.unsqueeze(0))
+            self._watcher.see_physics_step(self.sim.actuator_force.view_as(joint_vel), joint_vel)
+            has_failed |= self.sim.failed
+        return has_failed
+
     def _disturb(self, kicks: Tensor | None) -> None:
         disturbance = self.task.disturb(self._steps)
         for i, body in enumerate(self.scene.trunk_bodies):
@@ -276,6 +325,6 @@ class MultiAgentEnv:
     def _ages(self) -> Tensor:
         """Give control steps (N,) in whole decisions, from 0 to just below the time limit."""
         decisions = self.max_episode_length // self.decision_period
-        world = torch.arange(self.num_envs, dtype=torch.float64, device=self.device) + self._first_world
-        share = world * GOLDEN_RATIO % 1.0
-        return (share * decisions).to(torch.int64) * self.decision_period
+        first = self.share.first
+        world = torch.arange(first, first + self.num_envs, dtype=torch.float64, device=self.device)
+        return (world * GOLDEN_RATIO % 1.0 * decisions).to(torch.int64) * self.decision_period

@@ -24,7 +24,7 @@ from mqe.config import ConfigError
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
-_PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
+PACKAGES = ("mapush", "torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you changed the file yourself"
 
 
@@ -41,12 +41,17 @@ def describe_files(folder: Path, device: str, gait_sha256: str | None = None) ->
     return {
         **_checksums(folder),
         **({} if gait_sha256 is None else {"gait_sha256": gait_sha256}),
-        "packages": {name: found for name in _PACKAGES if (found := _installed(name)) is not None},
+        "packages": packages(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": _device_name(device),
         "git_revision": git_revision(),
     }
+
+
+def packages() -> dict[str, str]:
+    """Return the versions of the packages that results depend on."""
+    return {name: found for name in PACKAGES if (found := installed(name)) is not None}
 
 
 def renew_manifest(folder: Path) -> None:
@@ -130,7 +135,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _installed(package: str) -> str | None:
+def installed(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:

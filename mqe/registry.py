@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from mqe.sim.base import Simulator
 from mqe.streams import Streams
 from mqe.tasks.push import PUSH
 from mqe.tasks.velocity import VELOCITY
+from mqe.vec_env import ALL_WORLDS, Share
 
 __all__ = ["SIMULATORS", "TASKS", "EnvCfg", "SimCfg", "TaskEntry", "World", "make_env", "make_simulator"]
 
@@ -27,9 +29,16 @@ __all__ = ["SIMULATORS", "TASKS", "EnvCfg", "SimCfg", "TaskEntry", "World", "mak
 class SimCfg:
     """Which simulator, and where it runs."""
 
-    name: str = option("auto", "auto: warp on a GPU if installed, else mujoco", choices=("auto", "mujoco", "warp"))
+    name: str = option(
+        "auto",
+        "auto: warp on a GPU if installed, else mujoco; isaacgym, or mujoco_worker: in a process of its own",
+        choices=("auto", "mujoco", "warp", "isaacgym", "mujoco_worker"),
+    )
     device: str = option("auto", "auto | cpu | cuda | cuda:K")
     num_threads: int = option(0, "threads of the CPU simulator; 0: one a core", min=0, max=1024)
+    python: str | None = option(None, "interpreter of the simulator's own process; null: this one")
+    step_timeout: float = option(4.0, "its process is lost if a step takes longer [s]", min=0.1, max=86400.0)
+    start_timeout: float = option(300.0, "likewise, up to the end of the first step [s]", min=0.1, max=86400.0)
 
 
 def _make_mujoco(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
@@ -44,6 +53,15 @@ def _make_warp(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.
     return MujocoWarpSimulator(model, num_envs, device)
 
 
+def _in_process(name: str) -> Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]:
+    def make(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
+        from mqe.sim.engines import make_process
+
+        return make_process(name, model, num_envs, device, cfg.python, (cfg.step_timeout, cfg.start_timeout))
+
+    return make
+
+
 TASKS: dict[str, TaskEntry] = {
     "go1push_mid": PUSH,
     "go1_velocity": VELOCITY,
@@ -52,7 +70,10 @@ TASKS: dict[str, TaskEntry] = {
 SIMULATORS: dict[str, Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]] = {
     "mujoco": _make_mujoco,
     "warp": _make_warp,
+    "isaacgym": _in_process("isaacgym"),
+    "mujoco_worker": _in_process("mujoco_worker"),
 }
+IN_PROCESS = ("isaacgym", "mujoco_worker")  # of their own, under the interpreter sim.python
 
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
@@ -63,6 +84,10 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
         raise ConfigError(
             "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco --device cpu"
         )
+    if name == "isaacgym" and cfg.python is None:
+        raise ConfigError("sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8")
+    if name in IN_PROCESS and not hasattr(os, "memfd_create"):
+        raise ConfigError(f"sim.name={name}: a simulator in its own process needs Linux; say --sim mujoco")
     if name == "mujoco" and device.type != "cpu":
         raise ConfigError(f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or --sim warp")
     return name, device
@@ -83,7 +108,9 @@ def _has_warp() -> bool:
 
 def _resolve_device(cfg: SimCfg) -> torch.device:
     if cfg.device == "auto":
-        gpu = torch.cuda.is_available() and _has_warp() and cfg.name != "mujoco"
+        gpu = torch.cuda.is_available() and (
+            cfg.name == "isaacgym" or (_has_warp() and cfg.name not in ("mujoco", "mujoco_worker"))
+        )
         return torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
     try:
         device = torch.device(cfg.device)
@@ -108,18 +135,25 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
 
 
 def make_env(
-    env: EnvCfg, sim: SimCfg, task: Any, seed: int, *, first_world: int = 0, first_episode: int = 0
+    env: EnvCfg,
+    sim: SimCfg,
+    task: Any,
+    seed: int,
+    share: Share = ALL_WORLDS,
+    places: Sequence[tuple[int, int]] | None = None,
+    first_episode: int = 0,
 ) -> MultiAgentEnv:
     """Build the environment of task settings ``task``; one seed gives one sequence of episodes.
 
-    ``first_world`` is the number of its first world where several processes have a share of the worlds;
-    ``first_episode`` is the number of every world's first episode. Raises ConfigError for settings that cannot be.
+    Of worlds that several processes have, ``env.num_envs`` is the number of this ``share``. ``places`` has the seed and
+    number of each world, where they are not ``seed`` and 0, 1, ... ``first_episode`` is the number of every world's
+    first episode. Raises ConfigError for settings that cannot be.
     """
     env, sim, task = checked(env, "env"), checked(sim, "sim"), checked(task, "task")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
         raise ConfigError(f"seed: must be a whole number from 0 to {2**63 - 1}, not {seed!r}")
     _, device = resolve_sim(sim)
-    streams = Streams(seed, env.num_envs, device, first_world)
+    streams = Streams(seed, env.num_envs, device, share.first, places)
     entry = TASKS[task.name]
     world = entry.make(task, env, device, streams)
     simulator = make_simulator(sim, world.scene.model, env.num_envs)
@@ -127,7 +161,7 @@ def make_env(
         simulator.set_field(field, values)
     actions = (env.num_envs, world.task.num_agents, max(world.task.action_sizes))
     nature = Nature(env.randomize, world.scene, actions, world.task.max_episode_length, streams)
-    made = MultiAgentEnv(simulator, world.scene, world.task, nature, entry.report)
-    made.number_from(first_world, first_episode)
+    made = MultiAgentEnv(simulator, world.scene, world.task, nature, entry.report, share)
+    made.number_from(first_episode)
     made.settings = {"env": to_dict(env), "task": to_dict(task)}
     return made

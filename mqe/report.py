@@ -43,6 +43,12 @@ def format_figure(value: float | list[float] | None) -> str:
     return " ".join(f"{number:.4g}" for number in (value if isinstance(value, list) else [value]))
 
 
+def rate(name: str, happened: Tensor) -> Figures:
+    """Return the share of episodes (N,) bool in which something happened, with its Wilson interval."""
+    count, trials = int(happened.sum()), len(happened)
+    return {f"{name}_rate": count / trials, f"{name}_ci95": list(wilson_interval(count, trials))}
+
+
 def nothing_at_start(state: SceneState) -> dict[str, Tensor]:
     """Return no figures of the start."""
     return {}

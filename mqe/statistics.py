@@ -5,15 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mqe.vec_env import ALL_WORLDS, Share
+
 CAPACITY = 1000  # episodes; older ones are forgotten
 
 
 class EpisodeStatistics:
     """The last at most 1,000 finished episodes, one row each; reading them is the only host synchronisation."""
 
-    def __init__(self, names: tuple[str, ...], rates: tuple[str, ...], num_envs: int, device: torch.device) -> None:
-        """Keep F figures ``names`` of every episode of ``num_envs`` worlds; ``rates`` are those that are 0 or 1."""
-        self.names, self._rates = names, rates
+    def __init__(
+        self, names: tuple[str, ...], rates: tuple[str, ...], num_envs: int, device: torch.device,
+        share: Share = ALL_WORLDS,
+    ) -> None:  # fmt: skip
+        """Keep F figures ``names`` of every episode of ``num_envs`` worlds; ``rates`` are those that are 0 or 1.
+
+        Means are those of all processes that have a ``share`` of the worlds, which must ask for them together.
+        """
+        self.names, self._rates, self._share = names, rates, share
         self._room = max(CAPACITY, num_envs)  # all worlds may end at once, each into a row of its own
         self._rows = torch.full((self._room + 1, len(names)), torch.nan, device=device)
         self._spare = torch.tensor(self._room, device=device)  # the last row takes what is no episode
@@ -30,9 +38,13 @@ class EpisodeStatistics:
 
         The mean of what happened or not, 1 or 0, is called its rate.
         """
-        newest = (self._count - torch.arange(CAPACITY, device=self._count.device)) % self._room  # NaN where never used
-        means = torch.nanmean(self._rows[newest], dim=0)
-        *values, count = torch.cat((means, self._count.clamp(max=CAPACITY).view(1))).tolist()
+        newest = self._newest(CAPACITY // self._share.num_shares)
+        counts = (~torch.isnan(newest)).sum(dim=0)
+        num_episodes = self._count.clamp(max=len(newest)).view(1)
+        sums = torch.cat((torch.nansum(newest, dim=0), counts, num_episodes)).double()
+        self._share.sum_(sums)
+        total, counts, num_episodes = sums.split([len(self.names), len(self.names), 1])
+        *values, count = torch.cat((total / counts, num_episodes)).tolist()
         names = [f"{name}_rate" if name in self._rates else name for name in self.names]
         figures: dict[str, float] = dict(zip(names, values, strict=True))
         return figures | {"num_episodes": int(count)}
@@ -47,6 +59,18 @@ class EpisodeStatistics:
         return {"rows": self._rows.clone(), "count": self._count.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state_dict``."""
-        self._rows.copy_(state["rows"])
-        self._count.copy_(state["count"])
+        """Go on from ``state_dict``; of a ring of another length the newest episodes are taken."""
+        if state["rows"].shape == self._rows.shape:
+            self._rows.copy_(state["rows"])
+            self._count.copy_(state["count"])
+            return
+        rows, count = state["rows"], int(state["count"])
+        kept = min(count, CAPACITY, len(rows) - 1)
+        order = torch.arange(count - kept + 1, count + 1, device=rows.device) % (len(rows) - 1)
+        self.reset()
+        self._rows[1 : kept + 1] = rows[order].to(self._rows.device)
+        self._count.fill_(kept)
+
+    def _newest(self, most: int) -> Tensor:
+        """Return the rows of the newest ``most`` episodes, NaN where there are fewer."""
+        return self._rows[(self._count - torch.arange(most, device=self._count.device)) % self._room]

@@ -21,11 +21,19 @@ class Streams:
     once (``Ranges``). Column k of a draw does not depend on how many columns there are.
     """
 
-    def __init__(self, seed: int, num_envs: int, device: torch.device | str, first_world: int = 0) -> None:
-        """Key the streams by ``seed``; worlds are numbered from ``first_world``, where others have those before it."""
-        world = torch.arange(first_world, first_world + num_envs, dtype=torch.int64, device=device)
-        self.device = world.device
-        self._world_key = _mix(_mix(torch.full_like(world, seed)) + world * _STEP)  # (N,)
+    def __init__(
+        self,
+        seed: int,
+        num_envs: int,
+        device: torch.device | str,
+        first: int = 0,
+        places: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        """Key the streams by ``seed``; worlds are numbered from ``first``, or as ``places`` says (seed, number)."""
+        keys = places or [(seed, number) for number in range(first, first + num_envs)]
+        seeds, numbers = torch.tensor(keys, dtype=torch.int64, device=device).unbind(dim=1)
+        self.device = seeds.device
+        self._world_key = _mix(_mix(seeds) + numbers * _STEP)  # (N,)
         self._counters: dict[int, Tensor] = {}  # by the number of columns
 
     def uniform(self, purpose: int, episode: Tensor, shape: tuple[int, ...] = ()) -> Tensor:

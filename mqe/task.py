@@ -90,6 +90,10 @@ class Task(Protocol):
         """
         ...
 
+    def use_blocks(self, size: int) -> None:
+        """Run frozen networks over blocks of ``size`` worlds (``mqe/blocks.py``), before the first step."""
+        ...
+
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
@@ -112,6 +116,9 @@ class TaskDefaults:
     def disturb(self, step: Tensor) -> Disturbance | None:
         """Leave the robots alone."""
         return None
+
+    def use_blocks(self, size: int) -> None:
+        """Do nothing: there is no network."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: an episode goes by the scene alone."""

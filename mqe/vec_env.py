@@ -6,7 +6,7 @@ S state size, U action size, J joints a robot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -50,6 +50,17 @@ class Mirror(NamedTuple):
     def __call__(self, vector: Tensor) -> Tensor:
         """Return the mirrored vectors (..., K)."""
         return vector[..., self.index] * self.sign
+
+
+class Share(NamedTuple):
+    """Which of a run's worlds an environment has, where several processes share them."""
+
+    first: int = 0  # number of its first world
+    num_shares: int = 1
+    sum_: Callable[[Tensor], object] = lambda tensor: None  # add a tensor up over all processes, in place
+
+
+ALL_WORLDS = Share()
 
 
 class VecEnv(Protocol):

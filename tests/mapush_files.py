@@ -66,16 +66,21 @@ def trunk(obs_size: int, activation: nn.Module | None = None) -> Any:
     return make("MLPBase", mlp=layers)
 
 
-def module(num_agents: int = 2, action_size: int = 3, obs_size: int | None = None, **settings: Any) -> Any:
-    """Build a PPOModule of a team."""
+def module(
+    num_agents: int = 2, action_size: int = 3, obs_size: int | None = None, on_cpu: bool = False, **settings: Any
+) -> Any:
+    """Build a PPOModule of a team; ``on_cpu`` OpenRL's value normaliser has parameters instead of plain tensors."""
     torch.manual_seed(num_agents)
     size = 2 + 3 * num_agents if obs_size is None else obs_size
     head = make("DiagGaussian", fc_mean=nn.Linear(16, action_size))
     nn.init.normal_(head.fc_mean.weight, std=3.0)
     head.logstd = make("AddBias", _bias=nn.Parameter(torch.tensor([[0.5], [1.0], [1.5]])[:action_size]))
     policy = make("PolicyNetwork", base=trunk(size), act=make("ACTLayer", action_out=head))
-    norm = make("ValueNorm", running_mean=torch.tensor([-50.0]), running_mean_sq=torch.tensor([5e4]))
-    norm.debiasing_term = torch.tensor(0.5)
+    kept = {"running_mean": torch.tensor([-50.0]), "running_mean_sq": torch.tensor([5e4])}
+    kept["debiasing_term"] = torch.tensor(0.5)
+    norm = make("ValueNorm")
+    for name, value in kept.items():
+        setattr(norm, name, nn.Parameter(value, requires_grad=False) if on_cpu else value)
     critic = make("ValueNetwork", base=trunk(size), v_out=nn.Linear(16, 1), value_normalizer=norm)
     optimizer = torch.optim.Adam(policy.parameters(), lr=5e-4)
     policy.act.action_out.fc_mean.bias.sum().backward()

@@ -12,6 +12,7 @@ from harl_mapush.algorithm import AlgorithmCfg, Decision, LearnerBytes
 from harl_mapush.algorithms import TeamSpec
 from harl_mapush.learning.networks import Actor, NetworkCfg
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.ranks import ALONE, Ranks
 from mqe.vec_env import TimeStep
 
 
@@ -73,8 +74,9 @@ class Replaying:
     """Independent deterministic policy gradients."""
 
     def __init__(
-        self, cfg: ReplayingCfg, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1
-    ) -> None:
+        self, cfg: ReplayingCfg, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1,
+        ranks: Ranks = ALONE,
+    ) -> None:  # fmt: skip
         self.cfg, self.spec, self.device = cfg, spec, torch.device(device)
         sizes = zip(spec.obs_sizes, spec.action_sizes, strict=True)
         self.actors = nn.ModuleList([Actor(network, *pair) for pair in sizes]).to(self.device)

@@ -13,7 +13,13 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for package in ("mqe", "harl_mapush", "mapush") for path in (ROOT / package).rglob("*.py"))
 ALLOWED = {"mqe": {"mqe"}, "harl_mapush": {"mqe", "harl_mapush"}, "mapush": {"mqe", "harl_mapush", "mapush"}}
 LEARNER = ("harl_mapush/runner.py", "harl_mapush/algorithm.py", "harl_mapush/algorithms/", "harl_mapush/learning/")
-ENTRY_POINTS = {"harl_mapush/train.py", "harl_mapush/test.py", "mapush/export.py", "mapush/importing.py"}
+ENTRY_POINTS = {
+    "harl_mapush/train.py",
+    "harl_mapush/test.py",
+    "mapush/export.py",
+    "mapush/importing.py",
+    "mapush/robustness.py",
+}
 
 
 def name(path: Path) -> str:
@@ -120,5 +126,6 @@ def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(test.make_parser()) == sorted(
         "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
-        "--record --replay --num_episodes --agent --web".split()
+        "--record --size --camera --tiles --replay --num_episodes --agent --web --protocol --seeds --policy --workers "
+        "--all_checkpoints --csv --figure".split()
     )

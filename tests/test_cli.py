@@ -113,7 +113,9 @@ def test_presets_are_package_data() -> None:
 
 
 def test_run_folder(run, gait) -> None:
-    assert sorted(path.name for path in run.iterdir()) == [".lock", "checkpoints", "config.yaml", "logs"]
+    names = sorted(path.name for path in run.iterdir())
+    assert names[:3] + names[4:] == [".lock", "checkpoints", "config.yaml", "origin.json"]
+    assert names[3].startswith("events.out.tfevents.")
     checkpoint = next((run / "checkpoints").iterdir())
     cfg = yaml.safe_load((run / "config.yaml").read_text())
     assert checkpoint.name == str(4 * 4 * cfg["task"]["decision_period"])  # 1 env step, rounded up to an iteration
@@ -284,7 +286,7 @@ BAD_TEST = [
     ("--checkpoint pretrained:x", "x", "there are"),
     ("--checkpoint {run} --mode look", "look", "viewer, calculator"),
     ("--checkpoint {run} --mode viewer --web 99999", "--web", "port"),
-    ("--checkpoint {run} --record x.mp4", "--record", "viewer"),
+    ("--checkpoint {run} --mode calculator --record x.mp4", "--record", "viewer"),
     ("--checkpoint {run} --num_envs 0", "env.num_envs", "at least 1"),
     ("--checkpoint {run} --device tpu", "tpu", "cuda:K"),
     ("--checkpoint {run} --sim bullet", "bullet", "mujoco"),
@@ -304,7 +306,7 @@ BAD_TEST = [
     ("--checkpoint {foreign}", "task", "soccer"),
     ("--checkpoint {taskless} --set task.name=go1_velocity", "task.name=go1push_mid", "leave it out"),
     ("--checkpoint {models}", "lacks config.yaml (or config.json, if it is HARL's)", "incomplete"),
-    ("--checkpoint {run} --mode viewer --record film.avi", "--record", ".mp4"),
+    ("--checkpoint {run} --record film.avi", "--record", ".mp4 or .gif"),
 ]
 
 

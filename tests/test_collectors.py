@@ -13,7 +13,7 @@ from toy_collectors import settings
 
 from harl_mapush import config
 from harl_mapush.algorithms import TeamSpec, make_algorithm
-from harl_mapush.collectors.collector import BlockReport, Collector, Share, build
+from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
 from harl_mapush.collectors.pace import Pace
 from harl_mapush.collectors.pool import last_line
@@ -22,6 +22,7 @@ from harl_mapush.collectors.settings import learner_device, settled
 from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, SharedWeights
 from harl_mapush.collectors.worlds import merged_statistics
 from harl_mapush.learning.replay import RingReplay, replay_shape
+from harl_mapush.ranks import Ranks
 from mqe.config import ConfigError
 
 SHAPE = replay_shape(40, 2, num_agents=2, obs_size=3, action_size=2, num_views=1, state_size=4, num_rings=2)
@@ -204,7 +205,11 @@ def test_a_share_of_the_worlds_is_the_same_worlds_on_a_cpu():
         "algorithm": {"name": "hasac"}, "network": {"hidden_sizes": [8]}, "runner": {"num_steps": 2},
     }  # fmt: skip
     cfg, _ = config.resolve(over, {})
-    whole, second, again = build(cfg, Share(0, 1)), build(cfg, Share(1, 2)), build(cfg, Share(1, 2, num_starts=1))
+    whole, second, again = (
+        build(cfg, Identity(0, 1)),
+        build(cfg, Identity(1, 2)),
+        build(cfg, Identity(1, 2, num_starts=1)),
+    )
     actions = torch.zeros(4, 2, 3)
     states = [made.env.reset(staggered=True) for made in (whole, second, again)]
     assert torch.equal(states[0][0][2:], states[1][0])
@@ -225,6 +230,9 @@ def test_noise_of_hatd3_differs_over_all_worlds_and_not_over_a_share():
     for first, is_noisy in ((0, False), (4, True)):
         team.world_share = first, 5
         assert torch.equal(team.explore(obs), team._act(obs)) != is_noisy
+    team.ranks, team.world_share = Ranks(1, 2), (0, 2)  # the third of four worlds
+    team.noise = lambda *size: torch.ones(size)
+    assert torch.allclose(team.explore(obs) - team._act(obs), torch.tensor(0.8 / 3.0), atol=1e-6)
 
 
 @pytest.mark.parametrize(("over", "said"), [

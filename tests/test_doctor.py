@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -14,12 +15,12 @@ import pytest
 import torch
 
 from harl_mapush import config
-from harl_mapush.collectors.shared import CollectorMemory
-from mapush import async_stages, cli, doctor, stages
-from mapush.async_stages import ASYNC_STAGES, AsyncCheckup
+from mapush import cli, doctor, stages
 from mapush.checkup import Checkup
 from mapush.doctor import Verdict, examine, in_words, judge, verdict_of_crash
-from mapush.stages import STAGES, Stage, StageError, driver_version, tensors_of
+from mapush.stage import Stage, StageError
+from mapush.stages import STAGES, driver_version
+from mapush.tensors import tensors_of
 from mqe.config import ConfigError
 
 NAMES = [stage.name for stage in STAGES]
@@ -50,8 +51,8 @@ def fail_at(monkeypatch, name: str, error: Exception) -> None:
 
 def test_the_stages_go_from_simple_to_whole():
     assert NAMES == [
-        "versions", "device", "gpus", "memory plan", "tensors", "one world", "many worlds", "graph", "policy",
-        "collect", "update", "save and load",
+        "versions", "device", "worker", "gpus", "memory plan", "tensors", "one world", "frames", "many worlds", "graph",
+        "policy", "collect", "update", "speed", "save and load", "run folder", "film", "ranks",
     ]  # fmt: skip
     assert [stage.name for stage in STAGES if stage.needs_gpu] == ["gpus", "graph"]
 
@@ -62,7 +63,9 @@ def test_without_a_gpu_everything_else_passes_as_json_alone(few_worlds, monkeypa
     facts = json.loads(capfd.readouterr().out)
     assert facts["ok"] is True
     assert [stage["stage"] for stage in facts["stages"]] == NAMES
-    expected = {name: "skipped" if name in ("gpus", "graph") else "passed" for name in NAMES}
+    expected = {
+        name: "skipped" if name in ("worker", "gpus", "frames", "graph", "ranks") else "passed" for name in NAMES
+    }
     assert {stage["stage"]: stage["status"] for stage in facts["stages"]} == expected
     assert facts["versions"]["torch"] == torch.__version__
     assert (facts["simulator"], facts["device"], facts["gpus"]) == ("mujoco", "cpu", [])
@@ -82,6 +85,36 @@ def test_what_trains_passes(chunk_length: int, few_worlds, capsys):
     assert capsys.readouterr().out.endswith("Everything works: simulator mujoco on cpu.\n")
 
 
+def test_a_long_stage_shows_that_it_lives(checkup, monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "SIGN_INTERVAL_S", 0.05)
+    slow = Stage("slow", lambda _: time.sleep(0.13) or "done", "")
+    list(examine(checkup, doctor._teller(False, None), (slow,)))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:2] for line in lines] == [["running", "slow"], ["running", "slow"], ["passed", "slow"]]
+
+
+def test_what_cannot_be_filmed_can_still_be_trained(checkup, monkeypatch, tmp_path):
+    def cannot(*_: object, **__: object) -> None:
+        raise ConfigError("cannot render: neither EGL nor OSMesa works")
+
+    monkeypatch.setattr(stages, "record", cannot)
+    checkup.build(1)
+    verdict = judge(STAGES[NAMES.index("film")], checkup)
+    assert (verdict.status, verdict.way_out) == ("skipped", None)
+    assert verdict.detail.endswith("neither EGL nor OSMesa works")
+
+
+def test_a_place_where_no_run_can_be_written_fails(checkup, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    stage = STAGES[NAMES.index("run folder")]
+    assert judge(stage, checkup).detail.startswith(f"{tmp_path / 'results'} can be written, ")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "results").write_text("")
+    verdict = judge(stage, checkup)
+    assert verdict.status == "failed"
+    assert "is a file" in verdict.detail
+
+
 def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypatch, capsys):
     fail_at(monkeypatch, "policy", StageError("the actions are purple", "wear glasses"))
     assert doctor.main([*CPU]) == 1
@@ -89,7 +122,7 @@ def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypat
     assert lines[-3:] == [
         "failed  policy        the actions are purple",
         "        what to do: wear glasses",
-        "Stopped at stage 'policy'; 3 stages were not run.",
+        "Stopped at stage 'policy'; 7 stages were not run.",
     ]
     assert lines[0].startswith("passed  versions ")
 
@@ -339,45 +372,3 @@ def test_examine_closes_what_it_built(checkup):
         ("a", "running"), ("a", "passed"), ("f", "running"), ("f", "failed"),
     ]  # fmt: skip
     assert checkup.env is None
-
-
-def test_a_run_with_collectors_is_checked_from_each_part_to_all():
-    assert [stage.name for stage in ASYNC_STAGES] == [
-        "versions", "settings", "environment", "agent", "collector", "filler", "learner", "together",
-    ]  # fmt: skip
-
-
-def test_parts_of_a_run_with_collectors_pass_alone():
-    over = {"sim": {"device": "cpu"}, "env": {"num_envs": 4}, "runner": {"num_steps": 2}}
-    cfg, _ = config.resolve(config.load_preset("laptop_hasac"), over)
-    checkup = AsyncCheckup(cfg)
-    said = list(examine(checkup, lambda verdict: None, ASYNC_STAGES[1:4]))
-    assert [verdict.status for verdict in said] == ["passed"] * 3, said
-    assert said[0].detail.startswith("2 collectors, 2 worlds each")
-    assert "16 tensors of weights, cpu -> cpu -> cpu" in said[2].detail
-
-
-def test_the_first_stage_that_fails_names_the_tensor():
-    cfg, _ = config.resolve(config.load_preset("laptop_hasac"), {"sim": {"device": "cpu"}, "env": {"num_envs": 4}})
-    checkup = AsyncCheckup(cfg)
-
-    def spoil(there):
-        step = there.collector.env.step
-        there.collector.env.step = lambda actions: (made := step(actions))._replace(reward=made.reward.double())
-        memory = CollectorMemory(there.collector.layout, 1)
-        there.collector.collect(memory.blocks[0])
-        return ""
-
-    stages = (*ASYNC_STAGES[1:3], Stage("spoiled", spoil, "report it"))
-    *_, last = examine(checkup, lambda verdict: None, stages)
-    assert (last.status, last.stage) == ("failed", "spoiled")
-    assert "transition.rewards is (2, 1) torch.float64 on cpu" in last.detail
-
-
-@pytest.mark.slow
-def test_a_run_with_collectors_passes_as_a_whole(monkeypatch, capsys):
-    monkeypatch.setattr(async_stages, "TOGETHER_S", 3.0)
-    assert doctor.main(["--async", "--device", "cpu"]) == 0
-    said = capsys.readouterr().out
-    assert "cpu -> cpu (shared) -> cpu: obs (8, 32, 2, 10) float32" in said
-    assert "[Learner] warm-up 1,024/1,024" in said

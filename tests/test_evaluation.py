@@ -38,6 +38,9 @@ class Scripted:
         self.state = SimpleNamespace(to_goal=tensor([[0.0, 2.0]]).repeat(self.num_envs, 1))
         return torch.zeros(self.num_envs, 2, 4), torch.zeros(self.num_envs, 5)
 
+    def rest(self, mask: Tensor) -> None:
+        self.resting = mask.clone()
+
     def step(self, actions: Tensor) -> TimeStep:
         assert actions.shape == (self.num_envs, 2, 3)
         self.decision += 1
@@ -102,8 +105,10 @@ def test_counts_first_episodes_only() -> None:
 
 def test_reports_progress_and_stops_when_all_are_done() -> None:
     seen: list[int] = []
-    first_episodes(make_scripted(), still, seen.append)
+    env = make_scripted()
+    first_episodes(env, still, seen.append)
     assert seen == [1, 3, 5, 6, 7]
+    assert env.resting.all()
 
 
 def test_an_episode_that_a_collapse_ended_is_no_time_out() -> None:

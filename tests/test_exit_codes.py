@@ -110,7 +110,7 @@ def test_two_runs_may_begin_within_a_second(gait, tmp_path, monkeypatch) -> None
     monkeypatch.setattr(runs, "default_run_dir", lambda *about: usual(*about[:-1], train.datetime(2026, 1, 2)))
     argv = [*TINY, "--set", f"task.gait={gait}", "--num_env_steps", "1"]
     assert (train.main(argv), train.main(argv)) == (0, 0)
-    made = sorted(path.parent.name for path in tmp_path.rglob("logs"))
+    made = sorted(path.parent.name for path in tmp_path.rglob("checkpoints"))
     assert made == ["seed-00001-2026-01-02-00-00-00", "seed-00001-2026-01-02-00-00-00-2"]
 
 

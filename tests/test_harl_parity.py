@@ -56,17 +56,17 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
         "learning/optimizer.py", "if max_grad_norm > 0.0:", "if False:", "happo_2a_tightclip",
     ),
     "value normaliser once an iteration": (
-        "learning/harl_arithmetic.py", "        normalizer.update(minibatch.returns)\n",
+        "learning/harl_arithmetic.py", "        normalizer.update(minibatch.returns, ranks=self.ranks)\n",
         "        if normalizer.debiasing_term == 0.0:\n"
-        "            normalizer.update(minibatch.returns)\n",
+        "            normalizer.update(minibatch.returns, ranks=self.ranks)\n",
         "haa2c_2a",
     ),
     "normaliser updated after the step": (
         "learning/harl_arithmetic.py",
-        "        normalizer.update(minibatch.returns)\n"
+        "        normalizer.update(minibatch.returns, ranks=self.ranks)\n"
         "        return minibatch._replace(returns=normalizer.normalize(minibatch.returns))\n",
         "        late = minibatch._replace(returns=normalizer.normalize(minibatch.returns))\n"
-        "        normalizer.update(minibatch.returns)\n"
+        "        normalizer.update(minibatch.returns, ranks=self.ranks)\n"
         "        return late\n",
         "happo_2a",
     ),

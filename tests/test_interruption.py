@@ -158,6 +158,7 @@ def test_curves_that_cannot_be_written_stay_within_bounds(tmp_path, monkeypatch)
 @pytest.mark.parametrize("how", ["deleted", "moved", "a file"])
 def test_logs_that_go_away_do_not_end_the_run(how: str, command, tmp_path, monkeypatch, capsys) -> None:
     log, logs = RunLogger.log, tmp_path / "run" / "logs"
+    logs.mkdir(parents=True)  # as older runs have it
 
     def log_and_break(self, report, statistics) -> None:
         log(self, report, statistics)

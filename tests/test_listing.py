@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from harl_mapush.checkpoint import actor_file
 from harl_mapush.runs import last_checkpoint
 from mapush import cli, listing
 from mqe.config import load_yaml
+from mqe.tasks.push.rewards import ENDING_TERMS, TERMS
 
 SIZES = ("--num_env_steps", "1", "--set", "task.decision_period=1")
 
@@ -72,6 +75,42 @@ def test_every_setting_is_listed_with_its_default() -> None:
     names = [line.split()[0] for line in listing.setting_lines()]
     assert set(foreign.dotted(config.all_classes())) <= set(names)
     assert "env.num_envs = 256  (min 1, max 1000000000)  parallel worlds" in listing.setting_lines()
+
+
+def test_the_terms_of_the_rewards_are_settings_too(capsys) -> None:
+    assert cli.main(["settings", "task.weights."]) == 0
+    lines = dict(
+        line.split(" = ", 1) for line in capsys.readouterr().out.splitlines() if line.endswith("[go1push_mid]")
+    )
+    assert set(lines) == {f"task.weights.{name}" for name in (*TERMS, *ENDING_TERMS)}
+    assert lines["task.weights.reach"] == "20.0  once, at success  [go1push_mid]"
+
+
+def complete(script: str, *words: str) -> list[str]:
+    """Return what bash offers for the last of ``words``."""
+    line = f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words) - 1}; _mapush; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
+    assert cli.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert complete(script, "mapush", "pl") == ["play", "plot"]
+    assert complete(script, "mapush", "train", "--pre") == ["--preset"]
+    assert complete(script, "mapush", "train", "--preset", "lap") == ["laptop", "laptop_hasac"]
+    assert complete(script, "mapush", "train", "--set", "algorithm.clip") == ["algorithm.clip_param="]
+    assert complete(script, "mapush", "train", "--set", "task.weights.rea") == ["task.weights.reach="]
+    assert complete(script, "mapush", "play", "pretrained:cu") == ["pretrained:cuboid"]
+    assert complete(script, "mapush", "test", "--ti") == ["--tiles"]
+
+
+def test_other_shells(capsys) -> None:
+    assert cli.main(["completion", "fish"]) == 0
+    assert "complete -c mapush -n '__fish_seen_subcommand_from train' -l preset -x -a '" in capsys.readouterr().out
+    assert cli.main(["completion", "tcsh"]) == 2
+    assert "none of bash, zsh, fish" in capsys.readouterr().err
 
 
 def test_settings_are_found_by_name_and_meaning(capsys) -> None:

@@ -55,8 +55,9 @@ def test_the_imported_team_says_half_of_what_openrl_says(tmp_path, num_agents: i
     assert len(imported.networks) == num_agents + 2
 
 
-def test_values_come_over_in_their_units(tmp_path) -> None:
-    module = mapush_files.module()
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_values_come_over_in_their_units(tmp_path, on_cpu: bool) -> None:
+    module = mapush_files.module(on_cpu=on_cpu)
     networks = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module)).networks
     critic, obs = module.models["critic"], torch.randn(100, 8)
     with torch.no_grad():
@@ -94,6 +95,17 @@ def test_a_folder_of_mapush_is_measured_as_it_is(team, gait, tmp_path, capsys) -
     assert checkpoint.format_of(team) is openrl_format.OPENRL
     assert checkpoint.resolve(team / "module.pt") == team
     assert "error" not in capsys.readouterr().err
+
+
+def test_a_whole_run_of_mapush_means_its_last_policy(team, tmp_path) -> None:
+    run = team.parent.parent
+    for steps in ("rl_model_9000000_steps", "rl_model_100000000_steps", "best"):
+        mapush_files.save(team.parent / steps / "module.pt", mapush_files.module())
+    (team.parent / "rl_model_200000000_steps").mkdir()  # interrupted before its file
+    assert checkpoint.resolve(str(run)) == team.parent / "rl_model_100000000_steps"
+    (tmp_path / "empty" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="no checkpoint yet"):
+        checkpoint.resolve(str(tmp_path / "empty"))
 
 
 def test_directly_and_imported_the_team_acts_alike(team, tmp_path) -> None:

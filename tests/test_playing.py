@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from conftest import TINY
 
-from harl_mapush import checkpoint, test, train
+from harl_mapush import checkpoint, film, test, train
 from harl_mapush.evaluation import playing
 from harl_mapush.evaluation.calculator import evaluate
+from harl_mapush.evaluation.episodes import Request
+from harl_mapush.evaluation.measuring import measure
 from harl_mapush.policy import load_team
 from mqe.config import ConfigError
 from mqe.controllers import gait as gaits
@@ -62,8 +64,8 @@ def test_an_evaluation_says_what_is_new_to_a_team(words: str, said: str | None, 
 
 
 def test_a_film_says_so_as_well(team, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(test, "record", lambda env, team, path: pytest.exit("filmed"))
-    words = ["--mode", "viewer", "--record", str(tmp_path / "film.mp4"), *SHORT, "--set", "task.object=cylinder"]
+    monkeypatch.setattr(film, "record", lambda *_, **__: pytest.exit("filmed"))
+    words = ["--record", str(tmp_path / "film.mp4"), *SHORT, "--set", "task.object=cylinder"]
     with pytest.raises(pytest.exit.Exception):
         test.main(["--checkpoint", str(team), *words])
     (line,) = lines(capsys.readouterr().out)
@@ -75,13 +77,16 @@ def test_python_is_warned_and_measures_as_the_command_line_does(team, tmp_path, 
     cfg = playing.settings(folder, {"env": {"num_envs": 2}, "sim": SIM, "task": {"episode_length_s": 0.4}})
     assert (cfg.task.decision_period, cfg.task.spawn, cfg.runner.seed) == (5, "independent", 0)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    figures = evaluate(env, load_team(cfg, folder, env))
+    figures = evaluate(env, load_team(cfg, folder, env))  # two worlds alone: other last bits than in a block
     env.close()
     assert caplog.text == ""
     out = tmp_path / "figures.json"
     words = ["--num_envs", "2", "--device", "cpu", "--set", "task.episode_length_s=0.4", "--json", str(out)]
     assert test.main(["--checkpoint", str(team), *words]) == 0
-    assert out.read_text() == json.dumps(figures, indent=2) + "\n"
+    measured = measure(Request(cfg, (0,), 2, folder), 0, print)
+    assert out.read_text() == json.dumps(measured, indent=2) + "\n"
+    for name in ("success_rate", "finished_time_s", "object_distance_agent0", "object_distance_agent1"):
+        assert measured[name] == pytest.approx(figures[name], abs=1e-4)
 
     env = make_env(EnvCfg(num_envs=2), SimCfg(**SIM), PushCfg(), seed=1)
     with caplog.at_level(logging.WARNING):

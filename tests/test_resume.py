@@ -13,7 +13,7 @@ import yaml
 from conftest import TINY
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harl_mapush import checkpoint, resume, runs, saving, train
+from harl_mapush import checkpoint, resume, runs, saver, train
 from harl_mapush.interruption import ENDINGS
 from harl_mapush.logger import RunLogger
 from harl_mapush.resume import CHANGEABLE
@@ -79,7 +79,7 @@ def edit(folder: Path, old: str, new: str) -> None:
 
 
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
-    events = EventAccumulator(str(run / "logs")).Reload()
+    events = EventAccumulator(str(run)).Reload()
     tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("perf/")]
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
 
@@ -106,13 +106,13 @@ def test_likewise_on_warp(gait, tmp_path) -> None:
 
 
 def test_the_curves_have_every_point_once(run, through) -> None:
-    for path in (run / "logs").iterdir():  # as if it had been written an hour ago
+    for path in run.glob("events*"):  # as if it had been written an hour ago
         head, _, tail = path.name.partition("tfevents.")
         stamp, _, rest = tail.partition(".")
         path.rename(path.with_name(f"{head}tfevents.{int(stamp) - 3600}.{rest}"))
     assert [step for step, _ in curves(run)["critic/value_loss"]] == [32, 64, 96, 128]
     assert train.main(["--resume", str(run)]) == 0
-    assert len(list((run / "logs").iterdir())) == 2
+    assert len(list(run.glob("events*"))) == 2
     assert curves(run) == curves(through)
 
 
@@ -190,7 +190,7 @@ def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 7104 vs 6992")
 
     monkeypatch.setattr(torch, "save", fail)
-    monkeypatch.setattr(saving, "PAUSE_S", 0.0)
+    monkeypatch.setattr(saver, "_PAUSE_S", 0.0)
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 4
     line = complaint(capsys)
     assert "checkpoint 96 cannot be written (RuntimeError; is the disk full?); what came after the last" in line
@@ -362,7 +362,7 @@ def test_damaged_states(how: str, run, monkeypatch, capsys) -> None:
         ("nowhere", "does not exist"),
         ("file", "is not a folder"),
         ("empty", "neither a run nor a checkpoint"),
-        ("run/logs", "neither a run nor a checkpoint"),
+        ("run/checkpoints", "neither a run nor a checkpoint"),
         ("64", "neither a run nor a checkpoint in a run's folder"),
         ("pretrained:cuboid", "does not exist"),
         ("stateless", "no checkpoint of it can be gone on from"),

@@ -1,6 +1,7 @@
 """Every simulator keeps the protocol: live views, isolation of broken worlds, exact continuation."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,11 @@ from mqe.scene import DECIMATION, build_scene
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 
 SCENE = build_scene(1, OBJECTS["cuboid"])
+ISAACGYM_PYTHON = os.environ.get("ISAACGYM_PYTHON")
+
+
+def _python(name):
+    return ISAACGYM_PYTHON if name == "isaacgym" else None
 
 
 def _start(sim):
@@ -27,11 +33,18 @@ def _start(sim):
     sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS)
 
 
+def _skip_without(name):
+    if name == "warp":
+        pytest.importorskip("mujoco_warp")
+    if name == "isaacgym" and ISAACGYM_PYTHON is None:
+        pytest.skip("needs Isaac Gym: ISAACGYM_PYTHON names the Python that has it")
+
+
 @pytest.fixture(params=sorted(SIMULATORS))
 def sim(request):
-    if request.param == "warp":
-        pytest.importorskip("mujoco_warp")
-    sim = make_simulator(SimCfg(name=request.param, device="cpu", num_threads=2), SCENE.model, 4)
+    _skip_without(request.param)
+    cfg = SimCfg(name=request.param, device="cpu", num_threads=2, python=_python(request.param))
+    sim = make_simulator(cfg, SCENE.model, 4)
     _start(sim)
     yield sim
     sim.close()
@@ -98,11 +111,10 @@ def test_cpu_results_do_not_depend_on_the_number_of_threads():
 @pytest.mark.parametrize("name", sorted(SIMULATORS))
 def test_robots_with_their_legs_in_each_others_are_not_torn_apart(name):
     """A state of three trained robots at the cylinder, from which MuJoCo's sparse solver gives 930 rad/s."""
-    if name == "warp":
-        pytest.importorskip("mujoco_warp")
+    _skip_without(name)
     state = json.loads((Path(__file__).parent / "data" / "entangled.json").read_text())
     scene = build_scene(state["num_robots"], OBJECTS[state["object"]])
-    sim = make_simulator(SimCfg(name=name, device="cpu", num_threads=1), scene.model, 2)
+    sim = make_simulator(SimCfg(name=name, device="cpu", num_threads=1, python=_python(name)), scene.model, 2)
     for field in ("qpos", "qvel", "ctrl"):
         getattr(sim, field)[:] = torch.tensor(state[field])
     sim.step(DECIMATION)

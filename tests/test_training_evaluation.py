@@ -11,7 +11,7 @@ from conftest import TINY
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from harl_mapush import config, train
-from harl_mapush.evaluation.training_evaluation import EVALUATIONS, TrainingEvaluation
+from harl_mapush.evaluation.training_evaluation import EVALUATIONS, TrainingEvaluation, is_evaluation_due
 
 EVERY = ("runner.evaluation_interval=48", "runner.evaluation_envs=3", "runner.evaluation_episodes=5")
 SHORT = ("task.episode_length_s=0.2", "task.decision_period=2", "runner.checkpoint_interval=64")
@@ -52,7 +52,7 @@ def test_every_interval_and_at_the_end(run):
         assert each["success_rate"] == 0.0
     returns = [each["return"] for each in known(run)]
     assert len(set(returns)) == 3  # the team changes, the episodes do not
-    curves = EventAccumulator(str(run / "logs"))
+    curves = EventAccumulator(str(run))
     curves.Reload()
     assert [(point.step, point.value) for point in curves.Scalars("eval/success_rate")] == [(64, 0), (96, 0), (128, 0)]
     assert [point.value for point in curves.Scalars("eval/return")] == pytest.approx(returns)
@@ -91,10 +91,13 @@ def test_success_counts_before_return_and_what_a_resume_plays_again_is_forgotten
     (tmp_path / EVALUATIONS).write_text(json.dumps({"all": told}))
     evaluation = evaluation_of(gait, tmp_path)
     assert evaluation.best == told[1]
-    assert [evaluation.is_due(0, steps, False) for steps in (47, 48, 49)] == [False, True, True]
-    assert not evaluation.is_due(48, 95, False)
-    assert evaluation.is_due(48, 49, True)
     evaluation.close()
+
+
+def test_evaluations_fall_where_env_steps_cross_their_interval_and_at_the_end() -> None:
+    assert [is_evaluation_due(48, 0, steps, False) for steps in (47, 48, 49)] == [False, True, True]
+    assert not is_evaluation_due(48, 48, 95, False)
+    assert is_evaluation_due(48, 48, 49, True)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"all": 3}', '{"all": [{"env_steps": "x"}]}', '{"all": [{}]}'])

@@ -14,9 +14,11 @@ from pushing import make_env
 from torch import Tensor
 
 from mqe.config import ConfigError
-from mqe.viewer import offscreen
+from mqe.viewer import looks, offscreen, painters, take
+from mqe.viewer.camera import CAMERAS, MARGIN, Camera, ShownState
 from mqe.viewer.offscreen import choose_backend
-from mqe.viewer.video import MARGIN, Camera, record
+from mqe.viewer.painters import Canvas, Easel, Painters, Picture
+from mqe.viewer.video import record
 
 
 class Still:
@@ -169,17 +171,92 @@ def test_a_film_that_was_not_written_is_no_film(fault: str, monkeypatch, tmp_pat
             raise RuntimeError("invalid data")
         return 1, 0.04
 
-    def gone(self: object) -> None:
+    def gone(*_: object) -> bytes:
         raise OSError("[Errno 32] Broken pipe\n\nFFMPEG COMMAND: ...")
 
     monkeypatch.setattr("imageio_ffmpeg.count_frames_and_secs", count)
     if fault == "gone":
-        monkeypatch.setattr("mqe.viewer.video._Take.on_control_step", gone)
+        monkeypatch.setattr("mqe.viewer.painters.Easel.paint", gone)
     env = make_env(1, episode_length_s=0.2)
     with pytest.raises(ConfigError, match=r"film\.mp4'.*could not write"):
-        record(env, Still(), tmp_path / "film.mp4", episodes=1)
+        record(env, Still(), tmp_path / "film.mp4", episodes=1, size=(64, 36))
 
 
-def test_a_film_is_an_mp4(tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"\.mp4"):
-        record(make_env(1), Still(), tmp_path / "film.gif")
+def test_a_film_is_an_mp4_or_a_gif(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"\.mp4 or a \.gif"):
+        record(make_env(1), Still(), tmp_path / "film.avi")
+
+
+def test_tiles_need_a_world_each(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="4 tiles need a world each, and there are 2"):
+        record(make_env(2), Still(), tmp_path / "film.mp4", tiles=(2, 2))
+
+
+@pytest.mark.usefixtures("can_render")
+def test_tiles_show_worlds_side_by_side_until_all_have_ended(tmp_path, monkeypatch) -> None:
+    """The second world's episodes end early; three episodes leave the last tile empty."""
+    env = make_env(2, episode_length_s=0.4, decision_period=1)
+    seen: list[Picture] = []
+    paint = Easel.paint
+    monkeypatch.setattr(Easel, "paint", lambda self, picture: seen.append(picture) or paint(self, picture))
+    monkeypatch.setattr(take, "outcome_words", lambda env, world, valid: f"world {world}")
+    decide, ends = env.step, iter([False] * 5 + [True] + [False] * 100)
+
+    def step(actions: Tensor):
+        taken = decide(actions)
+        if next(ends):
+            taken = taken._replace(truncated=torch.tensor([bool(taken.truncated[0]), True]))
+        return taken
+
+    monkeypatch.setattr(env, "step", step)
+    film = record(env, Still(), tmp_path / "film.gif", episodes=3, fps=50, size=(128, 48), tiles=(2, 1), title="seed 7")
+    assert film.outcomes == ["world 0", "world 1", "world 0"]
+    assert film.num_frames == 2 * (1 + 20 + 50)
+    assert iio.imread(film.path).shape[1:] == (48, 128, 3)
+    early, late, last = seen[6], seen[7], seen[20]
+    assert [tile.caption for tile in early] == ["seed 7   episode 1    0.1 s", "seed 7   episode 2    0.1 s"]
+    assert late[1] == early[1]._replace(outcome="world 1")  # stays as it is while the first goes on
+    assert last[1] == late[1]
+    assert last[0] != late[0]
+    assert seen[-1][1] is None
+
+
+@pytest.mark.usefixtures("can_render")
+def test_processes_draw_what_one_does(monkeypatch) -> None:
+    env = make_env(1)
+    env.reset()
+    camera, canvas = Camera(env, 0, 25.0, 2.0), Canvas(96, 48)
+    state = ShownState(env.sim.qpos[0].numpy(), env.sim.mocap_pos[0].numpy())
+    pictures = [[camera.tile(state, f"{k}")] for k in range(5)]
+    model = looks.shown_model(env.scene)
+    with Painters(model, canvas, 5) as here:
+        wanted = list(here.paint(pictures))
+    monkeypatch.setattr(painters, "_WORTHWHILE", 1)
+    monkeypatch.setattr(painters, "num_cores", lambda: 2)
+    with Painters(model, canvas, 5) as several:
+        assert list(several.paint(pictures)) == wanted
+    assert len(set(wanted)) == 5
+
+
+@pytest.mark.usefixtures("can_render")
+def test_a_process_that_dies_is_one_line(monkeypatch) -> None:
+    env = make_env(1)
+    monkeypatch.setattr(painters, "_WORTHWHILE", 1)
+    monkeypatch.setattr(painters, "num_cores", lambda: 2)
+    with Painters(looks.shown_model(env.scene), Canvas(96, 48), 9) as several:
+        several._painters[1].kill()
+        several._painters[1].wait()
+        with pytest.raises(ConfigError, match="a process that draws pictures has ended"):
+            list(several.paint([[None]] * 9))
+
+
+@pytest.mark.parametrize("name", ["top", "side", "low"])
+def test_a_camera_sees_everything_from_every_angle(name: str) -> None:
+    env = make_env(1)
+    env.reset()
+    camera = Camera(env, 0, 25.0, 16 / 9, CAMERAS[name])
+    camera.look(env.sim.data(0))
+    assert camera.view.elevation == CAMERAS[name].elevation
+    near = Camera(env, 0, 25.0, 16 / 9, CAMERAS[name]._replace(distance=2.0))
+    near.look(env.sim.data(0))
+    assert near.view.distance == 2.0 < camera.view.distance

@@ -15,7 +15,7 @@ from harl_mapush import config
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors import process
-from harl_mapush.collectors.collector import Collector, Share
+from harl_mapush.collectors.collector import Collector, Identity
 from harl_mapush.collectors.runner import AsyncRunner
 from harl_mapush.collectors.settings import settled
 from harl_mapush.collectors.worlds import DistantWorlds
@@ -46,11 +46,11 @@ class FaultyEnv(ToyEnv):
         return super().step(actions)
 
 
-def make_toy(settings: Mapping[str, Any], share: Share) -> Collector:
+def make_toy(settings: Mapping[str, Any], who: Identity) -> Collector:
     cfg, _ = config.resolve(settings, {})
-    kind = FaultyEnv if share.number == 0 else ToyEnv
-    env = kind(cfg.env.num_envs // share.num_collectors, seed=share.number + 100 * share.num_starts)
-    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), "cpu", share.number)
+    kind = FaultyEnv if who.number == 0 else ToyEnv
+    env = kind(cfg.env.num_envs // who.num_collectors, seed=who.number + 100 * who.num_starts)
+    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), "cpu", who.number)
     assert isinstance(team, OffPolicy)
     return Collector(env, team, cfg.runner.num_steps)
 

@@ -19,6 +19,7 @@ from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.settings import OnPolicyCfg
+from harl_mapush.ranks import ALONE, Ranks
 
 
 class AlgorithmEntry(NamedTuple):
@@ -42,10 +43,13 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
 
 
 def make_algorithm(
-    cfg: AlgorithmCfg, network: NetworkCfg, spec: TeamSpec, device: torch.device | str, seed: int
+    cfg: AlgorithmCfg, network: NetworkCfg, spec: TeamSpec, device: torch.device | str, seed: int, ranks: Ranks = ALONE
 ) -> Algorithm:
-    """Build the algorithm that ``cfg`` names on a device; its actions, orders and shuffles are drawn from ``seed``."""
-    return ALGORITHMS[cfg.name].cls(cfg, network, spec, device, seed)
+    """Build the algorithm that ``cfg`` names on a device; its actions, orders and shuffles are drawn from ``seed``.
+
+    It learns from what all ``ranks`` collect.
+    """
+    return ALGORITHMS[cfg.name].cls(cfg, network, spec, device, seed, ranks)
 
 
 __all__ = [

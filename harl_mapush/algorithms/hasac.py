@@ -69,7 +69,7 @@ class Hasac(OffPolicy):
         cfg = self.cfg
         start = self.arithmetic.temperatures(self.num_agents, cfg.alpha, is_automatic=cfg.auto_alpha)
         self.temperatures = Temperatures(start).to(self.device)
-        self.alpha_optimizer = FlatAdam(self.temperatures, cfg.alpha_learning_rate, cfg.adam_eps, 0.0)
+        self.alpha_optimizer = FlatAdam(self.temperatures, cfg.alpha_learning_rate, cfg.adam_eps, 0.0, self.ranks)
         aim = self.arithmetic.target_entropy(cfg.target_std)
         self.target_entropies = [size * aim for size in self.spec.action_sizes]
 
@@ -107,6 +107,7 @@ class Hasac(OffPolicy):
         if self.cfg.auto_alpha:
             gradients = self.arithmetic.temperature_gradients(found, self.target_entropies, batch.active)
             self.alpha_optimizer.grad.copy_(gradients)
+            self.alpha_optimizer.share(None)
             self.alpha_optimizer.step(0.0)
         return metrics | {f"agent{i}/alpha": x for i, x in enumerate(self.alpha[: self.num_agents])}
 

@@ -13,6 +13,7 @@ from harl_mapush.learning import losses
 from harl_mapush.learning.minibatches import ActorBatch, gather, num_rows, tiles
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.ranks import Ranks
 
 _CG_STEPS = 10
 _CG_TOLERANCE = 1e-10  # of the squared residual
@@ -46,7 +47,9 @@ class Hatrpo(Happo):
 
     def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         actor = self.actors[agent]
-        if not bool(batch.weights.any()):  # never alive: it stays as it is, and upstream draws no order for it
+        num_active = batch.weights.sum()
+        self.ranks.sum_(num_active)
+        if not bool(num_active):  # never alive: it stays as it is, and upstream draws no order for it
             return _unmoved(actor)
         order = self.shuffle.rows(num_rows(batch), 1)
         batch = batch if order is None else gather(batch, order)
@@ -71,7 +74,7 @@ def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: Hatr
         share = 1.0
         for _ in range(cfg.line_search_steps):
             flat.flat.copy_(start + share * step)
-            objective, kl, ratio = _evaluate(actor, batch, mean_old, std_old, cfg.action_aggregation)
+            objective, kl, ratio = _evaluate(actor, flat.ranks, batch, mean_old, std_old, cfg.action_aggregation)
             gain = objective - objective_old
             metrics |= {"kl": kl.float(), "loss_improve": gain, "expected_improve": expected, "ratio": ratio}
             accepted = (kl < cfg.kl_threshold) & (gain / expected > cfg.accept_ratio) & (gain > 0.0)
@@ -128,7 +131,7 @@ def _natural_step(hessian: Callable[[Tensor], Tensor], gradient: Tensor, kl_thre
 
 def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregation: str) -> tuple[Tensor, Tensor]:
     """Give the surrogate objective of the actor as it is, and its gradient as one flat tensor."""
-    total = _total(batch)
+    total = _total(batch, flat.ranks)
     objective = torch.zeros_like(total)
     gradient = torch.zeros_like(flat.flat)
     for tile in tiles(batch):
@@ -136,15 +139,16 @@ def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregat
         share = _gain(tile, ratio).sum() / total
         gradient += torch.cat([part.reshape(-1) for part in torch.autograd.grad(share, flat.parameters)])
         objective += share.detach()
+    flat.ranks.sum_(gradient, objective)
     return objective, gradient
 
 
 @torch.no_grad()
 def _evaluate(
-    actor: Actor, batch: ActorBatch, mean_old: list[Tensor], std_old: Tensor, aggregation: str
+    actor: Actor, ranks: Ranks, batch: ActorBatch, mean_old: list[Tensor], std_old: Tensor, aggregation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Give surrogate objective, mean KL(old || new) [nat, float64] and mean ratio of the actor as it is now."""
-    std, total = actor.std(), _total(batch)
+    std, total = actor.std(), _total(batch, ranks)
     objective, ratios = torch.zeros_like(total), torch.zeros_like(total)
     kl = torch.zeros_like(total, dtype=torch.float64)
     for tile, old in zip(tiles(batch), mean_old, strict=True):
@@ -153,14 +157,15 @@ def _evaluate(
         objective += _gain(tile, ratio).sum() / total
         kl += losses.gaussian_kl(old.double(), std_old.double(), mean.double(), std.double()).sum()
         ratios += ratio.sum()
-    rows = batch.weights.numel()
+    ranks.sum_(objective, kl, ratios)
+    rows = batch.weights.numel() * ranks.size
     return objective, kl / rows, ratios / rows
 
 
 def kl_hessian_product(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: Tensor) -> Tensor:
     """Multiply ``vector`` with the Hessian of the mean KL(old || new), new being old; dead agents count as well."""
     parts = flat.views(vector)
-    rows = batch.weights.numel()
+    rows = batch.weights.numel() * flat.ranks.size
     product = torch.zeros_like(vector)
     for tile in tiles(batch):
         mean = _forward(actor, tile)
@@ -170,6 +175,7 @@ def kl_hessian_product(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: 
         along = torch.stack([(g * v).sum() for g, v in zip(first, parts, strict=True)]).sum()
         second = torch.autograd.grad(along, flat.parameters)
         product += torch.cat([part.reshape(-1) for part in second])
+    flat.ranks.sum_(product)
     return product
 
 
@@ -187,5 +193,7 @@ def _gain(tile: ActorBatch, ratio: Tensor) -> Tensor:
     return ratio * tile.factor * tile.advantages * tile.weights
 
 
-def _total(batch: ActorBatch) -> Tensor:
-    return batch.weights.sum().clamp(min=1.0)
+def _total(batch: ActorBatch, ranks: Ranks) -> Tensor:
+    total = batch.weights.sum()
+    ranks.sum_(total)
+    return total.clamp(min=1.0)

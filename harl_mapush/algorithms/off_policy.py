@@ -6,6 +6,7 @@ states are FP), K outputs of a critic (1, or the atoms of a categorical value).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
@@ -28,6 +29,7 @@ from harl_mapush.learning.optimizer import FlatAdam, flatten
 from harl_mapush.learning.q_networks import DeterministicActor, SquashedActor, TwinCritic
 from harl_mapush.learning.replay import Batch, ReplayShape, RingReplay, Transition, replay_shape
 from harl_mapush.learning.targets import target_of
+from harl_mapush.ranks import ALONE, Ranks
 
 _FLOAT = 4  # bytes
 
@@ -38,15 +40,17 @@ class OffPolicy(ABC):
     follows_first_critic = False  # whether actors learn from the first critic alone
 
     def __init__(
-        self, cfg: Any, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1
-    ) -> None:
+        self, cfg: Any, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1,
+        ranks: Ranks = ALONE,
+    ) -> None:  # fmt: skip
         """Build networks (initialised on the CPU from torch's global generator) and optimisers on ``device``.
 
         ``cfg`` is the algorithm's own settings class; actions, batches and orders are drawn from ``seed``.
+        Each of ``ranks`` has a replay of its own worlds' transitions, and draws its share of every batch from it.
         """
         self.cfg: OffPolicyCfg = cfg
         self.network, self.spec, self.device = cfg.built_network(network), spec, torch.device(device)
-        self.arithmetic, self.num_agents = self.cfg.arithmetic(), spec.num_agents
+        self.ranks, self.arithmetic, self.num_agents = ranks, self.cfg.arithmetic(ranks), spec.num_agents
         self.num_views = self.num_agents if spec.state_type == "FP" else 1
         self.action_size = max(spec.action_sizes)
         _check(cfg, network, spec, self.arithmetic)
@@ -55,7 +59,7 @@ class OffPolicy(ABC):
         self.critic = TwinCritic(self.network, spec.state_size, sum(spec.action_sizes), size).to(self.device)
         self.target_critic = target_of(self.critic)
         self.rates = [cfg.learning_rate] * len(self.unique_actors)
-        make_adam = partial(FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay)
+        make_adam = partial(FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, ranks=ranks)
         self.optimizers = [make_adam(actor, rate) for actor, rate in zip(self.unique_actors, self.rates, strict=True)]
         self.critic_optimizer = make_adam(self.critic, cfg.critic_learning_rate)
         self.targets = [
@@ -80,7 +84,7 @@ class OffPolicy(ABC):
     def make_experience(self, num_steps: int, num_envs: int, num_rings: int = 1) -> ReplayExperience:
         """Allocate the replay; ``num_rings`` processes collect, each in its share of the environments."""
         shape, cfg = self.replay_shape(num_envs, num_rings), self.cfg
-        replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device)
+        replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
         return ReplayExperience(replay, self.device, self.team_rewards, self.take_in, is_saved=cfg.save_replay)
 
     @torch.no_grad()
@@ -95,11 +99,11 @@ class OffPolicy(ABC):
 
         Return the last update's metrics.
         """
-        if len(experience.replay) < max(self.cfg.warmup, 1):
+        if len(experience.replay) * self.ranks.size < max(self.cfg.warmup, 1):
             experience.num_new = 0
             return {}
         self.set_progress(progress)
-        self.num_owed += self.cfg.update_ratio * experience.num_new
+        self.num_owed += self.cfg.update_ratio * experience.num_new * self.ranks.size
         experience.num_new = 0
         num_due, metrics = int(self.num_owed), {}
         self.num_owed -= num_due
@@ -158,7 +162,7 @@ class OffPolicy(ABC):
         widths = 2 * self.num_views * (kept * sum(sizes) + 6 * max(cfg.num_atoms, 1)) + kept * sum(
             self.network.hidden_sizes
         )
-        return LearnerBytes(shape.nbytes, round(cfg.batch_size * (3 * row + widths * _FLOAT)))
+        return LearnerBytes(shape.nbytes, round(self._batch_size * (3 * row + widths * _FLOAT)))
 
     # What differs between algorithms
 
@@ -190,7 +194,7 @@ class OffPolicy(ABC):
 
     def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
         """Take one step with a batch that is drawn from a replay."""
-        batch = self.graphs("sample", lambda: replay.sample(self.cfg.batch_size), over=replay)
+        batch = self.graphs("sample", lambda: replay.sample(self._batch_size), over=replay)
         return self.learn(batch)
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
@@ -222,7 +226,7 @@ class OffPolicy(ABC):
         else:
             errors = td.huber(outputs.squeeze(-1) - target, self.cfg.huber_delta if self.cfg.use_huber_loss else None)
         loss = td.weighted_mean(errors[0], weights) + td.weighted_mean(errors[1], weights)
-        norm = _step(self.critic_optimizer, loss, self.cfg.max_grad_norm)
+        norm = _step(self.critic_optimizer, loss, self.cfg.max_grad_norm, weights)
         values = self.values(outputs.detach())
         return {"critic/value_loss": loss.detach(), "critic/value": values.mean(), "critic/critic_grad_norm": norm}
 
@@ -253,7 +257,7 @@ class OffPolicy(ABC):
             values = self.values(self.critic(batch.state, joint, only_first=self.follows_first_critic))
             weights = batch.active[:, agent] if cfg.use_policy_active_masks else None
             loss = self.actor_loss(agent, values, log_probs[agent], weights)
-            norm = _step(self.optimizers[0 if cfg.share_param else agent], loss, cfg.max_grad_norm)
+            norm = _step(self.optimizers[0 if cfg.share_param else agent], loss, cfg.max_grad_norm, weights)
             metrics |= {f"agent{agent}/policy_loss": loss.detach(), f"agent{agent}/actor_grad_norm": norm}
             if cfg.is_sequential and turn < self.num_agents - 1:
                 with torch.no_grad():
@@ -275,7 +279,7 @@ class OffPolicy(ABC):
 
     def noise(self, *size: int) -> Tensor:
         """Draw standard normal numbers."""
-        return torch.randn(size, generator=self.generator, device=self.device)
+        return self.ranks.draw(torch.randn, size, generator=self.generator, device=self.device)
 
     def draw_order(self) -> tuple[int, ...]:
         """Draw the order in which agents learn; their own where it means nothing."""
@@ -298,12 +302,13 @@ class OffPolicy(ABC):
         for agent, actor in enumerate(self.actors):
             if isinstance(actor.obs_norm, RunningNorm):
                 seen = transition.obs[:, agent, : actor.obs_size]
-                actor.obs_norm.update(seen, valid * transition.active[:, agent])
+                actor.obs_norm.update(seen, valid * transition.active[:, agent], self.ranks)
         if isinstance(self.critic.state_norm, RunningNorm):
-            self.critic.state_norm.update(transition.state, valid.unsqueeze(1).expand(-1, self.num_views))
+            weights = valid.unsqueeze(1).expand(-1, self.num_views)
+            self.critic.state_norm.update(transition.state, weights, self.ranks)
         if isinstance(self.normalizer, ReturnNorm):
             discounted.mul_(self.cfg.gamma).add_(transition.rewards * valid.unsqueeze(1))
-            self.normalizer.update(discounted.unsqueeze(-1), valid.unsqueeze(1).expand_as(discounted))
+            self.normalizer.update(discounted.unsqueeze(-1), valid.unsqueeze(1).expand_as(discounted), self.ranks)
             discounted.masked_fill_((transition.done | ~transition.valid).unsqueeze(1), 0.0)
 
     # Acting
@@ -313,7 +318,7 @@ class OffPolicy(ABC):
 
     def _act_at_random(self, obs: Tensor) -> Tensor:
         shape = (*obs.shape[:2], self.action_size)
-        uniform = 2.0 * torch.rand(shape, generator=self.generator, device=self.device) - 1.0
+        uniform = 2.0 * self.ranks.draw(torch.rand, shape, generator=self.generator, device=self.device) - 1.0
         return self.stacked(self._own(uniform))
 
     def seen_by(self, agent: int, obs: Tensor) -> Tensor:
@@ -330,13 +335,18 @@ class OffPolicy(ABC):
     def _joint(self, actions: Sequence[Tensor]) -> Tensor:
         return torch.cat([x[..., :size] for x, size in zip(actions, self.spec.action_sizes, strict=True)], dim=-1)
 
+    @property
+    def _batch_size(self) -> int:
+        """Return how many transitions of a batch are this rank's."""
+        return math.ceil(self.cfg.batch_size / self.ranks.size)
+
     def _all_optimizers(self) -> list[FlatAdam]:
         return [*self.optimizers, self.critic_optimizer]
 
     def replay_shape(self, num_envs: int, num_rings: int = 1) -> ReplayShape:
         """Return the sizes of the replay of ``num_envs`` environments, shared out over rings."""
         return replay_shape(
-            self.cfg.buffer_size,
+            math.ceil(self.cfg.buffer_size / self.ranks.size),
             num_envs // num_rings,
             num_rings=num_rings,
             num_agents=self.num_agents,
@@ -357,9 +367,11 @@ def add_target_actors(algorithm: OffPolicy) -> list[DeterministicActor | Squashe
     return unique * algorithm.num_agents if algorithm.cfg.share_param else unique
 
 
-def _step(optimizer: FlatAdam, loss: Tensor, max_grad_norm: float) -> Tensor:
+def _step(optimizer: FlatAdam, loss: Tensor, max_grad_norm: float, weights: Tensor | None = None) -> Tensor:
+    """Take a step along the mean loss of rows with ``weights``, of all where they are None; return the norm."""
     optimizer.zero_grad()
     optimizer.add_gradient(loss)
+    optimizer.share(None if weights is None else weights.sum())
     return optimizer.step(max_grad_norm)
 
 

@@ -27,6 +27,7 @@ from harl_mapush.learning.settings import OnPolicyCfg
 from harl_mapush.learning.storage import Storage, StorageShape
 from harl_mapush.learning.surrogate import update_policy
 from harl_mapush.learning.value import ValueLearner
+from harl_mapush.ranks import ALONE, Ranks
 
 
 class OnPolicy(ABC):
@@ -35,16 +36,18 @@ class OnPolicy(ABC):
     takes_symmetry = True  # whether the actors' loss has a place for symmetry_coef
 
     def __init__(
-        self, cfg: Any, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1
-    ) -> None:
+        self, cfg: Any, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1,
+        ranks: Ranks = ALONE,
+    ) -> None:  # fmt: skip
         """Build networks (initialised on the CPU from torch's global generator) and optimisers on ``device``.
 
         ``cfg`` is the algorithm's own settings class; actions, orders and shuffles are drawn from ``seed``.
+        It learns from the rollouts of all ``ranks``.
         """
         self.cfg: OnPolicyCfg = cfg
         self.network, self.spec, self.device = cfg.built_network(network), spec, torch.device(device)
         self.num_agents = spec.num_agents
-        self.arithmetic = self.cfg.arithmetic(self.device.type)
+        self.ranks, self.arithmetic = ranks, self.cfg.arithmetic(self.device.type, ranks)
         self.state_type, state_size = self.critic_input()
         self.state_shape = (state_size,) if self.state_type == "EP" else (self.num_agents, state_size)
         has_own = self.arithmetic.has_own_values(self.state_type, cfg.team_reward)
@@ -67,7 +70,7 @@ class OnPolicy(ABC):
         ]
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.replay = Graphs(self.device, self.generator)
-        self.shuffle = Shuffle(self.generator, torch.Generator().manual_seed(seed))
+        self.shuffle = Shuffle(self.generator, torch.Generator().manual_seed(seed), ranks)
         num_outputs = self.num_values if self.state_type == "EP" else 1
         self.value = ValueLearner(
             cfg, self.network, state_size, num_outputs, self.device, self.shuffle, self.arithmetic
@@ -158,7 +161,7 @@ class OnPolicy(ABC):
     def _decide(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
         mean, after = self._means(obs, hidden)
         std = torch.stack([self._padded(actor.std()) for actor in self.actors])
-        noise = torch.randn(mean.shape, generator=self.generator, device=self.device)
+        noise = self.ranks.draw(torch.randn, tuple(mean.shape), generator=self.generator, device=self.device)
         log_probs = losses.standard_log_prob(noise) - torch.log(std)
         if self.is_padded:
             log_probs = torch.where(std > 0.0, log_probs, 0.0)
@@ -343,7 +346,7 @@ class OnPolicy(ABC):
     def _update_obs_norms(self, storage: Storage) -> None:
         for agent, actor in enumerate(self.actors):
             if isinstance(actor.obs_norm, RunningNorm):
-                actor.obs_norm.update(storage.obs[agent][..., : actor.obs_size], storage.weights(agent))
+                actor.obs_norm.update(storage.obs[agent][..., : actor.obs_size], storage.weights(agent), self.ranks)
         self.value.update_obs_norm(storage)
 
 

@@ -22,14 +22,14 @@ from harl_mapush.learning.replay import ReplayShape, RingReplay, Transition
 from harl_mapush.runner import RewardSums
 from harl_mapush.seeding import seed_everything
 from mqe.registry import make_env
-from mqe.vec_env import VecEnv
+from mqe.vec_env import Share, VecEnv
 
 EPISODES_A_START = 1 << 20  # so that worlds that start again do not repeat the episodes that they had
 _SEEDS_A_START = 1_000_003
 
 
 @dataclasses.dataclass(frozen=True)
-class Share:
+class Identity:
     """Which of a run's collectors one is, as plain data."""
 
     number: int
@@ -113,22 +113,22 @@ def _keep_nothing(transition: Transition, discounted: Tensor) -> None:
     """Update no normalisation: the learner does, with what it stores."""
 
 
-def make_collector(settings: Mapping[str, Any], share: Share) -> Collector:
+def make_collector(settings: Mapping[str, Any], who: Identity) -> Collector:
     """Build a collector from the plain values of a run's settings, simulator and device resolved."""
     config.import_modules((settings.get("env") or {}).get("imports") or ())
     cfg, _ = config.resolve(settings, {})
-    return build(cfg, share)
+    return build(cfg, who)
 
 
-def build(cfg: RunCfg, share: Share) -> Collector:
+def build(cfg: RunCfg, who: Identity) -> Collector:
     """Build a collector's worlds and team."""
-    runner, num_envs = cfg.runner, cfg.env.num_envs // share.num_collectors
-    first_world = share.number * num_envs
-    seed = runner.seed + share.number + 1 + _SEEDS_A_START * share.num_starts
+    runner, num_envs = cfg.runner, cfg.env.num_envs // who.num_collectors
+    first_world = who.number * num_envs
+    seed = runner.seed + who.number + 1 + _SEEDS_A_START * who.num_starts
     seed_everything(seed % 2**63)
     env = make_env(
         dataclasses.replace(cfg.env, num_envs=num_envs), cfg.sim, cfg.task, runner.seed,
-        first_world=first_world, first_episode=EPISODES_A_START * share.num_starts,
+        Share(first_world, who.num_collectors), first_episode=EPISODES_A_START * who.num_starts,
     )  # fmt: skip
     team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, seed % 2**63)
     assert isinstance(team, OffPolicy)

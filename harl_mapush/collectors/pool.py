@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from harl_mapush.collectors import process
-from harl_mapush.collectors.collector import BlockReport, Share
+from harl_mapush.collectors.collector import BlockReport, Identity
 from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, Numbers, Phase, SharedWeights
 from harl_mapush.interruption import ENDINGS
 
@@ -168,8 +168,8 @@ class Pool:
 
     def _start(self, member: Member) -> None:
         ours, theirs = self._context.Pipe()
-        share = Share(member.number, len(self.members), member.num_starts)
-        arguments = (self.settings, share, theirs, member.memory, self.weights, str(member.log))
+        who = Identity(member.number, len(self.members), member.num_starts)
+        arguments = (self.settings, who, theirs, member.memory, self.weights, str(member.log))
         member.memory.set(phase=Phase.STARTING, step=0)
         member.process = self._context.Process(
             target=self._collect, args=arguments, name=f"collector {member.number}", daemon=True

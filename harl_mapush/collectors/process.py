@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from harl_mapush.allocator import keep_freed_memory
-from harl_mapush.collectors.collector import Collector, Share, make_collector
+from harl_mapush.collectors.collector import Collector, Identity, make_collector
 from harl_mapush.collectors.shared import CollectorMemory, Phase, SharedWeights
 from harl_mapush.logger import library_lines
 
@@ -25,19 +25,19 @@ STACK_SIGNAL = signal.SIGUSR1  # makes a collector write its stack to its log, w
 
 def main(
     settings: Mapping[str, Any],
-    share: Share,
+    who: Identity,
     connection: Connection,
     memory: CollectorMemory,
     weights: SharedWeights,
     log: str,
-    make: Callable[[Mapping[str, Any], Share], Collector] = make_collector,
+    make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector,
 ) -> None:
     """Collect. The learner's process sends the numbers of free blocks, and gets them back when they are full."""
     _settle(log)
     memory.set(phase=Phase.BUILDING)
     device = torch.device(settings["sim"]["device"])
     with library_lines(_say), torch.no_grad(), torch.accelerator.device_index(device.index):
-        collector = make(settings, share)
+        collector = make(settings, who)
         _say(f"{collector.env.num_envs} worlds on {collector.env.device}")
 
         def after_decision(_: int) -> None:

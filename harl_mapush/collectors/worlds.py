@@ -27,7 +27,7 @@ class DistantWorlds:
         self.spec, self.num_agents, self.report = TeamSpec.of(one)._replace(mirror=None), one.num_agents, one.report
         self.decision_period = one.decision_period
         self.num_envs, self.device = cfg.env.num_envs, device
-        self._statistics: dict[str, float] = {"num_episodes": 0}
+        self.task, self._statistics = one.task, one.statistics()
         one.close()
 
     def maintain(self) -> None:

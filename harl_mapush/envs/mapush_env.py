@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
+import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,8 +18,10 @@ from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, build, merge, unknown
 from mqe.env import MultiAgentEnv
 from mqe.registry import TASKS, make_env
+from mqe.viewer.camera import Camera
+from mqe.viewer.light import aim_light
+from mqe.viewer.looks import copy_state, shown_model
 from mqe.viewer.offscreen import OffscreenRenderer
-from mqe.viewer.video import Camera
 
 KEYS = {
     "n_threads": "env.num_envs",
@@ -124,12 +127,17 @@ class MAPushEnv(HarlEnv):
         """Give a picture (height, width, 3) of the first world as it is now; it needs no display."""
         self.env.check_open()
         if self._renderer is None or self._camera is None:
-            self._renderer = OffscreenRenderer(self.env.sim.model, *_PICTURE)
+            self._shown = shown_model(self.env.scene)
+            self._data = mujoco.MjData(self._shown)
+            self._renderer = OffscreenRenderer(self._shown, *_PICTURE)
             rate = 1.0 / (self.env.step_dt * self.env.decision_period)
             self._camera = Camera(self.env, 0, rate, _PICTURE[0] / _PICTURE[1])
         data = self.env.sim.data(0)
         self._camera.look(data)
-        self._renderer.update(data, self._camera.view)
+        copy_state(self._shown, data, self._data)
+        x, y, z = self._camera.view.lookat
+        aim_light(self._data, (x, y, z))
+        self._renderer.update(self._data, self._camera.view)
         return self._renderer.draw()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from harl_mapush.evaluation.strict import StrictWatcher
 from mqe.env import MultiAgentEnv
 from mqe.report import Figures
 
@@ -26,11 +27,23 @@ def evaluate(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], No
 
 @torch.no_grad()
 def first_episodes(
-    env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None
+    env: MultiAgentEnv,
+    policy: Policy,
+    on_progress: Callable[[int], None] | None = None,
+    unused: Tensor | None = None,
+    watch: StrictWatcher | None = None,
 ) -> dict[str, Tensor]:
-    """Run every environment through its first episode; return the task's figures (N,), and ``broken`` (N,) bool."""
+    """Run every environment through its first episode; return the task's figures (N,), and ``broken`` (N,) bool.
+
+    Worlds rest once they have finished, those of ``unused`` (N,) from the start: their figures mean nothing. ``watch``
+    adds what it measures.
+    """
     obs, _ = env.reset()
-    is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+    is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device) if unused is None else unused
+    env.rest(is_finished)
+    if watch is not None:
+        watch.begin(env.state)
+        env.watch(watch)
     episodes: dict[str, Tensor] = {"broken": torch.zeros_like(is_finished), **env.report.at_start(env.state)}
     for _ in range(math.ceil(env.max_episode_length / env.decision_period)):
         step = env.step(policy(obs))
@@ -40,10 +53,13 @@ def first_episodes(
         for name, values in (env.figures | {"broken": ~step.valid}).items():
             old = episodes.get(name, torch.full_like(values, torch.nan))
             episodes[name] = torch.where(ends_now, values, old)
+        if watch is not None:
+            watch.finish(is_finished)
+        env.rest(is_finished)
         num_finished = int(is_finished.sum())
         if on_progress is not None:
             on_progress(num_finished)
         if num_finished == env.num_envs:
             break
     assert bool(is_finished.all())  # the clock ends every episode
-    return episodes
+    return episodes if watch is None else episodes | watch.episodes()

@@ -23,23 +23,33 @@ NUM_ENVS = 300  # of an evaluation
 FAMILIAR = ("object", "decision_period", "observation", "action_scale", "inertia")
 
 
-def settings(folder: Path, over: Mapping[str, Any], is_film: bool = False) -> RunCfg:
-    """Return a checkpoint's own settings, changed for its evaluation, or film, and then by ``over``.
+PROTOCOLS = ("mapush", "strict")
 
-    ``over`` has sections and keys, as a run file. Raises ConfigError where it would make another policy of it.
+
+def settings(
+    folder: Path | None, over: Mapping[str, Any], is_film: bool = False, protocol: str = PROTOCOLS[0]
+) -> RunCfg:
+    """Return a checkpoint's own settings, changed for its evaluation by ``protocol``, or film, and then by ``over``.
+
+    Without a checkpoint they are the defaults. ``over`` has sections and keys, as a run file. Raises ConfigError where
+    it would make another policy of it.
     """
-    own = checkpoint.read_config(folder)
+    own = {} if folder is None else checkpoint.read_config(folder)
     trained, _ = config.resolve(own, {})
     config.check_layer(over)
     task, num_agents = trained.task.name, trained.env.num_agents
+    if folder is None:
+        task = (over.get("task") or {}).get("name", task)
     evaluation: dict[str, Any] = {
         "env": {"num_envs": 1 if is_film else NUM_ENVS, "randomize": to_dict(NatureCfg())},
         "sim": {"name": "auto", "device": "auto"},
         "runner": {"seed": 0},
     }
     if not is_film and TASKS[task].examination is None:
-        evaluation["task"] = dict(TASKS[task].evaluation)
+        evaluation["task"] = dict(_protocol(task, protocol))
     over = merge(evaluation, {section: content or {} for section, content in over.items()})
+    if folder is None:
+        return config.resolve(own, over)[0]
     asked = merge({"task": {}, "env": {}}, over)
     for key, has, wants in (
         ("task.name", task, asked["task"].get("name", task)),
@@ -50,6 +60,16 @@ def settings(folder: Path, over: Mapping[str, Any], is_film: bool = False) -> Ru
     cfg, _ = config.resolve(own, over)
     _refuse_learning_settings(trained, cfg, over, folder)
     return cfg
+
+
+def _protocol(task: str, name: str) -> Mapping[str, Any]:
+    """Return the settings of ``task`` that a protocol measures with."""
+    if name == PROTOCOLS[0]:
+        return TASKS[task].evaluation
+    strict = TASKS[task].strict
+    if strict is None:
+        raise ConfigError(f"--protocol {name}: task {task} has none; leave it out")
+    return strict
 
 
 def differences(folder: Path, cfg: RunCfg) -> str:

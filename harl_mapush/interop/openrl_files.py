@@ -211,8 +211,10 @@ def _module(path: Path, top: Any) -> OpenRLModule:
             raise ConfigError("holds numbers that are not finite; take another checkpoint of the run")
     normalizer = critic.state["_modules"].get("value_normalizer") or critic.state.get("value_normalizer")
     statistics = normalizer.state if isinstance(normalizer, Placeholder) else {}
+    statistics = {**statistics, **statistics.get("_parameters", {})}  # where OpenRL had its networks on a CPU
     kept = ("running_mean", "running_mean_sq", "debiasing_term")
     statistics = {name: statistics[name] for name in kept if isinstance(statistics.get(name), Tensor)}
+    values = {name: value for name, value in values.items() if not name.startswith("value_normalizer.")}
     cfg = top.state.get("cfg")
     cfg = cfg.state if isinstance(cfg, Placeholder) and isinstance(cfg.state, dict) else {}
     plain = {str(key): value for key, value in cfg.items() if isinstance(value, (bool, int, float, str))}

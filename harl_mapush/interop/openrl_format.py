@@ -22,6 +22,7 @@ from harl_mapush.interop.mapush_tasks import object_beside, reference_task
 from harl_mapush.interop.openrl_files import MODULE, OpenRLModule, read
 from harl_mapush.learning.networks import Actor, Critic, NetworkCfg
 from harl_mapush.learning.normalization import ValueNorm
+from harl_mapush.runs import CHECKPOINTS
 from mqe.config import ConfigError, build, to_dict
 from mqe.objects import OBJECTS
 from mqe.scene import MAX_ROBOTS
@@ -192,6 +193,12 @@ def _is_format_of(folder: Path) -> bool:
     return not (folder / OUR_CONFIG).is_file() and (folder / MODULE).is_file()
 
 
+def _newest(run: Path) -> Path | None:
+    """Return the folder of a run's policy of most env steps, as MAPush names them; None without one."""
+    found = [path for path in (run / CHECKPOINTS).glob(f"*/{MODULE}") if env_steps_of(path) > 0]
+    return max(found, key=env_steps_of).parent if found else None
+
+
 def _num_agents(folder: Path) -> int:
     return convert(folder / MODULE).sections["env"]["num_agents"]
 
@@ -205,4 +212,5 @@ OPENRL = formats.Format(
     read_config=lambda folder: convert(folder / MODULE).sections,
     load_team=lambda folder, env: OpenRLTeam(folder / MODULE, env),
     actor_file=lambda agent: MODULE,
+    newest=_newest,
 )

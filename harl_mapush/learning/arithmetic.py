@@ -19,6 +19,7 @@ from harl_mapush.learning.normalization import ValueNorm, normalize_advantages, 
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.returns import compute_gae, compute_returns
 from harl_mapush.learning.storage import Storage
+from harl_mapush.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from harl_mapush.learning.settings import OnPolicyCfg
@@ -31,6 +32,10 @@ class Arithmetic:
     """What is computed from what; ``HarlArithmetic`` has the same members."""
 
     keeps_final_state = True  # of episodes that the clock ended, to bootstrap from
+
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        """Take statistics over the rows of all ``ranks``."""
+        self.ranks = ranks
 
     def network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the settings of the networks that are built where ``network`` is asked for."""
@@ -46,7 +51,7 @@ class Arithmetic:
 
     def optimizer(self, network: nn.Module, learning_rate: float, cfg: OnPolicyCfg) -> FlatAdam:
         """Build the optimiser of a network."""
-        return FlatAdam(network, learning_rate, cfg.adam_eps, cfg.weight_decay)
+        return FlatAdam(network, learning_rate, cfg.adam_eps, cfg.weight_decay, self.ranks)
 
     def value_normalizer(self, beta: float | None) -> ValueNorm:
         """Build the value normaliser, which forgets with ``beta`` an update."""
@@ -79,7 +84,7 @@ class Arithmetic:
         fresh = normalizer.debiasing_term == 0.0  # the critic's units mean nothing yet: nothing to preserve
         values = normalizer.denormalize(batch.values)
         before = normalizer.mean_std()
-        normalizer.update(batch.returns, batch.weights)
+        normalizer.update(batch.returns, batch.weights, self.ranks)
         after = normalizer.mean_std()
         mean, std = (torch.where(fresh, new, old) for old, new in zip(before, after, strict=True))
         rescale_output(output, (mean, std), after)
@@ -95,10 +100,11 @@ class Arithmetic:
         agents = range(storage.shape.num_agents)
         if are_joint:
             advantages = storage.advantages.permute(2, 0, 1).expand(len(agents), -1, -1)
-            return list(normalize_advantages(advantages, torch.stack([storage.weights(agent) for agent in agents])))
+            weights = torch.stack([storage.weights(agent) for agent in agents])
+            return list(normalize_advantages(advantages, weights, self.ranks))
         columns = [agent if storage.shape.num_values > 1 else 0 for agent in agents]
         own = [storage.advantages[..., column] for column in columns]
-        return [normalize_advantages(own[agent], storage.weights(agent)) for agent in agents]
+        return [normalize_advantages(own[agent], storage.weights(agent), self.ranks) for agent in agents]
 
     def minibatches(
         self, batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle

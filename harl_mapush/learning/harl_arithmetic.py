@@ -63,7 +63,7 @@ class HarlArithmetic(Arithmetic):
         return batch
 
     def minibatch_targets(self, minibatch: CriticBatch, normalizer: ValueNorm) -> CriticBatch:
-        normalizer.update(minibatch.returns)
+        normalizer.update(minibatch.returns, ranks=self.ranks)
         return minibatch._replace(returns=normalizer.normalize(minibatch.returns))
 
     def advantages(self, storage: Storage, *, are_joint: bool) -> list[Tensor]:
@@ -79,7 +79,7 @@ class HarlArithmetic(Arithmetic):
 
     def normalize_advantages(self, advantages: Tensor, weights: Tensor) -> Tensor:
         """Return advantages of mean 0 and standard deviation 1 where weights are 1."""
-        return normalize_advantages(advantages, weights)
+        return normalize_advantages(advantages, weights, self.ranks)
 
     def minibatches(
         self, batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle

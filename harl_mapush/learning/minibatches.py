@@ -12,6 +12,8 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
+from harl_mapush.ranks import ALONE, Ranks
+
 CPU_TILE_ROWS = 4096  # rows a pass where memory is cached: larger passes run at the speed of main memory
 
 
@@ -89,17 +91,17 @@ def sequence_starts(hidden: Tensor, length: int) -> Tensor:
 class Shuffle:
     """Random orders of training rows; each run's own, so that a resume goes on with the same ones."""
 
-    def __init__(self, generator: torch.Generator, host_generator: torch.Generator) -> None:
-        self.generator, self.host_generator = generator, host_generator
+    def __init__(self, generator: torch.Generator, host_generator: torch.Generator, ranks: Ranks = ALONE) -> None:
+        self.generator, self.host_generator, self.ranks = generator, host_generator, ranks
 
     def rows(self, num_rows: int, num_minibatches: int) -> Tensor | None:
         """Draw an order of rows; None for one minibatch, where order means nothing."""
         if num_minibatches == 1:
             return None
-        return torch.randperm(num_rows, generator=self.generator, device=self.generator.device)
+        return self.ranks.order(num_rows, self.generator)
 
     def agents(self, num_agents: int) -> list[int]:
-        """Draw an order of agents."""
+        """Draw an order of agents, the same on all ranks."""
         return torch.randperm(num_agents, generator=self.host_generator).tolist()
 
 

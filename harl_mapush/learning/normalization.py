@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from harl_mapush.ranks import ALONE, Ranks
+
 _DEBIAS_MIN = 1e-5  # HARL's floor of the debiasing term
 _OBS_VARIANCE_MIN = 1e-4  # an observation that never changed is scaled by 100 at most
 _RETURN_STD_MIN = 1e-2  # a return that hardly changes is scaled by 100 at most
@@ -30,13 +32,15 @@ class ValueNorm(nn.Module):
         self.register_buffer("running_mean_sq", torch.zeros(1))
         self.register_buffer("debiasing_term", torch.tensor(0.0))
 
-    def update(self, x: Tensor, weights: Tensor | None = None) -> None:
-        """Take in targets of any shape, those of weight 0 left out."""
+    def update(self, x: Tensor, weights: Tensor | None = None, ranks: Ranks = ALONE) -> None:
+        """Take in targets of any shape, those of weight 0 left out, of all ranks."""
         if weights is None:
-            mean, mean_sq = x.mean(), (x**2).mean()
+            mean, mean_sq = ranks.mean_(torch.stack((x.mean(), (x**2).mean())))
         else:
-            total = weights.sum().clamp(min=1.0)
-            mean, mean_sq = (x * weights).sum() / total, (x**2 * weights).sum() / total
+            total, sum_, sum_sq = weights.sum(), (x * weights).sum(), (x**2 * weights).sum()
+            ranks.sum_(total, sum_, sum_sq)
+            total = total.clamp(min=1.0)
+            mean, mean_sq = sum_ / total, sum_sq / total
         self.running_mean.mul_(self.beta).add_(mean * (1.0 - self.beta))
         self.running_mean_sq.mul_(self.beta).add_(mean_sq * (1.0 - self.beta))
         self.debiasing_term.mul_(self.beta).add_(1.0 - self.beta)
@@ -87,14 +91,17 @@ class RunningNorm(nn.Module):
         scale = self.var.clamp(min=_OBS_VARIANCE_MIN).rsqrt()
         return ((x - self.mean) * scale).clamp(-_OBS_CLIP, _OBS_CLIP)
 
-    def update(self, x: Tensor, weights: Tensor) -> None:
-        """Take in rows x (..., size) with weights (...) of 0 or 1 (Chan et al. 1979, parallel variance)."""
+    def update(self, x: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> None:
+        """Take in all ranks' rows x (..., size) with weights (...) of 0 or 1 (Chan et al. 1979, parallel variance)."""
         weights = weights.unsqueeze(-1)
-        rows = weights.sum().to(torch.float64)
-        divisor = rows.clamp(min=1.0).to(x.dtype)
         dims = tuple(range(x.dim() - 1))
-        mean = (x * weights).sum(dims) / divisor
-        var = ((x - mean) ** 2 * weights).sum(dims) / divisor
+        rows, mean = weights.sum().to(torch.float64), (x * weights).sum(dims)
+        ranks.sum_(rows, mean)
+        divisor = rows.clamp(min=1.0).to(x.dtype)
+        mean = mean / divisor
+        var = ((x - mean) ** 2 * weights).sum(dims)
+        ranks.sum_(var)
+        var = var / divisor
         total = self.count + rows
         share = (rows / total.clamp(min=1.0)).to(x.dtype)
         delta = mean - self.mean
@@ -103,15 +110,19 @@ class RunningNorm(nn.Module):
         self.count.copy_(total)
 
 
-def normalize_advantages(advantages: Tensor, weights: Tensor) -> Tensor:
-    """Shift and scale so that the entries of weight 1 have mean 0 and population standard deviation 1.
+def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> Tensor:
+    """Shift and scale so that all ranks' entries of weight 1 have mean 0 and population standard deviation 1.
 
     Entries of weight 0 are shifted and scaled alike; they take no part in the statistics.
     """
     wide = torch.float64  # of the sums: a million entries lose digits otherwise
-    total = weights.sum(dtype=wide).clamp(min=1.0)
-    mean = ((advantages * weights).sum(dtype=wide) / total).to(advantages.dtype)
-    variance = (((advantages - mean) ** 2 * weights).sum(dtype=wide) / total).to(advantages.dtype)
+    total, sum_ = weights.sum(dtype=wide), (advantages * weights).sum(dtype=wide)
+    ranks.sum_(total, sum_)
+    total = total.clamp(min=1.0)
+    mean = (sum_ / total).to(advantages.dtype)
+    sum_sq = ((advantages - mean) ** 2 * weights).sum(dtype=wide)
+    ranks.sum_(sum_sq)
+    variance = (sum_sq / total).to(advantages.dtype)
     return (advantages - mean) / (variance.sqrt() + ADVANTAGE_STD_MIN)
 
 
@@ -126,10 +137,11 @@ class ReturnNorm(RunningNorm):
         self.bound = bound
         self.register_buffer("peak", torch.tensor(0.0))
 
-    def update(self, x: Tensor, weights: Tensor) -> None:
-        """Take in returns x (..., 1) with weights (...) of 0 or 1."""
-        super().update(x, weights)
+    def update(self, x: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> None:
+        """Take in all ranks' returns x (..., 1) with weights (...) of 0 or 1."""
+        super().update(x, weights, ranks)
         self.peak.copy_(torch.maximum(self.peak, (x.squeeze(-1).abs() * weights).max()))
+        ranks.max_(self.peak)
 
     def scale(self) -> Tensor:
         """Return the factor of rewards, 0-dim."""

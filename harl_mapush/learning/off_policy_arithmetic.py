@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from harl_mapush.learning import td
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.normalization import ReturnNorm, ValueNorm
+from harl_mapush.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from harl_mapush.learning.off_policy_settings import OffPolicyCfg
@@ -29,6 +30,10 @@ class OffPolicyArithmetic:
 
     takes_first_reward = False  # whether one view is rewarded with agent 0's own reward
     has_atoms = True  # whether values may be categorical
+
+    def __init__(self, ranks: Ranks = ALONE) -> None:
+        """Take statistics over the rows of all ``ranks``."""
+        self.ranks = ranks
 
     def network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the settings of the networks that are built where ``network`` is asked for."""
@@ -107,7 +112,7 @@ class HarlOffPolicyArithmetic(OffPolicyArithmetic):
         if not cfg.use_value_norm:
             return td.td_target(returns, discount, values + bonus)
         target = td.td_target(returns, discount, normalizer.denormalize(values) + bonus)
-        normalizer.update(target)
+        normalizer.update(target, ranks=self.ranks)
         return normalizer.normalize(target)
 
     def actor_weights(self, weights: Tensor | None) -> None:

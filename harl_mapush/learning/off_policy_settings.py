@@ -8,6 +8,7 @@ from typing import Self
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.off_policy_arithmetic import HarlOffPolicyArithmetic, OffPolicyArithmetic
 from harl_mapush.learning.settings import CompatCfg
+from harl_mapush.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ class OffPolicyCfg(CompatCfg):
         if self.num_atoms == 1:
             raise ValueError("num_atoms must be 0, for values that are numbers, or at least 2, not 1")
 
-    def arithmetic(self) -> OffPolicyArithmetic:
+    def arithmetic(self, ranks: Ranks = ALONE) -> OffPolicyArithmetic:
         """Return the arithmetic that ``compat`` means."""
-        return self.choose(OffPolicyArithmetic, HarlOffPolicyArithmetic)()
+        return self.choose(OffPolicyArithmetic, HarlOffPolicyArithmetic)(ranks)
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the network settings; HARL's off-policy networks have no normalisation."""

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harl_mapush.ranks import ALONE, Ranks
+
 BETA_1, BETA_2 = 0.9, 0.999
 _CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
@@ -19,8 +21,14 @@ class FlatAdam:
     The network must stay on its device; ``load_state_dict`` of the network writes into the same memory.
     """
 
-    def __init__(self, network: nn.Module, learning_rate: float, eps: float, weight_decay: float) -> None:
-        """Take over ``network``'s parameters; ``weight_decay`` is added to the gradient (L2)."""
+    def __init__(
+        self, network: nn.Module, learning_rate: float, eps: float, weight_decay: float, ranks: Ranks = ALONE
+    ) -> None:
+        """Take over ``network``'s parameters; ``weight_decay`` is added to the gradient (L2).
+
+        Gradients are averaged over ``ranks`` where ``share`` is called before a step.
+        """
+        self.ranks = ranks
         named = list(network.named_parameters())
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
@@ -44,6 +52,10 @@ class FlatAdam:
         """Add the gradient of ``loss``, which must depend on every parameter."""
         gradients = torch.autograd.grad(loss, self.parameters)
         self.grad.add_(torch.cat([gradient.reshape(-1) for gradient in gradients]))
+
+    def share(self, weight: Tensor | None, *numbers: Tensor) -> tuple[Tensor, ...]:
+        """Average the gradient over all ranks; return ``numbers`` averaged. ``weight`` is as in ``Ranks.average_``."""
+        return self.ranks.average_(self.grad, weight, *numbers)
 
     def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
         """Clip the gradient to ``max_grad_norm`` (0: not at all) and step; return its norm before clipping.

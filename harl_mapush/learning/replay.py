@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from harl_mapush.ranks import ALONE, Ranks
+
 _TERMINATED, _DONE, _VALID = 1, 2, 4
 
 
@@ -94,9 +96,11 @@ class RingReplay:
     """
 
     def __init__(
-        self, shape: ReplayShape, num_steps: int, gamma: float, generator: torch.Generator, device: torch.device | str
-    ) -> None:
+        self, shape: ReplayShape, num_steps: int, gamma: float, generator: torch.Generator, device: torch.device | str,
+        ranks: Ranks = ALONE,
+    ) -> None:  # fmt: skip
         """Allocate; a batch looks ``num_steps`` decisions ahead. ``generator``, on ``device``, draws."""
+        self._ranks = ranks
         self.shape, self.num_steps, self.gamma, self.generator = shape, num_steps, gamma, generator
         rows, envs, agents = shape.num_rings * shape.num_rows, shape.num_envs, shape.num_agents
         self._seen = (agents * shape.obs_size, shape.num_views * shape.state_size)
@@ -142,7 +146,8 @@ class RingReplay:
 
     def sample(self, batch_size: int) -> Batch:
         """Draw valid transitions uniformly, with replacement."""
-        draw = torch.rand(batch_size, dtype=torch.float64, generator=self.generator, device=self.flags.device)
+        where = {"dtype": torch.float64, "generator": self.generator, "device": self.flags.device}
+        draw = self._ranks.draw(torch.rand, (batch_size,), **where)
         number = (draw * self.num_valid_up_to[-1]).long()
         row = torch.searchsorted(self.num_valid_up_to, number, right=True).clamp(max=len(self.num_valid) - 1)
         place = number - (self.num_valid_up_to[row] - self.num_valid[row])
@@ -199,6 +204,9 @@ class RingReplay:
             place.zero_()
             place[used] = state[name].to(place.device)
         self.num_added = list(num_added)
+        is_valid = self.flags & _VALID != 0  # anew: worlds may have moved to another rank
+        self.order.copy_(torch.argsort((~is_valid).to(torch.uint8), dim=1, stable=True))
+        self.num_valid.copy_(is_valid.sum(dim=1))
         torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)
         for ring, added in enumerate(num_added):
             self.newest[ring] = ring * self.shape.num_rows + (added - 1) % self.shape.num_rows

@@ -9,6 +9,7 @@ from harl_mapush.algorithm import AlgorithmCfg
 from harl_mapush.learning.arithmetic import Arithmetic
 from harl_mapush.learning.harl_arithmetic import HarlArithmetic, RoundedHarlArithmetic
 from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.ranks import ALONE, Ranks
 
 _Choice = TypeVar("_Choice")
 
@@ -82,9 +83,10 @@ class OnPolicyCfg(CompatCfg):
         default="prod", metadata={"choices": ("prod", "mean"), "help": "of the ratios of an action's dimensions"}
     )
 
-    def arithmetic(self, device_type: str) -> Arithmetic:
-        """Return the arithmetic that ``compat`` means on a device of this type."""
-        return self.choose(Arithmetic, RoundedHarlArithmetic if device_type == "cpu" else HarlArithmetic)()
+    def arithmetic(self, device_type: str, ranks: Ranks = ALONE) -> Arithmetic:
+        """Return the arithmetic that ``compat`` means on devices of this type; one process alone rounds as HARL's."""
+        is_rounded = device_type == "cpu" and ranks.size == 1
+        return self.choose(Arithmetic, RoundedHarlArithmetic if is_rounded else HarlArithmetic)(ranks)
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the network settings as they are, or as HARL's networks always are."""

@@ -94,7 +94,9 @@ def update_policy(
 
     Give mean metrics as 0-dim tensors. Nothing changes where no entry is active.
     """
-    enabled = (torch.stack([batch.weights.sum() for batch in batches]).sum() > 0.0).float()
+    num_active = torch.stack([batch.weights.sum() for batch in batches]).sum()
+    optimizer.ranks.sum_(num_active)
+    enabled = (num_active > 0.0).float()
     if not cfg.use_policy_active_masks:
         batches = [batch._replace(weights=torch.ones_like(batch.weights)) for batch in batches]
     sums = [torch.zeros_like(enabled) for _ in range(5)]
@@ -102,9 +104,10 @@ def update_policy(
     for minibatch in arithmetic.minibatches(batches, num_epochs, cfg.num_minibatches, shuffle):
         optimizer.zero_grad()
         stats = policy_gradient(actor, optimizer, minibatch, clip_param, cfg, arithmetic, mirror)
+        (kl,) = optimizer.share(minibatch.weights.sum(), stats.kl)
         norm = optimizer.step(cfg.max_grad_norm, enabled)
         if cfg.schedule == "adaptive":
-            adapt_learning_rate(optimizer.learning_rate, stats.kl, cfg.desired_kl)
+            adapt_learning_rate(optimizer.learning_rate, kl, cfg.desired_kl)
         for total, value in zip(sums, (*stats, norm), strict=True):
             total += value * enabled
     names = ("policy_loss", "dist_entropy", "ratio", "kl", "actor_grad_norm")

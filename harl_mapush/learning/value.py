@@ -70,6 +70,7 @@ class ValueLearner:
                     minibatch = self.arithmetic.minibatch_targets(minibatch, self.normalizer)
             self.optimizer.zero_grad()
             loss_sum += self._backward(minibatch)
+            self.optimizer.share(minibatch.weights.sum())
             norm_sum += self.optimizer.step(cfg.max_grad_norm)
         num_updates = num_epochs * num_minibatches
         return {
@@ -115,9 +116,8 @@ class ValueLearner:
         norm = self.critic.obs_norm
         if isinstance(norm, RunningNorm):
             states = storage.state[:-1]
-            norm.update(
-                states, storage.valid.view(*storage.valid.shape, *[1] * (states.dim() - 3)).expand(states.shape[:-1])
-            )
+            weights = storage.valid.view(*storage.valid.shape, *[1] * (states.dim() - 3)).expand(states.shape[:-1])
+            norm.update(states, weights, self.arithmetic.ranks)
 
     def state_dict(self) -> dict[str, Any]:
         """Critic, normaliser and optimiser."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mqe.blocks import Blocks
 from mqe.config import ConfigError, load_yaml, unknown
 from mqe.controllers.trot import GAIT_OBS_SIZE, GaitMemory, Trot, is_moving
 from mqe.manifest import MANIFEST, check_files, sha256
@@ -41,6 +42,10 @@ class GaitController:
         self._policy, self._trot = policy, Trot(robots)
         self._memory = GaitMemory(torch.zeros(num_envs, len(robots), GaitMemory.SIZE, device=robots.device))
         self._command = torch.zeros(num_envs, len(robots), 3, device=robots.device)
+
+    def use_blocks(self, size: int) -> None:
+        """Run the policy over blocks of ``size`` worlds."""
+        self._policy = Blocks(self._policy, size)
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,)."""

@@ -44,6 +44,17 @@ class Shape(NamedTuple):
     axis: str = "z"  # along which a capsule lies: "y" or "z"
 
 
+class Look(NamedTuple):
+    """One shape that films and viewers draw in place of a link's collision primitives; it has no mass or contact."""
+
+    type: str  # "box", "sphere", "capsule", "cylinder" or "hull"
+    size: tuple[float, ...] = ()  # [m] as a Shape's; cylinder: radius, half length; hull: none, it has points
+    pos: Vector = (0.0, 0.0, 0.0)  # [m] in the link's frame
+    axis: str = "z"  # along which a capsule or cylinder lies: "x", "y" or "z"
+    color: str = "dark"  # "team", the robot's own, or a name of mqe.viewer.looks.COLORS
+    points: tuple[Vector, ...] = ()  # [m] a hull's corners, in the link's frame
+
+
 class Leg(NamedTuple):
     """One leg: the hip turns about the trunk's x axis, thigh and calf about the hip's y axis."""
 
@@ -53,6 +64,7 @@ class Leg(NamedTuple):
     joint_pos: Vector  # [rad] in the nominal stance
     inertials: tuple[Inertial, Inertial, Inertial]  # hip, thigh, calf with foot
     shapes: tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Shape, ...]]  # likewise; the foot is not among them
+    looks: tuple[tuple[Look, ...], tuple[Look, ...], tuple[Look, ...]] = ((), (), ())  # likewise, with the foot
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,7 @@ class RobotCfg:
     torque_limit: Vector  # [N m] hip, thigh, calf, as motors of env.actuators=reference saturate
     ideal_torque_limit: Vector  # [N m] likewise, of env.actuators=ideal
     gait: str  # the policy that it walks by in tasks that command velocities: pretrained:NAME or a checkpoint
+    trunk_looks: tuple[Look, ...] = ()  # none: films and viewers draw the robot's collision primitives
 
     def __post_init__(self) -> None:
         for shape in (*self.trunk_shapes, *(shape for leg in self.legs for link in leg.shapes for shape in link)):
@@ -99,6 +112,33 @@ class RobotCfg:
 def four_legs(make: Callable[[int, int], Leg]) -> tuple[Leg, Leg, Leg, Leg]:
     """Return the legs in their order, each made by ``make(front, left)`` with +1 or -1 for either."""
     return make(1, 1), make(1, -1), make(-1, 1), make(-1, -1)
+
+
+def beam(*sections: tuple[float, float, float, float, float]) -> tuple[Vector, ...]:
+    """Return the corners [m] of a hull along x: at each x, half width, bottom, top and the width of its bevels."""
+    return tuple(
+        (x, y, z)
+        for x, half, low, high, bevel in sections
+        for sign in (1.0, -1.0)
+        for y, z in (
+            (sign * half, low + bevel), (sign * half, high - bevel),
+            (sign * (half - bevel), low), (sign * (half - bevel), high),
+        )
+    )  # fmt: skip
+
+
+def post(y: float, *sections: tuple[float, float, float, float]) -> tuple[Vector, ...]:
+    """Return the corners [m] of a hull along z at ``y``: at each z, its middle's x, half length and half width."""
+    return tuple(
+        (x + along, y + across, z)
+        for z, x, half_length, half_width in sections
+        for along, across in (
+            (half_length, 0.5 * half_width), (half_length, -0.5 * half_width),
+            (0.7 * half_length, half_width), (0.7 * half_length, -half_width),
+            (-0.7 * half_length, half_width), (-0.7 * half_length, -half_width),
+            (-half_length, 0.5 * half_width), (-half_length, -0.5 * half_width),
+        )
+    )  # fmt: skip
 
 
 def combine(*parts: Inertial) -> Inertial:

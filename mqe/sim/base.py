@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 
+class SimulatorError(RuntimeError):
+    """A simulator cannot be had, or is lost: one line for the user. What was saved before can be resumed from."""
+
+
 class Simulator(Protocol):
     """N worlds of one model. All tensors are live views of the simulator's memory: write in place.
 
@@ -29,6 +33,12 @@ class Simulator(Protocol):
     xfrc_applied: Tensor  # (N, nbody, 6) force [N] and torque [N m] on bodies, world frame
     sensordata: Tensor  # (N, nsensordata)
     failed: Tensor  # (N,) bool: the last step broke this world (an engine error, or a contact buffer overflowed)
+    resting: Tensor  # (N,) bool, for others to set: a step may leave these worlds as they are
+
+    @property
+    def actuator_force(self) -> Tensor:
+        """Torques (N, nu) [N m] of the last physics step, an output."""
+        ...
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by one control step of ``decimation`` physics steps.

@@ -7,8 +7,10 @@ import warnings
 from contextlib import suppress
 
 import mujoco
+import numpy as np
 import torch
 from mujoco.batch import Batch, SimulationError
+from numpy.typing import NDArray
 from torch import Tensor
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +40,15 @@ class MujocoBatchSimulator:
             warnings.simplefilter("ignore", UserWarning)
             self.sensordata = self._bind("sensordata")
         self.failed = torch.zeros(num_envs, dtype=torch.bool)
+        self._is_resting = np.zeros(num_envs, dtype=bool)
+        self.resting = torch.from_numpy(self._is_resting)
+
+    @property
+    def actuator_force(self) -> Tensor:
+        """Torques (N, nu) [N m] of the last physics step; copied at every step once they were asked for."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return self._bind("actuator_force")
 
     def _bind(self, name: str) -> Tensor:
         return torch.from_numpy(self._batch.bind(name))
@@ -45,16 +56,17 @@ class MujocoBatchSimulator:
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by ``decimation`` physics steps; a world whose engine raises is marked ``failed``."""
         self.failed.zero_()
+        ids = np.flatnonzero(~self._is_resting) if self._is_resting.any() else None
         if ctrl is None:
-            self._advance(decimation)
+            self._advance(ids, decimation)
             return
         for row in ctrl:
             self.ctrl.copy_(row)
-            self._advance(1)
+            self._advance(ids, 1)
 
-    def _advance(self, num_steps: int) -> None:
+    def _advance(self, ids: NDArray[np.int64] | None, num_steps: int) -> None:
         try:
-            self._batch.step(nstep=num_steps)
+            self._batch.step(ids, num_steps)
         except SimulationError as error:
             self.failed[torch.as_tensor(error.ids, dtype=torch.int64)] = True
             _LOG.warning(

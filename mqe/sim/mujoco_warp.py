@@ -78,7 +78,7 @@ def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
 def capacity(model: mujoco.MjModel) -> Capacity:
     """Derive buffer sizes from the number of robots and free objects in ``model``.
 
-    Measured over random actions, trained policies and robots piled up (docs/benchmarks.md): a robot on its feet has 4
+    Measured over random actions, trained policies and robots piled up (docs/performance.md): a robot on its feet has 4
     contacts of 4 rows, on its back up to 16; an object 4 to 8 with the floor and a few with every robot.
     """
     robots = len(set(model.dof_treeid[model.jnt_dofadr[model.actuator_trnid[:, 0]]]))  # trees that have motors
@@ -273,7 +273,9 @@ class MujocoWarpSimulator:
         self._nefc = wp.to_torch(data.nefc)
         self._lost = torch.zeros_like(self._overflow)
         self._most_rows, self._most_contacts = torch.zeros_like(self._nefc), torch.zeros_like(self._nacon)
+        self.actuator_force = wp.to_torch(data.actuator_force)
         self.failed = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+        self.resting = torch.zeros_like(self.failed)  # has no effect: a launch steps all worlds
 
     def _substeps(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Take physics steps as ``mjw.step`` does, without what changes nothing.

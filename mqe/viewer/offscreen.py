@@ -45,8 +45,8 @@ def choose_backend() -> str:
 class OffscreenRenderer:
     """Draws MjData into arrays."""
 
-    def __init__(self, model: mujoco.MjModel, width: int, height: int) -> None:
-        """Make an OpenGL context and a scene of ``model``."""
+    def __init__(self, model: mujoco.MjModel, width: int, height: int, font_scale: int = 150) -> None:
+        """Make an OpenGL context and a scene of ``model``; captions are ``font_scale`` [%] of MuJoCo's least."""
         self.model, self.width, self.height = model, width, height
         backend = choose_backend()
         self._gl = _make_context(backend, width, height)
@@ -54,7 +54,7 @@ class OffscreenRenderer:
         self._scene = mujoco.MjvScene(model, maxgeom=2000)
         self._option = mujoco.MjvOption()
         try:
-            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
+            self._context = mujoco.MjrContext(model, font_scale)
         except mujoco.FatalError as error:
             raise ConfigError(
                 f"cannot render: MUJOCO_GL={backend} does not work here ({error}); leave it unset"
@@ -70,14 +70,27 @@ class OffscreenRenderer:
         mujoco.mjv_updateScene(self.model, data, self._option, None, camera, everything, self._scene)
 
     def draw(self, caption: str = "", outcome: str = "") -> NDArray[np.uint8]:
-        """Give the picture (height, width, 3) of what was last looked at, with text in two corners."""
+        """Return the picture (height, width, 3) of what was last looked at, with text in two corners."""
+        self.paint(self._viewport, caption, outcome)
+        return self.read()
+
+    def paint(self, viewport: mujoco.MjrRect, caption: str = "", outcome: str = "") -> None:
+        """Draw what was last looked at into a part of the picture, with text in two corners of it."""
         self._gl.make_current()
-        mujoco.mjr_render(self._viewport, self._scene, self._context)
+        mujoco.mjr_render(viewport, self._scene, self._context)
         font = mujoco.mjtFont.mjFONT_NORMAL.value
         top_left, bottom_left = mujoco.mjtGridPos.mjGRID_TOPLEFT.value, mujoco.mjtGridPos.mjGRID_BOTTOMLEFT.value
         for place, text in ((top_left, caption), (bottom_left, outcome)):
             if text:
-                mujoco.mjr_overlay(font, place, self._viewport, text, "", self._context)
+                mujoco.mjr_overlay(font, place, viewport, text, "", self._context)
+
+    def fill(self, viewport: mujoco.MjrRect, gray: float) -> None:
+        """Fill a part of the picture with one shade of gray."""
+        self._gl.make_current()
+        mujoco.mjr_rectangle(viewport, gray, gray, gray, 1.0)
+
+    def read(self) -> NDArray[np.uint8]:
+        """Return the picture (height, width, 3) as it was painted."""
         mujoco.mjr_readPixels(self._pixels, None, self._viewport, self._context)
         return np.flipud(self._pixels).copy()
 

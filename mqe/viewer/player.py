@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mqe.env import MultiAgentEnv
-from mqe.viewer.video import outcome_words, tapped
+from mqe.viewer.take import outcome_words, tapped
 
 LINGER = 1.0  # [s] that an episode's last picture stays
 _LATE = 0.25  # [s] behind its own clock the player gives up to catch up

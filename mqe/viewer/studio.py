@@ -17,6 +17,7 @@ import torch
 
 from mqe.config import ConfigError
 from mqe.viewer.arrows import command_arrows
+from mqe.viewer.looks import copy_state, shown_model
 from mqe.viewer.player import Player
 
 try:
@@ -52,12 +53,14 @@ def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
     own = _listening_socket(port)
     say(f"Open http://{HOST}:{own.getsockname()[1]}/ in a browser; Ctrl-C ends it.")
     handle = launch_thread.launch_thread(lambda end: _serve(end, own, panel), sim_plugins=[_Hands(player)])
-    model = player.env.sim.model
+    model = shown_model(player.env.scene)
+    shown = mujoco.MjData(model)
 
     def look(data: mujoco.MjData) -> bool:
         if not handle.is_running():
             return False
-        handle.sync(model, data)
+        copy_state(model, data, shown)
+        handle.sync(model, shown)
         return True
 
     with handle:

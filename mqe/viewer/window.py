@@ -12,12 +12,12 @@ import mujoco.viewer
 
 from mqe.config import ConfigError
 from mqe.viewer.arrows import command_arrows
+from mqe.viewer.looks import copy_state, shown_model
 from mqe.viewer.player import Player
 
 KEYS = "space: pause   right: step   up, down: speed   enter: next episode   Y: next policy   F: contact forces"
 _SPACE, _ENTER, _RIGHT, _DOWN, _UP = 32, 257, 262, 264, 265  # GLFW's numbers
 _FASTEST, _SLOWEST = 4.0, 0.125
-_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
 
 def has_display() -> bool:
@@ -34,7 +34,7 @@ def show(player: Player) -> list[str]:
         warnings.simplefilter("ignore")  # all that GLFW says is that it failed
         if not glfw.init():  # MuJoCo would end the process
             raise ConfigError("no window can be opened on this display; --web serves a page instead")
-    model = player.env.sim.model
+    model = shown_model(player.env.scene)
     shown = mujoco.MjData(model)
     try:
         handle = mujoco.viewer.launch_passive(
@@ -53,8 +53,7 @@ def show(player: Player) -> list[str]:
         if not handle.is_running():
             return False
         with handle.lock():
-            mujoco.mj_copyState(model, data, shown, _STATE)
-            mujoco.mj_forward(model, shown)
+            copy_state(model, data, shown)
             scene.ngeom = 0
             for body, command in zip(bodies, player.commands, strict=False):
                 for arrow in command_arrows(shown.xpos[body], shown.xmat[body], command):

@@ -1,6 +1,7 @@
-"""Try the Slurm script of docs/cluster.md: stand-ins for srun and scontrol, and the signals that a cluster sends.
+"""Try the Slurm scripts of docs/cluster.md: stand-ins for Slurm and torchrun, and the signals that a cluster sends.
 
-``python tests/faults/cluster.py`` takes about a minute and prints what the script did with each signal.
+``python tests/faults/cluster.py`` takes two minutes and prints what the scripts did; words choose among ``signals``,
+``ranks`` and ``sweep``.
 """
 
 from __future__ import annotations
@@ -19,20 +20,115 @@ SETTINGS = (
     "--preset smoke --num_envs 4 --num_env_steps 12_000 --set runner.num_steps=4 --set network.hidden_sizes=[8] "
     "--set runner.checkpoint_interval=4_000 --set runner.torch_threads=1"
 )
+SPACE = """
+preset: smoke
+settings:
+  env: {num_envs: 4}
+  network: {hidden_sizes: [8]}
+  runner: {num_env_steps: 4_800, num_steps: 4, checkpoint_interval: 800}
+space: {algorithm.clip_param: [0.1, 0.2]}
+search: grid
+metric: reward/total
+"""
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGXCPU, signal.SIGKILL)
+STAND_INS = {
+    "srun": 'echo $$ > pid; exec "$@"',
+    # its nodes are called node1 and node2
+    "scontrol": 'if [ "$1" = show ]; then echo node1; echo node2; else echo "$@" >> requeued; fi',
+    # one process stands for all ranks; it ends with 1, as torchrun does, whatever the code of the rank was
+    "torchrun": 'echo "$@" > torchrun_words; while [ "$1" != -m ]; do shift; done; python "$@" || exit 1',
+    "mapush": 'exec python -m mapush "$@"',
+}
 
 
 def main() -> int:
-    """Send each signal in the midst of a run, start the job again as it asks, and follow it to its end."""
-    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    """Try what the command line names, or all of it; return 1 where anything went wrong."""
+    known = {"signals": try_signals, "ranks": try_ranks, "sweep": try_sweep}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        (place / "job.sh").write_text(script)
-        for name, body in (("srun", 'echo $$ > pid; exec "$@"'), ("scontrol", 'echo "$@" >> requeued')):
+        for name, script in scripts().items():
+            (place / f"{name}.sh").write_text(script)
+        for name, body in STAND_INS.items():
             (place / name).write_text(f"#!/bin/bash\n{body}\n")
             (place / name).chmod(0o755)
-        return max(try_signal(place, number) for number in SIGNALS)
+        return max(known[name](place) for name in sys.argv[1:] or known)
+
+
+def scripts() -> dict[str, str]:
+    """Return the scripts of docs/cluster.md by the names of their jobs."""
+    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    found = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
+    return {re.findall(r"--job-name=(\S+)", script)[0]: script for script in found}
+
+
+def environment(place: Path, **more: str) -> dict[str, str]:
+    """Return what Slurm sets, with the stand-ins first on the path."""
+    path = f"{place}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    slurm = {"SLURM_JOB_ID": "77", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_NUM_NODES": "2"}
+    slurm |= {"SLURM_JOB_NODELIST": "node[1-2]", "SETTINGS": SETTINGS}
+    return os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)} | slurm | more
+
+
+def try_signals(place: Path) -> int:
+    """Send every signal to a run on one GPU."""
+    return max(try_signal(place, number) for number in SIGNALS)
+
+
+def try_ranks(place: Path) -> int:
+    """Interrupt a run under torchrun by its clock, start it again, and look at what torchrun was told."""
+    failed = 0
+    for job, told in (
+        ("push-node", "--standalone --nproc_per_node 4 -m harl_mapush.train"),
+        (
+            "push-nodes",
+            "--nnodes 2 --nproc_per_node 4 --rdzv_id 77 --rdzv_backend c10d --rdzv_endpoint node1:20077 "
+            "-m harl_mapush.train",
+        ),
+    ):
+        run, requeued = place / f"run-{job}", place / "requeued"
+        requeued.unlink(missing_ok=True)
+        command, settings = ["bash", str(place / f"{job}.sh")], f"{SETTINGS} --set runner.num_env_steps=4_000_000"
+        (place / f"{job}.sh").write_text((place / f"{job}.sh").read_text().replace("3h50m", "30s"))
+        answers = []
+        for _ in range(2):  # the second resumes, and its clock ends it as well
+            more = {"RUN": str(run), "SETTINGS": settings}
+            done = subprocess.run(command, cwd=place, env=environment(place, **more), capture_output=True, check=False)
+            answers.append((done.returncode, (place / "torchrun_words").read_text().strip(), done.stdout.decode()))
+        (first, words, _), (second, words_again, said) = answers
+        asked = requeued.read_text().split("\n") if requeued.exists() else []
+        is_right = (first, second, asked) == (0, 0, ["requeue 77"] * 2 + [""]) and "goes on at" in said
+        is_right &= words == f"{told} {settings} --out {run} --max_wall_time 30s"
+        is_right &= words_again == f"{told} --resume {run}"
+        (run / "checkpoints").rename(run / "gone")  # from here on no job gets any further
+        (run / "config.yaml").write_text("damaged")
+        more = {"RUN": str(run)}
+        last = subprocess.run(command, cwd=place, env=environment(place, **more), capture_output=True, check=False)
+        is_right &= last.returncode == 1 and requeued.read_text() == "requeue 77\n" * 2
+        verdict = "requeued twice, then ended with its error" if is_right else f"wrong: {answers} {asked} {last}"
+        sys.stdout.write(f"{job}: {verdict}\n")
+        failed |= not is_right
+    return int(failed)
+
+
+def try_sweep(place: Path) -> int:
+    """Send SIGTERM to the script in the midst of a sweep, and start the job again."""
+    out, requeued = place / "sweep", place / "requeued"
+    requeued.unlink(missing_ok=True)
+    (place / "space.yaml").write_text(SPACE)
+    more = {"OUT": str(out), "PLACES": "--jobs 1"}
+    command, variables = ["bash", str(place / "push-sweep.sh")], environment(place, **more)
+    with subprocess.Popen(command, cwd=place, env=variables, stdout=subprocess.PIPE, text=True) as first:
+        while not list(out.glob("trials/*/checkpoints/800")) and first.poll() is None:
+            time.sleep(0.1)
+        first.send_signal(signal.SIGTERM)
+        said, _ = first.communicate()
+    asked = requeued.read_text().split() if requeued.exists() else []
+    again = subprocess.run(command, cwd=place, env=variables, capture_output=True, text=True, check=False)
+    is_right = (first.returncode, asked, again.returncode) == (0, ["requeue", "77"], 0)
+    is_right &= "Interrupted; go on with" in said and "2 finished" in again.stdout
+    verdict = "requeued, then done" if is_right else f"wrong: {first.returncode} {said} {again}"
+    sys.stdout.write(f"push-sweep: {verdict}\n")
+    return 0 if is_right else 1
 
 
 def try_signal(place: Path, number: signal.Signals) -> int:
@@ -41,21 +137,18 @@ def try_signal(place: Path, number: signal.Signals) -> int:
     requeued.unlink(missing_ok=True)
     (place / "pid").unlink(missing_ok=True)
     log = place / "log"
-    environment = os.environ | {
-        **{"PATH": f"{place}:{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
-        **{"RUN": str(run), "SETTINGS": SETTINGS, "SLURM_JOB_ID": "77"},
-    }
-    job = ["bash", str(place / "job.sh")]
+    variables = environment(place, RUN=str(run))
+    job = ["bash", str(place / "push.sh")]
     with (
         log.open("w") as stream,
-        subprocess.Popen(job, cwd=place, env=environment, stdout=stream, stderr=stream) as first,
+        subprocess.Popen(job, cwd=place, env=variables, stdout=stream, stderr=stream) as first,
     ):
         while not (run / "checkpoints" / "4k").exists() and first.poll() is None:
             time.sleep(0.05)
         os.kill(int((place / "pid").read_text()), number)
         code = first.wait()
     asked = requeued.read_text().split() if requeued.exists() else []
-    again = subprocess.run(job, cwd=place, env=environment, capture_output=True, text=True, check=False)
+    again = subprocess.run(job, cwd=place, env=variables, capture_output=True, text=True, check=False)
     last = again.stdout.splitlines()[-1] if again.stdout else again.stderr
     expected = code == 137 if number == signal.SIGKILL else (code, asked) == (0, ["requeue", "77"])
     went_on = "goes on at" in again.stdout

@@ -47,7 +47,7 @@ def try_files(run: Path, draw: random.Random, truncations: int, flips: int) -> b
     settings = resume.settings(newest, {})[0]
     print_row("file", "damaged", "noticed", "harmless", "unnoticed", "evaluation refuses")
     is_whole = True
-    files = [*sorted(newest.folder.iterdir()), run / "config.yaml", *sorted((run / "logs").iterdir())]
+    files = [*sorted(newest.folder.iterdir()), run / "config.yaml", *sorted(run.glob("events*"))]
     for path in files:
         whole, verdicts, num_refused = path.read_bytes(), Counter[str](), 0
         for damaged in damages(whole, draw, truncations, flips):
@@ -88,7 +88,7 @@ def judge(run: Path, newest: Path, path: Path, settings: object) -> str:
         return "noticed" if is_named and path.parent == newest else "unnoticed"
     if is_named:
         return "noticed"
-    return "harmless" if path.parent.name == "logs" or path.name == MANIFEST else "unnoticed"
+    return "harmless" if path.name.startswith("events") or path.name == MANIFEST else "unnoticed"
 
 
 def is_refused(folder: Path, name: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mqe.report import Figures, Report, mean, wilson_interval
+from mqe.report import Figures, Report, mean, rate, wilson_interval
 from mqe.state import SceneState
 
 NUM_SECTORS = 8  # of goal directions; the first is centred on x, the second on the diagonal
@@ -23,14 +23,16 @@ def goal_direction(state: SceneState) -> dict[str, Tensor]:
 def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Figures:
     """Turn the figures (N,) of N episodes into the calculator's; those without any episode to count are None.
 
-    The keys: ``success_rate`` with its Wilson interval ``success_ci95``, ``num_episodes``, ``lost_at_birth_rate`` (the
-    episode ended by a collision at its first control step), ``success_rate_spawned`` of the other episodes with its
-    interval ``success_spawned_ci95``, ``time_given_success_s``, ``finished_time_s`` (a failure counts as the time
-    limit), ``collision_rate``, ``fall_rate``, ``collapse_rate`` (a robot collapsed, whatever ended the episode),
-    ``tangle_rate`` (robots were tangled, likewise), ``timeout_rate``, ``num_broken``, and the means over successes of
-    ``collaboration_degree`` and ``collaboration_degree_reference``; ``goal_direction_chi2``, see the function of that
-    name; per agent, over all episodes, its share of the contact impulse on the object and its mean distance to it;
-    ``lesser_contact_share``, the mean over episodes of the least share that any agent had.
+    The keys: ``success_rate``, ``num_episodes``, ``num_successes``, ``lost_at_birth_rate`` (the episode ended by a
+    collision at its first control step), ``success_rate_spawned`` of the other episodes with its interval
+    ``success_spawned_ci95`` and their number ``num_spawned``, ``time_given_success_s``, ``finished_time_s`` (a failure
+    counts as the time limit), ``collision_rate``, ``fall_rate``, ``collapse_rate`` (a robot collapsed, whatever ended
+    the episode), ``tangle_rate`` (robots were tangled, likewise), ``timeout_rate``, ``num_broken``, and the means over
+    successes of ``collaboration_degree`` and ``collaboration_degree_reference``; ``goal_direction_chi2``, see the
+    function of that name; per agent, over all episodes, its share of the contact impulse on the object and its mean
+    distance to it; ``lesser_contact_share``, the mean over episodes of the least share that any agent had.
+
+    Every rate ``NAME_rate`` of all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
 
     Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is off), a time-out or
     broken; in a rare one two of the first four come in the same control step, and both count.
@@ -48,19 +50,20 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
     num_spawned, num_successes_spawned = int((~is_lost_at_birth).sum()), int((is_success & ~is_lost_at_birth).sum())
     figures: Figures = {
-        "success_rate": num_successes / num_episodes,
-        "success_ci95": list(wilson_interval(num_successes, num_episodes)),
+        **rate("success", is_success),
         "num_episodes": num_episodes,
-        "lost_at_birth_rate": mean(is_lost_at_birth.double()),
+        "num_successes": num_successes,
+        **rate("lost_at_birth", is_lost_at_birth),
+        "num_spawned": num_spawned,
         "success_rate_spawned": num_successes_spawned / num_spawned if num_spawned else None,
         "success_spawned_ci95": list(wilson_interval(num_successes_spawned, num_spawned)) if num_spawned else None,
         "time_given_success_s": mean(time[is_success]),
         "finished_time_s": mean(torch.where(is_success, time, time_limit_s)),
-        "collision_rate": mean(is_collision.double()),
-        "fall_rate": mean(is_fall.double()),
-        "collapse_rate": mean(is_collapse.double()),
-        "tangle_rate": mean(((columns["tangle"] > 0.5) & ~is_broken).double()),
-        "timeout_rate": mean((~is_cut_short).double()),
+        **rate("collision", is_collision),
+        **rate("fall", is_fall),
+        **rate("collapse", is_collapse),
+        **rate("tangle", (columns["tangle"] > 0.5) & ~is_broken),
+        **rate("timeout", ~is_cut_short),
         "num_broken": int(is_broken.sum()),
         "collaboration_degree": mean(columns["collaboration_degree"][is_success]),
         "collaboration_degree_reference": mean(columns["collaboration_degree_reference"][is_success]),
@@ -89,21 +92,32 @@ def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
 
 def describe(figures: Figures) -> str:
     """Word the calculator's figures for a person, one a line."""
-    low, high = figures["success_ci95"]  # type: ignore[misc]
 
     def words(name: str, unit: str = "") -> str:
         value = figures[name]
         return "-" if value is None else f"{value:.3f}{unit}"
 
-    interval = f"95 % interval {low:.3f} to {high:.3f}, n = {figures['num_episodes']}"
+    def share(name: str, interval: str) -> str:
+        if figures[name] is None:
+            return "-"
+        low, high = figures[interval]  # type: ignore[misc]
+        return f"{words(name)} ({low:.3f} to {high:.3f})"
+
+    def event(name: str) -> str:
+        return share(f"{name}_rate", f"{name}_ci95")
+
+    spawned = share("success_rate_spawned", "success_spawned_ci95")
     rows = [
-        ("success rate", f"{words('success_rate')}  ({interval})"),
-        ("time of the successes", words("time_given_success_s", " s")),
+        ("success rate", f"{event('success')}, 95 % interval, n = {figures['num_episodes']}"),
+        ("time of the successes", f"{words('time_given_success_s', ' s')}, n = {figures['num_successes']}"),
         ("finished time, failures as the limit", words("finished_time_s", " s")),
-        ("collisions", f"{words('collision_rate')}  ({words('lost_at_birth_rate')} at birth)"),
-        ("success rate, births left out", words("success_rate_spawned")),
-        ("falls, time-outs", f"{words('fall_rate')}, {words('timeout_rate')}"),
-        ("collapses, tangles", f"{words('collapse_rate')}, {words('tangle_rate')}"),
+        ("collisions", event("collision")),
+        ("collisions at birth", event("lost_at_birth")),
+        ("success rate, births left out", f"{spawned}, n = {figures['num_spawned']}"),
+        ("falls", event("fall")),
+        ("time-outs", event("timeout")),
+        ("collapses", event("collapse")),
+        ("tangles", event("tangle")),
         ("success by goal direction, chi squared", f"{words('goal_direction_chi2')}  (1 % are above {CHI2_99})"),
         ("collaboration degree", words("collaboration_degree")),
         ("collaboration degree, reference's", words("collaboration_degree_reference")),

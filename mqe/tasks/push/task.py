@@ -56,6 +56,10 @@ class PushCfg:
     decision_period: int = option(1, "control steps (50 Hz) that a command is held", min=1)
     episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=1e6)
     success_radius: float = option(1.0, "object's origin this near the goal is success [m]", above=0.0)
+    success_ends: bool = option(True, "success ends the episode, and pays the term reach; else it may be left again")
+    goal_heading: float | None = option(
+        None, "heading that the object should have at the goal [rad], for --protocol strict; null: any"
+    )
     roll_limit: float = option(terminations.ROLL_LIMIT, "a trunk rolled further has fallen [rad]", above=0.0)
     pitch_limit: float = option(
         terminations.PITCH_LIMIT, "a trunk pitched further has fallen [rad]; the reference's 1.6 never ends", above=0.0
@@ -119,6 +123,8 @@ class PushTask(TaskDefaults):
             raise ConfigError("task.weights: every term of the rewards is switched off; leave one that is not 0")
         shared = ("collaboration", "collaboration_reference", "collapse", "tangle")
         self.metric_names = (*shared, *_of_agents(a, "contact_impulse"), *_of_agents(a, "object_distance"))
+        if not cfg.success_ends:
+            self.metric_names += ("is_reached",)  # from the first success on
         shared = ("success", "collision", "fall", "collapse", "tangle", "episode_time_s")
         shared += ("collaboration_degree", "collaboration_degree_reference")
         self.figure_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
@@ -132,6 +138,7 @@ class PushTask(TaskDefaults):
         )
         self._teamwork = Teamwork(num_envs, a, device)
         self._collapse = CollapseTimers(torch.zeros(num_envs, a, CollapseTimers.SIZE, device=device), robots)
+        self._is_reached = torch.zeros(num_envs, dtype=torch.bool, device=device)  # where success does not end episodes
         self._tangle = TangleTimers(torch.zeros(num_envs, len(self._pairs.robots), TangleTimers.SIZE, device=device))
         # Row i lists robot i, then i - 1, i - 2, ... round the team. It sees the object (body A), then the others.
         order = [[(i - k) % a for k in range(a)] for i in range(a)]
@@ -156,6 +163,11 @@ class PushTask(TaskDefaults):
         self._teamwork.begin(mask)
         self._collapse.begin(mask)
         self._tangle.begin(mask)
+        self._is_reached.masked_fill_(mask, False)
+
+    def use_blocks(self, size: int) -> None:
+        """Run the gait over blocks of ``size`` worlds."""
+        self._controller.use_blocks(size)
 
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""
@@ -172,6 +184,9 @@ class PushTask(TaskDefaults):
         self._tangle.update(m.is_touching)
         is_collapsed = self._collapse.collapsed.any(dim=1)
         endings = self._endings(m, is_collapsed)
+        if not self.cfg.success_ends:
+            self._is_reached |= endings[0]
+            endings[0] = False
         at_end = {"reach": endings[0], "exception": endings[1:].any(dim=0)}
         terms = [TERMS[name](m) if name in TERMS else at_end[name].float() for name in self.reward_names]
         terms = [term if term.dim() == 2 else term.unsqueeze(1).expand(-1, self.num_agents) for term in terms]
@@ -239,15 +254,21 @@ class PushTask(TaskDefaults):
     def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and who did the work.
 
-        A collapse or a tangle counts wherever in the episode it was. The collaboration degrees, shares of control
+        A collapse or a tangle counts wherever in the episode it was. Where success does not end an episode, it counts
+        once it was reached, and the time is that until then. The collaboration degrees, shares of control
         steps, count for successes only. An agent's share of the contact impulse counts where anybody touched the
         object.
         """
         success, collision = endings[0], endings[-2]
+        if not self.cfg.success_ends:
+            since, sums = sums[:, -1], sums[:, :-1]
+            success, time_steps = since > 0.0, torch.where(since > 0.0, steps - since + 1.0, steps)
+        else:
+            time_steps = steps
         ended = torch.stack((success, collision, endings[1:-2].any(dim=0)), dim=1)
         together, happened, impulse, distance = sums.split((2, 2, self.num_agents, self.num_agents), dim=1)
         ended = torch.cat((ended, happened > 0.0), dim=1).float()
-        time = (steps * STEP_DT).unsqueeze(1)
+        time = (time_steps * STEP_DT).unsqueeze(1)
         means = torch.cat((together, distance), dim=1) / steps.clamp(min=1).unsqueeze(1)
         degrees = torch.where(success.unsqueeze(1), means[:, :2], self._nan)
         shares = impulse / impulse.sum(dim=1, keepdim=True)  # 0 / 0 is NaN, as it should
@@ -259,6 +280,7 @@ class PushTask(TaskDefaults):
             "controller": self._controller.state_dict(),
             "collapse": self._collapse.values.clone(), "tangle": self._tangle.values.clone(),
             "teamwork": self._teamwork.state_dict(),
+            **({} if self.cfg.success_ends else {"is_reached": self._is_reached.clone()}),
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -267,6 +289,8 @@ class PushTask(TaskDefaults):
         self._collapse.values.copy_(state["collapse"])
         self._tangle.values.copy_(state["tangle"])
         self._teamwork.load_state_dict(state["teamwork"])
+        if not self.cfg.success_ends:
+            self._is_reached.copy_(state["is_reached"])
 
     def _endings(self, m: Measures, is_collapsed: Tensor) -> Tensor:
         """Say what ends now, (E, N) bool in the order of ``ENDINGS``."""
@@ -284,7 +308,10 @@ class PushTask(TaskDefaults):
         is_tangled = self._tangle.tangled.any(dim=1, keepdim=True)
         happened = torch.cat((together, is_collapsed.unsqueeze(1), is_tangled), dim=1).float()
         impulse = length(m.state.contact_force) * STEP_DT
-        return torch.cat((happened, impulse, m.center_distance), dim=1)
+        parts = [happened, impulse, m.center_distance]
+        if not self.cfg.success_ends:
+            parts.append(self._is_reached.unsqueeze(1))
+        return torch.cat(parts, dim=1)
 
 
 def _of_agents(num_agents: int, what: str) -> tuple[str, ...]:

@@ -242,6 +242,9 @@ class VelocityTask:
             (endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1), (steps * STEP_DT).unsqueeze(1)), dim=1
         )
 
+    def use_blocks(self, size: int) -> None:
+        """Do nothing: the network is the learner's."""
+
     def state_dict(self) -> dict[str, Any]:
         """The episode's number, and what the task carries from step to step."""
         return {

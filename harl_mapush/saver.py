@@ -1,12 +1,15 @@
-"""Checkpoints that cannot be written: passed over, tried again, and in the end a reason to stop."""
+"""Checkpoints of a training that goes on: what happens where one cannot be written."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
+
+from harl_mapush.ranks import Ranks
 
 _MOST_FAILURES = 3  # checkpoints in a row that could not be written, before the run ends
-_LAST_ATTEMPTS, PAUSE_S = 3, 2.0  # at the last checkpoint of a run, for which there is no next interval
+_LAST_ATTEMPTS, _PAUSE_S = 3, 2.0  # at the last checkpoint of a run, for which there is no next interval
 
 
 class UnsavedError(Exception):
@@ -16,8 +19,15 @@ class UnsavedError(Exception):
 class Saver:
     """Saves checkpoints; one that cannot be written is passed over, several in a row end the run."""
 
-    def __init__(self, save: Callable[[int], None], say: Callable[[str], None]) -> None:
-        self._save, self._say = save, say
+    def __init__(
+        self,
+        state: Callable[[], dict[str, Any]],
+        write: Callable[[int, dict[str, Any]], None],
+        say: Callable[[str], None],
+        ranks: Ranks,
+    ) -> None:
+        """Save the ``state`` that all ranks bring together; rank 0 alone does ``write`` it."""
+        self._state, self._write, self._say, self._ranks = state, write, say, ranks
         self._num_failures = 0  # in a row
 
     def save(self, env_steps: int) -> None:
@@ -35,7 +45,7 @@ class Saver:
         """Save, in more than one attempt; raise UnsavedError where all of them fail."""
         for attempt in range(_LAST_ATTEMPTS):
             if attempt > 0:
-                time.sleep(PAUSE_S)
+                time.sleep(_PAUSE_S)
             reason = self._try(env_steps)
             if reason is None:
                 return
@@ -43,8 +53,11 @@ class Saver:
 
     def _try(self, env_steps: int) -> str | None:
         """Save, and return None, or what is in the way."""
-        try:
-            self._save(env_steps)
-        except (OSError, RuntimeError) as error:  # torch's writer raises the latter where a disk is full
-            return getattr(error, "strerror", None) or f"{type(error).__name__}; is the disk full?"
-        return None
+        state, reason = self._state(), None
+        with self._ranks.busy():
+            try:
+                if self._ranks.is_first:
+                    self._write(env_steps, state)
+            except (OSError, RuntimeError) as error:  # torch's writer raises the latter where a disk is full
+                reason = getattr(error, "strerror", None) or f"{type(error).__name__}; is the disk full?"
+        return self._ranks.first(reason)

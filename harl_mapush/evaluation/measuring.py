@@ -1,0 +1,124 @@
+"""What the calculator says of a policy: figures pooled over seeds and of each, and a table of a run's checkpoints."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harl_mapush import runs
+from harl_mapush.config import RunCfg
+from harl_mapush.evaluation.episodes import Columns, Request, as_tensors, play_requests
+from harl_mapush.evaluation.strict import describe_strict, summarize_strict
+from mqe.config import ConfigError
+from mqe.registry import TASKS
+from mqe.report import Figures, Report, format_figure, rate
+from mqe.scene import STEP_DT
+
+Say = Callable[[str], None]
+
+
+def measure(request: Request, num_workers: int, say: Say) -> dict[str, Any]:
+    """Return the calculator's figures, pooled over seeds, and of several also ``per_seed``."""
+    (found,) = measure_all([request], num_workers, say)
+    return found
+
+
+def measure_all(requests: Sequence[Request], num_workers: int, say: Say) -> Iterable[dict[str, Any]]:
+    """Yield the figures of each request as they are done, in order."""
+    for request, by_seed in zip(requests, play_requests(requests, num_workers, say), strict=True):
+        figures: dict[str, Any] = dict(_figures(request, list(by_seed.values())))
+        if len(by_seed) > 1:
+            figures["per_seed"] = {str(seed): _figures(request, [columns]) for seed, columns in by_seed.items()}
+        yield figures
+
+
+def report_of(cfg: RunCfg) -> Report:
+    """Return what is said of the episodes of a run's task."""
+    return TASKS[cfg.task.name].report
+
+
+def headline(cfg: RunCfg) -> str:
+    """Return the figure by which teams of a task are compared, the more the better: the first of its progress line."""
+    if not report_of(cfg).headline:
+        raise ConfigError(f"task.name={cfg.task.name}: its report has no headline to compare teams by; name one")
+    return report_of(cfg).headline[0][1]
+
+
+def describe(request: Request, figures: Mapping[str, Any]) -> str:
+    """Format figures for a person; of several seeds the rates of each as well."""
+    text = report_of(request.cfg).describe(figures)  # type: ignore[arg-type]
+    if request.is_strict:
+        text += describe_strict(figures)  # type: ignore[arg-type]
+    for seed, own in figures.get("per_seed", {}).items():
+        name = headline(request.cfg)
+        text += f"{f'seed {seed}: {name}':<40}{with_interval(own, name)}, n = {own['num_episodes']}\n"
+    return text
+
+
+def with_interval(figures: Mapping[str, Any], name: str) -> str:
+    """Format a figure, with its interval if it is a rate."""
+    interval = figures.get(f"{name.removesuffix('_rate')}_ci95")
+    value = "-" if figures[name] is None else f"{figures[name]:.3f}"
+    return value if interval is None else f"{value} ({interval[0]:.3f} to {interval[1]:.3f})"
+
+
+def _figures(request: Request, parts: Sequence[Columns]) -> Figures:
+    episodes = as_tensors({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    steps = round(request.cfg.task.episode_length_s / STEP_DT)
+    figures = report_of(request.cfg).summarize(episodes, steps * STEP_DT, STEP_DT)
+    for name in report_of(request.cfg).rates:
+        if f"{name}_rate" not in figures:  # the task's report has none of its own
+            figures |= rate(name, (episodes[name] > 0.5) & ~episodes["broken"])
+    return figures | summarize_strict(episodes) if request.is_strict else figures
+
+
+def run_of(folder: Path) -> Path | None:
+    """Return the run that a checkpoint's folder belongs to, if any."""
+    return folder.parent.parent if folder.parent.name == runs.CHECKPOINTS else None
+
+
+def table_of_checkpoints(request: Request, run: Path, num_workers: int, say: Say) -> list[dict[str, Any]]:
+    """Measure every checkpoint of a run, the oldest first, and the best again on fresh seeds; return a row each.
+
+    Of many checkpoints the best one was lucky as well: only episodes that did not choose it measure it fairly.
+    """
+    name = headline(request.cfg)
+    found = sorted(runs.checkpoints(run))
+    requests = [replace(request, folder=folder) for _, folder in found]
+    rows = []
+    say(f"{'env steps':>14}  {name}, n = {request.num_episodes * len(request.seeds)}")
+    for (env_steps, folder), figures in zip(found, measure_all(requests, num_workers, say), strict=True):
+        say(f"{env_steps:>14,}  {with_interval(figures, name)}")
+        rows.append({"checkpoint": folder.name, "env_steps": env_steps, "is_fresh": False, **figures})
+    best = max(range(len(rows)), key=lambda k: (rows[k][name] or 0.0, k))
+    first = max(request.seeds) + 1
+    fresh = tuple(range(first, first + len(request.seeds)))
+    again = measure(replace(requests[best], seeds=fresh), num_workers, say)
+    seeds = " ".join(map(str, fresh))
+    say(f"{found[best][0]:>14,}  {with_interval(again, name)}  the best again, on fresh seeds ({seeds})")
+    rows.append({"checkpoint": found[best][1].name, "env_steps": found[best][0], "is_fresh": True, **again})
+    return rows
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows of figures as CSV; intervals are two columns, figures of single seeds are left out."""
+    flat = []
+    for row in rows:
+        cells: dict[str, Any] = {}
+        for name, value in row.items():
+            if isinstance(value, list) and len(value) == 2:
+                cells |= {f"{name}_low": value[0], f"{name}_high": value[1]}
+            elif not isinstance(value, dict):
+                cells[name] = format_figure(value) if isinstance(value, list) else value
+        flat.append(cells)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for cells in flat for name in cells)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()

@@ -1,0 +1,27 @@
+"""What a preset needs of the machine."""
+
+from __future__ import annotations
+
+import os
+
+from harl_mapush import config
+from harl_mapush.config import RunCfg
+from harl_mapush.logger import duration
+from mqe.config import ConfigError
+from mqe.registry import resolve_sim
+
+GPU_WORLDS = 2048  # of a preset for GPUs, at least
+CPU_SPEED = 3800.0  # env steps/s that a core manages, with two robots (preset laptop)
+
+
+def check_preset(name: str, cfg: RunCfg) -> None:
+    """Raise ConfigError where a preset for GPUs would run on a CPU that nobody asked for."""
+    if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto" or resolve_sim(cfg.sim)[1].type != "cpu":
+        return
+    cores = os.cpu_count() or 1
+    time_s = cfg.runner.num_env_steps / (CPU_SPEED * cores)
+    raise ConfigError(
+        f"--preset {name}: {cfg.env.num_envs} worlds are meant for a GPU, and none can be used here; on {cores} cores "
+        f"its {cfg.runner.num_env_steps:,} env steps take about {duration(time_s)}; say --device cpu to run them all "
+        f"the same, or --preset {config.DEFAULT_PRESET}"
+    )

@@ -1,0 +1,109 @@
+"""``mapush completion SHELL``: a script by which a shell completes commands, flags, settings and names."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+
+from harl_mapush import config
+from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.foreign import dotted
+from mapush.listing import setting_lines
+from mqe.config import ConfigError
+from mqe.controllers.gait import PRETRAINED, pretrained_names
+from mqe.objects import OBJECTS
+from mqe.registry import TASKS
+from mqe.viewer.camera import CAMERAS
+
+SHELLS = ("bash", "zsh", "fish")
+_CHECKPOINTS = ("play", "export")  # commands that begin with one
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the script that the command line asks for; return the exit code."""
+    return config.exit_code(lambda: _main(argv), "mapush completion")
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    parser = config.Parser(
+        prog="mapush completion",
+        description='Write a script that completes mapush; in ~/.bashrc or ~/.zshrc: eval "$(mapush completion bash)" '
+        "(or zsh); for fish: mapush completion fish > ~/.config/fish/completions/mapush.fish",
+    )
+    parser.add_argument("shell", metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+    shell = parser.parse(argv).shell
+    if shell not in SHELLS:
+        raise ConfigError(f"shell {shell!r}: none of {', '.join(SHELLS)}")
+    from mapush.cli import commands
+
+    flags = {name: _flags(load) for name, load in commands().items() if name != "completion"} | {"completion": []}
+    script = _fish(flags, values()) if shell == "fish" else _bash(flags, values())
+    zsh = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
+    sys.stdout.write(f"{zsh}{script}")
+    return 0
+
+
+def values() -> dict[str, list[str]]:
+    """Return what may follow a flag."""
+    return {
+        "--set": sorted({f"{line.split()[0]}=" for line in setting_lines()} | {f"{key}=" for key in _known()}),
+        "--preset": config.presets(),
+        "--algo": [*ALGORITHMS],
+        "--task": [*TASKS],
+        "--object": [*OBJECTS],
+        "--device": ["auto", "cpu", "cuda"],
+        "--sim": ["auto", "mujoco", "warp"],
+        "--camera": [*CAMERAS],
+        **{flag: _pretrained() for flag in ("--checkpoint", "--init_from")},
+    }
+
+
+def _known() -> Mapping[str, object]:
+    return dotted(config.all_classes())
+
+
+def _pretrained() -> list[str]:
+    return [f"{PRETRAINED}{name}" for name in pretrained_names()]
+
+
+def _flags(load: Callable[[], Callable[[Sequence[str]], int]]) -> list[str]:
+    """Return the flags that a command's help names."""
+    text = StringIO()
+    with redirect_stdout(text), suppress(SystemExit):
+        load()(["--help"])
+    return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text.getvalue())))
+
+
+def _bash(flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]]) -> str:
+    after = "".join(f'    {flag}) words="{" ".join(words)}" ;;\n' for flag, words in following.items())
+    own = "".join(
+        f'      {name}) words="{" ".join([*found, *(_pretrained() if name in _CHECKPOINTS else [])])}" ;;\n'
+        for name, found in flags.items()
+    )
+    return f"""_mapush() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
+  COMP_WORDBREAKS="${{COMP_WORDBREAKS//[:=]/}}"
+  case "$before" in
+{after}    *) if [ "$COMP_CWORD" -eq 1 ]; then words="{" ".join(flags)}"; else case "${{COMP_WORDS[1]}}" in
+{own}    esac; fi ;;
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+  case "${{COMPREPLY[0]}}" in *=) compopt -o nospace 2>/dev/null ;; esac
+}}
+complete -o default -F _mapush mapush
+"""
+
+
+def _fish(flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]]) -> str:
+    lines = [f"complete -c mapush -n __fish_use_subcommand -a '{' '.join(flags)}'"]
+    for name, found in flags.items():
+        here = f"complete -c mapush -n '__fish_seen_subcommand_from {name}'"
+        for flag in found:
+            words = f" -x -a '{' '.join(following[flag])}'" if flag in following else ""
+            lines.append(f"{here} -l {flag.removeprefix('--')}{words}")
+        if name in _CHECKPOINTS:
+            lines.append(f"{here} -a '{' '.join(_pretrained())}'")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,118 @@
+"""``mapush robustness CHECKPOINT ...``: a team in worlds that differ from those it is measured in by default."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harl_mapush import checkpoint, config
+from harl_mapush.evaluation import playing
+from harl_mapush.evaluation.drawing import check_figure, draw_conditions
+from harl_mapush.evaluation.episodes import Request, check_request
+from harl_mapush.evaluation.measuring import as_csv, headline, measure_all, with_interval
+from harl_mapush.interop import harl_format, openrl_format
+from harl_mapush.logger import library_lines
+from mqe.config import ConfigError, merge, unknown
+from mqe.registry import TASKS
+
+PROGRAM = "mapush robustness"
+NUM_EPISODES = 300  # of a seed
+DIGITS = 5  # of numbers in JSON lines
+
+
+def make_parser() -> config.Parser:
+    """Build the command line."""
+    parser = config.Parser(prog=PROGRAM, description="Measure teams in worlds that differ from the usual ones.")
+    parser.add_argument(
+        "checkpoints", metavar="CHECKPOINT", nargs="+", help="checkpoint folders, run folders or pretrained:NAME"
+    )
+    parser.add_argument("--num_episodes", metavar="N", type=int, default=NUM_EPISODES, help="of each seed")
+    parser.add_argument("--seeds", metavar="SEED", type=int, nargs="+", default=[0], help="pooled (default: 0)")
+    parser.add_argument("--only", metavar="CONDITION", nargs="+", help="some of the conditions, by name")
+    parser.add_argument("--workers", metavar="K", type=int, help="play in so many processes (default: this one)")
+    parser.add_argument("--json", metavar="FILE", help="write a JSON line a condition there")
+    parser.add_argument("--csv", metavar="FILE.csv", help="write a row a condition there")
+    parser.add_argument("--figure", metavar="FILE", help="draw success under each condition (.png, .svg or .pdf)")
+    config.add_import(parser)
+    config.add_flags(parser, ("--num_envs", "--device", "--sim"))
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure as the command line says; return the exit code."""
+    harl_format.register()
+    openrl_format.register()
+    with library_lines(_say):
+        return config.exit_code(lambda: _main(make_parser().parse(argv)), PROGRAM)
+
+
+def _main(arguments: Any) -> int:
+    check_request(arguments.seeds, arguments.num_episodes, arguments.workers)
+    if arguments.figure is not None:
+        check_figure(arguments.figure)
+    for flag in ("json", "csv", "figure"):
+        config.check_writable(flag, getattr(arguments, flag))
+    over = config.flag_values(arguments)
+    rows: list[dict[str, Any]] = []
+    name = ""
+    for what in arguments.checkpoints:
+        folder = checkpoint.resolve(what)
+        conditions = _conditions(folder, arguments.only)
+        requests = [_request(folder, merge(over, content), arguments) for content in conditions.values()]
+        name = headline(requests[0].cfg)
+        _say(f"{what}: {name}, n = {arguments.num_episodes * len(arguments.seeds)} a condition, 95 % intervals")
+        for condition, figures in zip(conditions, measure_all(requests, arguments.workers or 0, _say), strict=True):
+            _say(f"  {condition:<32}{with_interval(figures, name)}")
+            rows.append(_row(what, condition, arguments.seeds, figures))
+            if arguments.json is not None:
+                lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
+                Path(arguments.json).write_text("".join(lines), encoding="utf-8")
+    if arguments.csv is not None:
+        Path(arguments.csv).write_text(as_csv(rows), encoding="utf-8")
+    if arguments.figure is not None:
+        draw_conditions(rows, name, Path(arguments.figure))
+    return 0
+
+
+def _conditions(folder: Path, only: Sequence[str] | None) -> Mapping[str, Mapping[str, Any]]:
+    """Return the conditions of a checkpoint's task by name, or ``only`` some of them."""
+    task = config.resolve(checkpoint.read_config(folder), {})[0].task.name
+    known = TASKS[task].conditions
+    if not known:
+        raise ConfigError(f"checkpoint {folder}: its task {task} names no conditions to be robust under")
+    for word in only or ():
+        if word not in known:
+            raise ConfigError(f"--only: {unknown('condition', word, known)}")
+    return {name: known[name] for name in only or known}
+
+
+def _request(folder: Path, over: Mapping[str, Any], arguments: Any) -> Request:
+    cfg = playing.settings(folder, over)
+    num_envs = None if arguments.num_envs is None else cfg.env.num_envs
+    return Request(cfg, tuple(arguments.seeds), arguments.num_episodes, folder, num_envs=num_envs)
+
+
+def _row(what: str, condition: str, seeds: Sequence[int], figures: Mapping[str, Any]) -> dict[str, Any]:
+    shares = [value for key, value in figures.items() if key.startswith("contact_share_agent")]
+    pooled = {key: _short(value) for key, value in figures.items() if key != "per_seed"}
+    row = {"part": "robustness", "checkpoint": what, "condition": condition, "seeds": list(seeds), **pooled}
+    return row | ({"contact_shares": _short(shares)} if shares else {})
+
+
+def _short(value: Any) -> Any:
+    """Return a number, or several, to ``DIGITS`` significant digits."""
+    if isinstance(value, list):
+        return [_short(each) for each in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""One trial's training, as a process of its own that ends with whoever started it.
+
+``python -m mapush.sweep.child`` takes the words of ``python -m harl_mapush.train``. Its standard input is a pipe whose
+other end its parent holds; when that is closed, by the parent or by the parent's death, it saves its state and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+
+GRACE_S = 60.0  # between asking a training to save and killing it
+
+
+def main() -> int:
+    """Train as the command line says, for as long as the parent lives; return the exit code."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    from harl_mapush import train  # after the thread, for it takes seconds
+
+    return train.main(sys.argv[1:])
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input, then end this process as a cluster would."""
+    while os.read(sys.__stdin__.fileno() if sys.__stdin__ else 0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

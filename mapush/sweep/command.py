@@ -1,0 +1,246 @@
+"""``mapush sweep SPACE.yaml``: train over a space of settings; on a sweep's folder, go on with it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harl_mapush import config, durable, runs
+from harl_mapush.interruption import Signalled
+from mapush.sweep.child import GRACE_S
+from mapush.sweep.space import Space, read_space, reread_space
+from mapush.sweep.trials import (
+    CONFIRM,
+    FAILED,
+    FINISHED,
+    OPEN,
+    SEARCH,
+    SETTINGS,
+    STOPPED,
+    SWEEP,
+    Ledger,
+    Trial,
+    best_first,
+    rank_settings,
+    wait_until_saved,
+)  # fmt: skip
+from mqe.config import ConfigError, dump_yaml, parse_yaml, to_dict
+
+PROGRAM = "mapush sweep"
+_PARTS = ("ray", "optuna", "matplotlib")
+
+
+def make_parser() -> config.Parser:
+    """Build the command line."""
+    parser = config.Parser(prog=PROGRAM, description="Train over a space of settings, and say which are best.")
+    parser.add_argument(
+        "space", metavar="SPACE.yaml", help="what varies (docs/sweeps.md); the folder of a sweep goes on with it"
+    )
+    parser.add_argument("--num_trials", metavar="N", help="settings that the search tries, instead of SPACE.yaml's")
+    parser.add_argument("--jobs", metavar="J", help="trials at once on this machine's cores (default: one a core)")
+    parser.add_argument(
+        "--gpus_per_trial", metavar="SHARE", help="of a GPU, 0.25 for four trials on each (default: 1 where there are)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="the sweep's folder (default: results/sweeps/<name>-<date>)")
+    config.add_import(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Sweep as the command line says; return the exit code."""
+    return config.exit_code(lambda: _sweep(make_parser().parse(argv)), PROGRAM)
+
+
+def _sweep(arguments: Any) -> int:
+    jobs = _number("--jobs", arguments.jobs)
+    share = _share(arguments.gpus_per_trial)
+    if jobs and share:
+        raise ConfigError("--jobs, --gpus_per_trial: one is for processor cores, the other for GPUs; leave one out")
+    folder, space = _find(arguments)
+    jobs, share, words = _places(space, jobs, share)
+    engine = _import_engine()
+    durable.make_folder(folder)
+    with runs.locked(folder):
+        durable.write_text(folder / SETTINGS, dump_yaml(space.base))
+        durable.write_text(folder / SWEEP, dump_yaml(to_dict(space.cfg)))
+        ledger = Ledger(folder)
+        begun = f" ({len(ledger.trials)} trials are known)" if ledger.trials else ""
+        _say(f"Sweep folder {folder}{begun}: {space.budget()}; {words}.")
+        try:
+            _run(engine, space, ledger, jobs, share, arguments.imports)
+        except (KeyboardInterrupt, Signalled):
+            wait_until_saved(ledger.open_folders(), GRACE_S)
+            _say(f"Interrupted; go on with: {PROGRAM} {folder}")
+            raise
+        return _finish(engine, space, ledger)
+
+
+def _find(arguments: Any) -> tuple[Path, Space]:
+    """Return the sweep's folder and its space: what the folder holds where it holds a sweep, else the file's."""
+    given, num_trials = Path(arguments.space), _number("--num_trials", arguments.num_trials)
+    if given.is_dir():
+        if arguments.out is not None:
+            raise ConfigError(f"--out: {given} is the folder of a sweep, which goes on in it; leave --out out")
+        if not (given / SWEEP).is_file():
+            raise ConfigError(f"{given}: holds no sweep; name a SPACE.yaml, or the folder of a sweep")
+        return given, reread_space(given / SWEEP, given / SETTINGS, num_trials)
+    space = read_space(given, num_trials, arguments.imports)
+    folder = Path(arguments.out) if arguments.out else Path("results", "sweeps", f"{given.stem}-{_now()}")
+    if (folder / SWEEP).is_file():
+        old = reread_space(folder / SWEEP, folder / SETTINGS)
+        is_same = replace(old.cfg, num_trials=None) == replace(space.cfg, num_trials=None) and old.base == space.base
+        if not is_same:
+            raise ConfigError(
+                f"--out {folder}: holds a sweep over another space; name another folder, or say {PROGRAM} {folder}"
+            )
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"--out {folder}: exists and holds no sweep; name another folder")
+    return folder, space
+
+
+def _run(engine: Any, space: Space, ledger: Ledger, jobs: int, share: float, imports: Sequence[str]) -> None:
+    """Run the search, or the grid, and then the best settings with other seeds."""
+    common = [word for name in imports for word in ("--import", name)]
+    if not share:
+        threads = max(1, _num_cores() // jobs)
+        for key, given in (("runner.torch_threads", None), ("sim.num_threads", 0)):
+            section, _, name = key.partition(".")
+            if getattr(getattr(space.run, section), name) == given:
+                common += ["--set", f"{key}={threads}"]
+    progress = _Progress(space, ledger)
+    search, num_new = None, 0
+    if space.cfg.search == "grid":
+        known = {(repr(trial.values), trial.seed) for trial in ledger.trials}
+        for setting, values in enumerate(space.grid(), 1):
+            for seed in space.seeds:
+                if (repr(values), seed) not in known:
+                    ledger.add(setting, values, seed)
+    else:
+        search = engine.Search(space, ledger)
+        num_new = max(0, space.num_settings - sum(trial.stage == SEARCH for trial in ledger.trials))
+    waiting = ledger.open_trials(SEARCH)
+    if waiting or num_new:
+        stage = engine.Stage(space, ledger, waiting, search, num_new, common, progress.tell)
+        engine.run_stage(space, stage, engine.stopping(space, ledger), jobs, share)
+    if space.cfg.search == "grid" or ledger.open_trials(SEARCH):
+        return
+    for best in best_first([t for t in ledger.trials if t.stage == SEARCH], space.cfg.mode)[: space.cfg.confirm]:
+        known = {trial.seed for trial in ledger.trials if trial.setting == best.setting}
+        for seed in space.cfg.seeds:
+            if seed not in known:
+                ledger.add(best.setting, best.values, seed, CONFIRM)
+    waiting = ledger.open_trials(CONFIRM)
+    if waiting:
+        stage = engine.Stage(space, ledger, waiting, None, 0, common, progress.tell)
+        engine.run_stage(space, stage, engine.stopping(_unstopped(space), ledger), jobs, share)
+
+
+def _finish(engine: Any, space: Space, ledger: Ledger) -> int:
+    """Write the summary and show it; return 1 where no trial finished, or some are not over."""
+    summary = importlib.import_module("mapush.sweep.summary")
+    ranked = rank_settings(ledger.trials, space.cfg.mode)
+    shares = engine.importance(space, ledger.trials)
+    files = summary.write_summary(space, ledger, ranked, shares)
+    _say(summary.page(space, ledger.trials, ranked, shares))
+    _say(f"Written: {', '.join(str(path) for path in files)}.")
+    num_open = sum(trial.state == OPEN for trial in ledger.trials)
+    if num_open:
+        sys.stderr.write(f"{PROGRAM}: {num_open} trials are not over; go on with: {PROGRAM} {ledger.folder}\n")
+    return 0 if ranked and not num_open else 1
+
+
+class _Progress:
+    """A line for every trial that is over."""
+
+    def __init__(self, space: Space, ledger: Ledger) -> None:
+        self._space, self._ledger = space, ledger
+
+    def tell(self, trial: Trial) -> None:
+        """Write what became of a trial, and how far the sweep is."""
+        worth = f"{self._space.cfg.metric} {trial.value:.3f} at {trial.env_steps:,} env steps"
+        became = {
+            FINISHED: f"finished, {worth}",
+            STOPPED: f"stopped early, {worth}",
+            FAILED: f"failed ({trial.reason})",
+            OPEN: "interrupted; it goes on when the sweep is started again",
+        }[trial.state]
+        is_over = [each for each in self._ledger.trials if each.state != OPEN]
+        best = best_first([each for each in self._ledger.trials if each.stage == SEARCH], self._space.cfg.mode)
+        best_so_far = f"; best so far {best[0].value:.3f}, trial {best[0].number}" if best else ""
+        _say(f"Trial {trial.number}: {became} ({len(is_over)} over{best_so_far}).")
+
+
+def _unstopped(space: Space) -> Space:
+    return space._replace(cfg=replace(space.cfg, stopping=None))
+
+
+def _places(space: Space, jobs: int | None, share: float | None) -> tuple[int, float, str]:
+    """Return trials at once, the share of a GPU for each (0: none), and words for that."""
+    num_gpus = torch.cuda.device_count()
+    is_local = "RAY_ADDRESS" not in os.environ
+    if share is None and jobs is None and num_gpus and space.run.sim.device != "cpu":
+        share = 1.0
+    if share:
+        if is_local and not num_gpus:
+            raise ConfigError("--gpus_per_trial: no GPU is visible here; say --jobs J")
+        return 0, share, f"{share:g} of a GPU a trial"
+    jobs = jobs or _num_cores()
+    if is_local and jobs > _num_cores():
+        raise ConfigError(f"--jobs: must be at most {_num_cores()}, the cores of this machine, not {jobs}")
+    if space.run.sim.device.startswith("cuda"):
+        raise ConfigError(f"--jobs: trials on cores cannot use sim.device {space.run.sim.device}; say --gpus_per_trial")
+    return jobs, 0.0, f"{jobs} at once"
+
+
+def _import_engine() -> Any:
+    """Import Ray Tune and Optuna; raise ConfigError where they, or what draws, are not installed."""
+    missing = [name for name in _PARTS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{', '.join(missing)} missing; pip install 'mapush[sweep]'")
+    return importlib.import_module("mapush.sweep.engine")
+
+
+def _number(flag: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    value = parse_yaml(text, flag)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < 1:
+        raise ConfigError(f"{flag}: must be a whole number above 0, not {text!r}")
+    return int(value)
+
+
+def _share(text: str | None) -> float | None:
+    if text is None:
+        return None
+    value = parse_yaml(text, "--gpus_per_trial")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise ConfigError(
+            f"--gpus_per_trial: must be above 0 and at most 1, for a trial trains on one GPU, not {text!r}"
+        )
+    return float(value)
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _now() -> str:
+    return f"{datetime.now():%Y-%m-%d-%H-%M-%S}"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

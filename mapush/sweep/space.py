@@ -1,0 +1,258 @@
+"""SPACE.yaml: which run is varied, in which settings, and what its trials are compared by. All of it is checked here,
+before anything is started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from harl_mapush import config
+from harl_mapush.config import RunCfg
+from mqe.config import ConfigError, build, load_yaml, merge, option, to_dict, unknown
+from mqe.registry import SimCfg, make_env
+
+SEARCHES = ("optuna", "random", "grid")
+_DEFAULT_TRIALS = 30
+_KINDS = ("range", "log")  # of an interval: evenly over it, or over its logarithm
+_FORMS = "a list of values, {range: [low, high]} or {log: [low, high]}"
+_OWN = {  # settings that are the sweep's own business
+    "runner.seed": "name seeds under seeds: [...]",
+    "runner.num_env_steps": "all trials have the same budget, under settings",
+    "runner.max_wall_time": "trials that end by the clock cannot be compared; leave it out",
+    "sim.device": "Ray hands out the devices; set it for all trials, under settings",
+}
+
+
+@dataclass(frozen=True)
+class StoppingCfg:
+    """When ASHA ends a trial early: at every rung it goes on only if it is among the best ``1 / keep`` so far."""
+
+    first: int | None = option(None, "env steps of the first rung; null: a tenth of runner.num_env_steps", min=1)
+    keep: float = option(3.0, "one trial in so many goes on; each rung is so many times as far as the last", above=1.0)
+
+
+@dataclass(frozen=True)
+class SweepCfg:
+    """All keys of a SPACE.yaml."""
+
+    space: dict[str, Any] = option(dict, f"settings that vary, section.key: {_FORMS}")
+    preset: str | None = option(None, "the run that is varied; null, without config: laptop")
+    config: str | None = option(None, "the run that is varied, as a run file")
+    settings: dict[str, Any] = option(dict, "what is laid over that run, section by section, in all trials")
+    metric: str = option("mapush/success_rate", "tag that trials are compared by, at their end")
+    mode: str = option("max", "whether more of it is better, or less", choices=("max", "min"))
+    search: str = option("optuna", "how settings are chosen", choices=SEARCHES)
+    num_trials: int | None = option(
+        None, f"settings that the search tries; null: {_DEFAULT_TRIALS}", min=1, max=100_000
+    )
+    seeds: tuple[int, ...] = option((), "a grid trains every point with each, a search its best settings", min=0)
+    confirm: int = option(3, "best settings of a search that are trained again with each of the seeds", min=0, max=1000)
+    stopping: StoppingCfg | None = option(StoppingCfg, "ASHA; null: every trial has its whole budget")
+
+
+class Parameter(NamedTuple):
+    """One setting that varies: among ``choices``, or from ``low`` to ``high``."""
+
+    key: str
+    choices: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    is_log: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether an interval holds whole numbers only."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def samples(self) -> tuple[Any, ...]:
+        """Return all its choices, or its two ends."""
+        return self.choices or (self.low, self.high)
+
+
+class Space(NamedTuple):
+    """A checked sweep: its keys, the parameters that vary, and the run that is varied as nested values and as built."""
+
+    cfg: SweepCfg
+    parameters: tuple[Parameter, ...]
+    base: dict[str, Any]
+    run: RunCfg
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the first stage: a grid's own, a search's is that of its run."""
+        return self.cfg.seeds if self.cfg.search == "grid" and self.cfg.seeds else (self.run.runner.seed,)
+
+    @property
+    def num_settings(self) -> int:
+        """How many settings the first stage tries."""
+        if self.cfg.search == "grid":
+            return len(self.grid())
+        return self.cfg.num_trials or _DEFAULT_TRIALS
+
+    @property
+    def first_rung(self) -> int:
+        """Env steps that every trial gets."""
+        assert self.cfg.stopping is not None
+        return self.cfg.stopping.first or max(1, self.run.runner.num_env_steps // 10)
+
+    def grid(self) -> list[dict[str, Any]]:
+        """Return every combination of the choices, the last parameter varying fastest."""
+        keys = [parameter.key for parameter in self.parameters]
+        combinations = itertools.product(*(parameter.choices for parameter in self.parameters))
+        return [dict(zip(keys, values, strict=True)) for values in combinations]
+
+    def budget(self) -> str:
+        """Format how much will be computed, at most."""
+        search, confirmed = self.num_settings * len(self.seeds), 0
+        if self.cfg.search != "grid":
+            confirmed = min(self.cfg.confirm, self.num_settings) * len(self.cfg.seeds)
+        steps = self.run.runner.num_env_steps
+        more = f" and {confirmed} with other seeds" if confirmed else ""
+        return f"{search} trials{more}, at most {(search + confirmed) * steps:,} env steps in all"
+
+
+def read_space(path: Path, num_trials: int | None = None, imports: Sequence[str] = ()) -> Space:
+    """Read a SPACE.yaml and the run that it varies; raise ConfigError for anything in it that cannot be."""
+    cfg = _build(load_yaml(path), num_trials)
+    if cfg.preset is not None and cfg.config is not None:
+        raise ConfigError(f"{path}: config and preset both name the run that is varied; leave one out")
+    base = config.load_file(cfg.config) if cfg.config else config.load_preset(cfg.preset or config.DEFAULT_PRESET)
+    over = dict(cfg.settings)
+    config.check_layer(over)
+    if imports:
+        over = merge(over, {"env": {"imports": list(imports)}})
+    return _check(replace(cfg, preset=None, config=None, settings={}), merge(base, over))
+
+
+def reread_space(sweep: Path, settings: Path, num_trials: int | None = None) -> Space:
+    """Read what a sweep's folder holds of its space and of the run that is varied."""
+    return _check(_build(load_yaml(sweep), num_trials), load_yaml(settings))
+
+
+def assignments(values: Mapping[str, Any]) -> list[str]:
+    """Return settings by dotted name as ``--set`` takes them."""
+    return [f"{key}={json.dumps(value)}" for key, value in values.items()]
+
+
+def settings_of(base: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[RunCfg, dict[str, Any]]:
+    """Return a run with some settings changed, as it is built and as nested values."""
+    over = config.flag_values(argparse.Namespace(set=assignments(values)))
+    return config.resolve(base, over)[0], merge(base, over)
+
+
+def _build(values: dict[str, Any], num_trials: int | None) -> SweepCfg:
+    if values.get("search") == "grid":
+        values = {"stopping": None, **values}  # who asks for a grid wants all of it, unless said otherwise
+    cfg = build(SweepCfg, values, "")
+    if num_trials is not None:
+        cfg = replace(cfg, num_trials=build(SweepCfg, {"num_trials": num_trials}, "--num_trials").num_trials)
+    if cfg.search == "grid" and cfg.num_trials is not None:
+        raise ConfigError("num_trials: a grid has as many trials as it has points and seeds; leave it out")
+    return cfg
+
+
+def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
+    run, _ = config.resolve(base, {})
+    if not cfg.space:
+        raise ConfigError(f"space: names no setting that varies; name at least one, section.key: {_FORMS}")
+    parameters = tuple(_parameter(key, given, base) for key, given in cfg.space.items())
+    space = Space(cfg, parameters, base, run)
+    _check_seeds(space)
+    if cfg.stopping is not None and space.first_rung >= run.runner.num_env_steps:
+        raise ConfigError(
+            f"stopping.first: must be below runner.num_env_steps {run.runner.num_env_steps}, not {space.first_rung}; "
+            "or say stopping: null"
+        )
+    if cfg.search == "grid":
+        for parameter in parameters:
+            if not parameter.choices:
+                raise ConfigError(f"space.{parameter.key}: a grid needs a list of values, not an interval")
+        for point in space.grid():
+            settings_of(base, point)  # values that are each possible, but not together
+    tags = metric_tags(run)
+    if cfg.metric not in tags:
+        raise ConfigError(f"metric: {unknown('metric', cfg.metric, tags)}")
+    return space
+
+
+def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
+    """Return one setting that varies; raise ConfigError where one of its values cannot be."""
+    section, dot, _ = str(key).partition(".")
+    if not dot or section == "logger" or key in _OWN:
+        reason = _OWN.get(key, "names and logs are the sweep's" if dot else "must have the form section.key")
+        raise ConfigError(f"space.{key}: cannot vary; {reason}")
+    if isinstance(given, Mapping) and len(given) == 1 and next(iter(given)) in _KINDS:
+        (kind, ends), *_ = given.items()
+        parameter = _interval(key, kind, ends)
+    elif isinstance(given, (list, tuple)) and given:
+        if any(value in given[:i] for i, value in enumerate(given)):
+            raise ConfigError(f"space.{key}: has a value twice; name each once, not {given!r}")
+        parameter = Parameter(key, tuple(given))
+    else:
+        raise ConfigError(f"space.{key}: must be {_FORMS}, not {given!r}")
+    for value in parameter.samples():
+        try:
+            run, _ = settings_of(base, {key: value})
+        except ConfigError as error:
+            raise ConfigError(f"space.{key}: {error}") from None
+    is_int = type(_value(to_dict(run), key)) is int
+    if not parameter.choices and is_int != parameter.is_whole:
+        if is_int:
+            raise ConfigError(f"space.{key}: takes whole numbers, so both ends must be, not {given!r}")
+        parameter = parameter._replace(low=float(parameter.low), high=float(parameter.high))
+    return parameter
+
+
+def _interval(key: str, kind: str, ends: Any) -> Parameter:
+    is_pair = isinstance(ends, (list, tuple)) and len(ends) == 2
+    if not is_pair or any(isinstance(end, bool) or not isinstance(end, (int, float)) for end in ends):
+        raise ConfigError(f"space.{key}: {kind}: must be two numbers, [low, high], not {ends!r}")
+    low, high = ends
+    if not low < high:
+        raise ConfigError(f"space.{key}: {kind}: the first number must be below the second, not {ends!r}")
+    if kind == "log" and low <= 0:
+        raise ConfigError(f"space.{key}: log: needs numbers above 0, not {ends!r}; say range")
+    return Parameter(key, low=low, high=high, is_log=kind == "log")
+
+
+def _value(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
+
+
+def _check_seeds(space: Space) -> None:
+    seeds = space.cfg.seeds
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds: has a seed twice; name each once, not {list(seeds)}")
+    if space.cfg.search != "grid" and space.run.runner.seed in seeds:
+        raise ConfigError(
+            f"seeds: {space.run.runner.seed} is the seed that the search itself trains with (runner.seed), for which "
+            "the best settings are picked; name others"
+        )
+
+
+def metric_tags(run: RunCfg) -> list[str]:
+    """Return the tags of a run's curves that a sweep can compare trials by: episodes, rewards, evaluations."""
+    with torch.random.fork_rng():
+        env = make_env(replace(run.env, num_envs=1), SimCfg("mujoco", "cpu", 1), run.task, run.runner.seed)
+    try:
+        env.reset()
+        actions = torch.zeros((1, env.num_agents, max(env.action_sizes)))
+        rewards = [name for name in env.step(actions).info if name.startswith("reward/")]
+        names = [name for name in env.statistics() if name != "num_episodes"]
+    finally:
+        env.close()
+    per_agent = {name: re.fullmatch(r"(\w+)_(agent\d+)", name) for name in names}
+    tags = [f"{match[2]}/{match[1]}" if match else f"mapush/{name}" for name, match in per_agent.items()]
+    evaluated = [f"eval/{name}" for name in names] if run.runner.evaluation_interval is not None else []
+    return [*tags, *rewards, "reward/total", *evaluated]

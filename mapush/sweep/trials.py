@@ -1,0 +1,186 @@
+"""What a sweep's folder holds of its trials, and what they are worth.
+
+``sweep.yaml`` is the space, ``settings.yaml`` the run that is varied, ``trials/0007/`` an ordinary run folder with
+``trial.json`` (written by the sweep alone) and ``output.log`` beside what a run leaves. Whatever happens to the sweep,
+it can go on from these.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from harl_mapush import durable, runs
+from mqe.config import ConfigError
+
+SWEEP, SETTINGS, TRIALS = "sweep.yaml", "settings.yaml", "trials"
+OUTPUT = "output.log"
+OPEN, FINISHED, STOPPED, FAILED = "open", "finished", "stopped", "failed"  # open: waiting, running or interrupted
+STATES = (OPEN, FINISHED, STOPPED, FAILED)
+SEARCH, CONFIRM = "search", "confirm"  # stages
+_RECORD = "trial.json"
+
+# 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom
+_T_975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+_Z_975 = 1.959964
+
+
+@dataclass
+class Trial:
+    """One run of a sweep: its settings, its seed, and how it went."""
+
+    number: int
+    setting: int  # trials of one setting differ in their seed alone
+    values: dict[str, Any]  # by dotted name
+    seed: int
+    stage: str = SEARCH
+    state: str = OPEN
+    reason: str | None = None  # why it failed
+    points: list[tuple[int, float]] = field(default_factory=list)  # env steps, metric
+
+    @property
+    def value(self) -> float:
+        """What it is worth: its last point, NaN without any."""
+        return self.points[-1][1] if self.points else math.nan
+
+    @property
+    def env_steps(self) -> int:
+        """How far it came."""
+        return self.points[-1][0] if self.points else 0
+
+
+class Setting(NamedTuple):
+    """What a setting is worth: over its seeds where it was trained with several, else its one trial."""
+
+    number: int
+    values: dict[str, Any]
+    trials: tuple[Trial, ...]  # that count
+    mean: float
+    interval: tuple[float, float] | None  # 95 %, of the mean; None for fewer than two seeds
+
+
+class Ledger:
+    """The records of a sweep's trials, in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read the records that there are; raise ConfigError for one that is damaged."""
+        self.folder = folder
+        self.trials = [_read(path) for path in sorted((folder / TRIALS).glob(f"*/{_RECORD}"))]
+
+    def add(self, setting: int | None, values: dict[str, Any], seed: int, stage: str = SEARCH) -> Trial:
+        """Record a new trial; ``setting`` None: it is the first of a new setting."""
+        number = 1 + max((trial.number for trial in self.trials), default=0)
+        if setting is None:
+            setting = 1 + max((trial.setting for trial in self.trials), default=0)
+        trial = Trial(number, setting, values, seed, stage)
+        self.write(trial)
+        self.trials.append(trial)
+        return trial
+
+    def write(self, trial: Trial) -> None:
+        """Write a trial's record in one move."""
+        folder = self.run_folder(trial)
+        durable.make_folder(folder)
+        durable.write_text(folder / _RECORD, json.dumps(asdict(trial), indent=1) + "\n")
+
+    def run_folder(self, trial: Trial) -> Path:
+        """Return the run folder of a trial."""
+        return self.folder / TRIALS / f"{trial.number:04d}"
+
+    def open_folders(self) -> list[Path]:
+        """Return the run folders of all trials that are not over."""
+        return [self.run_folder(trial) for trial in self.trials if trial.state == OPEN]
+
+    def open_trials(self, stage: str) -> list[Trial]:
+        """Return the trials of a stage that are not over."""
+        return [trial for trial in self.trials if trial.state == OPEN and trial.stage == stage]
+
+
+def best_first(trials: Iterable[Trial], mode: str) -> list[Trial]:
+    """Return the finished trials that have a value, the best first."""
+    known = [trial for trial in trials if trial.state == FINISHED and not math.isnan(trial.value)]
+    return sorted(known, key=lambda trial: trial.value, reverse=mode == "max")
+
+
+def order_of_merit(trials: Iterable[Trial], mode: str) -> list[Trial]:
+    """Return the trials of the search that finished or were stopped, the best first.
+
+    A stopped one comes after all that finished, and after those that came further.
+    """
+    sign = -1.0 if mode == "max" else 1.0
+    known = [trial for trial in trials if trial.stage == SEARCH and trial.state in (FINISHED, STOPPED) and trial.points]
+
+    def place(trial: Trial) -> tuple[bool, int, float]:
+        is_stopped = trial.state == STOPPED
+        return is_stopped, -trial.env_steps if is_stopped else 0, sign * trial.value
+
+    return sorted(known, key=place)
+
+
+def rank_settings(trials: Sequence[Trial], mode: str) -> list[Setting]:
+    """Return the settings with a finished trial, the best first; those with an interval before those without.
+
+    Of a setting that was trained again to confirm it, only those seeds count: the search picked it for its own.
+    """
+    by_setting: dict[int, list[Trial]] = {}
+    for trial in best_first(trials, mode):
+        by_setting.setdefault(trial.setting, []).append(trial)
+    ranked = []
+    for number, several in by_setting.items():
+        confirming = [trial for trial in several if trial.stage == CONFIRM]
+        counted = sorted(confirming or several, key=lambda trial: trial.number)
+        values = [trial.value for trial in counted]
+        ranked.append(Setting(number, counted[0].values, tuple(counted), fmean(values), mean_interval(values)))
+    sign = -1.0 if mode == "max" else 1.0
+    return sorted(ranked, key=lambda setting: (setting.interval is None, sign * setting.mean))
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % interval of a mean by Student's t, None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    half = t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return fmean(values) - half, fmean(values) + half
+
+
+def t_quantile(degrees: int) -> float:
+    """Return the 97.5 % quantile of Student's t; beyond the table by its expansion for many degrees of freedom."""
+    if degrees <= len(_T_975):
+        return _T_975[degrees - 1]
+    z = _Z_975
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+def wait_until_saved(folders: Iterable[Path], limit_s: float) -> None:
+    """Wait until no process trains in any of these run folders, for ``limit_s`` at most."""
+    deadline = time.monotonic() + limit_s
+    for folder in folders:
+        while folder.is_dir() and time.monotonic() < deadline:
+            try:
+                with runs.locked(folder):
+                    break
+            except ConfigError:
+                time.sleep(0.2)
+
+
+def _read(path: Path) -> Trial:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        trial = Trial(**values | {"points": [(int(steps), float(value)) for steps, value in values["points"]]})
+        if trial.state not in STATES or not isinstance(trial.values, dict):
+            raise ValueError(trial.state)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read as a trial's record ({type(error).__name__}); remove {path.parent}, and the sweep "
+            "goes on without that trial"
+        ) from None
+    return trial

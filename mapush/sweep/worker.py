@@ -1,0 +1,135 @@
+"""What runs in Ray's workers: a trial's training as a child process, watched through the curves that it writes.
+
+A worker gets plain data only, and no tensor passes through Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from harl_mapush import runs
+from mapush.sweep.child import GRACE_S
+from mapush.sweep.trials import FAILED, FINISHED, OPEN, OUTPUT, wait_until_saved
+
+ENV_STEPS, VALUE, OUTCOME, REASON = "env_steps", "value", "outcome", "reason"  # of a result
+_POINTS = 100  # of a trial, at most, that are compared with other trials' while it trains
+_PAUSE_S = 0.5
+_INTERRUPTED = {128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)}
+
+
+class Points:
+    """The curve of a metric as a run writes it, each point given once, at equal distances at least."""
+
+    def __init__(self, folder: Path, metric: str, interval: float) -> None:
+        """Read a run's ``logs/``; points are ``interval`` env steps apart or more."""
+        self._logs = folder / runs.LOGS
+        self._log = EventAccumulator(str(self._logs), size_guidance={"scalars": 0})
+        self._metric, self._interval = metric, interval
+        self._last = 0  # env steps
+
+    def new(self) -> list[tuple[int, float]]:
+        """Return the points that were written since the last call."""
+        found = []
+        for steps, value in self.all():
+            if steps >= self._last + self._interval:
+                found.append((steps, value))
+                self._last = steps
+        return found
+
+    def all(self) -> list[tuple[int, float]]:
+        """Return all points so far."""
+        if not self._logs.is_dir():  # the run has not made it yet
+            return []
+        self._log.Reload()
+        if self._metric not in self._log.Tags()["scalars"]:
+            return []
+        return [(point.step, point.value) for point in self._log.Scalars(self._metric)]
+
+
+class TrialRun(tune.Trainable):
+    """A trial, in the eyes of Ray Tune: every step waits for the next point of its curve."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Start the training, or resume it where its folder holds some of it.
+
+        ``config``: ``folder`` of the run, its ``words`` for a new training, those for any (``common``), ``metric``,
+        ``budget`` [env steps], ``cwd``.
+        """
+        self._folder, self._budget = Path(config["folder"]), config["budget"]
+        self._points = Points(self._folder, config["metric"], self._budget / _POINTS)
+        self._metric = config["metric"]
+        self._waiting: list[tuple[int, float]] = []
+        wait_until_saved([self._folder], GRACE_S)  # after a sweep that was killed
+        is_begun = (self._folder / runs.CONFIG).is_file()
+        words = ["--resume", str(self._folder)] if is_begun else [*config["words"], "--out", str(self._folder)]
+        self._output = (self._folder / OUTPUT).open("ab")
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "mapush.sweep.child", *words, *config["common"]],
+            stdin=subprocess.PIPE,  # ends the child when it is closed, also by the death of this process
+            stdout=self._output, stderr=self._output, cwd=config["cwd"], start_new_session=True,
+        )  # fmt: skip
+
+    def step(self) -> dict[str, Any]:
+        """Return the next point, or the last one and how the training ended."""
+        try:
+            return self._next()
+        except Exception as error:  # of whatever reads the curves: it ends this trial, not the sweep
+            return {OUTCOME: FAILED, REASON: f"{type(error).__name__}: {error}", "done": True}
+
+    def cleanup(self) -> None:
+        """End the training, which saves its state first."""
+        if self._child.stdin is not None:
+            self._child.stdin.close()
+        try:
+            self._child.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._output.close()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Save nothing: the run's folder holds all of it."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Load nothing."""
+
+    def _next(self) -> dict[str, Any]:
+        while True:
+            code = self._child.poll()
+            self._waiting += [point for point in self._points.new() if point[0] < self._budget]
+            if self._waiting:
+                steps, value = self._waiting.pop(0)
+                return {ENV_STEPS: steps, VALUE: value, OUTCOME: OPEN}
+            if code is not None:
+                return self._ending(code)
+            time.sleep(_PAUSE_S)
+
+    def _ending(self, code: int) -> dict[str, Any]:
+        ended: dict[str, Any] = {OUTCOME: FINISHED, REASON: None, "done": True}
+        known = self._points.all()
+        if known:
+            ended |= {ENV_STEPS: known[-1][0], VALUE: known[-1][1]}
+        if code in _INTERRUPTED or code == -signal.SIGTERM:
+            ended[OUTCOME] = OPEN
+        elif code != 0:
+            ended |= {OUTCOME: FAILED, REASON: f"exit code {code}: {_last_line(self._folder / OUTPUT)}"}
+        elif not known:
+            ended |= {OUTCOME: FAILED, REASON: f"its curves never had {self._metric}; give it more env steps"}
+        return ended
+
+
+def _last_line(path: Path) -> str:
+    """Return the last line that a run wrote, without what it says of itself."""
+    with path.open("rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4000))
+        lines = stream.read().decode("utf-8", "replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "nothing was written")

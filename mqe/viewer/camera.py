@@ -1,0 +1,105 @@
+"""Cameras that keep everybody of a world in view."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from mqe.env import MultiAgentEnv
+from mqe.scene import Scene
+from mqe.viewer.painters import Tile
+
+FOLLOW_TIME = 0.8  # [s] the camera's time constant
+MARGIN = 1.1  # [m] around the origin of everything that is to be seen: the ring around the goal as well
+NEAREST = 3.0  # [m] from what it looks at
+
+
+class Angle(NamedTuple):
+    """From where a camera looks at a world."""
+
+    azimuth: float = 125.0  # [deg]
+    elevation: float = -32.0  # [deg] from the horizon; down is negative
+    distance: float | None = None  # [m]; None: from as near as everything fits in
+
+
+CAMERAS = {  # by name
+    "follow": Angle(),
+    "low": Angle(125.0, -14.0),
+    "side": Angle(90.0, -20.0),
+    "top": Angle(90.0, -89.0),
+}
+
+
+class ShownState(NamedTuple):
+    """What it takes to draw a world."""
+
+    qpos: NDArray[np.float64]  # (nq,)
+    mocap_pos: NDArray[np.float64]  # (nmocap, 3) [m]
+
+    def points(self, scene: Scene) -> NDArray[np.float64]:
+        """Return where robots, object and goal are, (P, 3) [m]."""
+        size = scene.robot_qpos // scene.num_robots
+        points = [self.qpos[size * i : size * i + 3] for i in range(scene.num_robots)]
+        if scene.object is not None:
+            points += [self.qpos[scene.robot_qpos : scene.robot_qpos + 3], self.mocap_pos[0]]
+        return np.stack(points)
+
+
+class Camera:
+    """A free camera that keeps robots, object and goal of one world in the picture, moving smoothly in an episode."""
+
+    def __init__(
+        self, env: MultiAgentEnv, world: int, rate: float, aspect: float, angle: Angle = CAMERAS["follow"]
+    ) -> None:
+        """Follow world ``world`` at ``rate`` [Hz] pictures that are ``aspect`` times as wide as high."""
+        self.world, self._scene = world, env.scene
+        model = env.sim.model
+        self._bodies = [*env.scene.trunk_bodies]
+        if env.scene.object is not None:
+            self._bodies += [model.body("object").id, model.body("goal").id]
+        self._blend = 1.0 - math.exp(-1.0 / (rate * FOLLOW_TIME))
+        half_height = math.tan(math.radians(model.vis.global_.fovy) / 2)
+        self._half_size = np.array([aspect * half_height, half_height])
+        azimuth, elevation = math.radians(angle.azimuth), math.radians(angle.elevation)
+        right = np.array([math.sin(azimuth), -math.cos(azimuth), 0.0])
+        self._ahead = np.array([*(math.cos(elevation) * np.array([-right[1], right[0]])), math.sin(elevation)])
+        self._across = np.stack((right, np.cross(right, self._ahead)))
+        self._center: NDArray[np.float64] | None = None
+        self._fixed = angle.distance
+        self._distance = NEAREST
+        self.view = mujoco.MjvCamera()
+        self.view.type = mujoco.mjtCamera.mjCAMERA_FREE
+        self.view.elevation, self.view.azimuth = angle.elevation, angle.azimuth
+
+    def cut(self) -> None:
+        """Jump to the scene at the next picture instead of moving there."""
+        self._center = None
+
+    def look(self, data: mujoco.MjData) -> None:
+        """Turn to where everything is now, from as near as everything fits in."""
+        self._follow(data.xpos[self._bodies])
+
+    def tile(self, state: ShownState, caption: str = "", outcome: str = "") -> Tile:
+        """Turn to where everything is in ``state``, and return what is to be drawn of it."""
+        self._follow(state.points(self._scene))
+        x, y, z = (float(value) for value in self.view.lookat)
+        return Tile(
+            state.qpos.tobytes(), state.mocap_pos.tobytes(), (x, y, z), float(self.view.distance),
+            float(self.view.azimuth), float(self.view.elevation), caption, outcome,
+        )  # fmt: skip
+
+    def _follow(self, points: NDArray[np.float64]) -> None:
+        center = (points.min(axis=0) + points.max(axis=0)) / 2
+        offset = points - center
+        needed = (np.abs(offset @ self._across.T) + MARGIN) / self._half_size - (offset @ self._ahead)[:, None]
+        distance = max(NEAREST, float(needed.max())) if self._fixed is None else self._fixed
+        if self._center is None:
+            self._center, self._distance = center, distance
+        self._center = self._center + self._blend * (center - self._center)
+        self._distance += self._blend * (distance - self._distance)
+        self.view.lookat[:] = self._center
+        self.view.distance = self._distance

@@ -1,0 +1,15 @@
+"""Where the light that casts shadows stands; needs neither torch nor the scene."""
+
+from __future__ import annotations
+
+import mujoco
+
+LIGHT_DIR = (0.42, 0.30, -0.86)
+SHADOW_HALF_SIZE = 4.5  # [m] around what the camera looks at, within which things cast shadows
+_HEIGHT = 6.0  # [m] of the light above it
+
+
+def aim_light(data: mujoco.MjData, lookat: tuple[float, float, float]) -> None:
+    """Put the first light above ``lookat`` [m], around which its shadows reach ``SHADOW_HALF_SIZE``."""
+    scale = _HEIGHT / -LIGHT_DIR[2]
+    data.light_xpos[0] = [at - scale * along for at, along in zip(lookat, LIGHT_DIR, strict=True)]

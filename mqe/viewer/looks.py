@@ -1,0 +1,190 @@
+"""The scene as films and viewers show it: the same bodies in shapes, colours and light of their own.
+
+Nothing that is added has mass or touches anything, and the model that trains is another: neither physics nor speed of a
+training depends on what is in this file.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import mujoco
+
+from mqe.objects import GeomCfg
+from mqe.robots.build import COLORS as TEAM_COLORS
+from mqe.robots.robot import LEG_JOINTS, LEGS, Look, RobotCfg
+from mqe.scene import ARENA_HALF_SIZE, Scene
+from mqe.viewer.light import LIGHT_DIR, SHADOW_HALF_SIZE
+
+HIDDEN = 3  # the group of geoms that is not drawn
+EXTENT = 3.0  # [m] of the scene, from which MuJoCo derives how far things are drawn
+_MARK = 0.004  # [m] above the floor, of what lies on it
+_LINE_HALF_WIDTH = 0.011  # [m] of the lines on the floor; every fifth is twice as wide
+_TRIM = 0.012  # [m] half the width of an object's edges
+
+_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+
+# rgb, how much it shines, and how much it glows
+COLORS: dict[str, tuple[tuple[float, float, float], float, float]] = {
+    "light": ((0.80, 0.81, 0.83), 0.3, 0.0),
+    "metal": ((0.42, 0.44, 0.47), 0.5, 0.0),
+    "dark": ((0.13, 0.14, 0.16), 0.3, 0.0),
+    "rubber": ((0.06, 0.06, 0.06), 0.0, 0.0),
+    "glass": ((0.03, 0.04, 0.06), 0.9, 0.0),
+    "lamp": ((0.95, 0.98, 1.00), 0.0, 0.8),
+    "object": ((0.84, 0.66, 0.42), 0.1, 0.0),
+    "trim": ((0.45, 0.31, 0.17), 0.1, 0.0),
+    "floor": ((0.80, 0.82, 0.845), 0.0, 0.0),
+    "line": ((0.72, 0.745, 0.78), 0.0, 0.0),
+    "goal": ((0.85, 0.12, 0.12), 0.0, 0.3),
+}
+_NOTHING: dict[str, Any] = {"mass": 0.0, "contype": 0, "conaffinity": 0, "castshadow": False}  # lies on the floor
+_WALL = (0.45, 0.48, 0.52, 0.30)
+_GOAL_FILL = (0.90, 0.20, 0.18, 0.22)
+_ALONG = {
+    "x": (math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0),
+    "y": (math.sqrt(0.5), math.sqrt(0.5), 0.0, 0.0),
+    "z": (1.0, 0.0, 0.0, 0.0),
+}
+_TYPES = {
+    "box": mujoco.mjtGeom.mjGEOM_BOX,
+    "sphere": mujoco.mjtGeom.mjGEOM_SPHERE,
+    "capsule": mujoco.mjtGeom.mjGEOM_CAPSULE,
+    "cylinder": mujoco.mjtGeom.mjGEOM_CYLINDER,
+    "hull": mujoco.mjtGeom.mjGEOM_MESH,
+}
+
+
+def shown_model(scene: Scene) -> mujoco.MjModel:
+    """Return a model of the same bodies and joints as ``scene``, whose states fit, as films and viewers show it."""
+    if scene.spec is None:
+        return scene.model
+    spec = scene.spec.copy()
+    _set_light(spec)
+    _add_materials(spec)
+    _draw_ground(spec)
+    for i, robot in enumerate(scene.robots):
+        _dress_robot(spec, robot, i)
+    if scene.object is not None:
+        for part, geom in zip(scene.object.geoms, scene.object_geoms, strict=True):
+            spec.geom(scene.model.geom(geom).name).material = "object"
+            _trim(spec.body("object"), part)
+        _mark_goal(spec)
+    return spec.compile()
+
+
+def _set_light(spec: mujoco.MjSpec) -> None:
+    """One light that casts shadows, a weak one from the other side, and what the sky gives."""
+    visual = spec.visual
+    visual.headlight.ambient, visual.headlight.diffuse, visual.headlight.specular = (0.42,) * 3, (0.14,) * 3, (0.0,) * 3
+    visual.quality.shadowsize, visual.quality.offsamples = 2048, 0
+    visual.quality.numslices, visual.quality.numstacks = 24, 8
+    visual.map.shadowclip = SHADOW_HALF_SIZE / EXTENT
+    visual.map.fogstart, visual.map.fogend = 5.0, 14.0
+    visual.map.haze = 0.5
+    visual.rgba.haze = (0.93, 0.95, 0.97, 1.0)
+    spec.stat.extent = EXTENT
+    key = spec.lights[0]
+    key.dir, key.diffuse, key.specular = LIGHT_DIR, (0.55, 0.54, 0.51), (0.25,) * 3
+    spec.worldbody.add_light(type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, dir=(-0.6, -0.5, -0.6), castshadow=False,
+                             diffuse=(0.16, 0.17, 0.20), specular=(0.0, 0.0, 0.0))  # fmt: skip
+    sky = spec.texture("sky")
+    sky.rgb1, sky.rgb2 = (0.97, 0.98, 0.99), (0.80, 0.86, 0.92)
+
+
+def _draw_ground(spec: mujoco.MjSpec) -> None:
+    """Draw the floor in one colour, with lines 1 m apart: a texture takes a processor a third of a picture's time."""
+    floor = spec.geom("floor")
+    floor.material, floor.castshadow = "floor", False  # its shadow would fall on itself in stripes
+    for wall in spec.worldbody.geoms:
+        if wall.type == mujoco.mjtGeom.mjGEOM_BOX:  # a camera may stand behind it
+            wall.rgba, wall.castshadow = _WALL, False
+    reach = round(ARENA_HALF_SIZE)
+    for at in range(-reach, reach + 1):
+        half_width = _LINE_HALF_WIDTH * (2.0 if at % 5 == 0 else 1.0)
+        for size, pos in (
+            ((half_width, reach, reach), (at, 0.0, _MARK / 2)),
+            ((reach, half_width, reach), (0.0, at, _MARK / 2)),
+        ):
+            spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=size, pos=pos, material="line", **_NOTHING)
+
+
+def _add_materials(spec: mujoco.MjSpec) -> None:
+    team = {f"team{i}": (color[:3], 0.35, 0.0) for i, color in enumerate(TEAM_COLORS)}
+    for name, (rgb, shine, glow) in (COLORS | team).items():
+        spec.add_material(name=name, rgba=(*rgb, 1.0), specular=shine, shininess=0.6, emission=glow)
+
+
+def _dress_robot(spec: mujoco.MjSpec, robot: RobotCfg, index: int) -> None:
+    """Hide what a robot collides with and draw its looks, if it has any."""
+    if not robot.trunk_looks:
+        return
+    links = {"trunk": robot.trunk_looks}
+    for leg_name, leg in zip(LEGS, robot.legs, strict=True):
+        links |= {f"{leg_name}_{joint}": looks for joint, looks in zip(LEG_JOINTS, leg.looks, strict=True)}
+    for link, looks in links.items():
+        body = spec.body(f"robot{index}/{link}")
+        for geom in body.geoms:
+            geom.group = HIDDEN
+        for k, look in enumerate(looks):
+            _draw(spec, body, look, index, f"robot{index}/{link}/look{k}")
+
+
+def _draw(spec: mujoco.MjSpec, body: mujoco.MjsBody, look: Look, index: int, name: str) -> None:
+    if look.type == "hull":
+        corners = [value for point in look.points for value in point]
+        spec.add_mesh(name=name, uservert=corners, inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL)
+    material = f"team{index}" if look.color == "team" else look.color
+    geom = body.add_geom(type=_TYPES[look.type], pos=look.pos, quat=_ALONG[look.axis], material=material, mass=0.0,
+                         contype=0, conaffinity=0)  # fmt: skip
+    if look.type == "hull":
+        geom.meshname = name
+    else:
+        geom.size = (*look.size, 0.0, 0.0)[:3]
+
+
+def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
+    """Draw the edges of an object's part."""
+
+    def add(kind: str, size: tuple[float, ...], offset: tuple[float, float, float]) -> None:
+        pos = tuple(a + b for a, b in zip(part.pos, offset, strict=True))
+        body.add_geom(type=_TYPES[kind], size=(*size, 0.0)[:3], pos=pos, material="trim", mass=0.0, contype=0,
+                      conaffinity=0)  # fmt: skip
+
+    half_height = part.size[-1] / 2
+    if part.type == "cylinder":
+        below = half_height - _TRIM - 0.003  # [m] the faces are the object's own
+        for z in (below, -below):
+            add("cylinder", (part.size[0] + 0.003, _TRIM), (0.0, 0.0, z))
+        return
+    half = [length / 2 for length in part.size]
+    proud = 0.002  # [m] that an edge stands out
+    for i in range(3):
+        j, k = (i + 1) % 3, (i + 2) % 3
+        for sign_j in (1, -1):
+            for sign_k in (1, -1):
+                size, offset = [_TRIM] * 3, [0.0] * 3
+                size[i] = half[i] + proud
+                offset[j] = sign_j * (half[j] - _TRIM + proud)
+                offset[k] = sign_k * (half[k] - _TRIM + proud)
+                add("box", tuple(size), (offset[0], offset[1], offset[2]))
+
+
+def _mark_goal(spec: mujoco.MjSpec) -> None:
+    """Fill the goal's ring, and mark its middle."""
+    goal = spec.body("goal")
+    ring = goal.geoms
+    radius = max(math.hypot(*geom.pos[:2]) for geom in ring)
+    for geom in ring:
+        geom.material = "goal"
+        geom.castshadow = False
+    cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER
+    goal.add_geom(type=cylinder, size=(radius, 0.001, 0.0), pos=(0.0, 0.0, 0.004), rgba=_GOAL_FILL, **_NOTHING)
+    goal.add_geom(type=cylinder, size=(0.06, 0.001, 0.0), pos=(0.0, 0.0, 0.006), material="goal", **_NOTHING)
+
+
+def copy_state(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.MjData) -> None:
+    """Put the state of a world into data of its ``shown_model``, contacts and all that follows from it included."""
+    mujoco.mj_copyState(model, data, shown, _STATE)
+    mujoco.mj_forward(model, shown)

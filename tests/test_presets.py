@@ -1,0 +1,32 @@
+"""A preset for GPUs runs on a CPU only where that is asked for."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from harl_mapush import config, train
+from harl_mapush.presets import GPU_WORLDS, check_preset
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+
+
+def test_a_gpu_preset_says_what_it_takes_and_asks(capsys) -> None:
+    assert train.main(["--preset", "h100"]) == 2
+    error = capsys.readouterr().err
+    assert "on 2 cores its 100,000,000 env steps take about 3 h 39 min; say --device cpu" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("preset", config.presets())
+def test_what_is_asked_for_is_done(preset: str) -> None:
+    own = config.resolve(config.load_preset(preset), {})[0]
+    check_preset(preset, config.resolve(config.load_preset(preset), {"sim": {"device": "cpu"}})[0])
+    check_preset(preset, config.resolve(config.load_preset(preset), {"env": {"num_envs": GPU_WORLDS - 1}})[0])
+    assert (own.env.num_envs >= GPU_WORLDS) == preset.startswith(("h100", "rtx", "go1", "go2"))

@@ -1,0 +1,81 @@
+"""``mapush robustness``: what it asks for, and the lines that it writes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harl_mapush import checkpoint, config
+from harl_mapush.evaluation import playing
+from mapush import robustness
+from mqe.registry import TASKS
+
+KNOWN = {
+    "success_rate", "success_ci95", "success_rate_spawned", "time_given_success_s", "fall_rate", "collision_rate",
+    "collapse_rate", "tangle_rate", "timeout_rate", "num_broken", "goal_direction_chi2", "lesser_contact_share",
+    "num_episodes", "contact_shares", "part", "checkpoint", "condition", "seeds",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", [name for name, entry in TASKS.items() if entry.conditions])
+def test_every_condition_is_a_setting_that_one_can_train_with(task: str) -> None:
+    plain, _ = config.resolve({"task": {"name": task}}, {})
+    seen = [plain]
+    for content in TASKS[task].conditions.values():
+        cfg, notices = config.resolve({"task": {"name": task}}, content)
+        assert notices == []
+        assert cfg not in seen[1:]  # no two are the same
+        seen.append(cfg)
+
+
+def test_conditions_change_what_they_say_and_nothing_else() -> None:
+    folder = checkpoint.resolve("pretrained:cuboid")
+    conditions = TASKS["go1push_mid"].conditions
+    apart = playing.settings(folder, conditions["separated"])
+    assert (apart.task.spawn, apart.task.goal_distance, apart.env.randomize.object_mass) == (
+        "separated",
+        (1.5, 3.0),
+        1.0,
+    )
+    heavy = playing.settings(folder, conditions["mass x4"])
+    assert heavy.task == apart.task
+    assert heavy.env.randomize.object_mass == 4.0
+    assert heavy.env.randomize.object_friction == 1.0
+    late = playing.settings(folder, conditions["command and joints 20 ms late"]).env.randomize
+    assert (late.action_latency, late.command_latency) == (0.02, 0.02)
+
+
+def test_a_line_a_condition_with_the_keys_that_are_known(tmp_path, capsys) -> None:
+    lines, table, figure = (tmp_path / name for name in ("r.jsonl", "r.csv", "r.svg"))
+    words = ["--only", "separated", "mass x2", "--num_episodes", "1", "--seeds", "1", "2", "--device", "cpu"]
+    words += ["--set", "task.episode_length_s=0.2", "--json", str(lines), "--csv", str(table), "--figure", str(figure)]
+    assert robustness.main(["pretrained:cuboid", *words]) == 0
+    rows = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [(row["condition"], row["num_episodes"], row["seeds"]) for row in rows] == [
+        ("separated", 2, [1, 2]),
+        ("mass x2", 2, [1, 2]),
+    ]
+    assert all(set(row) >= KNOWN and "per_seed" not in row for row in rows)
+    assert len(table.read_text().splitlines()) == 3
+    assert "mass x2" in figure.read_text()
+    out = capsys.readouterr().out
+    assert "n = 2 a condition" in out
+    assert "0.000 (0.000 to 0.658)" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pretrained:cuboid --only mas", "unknown condition 'mas'"),
+        ("pretrained:go1_velocity", "names no conditions"),
+        ("pretrained:nothing", "unknown pretrained policy"),
+        ("pretrained:cuboid --seeds 1 1", "each once"),
+        ("pretrained:cuboid --figure a.txt", "must end in"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(words: str, message: str, capsys) -> None:
+    assert robustness.main(words.split()) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
