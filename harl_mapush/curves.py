@@ -15,6 +15,8 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ign
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from harl_mapush.runs import LOGS
+
 _MOST_BYTES = 64 * 2**20  # that are kept while they cannot be written; the oldest go first
 _INTERVAL_S = 10.0  # between two writes
 _numbers = itertools.count()
@@ -100,7 +102,8 @@ class Curves:
             self._close_file()
         if self._descriptor is None:
             name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
-            self._folder.mkdir(exist_ok=True)  # not its parents: a run that was moved is not made again
+            if self._folder.name == LOGS:  # an older run's; the run itself, if it was moved, is not made again
+                self._folder.mkdir(exist_ok=True)
             self._path = self._folder / name
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         return self._descriptor

@@ -55,11 +55,13 @@ def on_ranks(size: int, work: Callable[[Ranks], _Result]) -> list[_Result]:
             problems.append(error)
             barrier.abort()
 
+    precision = torch.get_float32_matmul_precision()  # of the process: what each thread restores may be another's
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    torch.set_float32_matmul_precision(precision)
     if problems:
         raise next((each for each in problems if not isinstance(each, threading.BrokenBarrierError)), problems[0])
     return results

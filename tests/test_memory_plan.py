@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from harl_mapush import config, memory_plan, train
+from harl_mapush import config, film, memory_plan, train
 from harl_mapush import test as evaluate
+from harl_mapush.evaluation import episodes
 from harl_mapush.learning.networks import Actor, NetworkCfg
 from harl_mapush.memory_plan import GIB, MemoryPlan, check_memory, describe, plan_memory, plan_playing
 from mqe.config import ConfigError
@@ -160,7 +161,8 @@ def test_training_that_does_not_fit_ends_before_it_begins(monkeypatch, tmp_path,
 @pytest.mark.parametrize("mode", ["--mode calculator", "--mode viewer --record {folder}/film.mp4"])
 def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: (GIB, 2 * GIB))
-    monkeypatch.setattr(evaluate, "make_env", lambda *_: pytest.fail("worlds were made"))
+    for module in (film, episodes):
+        monkeypatch.setattr(module, "make_env", lambda *_: pytest.fail("worlds were made"))
     words = ["--checkpoint", "pretrained:cuboid", "--num_envs", "1000000", "--device", "cpu"]
     assert evaluate.main([*words, *mode.format(folder=tmp_path).split()]) == 2
     said = capsys.readouterr().err

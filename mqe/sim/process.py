@@ -90,6 +90,7 @@ class ProcessSimulator:
         self.qpos, self.qvel, self.ctrl = (self._tensors[name] for name in ("qpos", "qvel", "ctrl"))
         self.mocap_pos, self.xfrc_applied = self._tensors["mocap_pos"], self._tensors["xfrc_applied"]
         self.sensordata, self.failed = self._tensors["sensordata"], self._tensors["failed"]
+        self.resting = torch.zeros_like(self.failed)  # has no effect: the other process steps all worlds
         self.qpos.copy_(torch.as_tensor(model.qpos0))
         word = {"do": "open", "version": VERSION, "sizes": list(sizes), "dtype": spec.dtype, "scene": scene}
         try:
@@ -97,6 +98,14 @@ class ProcessSimulator:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def actuator_force(self) -> Tensor:
+        """Raise SimulatorError: what motors do is not among what the other process sends."""
+        raise SimulatorError(
+            "motor torques are not known to a simulator in a process of its own; leave out --protocol strict, or "
+            "measure with --sim mujoco"
+        )
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Advance every world by ``decimation`` physics steps, a row of ``ctrl`` each; wait for the worker."""
