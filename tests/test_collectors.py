@@ -14,9 +14,10 @@ from toy_collectors import settings
 from harl_mapush import config
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
+from harl_mapush.collectors.filler import Filler
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
-from harl_mapush.collectors.pace import Pace
-from harl_mapush.collectors.pool import last_line
+from harl_mapush.collectors.pace import Pace, Turns
+from harl_mapush.collectors.pool import FullBlock, last_line
 from harl_mapush.collectors.runner import merged_rewards
 from harl_mapush.collectors.settings import learner_device, settled
 from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, SharedWeights
@@ -197,6 +198,49 @@ def test_what_collectors_send_is_what_a_learner_that_collects_itself_stores(n_st
     assert torch.equal(inside.replay.there, outside.replay.there)
     assert torch.equal(inside.replay.flags, outside.replay.flags)
     assert torch.equal(inside._discounted, outside._discounted)
+
+
+class Blocks:
+    """All that the filler asks of a pool."""
+
+    def __init__(self, layout: BlockLayout, blocks: list[FullBlock]) -> None:
+        self.layout, self.waiting, self.released = layout, blocks, []
+
+    def receive(self, timeout_s: float = 0.0) -> list[FullBlock]:
+        taken, self.waiting = self.waiting, []
+        return taken
+
+    end = receive
+
+    def oldest_version(self) -> None:
+        return None
+
+    def release(self, block: FullBlock) -> None:
+        self.released.append((block.collector, block.number))
+
+
+def test_the_filler_stores_every_collectors_blocks_in_its_ring_and_hands_them_back():
+    cfg = settings(2, 8, 640)
+    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    collectors = [Collector(ToyEnv(4, seed=seed), team, 4) for seed in range(2)]
+    layout, experience = collectors[0].layout, team.make_rings(8, 2)
+    memory = CollectorMemory(layout, 3)
+    given = [(0, 0, False), (1, 1, False), (1, 2, True)]  # collector, block, whether it died in between
+    blocks = [
+        FullBlock(who, number, memory.blocks[number], 3, is_new, collectors[who].collect(memory.blocks[number]))
+        for who, number, is_new in given
+    ]
+    pool, pace = Blocks(layout, blocks), Pace(team, experience, 0.01, layout.num_transitions, 64, version=5)
+    filler = Filler(pool, pace, Turns(), torch.device("cpu"))  # type: ignore[arg-type]
+    filler.start()
+    filler.end(10.0)
+    assert (filler.is_alive(), filler.error) == (False, None)
+    assert pool.released == [(0, 0), (1, 1), (1, 2)]
+    assert (pace.num_stored, experience.replay.num_added, filler.lags) == (48, [4, 8], [2, 2, 2])
+    assert {number: block.number for number, block in filler.newest.items()} == {0: 0, 1: 2}
+    first, obs = experience.replay.shape.num_rows, layout.places[0].of(memory.blocks[2]).flatten(2)
+    assert torch.equal(experience.replay.here[first + 4 : first + 8, :, : obs.shape[-1]], obs)
+    assert (experience.replay.flags[first + 3] & 2).all()  # done: what follows belongs to other episodes
 
 
 def test_a_share_of_the_worlds_is_the_same_worlds_on_a_cpu():

@@ -10,6 +10,7 @@ from test_faults import script
 from toy_collectors import make_runner, settings
 
 
+@pytest.mark.slow
 def test_a_run_survives_a_collector_that_is_killed_and_loses_no_transition(tmp_path, caplog):
     runner = make_runner(settings(1, 8, 640), tmp_path)
     lines = []

@@ -81,8 +81,12 @@ class OffPolicy(ABC):
 
     # The contract
 
-    def make_experience(self, num_steps: int, num_envs: int, num_rings: int = 1) -> ReplayExperience:
-        """Allocate the replay; ``num_rings`` processes collect, each in its share of the environments."""
+    def make_experience(self, num_steps: int, num_envs: int) -> ReplayExperience:
+        """Allocate the replay."""
+        return self.make_rings(num_envs, 1)
+
+    def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
+        """Allocate a replay for ``num_rings`` processes that collect, each in its share of the environments."""
         shape, cfg = self.replay_shape(num_envs, num_rings), self.cfg
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
         return ReplayExperience(replay, self.device, self.team_rewards, self.take_in, is_saved=cfg.save_replay)

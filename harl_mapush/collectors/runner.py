@@ -64,7 +64,7 @@ class AsyncRunner(Runner):
 
     def make_experience(self) -> ReplayExperience:
         """Allocate the replay, a ring for every collector."""
-        return self.algorithm.make_experience(self.cfg.num_steps, self.env.num_envs, self.cfg.collectors)
+        return self.algorithm.make_rings(self.env.num_envs, self.cfg.collectors)
 
     def learn(self) -> None:
         """Train to the end; every process and thread has ended when this returns.
