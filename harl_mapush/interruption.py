@@ -69,6 +69,10 @@ class WallTime:
         self._limit_s = None if limit is None else seconds(limit)
         self._start, self._last, self._longest_s = start, time.monotonic(), 0.0
 
+    def is_past(self) -> bool:
+        """Return whether the limit is over; may be called at any time."""
+        return self._limit_s is not None and time.monotonic() - self._start >= self._limit_s
+
     def is_up(self) -> bool:
         """Return whether the next iteration would end too late; to be called once an iteration.
 

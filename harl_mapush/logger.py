@@ -134,6 +134,8 @@ class RunLogger:
         figures = figures_line(report, statistics, self._headline, left_s)
         if is_shown:
             self.say(figures)
+            for line in report.health:
+                self.say(line)
         if self._bar is not None:
             with self._whoever_listens():
                 self._bar.update(

@@ -83,12 +83,28 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
         environment=worlds.environment + cfg.env.num_envs * kept,
-        fixed=worlds.fixed + round(num_weights * _WEIGHT) + evaluation + messages,
+        fixed=(1 + cfg.runner.collectors) * worlds.fixed + round(num_weights * _WEIGHT) + evaluation + messages,
         rollout=round(learner.experience * _SLACK),
         update=round(learner.update * _SLACK),
         free=worlds.free // num_local if is_shared and worlds.free is not None else worlds.free,
         num_ranks=num_ranks,
     )
+
+
+def plan_learner(cfg: RunCfg, plan: MemoryPlan, device: torch.device) -> tuple[MemoryPlan, MemoryPlan]:
+    """Split the plan of a run whose learner is on another device than the worlds: theirs, and the learner's.
+
+    Raises ConfigError where replay and update do not fit.
+    """
+    free, total = device_memory(device)
+    fixed = _CONTEXT + _CODE if device.type != "cpu" else _PROCESS
+    alone = plan._replace(device=str(device), fixed=fixed, simulator=0, environment=0, free=free, total=total)
+    if free is not None and alone.needed > free:
+        raise ConfigError(
+            f"algorithm.buffer_size={cfg.algorithm.buffer_size} takes {alone.needed / GIB:.1f} GiB with an update, but "
+            f"{device} has {free / GIB:.1f} GiB free; lower it, or take another runner.learner_device"
+        )
+    return plan._replace(rollout=0, update=0), alone
 
 
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:

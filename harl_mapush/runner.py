@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithm import Algorithm
+from harl_mapush.algorithm import Algorithm, Experience
 from harl_mapush.interruption import seconds
 from harl_mapush.ranks import ALONE, Ranks
 from harl_mapush.resharding import on_host, redistribute
@@ -58,6 +58,31 @@ class RunnerCfg:
         default=None,
         metadata={"help": "start with the networks of a checkpoint, run or pretrained:NAME"},
     )
+    collectors: int = field(
+        default=0,
+        metadata={"min": 0, "max": 256, "help": "processes that collect beside the learner; 0: it collects itself"},
+    )
+    learner_device: str = field(
+        default="auto", metadata={"help": "of the learner beside collectors: auto (a GPU if there is one), cpu, cuda:K"}
+    )
+    update_ratio: float | None = field(
+        default=None,
+        metadata={"above": 0.0, "max": 1e4, "help": "updates a transition with collectors; null: the algorithm's"},
+    )
+    queue_blocks: int = field(
+        default=4, metadata={"min": 1, "max": 1000, "help": "full blocks that may wait, for each collector"}
+    )
+    max_policy_lag: int = field(
+        default=64, metadata={"min": 1, "max": 1_000_000, "help": "versions; the learner waits for older transitions"}
+    )
+    stall_time: float = field(
+        default=30.0,
+        metadata={
+            "min": 0.5,
+            "max": 1e6,
+            "help": "a collector idle for so long is named, for twice as long restarted [s]",
+        },
+    )
 
     def __post_init__(self) -> None:
         if self.max_wall_time is not None:
@@ -65,6 +90,8 @@ class RunnerCfg:
                 seconds(self.max_wall_time)
             except ValueError as error:
                 raise ValueError(f"max_wall_time (--max_wall_time): {error}") from None
+        if self.update_ratio is not None and not self.collectors:
+            raise ValueError("update_ratio: needs runner.collectors; without them, set algorithm.update_ratio")
 
 
 class IterationReport(NamedTuple):
@@ -78,6 +105,7 @@ class IterationReport(NamedTuple):
     update_s: float
     metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
     note: str | None = None  # what the environment had to repair after it
+    health: tuple[str, ...] = ()  # lines about the processes of a run with collectors
 
 
 class NonFiniteError(RuntimeError):
@@ -110,13 +138,17 @@ class Runner:
         """
         self.env, self.algorithm, self.cfg, self.ranks = env, algorithm, cfg, ranks
         self.on_iteration, self.on_checkpoint, self.on_broken = on_iteration, on_checkpoint, on_broken
-        self.experience = algorithm.make_experience(cfg.num_steps, env.num_envs)
+        self.experience = self.make_experience()
         self.num_transitions = cfg.num_steps * env.num_envs * ranks.size  # an iteration
         self.steps_per_iteration = self.num_transitions * env.decision_period
         self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
         self.iteration = 0
         self._obs: Tensor | None = None
         self._breaks_often = False  # the rollout before this one had too many broken transitions
+
+    def make_experience(self) -> Experience:
+        """Allocate what is collected."""
+        return self.algorithm.make_experience(self.cfg.num_steps, self.env.num_envs)
 
     @property
     def env_steps(self) -> int:
@@ -168,7 +200,7 @@ class Runner:
         """
         assert self._obs is not None
         experience, algorithm = self.experience, self.algorithm
-        rewards = _RewardSums(self.env)
+        rewards = RewardSums(self.env)
         experience.begin()
         for t in range(self.cfg.num_steps):
             decision = algorithm.act(self._obs, experience.hidden(t))
@@ -261,7 +293,7 @@ class Runner:
         return crossed or self.iteration == self.num_iterations
 
 
-class _RewardSums:
+class RewardSums:
     """Sums of every reward term, and of the reward, over the transitions of a block in which nothing broke."""
 
     def __init__(self, env: VecEnv) -> None:

@@ -24,6 +24,7 @@ from mqe.config import ConfigError, load_yaml
 CONFIG = "config.yaml"
 LOGS = "logs"  # where older runs have TensorBoard's files
 CHECKPOINTS = "checkpoints"
+COLLECTORS = "collectors"  # what their processes wrote
 
 _LOCK = ".lock"
 _SEAL = "# sha256 of the lines below: "

@@ -30,9 +30,14 @@ def facts(cfg: RunCfg, saved: SavedRun | None) -> dict[str, Any]:
 
 
 def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.device) -> RunCfg:
-    """Return the settings of this rank's part of a run; raise ConfigError where the worlds cannot be shared evenly."""
+    """Return the settings of this rank's part of a run; raise ConfigError where ranks cannot share it."""
     if ranks.size == 1:
         return cfg
+    if cfg.runner.collectors:
+        raise ConfigError(
+            f"runner.collectors={cfg.runner.collectors}: one learner has collectors, not {ranks.size} ranks; start "
+            "without torchrun, or set runner.collectors=0"
+        )
     num_envs, rest = divmod(cfg.env.num_envs, ranks.size)
     if rest or not num_envs:
         fitting = ranks.size * max(1, round(cfg.env.num_envs / ranks.size))

@@ -16,18 +16,22 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, launch, origin, resume, runs
+from harl_mapush import checkpoint, config, init_from, launch, origin, resume, runs
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
+from harl_mapush.collectors import settings as collectors
+from harl_mapush.collectors.pool import CollectionError
+from harl_mapush.collectors.runner import AsyncRunner
+from harl_mapush.collectors.worlds import DistantWorlds
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import playing
-from harl_mapush.evaluation.training_evaluation import COMPARED, TrainingEvaluation, is_evaluation_due
+from harl_mapush.evaluation.training_evaluation import TrainingEvaluation, evaluated, worth
 from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
 from harl_mapush.launch import Launch
 from harl_mapush.logger import Headline, RunLogger, Silent
-from harl_mapush.memory_plan import check_memory, describe, plan_memory
+from harl_mapush.memory_plan import check_memory, describe, plan_learner, plan_memory
 from harl_mapush.presets import check_preset
 from harl_mapush.ranks import Ranks, UnequalRanksError
 from harl_mapush.resume import SavedRun
@@ -37,9 +41,9 @@ from harl_mapush.seeding import seed_everything
 from harl_mapush.shares import compile_first, facts, own_settings
 from mqe.config import ConfigError, dump_yaml, merge, to_dict
 from mqe.controllers.gait import from_anywhere
+from mqe.env import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.sim.base import SimulatorError
-from mqe.vec_env import VecEnv
 
 PROGRAM = "python -m harl_mapush.train"
 NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
@@ -93,7 +97,7 @@ def _main(argv: Sequence[str] | None) -> int:
     notices: list[str] = []
     start = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
     if isinstance(start, str):
-        base = merge(base, {"network": checkpoint.read_config(_resolve_start(start)).get("network") or {}})
+        base = merge(base, {"network": checkpoint.read_config(init_from.resolve(start)).get("network") or {}})
     if arguments.load_config is not None:
         base, notices = harl_files.lay_over(base, over, harl_files.read(arguments.load_config))
     cfg, more = config.resolve(base, over)
@@ -132,8 +136,11 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     """Build everything, learn, and leave a run folder, or go on with a saved run in its own; return the exit code."""
     wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
     started = Launch.of_environment()
+    if cfg.runner.collectors:
+        cfg = collectors.settled(cfg)
     name, device = resolve_sim(cfg.sim)
     device = started.device(device)
+    learner = torch.device(cfg.runner.learner_device) if cfg.runner.collectors else device
     slow = slow_choice(cfg.sim)
     if slow is not None:
         sys.stdout.write(f"Note: {slow}.\n")
@@ -144,7 +151,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         )
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
-        stack.enter_context(torch.accelerator.device_index(device.index))  # else the first GPU is in use as well
+        stack.enter_context(torch.accelerator.device_index(learner.index))  # else the first GPU is in use as well
         ranks = stack.enter_context(launch.joined(started, device, lambda: _way_on(folder)))
         ranks.check_equal(facts(cfg, saved))
         state = None
@@ -156,6 +163,9 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
                 stack.enter_context(runs.locked(folder))
             state = None if saved is None or saved.folder is None else resume.read(saved)
             plan = plan_memory(own, name, device, ranks.size, started.local_size)
+            if learner != device:
+                plan, alone = plan_learner(own, plan, learner)
+                sys.stdout.write(f"{describe(alone)}\n")
             sys.stdout.write(f"{describe(plan)}\n")
             check_memory(plan)
         if cfg.runner.torch_threads is not None:
@@ -164,11 +174,11 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             compile_first(own, ranks, started)
         with ranks.together():
             seed_everything(cfg.runner.seed)
-            env = make_env(own.env, own.sim, own.task, cfg.runner.seed, ranks.share(own.env.num_envs))
+            env = DistantWorlds(own, learner) if own.runner.collectors else _worlds(own, ranks)
             stack.callback(env.close)
-            runner = _build_runner(own, env, device, ranks)
+            runner = _build_runner(own, env, learner, ranks)
             if saved is None and cfg.runner.init_from is not None:
-                sys.stdout.write(f"{_start_from(cfg.runner.init_from, runner)}.\n")
+                sys.stdout.write(f"{init_from.load(cfg.runner.init_from, runner)}.\n")
             if saved is not None and state is not None:
                 resume.load(runner, saved, state)
         with ranks.together():
@@ -195,7 +205,9 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         if ranks.is_first:
             runs.write_config(folder, settings)
         started.remember(folder)
-        if cfg.logger.broken_worlds:
+        if isinstance(runner, AsyncRunner):
+            runner.logs = folder / runs.COLLECTORS
+        elif isinstance(env, MultiAgentEnv) and cfg.logger.broken_worlds:
             runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds, ranks)
         start = origin.describe(str(device), getattr(env.task, "weights", None))  # a task need not weigh terms
         if ranks.is_first:
@@ -211,27 +223,16 @@ def _found_from_anywhere(task: Any) -> Any:
     return dataclasses.replace(task, gait=found)
 
 
-def _resolve_start(what: str) -> Path:
+def _worlds(cfg: RunCfg, ranks: Ranks) -> MultiAgentEnv:
+    return make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, ranks.share(cfg.env.num_envs))
+
+
+def _build_runner(cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch.device, ranks: Ranks) -> Runner:
     try:
-        return checkpoint.resolve(what)
-    except ConfigError as error:
-        raise ConfigError(str(error).replace("--checkpoint", "runner.init_from (--init_from):")) from None
-
-
-def _start_from(what: str, runner: Runner) -> str:
-    """Put a checkpoint's networks into those of a new run; say which. Raise ConfigError where they do not fit."""
-    folder, algorithm = _resolve_start(what), runner.algorithm
-    is_whole = all((folder / f"{name}.pt").is_file() for name in algorithm.networks)
-    if checkpoint.format_of(folder) is not checkpoint.OURS or not is_whole:
-        checkpoint.load_actors(folder, algorithm.networks)
-        return f"Starts with the actors of {folder}, and with a new critic"
-    checkpoint.load(folder, algorithm.networks)
-    return f"Starts with the actors and the critic of {folder}"
-
-
-def _build_runner(cfg: RunCfg, env: VecEnv, device: torch.device, ranks: Ranks) -> Runner:
-    try:
-        algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), device, cfg.runner.seed, ranks)
+        spec = env.spec if isinstance(env, DistantWorlds) else TeamSpec.of(env)
+        algorithm = make_algorithm(cfg.algorithm, cfg.network, spec, device, cfg.runner.seed, ranks)
+        if isinstance(env, DistantWorlds):
+            return AsyncRunner(env, algorithm, cfg)
         return Runner(env, algorithm, cfg.runner, ranks=ranks)
     except ValueError as error:
         raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
@@ -271,7 +272,7 @@ def _learn(
 
     def on_iteration(report: IterationReport) -> None:
         if cfg.runner.evaluation_interval is not None:
-            report = _evaluated(evaluation, cfg.runner.evaluation_interval, runner, report, saver, logger)
+            report = evaluated(evaluation, cfg.runner.evaluation_interval, runner, report, saver, logger)
         logger.log(report, runner.env.statistics())
         signals, times = zip(*ranks.gather((interruption.signal, wall_time.is_up())), strict=True)
         interruption.signal = next((number for number in signals if number is not None), None)
@@ -279,6 +280,15 @@ def _learn(
             logger.flush()
             saver.save_last(report.env_steps)
             raise _Interrupted
+
+    def on_wait() -> None:
+        if interruption.signal is None and (runner.iteration == 0 or not wall_time.is_past()):
+            return
+        if runner.iteration == 0 and interruption.signal is not None:
+            raise Signalled(interruption.signal)
+        logger.flush()
+        saver.save_last(runner.env_steps)
+        raise _Interrupted
 
     def on_checkpoint(env_steps: int) -> None:
         logger.flush()
@@ -291,6 +301,8 @@ def _learn(
     if cfg.runner.evaluation_interval is not None and ranks.is_first:
         evaluation = TrainingEvaluation(cfg, folder, runner.env_steps)
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
+    if isinstance(runner, AsyncRunner):
+        runner.on_wait = on_wait
     begins = f"; goes on at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
     where = cfg.sim.device if ranks.size == 1 else f"{ranks.size} x {cfg.sim.device}"
     logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {where} ({cfg.sim.name}){begins}.")
@@ -300,7 +312,7 @@ def _learn(
         logger.say(f"Done; the last checkpoint is {runs.last_checkpoint(folder)}.")
         if evaluation is not None and evaluation.best is not None:
             where = folder / runs.CHECKPOINTS / runs.step_name(evaluation.best["env_steps"])
-            logger.say(f"Best in evaluation: {where} ({_worth(evaluation.best)}).")
+            logger.say(f"Best in evaluation: {where} ({worth(evaluation.best)}).")
         return 0
     except _Interrupted:
         number = interruption.signal
@@ -311,6 +323,8 @@ def _learn(
             f"{_resume_command(folder)}"
         )
         return TIME_IS_UP if number is None else SIGNALLED + number
+    except CollectionError as error:
+        return _save_and_end(runner, saver, folder, error)
     except UnsavedError as error:
         _complain(ranks, f"{folder}: {error}; what came after the last save is lost; {_way_on(folder)}")
         return NOTHING_SAVED
@@ -339,39 +353,15 @@ def _complain(ranks: Ranks, line: str) -> None:
         sys.stderr.write(f"{PROGRAM}: {line}\n")
 
 
-def _evaluated(
-    evaluation: TrainingEvaluation | None,
-    interval: int,
-    runner: Runner,
-    report: IterationReport,
-    saver: Saver,
-    logger: RunLogger | Silent,
-) -> IterationReport:
-    """Evaluate where it is time to; save the team if it is the best so far, and return the report with the figures."""
-    before, is_last = report.env_steps - runner.steps_per_iteration, report.iteration == report.num_iterations
-    if not is_evaluation_due(interval, before, report.env_steps, is_last):
-        return report
-    figures: dict[str, float] = {}
-    is_best = False
-    if evaluation is not None:
-        with runner.ranks.busy():
-            try:
-                figures = evaluation.measure(runner.algorithm, report.env_steps)
-            except OSError as error:
-                logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training goes on.")
-            else:
-                best, latest = evaluation.best, evaluation.known[-1]
-                count = latest["num_episodes"]
-                logger.say(f"Evaluated at {report.env_steps} env steps: {_worth(latest)}, {count} episodes.")
-                is_best = best is not None and best["env_steps"] == report.env_steps
-    if runner.ranks.first(is_best) and not runner.is_checkpoint_due():
-        saver.save(report.env_steps)
-    return report._replace(metrics=report.metrics | figures)
-
-
-def _worth(figures: Mapping[str, float]) -> str:
-    """Format what a team is compared by."""
-    return ", ".join(f"{name} {figures[name]:.3f}" for name in COMPARED if name in figures)
+def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionError) -> int:
+    """Save a run that cannot go on, if an iteration of it is done; return the exit code."""
+    if runner.iteration:
+        try:
+            saver.save_last(runner.env_steps)
+        except UnsavedError as unsaved:
+            sys.stderr.write(f"{PROGRAM}: {unsaved}\n")
+    sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder)}\n")
+    return 1
 
 
 class _Interrupted(Exception):  # noqa: N818, not an error

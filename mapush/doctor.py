@@ -24,8 +24,10 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.logger import library_lines
+from mapush.async_stages import ASYNC_STAGES, AsyncCheckup
 from mapush.checkup import Checkup
-from mapush.stages import CRASH, STAGES, Stage, StageError, StageSkippedError
+from mapush.stage import Stage, StageError, StageSkippedError
+from mapush.stages import CRASH, STAGES
 from mqe.config import ConfigError
 from mqe.registry import IN_PROCESS
 from mqe.sim.base import SimulatorError
@@ -48,9 +50,12 @@ class Verdict(NamedTuple):
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(prog=PROGRAM, description="Check this machine step by step, and stop at what fails.")
-    parser.add_argument("--preset", metavar="NAME", default=config.DEFAULT_PRESET, help="the run that is tried")
+    parser.add_argument("--preset", metavar="NAME", help="the run that is tried")
     parser.add_argument(
         "--gpus", type=int, default=1, metavar="N", help="also try N ranks that train together, on a GPU each"
+    )
+    parser.add_argument(
+        "--async", action="store_true", dest="has_collectors", help="check a run with collectors, from each part to all"
     )
     parser.add_argument("--json", action="store_true", help="nothing but JSON on stdout")
     parser.add_argument(
@@ -69,16 +74,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     arguments = make_parser().parse(argv)
-    cfg, _ = config.resolve(config.load_preset(arguments.preset), config.flag_values(arguments))
+    usual = "laptop_hasac" if arguments.has_collectors else config.DEFAULT_PRESET
+    preset = arguments.preset or usual
+    cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
     if arguments.cuda_debug and arguments.report is None:
         return _check_apart(argv, arguments.json)
     if arguments.gpus < 1:
         raise ConfigError(f"--gpus: must be a whole number from 1 on, not {arguments.gpus}")
-    checkup = Checkup(cfg, is_launched_singly=arguments.cuda_debug, preset=arguments.preset, num_ranks=arguments.gpus)
+    if arguments.gpus > 1 and arguments.has_collectors:
+        raise ConfigError(f"--gpus {arguments.gpus}: ranks have no collectors; leave it out, or --async")
+    kind, stages = (AsyncCheckup, ASYNC_STAGES) if arguments.has_collectors else (Checkup, STAGES)
+    checkup = kind(cfg, is_launched_singly=arguments.cuda_debug, preset=preset, num_ranks=arguments.gpus)
     tell = _teller(arguments.json, arguments.report)
     with _clean_stdout(arguments.json), library_lines(_say_aside):
-        verdicts = list(examine(checkup, tell))
-    return _conclude(_facts(verdicts, checkup), arguments.json)
+        verdicts = list(examine(checkup, tell, stages) if arguments.has_collectors else examine(checkup, tell))
+    return _conclude(_facts(verdicts, checkup, stages), arguments.json)
 
 
 def _conclude(facts: dict[str, Any], is_json: bool) -> int:
@@ -187,13 +197,13 @@ def _check_apart(argv: list[str], is_json: bool) -> int:
     crash = verdict_of_crash(verdicts, done.returncode)
     if not is_json:
         _say(in_words(crash))
-    return _conclude(_facts([*ended, crash], None), is_json)
+    return _conclude(_facts([*ended, crash], None, ASYNC_STAGES if "--async" in argv else STAGES), is_json)
 
 
-def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None) -> dict[str, Any]:
+def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None, stages: Sequence[Stage]) -> dict[str, Any]:
     """Gather everything that is known, as plain values."""
     ran = {verdict.stage for verdict in verdicts}
-    rest = [Verdict(stage.name, "not run") for stage in STAGES if stage.name not in ran]
+    rest = [Verdict(stage.name, "not run") for stage in stages if stage.name not in ran]
     facts: dict[str, Any] = {
         "ok": all(verdict.status != "failed" for verdict in verdicts),
         "stages": [verdict._asdict() for verdict in (*verdicts, *rest)],

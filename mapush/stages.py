@@ -3,67 +3,42 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import platform
 import re
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import NamedTuple
 
 import mujoco
 import torch
-from torch import Tensor
 
-from harl_mapush import checkpoint
-from harl_mapush.logger import duration
 from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
-from harl_mapush.runner import Runner
-from harl_mapush.runs import CONFIG
 from mapush import frames
 from mapush.checkup import NUM_DECISIONS, Checkup
+from mapush.learner_stages import (
+    check_collect,
+    check_policy,
+    check_ranks,
+    check_save_and_load,
+    check_speed,
+    check_update,
+)
 from mapush.run_folder import check_run_folder
+from mapush.stage import REPORT, Stage, StageError, StageSkippedError, env_of, finite
 from mapush.tensors import tensors_of
-from mqe.config import ConfigError, dump_yaml, to_dict
+from mqe.config import ConfigError
 from mqe.env import MultiAgentEnv
 from mqe.registry import resolve_sim
 from mqe.vec_env import TimeStep
 from mqe.viewer.offscreen import choose_backend
-from mqe.viewer.painters import num_cores
 from mqe.viewer.video import record
 
 NUM_WORLDS = 1000
 NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, which is there for tests
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
 _NEEDS = re.compile(r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)")  # a requirement with a lower bound
-
-
-class StageError(Exception):
-    """A stage that failed: what is wrong, and what to do about it."""
-
-    def __init__(self, problem: str, way_out: str) -> None:
-        super().__init__(problem)
-        self.way_out = way_out
-
-
-class StageSkippedError(Exception):
-    """A stage that this machine cannot pass, and that training does not need: what is missing."""
-
-
-class Stage(NamedTuple):
-    """One step of the check."""
-
-    name: str
-    run: Callable[[Checkup], str]  # gives what there is to say, or raises
-    way_out: str  # what to do where the stage itself does not know better
-    needs_gpu: bool = False
-    any_gpu_will_do: bool = False  # also one that the run does not use
-    needs_ranks: bool = False  # more than one
-    needs_worker: bool = False  # a simulator in a process of its own
 
 
 def check_versions(checkup: Checkup) -> str:
@@ -111,7 +86,7 @@ def check_worker(checkup: Checkup) -> str:
 
 def check_frames(checkup: Checkup) -> str:
     """Let everything turn and fly in the air for a physics step; poses must change as the velocities say."""
-    found = frames.complaint(_env(checkup))
+    found = frames.complaint(env_of(checkup))
     if found is not None:
         raise StageError(found, _FRAMES)
     return "all bodies fly and turn as their velocities say"
@@ -167,14 +142,14 @@ def check_devices(checkup: Checkup) -> str:
     ):
         for part, tensor in tensors_of(whole, name):
             if tensor.device != where:
-                raise StageError(f"{part} is on {tensor.device}, but simulator.qpos on {where}", _REPORT)
+                raise StageError(f"{part} is on {tensor.device}, but simulator.qpos on {where}", REPORT)
             count += 1
     return f"{count} tensors of simulator, environment, policy and experience, all on {where}"
 
 
 def check_one_world(checkup: Checkup) -> str:
     """Step one world."""
-    return _step(_env(checkup))
+    return _step(env_of(checkup))
 
 
 def check_many_worlds(checkup: Checkup) -> str:
@@ -182,14 +157,14 @@ def check_many_worlds(checkup: Checkup) -> str:
     is_emulated = checkup.sim_name == "warp" and checkup.device.type == "cpu"
     is_stand_in = checkup.sim_name == "mujoco_worker"  # one world after the other
     checkup.build(NUM_WORLDS_EMULATED if is_emulated or is_stand_in else NUM_WORLDS)
-    return _step(_env(checkup))
+    return _step(env_of(checkup))
 
 
 def check_graph(checkup: Checkup) -> str:
     """Step while every wait for the device is an error, as one captured graph."""
     if checkup.is_launched_singly:
         return "left out: kernels are launched one by one"
-    env = _env(checkup)
+    env = env_of(checkup)
     actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
     for _ in range(NUM_DECISIONS):
         env.step(actions)
@@ -202,65 +177,9 @@ def check_graph(checkup: Checkup) -> str:
     return "a decision is one CUDA graph and waits for nothing"
 
 
-def check_policy(checkup: Checkup) -> str:
-    """Let the policy act on a first observation."""
-    runner = _runner(checkup)
-    env = runner.env
-    obs, _ = env.reset()
-    decision = runner.algorithm.act(obs)
-    wanted = (env.num_envs, env.num_agents, max(env.action_sizes))
-    if tuple(decision.actions.shape) != wanted:
-        raise StageError(f"actions have shape {tuple(decision.actions.shape)}, not {wanted}", _REPORT)
-    _finite("actions", decision.actions)
-    if decision.log_probs is not None:
-        _finite("log probabilities", decision.log_probs)
-    return f"obs {tuple(obs.shape)} to actions {wanted}"
-
-
-def check_collect(checkup: Checkup) -> str:
-    """Collect one block of decisions."""
-    runner = _runner(checkup)
-    runner.start()
-    num_broken = float(runner.collect()["rollout/num_broken"])
-    for name, tensor in tensors_of(runner.experience, "experience"):
-        if tensor.is_floating_point():
-            _finite(name, tensor)
-    if num_broken:
-        share = num_broken / runner.num_transitions
-        raise StageError(f"{share:.1%} of the transitions come from worlds that broke", _REPORT)
-    return f"{runner.num_transitions} transitions, all sound"
-
-
-def check_update(checkup: Checkup) -> str:
-    """Learn from it once."""
-    runner = _runner(checkup)
-    before = {name: flat.clone() for name, flat in runner.algorithm.weights.items()}
-    metrics = runner.update()
-    for name, value in metrics.items():
-        _finite(name, value)
-    if any(torch.equal(before[name], flat) for name, flat in runner.algorithm.weights.items()):
-        raise StageError("an update left the weights as they were", _REPORT)
-    return f"{len(metrics)} metrics, all finite; the weights moved"
-
-
-def check_speed(checkup: Checkup) -> str:
-    """Time an iteration with many worlds; say how long the whole run will take."""
-    runner, cfg = _runner(checkup), checkup.cfg
-    start = time.perf_counter()
-    runner.collect()
-    runner.update()
-    speed = runner.steps_per_iteration / (time.perf_counter() - start)
-    cores = num_cores()
-    time_s = cfg.runner.num_env_steps / speed
-    return (
-        f"{cores} cores; about {speed:,.0f} env steps/s with {runner.env.num_envs} worlds: the "
-        f"{cfg.runner.num_env_steps:,} of this run take {duration(time_s)}"
-    )
-
-
 def check_film(checkup: Checkup) -> str:
     """Film a moment; what cannot render can still train."""
-    env = _env(checkup)
+    env = env_of(checkup)
     still = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
     with tempfile.TemporaryDirectory() as name:
         try:
@@ -270,37 +189,8 @@ def check_film(checkup: Checkup) -> str:
     return f"{film.num_frames} pictures drawn with {choose_backend()} and written"
 
 
-def check_save_and_load(checkup: Checkup) -> str:
-    """Write a checkpoint, read it into new networks, and let both act."""
-    runner = _runner(checkup)
-    algorithm, other = runner.algorithm, checkup.make_learner()
-    with tempfile.TemporaryDirectory() as name:
-        run = Path(name)
-        (run / CONFIG).write_text(dump_yaml(to_dict(checkup.cfg)), encoding="utf-8")
-        folder = checkpoint.save(run, 1, algorithm.networks)
-        checkpoint.load(folder, other.networks)
-        size = sum(path.stat().st_size for path in folder.iterdir())
-    obs, _ = runner.env.reset()
-    if not torch.equal(*(team.act(obs, deterministic=True).actions for team in (algorithm, other))):
-        raise StageError("a loaded policy acts differently from the one that was saved", _REPORT)
-    return f"{size / 1024:.0f} KiB; the loaded policy acts as the saved one"
-
-
-def check_ranks(checkup: Checkup) -> str:
-    """Have as many processes as asked for add up, send and train together."""
-    from mapush import ranks  # builds a checkup of its own
-
-    found = ranks.start(checkup.num_ranks, checkup.preset, checkup.device.type)
-    checkup.ranks = found
-    return (
-        f"{found['ranks']} ranks on {found['device']}: a message takes {found['message_us']:.0f} us, long ones run at "
-        f"{found['bandwidth_gb_s']:.1f} GB/s; {found['num_weights']} weights are equal to the bit after updates"
-    )
-
-
 _FRAMES = "see mqe/sim/worker/frames.py: order of quaternions, frame of angular velocities, point of linear ones"
 _WORKER = "read docs/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
-_REPORT = "this is a fault of the program: please report it with the output of mapush doctor --json"
 CRASH = "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
 _BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says which stage fails"
 
@@ -310,12 +200,12 @@ STAGES = (
     Stage("worker", check_worker, _WORKER, needs_worker=True),
     Stage("gpus", check_gpus, "check with nvidia-smi that driver and GPU work", needs_gpu=True, any_gpu_will_do=True),
     Stage("memory plan", check_memory_plan, "try a smaller --preset"),
-    Stage("tensors", check_devices, _REPORT),
+    Stage("tensors", check_devices, REPORT),
     Stage("one world", check_one_world, _BUILD),
     Stage("frames", check_frames, _FRAMES, needs_worker=True),
     Stage("many worlds", check_many_worlds, _BUILD),
-    Stage("graph", check_graph, _REPORT, needs_gpu=True),
-    Stage("policy", check_policy, _REPORT),
+    Stage("graph", check_graph, REPORT, needs_gpu=True),
+    Stage("policy", check_policy, REPORT),
     Stage("collect", check_collect, _BUILD),
     Stage("update", check_update, _BUILD),
     Stage("speed", check_speed, _BUILD),
@@ -382,35 +272,19 @@ def _check_cuda(package: str, found: dict[str, str | None]) -> None:
         )
 
 
-def _env(checkup: Checkup) -> MultiAgentEnv:
-    assert checkup.env is not None
-    return checkup.env
-
-
-def _runner(checkup: Checkup) -> Runner:
-    assert checkup.runner is not None
-    return checkup.runner
-
-
 def _step(env: MultiAgentEnv) -> str:
     """Reset and take a few decisions at random; everything must stay finite and whole."""
     obs, state = env.reset()
-    _finite("observations", obs)
-    _finite("critic states", state)
+    finite("observations", obs)
+    finite("critic states", state)
     draw = torch.Generator(env.device).manual_seed(0)
     shape = (env.num_envs, env.num_agents, max(env.action_sizes))
     steps: list[TimeStep] = []
     for _ in range(NUM_DECISIONS):
         steps.append(env.step(2.0 * torch.rand(shape, generator=draw, device=env.device) - 1.0))
-        _finite("observations", steps[-1].obs)
-        _finite("rewards", steps[-1].reward)
+        finite("observations", steps[-1].obs)
+        finite("rewards", steps[-1].reward)
     broken = sum(int((~step.valid).sum()) for step in steps)
     if broken:
-        raise StageError(f"{broken} worlds broke within {NUM_DECISIONS} decisions", _REPORT)
+        raise StageError(f"{broken} worlds broke within {NUM_DECISIONS} decisions", REPORT)
     return f"{env.num_envs} x {NUM_DECISIONS} decisions of {env.decision_period} control steps on {env.device}"
-
-
-def _finite(name: str, tensor: Tensor) -> None:
-    bad = int((~torch.isfinite(tensor)).sum())
-    if bad:
-        raise StageError(f"{bad} of {math.prod(tensor.shape)} {name} are not finite numbers", _REPORT)

@@ -82,6 +82,10 @@ class MultiAgentEnv:
         sim.captures = False  # a second graph, of single control steps, would hold scratch memory of its own
         self._captured, self._captured_at = captured_step(self.device), sim.generation
 
+    def number_from(self, episode: int) -> None:
+        """Set the number of every world's first episode; call it before ``reset``."""
+        self._episode.fill_(episode - 1)
+
     @property
     def state(self) -> SceneState:
         """The scene as the tasks see it now; the next step may overwrite it."""

@@ -141,12 +141,13 @@ def make_env(
     seed: int,
     share: Share = ALL_WORLDS,
     places: Sequence[tuple[int, int]] | None = None,
+    first_episode: int = 0,
 ) -> MultiAgentEnv:
     """Build the environment of task settings ``task``; one seed gives one sequence of episodes.
 
     Of worlds that several processes have, ``env.num_envs`` is the number of this ``share``. ``places`` has the seed and
-    number of each world, where they are not ``seed`` and 0, 1, ...
-    Raises ConfigError for settings that cannot be.
+    number of each world, where they are not ``seed`` and 0, 1, ... ``first_episode`` is the number of every world's
+    first episode. Raises ConfigError for settings that cannot be.
     """
     env, sim, task = checked(env, "env"), checked(sim, "sim"), checked(task, "task")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
@@ -161,5 +162,6 @@ def make_env(
     actions = (env.num_envs, world.task.num_agents, max(world.task.action_sizes))
     nature = Nature(env.randomize, world.scene, actions, world.task.max_episode_length, streams)
     made = MultiAgentEnv(simulator, world.scene, world.task, nature, entry.report, share)
+    made.number_from(first_episode)
     made.settings = {"env": to_dict(env), "task": to_dict(task)}
     return made

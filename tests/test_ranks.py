@@ -248,6 +248,9 @@ def test_settings_of_a_rank_are_its_share_of_the_worlds() -> None:
     assert own.sim.num_threads == max(1, (os.cpu_count() or 1) // 3)
     with pytest.raises(ConfigError, match="num_envs=12 .*multiple of the 5 ranks, for instance 10"):
         own_settings(cfg, Ranks(1, 5), Launch(1, 5, 1, 5), CPU)
+    cfg, _ = config.resolve({}, {"runner": {"collectors": 2}, "sim": {"device": "cpu"}})
+    with pytest.raises(ConfigError, match="collectors=2: one learner has collectors, not 3 ranks; .*collectors=0"):
+        own_settings(cfg, Ranks(1, 3), Launch(1, 3, 1, 3), CPU)
 
 
 def test_a_plan_of_ranks_is_of_one_and_advises_worlds_in_all(monkeypatch) -> None:

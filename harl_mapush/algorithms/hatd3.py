@@ -55,8 +55,9 @@ class Hatd3(OffPolicy):
     def explore(self, obs: Tensor) -> Tensor:
         actions = self._act(obs)
         low, high = self.cfg.exploration_noise
-        scales = torch.linspace(low, high, len(obs) * self.ranks.size, device=self.device)
-        scales = self.ranks.part(scales).view(-1, 1, 1)
+        first, num_worlds = self.world_share or (0, len(obs))
+        scales = torch.linspace(low, high, num_worlds * self.ranks.size, device=self.device)
+        scales = self.ranks.part(scales)[first : first + len(obs)].view(-1, 1, 1)
         own = self._own((actions + scales * self.noise(*actions.shape)).clamp(-1.0, 1.0))
         return self.stacked(own)
 

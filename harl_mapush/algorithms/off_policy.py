@@ -70,6 +70,7 @@ class OffPolicy(ABC):
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.host_generator = torch.Generator().manual_seed(seed)
         self.graphs = Graphs(self.device, self.generator)
+        self.world_share: tuple[int, int] | None = None  # first world and their number, where others have some as well
         self.num_updates = 0
         self.num_owed = 0.0  # updates that the settings ask for, and that wait for a whole one
 
@@ -82,7 +83,11 @@ class OffPolicy(ABC):
 
     def make_experience(self, num_steps: int, num_envs: int) -> ReplayExperience:
         """Allocate the replay."""
-        shape, cfg = self._replay_shape(num_envs), self.cfg
+        return self.make_rings(num_envs, 1)
+
+    def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
+        """Allocate a replay for ``num_rings`` processes that collect, each in its share of the environments."""
+        shape, cfg = self.replay_shape(num_envs, num_rings), self.cfg
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
         return ReplayExperience(replay, self.device, self.team_rewards, self.take_in, is_saved=cfg.save_replay)
 
@@ -106,10 +111,8 @@ class OffPolicy(ABC):
         experience.num_new = 0
         num_due, metrics = int(self.num_owed), {}
         self.num_owed -= num_due
-        replay, size = experience.replay, self._batch_size
         for _ in range(num_due):
-            batch = self.graphs("sample", lambda: replay.sample(size), over=replay)
-            metrics = metrics | self.learn(batch)
+            metrics = metrics | self.learn_from(experience.replay)
         return metrics
 
     @property
@@ -157,7 +160,7 @@ class OffPolicy(ABC):
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
         """Return the bytes of the replay, and of one update: its batch, and what gradients need of two critics."""
         cfg, sizes = self.cfg, self.network.critic_hidden_sizes or self.network.hidden_sizes
-        shape = self._replay_shape(num_envs)
+        shape = self.replay_shape(num_envs)
         row = shape.nbytes / shape.num_transitions
         kept = 4 if self.network.use_layer_norm else 3  # of a layer, at the fullest moment of its gradients
         widths = 2 * self.num_views * (kept * sum(sizes) + 6 * max(cfg.num_atoms, 1)) + kept * sum(
@@ -192,6 +195,11 @@ class OffPolicy(ABC):
         return {}
 
     # Learning
+
+    def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
+        """Take one step with a batch that is drawn from a replay."""
+        batch = self.graphs("sample", lambda: replay.sample(self._batch_size), over=replay)
+        return self.learn(batch)
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step with the critics, and every ``policy_delay``-th time with the actors and targets."""
@@ -339,10 +347,12 @@ class OffPolicy(ABC):
     def _all_optimizers(self) -> list[FlatAdam]:
         return [*self.optimizers, self.critic_optimizer]
 
-    def _replay_shape(self, num_envs: int) -> ReplayShape:
+    def replay_shape(self, num_envs: int, num_rings: int = 1) -> ReplayShape:
+        """Return the sizes of the replay of ``num_envs`` environments, shared out over rings."""
         return replay_shape(
             math.ceil(self.cfg.buffer_size / self.ranks.size),
-            num_envs,
+            num_envs // num_rings,
+            num_rings=num_rings,
             num_agents=self.num_agents,
             obs_size=max(self.spec.obs_sizes),
             action_size=self.action_size,

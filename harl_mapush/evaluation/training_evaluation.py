@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,12 @@ import torch
 
 from harl_mapush import durable
 from harl_mapush.algorithms import Algorithm
+from harl_mapush.collectors.runner import AsyncRunner
+from harl_mapush.collectors.worlds import ActingOn
 from harl_mapush.config import RunCfg
+from harl_mapush.logger import RunLogger, Silent
+from harl_mapush.runner import IterationReport, Runner
+from harl_mapush.saver import Saver
 from mqe.env import MultiAgentEnv
 from mqe.nature import NatureCfg
 from mqe.registry import make_env
@@ -49,7 +55,7 @@ class TrainingEvaluation:
         """The evaluation with the highest success rate, of equals the highest return; None before the first."""
         return max(self.known, key=lambda known: [known.get(name, -math.inf) for name in COMPARED], default=None)
 
-    def measure(self, algorithm: Algorithm, env_steps: int) -> dict[str, float]:
+    def measure(self, algorithm: Algorithm | ActingOn, env_steps: int) -> dict[str, float]:
         """Measure the team, its actions without noise; return the figures as ``eval/...`` and write them down.
 
         Raises OSError where they cannot be written.
@@ -64,7 +70,7 @@ class TrainingEvaluation:
         self.env.close()
 
     @torch.no_grad()
-    def _play(self, algorithm: Algorithm) -> dict[str, float]:
+    def _play(self, algorithm: Algorithm | ActingOn) -> dict[str, float]:
         """Return means over the first episodes of every world, as many as there are rounds."""
         env = self.env
         env.load_state_dict(self._start)
@@ -87,6 +93,43 @@ class TrainingEvaluation:
                     break
         assert statistics is not None  # the clock ends every episode
         return statistics.means()
+
+
+def evaluated(
+    evaluation: TrainingEvaluation | None,
+    interval: int,
+    runner: Runner,
+    report: IterationReport,
+    saver: Saver,
+    logger: RunLogger | Silent,
+) -> IterationReport:
+    """Evaluate where it is time to; save the team if it is the best so far, and return the report with the figures."""
+    before, is_last = report.env_steps - runner.steps_per_iteration, report.iteration == report.num_iterations
+    if not is_evaluation_due(interval, before, report.env_steps, is_last):
+        return report
+    figures: dict[str, float] = {}
+    is_best = False
+    if evaluation is not None:
+        team = runner.algorithm
+        is_apart = isinstance(runner, AsyncRunner)
+        with runner.ranks.busy():
+            try:
+                figures = evaluation.measure(ActingOn(team, runner.env.device) if is_apart else team, report.env_steps)
+            except OSError as error:
+                logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training goes on.")
+            else:
+                best, latest = evaluation.best, evaluation.known[-1]
+                count = latest["num_episodes"]
+                logger.say(f"Evaluated at {report.env_steps} env steps: {worth(latest)}, {count} episodes.")
+                is_best = best is not None and best["env_steps"] == report.env_steps
+    if runner.ranks.first(is_best) and not runner.is_checkpoint_due():
+        saver.save(report.env_steps)
+    return report._replace(metrics=report.metrics | figures)
+
+
+def worth(figures: Mapping[str, float]) -> str:
+    """Format what a team is compared by."""
+    return ", ".join(f"{name} {figures[name]:.3f}" for name in COMPARED if name in figures)
 
 
 def is_evaluation_due(interval: int, before: int, env_steps: int, is_last: bool) -> bool:

@@ -33,8 +33,7 @@ class ReplayExperience:
         self.replay, self.is_saved = replay, is_saved
         self._learned_rewards, self._take_in = learned_rewards, take_in
         shape = replay.shape
-        envs, agents, views = shape.num_envs, shape.num_agents, shape.num_views
-        self._views, self._envs = views, envs
+        envs, agents, views = shape.num_envs * shape.num_rings, shape.num_agents, shape.num_views
         self._state = torch.zeros(envs, views, shape.state_size, device=device)
         self._active = torch.ones(envs, agents, dtype=torch.bool, device=device)
         self._discounted = torch.zeros(envs, views, device=device)
@@ -66,11 +65,22 @@ class ReplayExperience:
             done=done,
             valid=step.valid,
         )
-        self.replay.add(transition)
-        self._take_in(transition, self._discounted)
+        self.store(transition)
         self._state.copy_(step.state.view_as(self._state))
         self._active = ~step.terminated | done.unsqueeze(1)
-        self.num_new += self._envs
+
+    def store(self, transition: Transition, ring: int = 0) -> None:
+        """Store one decision of every environment of one of the replay's rings."""
+        envs = self.replay.shape.num_envs
+        self.replay.add(transition, ring)
+        self._take_in(transition, self._discounted[ring * envs : (ring + 1) * envs])
+        self.num_new += envs
+
+    def cut(self, ring: int) -> None:
+        """End the episodes of one of the replay's rings: its environments start anew."""
+        envs = self.replay.shape.num_envs
+        self.replay.cut(ring)
+        self._discounted[ring * envs : (ring + 1) * envs] = 0.0
 
     def finish(self) -> None:
         """End a block."""

@@ -1,12 +1,14 @@
 """Replay: the transitions that off-policy algorithms learn from again and again.
 
-N environments, A agents, G critic views (1, or A where every agent has its own state), B rows of a batch, R rows of the
+N environments, A agents, G critic views (1, or A where every agent has its own state), B rows of a batch, R rows of a
 ring. Row t N + n holds what happened at one decision of environment n; the decision after it is N rows further on.
+Several rings, each of N environments of its own, lie one after the other where several processes collect.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -67,22 +69,28 @@ class ReplayShape(NamedTuple):
     action_size: int
     num_views: int  # G
     state_size: int
+    num_rings: int = 1
+
+    @property
+    def ring_size(self) -> int:
+        """R N, the transitions of one ring."""
+        return self.num_rows * self.num_envs
 
     @property
     def num_transitions(self) -> int:
-        """R N."""
-        return self.num_rows * self.num_envs
+        """Transitions of all rings together."""
+        return self.num_rings * self.ring_size
 
     @property
     def nbytes(self) -> int:
         """Bytes that the ring takes."""
         seen = self.num_agents * self.obs_size + self.num_views * self.state_size
         floats = 2 * seen + self.num_agents * (self.action_size + 1) + self.num_views
-        return self.num_transitions * (4 * floats + 1 + 4) + 16 * self.num_rows
+        return self.num_transitions * (4 * floats + 1 + 4) + 16 * self.num_rings * self.num_rows
 
 
 class RingReplay:
-    """A ring on one device. Sums of rewards over n decisions are made when they are drawn.
+    """A ring, or several, on one device. Sums of rewards over n decisions are made when they are drawn.
 
     Nothing here waits for the device, so drawing can be captured in a graph.
     """
@@ -94,7 +102,7 @@ class RingReplay:
         """Allocate; a batch looks ``num_steps`` decisions ahead. ``generator``, on ``device``, draws."""
         self._ranks = ranks
         self.shape, self.num_steps, self.gamma, self.generator = shape, num_steps, gamma, generator
-        rows, envs, agents = shape.num_rows, shape.num_envs, shape.num_agents
+        rows, envs, agents = shape.num_rings * shape.num_rows, shape.num_envs, shape.num_agents
         self._seen = (agents * shape.obs_size, shape.num_views * shape.state_size)
         self._acted = (agents * shape.action_size, agents)
 
@@ -108,16 +116,17 @@ class RingReplay:
         self.order = zeros(rows, envs, dtype=torch.int32)  # the valid environments of a row, then the others
         self.num_valid = zeros(rows, dtype=torch.int64)
         self.num_valid_up_to = zeros(rows, dtype=torch.int64)  # rows 0 to here together
-        self.newest = zeros(dtype=torch.int64)  # row
-        self.num_added = 0  # rows ever
+        self.newest = zeros(shape.num_rings, dtype=torch.int64)  # row of every ring
+        self.num_added = [0] * shape.num_rings  # rows ever
 
     def __len__(self) -> int:
         """Transitions stored, invalid ones included."""
-        return min(self.num_added, self.shape.num_rows) * self.shape.num_envs
+        return sum(min(added, self.shape.num_rows) for added in self.num_added) * self.shape.num_envs
 
-    def add(self, transition: Transition) -> None:
-        """Store one decision of every environment."""
-        row, envs = self.num_added % self.shape.num_rows, self.shape.num_envs
+    def add(self, transition: Transition, ring: int = 0) -> None:
+        """Store one decision of every environment of a ring."""
+        rows, envs = self.shape.num_rows, self.shape.num_envs
+        row = ring * rows + self.num_added[ring] % rows
         x = transition
         parts = (x.obs, x.state, x.actions, x.active.to(x.obs.dtype))
         torch.cat([part.reshape(envs, -1) for part in parts], dim=1, out=self.here[row])
@@ -127,20 +136,25 @@ class RingReplay:
         self.order[row] = torch.argsort((~x.valid).to(torch.uint8), stable=True)
         self.num_valid[row] = x.valid.sum()
         torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)
-        self.newest.fill_(row)
-        self.num_added += 1
+        self.newest[ring] = row
+        self.num_added[ring] += 1
+
+    def cut(self, ring: int) -> None:
+        """End a ring's episodes at its newest decision, as a time-out does: what is stored next does not follow it."""
+        if self.num_added[ring]:
+            self.flags[ring * self.shape.num_rows + (self.num_added[ring] - 1) % self.shape.num_rows] |= _DONE
 
     def sample(self, batch_size: int) -> Batch:
         """Draw valid transitions uniformly, with replacement."""
         where = {"dtype": torch.float64, "generator": self.generator, "device": self.flags.device}
         draw = self._ranks.draw(torch.rand, (batch_size,), **where)
         number = (draw * self.num_valid_up_to[-1]).long()
-        row = torch.searchsorted(self.num_valid_up_to, number, right=True).clamp(max=self.shape.num_rows - 1)
+        row = torch.searchsorted(self.num_valid_up_to, number, right=True).clamp(max=len(self.num_valid) - 1)
         place = number - (self.num_valid_up_to[row] - self.num_valid[row])
         return self.look_up(row * self.shape.num_envs + self.order[row, place])
 
     def look_up(self, index: Tensor) -> Batch:
-        """Return the transitions that begin at rows ``index`` (B,) of R N.
+        """Return the transitions that begin at rows ``index`` (B,) of R N, a ring after the other.
 
         Rewards are summed until the episode ends, the newest decision is reached, the next one is broken, or
         ``num_steps`` are together; the value of what follows then takes the place of the rest.
@@ -149,9 +163,11 @@ class RingReplay:
         last, returns, factor = index, rewards[index], torch.full_like(self.rewards[0, :1, 0], self.gamma)
         factor = factor.expand(len(index))
         goes_on = torch.ones_like(index, dtype=torch.bool)
+        ring = index // shape.ring_size
+        first, newest = ring * shape.ring_size, self.newest[ring]
         for _ in range(self.num_steps - 1):
-            after = (last + shape.num_envs) % shape.num_transitions
-            goes_on = goes_on & (flags[last] & _DONE == 0) & (last // shape.num_envs != self.newest)
+            after = first + (last - first + shape.num_envs) % shape.ring_size
+            goes_on = goes_on & (flags[last] & _DONE == 0) & (last // shape.num_envs != newest)
             goes_on = goes_on & (flags[after] & _VALID != 0)
             returns = returns + torch.where(goes_on, factor, 0.0).unsqueeze(1) * rewards[after]
             factor = torch.where(goes_on, factor * self.gamma, factor)
@@ -172,29 +188,43 @@ class RingReplay:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows in use, and where the ring stands."""
-        used = min(self.num_added, self.shape.num_rows)
-        return {name: getattr(self, name)[:used].clone() for name in _STORED} | {"num_added": self.num_added}
+        used = self._used(self.num_added)
+        return {name: getattr(self, name)[used] for name in _STORED} | {"num_added": list(self.num_added)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from ``state_dict``; raise ValueError where it is that of a replay of another size."""
-        self.num_added = state["num_added"]
-        used = min(self.num_added, self.shape.num_rows)
+        num_added = state["num_added"]
+        if len(num_added) != self.shape.num_rings:
+            raise ValueError(f"replay has {len(num_added)} rings, not {self.shape.num_rings}")
+        used = self._used(num_added)
         for name in _STORED:
             place = getattr(self, name)
-            if state[name].shape != (used, *place.shape[1:]):
+            if state[name].shape != (len(used), *place.shape[1:]):
                 raise ValueError(f"replay.{name} has shape {tuple(state[name].shape)}")
             place.zero_()
-            place[:used] = state[name]
+            place[used] = state[name].to(place.device)
+        self.num_added = list(num_added)
         is_valid = self.flags & _VALID != 0  # anew: worlds may have moved to another rank
         self.order.copy_(torch.argsort((~is_valid).to(torch.uint8), dim=1, stable=True))
         self.num_valid.copy_(is_valid.sum(dim=1))
         torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)
-        self.newest.fill_((self.num_added - 1) % self.shape.num_rows)
+        for ring, added in enumerate(num_added):
+            self.newest[ring] = ring * self.shape.num_rows + (added - 1) % self.shape.num_rows
+
+    def _used(self, num_added: Sequence[int]) -> Tensor:
+        """Return the rows in use where so many were added to each ring."""
+        rows = self.shape.num_rows
+        used = [torch.arange(min(added, rows)) + ring * rows for ring, added in enumerate(num_added)]
+        return torch.cat(used).to(self.flags.device)
 
 
 _STORED = ("here", "there", "rewards", "flags", "order", "num_valid")
 
 
 def replay_shape(capacity: int, num_envs: int, **sizes: int) -> ReplayShape:
-    """Return the sizes of a ring with room for at least ``capacity`` transitions, two decisions at least."""
-    return ReplayShape(num_rows=max(2, math.ceil(capacity / num_envs)), num_envs=num_envs, **sizes)
+    """Return the sizes of rings with room for at least ``capacity`` transitions, two decisions each at least.
+
+    Each ring is of ``num_envs`` environments.
+    """
+    row = num_envs * sizes.get("num_rings", 1)
+    return ReplayShape(num_rows=max(2, math.ceil(capacity / row)), num_envs=num_envs, **sizes)

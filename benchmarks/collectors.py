@@ -1,0 +1,162 @@
+"""A learner that collects itself beside one with collectors, in turns; JSON lines.
+
+``python benchmarks/collectors.py [--preset laptop_hasac] [--collectors 2] [--seconds 60] [--rounds 3]`` trains both
+ways for so long after the warm-up, and prints env steps and updates a second, what each side waited, and the policy's
+lag. ``--learner_device cuda`` puts the learner of the run with collectors on a GPU; ``--set`` changes settings of both.
+
+``python benchmarks/collectors.py count --transitions 1000000`` sends so many transitions of toy worlds through
+processes, queue, filler and replay, and prints how many were sent, received and stored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+import toy_collectors  # noqa: E402
+from measuring import add_settings, emit, make_run, say, settings  # noqa: E402
+
+from harl_mapush.algorithms import make_algorithm  # noqa: E402
+from harl_mapush.algorithms.off_policy import OffPolicy  # noqa: E402
+from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
+from harl_mapush.collectors.settings import settled  # noqa: E402
+from harl_mapush.collectors.worlds import DistantWorlds  # noqa: E402
+from harl_mapush.config import RunCfg  # noqa: E402
+from harl_mapush.runner import Runner  # noqa: E402
+
+
+class _EnoughError(Exception):
+    """The time is over."""
+
+
+class Timer:
+    """Counts env steps and updates of a run from the first iteration that learned on, and ends it in time."""
+
+    def __init__(self, runner: Runner, seconds: float) -> None:
+        self._runner, self._seconds = runner, seconds
+        self._begin: tuple[float, int, int] | None = None
+        self.figures: dict[str, float] = {}
+        runner.on_iteration = self._look
+
+    def _look(self, report: Any) -> None:
+        team = self._runner.algorithm
+        assert isinstance(team, OffPolicy)
+        now = time.monotonic(), report.env_steps, team.num_updates
+        if self._begin is None:
+            self._begin = now if team.num_updates else None
+            return
+        span_s = now[0] - self._begin[0]
+        self.figures = {
+            "env_steps_per_s": (now[1] - self._begin[1]) / span_s,
+            "updates_per_s": (now[2] - self._begin[2]) / span_s,
+        }
+        self.figures |= {name: value for name, value in report.metrics.items() if name.startswith(_HEALTH)}
+        if span_s >= self._seconds:
+            for line in report.health:
+                say(line)
+            raise _EnoughError
+
+
+_HEALTH = ("collector", "filler", "learner")
+
+
+def in_the_loop(cfg: RunCfg, seconds: float) -> dict[str, float]:
+    """Train with a learner that collects itself."""
+    env, runner = make_run(cfg)
+    try:
+        return timed(runner, seconds)
+    finally:
+        env.close()
+
+
+def beside_collectors(cfg: RunCfg, seconds: float) -> dict[str, float]:
+    """Train with collectors."""
+    cfg = settled(cfg)
+    torch.manual_seed(cfg.runner.seed)
+    worlds = DistantWorlds(cfg, torch.device(cfg.runner.learner_device))
+    runner = AsyncRunner(worlds, make_algorithm(cfg.algorithm, cfg.network, worlds.spec, worlds.device, 1), cfg)
+    figures = timed(runner, seconds)
+    runner.check_counts()
+    return figures
+
+
+def timed(runner: Runner, seconds: float) -> dict[str, float]:
+    """Run for so long."""
+    timer = Timer(runner, seconds)
+    with contextlib.suppress(_EnoughError):
+        runner.learn()
+    return {name: round(value, 4) for name, value in timer.figures.items()}
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Print rounds of both, and the medians of their ratios."""
+    loop = settings(arguments)
+    runner = dataclasses.replace(
+        loop.runner, collectors=arguments.collectors, learner_device=arguments.learner_device or str(loop.sim.device)
+    )
+    sim = dataclasses.replace(loop.sim, num_threads=1)
+    apart = dataclasses.replace(loop, runner=runner, sim=sim)
+    ratios = []
+    for number in range(arguments.rounds):
+        both = {"in_the_loop": in_the_loop(loop, arguments.seconds)}
+        both["collectors"] = beside_collectors(apart, arguments.seconds)
+        emit(round=number, num_collectors=arguments.collectors, learner=runner.learner_device, **both)
+        ratios.append(both["collectors"]["env_steps_per_s"] / both["in_the_loop"]["env_steps_per_s"])
+    emit(
+        ratio_of_env_steps=round(statistics.median(ratios), 3), ratios=[round(x, 3) for x in ratios],
+        num_envs=loop.env.num_envs, update_ratio=loop.algorithm.update_ratio, cores=os.cpu_count(),
+        load=os.getloadavg()[1],
+    )  # fmt: skip
+
+
+def count(arguments: argparse.Namespace) -> None:
+    """Send transitions of toy worlds through all parts."""
+    size = 512 * arguments.collectors * 16
+    total = -(-arguments.transitions // size) * size
+    cfg = toy_collectors.settings(
+        arguments.collectors, 512 * arguments.collectors, total, runner={"num_steps": 16},
+        algorithm={"buffer_size": 200_000, "update_ratio": 0.0005, "batch_size": 256, "warmup": 10_000},
+    )  # fmt: skip
+    runner, begin = toy_collectors.make_runner(cfg), time.monotonic()
+    lags: list[float] = []
+    runner.on_iteration = lambda report: lags.append(report.metrics["learner/policy_lag_max"])
+    runner.learn()
+    assert runner.pool is not None
+    for line in runner.health():
+        say(line)
+    emit(
+        sent=runner.pool.num_sent() * runner.pace.block, received=runner.pool.num_received() * runner.pace.block,
+        stored=runner.pace.num_stored, updates=runner.pace.num_learned, counted=runner.pace.num_counted,
+        policy_lag_max=max(lags), seconds=round(time.monotonic() - begin, 1), load=os.getloadavg()[0],
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Compare, or count."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("compare", "count"), default="compare")
+    parser.add_argument("--collectors", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--learner_device", help="default: that of the worlds")
+    parser.add_argument("--transitions", type=int, default=1_000_000)
+    add_settings(parser, "laptop_hasac")
+    arguments = parser.parse_args()
+    if torch.get_num_threads() > 1 and os.environ.get("OMP_NUM_THREADS") is None:
+        say("Note: OMP_NUM_THREADS is not set; torch uses every core.")
+    (count if arguments.what == "count" else compare)(arguments)
+
+
+if __name__ == "__main__":
+    main()

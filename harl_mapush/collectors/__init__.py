@@ -1,0 +1,1 @@
+"""Asynchronous collection: processes that collect transitions while the learner learns (``runner.collectors``)."""

@@ -1,0 +1,136 @@
+"""One collector's worlds and team: it fills blocks of transitions. It knows nothing of processes, pipes and queues.
+
+Whatever carries blocks and weights elsewhere, another process or another machine, drives this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from harl_mapush import config
+from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.collectors.shared import BlockLayout
+from harl_mapush.config import RunCfg
+from harl_mapush.learning.experience import ReplayExperience
+from harl_mapush.learning.replay import ReplayShape, RingReplay, Transition
+from harl_mapush.runner import RewardSums
+from harl_mapush.seeding import seed_everything
+from mqe.registry import make_env
+from mqe.vec_env import Share, VecEnv
+
+EPISODES_A_START = 1 << 20  # so that worlds that start again do not repeat the episodes that they had
+_SEEDS_A_START = 1_000_003
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """Which of a run's collectors one is, as plain data."""
+
+    number: int
+    num_collectors: int
+    num_starts: int = 0  # how often collectors of this number were started before
+
+
+class BlockReport(NamedTuple):
+    """What a collector says of a block; plain numbers."""
+
+    rewards: dict[str, float]  # means of an agent and control step
+    num_valid: float  # transitions that these are means of
+    num_broken: float
+    statistics: dict[str, float]  # of the worlds' last finished episodes
+    note: str | None  # what the simulator had to repair
+
+
+class Collector:
+    """A share of the run's worlds, and the team that acts in it."""
+
+    def __init__(self, env: VecEnv, team: OffPolicy, num_steps: int, *, staggered: bool = True) -> None:
+        """Collect blocks of ``num_steps`` decisions from an environment that was not reset yet."""
+        self.env, self.team, self.staggered = env, team, staggered
+        shape = team.replay_shape(env.num_envs)
+        self.layout = BlockLayout(num_steps, shape)
+        self._writer = _Writer(shape, self.layout)
+        self._experience = ReplayExperience(
+            cast(RingReplay, self._writer),
+            env.device,
+            team.team_rewards,
+            lambda transition, discounted: None,
+            is_saved=False,
+        )
+        self._obs: Tensor | None = None
+
+    @property
+    def actors(self) -> list[nn.Module]:
+        """The networks that acting needs, without repetition."""
+        return list(self.team.unique_actors)
+
+    def collect(self, block: Tensor, after_decision: Callable[[int], None] = lambda t: None) -> BlockReport:
+        """Fill a block (bytes); ``after_decision`` is called with the number of decisions done."""
+        if self._obs is None:
+            self._obs, state = self.env.reset(staggered=self.staggered)
+            self._experience.start(self._obs, state)
+        env, rewards = self.env, RewardSums(self.env)
+        self._writer.block = block
+        for t in range(self.layout.num_steps):
+            decision = self.team.act(self._obs)
+            step = env.step(decision.actions)
+            self._writer.t = t
+            self._experience.add(t, self._obs, decision, step)
+            rewards.add(step)
+            self._obs = step.obs
+            after_decision(t + 1)
+        means = rewards.means()
+        values = torch.stack([*means.values(), rewards.num_valid()]).tolist()
+        num_broken = self.layout.num_transitions - values[-1]
+        named = dict(zip(means, values, strict=False))
+        return BlockReport(named, values[-1], num_broken, env.statistics(), env.maintain())
+
+    def close(self) -> None:
+        """Free the worlds."""
+        self.env.close()
+
+
+class _Writer:
+    """Stands in for a replay: what is added to it goes into a block."""
+
+    block: Tensor
+    t = 0
+
+    def __init__(self, shape: ReplayShape, layout: BlockLayout) -> None:
+        self.shape, self._layout = shape, layout
+
+    def add(self, transition: Transition, ring: int = 0) -> None:
+        self._layout.write(self.block, self.t, transition)
+
+
+def _keep_nothing(transition: Transition, discounted: Tensor) -> None:
+    """Update no normalisation: the learner does, with what it stores."""
+
+
+def make_collector(settings: Mapping[str, Any], who: Identity) -> Collector:
+    """Build a collector from the plain values of a run's settings, simulator and device resolved."""
+    config.import_modules((settings.get("env") or {}).get("imports") or ())
+    cfg, _ = config.resolve(settings, {})
+    return build(cfg, who)
+
+
+def build(cfg: RunCfg, who: Identity) -> Collector:
+    """Build a collector's worlds and team."""
+    runner, num_envs = cfg.runner, cfg.env.num_envs // who.num_collectors
+    first_world = who.number * num_envs
+    seed = runner.seed + who.number + 1 + _SEEDS_A_START * who.num_starts
+    seed_everything(seed % 2**63)
+    env = make_env(
+        dataclasses.replace(cfg.env, num_envs=num_envs), cfg.sim, cfg.task, runner.seed,
+        Share(first_world, who.num_collectors), first_episode=EPISODES_A_START * who.num_starts,
+    )  # fmt: skip
+    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, seed % 2**63)
+    assert isinstance(team, OffPolicy)
+    team.world_share = first_world, cfg.env.num_envs
+    return Collector(env, team, runner.num_steps, staggered=runner.staggered_start)

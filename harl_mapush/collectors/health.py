@@ -1,0 +1,107 @@
+"""What is said of collectors, filler and learner: rates over the last seconds, totals, and who waits for whom."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+_WINDOW_S = 10.0  # that rates are taken over, at least
+
+
+class CollectorState(NamedTuple):
+    """What one collector has done."""
+
+    env_steps: int
+    num_sent: int  # transitions
+    waited_s: float
+    version: int  # of the policy that it acts by
+    lag: int  # versions, of its last block when that was stored
+
+
+class Snapshot(NamedTuple):
+    """Everything that is counted, at one time."""
+
+    time_s: float
+    collectors: tuple[CollectorState, ...]
+    num_stored: int  # transitions
+    queue: int  # full blocks
+    capacity: int
+    num_errors: int  # collectors that died
+    num_lost_episodes: int
+    num_warm: int
+    warmup: int
+    num_updates: int  # of the run
+    num_learned: int  # in this process
+    num_counted: int  # transitions that they are for
+    learner_waited_s: float
+    lag_mean: float  # of the blocks stored since the last report
+    lag_max: int
+
+
+class Window:
+    """The snapshots of the last seconds."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Snapshot] = deque()
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Take in a snapshot; forget those that no rate needs any more."""
+        self._kept.append(snapshot)
+        while len(self._kept) > 2 and snapshot.time_s - self._kept[1].time_s >= _WINDOW_S:
+            self._kept.popleft()
+
+    def lines(self) -> tuple[str, ...]:
+        """Return one line a collector, one of the filler and one of the learner."""
+        if not self._kept:
+            return ()
+        old, new = self._kept[0], self._kept[-1]
+        span_s = max(new.time_s - old.time_s, 1e-9)
+        lines = []
+        for i, (before, now) in enumerate(zip(old.collectors, new.collectors, strict=True)):
+            rate, waited = (now.env_steps - before.env_steps) / span_s, _share(before.waited_s, now.waited_s, span_s)
+            lines.append(
+                f"[Collector {i}] {rate:,.0f} steps/s | sent {now.num_sent:,} | waited {waited:.0%} | "
+                f"policy v{now.version} (lag {now.lag})".replace("%", " %")
+            )
+        lost = f" ({new.num_lost_episodes:,} episodes lost)" if new.num_lost_episodes else ""
+        lines.append(
+            f"[Filler] +{(new.num_stored - old.num_stored) / span_s:,.0f}/s | stored {new.num_stored:,} | "
+            f"queue {new.queue}/{new.capacity} | errors {new.num_errors}{lost}"
+        )
+        waited = _share(old.learner_waited_s, new.learner_waited_s, span_s)
+        lines.append(
+            f"[Learner] warm-up {new.num_warm:,}/{new.warmup:,} | updates {new.num_updates:,} "
+            f"(ratio {_ratio(new):.4g}) | waited {waited:.0%}".replace("%", " %")
+        )
+        return tuple(lines)
+
+    def scalars(self) -> dict[str, float]:
+        """Return the same for TensorBoard."""
+        if not self._kept:
+            return {}
+        old, new = self._kept[0], self._kept[-1]
+        span_s = max(new.time_s - old.time_s, 1e-9)
+        tagged: dict[str, float] = {}
+        for i, (before, now) in enumerate(zip(old.collectors, new.collectors, strict=True)):
+            tagged[f"collector{i}/env_steps_per_s"] = (now.env_steps - before.env_steps) / span_s
+            tagged[f"collector{i}/waited"] = _share(before.waited_s, now.waited_s, span_s)
+            tagged[f"collector{i}/policy_lag"] = now.lag
+        return tagged | {
+            "filler/transitions_per_s": (new.num_stored - old.num_stored) / span_s,
+            "filler/queue": new.queue,
+            "filler/errors": new.num_errors,
+            "learner/updates_per_s": (new.num_learned - old.num_learned) / span_s,
+            "learner/update_ratio": _ratio(new),
+            "learner/waited": _share(old.learner_waited_s, new.learner_waited_s, span_s),
+            "learner/policy_lag_mean": new.lag_mean,
+            "learner/policy_lag_max": new.lag_max,
+        }
+
+
+def _share(before_s: float, now_s: float, span_s: float) -> float:
+    return min(max(now_s - before_s, 0.0) / span_s, 1.0)
+
+
+def _ratio(snapshot: Snapshot) -> float:
+    """Return the updates a transition that were really done."""
+    return snapshot.num_learned / snapshot.num_counted if snapshot.num_counted else 0.0

@@ -1,0 +1,267 @@
+"""The collectors' processes as the learner's process sees them: started, supplied with free blocks, started anew."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from harl_mapush.collectors import process
+from harl_mapush.collectors.collector import BlockReport, Identity
+from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, Numbers, Phase, SharedWeights
+from harl_mapush.interruption import ENDINGS
+
+MOST_DEATHS = 3  # of one collector in a row, without a block in between
+_END_S = 3.0  # that collectors have to end when they are told to
+_LOG = logging.getLogger(__name__)
+
+
+class CollectionError(RuntimeError):
+    """Collecting cannot go on; the run ends, saved. The message says why."""
+
+
+class FullBlock(NamedTuple):
+    """A block that waits to be stored."""
+
+    collector: int
+    number: int  # of the block in the collector's memory
+    content: Tensor  # bytes, in shared memory
+    version: int  # of the policy behind it
+    starts_anew: bool  # it does not follow the collector's block before it
+    report: BlockReport
+
+
+class Member:
+    """One collector."""
+
+    def __init__(self, number: int, memory: CollectorMemory, log: Path) -> None:
+        self.number, self.memory, self.log = number, memory, log
+        self.process: BaseProcess | None = None
+        self.connection: Connection | None = None
+        self.num_starts = 0
+        self.deaths = 0  # in a row
+        self.free = deque(range(memory.num_blocks))
+        self.given: set[int] = set()
+        self.num_received = self.num_lost = 0  # blocks, ever; lost are those that it died while it sent
+        self.is_new = True  # no block came since it was started
+
+    def numbers(self) -> Numbers:
+        """Return what it counts."""
+        return self.memory.numbers()
+
+    def last_line(self) -> str:
+        """Return the last line that it wrote."""
+        return last_line(self.log)
+
+    def describe(self) -> str:
+        """Name it and its process."""
+        return f"Collector {self.number} (process {self.process.pid if self.process else 'none'})"
+
+
+class Pool:
+    """K collectors. One thread at a time may call it."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        num_collectors: int,
+        layout: BlockLayout,
+        weights: SharedWeights,
+        logs: Path,
+        queue_blocks: int,
+        num_starts: int = 0,
+        collect: Callable[..., None] = process.main,
+    ) -> None:
+        """Allocate shared memory: ``queue_blocks`` a collector may wait while one more is being filled.
+
+        ``settings`` are plain values; ``num_starts`` is how often the run's collectors were started before,
+        ``collect`` is what their processes run.
+        """
+        self.settings, self.layout, self.weights, self._collect = settings, layout, weights, collect
+        self.capacity = num_collectors * queue_blocks
+        logs.mkdir(exist_ok=True)
+        self.members = [
+            Member(i, CollectorMemory(layout, queue_blocks + 1), logs / f"{i}.txt") for i in range(num_collectors)
+        ]
+        for member in self.members:
+            member.num_starts = num_starts
+        self.num_left = 0  # blocks that nobody was asked for yet
+        self.num_restarts = self.num_lost_episodes = 0
+        self._is_ending = False
+        self._context = multiprocessing.get_context("spawn")
+
+    def start(self, num_blocks: int) -> None:
+        """Start all collectors, which are to fill ``num_blocks`` together."""
+        self.num_left = num_blocks
+        for member in self.members:
+            self._start(member)
+
+    def receive(self, timeout_s: float) -> list[FullBlock]:
+        """Wait for full blocks; start a collector anew that died.
+
+        Raises CollectionError where one dies again and again.
+        """
+        connections = {member.connection: member for member in self.members if member.connection is not None}
+        if not connections:
+            time.sleep(timeout_s)
+        full = []
+        for ready in wait(list(connections), timeout_s):
+            full += self._receive(connections[ready])  # pyright: ignore[reportArgumentType]
+        self._give()
+        return full
+
+    def release(self, block: FullBlock) -> None:
+        """Take back a block that is stored."""
+        member = self.members[block.collector]
+        member.memory.versions[block.number] = -1
+        member.free.append(block.number)
+        self._give()
+
+    def oldest_version(self) -> int | None:
+        """Return the oldest policy version behind what is not stored yet."""
+        found = [member.memory.oldest_version() for member in self.members]
+        return min((version for version in found if version is not None), default=None)
+
+    def end(self) -> list[FullBlock]:
+        """End all collectors, those by force that do not; return the blocks that they had sent."""
+        self._is_ending = True
+        full, deadline = [], time.monotonic() + _END_S
+        for member in self.members:
+            member.memory.set(must_end=1)
+        while any(member.connection for member in self.members) and time.monotonic() < deadline:
+            full += self.receive(0.1)
+        for member in self.members:
+            if member.process is not None and member.process.is_alive():
+                _LOG.warning("Note: %s did not end and was killed.", member.describe())
+                member.process.kill()
+                member.process.join()
+            full += self._receive(member)
+        return full
+
+    def close(self) -> None:
+        """Kill what still runs, and close the files behind the shared memory."""
+        for member in self.members:
+            if member.process is not None and member.process.is_alive():
+                member.process.kill()
+                member.process.join()
+            member.memory.memory.close()
+        self.weights.memory.close()
+
+    def num_sent(self) -> int:
+        """Return the blocks that collectors sent, less those that a collector died over while it sent them."""
+        return sum(member.numbers().num_sent - member.num_lost for member in self.members)
+
+    def num_received(self) -> int:
+        """Return the blocks that arrived."""
+        return sum(member.num_received for member in self.members)
+
+    def _start(self, member: Member) -> None:
+        ours, theirs = self._context.Pipe()
+        who = Identity(member.number, len(self.members), member.num_starts)
+        arguments = (self.settings, who, theirs, member.memory, self.weights, str(member.log))
+        member.memory.set(phase=Phase.STARTING, step=0)
+        member.process = self._context.Process(
+            target=self._collect, args=arguments, name=f"collector {member.number}", daemon=True
+        )
+        resource_tracker.ensure_running()  # its own start would unblock signals
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)  # the new process inherits it
+        try:
+            member.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        member.connection, member.is_new = ours, True
+        member.num_starts += 1
+        self._give()
+
+    def _give(self) -> None:
+        """Hand free blocks out, to those first who have fewest."""
+        while self.num_left > 0 and not self._is_ending:
+            idle = [member for member in self.members if member.free and member.connection is not None]
+            if not idle:
+                return
+            member = min(idle, key=lambda member: len(member.given))
+            number = member.free.popleft()
+            try:
+                member.connection.send(number)  # pyright: ignore[reportOptionalMemberAccess]
+            except OSError:  # it died; ``receive`` will see
+                member.free.appendleft(number)
+                return
+            member.given.add(number)
+            self.num_left -= 1
+
+    def _receive(self, member: Member) -> list[FullBlock]:
+        """Take what a collector sent so far, and notice its end."""
+        full: list[FullBlock] = []
+        connection = member.connection
+        try:
+            while connection is not None and connection.poll():
+                number, version, report = connection.recv()
+                content = member.memory.blocks[number]
+                full.append(FullBlock(member.number, number, content, version, member.is_new, BlockReport(*report)))
+                member.given.discard(number)
+                member.num_received += 1
+                member.is_new, member.deaths = False, 0
+        except (EOFError, OSError):
+            self._bury(member)
+        return full
+
+    def _bury(self, member: Member) -> None:
+        """Take back what an ended collector had; start it anew unless the end is wanted."""
+        assert member.process is not None
+        assert member.connection is not None
+        member.connection.close()
+        member.connection = None
+        member.process.join(1.0)
+        if member.process.is_alive():
+            member.process.kill()
+            member.process.join()
+        for number in member.given:
+            member.memory.versions[number] = -1
+        member.free.extend(sorted(member.given))
+        self.num_left += len(member.given)
+        member.given.clear()
+        member.num_lost = member.numbers().num_sent - member.num_received
+        if self._is_ending:
+            return
+        member.deaths += 1
+        self.num_restarts += 1
+        self.num_lost_episodes += self.layout.num_transitions // self.layout.num_steps
+        code = member.process.exitcode
+        how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
+        problem = f"{member.describe()} died ({how}); its last line: {member.last_line()}"
+        if member.deaths >= MOST_DEATHS:
+            raise CollectionError(f"{problem}; it is the {member.deaths}. time without a block in between")
+        _LOG.warning(
+            "Note: %s. Its unfinished episodes are lost (%d in all so far) and it is started anew.",
+            problem, self.num_lost_episodes,
+        )  # fmt: skip
+        self._start(member)
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a file that is neither empty nor part of a stack."""
+    lines = [line.strip() for line in tail(path).splitlines() if not line.startswith(("  ", "Current thread", "Stack"))]
+    return ([line for line in lines if line] or ["(none)"])[-1][:300]
+
+
+def tail(path: Path, num_bytes: int = 8192, start: int | None = None) -> str:
+    """Return the end of a file, or what it has from byte ``start`` on."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - num_bytes) if start is None else start)
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

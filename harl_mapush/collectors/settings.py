@@ -1,0 +1,63 @@
+"""The settings of a run with collectors: what goes together, and what ``auto`` means."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import torch
+
+from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.config import RunCfg
+from mqe.config import ConfigError
+from mqe.registry import resolve_sim
+
+
+def settled(cfg: RunCfg) -> RunCfg:
+    """Return a run's settings with devices, threads and update ratio as its processes take them.
+
+    Raises ConfigError where settings do not go together.
+    """
+    runner, algorithm = cfg.runner, cfg.algorithm
+    if algorithm.name not in off_policy_algorithms():
+        raise ConfigError(
+            f"runner.collectors={runner.collectors}: {algorithm.name} learns from its newest transitions alone; take "
+            f"--algo {', '.join(off_policy_algorithms())}, or runner.collectors=0"
+        )
+    if cfg.env.num_envs % runner.collectors:
+        raise ConfigError(
+            f"runner.collectors={runner.collectors} must divide env.num_envs={cfg.env.num_envs}; try "
+            f"env.num_envs={-(-cfg.env.num_envs // runner.collectors) * runner.collectors}"
+        )
+    name, device = resolve_sim(cfg.sim)
+    num_threads = cfg.sim.num_threads or max(1, (os.cpu_count() or 1) // runner.collectors)
+    ratio = algorithm.update_ratio if runner.update_ratio is None else runner.update_ratio
+    return dataclasses.replace(
+        cfg,
+        sim=dataclasses.replace(cfg.sim, name=name, device=str(device), num_threads=num_threads),
+        algorithm=dataclasses.replace(algorithm, update_ratio=ratio),
+        runner=dataclasses.replace(runner, learner_device=str(learner_device(runner.learner_device))),
+    )
+
+
+def off_policy_algorithms() -> list[str]:
+    """Return the names of the algorithms that learn from a replay of ours."""
+    return [
+        name for name, entry in ALGORITHMS.items() if isinstance(entry.cls, type) and issubclass(entry.cls, OffPolicy)
+    ]
+
+
+def learner_device(name: str) -> torch.device:
+    """Return the device of a learner beside collectors; raise ConfigError for one that is not here."""
+    if name == "auto":
+        return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"runner.learner_device: unknown device {name!r}; allowed: auto, cpu, cuda, cuda:K")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"runner.learner_device: no {name} here; set it to cpu or auto")
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

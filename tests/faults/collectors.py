@@ -1,0 +1,307 @@
+"""Give runs with collectors the faults that such runs have, and look how they end.
+
+``python tests/faults/collectors.py --tries 10`` prints a table; it exits with 1 where a run did not end as it should.
+Faults of collectors, filler and queue are tried on toy worlds, signals on tiny runs of the box task in processes of
+their own. ``slowest`` is the time from the fault (where the run ends by it) or from the start to the end [s].
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import tiny
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import toy_collectors  # noqa: E402
+
+from harl_mapush import runs  # noqa: E402
+from harl_mapush.collectors.pool import CollectionError  # noqa: E402
+from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
+
+TRANSITIONS = 1600
+_ENDS_WITHIN_S = 10.0
+_SETTINGS = (
+    *("--algo", "hasac", "--num_envs", "4", "--device", "cpu", "--set", "runner.num_steps=4"),
+    *("--set", "network.hidden_sizes=[8]", "--set", "task.decision_period=2", "--set", "task.episode_length_s=0.2"),
+    *("--set", "runner.torch_threads=1", "--set", "runner.collectors=1", "--set", "algorithm.warmup=16"),
+    *("--set", "algorithm.batch_size=8", "--set", "algorithm.buffer_size=256"),
+    *("--set", "runner.checkpoint_interval=320", "--num_env_steps", "10_000_000"),
+)
+
+
+class Said(logging.Handler):
+    """Keeps what the library says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def make(folder: Path, **runner: object) -> AsyncRunner:
+    """Build a run of one collector that counts as stuck after three seconds."""
+    given = {"stall_time": 3.0} | runner
+    return toy_collectors.make_runner(toy_collectors.settings(1, 8, TRANSITIONS, runner=given), folder / "logs")
+
+
+def finish(runner: AsyncRunner, said: Said, draw: random.Random, act: Callable[[], None]) -> str | None:
+    """Let a run have a fault at a random time, and run to its end; return what is wrong with that."""
+    at = draw.randrange(5, runner.num_iterations // 2)
+
+    def on_iteration(report: object) -> None:
+        if runner.iteration == at:
+            act()
+
+    runner.on_iteration = on_iteration
+    runner.learn()
+    if runner.pace.num_stored != TRANSITIONS:
+        return f"{runner.pace.num_stored} stored of {TRANSITIONS}"
+    owed = runner.pace.num_counted * runner.pace.ratio
+    if abs(owed - runner.pace.num_learned) >= 1.0:
+        return f"{runner.pace.num_learned} updates instead of {owed:.1f}"
+    return None
+
+
+def killed(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Kill a collector."""
+    runner = make(folder)
+    problem = finish(runner, said, draw, lambda: os.kill(pid(runner), signal.SIGKILL))
+    return problem or expect(runner.pool.num_restarts == 1 and runner.pool.num_lost_episodes == 8, "not counted")
+
+
+def hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Have a collector sleep for ever, until it is restarted."""
+    runner, fault = make(folder), folder / "fault"
+    os.environ[toy_collectors.FAULT] = str(fault)
+    runner.on_wait = lambda: fault.unlink() if fault.exists() and runner.pool.num_restarts else None
+    problem = finish(runner, said, draw, lambda: fault.write_text("hang"))
+    named = [line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line]
+    return problem or expect(len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}")
+
+
+def stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Stop a collector's process, which cannot even say where it is."""
+    runner = make(folder)
+    problem = finish(runner, said, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
+    named = [line for line in said.lines if "has done nothing" in line and "does not answer" in line]
+    return problem or expect(len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}")
+
+
+def queue_full(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Make updates so slow that the queue fills up."""
+    runner = make(folder, queue_blocks=1)
+    learn_from = runner.algorithm.learn_from
+    runner.algorithm.learn_from = lambda replay: (time.sleep(0.1), learn_from(replay))[1]  # type: ignore[method-assign]
+    problem = finish(runner, said, draw, lambda: None)
+    waited = runner.pool.members[0].numbers().waited_ns / 1e9
+    return problem or expect(waited > 1.0, f"collectors waited {waited:.1f} s")
+
+
+def slow_filler(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Make storing a block slow."""
+    runner = make(folder)
+
+    def act() -> None:
+        store = runner.filler.store
+        runner.filler.store = lambda block: (time.sleep(0.3), store(block))[1]
+
+    problem = finish(runner, said, draw, act)
+    waited = runner.pool.members[0].numbers().waited_ns / 1e9
+    return problem or expect(waited > 1.0, f"collectors waited {waited:.1f} s")
+
+
+def filler_dies(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Have the filler raise."""
+    return ends_by(folder, said, draw, "the filler died (MemoryError", lambda runner: put(runner.filler, "store"))
+
+
+def learner_dies(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Have an update raise."""
+    words = "the learner died (RuntimeError"
+    return ends_by(folder, said, draw, words, lambda runner: put(runner.algorithm, "learn_from", RuntimeError))
+
+
+def raises(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Have a collector raise again and again."""
+    fault = folder / "fault"
+    os.environ[toy_collectors.FAULT] = str(fault)
+    return ends_by(folder, said, draw, "ValueError: the toy broke", lambda runner: fault.write_text("raise"), 600.0)
+
+
+def ends_by(
+    folder: Path,
+    said: Said,
+    draw: random.Random,
+    words: str,
+    act: Callable[[AsyncRunner], object],
+    in_s: float = 10.0,
+) -> str | None:
+    """Give a run a fault that it cannot survive; it must say so, with no process left."""
+    runner, at = make(folder), [0.0]
+
+    def fault() -> None:
+        at[0] = time.monotonic()
+        act(runner)
+
+    try:
+        finish(runner, said, draw, fault)
+    except CollectionError as error:
+        left_s = time.monotonic() - at[0]
+        is_gone = all(not member.process.is_alive() for member in runner.pool.members)
+        state = runner.state_dict()
+        return expect(words in str(error) and is_gone and left_s < in_s and state["iteration"] > 0, str(error))
+    return "it did not end"
+
+
+def put(thing: object, name: str, error: type[BaseException] = MemoryError) -> None:
+    """Put a function that raises in the place of another."""
+
+    def fail(*_: object) -> None:
+        raise error("on purpose")
+
+    setattr(thing, name, fail)
+
+
+def signalled(number: int, is_group: bool, folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Send a run a signal after its second checkpoint, and go on with it."""
+    run = folder / "run"
+    process = start(run, folder / "log")
+    deadline = time.monotonic() + 120.0
+    while len(runs.checkpoints(run)) < 2:
+        time.sleep(0.05)
+        if time.monotonic() > deadline:
+            return (folder / "log").read_text()
+    time.sleep(draw.random())
+    children = descendants(process)
+    begun = time.monotonic()
+    (os.killpg if is_group else os.kill)(process, number)
+    code = tiny.wait(process)
+    while any(is_running(child) for child in children) and time.monotonic() < begun + 20.0:
+        time.sleep(0.02)
+    took_s = time.monotonic() - begun
+    last = runs.last_checkpoint(run)
+    wanted = -number if number == signal.SIGKILL else 128 + number
+    if code != wanted or took_s > _ENDS_WITHIN_S or last is None or not children:
+        return f"code {code}, {took_s:.1f} s, {last}, children {children}: {(folder / 'log').read_text()[-500:]}"
+    steps = runs.checkpoints(run)[0][0]
+    process = start(run, folder / "log", "--num_env_steps", str(steps + 320))
+    return expect(tiny.wait(process) == 0, (folder / "log").read_text()[-800:])
+
+
+def start(run: Path, log: Path, *more: str) -> int:
+    """Start a run, or go on with it, in a process group of its own; return its id."""
+    from harl_mapush import train
+
+    process = os.fork()
+    if process:
+        return process
+    code = 99
+    try:
+        os.setsid()
+        with log.open("a") as stream:
+            os.dup2(stream.fileno(), 1)
+            os.dup2(stream.fileno(), 2)
+            code = train.main(["--resume", str(run), *more] if run.exists() else [*_SETTINGS, "--out", str(run)])
+            sys.stdout.flush()
+    finally:
+        os._exit(code)
+
+
+def descendants(process: int) -> list[int]:
+    """Return the children of a process."""
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()] + [
+        int(child)
+        for task in Path(f"/proc/{process}/task").iterdir()
+        if task.name != str(process)
+        for child in (task / "children").read_text().split()
+    ]
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def pid(runner: AsyncRunner) -> int:
+    """Return the process of the first collector."""
+    return runner.pool.members[0].process.pid
+
+
+def expect(is_so: bool, otherwise: str) -> str | None:
+    """Return None where all is well."""
+    return None if is_so else otherwise
+
+
+FAULTS: dict[str, Callable[[Path, Said, random.Random], str | None]] = {
+    "collector killed": killed,
+    "collector hangs": hangs,
+    "collector stopped": stopped,
+    "collector raises": raises,
+    "queue full": queue_full,
+    "slow filler": slow_filler,
+    "filler dies": filler_dies,
+    "learner dies": learner_dies,
+    "learner killed": lambda *given: signalled(signal.SIGKILL, False, *given),
+    "Ctrl-C": lambda *given: signalled(signal.SIGINT, True, *given),
+    "SIGTERM": lambda *given: signalled(signal.SIGTERM, False, *given),
+}
+
+
+def main() -> int:
+    """Print the table; return 1 where a run did not end as it should."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tries", type=int, default=10, help="of each fault")
+    parser.add_argument("--only", help="faults whose name has this in it")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    draw, is_well = random.Random(arguments.seed), True
+    torch.set_num_threads(1)
+    shared_before = sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else []
+    print_row("fault", "tries", "ended well", "slowest")
+    for name, give in FAULTS.items():
+        if arguments.only and arguments.only not in name:
+            continue
+        good, slowest_s = 0, 0.0
+        for _ in range(arguments.tries):
+            said, library = Said(), logging.getLogger("harl_mapush")
+            library.addHandler(said)
+            begun = time.monotonic()
+            with tempfile.TemporaryDirectory() as folder:
+                problem = give(Path(folder), said, draw)
+            library.removeHandler(said)
+            os.environ.pop(toy_collectors.FAULT, None)
+            slowest_s = max(slowest_s, time.monotonic() - begun)
+            good += problem is None
+            if problem is not None:
+                sys.stderr.write(f"{name}: {problem}\n")
+        print_row(name, arguments.tries, good, f"{slowest_s:.1f}")
+        is_well = is_well and good == arguments.tries
+    shared = sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else []
+    print_row("left in /dev/shm", "", len(set(shared) - set(shared_before)), "")
+    return 0 if is_well else 1
+
+
+def print_row(*cells: object) -> None:
+    """Write one row of the table."""
+    sys.stdout.write("".join(f"{cell!s:<{20 if i == 0 else 12}}" for i, cell in enumerate(cells)).rstrip() + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
