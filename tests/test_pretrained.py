@@ -12,7 +12,8 @@ from mqe.controllers.gait import PRETRAINED, pretrained_folder
 from mqe.nature import NatureCfg
 from mqe.registry import make_env
 
-TEAMS = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir() if not path.name.endswith("_velocity"))
+SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
+TEAMS = [name for name in SHIPPED if not name.endswith("_velocity")]
 NUM_ENVS = 16
 
 
