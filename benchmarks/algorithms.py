@@ -75,7 +75,7 @@ def train(arguments: argparse.Namespace, algo: str, seed: int) -> dict[str, Any]
 
 
 def scalars(logs: Path, tag: str) -> list[Any]:
-    """Give the points of one curve."""
+    """Return the points of one curve."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(logs), size_guidance={"scalars": 0})
@@ -84,7 +84,7 @@ def scalars(logs: Path, tag: str) -> list[Any]:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """Give the runs that are done."""
+    """Return the runs that are done."""
     path = folder / RESULTS
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 

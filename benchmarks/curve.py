@@ -85,7 +85,7 @@ def reached(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """Give the points of a curve."""
+    """Return the points of a curve."""
     path = folder / CURVE
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
@@ -108,7 +108,7 @@ def draw(rows: list[dict[str, Any]], title: str, picture: Path) -> None:
 
 
 def _run_of(row: dict[str, Any]) -> tuple[int, str]:
-    """Say which run a point belongs to: seed and commit."""
+    """Return which run a point belongs to: seed and commit."""
     return row["seed"], row.get("commit", "")
 
 

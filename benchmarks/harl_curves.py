@@ -109,7 +109,7 @@ def curves(logs: Path, side: str, seed: int, steps_per_decision: int) -> list[Po
 
 
 def means(points: list[Point], side: str, tag: str, count: int, seed: int | None = None) -> list[float | None]:
-    """Give the mean of one curve, or of all seeds', over each of ``count`` parts of the run; None where it is empty."""
+    """Return the mean of one curve, or of all seeds', over each of ``count`` parts of the run; None if empty."""
     end = max(point.decisions for point in points)
     parts: list[list[float]] = [[] for _ in range(count)]
     for point in points:

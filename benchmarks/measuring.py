@@ -36,7 +36,7 @@ def add_settings(parser: argparse.ArgumentParser, preset: str) -> None:
 
 
 def settings(arguments: argparse.Namespace, **over: dict[str, Any]) -> RunCfg:
-    """Give the preset's configuration under ``over`` and then ``--set``; device and simulator become definite."""
+    """Return the preset's configuration under ``over`` and then ``--set``; device and simulator become definite."""
     values: dict[str, Any] = over
     for text in arguments.set:
         values = merge(values, assignment(text))

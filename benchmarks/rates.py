@@ -44,7 +44,7 @@ class CtrlRecorder:
 
 
 def step_rates(env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS) -> dict[str, float]:
-    """Give env-steps/s of ``env.step`` with held random commands, and of the physics alone.
+    """Return env-steps/s of ``env.step`` with held random commands, and of the physics alone.
 
     Physics alone replays, from the same state and without resets, the ``ctrl`` recorded in the ``env.step`` pass. Both
     take turns; medians over ``repeats``. The environment's ``decision_period`` must be 1.
@@ -87,7 +87,7 @@ def warm_up(runner: Runner) -> None:
 
 
 def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4) -> dict[str, float]:
-    """Give env-steps/s of collecting with policies and of whole training, once every graph of an update exists.
+    """Return env-steps/s of collecting with policies and of whole training, once every graph of an update exists.
 
     ``told`` is ``env.step`` alone with the actions of one rollout, from where that began: what an iteration takes
     beyond it is inference, storage, returns and update (``beyond_env_share``).
@@ -124,7 +124,7 @@ def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4)
 
 
 def shares(runner: Runner, iterations: int = 3) -> dict[str, float]:
-    """Give the shares of training time in physics, gait, task, policy and update, where the host waits for each."""
+    """Return the shares of training time in physics, gait, task, policy and update, where the host waits for each."""
     env: Any = runner.env
     spent: dict[str, float] = defaultdict(float)
     with (

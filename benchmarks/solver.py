@@ -60,7 +60,7 @@ def main() -> int:
 
 @torch.no_grad()
 def pushing(what: str, num_envs: int) -> tuple[mujoco.MjModel, list[State]]:
-    """Give the scene's model and states of ``num_envs`` worlds in which a trained team is at work, on the CPU."""
+    """Return the scene's model and states of ``num_envs`` worlds in which a trained team is at work, on the CPU."""
     folder = checkpoint.resolve(what)
     sim = {"name": "mujoco", "device": "cpu"}
     cfg, _ = config.resolve(checkpoint.read_config(folder), {"env": {"num_envs": num_envs}, "sim": sim})

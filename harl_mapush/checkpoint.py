@@ -117,7 +117,7 @@ def read_training_state(folder: Path) -> dict[str, Any]:
 
 
 def damaged_state(folder: Path, detail: str) -> ConfigError:
-    """Word the complaint about a training state that cannot be gone on from."""
+    """Format the complaint about a training state that cannot be gone on from."""
     return ConfigError(f"{folder / TRAINING_STATE}: damaged ({detail}); --resume an earlier checkpoint of the run")
 
 

@@ -159,7 +159,7 @@ def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
 
 
 def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Give what the flags, and after them every ``--set``, say as nested values."""
+    """Return what the flags, and after them every ``--set``, say as nested values."""
     layers: list[dict[str, Any]] = []
     for flag, key in FLAGS.items():
         given = getattr(arguments, flag.strip("-"), None)

@@ -218,7 +218,7 @@ def duration(seconds: float) -> str:
 
 
 def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[str, float]:
-    """Give the TensorBoard scalars of one iteration; what was not measured (NaN) is left out.
+    """Return the TensorBoard scalars of one iteration; what was not measured (NaN) is left out.
 
     The learner's metrics keep their tags, an agent's statistics go under ``agent{i}/``, the others under ``mapush/``;
     what matters most is under ``0_overview/`` as well, which TensorBoard shows first.

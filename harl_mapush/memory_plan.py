@@ -51,7 +51,7 @@ class MemoryPlan(NamedTuple):
 
     @property
     def needed(self) -> int:
-        """Give the sum of all parts."""
+        """Return the sum of all parts."""
         return self.fixed + self.simulator + self.environment + self.rollout + self.update
 
 
@@ -138,7 +138,7 @@ def check_memory(plan: MemoryPlan) -> None:
 
 
 def describe(plan: MemoryPlan) -> str:
-    """Word a plan in one line."""
+    """Format a plan in one line."""
     parts = ("simulator", "environment", "rollout", "update", "fixed")
     sizes = {name: f"{getattr(plan, name) / GIB:.2f}" for name in parts}
     named = ", ".join(f"{name} {size}" for name, size in sizes.items() if size != "0.00")
@@ -148,7 +148,7 @@ def describe(plan: MemoryPlan) -> str:
 
 
 def device_memory(device: torch.device) -> tuple[int | None, int | None]:
-    """Give the bytes that this process may take of a device, its own context included, and all that it has."""
+    """Return the bytes that this process may take of a device, its own context included, and all that it has."""
     if device.type != "cpu":
         free, total = torch.cuda.mem_get_info(device)
         return free + _CONTEXT, total

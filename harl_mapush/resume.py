@@ -61,7 +61,7 @@ def find(what: str) -> tuple[SavedRun, list[str]]:
 
 
 def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
-    """Give the run's settings, changed by ``over``; raise ConfigError for a change that its saved state cannot follow.
+    """Return the run's settings, changed by ``over``; raise ConfigError for a change that saved state cannot follow.
 
     Also gives what there is to say about the changes.
     """

@@ -343,7 +343,7 @@ class _Clock:
             self._marks.append(time.perf_counter())
 
     def read(self) -> list[float]:
-        """Give the laps [s]."""
+        """Return the laps [s]."""
         pairs = zip(self._marks, self._marks[1:], strict=False)
         if self._on_device:
             self._marks[-1].synchronize()

@@ -40,7 +40,7 @@ def step_name(env_steps: int) -> str:
 
 
 def parse_step_name(name: str) -> int | None:
-    """Give the env steps that a checkpoint folder's name stands for, None for any other name."""
+    """Return the env steps that a checkpoint folder's name stands for, None for any other name."""
     match = re.fullmatch(r"(\d+)([Mk]?)", name)
     return int(match[1]) * _UNITS.get(match[2], 1) if match else None
 
@@ -51,7 +51,7 @@ def curves_folder(run: Path) -> Path:
 
 
 def checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """Give env steps and folder of every checkpoint of a run, the newest first."""
+    """Return env steps and folder of every checkpoint of a run, the newest first."""
     folder = run / CHECKPOINTS
     if not folder.is_dir():
         return []
@@ -60,7 +60,7 @@ def checkpoints(run: Path) -> list[tuple[int, Path]]:
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """Give the checkpoint folder of a run with the most env steps, None if there is none."""
+    """Return the checkpoint folder of a run with the most env steps, None if there is none."""
     found = checkpoints(run)
     return found[0][1] if found else None
 

@@ -369,7 +369,7 @@ class _Interrupted(Exception):  # noqa: N818, not an error
 
 
 def _way_on(folder: Path, more: str = "") -> str:
-    """Say how to go on with a run that ended before its time; ``more`` is what the command line should add."""
+    """Return how to go on with a run that ended before its time; ``more`` is what the command line should add."""
     if not folder.is_dir():
         return "the folder is gone; if it was moved, --resume takes its new place"
     if runs.checkpoints(folder):

@@ -154,14 +154,14 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
 
 
 def in_words(verdict: Verdict) -> str:
-    """Word a verdict in a line, and what to do in a second."""
+    """Format a verdict in a line, and what to do in a second."""
     line = f"{verdict.status:<8}{verdict.stage:<14}{verdict.detail}"
     line += f" ({verdict.seconds:.1f} s)" if verdict.status in ("passed", "running") else ""
     return line if verdict.way_out is None else f"{line}\n{'':<8}what to do: {verdict.way_out}"
 
 
 def conclusion(facts: dict[str, Any]) -> str:
-    """Word the outcome of all stages."""
+    """Format the outcome of all stages."""
     if facts["ok"]:
         return f"Everything works: simulator {facts['simulator']} on {facts['device']}."
     stages = facts["stages"]
@@ -171,7 +171,7 @@ def conclusion(facts: dict[str, Any]) -> str:
 
 
 def verdict_of_crash(report: Sequence[Verdict], returncode: int) -> Verdict:
-    """Say what a process was doing that ended without an answer."""
+    """Return what a process was doing that ended without an answer."""
     running = [verdict.stage for verdict in report if verdict.status == "running"]
     reason = signal.Signals(-returncode).name if returncode < 0 else f"exit code {returncode}"
     name = running[-1] if running else STAGES[0].name

@@ -217,7 +217,7 @@ STAGES = (
 
 
 def driver_version() -> int | None:
-    """Give the newest CUDA that the NVIDIA driver knows, 12040 for 12.4; None without a driver."""
+    """Return the newest CUDA that the NVIDIA driver knows, 12040 for 12.4; None without a driver."""
     for name in ("libcuda.so.1", "nvcuda.dll"):
         try:
             library = ctypes.CDLL(name)
@@ -229,7 +229,7 @@ def driver_version() -> int | None:
 
 
 def warp_cuda() -> str | None:
-    """Give the CUDA that the installed Warp was built with, 12.9 for instance; None if it was built without."""
+    """Return the CUDA that the installed Warp was built with, 12.9 for instance; None if it was built without."""
     from mqe.sim.mujoco_warp import wp  # quiet, as in check_gpus
 
     built_with = wp.get_cuda_toolkit_version()

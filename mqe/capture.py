@@ -51,7 +51,7 @@ class PackedStep:
         self._numbers = _Joined({name: tensor for name, tensor in tensors.items() if name not in masks})
 
     def copy(self) -> TimeStep:
-        """Give it in memory of its own."""
+        """Return it in memory of its own."""
         tensors = self._masks.copy() | self._numbers.copy()
         info = {name: tensors.pop(name) for name in self._info}
         return TimeStep(**tensors, info=info)

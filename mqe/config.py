@@ -155,7 +155,7 @@ def checked(instance: _T, where: str) -> _T:
 
 
 def nearest(word: Any, allowed: Iterable[Any]) -> str:
-    """Give the allowed word that looks most like ``word``; the last part of a dotted one counts most."""
+    """Return the allowed word that looks most like ``word``; the last part of a dotted one counts most."""
     word = str(word)[:100]
 
     def likeness(candidate: str) -> tuple[float, float]:
@@ -166,7 +166,7 @@ def nearest(word: Any, allowed: Iterable[Any]) -> str:
 
 
 def unknown(kind: str, name: Any, allowed: Iterable[Any]) -> str:
-    """Word the complaint about a name that does not exist: the name, the nearest, all that do."""
+    """Format the complaint about a name that does not exist: the name, the nearest, all that do."""
     allowed = [str(candidate) for candidate in allowed]
     suggestion = f"; did you mean {nearest(name, allowed)}?" if allowed else ""
     return f"unknown {kind} {str(name)!r}{suggestion} (allowed: {', '.join(allowed) or 'none'})"

@@ -93,7 +93,7 @@ def capturing(
 
 @cache
 def capture_stream(index: int) -> torch.cuda.Stream:
-    """Give the stream on which device ``index`` captures: torch's is that of the first device that does."""
+    """Return the stream on which device ``index`` captures: torch's is that of the first device that does."""
     return torch.cuda.Stream(index)
 
 

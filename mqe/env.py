@@ -323,7 +323,7 @@ class MultiAgentEnv:
         self._statistics.record(ended & (self._unsettled <= 0), figures)
 
     def _ages(self) -> Tensor:
-        """Give control steps (N,) in whole decisions, from 0 to just below the time limit."""
+        """Return control steps (N,) in whole decisions, from 0 to just below the time limit."""
         decisions = self.max_episode_length // self.decision_period
         first = self.share.first
         world = torch.arange(first, first + self.num_envs, dtype=torch.float64, device=self.device)

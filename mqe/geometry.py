@@ -18,17 +18,17 @@ HALF_PI = 0.5 * math.pi
 
 
 def length(vec: Tensor) -> Tensor:
-    """Give the length (...) of planar or spatial vectors (..., 2) or (..., 3)."""
+    """Return the length (...) of planar or spatial vectors (..., 2) or (..., 3)."""
     return reduce(torch.hypot, vec.unbind(dim=-1))
 
 
 def on_circle(radius: Tensor, angle: Tensor) -> Tensor:
-    """Give the points (..., 2) at polar coordinates radius and angle (...); the two broadcast."""
+    """Return the points (..., 2) at polar coordinates radius and angle (...); the two broadcast."""
     return torch.view_as_real(torch.polar(*torch.broadcast_tensors(radius, angle)))
 
 
 def quat_from_rpy(rpy: Tensor) -> Tensor:
-    """Give the quaternion (..., 4) of roll, pitch and yaw (..., 3) [rad]."""
+    """Return the quaternion (..., 4) of roll, pitch and yaw (..., 3) [rad]."""
     half = 0.5 * rpy
     factors, sign = _rpy_table(rpy.device, rpy.dtype)
     products = torch.cat((torch.cos(half), torch.sin(half)), dim=-1)[..., factors].prod(dim=-1)  # (..., 2, 4)
@@ -36,14 +36,14 @@ def quat_from_rpy(rpy: Tensor) -> Tensor:
 
 
 def quat_from_yaw(yaw: Tensor) -> Tensor:
-    """Give the quaternion (..., 4) of a turn by yaw (...) [rad] about the vertical."""
+    """Return the quaternion (..., 4) of a turn by yaw (...) [rad] about the vertical."""
     half = 0.5 * yaw
     zero = torch.zeros_like(half)
     return torch.stack((torch.cos(half), zero, zero, torch.sin(half)), dim=-1)
 
 
 def rotation_matrix(quat: Tensor) -> Tensor:
-    """Give the matrix (..., 3, 3) that turns body into world coordinates, of unit quaternions (..., 4).
+    """Return the matrix (..., 3, 3) that turns body into world coordinates, of unit quaternions (..., 4).
 
     Its columns are the body's axes seen from the world, its rows the world's axes seen from the body.
     """
@@ -55,12 +55,12 @@ def rotation_matrix(quat: Tensor) -> Tensor:
 
 
 def yaw_of(rotation: Tensor) -> Tensor:
-    """Give yaw (...) in [-pi, pi] [rad] of rotation matrices (..., 3, 3)."""
+    """Return yaw (...) in [-pi, pi] [rad] of rotation matrices (..., 3, 3)."""
     return torch.atan2(rotation[..., 1, 0], rotation[..., 0, 0])
 
 
 def roll_pitch_of(rotation: Tensor) -> tuple[Tensor, Tensor]:
-    """Give roll in [-pi, pi] and pitch in [-pi/2, pi/2] (...) [rad] of rotation matrices (..., 3, 3)."""
+    """Return roll in [-pi, pi] and pitch in [-pi/2, pi/2] (...) [rad] of rotation matrices (..., 3, 3)."""
     roll = torch.atan2(rotation[..., 2, 1], rotation[..., 2, 2])
     return roll, torch.asin((-rotation[..., 2, 0]).clamp(-1.0, 1.0))
 
@@ -78,7 +78,7 @@ def rotate_2d(vec: Tensor, angle: Tensor) -> Tensor:
 
 
 def heading_frame(rotation: Tensor) -> Tensor:
-    """Give the axes (..., 2, 2) of the planar frames that rotation matrices (..., 3, 3) head in: forward, then left.
+    """Return the axes (..., 2, 2) of the planar frames that rotation matrices (..., 3, 3) head in: forward, then left.
 
     They are the body's x axis without its vertical part, at length 1, and the same a quarter turn on: a row each. Where
     that axis is vertical there is no heading, and the frame is zero or as good as any.
@@ -90,18 +90,18 @@ def heading_frame(rotation: Tensor) -> Tensor:
 
 
 def axes_along(ahead: Tensor) -> Tensor:
-    """Give the axes (..., 2, 2) of the planar frames with unit vectors ``ahead`` (..., 2) as x axes: a row each."""
+    """Return the axes (..., 2, 2) of the planar frames with unit vectors ``ahead`` (..., 2) as x axes: a row each."""
     x, y = ahead.unbind(dim=-1)
     return torch.stack((x, y, -y, x), dim=-1).unflatten(-1, (2, 2))
 
 
 def in_frame(vec: Tensor, frame: Tensor) -> Tensor:
-    """Give planar vectors (..., 2) along the axes of frames (..., 2, 2); the two broadcast."""
+    """Return planar vectors (..., 2) along the axes of frames (..., 2, 2); the two broadcast."""
     return torch.addcmul(frame[..., 0] * vec[..., :1], frame[..., 1], vec[..., 1:])
 
 
 def wrap_to_pi(angle: Tensor) -> Tensor:
-    """Give the same angles in (-pi, pi] [rad]."""
+    """Return the same angles in (-pi, pi] [rad]."""
     return math.pi - torch.remainder(math.pi - angle, TWO_PI)
 
 
@@ -118,7 +118,7 @@ class Polygon:
         self.zero = torch.zeros_like(self.length)
 
     def inward_normal(self, points: Tensor) -> Tensor:
-        """Give the inward unit normal (..., 2) of the edge nearest to each point (..., 2).
+        """Return the inward unit normal (..., 2) of the edge nearest to each point (..., 2).
 
         The distance to an edge is that to its nearest point. Behind a corner two edges tie exactly, because both take
         the distance to the shared vertex from one number; then the first edge wins.
@@ -132,13 +132,13 @@ class Polygon:
 
 
 def distance_to_boxes(points: Tensor, centers: Tensor, half_sizes: Tensor) -> Tensor:
-    """Give the distance (...) from points (..., 2) to a union of axis-aligned boxes (B, 2); 0 inside."""
+    """Return the distance (...) from points (..., 2) to a union of axis-aligned boxes (B, 2); 0 inside."""
     gap = ((points.unsqueeze(-2) - centers).abs() - half_sizes).clamp(min=0.0)
     return length(gap).amin(dim=-1)
 
 
 def distance_to_discs(points: Tensor, centers: Tensor, radii: Tensor) -> Tensor:
-    """Give the distance (...) from points (..., 2) to a union of discs, centres (B, 2) and radii (B,); 0 inside."""
+    """Return the distance (...) from points (..., 2) to a union of discs, centres (B, 2) and radii (B,); 0 inside."""
     gap = length(points.unsqueeze(-2) - centers) - radii
     return gap.clamp(min=0.0).amin(dim=-1)
 

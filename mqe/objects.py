@@ -39,7 +39,7 @@ class GeomCfg:
     reference_inertia: tuple[float, float, float] | None = None  # [kg m^2] the diagonal its URDF states, if it has one
 
     def inertia(self, kind: str) -> NDArray[np.float64]:
-        """Give the inertia (3,) [kg m^2] about the part's own centre, along its axes: ``physical`` or ``reference``."""
+        """Return the inertia (3,) [kg m^2] about the part's centre, along its axes: ``physical`` or ``reference``."""
         if kind == "reference":
             assert self.reference_inertia is not None  # ObjectCfg.inertia says so to the user
             return np.array(self.reference_inertia)
@@ -81,11 +81,11 @@ class ObjectCfg:
 
     @property
     def mass(self) -> float:
-        """Give the total mass [kg]."""
+        """Return the total mass [kg]."""
         return sum(geom.mass for geom in self.geoms)
 
     def inertia(self, kind: str = "physical") -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """Give mass [kg], centre of mass (3,) [m] in the object frame and inertia (3, 3) [kg m^2] about it.
+        """Return mass [kg], centre of mass (3,) [m] in the object frame and inertia (3, 3) [kg m^2] about it.
 
         ``physical`` takes every part at uniform density; ``reference`` takes the placeholders of its URDF files, and
         raises ConfigError where a part has none. Parts add up by the parallel axis theorem either way.
@@ -123,21 +123,21 @@ class Footprint:
             self.parts.append(lambda points: geometry.distance_to_discs(points, disc_centers, radii))
 
     def distance(self, points: Tensor) -> Tensor:
-        """Give the distance (...) [m] from points (..., 2) in the object frame to the true outline; 0 inside."""
+        """Return the distance (...) [m] from points (..., 2) in the object frame to the true outline; 0 inside."""
         return reduce(torch.minimum, [part(points) for part in self.parts])
 
     def push_direction(self, points: Tensor) -> Tensor:
-        """Give the way into the object (..., 2), object frame, through the reward polygon's edge nearest to a point."""
+        """Return the way into the object (..., 2), object frame, through the reward polygon's edge nearest a point."""
         return self.polygon.inward_normal(points)
 
 
 def object_floor_friction(friction: _Number) -> _Number:
-    """Give the Coulomb coefficient of an object of this friction on the floor: PhysX averages the two materials."""
+    """Return the Coulomb coefficient of an object of this friction on the floor: PhysX averages the two materials."""
     return 0.5 * (friction + FLOOR_FRICTION)
 
 
 def robot_object_friction(friction: _Number) -> _Number:
-    """Give the Coulomb coefficient between a robot and an object of this friction, averaged likewise."""
+    """Return the Coulomb coefficient between a robot and an object of this friction, averaged likewise."""
     return 0.5 * (friction + ROBOT_FRICTION)
 
 

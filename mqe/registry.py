@@ -77,7 +77,7 @@ IN_PROCESS = ("isaacgym", "mujoco_worker")  # of their own, under the interprete
 
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
-    """Give the simulator's name and device that ``cfg`` means on this machine; errors name what to change."""
+    """Return the simulator's name and device that ``cfg`` means on this machine; errors name what to change."""
     device = _resolve_device(cfg)
     name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
     if name == "warp" and not _has_warp():

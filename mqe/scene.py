@@ -53,7 +53,7 @@ class Scene:
 
     @property
     def num_robots(self) -> int:
-        """Give the size of the team."""
+        """Return the size of the team."""
         return len(self.robots)
 
     @property
@@ -68,12 +68,12 @@ class Scene:
 
     @property
     def trunk_bodies(self) -> list[int]:
-        """Give the robots' trunk body ids."""
+        """Return the robots' trunk body ids."""
         return [self.model.body(f"robot{i}/trunk").id for i in range(self.num_robots)]
 
     @property
     def object_geoms(self) -> list[int]:
-        """Give the object's geom ids."""
+        """Return the object's geom ids."""
         names = [] if self.object is None else [f"object/{k}" for k in range(len(self.object.geoms))]
         return [self.model.geom(name).id for name in names]
 
@@ -139,7 +139,7 @@ def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
-    """Give the model fields (N, ...) under which the object's material has ``friction`` (N,) in each world."""
+    """Return the model fields (N, ...) under which the object's material has ``friction`` (N,) in each world."""
     model, obj = scene.model, scene.object
     assert obj is not None
     geom = torch.as_tensor(model.geom_friction).repeat(len(friction), 1, 1)
@@ -153,7 +153,7 @@ def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
 
 
 def floor_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
-    """Give the model field (N, ...) under which robots' feet find ``friction`` (N,) on the floor of each world."""
+    """Return the model field (N, ...) under which robots' feet find ``friction`` (N,) on the floor of each world."""
     geom = torch.as_tensor(scene.model.geom_friction).repeat(len(friction), 1, 1)
     geom[:, scene.model.geom("floor").id, 0] = friction
     return {"geom_friction": geom}

@@ -48,7 +48,7 @@ class SceneState:
 
     @cached_property
     def _parts(self) -> tuple[Tensor, ...]:
-        """Give the columns of qpos, qvel, forces and goal."""
+        """Return the columns of qpos, qvel, forces and goal."""
         return self.rows.t().split(self.sizes(self.num_robots, self.has_object), dim=1)
 
     @property

@@ -34,7 +34,7 @@ class EpisodeStatistics:
         self._count.copy_(number[-1])
 
     def means(self) -> dict[str, float]:
-        """Give each figure's mean over the episodes it counts for (NaN without any), and ``num_episodes``.
+        """Return each figure's mean over the episodes it counts for (NaN without any), and ``num_episodes``.
 
         The mean of what happened or not, 1 or 0, is called its rate.
         """

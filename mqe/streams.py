@@ -68,7 +68,7 @@ class Ranges:
         self._low, self._span = low, high - low
 
     def draw(self, streams: Streams, purpose: int, episode: Tensor) -> Tensor:
-        """Give float32 (N, C) for ``episode`` (N,) int64."""
+        """Return float32 (N, C) for ``episode`` (N,) int64."""
         return self._low + self._span * streams.uniform(purpose, episode, self._low.shape)
 
 

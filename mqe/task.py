@@ -68,11 +68,11 @@ class Task(Protocol):
         ...
 
     def targets(self, state: SceneState) -> Tensor:
-        """Give joint position targets (N, A, J) [rad] for the coming control step."""
+        """Return joint position targets (N, A, J) [rad] for the coming control step."""
         ...
 
     def disturb(self, step: Tensor) -> Disturbance | None:
-        """Say what pushes the robots before control step ``step`` (N,) of their episodes."""
+        """Return what pushes the robots before control step ``step`` (N,) of their episodes."""
         ...
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
@@ -80,7 +80,7 @@ class Task(Protocol):
         ...
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Give obs (W, A, O) and critic state, (W, S) or (W, A, S), of any W worlds and their ``memory`` (W, C)."""
+        """Return obs (W, A, O) and critic state, (W, S) or (W, A, S), of any W worlds and their ``memory`` (W, C)."""
         ...
 
     def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ class LaunchedSim:
             self._sim.step(decimation, ctrl)
 
     def data(self, env: int) -> Any:
-        """Give a world to the host."""
+        """Return a world to the host."""
         assert not _recording, "the host asks for a world while a graph is recorded"
         return self._sim.data(env)
 

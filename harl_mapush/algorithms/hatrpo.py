@@ -88,7 +88,7 @@ def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: Hatr
 
 
 def _unmoved(actor: Actor) -> dict[str, Tensor]:
-    """Give the metrics of an actor that stays as it is."""
+    """Return the metrics of an actor that stays as it is."""
     spread = _spread(actor)
     zero = torch.zeros_like(spread["std"])
     return {"kl": zero, "loss_improve": zero, "expected_improve": zero, "ratio": torch.ones_like(zero), **spread}
@@ -119,7 +119,7 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], target: Tensor) -> T
 
 
 def _natural_step(hessian: Callable[[Tensor], Tensor], gradient: Tensor, kl_threshold: float) -> Tensor:
-    """Give x sqrt(2 kl_threshold / x'(H + damping)x) with (H + damping) x = gradient."""
+    """Return x sqrt(2 kl_threshold / x'(H + damping)x) with (H + damping) x = gradient."""
 
     def damped(vector: Tensor) -> Tensor:
         return hessian(vector) + _CG_DAMPING * vector
@@ -130,7 +130,7 @@ def _natural_step(hessian: Callable[[Tensor], Tensor], gradient: Tensor, kl_thre
 
 
 def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregation: str) -> tuple[Tensor, Tensor]:
-    """Give the surrogate objective of the actor as it is, and its gradient as one flat tensor."""
+    """Return the surrogate objective of the actor as it is, and its gradient as one flat tensor."""
     total = _total(batch, flat.ranks)
     objective = torch.zeros_like(total)
     gradient = torch.zeros_like(flat.flat)
@@ -147,7 +147,7 @@ def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregat
 def _evaluate(
     actor: Actor, ranks: Ranks, batch: ActorBatch, mean_old: list[Tensor], std_old: Tensor, aggregation: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Give surrogate objective, mean KL(old || new) [nat, float64] and mean ratio of the actor as it is now."""
+    """Return surrogate objective, mean KL(old || new) [nat, float64] and mean ratio of the actor as it is now."""
     std, total = actor.std(), _total(batch, ranks)
     objective, ratios = torch.zeros_like(total), torch.zeros_like(total)
     kl = torch.zeros_like(total, dtype=torch.float64)
@@ -184,7 +184,7 @@ def _forward(actor: Actor, tile: ActorBatch) -> Tensor:
 
 
 def _ratio(tile: ActorBatch, mean: Tensor, std: Tensor, aggregation: str) -> Tensor:
-    """Give the ratio of every action; ``std`` (U,) is laid out in rows first, so that its gradient sums over them."""
+    """Return the ratio of every action; ``std`` (U,) is laid out in rows first, so that its gradient sums over them."""
     log_probs = losses.gaussian_log_prob(tile.actions, mean, std.expand_as(mean))
     return losses.factor_ratio(log_probs, tile.log_probs, aggregation)
 

@@ -97,13 +97,13 @@ class OnPolicy(ABC):
         return self.value.normalizer
 
     def optimizer(self, agent: int) -> FlatAdam:
-        """Give the optimiser of agent ``agent``'s actor."""
+        """Return the optimiser of agent ``agent``'s actor."""
         return self.optimizers[0 if self.cfg.share_param else agent]
 
     # What the critic sees and the team is rewarded with
 
     def critic_input(self) -> tuple[str, int]:
-        """Say which kind of state the critic sees, "EP" or "FP", and its size."""
+        """Return which kind of state the critic sees, "EP" or "FP", and its size."""
         return self.spec.state_type, self.spec.state_size
 
     @staticmethod
@@ -172,7 +172,7 @@ class OnPolicy(ABC):
         return Decision(mean, None, after)
 
     def _means(self, obs: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Give every agent's mean action (N, A, U), and hidden states (A, N, R, H) of a recurrent team."""
+        """Return every agent's mean action (N, A, U), and hidden states (A, N, R, H) of a recurrent team."""
         means, after = [], []
         for i, actor in enumerate(self.actors):
             seen = obs[:, i, : actor.obs_size].unsqueeze(0)
@@ -237,7 +237,7 @@ class OnPolicy(ABC):
         """Improve every actor; give each agent's metrics."""
 
     def advantages(self, storage: Storage) -> list[Tensor]:
-        """Give every agent's normalised advantages (T, N)."""
+        """Return every agent's normalised advantages (T, N)."""
         return self.arithmetic.advantages(storage, are_joint=self.joins_advantages)
 
     @property
@@ -256,7 +256,7 @@ class OnPolicy(ABC):
         )
 
     def chunk_length(self, storage: Storage) -> int | None:
-        """Say how many consecutive decisions a training sequence has; None without recurrence."""
+        """Return how many consecutive decisions a training sequence has; None without recurrence."""
         return self.value.chunk_length(storage)
 
     # Saving and planning

@@ -78,7 +78,7 @@ class HarlEnv:
         self.env.reset_statistics()
 
     def take_rewards(self) -> dict[str, float]:
-        """Give every reward term's mean a control step, over environments and agents, since the last call."""
+        """Return every reward term's mean a control step, over environments and agents, since the last call."""
         count = max(1, self._num_counted) * self.n_threads * self.n_agents * self.env.decision_period
         means = {name: float(total) / count for name, total in self._reward_sums.items()}
         self._reward_sums, self._num_counted = {}, 0
@@ -142,7 +142,7 @@ def _numpy(tensor: Tensor) -> Array:
 
 
 def box(size: int, limit: float = float("inf")) -> Any:
-    """Give a space of ``size`` numbers between -limit and limit; raise ConfigError without gymnasium."""
+    """Return a space of ``size`` numbers between -limit and limit; raise ConfigError without gymnasium."""
     try:
         from gymnasium.spaces import Box  # an extra: only HARL's contract has spaces
     except ImportError:

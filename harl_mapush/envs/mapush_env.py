@@ -38,7 +38,7 @@ _PICTURE = (960, 540)
 
 
 def long_key(key: str) -> str:
-    """Give the setting that a key of HARL's flat dictionary means: ``sim.device`` for ``device``."""
+    """Return the setting that a key of HARL's flat dictionary means: ``sim.device`` for ``device``."""
     if not isinstance(key, str):
         raise ConfigError(f"key {key!r}: must be a string, for instance n_threads or env.num_envs")
     return KEYS.get(key, key if "." in key else f"task.{key}")
@@ -75,7 +75,7 @@ def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def team_reward_of(settings: Mapping[str, Any], state_type: str) -> str:
-    """Say what HARL's flat settings give each agent: ``own``, ``mean`` or ``sum``.
+    """Return what HARL's flat settings give each agent: ``own``, ``mean`` or ``sum``.
 
     Where they are silent it is the mean with EP states, of which HARL's critic learns agent 0's reward alone, and each
     agent's own with FP states.
@@ -124,7 +124,7 @@ class MAPushEnv(HarlEnv):
         self.env = self._make(checked)
 
     def render(self) -> NDArray[np.uint8]:
-        """Give a picture (height, width, 3) of the first world as it is now; it needs no display."""
+        """Return a picture (height, width, 3) of the first world as it is now; it needs no display."""
         self.env.check_open()
         if self._renderer is None or self._camera is None:
             self._shown = shown_model(self.env.scene)
@@ -177,7 +177,7 @@ def plain_keys(task: Any) -> list[str]:
 
 
 def _as_python(value: Any) -> Any:
-    """Give NumPy's whole numbers, which random seeds often are, as Python's."""
+    """Return NumPy's whole numbers, which random seeds often are, as Python's."""
     return value.item() if isinstance(value, np.integer) else value
 
 

@@ -202,7 +202,7 @@ def _check_chunks(network: NetworkCfg, num_steps: int) -> None:
 
 
 def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
-    """Give the sections env, sim, runner and logger that HARL's seed, device, train and logger amount to."""
+    """Return the sections env, sim, runner and logger that HARL's seed, device, train and logger amount to."""
     train, device = values["train"], values["device"]
     runner = {"seed": values["seed"]["seed"], "torch_threads": device["torch_threads"]}
     build_from_harl(RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"})
@@ -238,7 +238,7 @@ def _evaluation(harl: Mapping[str, Any], interval: int) -> dict[str, Any]:
 
 
 def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
-    """Give the sections that ``env_args`` amount to, and the keys that have no effect here, with the reason."""
+    """Return the sections that ``env_args`` amount to, and the keys that have no effect here, with the reason."""
     given = {key: value for key, value in file.env_args.items() if value is not None}
     if file.env != ENV_NAME:
         known = {"state_type"} & set(given)
@@ -261,7 +261,7 @@ def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
-    """Give the classes of the sections of a mapush environment; raise ConfigError for a task that does not exist."""
+    """Return the classes of the sections of a mapush environment; raise ConfigError for a task that does not exist."""
     key = "task.name" if "task.name" in settings else "task"
     task = settings.get(key, DEFAULT_TASK)
     if task not in list(TASKS):
@@ -285,7 +285,7 @@ def _unheeded(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str,
 
 
 def _is_heeded(section: str, name: str, value: Any, values: Mapping[str, Any], algo: str) -> bool:
-    """Say whether a key has its effect here, or none upstream."""
+    """Return whether a key has its effect here, or none upstream."""
     key = f"{section}.{name}"
     if key in _WITHOUT_EFFECT_IF:
         return value == _WITHOUT_EFFECT_IF[key]
@@ -302,13 +302,13 @@ def _is_heeded(section: str, name: str, value: Any, values: Mapping[str, Any], a
 
 
 def config_beside(models: Path) -> Path | None:
-    """Give the ``config.json`` of a ``models/`` folder, in it or beside it; None where there is none."""
+    """Return the ``config.json`` of a ``models/`` folder, in it or beside it; None where there is none."""
     places = (models / CONFIG, models.absolute().parent / CONFIG)
     return next((path for path in places if path.is_file()), None)
 
 
 def models_config(path: Path, num_agents: int, obs_size: int) -> dict[str, Any]:
-    """Give the sections to evaluate ``num_agents`` actors that see ``obs_size`` numbers, trained under a config.json.
+    """Return the sections to evaluate ``num_agents`` actors that see ``obs_size`` numbers, trained under a config.json.
 
     Where the configuration does not say what they see, that size does.
     """

@@ -210,7 +210,7 @@ def load_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> None:
 
 
 def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, float]:
-    """Give the largest difference of weights, Adam moments and value normaliser from a recorded state."""
+    """Return the largest difference of weights, Adam moments and value normaliser from a recorded state."""
     critic, adam = algorithm.critic, algorithm.value.optimizer
     actor_pairs = list(zip(algorithm.unique_actors, state["actor"], strict=True))
     optimizer_pairs = list(zip(algorithm.optimizers, state["actor_optim"], strict=True))

@@ -100,7 +100,7 @@ def learning_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_read(name: str, key: str) -> bool:
-    """Say whether upstream's algorithm ``name`` reads a key of ``ALGORITHM_KEYS``, as far as its relatives differ."""
+    """Return whether upstream's algorithm ``name`` reads a key of ``ALGORITHM_KEYS``, where its relatives differ."""
     if name == "hatrpo":
         return key not in _NOT_HATRPOS
     return key not in _EPOCHS or key == ("a2c_epoch" if name == "haa2c" else "ppo_epoch")
@@ -128,14 +128,14 @@ def build_from_harl(cls: type[_T], values: Mapping[str, Any], where: str, names:
 
 
 def as_switch(value: Any, key: str) -> bool:
-    """Give a value of HARL's that is true or false; raise ConfigError, naming its ``key``, for any other."""
+    """Return a value of HARL's that is true or false; raise ConfigError, naming its ``key``, for any other."""
     if not isinstance(value, bool):
         raise ConfigError(f"{key}: must be true or false, not {value!r}")
     return value
 
 
 def as_count(value: Any, key: str) -> int:
-    """Give a value of HARL's that counts something; raise ConfigError, naming its ``key``, for any other."""
+    """Return a value of HARL's that counts something; raise ConfigError, naming its ``key``, for any other."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or value != value // 1 or value < 1:
         raise ConfigError(f"{key}: must be a whole number, at least 1, not {value!r}")
@@ -161,7 +161,7 @@ def _given(harl: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
 
 
 def dotted(name: str) -> str:
-    """Give HARL's key with the section in which its files have it, and in which alone it counts."""
+    """Return HARL's key with the section in which its files have it, and in which alone it counts."""
     section = "train" if name in TRAIN_KEYS else "model" if name in MODEL_KEYS else "algo"
     return f"{section}.{name}"
 

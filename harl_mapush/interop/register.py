@@ -118,7 +118,7 @@ def _logger_of(base: type) -> type:
 
 
 def task_name(env_args: Mapping[str, Any]) -> str:
-    """Give what HARL calls the task, a folder of its results: the object, else the task."""
+    """Return what HARL calls the task, a folder of its results: the object, else the task."""
     task = env_args.get("task") or DEFAULT_SETTINGS["task"]
     return str(env_args.get("object") or DEFAULT_SETTINGS["object"]) if task == DEFAULT_SETTINGS["task"] else str(task)
 
@@ -147,7 +147,7 @@ def _make(env_args: Mapping[str, Any], n_threads: int, seed: int) -> UpstreamEnv
 
 
 def _by_name(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a function that hands environment ``mapush`` to ``ours``, without the name, and others to ``theirs``."""
+    """Return a function that hands environment ``mapush`` to ``ours``, without the name, and others to ``theirs``."""
 
     def choose(env: str, *arguments: Any, **keywords: Any) -> Any:
         return ours(*arguments, **keywords) if env == ENV_NAME else theirs(env, *arguments, **keywords)

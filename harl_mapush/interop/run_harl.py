@@ -223,7 +223,7 @@ def _sections(loaded: Arguments) -> Iterator[tuple[str, Any]]:
 
 
 def _environment_of(loaded: Arguments, path: str, num_worlds: Any) -> dict[str, Any]:
-    """Give a file's environment in short keys, without its number of worlds, of which upstream takes no notice."""
+    """Return a file's environment in short keys, without its number of worlds, of which upstream takes no notice."""
     try:
         settings = plain_settings(parse_settings(loaded.env))
     except ConfigError as error:
@@ -256,7 +256,7 @@ def _check_known(over: Mapping[str, Any], algo_args: Mapping[str, Any]) -> None:
 
 
 def _checked(algo: str, algo_args: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the settings with whole numbers where upstream's YAML has them; raise ConfigError for what cannot be."""
+    """Return the settings with whole numbers where upstream's YAML has them; raise ConfigError for what cannot be."""
     checked = {}
     for section, values in algo_args.items():
         usual = defaults.get(section, {})
@@ -277,7 +277,7 @@ def _checked(algo: str, algo_args: Mapping[str, Any], defaults: Mapping[str, Any
 
 
 def _like(value: Any, usual: Any, key: str) -> Any:
-    """Give a value of the kind that upstream's YAML has there."""
+    """Return a value of the kind that upstream's YAML has there."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if isinstance(usual, bool):
         return as_switch(value, key)

@@ -11,29 +11,29 @@ _HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def gaussian_log_prob(actions: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Give the log density of each action dimension (..., U); never summed."""
+    """Return the log density of each action dimension (..., U); never summed."""
     return -((actions - mean) ** 2) / (2.0 * std**2) - torch.log(std) - _HALF_LOG_2_PI
 
 
 def standard_log_prob(noise: Tensor) -> Tensor:
-    """Give the log density of standard normal draws; less log std it is that of mean + std noise."""
+    """Return the log density of standard normal draws; less log std it is that of mean + std noise."""
     return -0.5 * noise**2 - _HALF_LOG_2_PI
 
 
 def gaussian_entropy(std: Tensor) -> Tensor:
-    """Give the entropy [nat] of Gaussians with standard deviations (..., U), summed over dimensions."""
+    """Return the entropy [nat] of Gaussians with standard deviations (..., U), summed over dimensions."""
     return (0.5 + _HALF_LOG_2_PI + torch.log(std)).sum(-1)
 
 
 def gaussian_kl(mean_old: Tensor, std_old: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Give KL(old || new) [nat] of diagonal Gaussians (..., U), summed over dimensions."""
+    """Return KL(old || new) [nat] of diagonal Gaussians (..., U), summed over dimensions."""
     variance_ratio = (std_old / std) ** 2
     shift = ((mean_old - mean) / std) ** 2
     return 0.5 * (variance_ratio + shift - 1.0 - torch.log(variance_ratio)).sum(-1)
 
 
 def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-    """Give one ratio an action (...) from log probabilities per dimension (..., U).
+    """Return one ratio an action (...) from log probabilities per dimension (..., U).
 
     ``prod`` is the ratio of the joint densities, ``mean`` the average of the dimensions' ratios (HARL's option).
     """
@@ -44,7 +44,7 @@ def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str)
 
 
 def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-    """Give what ``likelihood_ratio`` gives, rounded as HARL rounds it.
+    """Return what ``likelihood_ratio`` gives, rounded as HARL rounds it.
 
     It is for what must not differ in the last bit and is never captured: a product's gradient asks the host for zeros.
     """
@@ -53,7 +53,7 @@ def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> 
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_param: float | None) -> Tensor:
-    """Give min(ratio A, clip(ratio, 1 ± clip_param) A) (Schulman et al. 2017), or ratio A without a clip."""
+    """Return min(ratio A, clip(ratio, 1 ± clip_param) A) (Schulman et al. 2017), or ratio A without a clip."""
     plain = ratio * advantages
     if clip_param is None:
         return plain
@@ -61,7 +61,7 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_param: float | Non
 
 
 def value_error(error: Tensor, huber_delta: float | None) -> Tensor:
-    """Give e² / 2, or Huber's delta (|e| - delta / 2) beyond ``huber_delta``."""
+    """Return e² / 2, or Huber's delta (|e| - delta / 2) beyond ``huber_delta``."""
     square = 0.5 * error**2
     if huber_delta is None:
         return square
@@ -72,7 +72,7 @@ def value_error(error: Tensor, huber_delta: float | None) -> Tensor:
 def value_loss(
     values: Tensor, values_old: Tensor, targets: Tensor, clip_param: float | None, huber_delta: float | None
 ) -> Tensor:
-    """Give the loss of each value, the worse of clipped and not with ``clip_param``; all in the critic's units."""
+    """Return the loss of each value, the worse of clipped and not with ``clip_param``; all in the critic's units."""
     loss = value_error(targets - values, huber_delta)
     if clip_param is None:
         return loss

@@ -74,7 +74,7 @@ class NetworkCfg:
 
 
 def harl_network(cfg: NetworkCfg) -> NetworkCfg:
-    """Give the settings with the layers that HARL's networks always have and none that they never have."""
+    """Return the settings with the layers that HARL's networks always have and none that they never have."""
     return dataclasses.replace(cfg, use_layer_norm=True, normalize_obs=False, std_min=0.0, mean_bound=None)
 
 
@@ -182,11 +182,11 @@ class Actor(nn.Module):
         self.hidden_shape = (cfg.num_recurrent_layers, cfg.hidden_sizes[-1])
 
     def forward(self, obs: Tensor) -> Tensor:
-        """Give mean actions (..., U) for obs (..., O) of a policy without recurrence."""
+        """Return mean actions (..., U) for obs (..., O) of a policy without recurrence."""
         return self.act["action_out"](self.base(self.obs_norm(obs)))
 
     def unroll(self, obs: Tensor, hidden: Tensor | None, masks: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Give mean actions (L, B, U) for obs (L, B, O), and the hidden states after each, if recurrent."""
+        """Return mean actions (L, B, U) for obs (L, B, O), and the hidden states after each, if recurrent."""
         if not self.is_recurrent:
             return self(obs), None
         assert hidden is not None
@@ -214,11 +214,11 @@ class Critic(nn.Module):
         self.hidden_shape = (cfg.num_recurrent_layers, hidden_sizes[-1])
 
     def forward(self, state: Tensor) -> Tensor:
-        """Give values (..., num_values), in the value normaliser's units, of a critic without recurrence."""
+        """Return values (..., num_values), in the value normaliser's units, of a critic without recurrence."""
         return self.v_out(self.base(self.obs_norm(state)))
 
     def unroll(self, state: Tensor, hidden: Tensor | None, masks: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Give values (L, B, num_values) for state (L, B, S), and the hidden states after each, if recurrent."""
+        """Return values (L, B, num_values) for state (L, B, S), and the hidden states after each, if recurrent."""
         if not self.is_recurrent:
             return self(state), None
         assert hidden is not None

@@ -9,7 +9,7 @@ from torch import Tensor
 def compute_gae(
     rewards: Tensor, values: Tensor, next_values: Tensor, continues: Tensor, cut: Tensor, gamma: float, lam: float
 ) -> Tensor:
-    """Give advantages (T, N, V) by generalised advantage estimation (Schulman et al. 2016).
+    """Return advantages (T, N, V) by generalised advantage estimation (Schulman et al. 2016).
 
     ``values`` (T, N, V) of the state acted in; ``next_values`` (T, N, V) of the true next state: 0 after a
     termination, of the last state of the episode after a time-out. ``continues`` (T, N, 1) is 0 where the episode
@@ -28,7 +28,7 @@ def compute_gae(
 def compute_returns(
     rewards: Tensor, values: Tensor, next_values: Tensor, continues: Tensor, cut: Tensor, gamma: float
 ) -> Tensor:
-    """Give discounted sums of rewards to the end of the episode or rollout, then ``next_values``; shapes as above."""
+    """Return discounted sums of rewards to the end of the episode or rollout, then ``next_values``; shapes as above."""
     returns = torch.empty_like(rewards)
     running = next_values[-1]
     for t in reversed(range(rewards.shape[0])):
@@ -41,7 +41,7 @@ def compute_returns(
 def compute_harl_gae(
     rewards: Tensor, values: Tensor, masks: Tensor, bad_masks: Tensor | None, gamma: float, lam: float
 ) -> Tensor:
-    """Give returns (T, N, V) as HARL's buffer does with GAE.
+    """Return returns (T, N, V) as HARL's buffer does with GAE.
 
     ``values`` (T+1, N, V) in reward units; ``masks`` and ``bad_masks`` (T+1, N, 1), index t+1 belonging to the step
     from t to t+1: 0 where the environment was done, 0 where it was truncated. With ``bad_masks`` (proper time limits)
@@ -61,7 +61,7 @@ def compute_harl_gae(
 def compute_harl_returns(
     rewards: Tensor, values: Tensor, last_value: Tensor, masks: Tensor, bad_masks: Tensor | None, gamma: float
 ) -> Tensor:
-    """Give returns (T, N, V) as HARL's buffer does without GAE.
+    """Return returns (T, N, V) as HARL's buffer does without GAE.
 
     ``last_value`` (N, V) is what the last return is bootstrapped from: HARL passes the critic's output there without
     denormalising it. ``values`` (T+1, N, V) in reward units stand in for the return of a truncated step.

@@ -61,7 +61,7 @@ def actor_batch(actor: Actor, storage: Storage, agent: int, advantages: Tensor, 
 
 @torch.no_grad()
 def rollout_log_probs(actor: Actor, storage: Storage, agent: int) -> Tensor:
-    """Give the log probabilities (T, N, U) of the stored actions under the actor as it is now.
+    """Return the log probabilities (T, N, U) of the stored actions under the actor as it is now.
 
     A recurrent actor runs through the whole rollout from its first hidden state.
     """

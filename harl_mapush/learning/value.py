@@ -102,7 +102,7 @@ class ValueLearner:
         return CriticBatch(state, rows(storage.values[:-1]), rows(storage.returns), rows(weights), hidden, masks)
 
     def chunk_length(self, storage: Storage) -> int | None:
-        """Say how many consecutive decisions a training sequence has; None without recurrence."""
+        """Return how many consecutive decisions a training sequence has; None without recurrence."""
         if not self.network.use_recurrent_policy:
             return None
         return self.network.chunk_length or storage.shape.num_steps

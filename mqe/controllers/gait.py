@@ -98,7 +98,7 @@ class GaitPolicy(nn.Module):
 
 
 def pretrained_folder(name: str) -> Path:
-    """Give the folder of a policy that ships with the package, or raise ConfigError with the names there are."""
+    """Return the folder of a policy that ships with the package, or raise ConfigError with the names there are."""
     known = pretrained_names()
     if name not in known:
         raise ConfigError(f"unknown pretrained policy '{name}'; there are: {', '.join(known) or 'none'}")
@@ -214,7 +214,7 @@ def _robot_of(settings: Mapping[str, Any]) -> str:
 
 
 def _network_of(what: str, cfg: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the network section of a gait's settings, checked."""
+    """Return the network section of a gait's settings, checked."""
     task, network = cfg.get("task"), cfg.get("network")
     if not isinstance(task, Mapping) or not isinstance(network, Mapping):
         raise ConfigError(f"task.gait: '{what}' lacks the sections task and network in its config.yaml")

@@ -114,7 +114,7 @@ class Trot:
 
 
 def planar_velocity(state: SceneState) -> Tensor:
-    """Give what a command asks for as it is, (N, A, 3): vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
+    """Return what a command asks for as it is, (N, A, 3): vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
     planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
     return torch.cat((planar, state.yaw_rate.unsqueeze(-1)), dim=-1)
 

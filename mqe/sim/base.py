@@ -53,7 +53,7 @@ class Simulator(Protocol):
         ...
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Give a model field, by MuJoCo's name, per-world values (N, ...)."""
+        """Return a model field, by MuJoCo's name, per-world values (N, ...)."""
         ...
 
     def data(self, env: int) -> mujoco.MjData:

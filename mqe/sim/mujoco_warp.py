@@ -166,7 +166,7 @@ class MujocoWarpSimulator:
         return self._size
 
     def usage(self) -> Capacity:
-        """Say what control steps needed at most since the last ``grow``, at their ends; waits for the device.
+        """Return what control steps needed at most since the last ``grow``, at their ends; waits for the device.
 
         What found no room counts as well, so that one growth is enough.
         """
@@ -349,7 +349,7 @@ _STREAMS: dict[tuple[int, int], wp.Stream] = {}  # by device and handle
 
 
 def _warps_name(stream: torch.cuda.Stream) -> wp.Stream:
-    """Give Warp's object of one of torch's streams, the only one: with any of them Warp forgets the stream."""
+    """Return Warp's object of one of torch's streams, the only one: with any of them Warp forgets the stream."""
     key = (stream.device.index, stream.cuda_stream)
     if key not in _STREAMS:
         _STREAMS[key] = wp.stream_from_torch(stream)
@@ -357,7 +357,7 @@ def _warps_name(stream: torch.cuda.Stream) -> wp.Stream:
 
 
 def _has_passive_forces(model: mujoco.MjModel, fields: Collection[str]) -> bool:
-    """Say whether anything acts on ``model``, or may once ``fields`` differ between worlds, without being driven."""
+    """Return whether anything acts on ``model``, or may once ``fields`` differ between worlds, without being driven."""
     option = model.opt
     in_a_fluid = option.density > 0.0 or option.viscosity > 0.0 or bool(option.wind.any())
     own = any(bool(getattr(model, name).any()) or name in fields for name in _PASSIVE_FIELDS)

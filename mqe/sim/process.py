@@ -134,7 +134,7 @@ class ProcessSimulator:
             view.masked_fill_(mask.view(-1, *[1] * (view.dim() - 1)), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Give a model field per-world values (N, ...); raise SimulatorError where the engine has no such thing."""
+        """Return a model field per-world values (N, ...); raise SimulatorError where the engine has no such thing."""
         array = np.ascontiguousarray(values.cpu().numpy())
         word = {"do": "set_field", "name": name, "dtype": array.dtype.str, "shape": array.shape}
         self._ask(word, array.tobytes())

@@ -24,12 +24,12 @@ class Footprint(NamedTuple):
     step: float  # a world, more while a step runs, as long as its graph exists
 
     def total(self, num_envs: int) -> int:
-        """Give the bytes of ``num_envs`` worlds."""
+        """Return the bytes of ``num_envs`` worlds."""
         return round(self.fixed + num_envs * (self.state + self.step))
 
 
 def footprint(model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None) -> Footprint:
-    """Give what ``MujocoWarpSimulator`` of ``model`` allocates; ``fields`` are bytes a world of per-world fields.
+    """Return what ``MujocoWarpSimulator`` of ``model`` allocates; ``fields`` are bytes a world of per-world fields.
 
     A few worlds are made on Warp's CPU device and stepped with every kernel launch left out: what remains of a step is
     its allocations, and Warp's own tracker counts them.

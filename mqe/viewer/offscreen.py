@@ -23,7 +23,7 @@ PROBE_TIMEOUT = 60.0  # [s]
 
 @cache
 def choose_backend() -> str:
-    """Give the OpenGL backend to render with: ``MUJOCO_GL`` where it is set, else the first that works.
+    """Return the OpenGL backend to render with: ``MUJOCO_GL`` where it is set, else the first that works.
 
     A backend that is half there can take its process down, and a failed one keeps the next from loading: each is tried
     in a process of its own. Raises ConfigError, naming the package to install, where none works.

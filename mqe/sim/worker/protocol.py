@@ -65,7 +65,7 @@ def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ..
 
 
 def create_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
-    """Give the file its length and header; return the arrays in it."""
+    """Return the file its length and header; return the arrays in it."""
     os.ftruncate(fd, layout(sizes, dtype)[1])
     os.pwrite(fd, _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes), 0)
     return open_memory(fd, sizes, dtype)

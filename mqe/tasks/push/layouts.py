@@ -73,7 +73,7 @@ class PushLayouts:
 
     @staticmethod
     def _gap(nearest: float, num_agents: int) -> float:
-        """Give what two robots are apart at least [rad], seen from the middle of a ring that begins at ``nearest``."""
+        """Return the least angle between two robots [rad], from the middle of a ring that begins at ``nearest``."""
         least = 0.5 * ROBOT_CLEARANCE / math.sin(math.pi / max(num_agents, 2))
         if nearest < least:
             raise ConfigError(
@@ -91,7 +91,7 @@ class PushLayouts:
         return [ring, turn, TILT, TILT, TURN] + [VELOCITY] * 6 + joints
 
     def draw(self, streams: Streams, episode: Tensor) -> Layout:
-        """Give the start of episode number ``episode`` (N,) in every world."""
+        """Return the start of episode number ``episode`` (N,) in every world."""
         drawn = self.ranges.draw(streams, self.purpose, episode)
         n = len(drawn)
         world, robot, encounter = drawn.tensor_split((self.sizes[0], sum(self.sizes)), dim=1)
@@ -187,7 +187,7 @@ class Encounters:
 
 
 def spread_angles(draw: Tensor, gap: float) -> Tensor:
-    """Give angles (N, A) [rad] on a circle, uniform among those with at least ``gap`` [rad] between any two.
+    """Return angles (N, A) [rad] on a circle, uniform among those with at least ``gap`` [rad] between any two.
 
     Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in what is left of the circle once every robot has
     its gap, [0, 2 pi - A gap). The first turns the whole circle; the gaps are then put back in by rank, of equals by
@@ -200,7 +200,7 @@ def spread_angles(draw: Tensor, gap: float) -> Tensor:
 
 @cache
 def _spread_table(num_agents: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Give what a draw must exceed another by to come after it, (A, A), and who turns with the first, (A,)."""
+    """Return what a draw must exceed another by to come after it, (A, A), and who turns with the first, (A,)."""
     index = torch.arange(num_agents, device=device)
     least = torch.where(index.unsqueeze(1) > index, -1e-12, 0.0)  # of equals the later comes after
     least[:, 0], least[0, :] = -torch.inf, torch.inf  # the first comes before all

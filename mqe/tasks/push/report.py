@@ -91,7 +91,7 @@ def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
 
 
 def describe(figures: Figures) -> str:
-    """Word the calculator's figures for a person, one a line."""
+    """Format the calculator's figures for a person, one a line."""
 
     def words(name: str, unit: str = "") -> str:
         value = figures[name]

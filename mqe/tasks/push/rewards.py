@@ -38,12 +38,12 @@ class Pairs:
         self.own = torch.tensor(own, dtype=torch.int64, device=device)  # (A, A - 1) the pairs that a robot is part of
 
     def distance(self, pos: Tensor) -> Tensor:
-        """Give the distances (N, P) between positions (N, A, 3)."""
+        """Return the distances (N, P) between positions (N, A, 3)."""
         both = pos[:, self.robots]
         return length(both[:, :, 0] - both[:, :, 1])
 
     def sum(self, values: Tensor) -> Tensor:
-        """Give every robot the sum (N, A) of its pairs' values (N, P)."""
+        """Return every robot the sum (N, A) of its pairs' values (N, P)."""
         return values[:, self.own].sum(dim=-1)
 
 
@@ -121,32 +121,32 @@ class Measures:
 
 
 def target(prev_distance: Tensor, distance: Tensor) -> Tensor:
-    """Give 100 times twice the object's progress to its goal less 1 % of the distance left; distances (N,) [m]."""
+    """Return 100 times twice the object's progress to its goal less 1 % of the distance left; distances (N,) [m]."""
     return 100.0 * (2.0 * (prev_distance - distance) - 0.01 * distance)
 
 
 def approach(offset: Tensor) -> Tensor:
-    """Give minus the squared distance in space of every robot to the object's origin plus 0.5 m; vectors (N, A, 3)."""
+    """Return -(d + 0.5 m)² of every robot, d its distance in space to the object's origin; vectors (N, A, 3)."""
     return -(length(offset) + 0.5).square()
 
 
 def collision(pair_distance: Tensor) -> Tensor:
-    """Give 1 / (0.02 + d / 3) of every pair, d [m] its distance in space."""
+    """Return 1 / (0.02 + d / 3) of every pair, d [m] its distance in space."""
     return 1.0 / (0.02 + pair_distance / 3.0)
 
 
 def push(object_linvel: Tensor) -> Tensor:
-    """Give 1 where the object moves faster than 0.1 m/s in the plane, whichever way; velocity (N, 3)."""
+    """Return 1 where the object moves faster than 0.1 m/s in the plane, whichever way; velocity (N, 3)."""
     return (length(object_linvel[:, :2]) > PUSH_SPEED).float()
 
 
 def ocb(inward: Tensor, goal_direction: Tensor) -> Tensor:
-    """Give the cosine (N, A) between the way into the object and the way to the goal, unit vectors of one frame."""
+    """Return the cosine (N, A) between the way into the object and the way to the goal, unit vectors of one frame."""
     return (inward * goal_direction).sum(dim=-1)
 
 
 def expanded_direction(to_goal: Tensor, object_yaw: Tensor) -> Tensor:
-    """Give the direction (N, 2) that the expanded OCB term compares with, world frame.
+    """Return the direction (N, 2) that the expanded OCB term compares with, world frame.
 
     It is the way to the goal turned back by half of what the object's yaw lacks of the goal's. Goals have no yaw, so
     the goal's counts as 0. The length carries the reference's 0.01 m in both coordinates and so is not quite 1.
@@ -160,17 +160,17 @@ def expanded_direction(to_goal: Tensor, object_yaw: Tensor) -> Tensor:
 
 
 def engagement(center_distance: Tensor) -> Tensor:
-    """Give 1 at the object's centre, falling to 0 at 1.5 m (fork)."""
+    """Return 1 at the object's centre, falling to 0 at 1.5 m (fork)."""
     return (1.0 - center_distance / NEAR).clamp(min=0.0)
 
 
 def contact_weight(center_distance: Tensor) -> Tensor:
-    """Give 1 within 0.8 m of the object's centre, falling to 0 at 1.6 m (fork)."""
+    """Return 1 within 0.8 m of the object's centre, falling to 0 at 1.6 m (fork)."""
     return (2.0 - center_distance / 0.8).clamp(0.0, 1.0)
 
 
 def goal_speed(object_linvel: Tensor, goal_direction: Tensor) -> Tensor:
-    """Give the object's speed towards the goal (N,) [m/s], 0 where it moves away (fork)."""
+    """Return the object's speed towards the goal (N,) [m/s], 0 where it moves away (fork)."""
     return (object_linvel[:, :2] * goal_direction).sum(dim=-1).clamp(min=0.0)
 
 
@@ -180,7 +180,7 @@ def useful_push(contact_force: Tensor, goal_direction: Tensor) -> Tensor:
 
 
 def misalignment(ahead: Tensor, center_distance: Tensor) -> Tensor:
-    """Give 0 where the object lies straight towards the goal, seen from the robot, up to 1 straight away (ours).
+    """Return 0 where the object lies straight towards the goal, seen from the robot, up to 1 straight away (ours).
 
     Unlike the OCB term it changes smoothly on the way round the object.
     """
@@ -188,7 +188,7 @@ def misalignment(ahead: Tensor, center_distance: Tensor) -> Tensor:
 
 
 def crowding(pair_distance: Tensor) -> Tensor:
-    """Give 1 - d / 0.6 m of every pair, 0 beyond 0.6 m, d its distance in space (ours)."""
+    """Return 1 - d / 0.6 m of every pair, 0 beyond 0.6 m, d its distance in space (ours)."""
     return (1.0 - pair_distance / CROWD).clamp(min=0.0)
 
 

@@ -174,7 +174,7 @@ class PushTask(TaskDefaults):
         self._controller.command(actions * self._action_scale)
 
     def targets(self, state: SceneState) -> Tensor:
-        """Give the gait's joint targets (N, A, 12) [rad]."""
+        """Return the gait's joint targets (N, A, 12) [rad]."""
         return self._controller.targets(state)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
@@ -193,7 +193,7 @@ class PushTask(TaskDefaults):
         return Outcome(self._weights * torch.stack(terms), endings, self._metrics(m, is_collapsed))
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Give every agent's view (N, A, O) in its own heading frame, and the critic's of the whole scene.
+        """Return every agent's view (N, A, O) in its own heading frame, and the critic's of the whole scene.
 
         An agent sees goal and object (x, y), the object's heading, then of every other robot, in the order i - 1,
         i - 2, ... round the team, (x, y) and heading, as sine and cosine. The critic stands at the object and looks at
@@ -293,7 +293,7 @@ class PushTask(TaskDefaults):
             self._is_reached.copy_(state["is_reached"])
 
     def _endings(self, m: Measures, is_collapsed: Tensor) -> Tensor:
-        """Say what ends now, (E, N) bool in the order of ``ENDINGS``."""
+        """Return what ends now, (E, N) bool in the order of ``ENDINGS``."""
         state = m.state
         success = terminations.success(state.goal_distance, self.cfg.success_radius)
         lost = self._posture.lost(state.rotation, state.body_pos[..., 2])

@@ -15,7 +15,7 @@ HEIGHT_LIMIT = 0.35  # [m] up or down from the height at birth
 
 
 def success(goal_distance: Tensor, radius: float) -> Tensor:
-    """Say where the object's origin is within ``radius`` [m] of the goal; distances (N,)."""
+    """Return where the object's origin is within ``radius`` [m] of the goal; distances (N,)."""
     return goal_distance < radius
 
 
@@ -34,7 +34,7 @@ class Posture:
         self._limits = torch.tensor(limits, device=device).unsqueeze(1)  # (3, 1, B)
 
     def lost(self, rotation: Tensor, body_z: Tensor) -> Tensor:
-        """Say where any robot rolls, where any pitches too far, and where any body's height (N, B) [m] is off: (3, N).
+        """Return where any robot rolls or pitches too far, and where any body's height (N, B) [m] is off, (3, N).
 
         Matrices (N, B, 3, 3) of the robots and, last, the object.
         """
@@ -43,5 +43,5 @@ class Posture:
 
 
 def collision(pair_distance: Tensor, limit: float) -> Tensor:
-    """Say where two robots' trunks are closer than ``limit`` [m] in space; distances of all pairs (N, P)."""
+    """Return where two robots' trunks are closer than ``limit`` [m] in space; distances of all pairs (N, P)."""
     return (pair_distance < limit).any(dim=1)

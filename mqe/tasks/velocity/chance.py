@@ -63,7 +63,7 @@ class Chance:
         return pose[:, 0], self._command(command)
 
     def step(self, episode: Tensor, step: Tensor) -> Event:
-        """Give what happens before control step ``step`` (N,) of the episodes (N,)."""
+        """Return what happens before control step ``step`` (N,) of the episodes (N,)."""
         key = episode * _KEYS_AN_EPISODE + step
         chance, turn, strength, command = self._step.draw(self._streams, _STEP, key).split((3, 2, 2, 4), dim=1)
         kick, force = torch.cat((on_circle(strength.clamp(min=0.0), turn), self._vertical), dim=-1).split(1, dim=1)

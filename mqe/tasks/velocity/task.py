@@ -160,7 +160,7 @@ class VelocityTask:
         self._targets = self._trot.act(gait, actions, is_moving(self._memory.command))
 
     def targets(self, state: SceneState) -> Tensor:
-        """Give the joint targets of the last action."""
+        """Return the joint targets of the last action."""
         return self._targets
 
     def disturb(self, step: Tensor) -> Disturbance | None:
@@ -237,7 +237,7 @@ class VelocityTask:
         return obs, torch.cat((obs, *privileged.values()), dim=-1)[:, 0]
 
     def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Give falls, mean tracking errors and the episode's length [s]."""
+        """Return falls, mean tracking errors and the episode's length [s]."""
         return torch.cat(
             (endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1), (steps * STEP_DT).unsqueeze(1)), dim=1
         )
@@ -266,7 +266,7 @@ class VelocityTask:
             self._memory.command.copy_(self._steered.expand_as(self._memory.command))
 
     def _square_sums(self, **vectors: Tensor) -> dict[str, Tensor]:
-        """Give the sum of squares (N, 1) of each of some vectors (N, 1, at most 12), of all at once."""
+        """Return the sum of squares (N, 1) of each of some vectors (N, 1, at most 12), of all at once."""
         padded = []
         for vector in vectors.values():
             padded += [vector, self._zeros[..., vector.shape[-1] :]]
@@ -311,12 +311,12 @@ def excess_depth(clearance: Tensor) -> Tensor:
 
 
 def _above_floor(state: SceneState, points_b: Tensor) -> Tensor:
-    """Give the heights (N, A, 4) [m] of four points (N, A, 4, 3) of each trunk frame."""
+    """Return the heights (N, A, 4) [m] of four points (N, A, 4, 3) of each trunk frame."""
     return (state.up_b.unsqueeze(2) * points_b).sum(dim=-1) + state.robot_pos[..., 2:]
 
 
 def _horizontal_velocity(state: SceneState, points_b: Tensor, rates_b: Tensor) -> Tensor:
-    """Give the velocities (N, A, 4, 2) [m/s] of four points that move at ``rates_b`` in each trunk frame."""
+    """Return the velocities (N, A, 4, 2) [m/s] of four points that move at ``rates_b`` in each trunk frame."""
     turning_b = torch.linalg.cross(state.robot_angvel_b.unsqueeze(2).expand_as(points_b), points_b)
     across = state.robot_rotation[..., :2, :].unsqueeze(2)
     moving = (across * (rates_b + turning_b).unsqueeze(-2)).sum(dim=-1)
