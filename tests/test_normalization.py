@@ -112,7 +112,7 @@ def test_running_norm_equals_the_statistics_of_all_rows():
 
 def test_one_return_is_its_own_mean_and_scaled_by_its_size():
     norm = ReturnNorm(2.0)
-    norm.update(torch.tensor([[7.0]]), torch.tensor([1.0]))
-    assert (norm.mean.tolist(), norm.var.tolist()) == ([7.0], [0.0])
-    assert norm.scale().item() == pytest.approx(2.0 / 7.0)
-    assert norm.scale().item() * 7.0 == pytest.approx(2.0)  # the bound
+    norm.update(torch.tensor([[7.5]]), torch.tensor([1.0]))
+    assert (norm.mean.tolist(), norm.var.tolist()) == ([7.5], [0.0])
+    assert norm.scale().item() == pytest.approx(2.0 / 7.5)
+    assert norm.scale().item() * 7.5 == pytest.approx(2.0)  # the bound

@@ -108,3 +108,8 @@ def test_explained_variance_by_hand():
     assert _explained_variance(torch.tensor([1.0, 2.0, 3.0, 4.0]), returns).item() == pytest.approx(1.0 - 12.0 / 29.0)
     assert _explained_variance(returns - 5.0, returns).item() == pytest.approx(1.0)
     assert _explained_variance(-returns, returns).item() == pytest.approx(-3.0)
+
+
+def test_agents_advantages_are_normalised_together_by_harl_alone_where_each_has_its_own_value():
+    assert [HarlArithmetic().joins_advantages(num_values) for num_values in (1, 3)] == [False, True]
+    assert [Arithmetic().joins_advantages(num_values) for num_values in (1, 3)] == [False, False]
