@@ -66,10 +66,10 @@ class EpisodeStatistics:
             return
         rows, count = state["rows"], int(state["count"])
         kept = min(count, CAPACITY, len(rows) - 1)
-        order = torch.arange(count - kept + 1, count + 1, device=rows.device) % (len(rows) - 1)
+        numbers = torch.arange(count - kept + 1, count + 1)
         self.reset()
-        self._rows[1 : kept + 1] = rows[order].to(self._rows.device)
-        self._count.fill_(kept)
+        self._rows[numbers % self._room] = rows[numbers % (len(rows) - 1)].to(self._rows.device)
+        self._count.fill_(count)
 
     def _newest(self, most: int) -> Tensor:
         """Return the rows of the newest ``most`` episodes, NaN where there are fewer."""

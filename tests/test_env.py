@@ -235,6 +235,29 @@ def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count(
     assert statistics.means() == {"time": 4.0, "degree": 1.0, "num_episodes": 3}
 
 
+@pytest.mark.parametrize(
+    ("num_episodes", "num_envs", "expected"),
+    [(3700, 2, (3199.5, 1000)), (1500, 3000, (999.5, 1000)), (3, 2, (1.0, 3))],
+)
+def test_a_ring_of_another_length_takes_the_newest_episodes(num_episodes: int, num_envs: int, expected: tuple):
+    old = EpisodeStatistics(("time",), (), 2500, torch.device("cpu"))
+    for times in torch.arange(float(num_episodes)).split(2500):
+        figures = torch.zeros(2500, 1)
+        figures[: len(times), 0] = times
+        old.record(torch.arange(2500) < len(times), figures)
+    new = EpisodeStatistics(("time",), (), num_envs, torch.device("cpu"))
+    new.load_state_dict(old.state_dict())
+    assert new.means() == {"time": expected[0], "num_episodes": expected[1]}
+    new.record(torch.arange(num_envs) < 1, torch.full((num_envs, 1), 1e6))
+    count = min(expected[1] + 1, CAPACITY)  # the oldest makes room
+    total = expected[0] * expected[1] - (num_episodes - CAPACITY if count == CAPACITY else 0) + 1e6
+    assert new.means() == {"time": pytest.approx(total / count), "num_episodes": count}
+
+
+def test_a_simulator_captures_no_control_steps_of_its_own_under_an_environment():
+    assert not make_env(1).sim.captures
+
+
 def test_an_episodes_return_is_what_was_paid_for_it():
     env, generator = make_env(6, decision_period=2, episode_length_s=0.16), torch.Generator().manual_seed(0)
     env.reset()

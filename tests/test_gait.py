@@ -3,12 +3,13 @@
 import math
 import re
 import shutil
+from dataclasses import asdict
 
 import pytest
 import torch
 import yaml
 from conftest import TINY
-from scenes import DEFAULT_JOINT_POS, make_scene_state, team
+from scenes import DEFAULT_JOINT_POS, GO1, make_scene_state, team
 
 from harl_mapush import checkpoint, config, train
 from harl_mapush.evaluation.gait_worlds import GaitWorlds
@@ -21,7 +22,9 @@ from mqe.controllers.trot import GAIT_OBS_SIZE, LIFT, GaitMemory, Trot, is_movin
 from mqe.geometry import quat_from_rpy
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.scene import STEP_DT, build_scene, read_state
-from mqe.tasks.velocity.task import GET_UP_TIME, VelocityCfg, excess_depth, pair_offset
+from mqe.streams import Streams
+from mqe.tasks.velocity.starts import start_poses
+from mqe.tasks.velocity.task import GET_UP_TIME, VelocityCfg, VelocityTask, excess_depth, pair_offset
 
 CPU = torch.device("cpu")
 SIM = SimCfg(name="mujoco", device="cpu")
@@ -175,6 +178,55 @@ def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
     assert step.terminated[:, 0].tolist() == [False, True, False]
     assert step.info["reward/fall"][1] == pytest.approx(-10.0)
     assert (step.info["reward/alive"] == 0.5).all()
+
+
+def test_the_shipped_gait_was_trained_for_the_default_task():
+    trained = checkpoint.read_config(pretrained_folder("go1_velocity"))["task"]
+    default = asdict(VelocityCfg()) | {"max_command": [0.65] * 3, "floor_friction": [0.3, 0.8]}
+    assert trained == default  # but for the floor, of which training sees more
+
+
+def test_terms_of_the_velocity_task_by_hand():
+    """Legs folded by 0.8 rad under their hips, feet 25 mm above the floor, motors still at the stance."""
+    task = VelocityTask(VelocityCfg(), 1, team(1), Streams(0, 1, "cpu"))
+    task.command(torch.zeros(1, 1, 12))  # nothing is commanded: the targets are the stance
+    task.steer((0.5, 0.0, 0.2))
+    task.begin(torch.tensor([True]))
+    joints, height = [0.0, 0.8, -1.6] * 4, 0.025 + GO1.foot_radius + 2.0 * GO1.link_length * math.cos(0.8)
+    state = make_scene_state(
+        torch.tensor([[[0.0, 0.0, height]]]),
+        joint_pos=torch.tensor(joints),
+        joint_vel=torch.tensor(0.5),
+        robot_linvel=torch.tensor([0.11, 0.0, 0.3]),
+        robot_angvel_b=torch.tensor([0.0, 0.0, 0.005]),
+    )
+    outcome = task.evaluate(state, state)
+    terms = dict(zip(task.reward_names, outcome.rewards.flatten().tolist(), strict=True))
+    # Errors are 0.39 m/s and 0.195 rad/s; the mean has come a twentieth of the way from 0 to the velocity.
+    assert terms["track_velocity"] == pytest.approx(1.5 * math.exp(-1.0), rel=1e-5)
+    assert terms["track_yaw_rate"] == pytest.approx(0.5 * math.exp(-0.25), rel=1e-5)
+    assert terms["track_mean_velocity"] == pytest.approx(4.0 * math.exp(-4.945), rel=1e-5)
+    assert terms["track_mean_yaw_rate"] == pytest.approx(2.0 * math.exp(-1.9975), rel=1e-5)
+    assert outcome.metrics.tolist() == [pytest.approx([0.4945, 0.19975])]
+    assert terms["feet"] == pytest.approx(4.0 * math.exp(-1.0), rel=1e-4)
+    assert terms["height"] == pytest.approx(-300.0 * (height - 0.28) ** 2, rel=1e-4)
+    assert terms["bounce"] == pytest.approx(-0.09)
+    offsets = [angle - stance for angle, stance in zip(joints, DEFAULT_JOINT_POS, strict=True)]
+    assert terms["hips"] == pytest.approx(-0.3 * sum(offset**2 for offset in offsets[::3]), rel=1e-5)
+    torques = [-19.0 * offset - 0.8 * 0.5 for offset in offsets]
+    assert terms["torque"] == pytest.approx(-2e-4 * sum(torque**2 for torque in torques), rel=1e-5)
+    for name in ("tilt", "sway", "sink", "stance", "rest", "jerk", "action_rate", "fall"):
+        assert terms[name] == 0.0, name
+
+
+def test_episodes_of_the_velocity_task_start_in_poses_from_all_over_the_table():
+    task, table = VelocityTask(VelocityCfg(), 64, team(1), Streams(0, 64, "cpu")), start_poses(team(1)).joint_pos
+    joints = task.layout(torch.zeros(64, dtype=torch.int64)).joint_pos
+    rows = (table == joints).all(dim=-1).nonzero()[:, 1]
+    assert len(rows) == 64
+    assert len(rows.unique()) > 60
+    assert int(rows.min()) < 0.1 * len(table)
+    assert int(rows.max()) > 0.9 * len(table)
 
 
 def test_feet_cost_where_they_trail_their_hips_and_where_they_sink_in():

@@ -7,6 +7,7 @@ from torch import nn
 
 from harl_mapush.learning.harl_arithmetic import RoundedHarlArithmetic
 from harl_mapush.learning.normalization import (
+    ReturnNorm,
     RunningNorm,
     ValueNorm,
     normalize_advantages,
@@ -107,3 +108,11 @@ def test_running_norm_equals_the_statistics_of_all_rows():
     assert torch.allclose(norm.var, rows.var(0, correction=0), atol=1e-4)
     assert norm(rows).std(0, correction=0).tolist() == pytest.approx([1.0] * 3, abs=1e-3)
     assert float(norm(junk).abs().max()) == 10.0
+
+
+def test_one_return_is_its_own_mean_and_scaled_by_its_size():
+    norm = ReturnNorm(2.0)
+    norm.update(torch.tensor([[7.5]]), torch.tensor([1.0]))
+    assert (norm.mean.tolist(), norm.var.tolist()) == ([7.5], [0.0])
+    assert norm.scale().item() == pytest.approx(2.0 / 7.5)
+    assert norm.scale().item() * 7.5 == pytest.approx(2.0)  # the bound

@@ -12,7 +12,7 @@ from scenes import changed, make_scene_state
 from torch import tensor
 
 from mqe.config import ConfigError, build
-from mqe.geometry import quat_from_yaw
+from mqe.geometry import quat_from_rpy, quat_from_yaw
 from mqe.state import SceneState
 from mqe.tasks.push import ENDINGS, PushCfg, PushTask
 
@@ -118,6 +118,19 @@ def test_evaluate_pays_success_and_exception_once_each() -> None:
     assert rewards["exception"] == [[-5.0, -5.0]]
     assert outcome.rewards.shape == (len(task.weights), 1, 2)
     assert rewards["target"] == [[pytest.approx(-0.325 * 0.005)] * 2]
+
+
+@pytest.mark.parametrize("ending", ENDINGS[1:4])
+def test_every_way_to_be_lost_is_paid_as_an_exception(ending: str) -> None:
+    task = make_task(rewards="repo")
+    rpy = {"roll": [0.9, 0.0, 0.0], "pitch": [0.0, 1.1, 0.0]}.get(ending, [0.0, 0.0, 0.0])
+    state = changed(STATE, robot_quat=quat_from_rpy(tensor([[rpy, [0.0, 0.0, 0.0]]])))
+    if ending == "height":
+        state.robot_pos[0, 0, 2] = 0.9
+    outcome = task.evaluate(state, state)
+    assert [name for name, ends in zip(ENDINGS, outcome.endings[:, 0].tolist(), strict=True) if ends] == [ending]
+    rewards = dict(zip(task.reward_names, outcome.rewards.tolist(), strict=True))
+    assert (rewards["reach"], rewards["exception"]) == ([[0.0, 0.0]], [[-5.0, -5.0]])
 
 
 def metrics_of(task: PushTask, state: SceneState) -> dict[str, float]:

@@ -6,6 +6,7 @@ from harl_mapush.learning.harl_arithmetic import HarlArithmetic
 from harl_mapush.learning.returns import compute_gae, compute_harl_gae, compute_harl_returns, compute_returns
 from harl_mapush.learning.settings import OnPolicyCfg
 from harl_mapush.learning.storage import Storage, StorageShape
+from harl_mapush.learning.value import _explained_variance
 
 GAMMA, LAM = 0.5, 0.8
 
@@ -100,3 +101,15 @@ def test_a_shared_value_counts_while_an_agent_is_dead_and_an_own_one_does_not(nu
     storage.active[1, 0] = 0.0  # the second agent is dead at first
     storage.valid[1] = 0.0  # and the second step broke
     assert Arithmetic().value_weights(storage)[:, 0].tolist() == expected
+
+
+def test_explained_variance_by_hand():
+    returns = torch.tensor([1.0, 2.0, 3.0, 8.0])  # mean 3.5, variance 29 / 4; errors 0, 0, 0, 4 have variance 3
+    assert _explained_variance(torch.tensor([1.0, 2.0, 3.0, 4.0]), returns).item() == pytest.approx(1.0 - 12.0 / 29.0)
+    assert _explained_variance(returns - 5.0, returns).item() == pytest.approx(1.0)
+    assert _explained_variance(-returns, returns).item() == pytest.approx(-3.0)
+
+
+def test_agents_advantages_are_normalised_together_by_harl_alone_where_each_has_its_own_value():
+    assert [HarlArithmetic().joins_advantages(num_values) for num_values in (1, 3)] == [False, True]
+    assert [Arithmetic().joins_advantages(num_values) for num_values in (1, 3)] == [False, False]

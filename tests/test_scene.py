@@ -299,6 +299,7 @@ def test_the_goal_is_a_flat_ring_of_the_success_radius_that_touches_nothing(radi
     body = model.body("goal").id
     ring = np.flatnonzero(model.geom_bodyid == body)
     assert model.body_mass[body] == 0.0
+    assert model.body_pos[body].tolist() == [0.0, 0.0, 0.0]
     assert not model.geom_contype[ring].any()
     assert not model.geom_conaffinity[ring].any()
     corners = []
@@ -310,8 +311,16 @@ def test_the_goal_is_a_flat_ring_of_the_success_radius_that_touches_nothing(radi
     corners = np.concatenate(corners)
     np.testing.assert_allclose([corners[:, 2].min(), corners[:, 2].max()], [0.0, 0.004], atol=1e-9)
     np.testing.assert_allclose(np.linalg.norm(corners[:, :2], axis=1), radius, atol=0.03)
-    bearing = np.sort(np.arctan2(corners[:, 1], corners[:, 0]))
-    assert np.diff(bearing).max() < 2 * np.pi / len(ring)  # all the way round
+    outer = corners[np.linalg.norm(corners[:, :2], axis=1) > radius + 0.02]
+    half_turns = np.arctan2(outer[:, 1], outer[:, 0]) / (np.pi / len(ring))
+    assert len(outer) == 4 * len(ring)
+    np.testing.assert_allclose(np.remainder(half_turns, 2.0), 1.0, atol=1e-6)  # end to end, all the way round
+
+
+def test_the_goal_is_drawn_for_a_success_radius_of_a_metre():
+    model = build_scene(1, OBJECTS["cuboid"]).model
+    ring = np.flatnonzero(model.geom_bodyid == model.body("goal").id)
+    np.testing.assert_allclose(np.linalg.norm(model.geom_pos[ring, :2], axis=1), 1.0)
 
 
 def test_robots_push_a_cylinder_along_its_radius():

@@ -15,9 +15,11 @@ from mqe.scene import ARENA_HALF_SIZE
 from mqe.tasks.velocity.starts import (
     DROPPED_SHARE,
     KNEELING_SHARE,
+    KNEELING_SLACK,
     LEANING_SHARE,
     STANDING_SHARE,
     Poses,
+    _kneeling,
     start_poses,
 )
 
@@ -87,3 +89,19 @@ def test_every_kind_of_pose_faces_everywhere() -> None:
     for kind in (STANDING, DROPPED, KNEELING, LEANING, CRUMPLED):
         direction = torch.stack((POSES.yaw[kind].sin(), POSES.yaw[kind].cos())).mean(dim=1)
         assert direction.abs().max().item() < 0.12
+
+
+def test_standing_robots_have_joints_within_a_fifth_of_the_nominal_ones() -> None:
+    share = POSES.joint_pos[STANDING] / torch.tensor(GO1.joint_pos)
+    assert 0.8 <= float(share.min()) < 0.801
+    assert 1.199 < float(share.max()) <= 1.2
+
+
+def test_a_leg_kneels_with_its_calf_along_the_floor_or_has_its_foot_below_its_hip() -> None:
+    robots, height = team(1), 0.19
+    joints = _kneeling(GO1, torch.tensor([[height]]), torch.tensor([[True, False, False, True]]), torch.zeros(1, 12))
+    feet, knees, hips = robots.feet(joints)[0], robots.knees(joints)[0], robots.feet(torch.zeros(12))
+    assert (knees[[0, 3], 2] + height).tolist() == pytest.approx([GO1.knee_radius] * 2, abs=1e-6)
+    assert feet[[0, 3], 2].tolist() == pytest.approx(knees[[0, 3], 2].tolist(), abs=1e-6)
+    assert (feet[[1, 2], 2] + height).tolist() == pytest.approx([GO1.foot_radius + KNEELING_SLACK] * 2, abs=1e-6)
+    assert feet[[1, 2], 0].tolist() == pytest.approx(hips[[1, 2], 0].tolist(), abs=1e-6)

@@ -2,7 +2,19 @@ import torch
 
 from harl_mapush.algorithm import Decision
 from harl_mapush.learning.harl_arithmetic import join_rows
-from harl_mapush.learning.minibatches import CriticBatch, concatenate, gather, sequence_starts, sequences, split
+from harl_mapush.learning.minibatches import (
+    CPU_TILE_ROWS,
+    CriticBatch,
+    Shuffle,
+    concatenate,
+    gather,
+    minibatches,
+    sequence_starts,
+    sequences,
+    split,
+    tile_slices,
+    tiles,
+)
 from harl_mapush.learning.storage import Storage, StorageShape
 from mqe.vec_env import TimeStep
 
@@ -35,6 +47,22 @@ def test_endings_become_masks():
     assert storage.weights(0)[1].tolist() == [1, 0, 1, 1, 1]  # the dead do not count afterwards
 
 
+def test_an_ending_clears_the_actors_hidden_states():
+    storage = Storage(StorageShape(1, 3, 1, 2, 1, (3,), 1, (1, 2)), "cpu")
+    step, hidden = make_step([[False], [True], [False]], [False, False, True], [True] * 3), torch.ones(1, 3, 1, 2)
+    storage.add(0, step.obs, Decision(torch.zeros(3, 1, 1), torch.zeros(3, 1, 1), hidden), step)
+    assert storage.actor_hidden is not None
+    assert storage.actor_hidden[0, 1].tolist() == [[[1.0, 1.0]], [[0.0, 0.0]], [[0.0, 0.0]]]
+
+
+def test_final_states_are_kept_unless_told_otherwise():
+    shape = StorageShape(2, 3, 1, 2, 1, (3,), 1)
+    final = Storage(shape, "cpu").final_state
+    assert final is not None
+    assert final.shape == (2, 3, 3)
+    assert Storage(shape._replace(keeps_final_state=False), "cpu").final_state is None
+
+
 def test_a_termination_at_the_last_tick_is_not_bootstrapped():
     storage = Storage(StorageShape(1, 1, 1, 2, 1, (3,), 1), "cpu")
     add(storage, 0, make_step([[True]], [True], [True]))
@@ -51,6 +79,7 @@ def test_the_next_rollout_begins_where_the_last_ended():
     copy.begin()
     assert torch.equal(storage.state[0], storage.state[-1])
     assert torch.equal(storage.masks[0], copy.masks[0])
+    assert torch.equal(storage.active[:, 0], copy.active[:, -1])
     assert torch.equal(storage.actor_hidden[:, 0], copy.actor_hidden[:, 0])  # type: ignore[index]
     assert torch.equal(storage.critic_hidden[0], copy.critic_hidden[0])  # type: ignore[index]
 
@@ -112,3 +141,28 @@ def test_batches_are_joined_whole_or_as_harl_joins_them():
     assert mixed.state.shape == (2, 4, 1)
     assert mixed.hidden is not None
     assert mixed.hidden.flatten().tolist() == [0.0, 0.0, 4.0, 4.0]
+
+
+def rows_of(length: int, num_rows: int) -> CriticBatch:
+    column = torch.arange(float(length * num_rows)).view(length, num_rows, 1)
+    return CriticBatch(column, column, column, column, None, None)
+
+
+def test_a_tile_on_a_cpu_is_as_many_sequences_as_a_cache_holds_and_one_at_least():
+    def cut(length: int, num_rows: int) -> list[int]:
+        return [tile.state.shape[1] for tile in tiles(rows_of(length, num_rows))]
+
+    assert cut(1, 2 * CPU_TILE_ROWS + 3) == [CPU_TILE_ROWS, CPU_TILE_ROWS, 3]
+    assert cut(CPU_TILE_ROWS // 2, 5) == [2, 2, 1]
+    assert cut(CPU_TILE_ROWS + 1, 2) == [1, 1]
+    slices = list(tile_slices(torch.zeros(2 * CPU_TILE_ROWS + 3, 1)))
+    assert slices == [(0, CPU_TILE_ROWS), (CPU_TILE_ROWS, CPU_TILE_ROWS), (2 * CPU_TILE_ROWS, 3)]
+
+
+def test_minibatches_of_one_batch_are_views_of_it():
+    batch, shuffle = rows_of(1, 6), Shuffle(torch.Generator(), torch.Generator())
+    for part in minibatches([batch], 2, 1, shuffle):
+        assert part.state.data_ptr() == batch.state.data_ptr()
+    first, second, again, _ = minibatches([batch], 2, 2, shuffle)
+    assert second.state.data_ptr() == first.state.data_ptr() + 3 * first.state.element_size()  # of one ordered copy
+    assert again.state.data_ptr() == first.state.data_ptr()

@@ -1,5 +1,8 @@
 """Random numbers depend on seed, world, episode and purpose, and on nothing else."""
 
+import math
+
+import pytest
 import torch
 
 from mqe.streams import Streams
@@ -40,3 +43,23 @@ def test_draws_are_uniform_independent_and_normal():
     between = streams.between(-2.0, 3.0, 3, episode)
     assert float(between.min()) >= -2.0
     assert float(between.max()) < 3.0
+
+
+def split_mix(x: int, folds: int = 3) -> int:
+    """SplitMix64's finaliser in Python's integers; its last fold is left out with ``folds`` 2."""
+    x &= 2**64 - 1
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))[:folds]:
+        x = (x ^ (x >> shift)) * factor % 2**64
+    return x
+
+
+def test_draws_are_those_of_split_mix():
+    seed, world, episode, purpose, step = 7, 2, 5, 3, 0x9E3779B97F4A7C15
+    world_key = split_mix(split_mix(seed) + world * step)
+    key = split_mix(world_key + split_mix(episode + (purpose << 40)))
+    u = [(split_mix(key + k * step, folds=2) >> 40) / 2**24 for k in (1, 2)]
+    streams, episodes = Streams(seed, 4, "cpu"), torch.full((4,), episode)
+    assert streams.uniform(purpose, episodes, (2,))[world].tolist() == u
+    assert streams.normal(purpose, episodes)[world].item() == pytest.approx(
+        math.sqrt(-2.0 * math.log(1.0 - u[0])) * math.cos(2.0 * math.pi * u[1]), rel=1e-5
+    )

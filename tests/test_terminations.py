@@ -16,7 +16,7 @@ def test_success_is_strictly_inside_the_radius() -> None:
     assert terminations.success(tensor([0.999, 1.0, 2.0]), 1.0).tolist() == [True, False, False]
 
 
-def lost(roll: list, pitch: list, height: list, pitch_limit: float = 1.0) -> dict[str, list[bool]]:
+def lost(roll: list, pitch: list, height: list, pitch_limit: float = terminations.PITCH_LIMIT) -> dict[str, list[bool]]:
     """What two robots and a cuboid, the last column, lose; they head in some direction."""
     posture = terminations.Posture(2, CUBOID, roll_limit=0.8, pitch_limit=pitch_limit, device=torch.device("cpu"))
     rpy = torch.stack((tensor(roll), tensor(pitch), torch.full((len(roll), 3), 2.5)), dim=-1)
