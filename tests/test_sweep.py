@@ -98,6 +98,8 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
 @pytest.mark.parametrize("keys, words", [
     ({"space": {}}, "names no setting that varies"),
     ({"space": {"algorithm.clip": [0.1]}}, "did you mean algorithm.clip_param?"),
+    ({"space": {"runner.init_from": ["nowhere"]}}, "space.runner.init_from: runner.init_from: 'nowhere' does"),
+    ({"settings": {"runner": {"init_from": "nowhere"}}}, "runner.init_from: 'nowhere' does not exist"),
     ({"space": {CLIP: 0.1}}, "must be a list of values, {range: [low, high]} or {log: [low, high]}, not 0.1"),
     ({"space": {CLIP: [0.1, 0.1]}}, "has a value twice"),
     ({"space": {CLIP: [0.1, -1]}}, "space.algorithm.clip_param: algorithm.clip_param: must be"),
@@ -136,6 +138,8 @@ def test_bad_spaces_are_one_line_before_anything_starts(tmp_path, capsys, monkey
 @pytest.mark.parametrize("argv, words", [
     (["{space}", "--num_trials", "0"], "must be a whole number above 0"),
     (["{space}", "--jobs", "x"], "--jobs: must be a whole number above 0"),
+    (["{space}", "--jobs", ".inf"], "--jobs: must be a whole number above 0"),
+    (["{space}", "--num_trials", ".nan"], "--num_trials: must be a whole number above 0"),
     (["{space}", "--jobs", "1", "--gpus_per_trial", "0.5"], "leave one out"),
     (["{space}", "--gpus_per_trial", "2"], "at most 1"),
     (["{space}", "--jobs", "100000"], "the cores of this machine"),
