@@ -140,8 +140,8 @@ def _check_viewer(arguments: Any) -> None:
 def _check_calculator(arguments: Any) -> None:
     """Raise ConfigError for what the calculator cannot do."""
     seeds = arguments.seeds or []
-    if seeds and arguments.seed is not None:
-        raise ConfigError("--seed and --seeds exclude each other; say --seeds alone")
+    if seeds and "seed" in (config.flag_values(arguments).get("runner") or {}):
+        raise ConfigError("--seed (runner.seed) and --seeds exclude each other; say --seeds alone")
     check_request(seeds, arguments.num_episodes, arguments.workers)
     for flag in ("csv", "figure"):
         if getattr(arguments, flag) is not None and not arguments.all_checkpoints:
