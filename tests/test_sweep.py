@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harl_mapush import runs
 from harl_mapush.curves import Curves
 from mapush import cli
 from mapush.sweep import space as space_module
@@ -256,10 +257,12 @@ def test_the_summary_says_what_is_best_what_matters_and_what_failed(tmp_path) ->
 
 def test_a_curve_is_given_point_by_point_at_equal_distances(tmp_path) -> None:
     worker = pytest.importorskip("mapush.sweep.worker")
-    points = worker.Points(tmp_path, "mapush/return", 200)
+    run = tmp_path / "run"
+    points = worker.Points(run, "mapush/return", 200)
     assert points.new() == []  # there is no log yet
-    curves = Curves(tmp_path / "logs", lambda line: None)
-    (tmp_path / "logs").mkdir()
+    run.mkdir()
+    assert points.new() == []  # nor a curve
+    curves = Curves(runs.curves_folder(run), lambda line: None)  # where the logger has them
     for steps in (100, 200, 300, 400):
         curves.add({"mapush/return": steps / 100}, steps)
     curves.flush()
