@@ -115,8 +115,8 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
 
 def _replay(arguments: Any) -> int:
     """Film a world that broke."""
-    others = config.flag_values(arguments) or arguments.checkpoint or arguments.json
-    others = others or any(getattr(arguments, flag) is not None for flag in film.FLAGS)
+    flags = {*VIEWER, *CALCULATOR, *film.FLAGS, "checkpoint", "num_episodes"} - {"record"}
+    others = config.flag_values(arguments) or any(getattr(arguments, flag) is not None for flag in flags)
     if arguments.mode != "viewer" or arguments.record is None or others:
         raise ConfigError("--replay FILE.npz needs --record FILE.mp4, and takes nothing else but --mode viewer")
     film.read(arguments)
@@ -140,8 +140,8 @@ def _check_viewer(arguments: Any) -> None:
 def _check_calculator(arguments: Any) -> None:
     """Raise ConfigError for what the calculator cannot do."""
     seeds = arguments.seeds or []
-    if seeds and arguments.seed is not None:
-        raise ConfigError("--seed and --seeds exclude each other; say --seeds alone")
+    if seeds and "seed" in (config.flag_values(arguments).get("runner") or {}):
+        raise ConfigError("--seed (runner.seed) and --seeds exclude each other; say --seeds alone")
     check_request(seeds, arguments.num_episodes, arguments.workers)
     for flag in ("csv", "figure"):
         if getattr(arguments, flag) is not None and not arguments.all_checkpoints:

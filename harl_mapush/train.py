@@ -251,12 +251,13 @@ def _learn(
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
     ranks = runner.ranks
     logger: RunLogger | Silent = Silent()
+    names = list(runner.env.statistics())  # a sum over all ranks
     if ranks.is_first:
         logger = RunLogger(
             cfg.logger, runs.curves_folder(folder), title, num_env_steps, env_steps=runner.env_steps, headline=headline
         )
         if not runner.env_steps:
-            logger.introduce(origin.cards(to_dict(cfg), start, list(runner.env.statistics())))
+            logger.introduce(origin.cards(to_dict(cfg), start, names))
     interruption = Interruption()
     gait = playing.digest_of_gaits(cfg)
 

@@ -56,11 +56,15 @@ def _main(arguments: Any) -> int:
     for flag in ("json", "csv", "figure"):
         config.check_writable(flag, getattr(arguments, flag))
     over = config.flag_values(arguments)
+    if "seed" in (over.get("runner") or {}):
+        raise ConfigError("runner.seed: the seeds of episodes are those of --seeds; say --seeds alone")
+    teams = [(what, checkpoint.resolve(what)) for what in arguments.checkpoints]
+    tables = [_conditions(folder, arguments.only) for _, folder in teams]  # a mistake in the last one shows at once
+    for conditions in tables:
+        _check_settings(over, conditions)
     rows: list[dict[str, Any]] = []
     name = ""
-    for what in arguments.checkpoints:
-        folder = checkpoint.resolve(what)
-        conditions = _conditions(folder, arguments.only)
+    for (what, folder), conditions in zip(teams, tables, strict=True):
         requests = [_request(folder, merge(over, content), arguments) for content in conditions.values()]
         name = headline(requests[0].cfg)
         _say(f"{what}: {name}, n = {arguments.num_episodes * len(arguments.seeds)} a condition, 95 % intervals")
@@ -87,6 +91,23 @@ def _conditions(folder: Path, only: Sequence[str] | None) -> Mapping[str, Mappin
         if word not in known:
             raise ConfigError(f"--only: {unknown('condition', word, known)}")
     return {name: known[name] for name in only or known}
+
+
+def _check_settings(over: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ConfigError for a setting of the command line that a condition sets to another value."""
+    for name, content in conditions.items():
+        before, after = _flat(over), _flat(merge(over, content))
+        for key in before:
+            if before[key] != after[key]:
+                raise ConfigError(f"{key}={before[key]}: condition {name!r} sets {after[key]}; leave it out")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted name."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
 
 
 def _request(folder: Path, over: Mapping[str, Any], arguments: Any) -> Request:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mqe.config import ConfigError
+from mqe.sim.base import SimulatorError
 
 _MARK = Path(os.environ.get("TMPDIR", "/tmp")) / f"mapush-unlucky-{os.getppid()}"
 
@@ -27,6 +28,8 @@ def fail(job: str, worker: int) -> None:
         os._exit(3)
     if job == "ConfigError":
         raise ConfigError("no such thing")
+    if job == "SimulatorError":
+        raise SimulatorError("no such thing")
     raise ZeroDivisionError
 
 

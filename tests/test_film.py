@@ -55,6 +55,15 @@ def test_bad_films_are_one_line(argv: str, said: str, capsys, tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["--tiles 2x2", "--workers 2", "--seeds 3", "--protocol strict", "--agent zero", "--web", "--num_episodes 2"],
+)
+def test_a_replay_takes_nothing_else(words: str, capsys) -> None:
+    assert test.main(["--replay", "x.npz", "--record", "x.mp4", *words.split()]) == 2
+    assert "takes nothing else but --mode viewer" in capsys.readouterr().err
+
+
 def test_a_film_says_how_far_it_is(monkeypatch) -> None:
     said: list[str] = []
     clock = iter([0.0, 1.0, 4.0, 5.0, 9.0])

@@ -23,6 +23,7 @@ from mqe.blocks import SIZE, Blocks
 from mqe.config import ConfigError
 from mqe.controllers.gait import GaitPolicy
 from mqe.report import rate, wilson_interval
+from mqe.sim.base import SimulatorError
 
 SHORT = {"task": {"episode_length_s": 0.2}, "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1}}
 
@@ -38,6 +39,10 @@ def forwards(obs: Tensor) -> Tensor:
 
 def of_one_agent(obs: Tensor) -> Tensor:
     return obs.new_zeros(len(obs), 1, 3)
+
+
+def failing(obs: Tensor) -> Tensor:
+    raise ValueError("not today")
 
 
 def noting(own: Callable[[Any, Tensor], Tensor], sizes: set[int]) -> Callable[[Any, Tensor], Tensor]:
@@ -95,6 +100,8 @@ def test_jobs_in_processes_are_all_done_once_and_say_who_died(tmp_path) -> None:
 def test_a_job_that_cannot_be_done_ends_the_command() -> None:
     with pytest.raises(ConfigError, match="no such thing"):
         list(run_jobs(fail, ["ConfigError"], 1, print))
+    with pytest.raises(SimulatorError, match="no such thing"):
+        list(run_jobs(fail, ["SimulatorError"], 1, print))
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         list(run_jobs(fail, ["ZeroDivisionError"], 1, print))
     said: list[str] = []
@@ -149,6 +156,11 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
     assert test.main(["--policy", "test_measuring:of_one_agent", *words]) == 2
     assert "must" not in (error := capsys.readouterr().err)
     assert "returned (32, 1, 3) for observations (32, 2, 10); return a tensor of shape (32, 2, 3)" in error
+    assert test.main(["--policy", "test_measuring:failing", *words]) == 2
+    error = capsys.readouterr().err
+    assert "--policy test_measuring:failing: raised ValueError: not today (" in error
+    assert "test_measuring.py, line " in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -160,8 +172,10 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
         ("--policy test_measuring:forwards --all_checkpoints", "exclude each other"),
         ("--checkpoint pretrained:cuboid --workers 0", "--workers 0: must be at least 1"),
         ("--checkpoint pretrained:cuboid --num_episodes 0", "--num_episodes 0: must be at least 1"),
+        ("--checkpoint pretrained:cuboid --num_episodes 3000000000000", "must be at most 1000000"),
         ("--checkpoint pretrained:cuboid --seeds 1 1", "--seeds 1 1: must be whole numbers from 0 on, each once"),
-        ("--checkpoint pretrained:cuboid --seeds 1 --seed 1", "--seed and --seeds exclude each other"),
+        ("--checkpoint pretrained:cuboid --seeds 1 --seed 1", "--seed (runner.seed) and --seeds exclude each other"),
+        ("--checkpoint pretrained:cuboid --seeds 1 --set runner.seed=2", "and --seeds exclude each other"),
         ("--checkpoint pretrained:cuboid --seeds -1", "--seeds -1: must be whole numbers"),
         ("--checkpoint pretrained:cuboid --csv a.csv", "say --all_checkpoints as well"),
         ("--checkpoint pretrained:cuboid --all_checkpoints", "is no run of ours"),

@@ -15,6 +15,7 @@ import torch
 from scenes import DEFAULT_JOINT_POS
 
 from harl_mapush import train
+from mqe.config import ConfigError
 from mqe.objects import OBJECTS
 from mqe.registry import SimCfg, make_simulator
 from mqe.scene import build_scene
@@ -150,14 +151,24 @@ def lost(act, within: float = 5.0) -> str:
 @pytest.mark.parametrize(
     ("python", "says"),
     [
-        ("/nowhere/python3.8", "does not exist; name the interpreter"),
-        ("/etc/passwd", "is no program that can be started"),
         ("/bin/true", "ended in 'start' with exit code 0"),
         ("/bin/cat", "ended in 'start' with exit code 1; its last words: "),
     ],
 )
 def test_an_interpreter_that_is_none_is_one_line(python: str, says: str) -> None:
     assert says in lost(lambda: faulty(python))
+
+
+@pytest.mark.parametrize(
+    ("python", "says"),
+    [
+        ("/nowhere/python3.8", "does not exist; name the interpreter"),
+        ("/etc/passwd", "is no program that can be started"),
+    ],
+)
+def test_an_interpreter_that_cannot_be_started_is_a_mistake_of_the_users(python: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        faulty(python)
 
 
 CRASHED = "; its last words: Fatal Python error: "

@@ -323,6 +323,15 @@ def torchrun(out: Path, gait: Path, *words: str, ranks: int = 2, restarts: int =
     return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
+def test_two_ranks_train_from_the_command_line(gait: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = torchrun(out, gait, "--num_env_steps", "320")
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert "Done; the last checkpoint is" in stdout
+    assert (out / "checkpoints" / "320" / "manifest.json").is_file()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "said"), [(signal.SIGKILL, "rank 1 "), (signal.SIGTERM, "Interrupted (SIGTERM)")])
 def test_a_rank_that_is_killed_or_asked_to_end_ends_the_others(

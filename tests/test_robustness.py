@@ -79,3 +79,24 @@ def test_what_cannot_be_is_refused_in_one_line(words: str, message: str, capsys)
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("pretrained:cuboid pretrained:nosuch", "unknown pretrained policy 'nosuch'"),
+        ("pretrained:cuboid pretrained:go1_velocity", "names no conditions to be robust under"),
+        ("pretrained:cuboid --set runner.seed=4", "runner.seed: the seeds of episodes are those of --seeds"),
+        (
+            "pretrained:cuboid --only separated --set task.spawn=independent",
+            "task.spawn=independent: condition 'separated' sets separated; leave it out",
+        ),
+        ("pretrained:cuboid --set env.randomize.object_mass=2", "condition 'mass x0.5' sets 0.5; leave it out"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_played(words: str, message: str, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(robustness, "measure_all", lambda *_: pytest.fail("played"))
+    assert robustness.main(words.split()) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

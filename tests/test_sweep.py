@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harl_mapush import runs
 from harl_mapush.curves import Curves
 from mapush import cli
 from mapush.sweep import space as space_module
@@ -98,6 +99,8 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
 @pytest.mark.parametrize("keys, words", [
     ({"space": {}}, "names no setting that varies"),
     ({"space": {"algorithm.clip": [0.1]}}, "did you mean algorithm.clip_param?"),
+    ({"space": {"runner.init_from": ["nowhere"]}}, "space.runner.init_from: runner.init_from: 'nowhere' does"),
+    ({"settings": {"runner": {"init_from": "nowhere"}}}, "runner.init_from: 'nowhere' does not exist"),
     ({"space": {CLIP: 0.1}}, "must be a list of values, {range: [low, high]} or {log: [low, high]}, not 0.1"),
     ({"space": {CLIP: [0.1, 0.1]}}, "has a value twice"),
     ({"space": {CLIP: [0.1, -1]}}, "space.algorithm.clip_param: algorithm.clip_param: must be"),
@@ -136,6 +139,8 @@ def test_bad_spaces_are_one_line_before_anything_starts(tmp_path, capsys, monkey
 @pytest.mark.parametrize("argv, words", [
     (["{space}", "--num_trials", "0"], "must be a whole number above 0"),
     (["{space}", "--jobs", "x"], "--jobs: must be a whole number above 0"),
+    (["{space}", "--jobs", ".inf"], "--jobs: must be a whole number above 0"),
+    (["{space}", "--num_trials", ".nan"], "--num_trials: must be a whole number above 0"),
     (["{space}", "--jobs", "1", "--gpus_per_trial", "0.5"], "leave one out"),
     (["{space}", "--gpus_per_trial", "2"], "at most 1"),
     (["{space}", "--jobs", "100000"], "the cores of this machine"),
@@ -252,10 +257,12 @@ def test_the_summary_says_what_is_best_what_matters_and_what_failed(tmp_path) ->
 
 def test_a_curve_is_given_point_by_point_at_equal_distances(tmp_path) -> None:
     worker = pytest.importorskip("mapush.sweep.worker")
-    points = worker.Points(tmp_path, "mapush/return", 200)
+    run = tmp_path / "run"
+    points = worker.Points(run, "mapush/return", 200)
     assert points.new() == []  # there is no log yet
-    curves = Curves(tmp_path / "logs", lambda line: None)
-    (tmp_path / "logs").mkdir()
+    run.mkdir()
+    assert points.new() == []  # nor a curve
+    curves = Curves(runs.curves_folder(run), lambda line: None)  # where the logger has them
     for steps in (100, 200, 300, 400):
         curves.add({"mapush/return": steps / 100}, steps)
     curves.flush()

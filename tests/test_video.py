@@ -221,6 +221,16 @@ def test_tiles_show_worlds_side_by_side_until_all_have_ended(tmp_path, monkeypat
     assert seen[-1][1] is None
 
 
+def test_tiles_without_an_episode_stay_empty() -> None:
+    env = make_env(3, episode_length_s=0.1, decision_period=1)
+    taken = take.Take(env, 1, 0, 3, 2)
+    with take.tapped(env, taken.on_control_step):
+        while not taken.is_enough(math.inf):
+            taken.step(Still())
+    (shown,) = taken.rounds(0)
+    assert [episode is None for episode in shown.episodes] == [False, False, True]
+
+
 @pytest.mark.usefixtures("can_render")
 def test_processes_draw_what_one_does(monkeypatch) -> None:
     env = make_env(1)

@@ -10,6 +10,7 @@ import copy
 import importlib
 import io
 import os
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ from mqe.env import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim
 
 Columns = dict[str, NDArray[np.float64]]  # figures of episodes by name
+MOST_EPISODES = 1_000_000  # of a seed
 Block = tuple[int, int]  # seed, and number of the block among those of the seed
 
 
@@ -136,6 +138,8 @@ def check_request(seeds: Sequence[int], num_episodes: int | None, num_workers: i
     for flag, value in (("num_episodes", num_episodes), ("workers", num_workers)):
         if value is not None and value < 1:
             raise ConfigError(f"--{flag} {value}: must be at least 1")
+    if num_episodes is not None and num_episodes > MOST_EPISODES:
+        raise ConfigError(f"--num_episodes {num_episodes}: must be at most {MOST_EPISODES}")
     if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**62 for seed in seeds):
         raise ConfigError(f"--seeds {' '.join(map(str, seeds))}: must be whole numbers from 0 on, each once")
 
@@ -209,10 +213,15 @@ class _TeamBlocks:
 
 
 def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
-    """Return a user's function that raises ConfigError where it returns anything but actions."""
+    """Return a user's function that raises ConfigError where it fails, or returns anything but actions."""
 
     def act(obs: Tensor) -> Tensor:
-        actions = function(obs)
+        try:
+            actions = function(obs)
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(f"--policy {name}: raised {what} ({at.filename}, line {at.lineno})") from error
         wanted = (len(obs), env.num_agents, max(env.action_sizes))
         if not isinstance(actions, Tensor) or actions.shape != wanted:
             what = tuple(actions.shape) if isinstance(actions, Tensor) else type(actions).__name__

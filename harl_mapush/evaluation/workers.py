@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 from mqe.config import ConfigError
+from mqe.sim.base import SimulatorError
 
 TRIES = 3  # of a job whose worker dies
 Job = Callable[[Any, int], Any]
@@ -29,8 +30,8 @@ def run_jobs(
     """Yield the number of each job and ``function(job, worker)``, in the order in which they are done.
 
     ``num_workers`` processes are spawned; 0 runs the jobs in this one. Jobs and results are plain data. A worker that
-    dies is named by ``say`` and replaced, and its job is run again, ``TRIES`` times at most. Raises ConfigError where a
-    job did.
+    dies is named by ``say`` and replaced, and its job is run again, ``TRIES`` times at most. Raises ConfigError or
+    SimulatorError where a job did.
     """
     if num_workers == 0:
         yield from ((number, function(job, 0)) for number, job in enumerate(jobs))
@@ -100,7 +101,7 @@ def _work(function: Job, number: int, connection: Connection) -> None:
             return
         try:
             answer = True, function(job, number)
-        except ConfigError as error:
+        except (ConfigError, SimulatorError) as error:  # one line for the user, wherever it is raised
             answer = False, error
         except Exception:  # a mistake of ours, which would come again in another process
             answer = False, RuntimeError(traceback.format_exc())

@@ -213,7 +213,7 @@ def _number(flag: str, text: str | None) -> int | None:
     if text is None:
         return None
     value = parse_yaml(text, flag)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value % 1 or value < 1:
         raise ConfigError(f"{flag}: must be a whole number above 0, not {text!r}")
     return int(value)
 

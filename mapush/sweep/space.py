@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harl_mapush import config
+from harl_mapush import checkpoint, config
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError, build, load_yaml, merge, option, to_dict, unknown
 from mqe.registry import SimCfg, make_env
@@ -162,6 +162,7 @@ def _build(values: dict[str, Any], num_trials: int | None) -> SweepCfg:
 
 def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
     run, _ = config.resolve(base, {})
+    _check_start(run)
     if not cfg.space:
         raise ConfigError(f"space: names no setting that varies; name at least one, section.key: {_FORMS}")
     parameters = tuple(_parameter(key, given, base) for key, given in cfg.space.items())
@@ -202,6 +203,7 @@ def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
     for value in parameter.samples():
         try:
             run, _ = settings_of(base, {key: value})
+            _check_start(run)
         except ConfigError as error:
             raise ConfigError(f"space.{key}: {error}") from None
     is_int = type(_value(to_dict(run), key)) is int
@@ -210,6 +212,15 @@ def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
             raise ConfigError(f"space.{key}: takes whole numbers, so both ends must be, not {given!r}")
         parameter = parameter._replace(low=float(parameter.low), high=float(parameter.high))
     return parameter
+
+
+def _check_start(run: RunCfg) -> None:
+    """Raise ConfigError where a run would start with the networks of a checkpoint that is not there."""
+    if run.runner.init_from is not None:
+        try:
+            checkpoint.resolve(run.runner.init_from)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace("--checkpoint", "runner.init_from:")) from None
 
 
 def _interval(key: str, kind: str, ends: Any) -> Parameter:

@@ -30,9 +30,9 @@ class Points:
     """The curve of a metric as a run writes it, each point given once, at equal distances at least."""
 
     def __init__(self, folder: Path, metric: str, interval: float) -> None:
-        """Read a run's ``logs/``; points are ``interval`` env steps apart or more."""
-        self._logs = folder / runs.LOGS
-        self._log = EventAccumulator(str(self._logs), size_guidance={"scalars": 0})
+        """Read a run's curves; points are ``interval`` env steps apart or more."""
+        self._folder = folder
+        self._log: EventAccumulator | None = None
         self._metric, self._interval = metric, interval
         self._last = 0  # env steps
 
@@ -47,8 +47,10 @@ class Points:
 
     def all(self) -> list[tuple[int, float]]:
         """Return all points so far."""
-        if not self._logs.is_dir():  # the run has not made it yet
+        if not self._folder.is_dir():  # the run has not made it yet
             return []
+        if self._log is None:
+            self._log = EventAccumulator(str(runs.curves_folder(self._folder)), size_guidance={"scalars": 0})
         self._log.Reload()
         if self._metric not in self._log.Tags()["scalars"]:
             return []

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mqe.config import ConfigError
 from mqe.sim.base import SimulatorError
 from mqe.sim.worker.protocol import MAX_ROWS, VERSION, Channel, ProtocolError, Sizes, create_memory
 
@@ -286,7 +287,7 @@ def _interpreter(python: str | None) -> str:
     found = shutil.which(os.path.expanduser(python)) if python is not None else sys.executable
     if found is None:
         problem = "is no program that can be started" if os.path.exists(str(python)) else "does not exist"
-        raise SimulatorError(f"sim.python={python!r} {problem}; name the interpreter, /opt/py38/bin/python say")
+        raise ConfigError(f"sim.python={python!r} {problem}; name the interpreter, /opt/py38/bin/python say")
     return found
 
 

@@ -96,7 +96,7 @@ class Take:
 
     def _is_running(self, tile: int) -> bool:
         episodes = self._episodes[tile]
-        return not episodes or not episodes[-1].outcome
+        return bool(episodes) and not episodes[-1].outcome
 
     def _begin(self, tile: int) -> None:
         """Begin a tile's next episode, if it is to have one more."""
