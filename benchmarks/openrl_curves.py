@@ -18,6 +18,7 @@ mpl.rcParams.update({"svg.hashsalt": "1", "svg.fonttype": "none"})
 import matplotlib.pyplot as plt  # noqa: E402
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
 
+from harl_mapush.runs import curves_folder  # noqa: E402
 from mqe.config import load_yaml  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
@@ -36,7 +37,7 @@ def of_openrl(run: Path) -> list[dict[str, Any]]:
 
 def of_ours(run: Path) -> list[dict[str, Any]]:
     """Return the iterations of a run of ours."""
-    events = EventAccumulator(str(run / "logs"), size_guidance={"scalars": 0})
+    events = EventAccumulator(str(curves_folder(run)), size_guidance={"scalars": 0})
     events.Reload()
     tags = ("reward/total", "perf/collect_s", "perf/update_s", *(f"mapush/{name}" for name in NAMES))
     values = {tag: {event.step: event.value for event in events.Scalars(tag)} for tag in tags}

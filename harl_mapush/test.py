@@ -39,7 +39,7 @@ CALCULATOR = ("json", "csv", "figure", "protocol", "seeds", "all_checkpoints", "
 def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line."""
     parser = config.Parser(prog=program, description="Measure or watch a trained team.")
-    parser.add_argument("--checkpoint", metavar="WHAT", help="a checkpoint folder, a run folder or pretrained:NAME")
+    parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="a checkpoint or run folder, or pretrained:NAME")
     parser.add_argument("--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)")
     parser.add_argument(
         "--protocol", choices=playing.PROTOCOLS, help="what the calculator measures, and where (default: mapush)"

@@ -179,8 +179,8 @@ class MultiAgentEnv:
             self._steps += live
             self._sums += torch.where(live.unsqueeze(1), outcome.metrics, self._zero)
             step_rewards.append(torch.where(live.unsqueeze(1), outcome.rewards, self._zero))
-            is_late = self._steps >= self.max_episode_length
-            ends.append(live & torch.cat((outcome.endings, is_late.unsqueeze(0))))
+            timed_out = self._steps >= self.max_episode_length
+            ends.append(live & torch.cat((outcome.endings, timed_out.unsqueeze(0))))
             running = live & ~ends[-1].any(dim=0)  # latched: the first ending counts, the rest of the decision does not
         if self._resting is not None:
             running |= self._resting

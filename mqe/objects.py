@@ -63,7 +63,7 @@ class ObjectCfg:
     geoms: tuple[GeomCfg, ...]
     outline: tuple[tuple[float, float], ...]  # [m] the reward's polygon, counter-clockwise, object frame
     friction: tuple[float, float]  # range of the material's own coefficient; see the pair functions below
-    spawn_height: float  # [m] object origin at birth above the floor
+    spawn_height: float  # [m] object origin at spawn above the floor
     spawn_tilt: float  # [rad] largest roll and pitch at birth
     spawn_ring: tuple[float, float] = (1.2, 1.3)  # [m] inner and outer radius around the object where robots start
     collision_distance: float = 0.25  # [m] trunk origins closer than this are a collision
@@ -75,7 +75,7 @@ class ObjectCfg:
         lowest = min(geom.pos[2] - 0.5 * geom.size[-1] for geom in self.geoms)
         if self.spawn_height + lowest < 0.0:
             raise ConfigError(
-                f"object {self.name}: born at a spawn_height of {self.spawn_height} m it reaches into the floor; "
+                f"object {self.name}: spawned at a height of {self.spawn_height} m it reaches into the floor; "
                 f"its lowest point asks for {-lowest:g} m"
             )
 

@@ -60,7 +60,7 @@ def still(obs: Tensor) -> Tensor:
     return torch.zeros(*obs.shape[:2], 3)
 
 
-# Success after 3 and 8 control steps, a collision at birth, a later one, a fall, a time-out, and a world that broke.
+# Success after 3 and 8 control steps, a collision at spawn, a later one, a fall, a time-out, and a world that broke.
 FIRST = {
     "success": [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0],
     "collision": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0],

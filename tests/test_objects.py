@@ -124,7 +124,7 @@ def test_the_rewards_polygons_are_the_references(name, corners, area, perimeter)
 
 def test_an_object_in_the_floor_is_refused() -> None:
     leg = GeomCfg("box", (0.1, 0.1, 0.4), 1.0, (0.0, 0.0, -0.25))
-    with pytest.raises(ConfigError, match="object cuboid: born at .* lowest point asks for 0.45 m"):
+    with pytest.raises(ConfigError, match="object cuboid: spawned at .* lowest point asks for 0.45 m"):
         replace(OBJECTS["cuboid"], geoms=(*OBJECTS["cuboid"].geoms, leg))
 
 

@@ -36,7 +36,7 @@ class PushLayouts:
     """Draws episode starts: all of a world's numbers from one stream, each scaled to its own range.
 
     ``independent`` spawn is the reference's distribution: robots know nothing of one another, and 6 to 7 % of all
-    births are collisions. ``separated`` keeps every two robots, and every robot and the object, too far apart to touch.
+    spawns are collisions. ``separated`` keeps every two robots, and every robot and the object, too far apart to touch.
     In shares of the separated starts, ``close_share`` and ``tangled_share``, two robots then are brought together.
     """
 
@@ -77,7 +77,7 @@ class PushLayouts:
         least = 0.5 * ROBOT_CLEARANCE / math.sin(math.pi / max(num_agents, 2))
         if nearest < least:
             raise ConfigError(
-                f"task.object: its spawn_ring begins at {nearest} m, where {num_agents} robots cannot be born "
+                f"task.object: its spawn_ring begins at {nearest} m, where {num_agents} robots cannot be spawned "
                 f"{ROBOT_CLEARANCE} m apart; begin it at {least:.2f} m, take fewer robots, or task.spawn=independent"
             )
         return 2.0 * math.asin(0.5 * ROBOT_CLEARANCE / nearest)

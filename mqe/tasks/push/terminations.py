@@ -11,7 +11,7 @@ from mqe.tasks.drop import SPAWN_HEIGHT
 
 ROLL_LIMIT = 0.8  # [rad]
 PITCH_LIMIT = 1.0  # [rad] ours: the reference asks for 1.6, more than a pitch angle can be
-HEIGHT_LIMIT = 0.35  # [m] up or down from the height at birth
+HEIGHT_LIMIT = 0.35  # [m] up or down from the height at spawn
 
 
 def success(goal_distance: Tensor, radius: float) -> Tensor:
@@ -27,7 +27,7 @@ class Posture:
     def __init__(
         self, num_agents: int, obj: ObjectCfg, roll_limit: float, pitch_limit: float, device: torch.device
     ) -> None:
-        """Set limits [rad]; heights may differ by 0.35 m from those at birth."""
+        """Set limits [rad]; heights may differ by 0.35 m from those at spawn."""
         self._birth_height = torch.tensor([SPAWN_HEIGHT] * num_agents + [obj.spawn_height], device=device)
         limits = [[roll_limit] * num_agents + [torch.inf], [pitch_limit] * num_agents + [torch.inf]]
         limits += [[HEIGHT_LIMIT] * (num_agents + 1)]

@@ -27,7 +27,7 @@ from mqe.scene import STEP_DT
 from mqe.state import SceneState
 from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
-from mqe.tasks.velocity.chance import Chance
+from mqe.tasks.velocity.random_events import RandomEvents
 from mqe.tasks.velocity.starts import start_poses
 from mqe.vec_env import Mirror
 
@@ -116,7 +116,7 @@ class VelocityTask:
         self.memory = torch.zeros(num_envs, _Memory.SIZE, device=device)
         self._memory = _Memory.of(self.memory)
         self._episode = torch.zeros(num_envs, dtype=torch.int64, device=device)
-        self._chance = Chance(cfg, streams, self._episode)
+        self._random_events = RandomEvents(cfg, streams, self._episode)
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)
         self._targets = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
         self._action_change, self._action_jerk = torch.zeros_like(self._targets), torch.zeros_like(self._targets)
@@ -133,7 +133,7 @@ class VelocityTask:
 
     def layout(self, episode: Tensor) -> Layout:
         """Stand, drop or lie somewhere, facing anywhere."""
-        pose, self._first_command = self._chance.start(episode)
+        pose, self._first_command = self._random_events.start(episode)
         drawn = self._poses[(pose * len(self._poses)).to(torch.int64)]
         turned, pos, velocity, joints = drawn.split(self._pose_sizes, dim=1)
         quat = quat_from_rpy(turned)
@@ -165,7 +165,7 @@ class VelocityTask:
 
     def disturb(self, step: Tensor) -> Disturbance | None:
         """Kick the trunk about every two seconds, and lean on it for about one second in four."""
-        event = self._chance.step(self._episode, step)
+        event = self._random_events.step(self._episode, step)
         _replace(self._memory.command, event.is_new_command & (step > 0), event.command)
         _replace(self._memory.force, event.is_new_force, event.force)
         self._obey()

@@ -7,14 +7,14 @@ import torch
 
 from mqe.streams import Streams
 from mqe.tasks.velocity import VelocityCfg
-from mqe.tasks.velocity.chance import Chance
+from mqe.tasks.velocity.random_events import RandomEvents
 
 N = 100_000
 EPISODE = torch.ones(N, dtype=torch.int64)
 
 
-def make_chance(**cfg) -> Chance:
-    return Chance(VelocityCfg(**cfg), Streams(0, N, "cpu"), EPISODE)
+def make_chance(**cfg) -> RandomEvents:
+    return RandomEvents(VelocityCfg(**cfg), Streams(0, N, "cpu"), EPISODE)
 
 
 def share(mask: torch.Tensor) -> float:

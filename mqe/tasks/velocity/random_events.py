@@ -34,7 +34,7 @@ class Event(NamedTuple):
     command: Tensor  # (N, 1, 3)
 
 
-class Chance:
+class RandomEvents:
     """Starts, commands, kicks and forces at random."""
 
     def __init__(self, cfg: VelocityCfg, streams: Streams, episode: Tensor) -> None:
