@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     signal.signal(_number, _usual)  # tests that run in the background inherit that these are ignored
 
 TINY = ("--num_envs", "4", "--set", "runner.num_steps=4", "--set", "network.hidden_sizes=[8]")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Leave torch's threads as they were: a run keeps those that it was asked for."""
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -97,6 +97,7 @@ def test_jobs_in_processes_are_all_done_once_and_say_who_died(tmp_path) -> None:
     assert "ended by SIGKILL in part 2 of 3; its episodes are run again" in line
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_be_done_ends_the_command() -> None:
     with pytest.raises(ConfigError, match="no such thing"):
         list(run_jobs(fail, ["ConfigError"], 1, print))
