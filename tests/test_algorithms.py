@@ -177,11 +177,11 @@ def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy)
     ("name", "settings", "network"),
     [
         ("happo", {}, {}),
-        ("haa2c", {}, {}),
+        pytest.param("haa2c", {}, {}, marks=pytest.mark.slow),
         ("hatrpo", {"kl_threshold": 0.03}, {}),
         ("mappo", {}, {}),
-        ("mappo", {"share_param": False}, {}),
-        ("ippo", {"team_reward": "own"}, {}),
+        pytest.param("mappo", {"share_param": False}, {}, marks=pytest.mark.slow),
+        pytest.param("ippo", {"team_reward": "own"}, {}, marks=pytest.mark.slow),
         ("happo", {"schedule": "adaptive"}, {"normalize_obs": True}),
     ],
 )

@@ -215,8 +215,11 @@ def test_upstream_takes_our_checkpoints_and_we_its_configuration(tmp_path, capsy
     assert set(critic) == set(read_tensors(folder / "critic_agent.pt"))
 
 
+SLOW = [pytest.param(algo, marks=pytest.mark.slow) for algo in ("haa2c", "mappo")]  # recordings hold them as well
+
+
 @needs_checkout
-@pytest.mark.parametrize("algo", ["happo", "hatrpo", "haa2c", "mappo"])
+@pytest.mark.parametrize("algo", ["happo", "hatrpo", *SLOW])
 def test_the_same_update_gives_the_same_weights(algo: str) -> None:
     command = [sys.executable, str(LEARNER), "--harl", str(HARL), "--algo", algo, "--threads", "1"]
     command += ["--num_envs", "8", "--num_steps", "20", "--num_agents", "3", "--iterations", "1"]

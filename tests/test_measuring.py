@@ -85,6 +85,7 @@ def test_workers_and_one_that_is_killed_change_no_digit(capsys) -> None:
     assert "ended by SIGKILL in part 1 of 2; its episodes are run again" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_jobs_in_processes_are_all_done_once_and_say_who_died(tmp_path) -> None:
     for num_workers in (0, 2):
         assert sorted(run_jobs(square, [(k, None) for k in range(5)], num_workers, print)) == [

@@ -129,7 +129,10 @@ def run(name: str, make: type) -> Run:
     return Run(*(torch.stack(column) for column in zip(*rows, strict=True)))
 
 
-@pytest.mark.parametrize("name", ["go1_velocity", "cuboid", "tblock", "cylinder"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("tblock", "cylinder")]
+
+
+@pytest.mark.parametrize("name", ["go1_velocity", "cuboid", *SLOW])
 def test_warp_follows_mujoco(name, monkeypatch):
     monkeypatch.setattr("mqe.tasks.velocity.task.GET_UP_TIME", 0.0)  # lying down ends a gait's episode at once
     ours, theirs = run(name, MujocoWarpSimulator), run(name, MujocoBatchSimulator)
