@@ -46,7 +46,7 @@ class FilmCfg:
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """Add what a film may be told, besides ``--record``."""
+    """Add the options of a film, besides ``--record``."""
     parser.add_argument("--size", metavar="WxH", help="of the film in pixels (default: 960x540, of a .gif 480x270)")
     parser.add_argument(
         "--camera",

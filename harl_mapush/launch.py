@@ -1,8 +1,8 @@
 """How ranks find one another, and what they do when one of them dies or hangs: ``torchrun`` and nothing of our own.
 
-Every rank tells the others once a second that it lives and how far it is, through the store that ``torchrun`` brings.
-Whoever stays silent, or falls behind while others wait for it, ends the training of all: ``torchrun`` starts them again
-where it was told so (``--max-restarts``), and they resume from the run's newest checkpoint.
+Once a second every rank publishes a heartbeat and its progress in the store that ``torchrun`` brings. If a rank stops
+publishing, or falls behind while the others wait for it, all ranks end. With ``--max-restarts``, ``torchrun`` then
+starts them again, and they resume from the run's newest checkpoint.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Beat(NamedTuple):
 
 
 class Watch(threading.Thread):
-    """Tells the other ranks that this one lives, and ends it when another one does not."""
+    """Publishes this rank's heartbeat, and ends the rank when another one has died or hangs."""
 
     def __init__(self, ranks: Ranks, store: Any, way_on: Callable[[], str]) -> None:
         """Speak through ``store``, from ``start`` on."""
@@ -177,7 +177,7 @@ class Watch(threading.Thread):
         self._changed = {rank: [now, now] for rank in range(ranks.size)}  # when count and progress last did
 
     def publish(self) -> None:
-        """Say that this rank lives, and how far it is."""
+        """Publish this rank's heartbeat and its progress."""
         self._count += 1
         state = self._last_word or ("busy" if self._ranks.is_busy else "")
         where = f"{socket.gethostname()}, process {os.getpid()}"
@@ -197,7 +197,7 @@ class Watch(threading.Thread):
                 self._end(*problem)
 
     def leave(self, state: str) -> None:
-        """Say that this rank has "left" with all others, or "failed" alone."""
+        """Publish the last state, "left" (with all others) or "failed" (alone), and stop the heartbeat."""
         self._last_word = state
         with suppress(RuntimeError):
             self.publish()

@@ -35,7 +35,7 @@ class Ranks:
         Ranks that only plan, and never meet, need none.
         """
         self.rank, self.size, self._host = rank, size, host
-        self.progress = 0  # what a hanging rank is told by
+        self.progress = 0  # counts meetings; a rank whose count stands still hangs
         self.ends_together = True  # unless this rank ends and the others do not know
         self.is_busy = True  # with work that may take long: until the first iteration is done, and in ``busy``
         self.on_failure: Callable[[], None] = lambda: None  # called where a meeting fails, before the error is raised

@@ -11,7 +11,7 @@ from harl_mapush.runs import CONFIG, check_new_run_dir
 from mapush.checkup import Checkup
 from mqe.config import dump_yaml, to_dict
 
-RESULTS = "results"  # where runs go that are not told where (harl_mapush.runs.default_run_dir)
+RESULTS = "results"  # where runs go by default (harl_mapush.runs.default_run_dir)
 
 
 def check_run_folder(checkup: Checkup) -> str:

@@ -233,7 +233,7 @@ def test_damage_anywhere_is_one_line(tmp_path) -> None:
         for _ in range(8):
             damaged[draw.randrange(len(damaged) or 1)] = draw.randrange(256)
         path.write_bytes(damaged)
-        refused(path)
+        assert refused(path)  # names the file, in one line
 
 
 def test_another_teams_size_is_one_line(team) -> None:

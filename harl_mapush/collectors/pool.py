@@ -23,7 +23,7 @@ from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, Numbers,
 from harl_mapush.interruption import ENDINGS
 
 MOST_DEATHS = 3  # of one collector in a row, without a block in between
-_END_S = 3.0  # that collectors have to end when they are told to
+_END_S = 3.0  # [s] a collector has this long to end after the request
 _LOG = logging.getLogger(__name__)
 
 

@@ -1,4 +1,4 @@
-"""What runs in a collector's process: it fills blocks until it is told to end, or the learner's process is gone."""
+"""The process of a collector: it fills blocks until the learner asks it to end, or the learner's process is gone."""
 
 from __future__ import annotations
 

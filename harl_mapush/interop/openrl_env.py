@@ -27,7 +27,7 @@ class OpenRLEnv:
     use_monitor = False
 
     def __init__(self, env: VecEnv, name: str, on_rollout: Callable[[Mapping[str, float]], None] | None = None) -> None:
-        """Wrap ``env``; ``on_rollout`` is told the figures at the end of every rollout."""
+        """Wrap ``env``; ``on_rollout`` is called with the metrics of every rollout when it ends."""
         self.env, self.env_name, self._on_rollout = env, name, on_rollout
         self.parallel_env_num, self.agent_num = env.num_envs, env.num_agents
         self.observation_space, self.action_space = box(env.obs_sizes[0]), box(env.action_sizes[0], 1.0)

@@ -290,7 +290,7 @@ class _Interrupted(tune.Stopper):
 def _leaving_where_ray_is_gone(ledger: Ledger) -> Iterator[None]:
     """End this process where a signal ended Ray's processes as well: Ray's client would wait a minute for them.
 
-    Meanwhile it answers no signal, so that a thread is told of them by Python's wakeup descriptor.
+    Ray's client runs no signal handlers while it waits, so a thread reads the signals from Python's wakeup descriptor.
     """
     ours, pythons = os.pipe()
     os.set_blocking(pythons, False)

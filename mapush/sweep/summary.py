@@ -208,7 +208,7 @@ def _worth(setting: Setting) -> list[object]:
 
 
 def _caveat(space: Space, ranked: Sequence[Setting]) -> str:
-    """Say what the table's values are worth."""
+    """Return a sentence on how to read the intervals of the table."""
     if space.cfg.search == "grid":
         return "Intervals are of the mean over seeds (Student's t)."
     if any(setting.interval is not None for setting in ranked):
