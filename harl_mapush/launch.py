@@ -204,7 +204,7 @@ class Watch(threading.Thread):
         self._done.set()
 
     def wait_for_verdict(self) -> None:
-        """Return the watch time to find out why a meeting failed; it then ends this process."""
+        """Leave the watch time to find out why a meeting failed; it then ends this process."""
         self._is_alarmed = True
         if not self._last_word:
             self.join(timeout=2 * _SILENT_S)

@@ -109,10 +109,6 @@ class _Writer:
         self._layout.write(self.block, self.t, transition)
 
 
-def _keep_nothing(transition: Transition, discounted: Tensor) -> None:
-    """Update no normalisation: the learner does, with what it stores."""
-
-
 def make_collector(settings: Mapping[str, Any], who: Identity) -> Collector:
     """Build a collector from the plain values of a run's settings, simulator and device resolved."""
     config.import_modules((settings.get("env") or {}).get("imports") or ())

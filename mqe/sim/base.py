@@ -53,7 +53,7 @@ class Simulator(Protocol):
         ...
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Return a model field, by MuJoCo's name, per-world values (N, ...)."""
+        """Set per-world values of a model field, by MuJoCo's name, (N, ...)."""
         ...
 
     def data(self, env: int) -> mujoco.MjData:

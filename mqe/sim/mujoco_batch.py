@@ -83,7 +83,7 @@ class MujocoBatchSimulator:
         self.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Return a model field per-world values (N, ...)."""
+        """Set per-world values (N, ...) of a model field."""
         self._batch.expand(name)[:] = values.numpy()
         if name in mujoco.MjModel._setconst_inputs:
             self._batch.set_const()

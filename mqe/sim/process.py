@@ -135,7 +135,7 @@ class ProcessSimulator:
             view.masked_fill_(mask.view(-1, *[1] * (view.dim() - 1)), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Return a model field per-world values (N, ...); raise SimulatorError where the engine has no such thing."""
+        """Set per-world values (N, ...) of a model field; raise SimulatorError where the engine has no such thing."""
         array = np.ascontiguousarray(values.cpu().numpy())
         word = {"do": "set_field", "name": name, "dtype": array.dtype.str, "shape": array.shape}
         self._ask(word, array.tobytes())

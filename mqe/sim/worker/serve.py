@@ -26,7 +26,7 @@ class Engine(Protocol):
     versions: dict[str, str]  # of what the engine is made of
 
     def set_field(self, name: str, values: np.ndarray) -> None:
-        """Return a field of the model, by MuJoCo's name, per-world values (N, ...); raise Refused where it cannot."""
+        """Set per-world values (N, ...) of a model field, by MuJoCo's name; raise Refused where it cannot."""
         ...
 
     def step(self, num_steps: int, num_rows: int) -> None:
