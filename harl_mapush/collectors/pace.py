@@ -79,7 +79,7 @@ class Pace:
         return self.oldest_version is not None and self.version - self.oldest_version >= self.max_policy_lag
 
     def may_learn(self) -> bool:
-        """Return whether an update is due, and not too early for what is on its way."""
+        """Return whether an update is due, and leaves no transition on its way older than ``max_policy_lag``."""
         return self.is_warm and self.algorithm.num_owed >= 1.0 and not self.lags
 
     def is_done(self, num_stored: int) -> bool:

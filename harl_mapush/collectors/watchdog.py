@@ -41,7 +41,7 @@ class Watchdog(threading.Thread):
         self._is_ending = threading.Event()
 
     def run(self) -> None:
-        """Look until ``end``."""
+        """Check the collectors at intervals until ``end`` is called."""
         while not self._is_ending.wait(self._stall_s / _LOOKS):
             for member in self._pool.members:
                 self._look_at(member)

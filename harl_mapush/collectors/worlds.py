@@ -34,7 +34,7 @@ class DistantWorlds:
         """Do nothing: collectors do it themselves, and say so with a block."""
 
     def take_statistics(self, statistics: dict[str, float]) -> None:
-        """Take what the collectors said last."""
+        """Set the statistics to those that the collectors reported last."""
         self._statistics = statistics
 
     def statistics(self) -> dict[str, float]:

@@ -165,7 +165,7 @@ class _Progress:
         self._space, self._ledger = space, ledger
 
     def tell(self, trial: Trial) -> None:
-        """Write what became of a trial, and how far the sweep is."""
+        """Print a trial's outcome and the progress of the sweep."""
         worth = f"{self._space.cfg.metric} {trial.value:.3f} at {trial.env_steps:,} env steps"
         became = {
             FINISHED: f"finished, {worth}",
