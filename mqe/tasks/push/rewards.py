@@ -297,7 +297,7 @@ PRESETS: dict[str, dict[str, dict[str, float]]] = {
             "progress": 10.0,
             "shared_progress": 10.0,
             "misalignment": -0.02,
-            "remoteness": -0.01,
+            "remoteness": -0.04,
             "crowding": -0.02,
             "contact": -0.02,
             "useful_impulse": 0.01,
