@@ -11,7 +11,7 @@ from torch import Tensor
 import mapush
 from mqe.config import option
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.entry import EnvCfg, TaskEntry, World
+from mqe.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.report import Report
 from mqe.robots import Robots
 from mqe.scene import STEP_DT, build_scene
@@ -80,10 +80,10 @@ class RaceTask(TaskDefaults):
         return torch.cat((endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1)), dim=1)
 
 
-def make(cfg: RaceCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
+def make(cfg: RaceCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     """Make one world's model, and the task over all of them."""
     scene = build_scene(env.num_agents or 2, None, actuators=env.actuators, robots=env.robots)
-    return World(scene, RaceTask(cfg, env.num_envs, Robots(scene.robots, device)), {})
+    return TaskSetup(scene, RaceTask(cfg, env.num_envs, Robots(scene.robots, device)), {})
 
 
 REPORT = Report(rates=("finished",), headline=(("Finished", "finished_rate"),), outcomes={"finished": "finished"})

@@ -16,7 +16,7 @@ from harl_mapush.ranks import Ranks
 from mqe.broken_worlds import bytes_of_last_states, num_rows
 from mqe.config import ConfigError
 from mqe.nature import model_fields
-from mqe.registry import IN_PROCESS, TASKS, World
+from mqe.registry import IN_PROCESS, TASKS, TaskSetup
 from mqe.streams import Streams
 
 GIB = 2**30
@@ -62,8 +62,8 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int
     Raises ConfigError where algorithm, network and runner do not go together.
     """
     with torch.random.fork_rng(devices=[]):
-        world = _one_world(cfg)
-        task = world.task
+        setup = _one_world_setup(cfg)
+        task = setup.task
         spec = TeamSpec(task.obs_sizes, task.action_sizes, task.state_size, task.state_type, task.mirror)
         try:
             ranks = Ranks(size=num_ranks)
@@ -72,14 +72,14 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int
         except ValueError as error:
             raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
     num_weights = sum(flat.numel() for flat in team.weights.values())
-    worlds = _plan_worlds(cfg, world, sim_name, device)
+    worlds = _plan_worlds(cfg, setup, sim_name, device)
     evaluation = 0
     if cfg.runner.evaluation_interval is not None:
         share = min(cfg.runner.evaluation_envs, cfg.runner.evaluation_episodes) / worlds.num_envs
         evaluation = round(share * (worlds.simulator + worlds.environment))
     is_shared = device.type == "cpu" and worlds.free is not None
     messages = _MESSAGES if num_ranks > 1 and device.type != "cpu" else 0
-    kept = bytes_of_last_states(num_rows(world.scene.model)) if cfg.logger.broken_worlds else 0
+    kept = bytes_of_last_states(num_rows(setup.scene.model)) if cfg.logger.broken_worlds else 0
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
         environment=worlds.environment + cfg.env.num_envs * kept,
@@ -110,10 +110,10 @@ def plan_learner(cfg: RunCfg, plan: MemoryPlan, device: torch.device) -> tuple[M
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
     """Work out what the worlds of ``cfg`` take with nobody learning, a decision of the team included."""
     with torch.random.fork_rng(devices=[]):
-        world = _one_world(cfg)
-    worlds, sizes = _plan_worlds(cfg, world, sim_name, device), cfg.network.hidden_sizes
+        setup = _one_world_setup(cfg)
+    worlds, sizes = _plan_worlds(cfg, setup, sim_name, device), cfg.network.hidden_sizes
     decision = passed_floats(cfg.network, sizes, worlds.num_envs, worlds.num_envs) * _FLOAT * _SLACK
-    hidden = 2 * gru_floats(cfg.network, sizes) * worlds.num_envs * world.task.num_agents * _FLOAT  # before and after
+    hidden = 2 * gru_floats(cfg.network, sizes) * worlds.num_envs * setup.task.num_agents * _FLOAT  # before and after
     return worlds._replace(environment=worlds.environment + round(decision + hidden))
 
 
@@ -159,17 +159,17 @@ def device_memory(device: torch.device) -> tuple[int | None, int | None]:
         return None, None
 
 
-def _one_world(cfg: RunCfg) -> World:
-    """Make a single world on the host, from which all sizes follow."""
+def _one_world_setup(cfg: RunCfg) -> TaskSetup:
+    """Make the task of a single world on the host; all sizes follow from it."""
     host = torch.device("cpu")
     streams = Streams(0, 1, host)
-    world = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, streams)
-    return world._replace(fields=model_fields(cfg.env.randomize, world.scene, world.fields, streams, 1))
+    setup = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, streams)
+    return setup._replace(fields=model_fields(cfg.env.randomize, setup.scene, setup.fields, streams, 1))
 
 
-def _plan_worlds(cfg: RunCfg, world: World, sim_name: str, device: torch.device) -> MemoryPlan:
+def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.device) -> MemoryPlan:
     """Plan the worlds alone."""
-    fixed, per_world = _simulator(world, sim_name, device)
+    fixed, per_world = _simulator(setup, sim_name, device)
     num_envs = cfg.env.num_envs
     free, total = device_memory(device)
     return MemoryPlan(
@@ -178,7 +178,7 @@ def _plan_worlds(cfg: RunCfg, world: World, sim_name: str, device: torch.device)
         num_steps=0,
         fixed=round(fixed),
         simulator=round(num_envs * per_world),
-        environment=num_envs * (_ENV[0] + _ENV[1] * world.task.num_agents),
+        environment=num_envs * (_ENV[0] + _ENV[1] * setup.task.num_agents),
         rollout=0,
         update=0,
         free=free,
@@ -186,10 +186,10 @@ def _plan_worlds(cfg: RunCfg, world: World, sim_name: str, device: torch.device)
     )
 
 
-def _simulator(world: World, sim_name: str, device: torch.device) -> tuple[float, float]:
+def _simulator(setup: TaskSetup, sim_name: str, device: torch.device) -> tuple[float, float]:
     """Bytes that a process with this simulator takes in any case, and bytes a world."""
-    model = world.scene.model
-    fields = sum(values.numel() for values in world.fields.values())
+    model = setup.scene.model
+    fields = sum(values.numel() for values in setup.fields.values())
     if sim_name == "mujoco" or sim_name in IN_PROCESS:  # a simulator's own process plans for itself
         state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
         fixed = _PROCESS if device.type == "cpu" else _CONTEXT + _CODE

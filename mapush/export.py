@@ -298,11 +298,11 @@ def _compare_gait(gait: GaitNetwork, robot: RobotCfg, path: Path) -> float:
 def _write_starts(cfg: RunCfg, path: Path) -> None:
     """Write where the first episode of every world starts, and the model fields that differ between worlds."""
     device = torch.device("cpu")
-    world = TASKS[cfg.task.name].make(cfg.task, cfg.env, device, Streams(cfg.runner.seed, cfg.env.num_envs, device))
-    layout = world.task.layout(torch.zeros(cfg.env.num_envs, dtype=torch.int64))
-    qpos, qvel, goal = pack_layout(world.scene, layout)
+    setup = TASKS[cfg.task.name].make(cfg.task, cfg.env, device, Streams(cfg.runner.seed, cfg.env.num_envs, device))
+    layout = setup.task.layout(torch.zeros(cfg.env.num_envs, dtype=torch.int64))
+    qpos, qvel, goal = pack_layout(setup.scene, layout)
     arrays = {"qpos": qpos, "qvel": qvel, "goal": goal[:, 0]}
-    arrays |= {f"model.{name}": values for name, values in world.fields.items()}
+    arrays |= {f"model.{name}": values for name, values in setup.fields.items()}
     np.savez_compressed(path, allow_pickle=False, **{name: values.numpy() for name, values in arrays.items()})
 
 

@@ -30,7 +30,7 @@ class EnvCfg:
     randomize: NatureCfg = option(NatureCfg, "what differs from world to world and from moment to moment")
 
 
-class World(NamedTuple):
+class TaskSetup(NamedTuple):
     """A task over its scene, before there is a simulator; ``fields`` are model fields with per-world values."""
 
     scene: Scene
@@ -42,7 +42,7 @@ class TaskEntry(NamedTuple):
     """One task by name: all that the rest of the program knows of it."""
 
     cfg: type  # the section ``task``, a frozen dataclass with ``name``
-    make: Callable[[Any, EnvCfg, torch.device, Streams], World]
+    make: Callable[[Any, EnvCfg, torch.device, Streams], TaskSetup]
     report: Report = Report()  # what is said of its episodes
     evaluation: Mapping[str, Any] = MappingProxyType({})  # settings of ``task`` that the calculator measures with
     strict: Mapping[str, Any] | None = None  # likewise, with --protocol strict; None: there is no such protocol

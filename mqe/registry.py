@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from mqe.config import ConfigError, checked, option, to_dict
-from mqe.entry import EnvCfg, TaskEntry, World
+from mqe.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.env import MultiAgentEnv
 from mqe.nature import Nature, model_fields
 from mqe.sim.base import Simulator
@@ -22,7 +22,7 @@ from mqe.tasks.push import PUSH
 from mqe.tasks.velocity import VELOCITY
 from mqe.vec_env import ALL_WORLDS, Share
 
-__all__ = ["SIMULATORS", "TASKS", "EnvCfg", "SimCfg", "TaskEntry", "World", "make_env", "make_simulator"]
+__all__ = ["SIMULATORS", "TASKS", "EnvCfg", "SimCfg", "TaskEntry", "TaskSetup", "make_env", "make_simulator"]
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,13 @@ def make_env(
     _, device = resolve_sim(sim)
     streams = Streams(seed, env.num_envs, device, share.first, places)
     entry = TASKS[task.name]
-    world = entry.make(task, env, device, streams)
-    simulator = make_simulator(sim, world.scene.model, env.num_envs)
-    for field, values in model_fields(env.randomize, world.scene, world.fields, streams, env.num_envs).items():
+    setup = entry.make(task, env, device, streams)
+    simulator = make_simulator(sim, setup.scene.model, env.num_envs)
+    for field, values in model_fields(env.randomize, setup.scene, setup.fields, streams, env.num_envs).items():
         simulator.set_field(field, values)
-    actions = (env.num_envs, world.task.num_agents, max(world.task.action_sizes))
-    nature = Nature(env.randomize, world.scene, actions, world.task.max_episode_length, streams)
-    made = MultiAgentEnv(simulator, world.scene, world.task, nature, entry.report, share)
+    actions = (env.num_envs, setup.task.num_agents, max(setup.task.action_sizes))
+    nature = Nature(env.randomize, setup.scene, actions, setup.task.max_episode_length, streams)
+    made = MultiAgentEnv(simulator, setup.scene, setup.task, nature, entry.report, share)
     made.number_from(first_episode)
     made.settings = {"env": to_dict(env), "task": to_dict(task)}
     return made

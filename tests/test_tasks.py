@@ -17,7 +17,7 @@ from mapush import export
 from mqe.config import option
 from mqe.controllers import Controller
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.entry import EnvCfg, TaskEntry, World
+from mqe.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.report import Report
 from mqe.robots import Robots
@@ -80,11 +80,11 @@ class MeetTask(TaskDefaults):
         return torch.cat((endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1)), dim=1)
 
 
-def make_meeting(cfg: MeetCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
+def make_meeting(cfg: MeetCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     scene = build_scene(2, None, actuators=env.actuators, robots=env.robots)
     robots = Robots(scene.robots, device)
     walk = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)
-    return World(scene, MeetTask(cfg, env.num_envs, robots, walk), {})
+    return TaskSetup(scene, MeetTask(cfg, env.num_envs, robots, walk), {})
 
 
 MEET = TaskEntry(MeetCfg, make_meeting, Report(rates=("met",), outcomes={"met": "they met"}), evaluation={"near": 0.8})

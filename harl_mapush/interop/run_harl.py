@@ -144,8 +144,8 @@ def _train(arguments: Arguments) -> None:
 def _num_agents(cfg: config.RunCfg) -> int:
     """Return the size of a task's team, which may be the task's own choice."""
     host = torch.device("cpu")
-    world = TASKS[cfg.task.name].make(cfg.task, dataclasses.replace(cfg.env, num_envs=1), host, Streams(0, 1, host))
-    return world.task.num_agents
+    setup = TASKS[cfg.task.name].make(cfg.task, dataclasses.replace(cfg.env, num_envs=1), host, Streams(0, 1, host))
+    return setup.task.num_agents
 
 
 def _results(arguments: Arguments) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.entry import EnvCfg, TaskEntry, World
+from mqe.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.objects import OBJECTS
 from mqe.robots import Robots
 from mqe.scene import build_scene, object_friction_fields
@@ -19,7 +19,7 @@ __all__ = ["ENDINGS", "PUSH", "PushCfg", "PushTask"]
 _FRICTION = 1  # stream: the object's friction of each world, drawn once
 
 
-def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
+def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     obj = OBJECTS[cfg.object]
     num_agents = env.num_agents or (obj.num_agents if isinstance(env.robots, str) else len(env.robots))
     scene = build_scene(num_agents, obj, cfg.inertia, env.actuators, cfg.success_radius, env.robots)
@@ -28,7 +28,7 @@ def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> 
     task = PushTask(cfg, env.num_envs, robots, streams, controller)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
     friction = streams.between(*obj.friction, _FRICTION, episode)
-    return World(scene, task, object_friction_fields(scene, friction.cpu()))
+    return TaskSetup(scene, task, object_friction_fields(scene, friction.cpu()))
 
 
 PUSH = TaskEntry(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from mqe.config import ConfigError
-from mqe.entry import EnvCfg, TaskEntry, World
+from mqe.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.report import Report
 from mqe.robots import Robots
 from mqe.scene import build_scene, floor_friction_fields
@@ -17,14 +17,14 @@ __all__ = ["VELOCITY", "VelocityCfg", "VelocityTask"]
 _FRICTION = 1  # stream: the floor's friction of each world, drawn once
 
 
-def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams) -> World:
+def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     if env.num_agents not in (None, 1):
         raise ConfigError(f"env.num_agents: {cfg.name} trains one robot a world, not {env.num_agents}; say 1")
     scene = build_scene(1, None, actuators=env.actuators, robots=env.robots)
     task = VelocityTask(cfg, env.num_envs, Robots(scene.robots, device), streams)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
     friction = streams.between(*cfg.floor_friction, _FRICTION, episode)
-    return World(scene, task, floor_friction_fields(scene, friction.cpu()))
+    return TaskSetup(scene, task, floor_friction_fields(scene, friction.cpu()))
 
 
 VELOCITY = TaskEntry(
