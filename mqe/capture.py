@@ -12,15 +12,15 @@ from mqe.state import SceneState
 from mqe.vec_env import TimeStep
 
 
-class Decided(NamedTuple):
-    """What a decision gives, and what it leaves behind."""
+class StepResult(NamedTuple):
+    """What ``MultiAgentEnv.step`` returns, and the state and the episode metrics after it."""
 
     step: TimeStep
     state: SceneState
     figures: dict[str, Tensor]  # (N,) each
 
 
-def captured_step(device: torch.device) -> GraphedFunction[Decided]:
+def captured_step(device: torch.device) -> GraphedFunction[StepResult]:
     """Return what runs a decision of actions (N, A, U) as a graph from its third call on.
 
     The step's tensors are the caller's own; what is left behind lies in memory that the next call overwrites.
@@ -28,14 +28,14 @@ def captured_step(device: torch.device) -> GraphedFunction[Decided]:
     return GraphedFunction(device, _pack, _unpack)
 
 
-def _pack(decided: Decided) -> tuple[PackedStep, SceneState, dict[str, Tensor]]:
-    return PackedStep(decided.step), decided.state, decided.figures
+def _pack(result: StepResult) -> tuple[PackedStep, SceneState, dict[str, Tensor]]:
+    return PackedStep(result.step), result.state, result.figures
 
 
-def _unpack(packed: tuple[PackedStep, SceneState, dict[str, Tensor]]) -> Decided:
+def _unpack(packed: tuple[PackedStep, SceneState, dict[str, Tensor]]) -> StepResult:
     step, state, figures = packed
     # A state of its own: what was derived from the last one no longer holds.
-    return Decided(step.copy(), state.like(state.rows), figures)
+    return StepResult(step.copy(), state.like(state.rows), figures)
 
 
 class PackedStep:

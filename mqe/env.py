@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mqe.broken_worlds import BrokenWorld, LastStates, Limits, num_rows
-from mqe.capture import Decided, captured_step
+from mqe.capture import StepResult, captured_step
 from mqe.nature import Nature, NatureCfg
 from mqe.report import Report
 from mqe.scene import DECIMATION, STEP_DT, Scene, pack_layout, read_state
@@ -148,8 +148,8 @@ class MultiAgentEnv:
         """
         return self.sim.grow()
 
-    def _decide(self, actions: Tensor) -> Decided:
-        return Decided(self._step(actions), self.state, self.figures)
+    def _decide(self, actions: Tensor) -> StepResult:
+        return StepResult(self._step(actions), self.state, self.figures)
 
     def _step(self, actions: Tensor) -> TimeStep:
         task, sim, nature = self.task, self.sim, self.nature
