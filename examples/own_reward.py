@@ -6,13 +6,13 @@ python -m harl_mapush.train --import own_reward --set task.weights.looking=0.01
 from torch import Tensor
 
 import mapush
-from mqe.tasks.push.rewards import Measures
+from mqe.tasks.push.rewards import StepFeatures
 
 
-def looking(measures: Measures) -> Tensor:
+def looking(features: StepFeatures) -> Tensor:
     """Return the cosine (N, A) between where a robot looks and where the object is."""
-    forward = measures.state.robot_frame[..., 0, :]
-    return -(forward * measures.offset[..., :2]).sum(dim=-1) / measures.center_distance
+    forward = features.state.robot_frame[..., 0, :]
+    return -(forward * features.offset[..., :2]).sum(dim=-1) / features.center_distance
 
 
 mapush.register_reward("looking", looking)

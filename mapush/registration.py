@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # at run time only where they are needed: the command line be
     from mqe.objects import ObjectCfg
     from mqe.robots import RobotCfg
     from mqe.state import SceneState
-    from mqe.tasks.push.rewards import Measures
+    from mqe.tasks.push.rewards import StepFeatures
 
 
 def register_object(name: str, cfg: ObjectCfg) -> None:
@@ -24,7 +24,7 @@ def register_object(name: str, cfg: ObjectCfg) -> None:
     _add("object", OBJECTS, name, replace(cfg, name=name))
 
 
-def register_reward(name: str, function: Callable[[Measures], Tensor], weight: float = 0.0, help: str = "") -> None:
+def register_reward(name: str, function: Callable[[StepFeatures], Tensor], weight: float = 0.0, help: str = "") -> None:
     """Add a reward term of the push task, (N,) or (N, A) unweighted at every control step.
 
     ``weight`` is what it has where ``task.weights.NAME`` says nothing. Raises ConfigError where the name is taken.

@@ -13,7 +13,7 @@ from mqe.geometry import quat_from_yaw
 from mqe.objects import OBJECTS, Footprint
 from mqe.state import SceneState
 from mqe.tasks.push import rewards
-from mqe.tasks.push.rewards import PRESETS, TERMS, Measures, Pairs, weights_of
+from mqe.tasks.push.rewards import PRESETS, TERMS, Pairs, StepFeatures, weights_of
 from mqe.tasks.push.teamwork import Teamwork
 
 
@@ -27,12 +27,12 @@ def scene(robots: list, box: list, goal: list, box_yaw: float = 0.0, box_vel: tu
     )
 
 
-def measures(state: SceneState, prev: SceneState | None = None, name: str = "cuboid") -> Measures:
+def features(state: SceneState, prev: SceneState | None = None, name: str = "cuboid") -> StepFeatures:
     teamwork = Teamwork(1, state.num_robots)
-    return Measures(state, prev or state, Footprint(OBJECTS[name]), Pairs(state.num_robots), teamwork)
+    return StepFeatures(state, prev or state, Footprint(OBJECTS[name]), Pairs(state.num_robots), teamwork)
 
 
-def term(name: str, m: Measures) -> list[float]:
+def term(name: str, m: StepFeatures) -> list[float]:
     return TERMS[name](m).flatten().tolist()
 
 
@@ -43,7 +43,7 @@ PREV = scene(ROBOTS, [-0.3, -0.4, 0.28], [1.5, 2.0, 0.0])
 
 
 def test_progress_and_target() -> None:
-    m = measures(STATE, PREV)
+    m = features(STATE, PREV)
     assert m.state.goal_distance.item() == pytest.approx(2.5)
     assert m.prev.goal_distance.item() == pytest.approx(3.0)
     assert term("progress", m) == pytest.approx([0.5])
@@ -51,58 +51,58 @@ def test_progress_and_target() -> None:
 
 
 def test_target_after_a_reset_has_no_progress() -> None:
-    assert term("target", measures(STATE, STATE)) == pytest.approx([-2.5])
+    assert term("target", features(STATE, STATE)) == pytest.approx([-2.5])
 
 
 def test_approach_is_measured_in_space() -> None:
-    assert term("approach", measures(STATE)) == pytest.approx([-(1.5**2), -(2.5**2)])
+    assert term("approach", features(STATE)) == pytest.approx([-(1.5**2), -(2.5**2)])
     higher = scene([[-3.0, 0.0, 4.0]], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0])
-    assert term("approach", measures(higher)) == pytest.approx([-(5.5**2)])
+    assert term("approach", features(higher)) == pytest.approx([-(5.5**2)])
 
 
 def test_collision_sums_over_pairs_in_space() -> None:
     state = scene([[0.0, 0.0, 0.0], [3.0, 0.0, 4.0], [0.0, 0.9, 0.0]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0])
     near, far = 1 / (0.02 + 0.3), 1 / (0.02 + 5 / 3)
     other = 1 / (0.02 + math.sqrt(9 + 0.81 + 16) / 3)
-    assert term("collision", measures(state)) == pytest.approx([near + far, far + other, near + other])
-    assert term("collision", measures(scene([[0.0, 0.0, 0.0]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0]))) == [0.0]
+    assert term("collision", features(state)) == pytest.approx([near + far, far + other, near + other])
+    assert term("collision", features(scene([[0.0, 0.0, 0.0]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0]))) == [0.0]
 
 
 def test_push_is_planar_and_looks_at_speed_only() -> None:
-    assert term("push", measures(STATE)) == [1.0]
+    assert term("push", features(STATE)) == [1.0]
     still = changed(STATE, object_linvel=tensor([[0.06, -0.06, 5.0]]))
-    assert term("push", measures(still)) == [0.0]
+    assert term("push", features(still)) == [0.0]
 
 
 def test_ocb_of_a_straight_box() -> None:
     # West face: push along (1, 0), cosine 0.6. North face: along (0, -1), cosine -0.8.
-    assert term("ocb", measures(STATE)) == pytest.approx([0.6, -0.8])
+    assert term("ocb", features(STATE)) == pytest.approx([0.6, -0.8])
 
 
 def test_ocb_of_a_turned_box() -> None:
     # The box turned by 30 degrees; robot 0 stands before the face whose way in is (cos 30, sin 30).
     turned = scene([[-2 * math.cos(math.pi / 6), -1.0, 0.0]], [0.0, 0.0, 0.0], [0.0, 2.0, 0.0], box_yaw=math.pi / 6)
-    assert term("ocb", measures(turned)) == pytest.approx([0.5])
+    assert term("ocb", features(turned)) == pytest.approx([0.5])
 
 
 def test_expanded_ocb() -> None:
     # No yaw to make up for: only the odd 0.01 m shortens the direction. |(1.51, 2.01)| = 2.514.
     length = math.hypot(1.51, 2.01)
-    assert term("ocb_expanded", measures(STATE)) == pytest.approx([1.5 / length, -2.0 / length])
+    assert term("ocb_expanded", features(STATE)) == pytest.approx([1.5 / length, -2.0 / length])
     # A box turned by 90 degrees lacks -90: the way to the goal (1, 0) is turned by +45 degrees.
     turned = scene([[0.0, -1.0, 0.0]], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0], box_yaw=math.pi / 2)
     expected = math.sqrt(0.5) * 2.0 / math.hypot(2.01, 0.01)
-    assert term("ocb_expanded", measures(turned)) == pytest.approx([expected])
+    assert term("ocb_expanded", features(turned)) == pytest.approx([expected])
 
 
 def test_ocb_near_fades_out_at_a_metre() -> None:
     # Robot 0 is 0.4 m from the outline, robot 1 1.4 m.
-    assert term("ocb_near", measures(STATE)) == pytest.approx([0.6 * 0.6, 0.0])
-    assert term("remoteness", measures(STATE)) == pytest.approx([0.05, 1.05])
+    assert term("ocb_near", features(STATE)) == pytest.approx([0.6 * 0.6, 0.0])
+    assert term("remoteness", features(STATE)) == pytest.approx([0.05, 1.05])
 
 
 def test_the_forks_terms() -> None:
-    m = measures(STATE)
+    m = features(STATE)
     assert term("engagement", m) == pytest.approx([1 / 3, 0.0])
     assert term("cooperation", m) == [0.0]
     # Robot 0 is behind the box: (1, 0) . (0.6, 0.8) > 0; robot 1 is between it and the goal.
@@ -111,31 +111,31 @@ def test_the_forks_terms() -> None:
     # 0.2 m/s along x is 0.12 m/s to the goal; weights 1 - (1 - 0.8) / 0.8 and 0.
     assert term("goal_push", m) == pytest.approx([0.12 * 0.75, 0.0])
     assert term("idle", m) == [0.0, 0.0]
-    still = measures(changed(STATE, object_linvel=torch.zeros(1, 3)))
+    still = features(changed(STATE, object_linvel=torch.zeros(1, 3)))
     assert term("idle", still) == [0.0, 1.0]
 
 
 def test_useful_impulse_is_what_pushes_towards_the_goal() -> None:
     state = changed(STATE, contact_force=tensor([[[10.0, 20.0, 99.0], [0.0, -5.0, 0.0]]]))
-    assert term("useful_impulse", measures(state)) == pytest.approx([22 * 0.02, -4 * 0.02])
+    assert term("useful_impulse", features(state)) == pytest.approx([22 * 0.02, -4 * 0.02])
 
 
 def test_crowding_and_time() -> None:
     close = scene([[0.0, 0.0, 0.0], [0.3, 0.0, 0.0], [0.0, 0.48, 0.0]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0])
     gap = 1 - math.hypot(0.3, 0.48) / 0.6
-    assert term("crowding", measures(close)) == pytest.approx([0.5 + 0.2 + 0.0, 0.5 + gap, 0.2 + gap], abs=1e-6)
-    assert term("time", measures(close)) == [1.0]
+    assert term("crowding", features(close)) == pytest.approx([0.5 + 0.2 + 0.0, 0.5 + gap, 0.2 + gap], abs=1e-6)
+    assert term("time", features(close)) == [1.0]
 
 
 def test_contact_counts_the_robots_that_each_robot_touches() -> None:
     apart = scene([[0.0, 0.0, 0.3], [0.3, 0.0, 0.3], [0.6, 0.0, 0.3]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0])
-    assert term("contact", measures(apart)) == [0.0, 0.0, 0.0]
+    assert term("contact", features(apart)) == [0.0, 0.0, 0.0]
     # Pairs 0-1 and 1-2: the middle robot touches two, however hard.
     force = tensor([[[0.0, 0.0, -0.1], [0.0, 0.0, 0.0], [300.0, 0.0, 0.0]]])
-    assert term("contact", measures(changed(apart, robot_contact_force=force))) == [1.0, 2.0, 1.0]
+    assert term("contact", features(changed(apart, robot_contact_force=force))) == [1.0, 2.0, 1.0]
     assert weights_of("default", "tblock", {})["contact"] == -0.02
     alone = scene([[0.0, 0.0, 0.3]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0])
-    assert term("contact", measures(alone)) == [0.0]
+    assert term("contact", features(alone)) == [0.0]
 
 
 def test_typical_magnitudes_of_the_reference() -> None:
@@ -204,7 +204,7 @@ def test_nothing_depends_on_where_the_arena_is() -> None:
         object_pos=shift(STATE.object_pos),
         goal_pos=shift(STATE.goal_pos),
     )
-    here, there = measures(STATE), measures(moved)
+    here, there = features(STATE), features(moved)
     for name, function in TERMS.items():
         torch.testing.assert_close(function(here), function(there), msg=name, atol=1e-4, rtol=1e-4)
 
@@ -251,7 +251,7 @@ def test_teamwork_resumes_where_it_was_saved() -> None:
 
 
 def test_shared_progress_counts_a_control_step_once() -> None:
-    m = measures(STATE, PREV)
+    m = features(STATE, PREV)
     assert torch.equal(m.shared_progress, m.shared_progress)
     assert term("shared_progress", m) == [0.0]  # nobody pushes
 

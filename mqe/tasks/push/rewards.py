@@ -47,8 +47,8 @@ class Pairs:
         return values[:, self.own].sum(dim=-1)
 
 
-class Measures:
-    """What the terms, the endings and the metrics of one control step share, each measured once it is asked for.
+class StepFeatures:
+    """What reward terms, endings and metrics of one control step share, each computed when first used.
 
     Planar unless said otherwise.
     """
@@ -56,7 +56,7 @@ class Measures:
     def __init__(
         self, state: SceneState, prev: SceneState, footprint: Footprint, pairs: Pairs, teamwork: Teamwork
     ) -> None:
-        """Measure the control step from ``prev`` to ``state``, with the team's ``teamwork`` up to its start."""
+        """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` up to its start."""
         self.state, self.prev = state, prev
         self.footprint, self.pairs = footprint, pairs
         self._teamwork = teamwork
@@ -192,12 +192,12 @@ def crowding(pair_distance: Tensor) -> Tensor:
     return (1.0 - pair_distance / CROWD).clamp(min=0.0)
 
 
-def _expanded_ocb(m: Measures) -> Tensor:
+def _expanded_ocb(m: StepFeatures) -> Tensor:
     direction = expanded_direction(m.state.to_goal, m.state.object_yaw)
     return ocb(m.inward, in_frame(direction, m.state.object_frame).unsqueeze(1))
 
 
-def _idle(m: Measures) -> Tensor:
+def _idle(m: StepFeatures) -> Tensor:
     return (1.0 - push(m.state.object_linvel)).unsqueeze(1) * (m.center_distance > 1.0)
 
 
@@ -205,12 +205,12 @@ class Term(NamedTuple):
     """A reward term: what it pays for, and how much at every control step, (N,) or (N, A)."""
 
     help: str
-    function: Callable[[Measures], Tensor]
+    function: Callable[[StepFeatures], Tensor]
     weight: float = 0.0  # where neither a preset nor the user weighs it
 
-    def __call__(self, measures: Measures) -> Tensor:
+    def __call__(self, features: StepFeatures) -> Tensor:
         """Return the unweighted reward."""
-        return self.function(measures)
+        return self.function(features)
 
 
 TERMS: dict[str, Term] = {

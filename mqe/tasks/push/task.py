@@ -22,7 +22,7 @@ from mqe.streams import Streams
 from mqe.task import Layout, Outcome, TaskDefaults
 from mqe.tasks.push import terminations
 from mqe.tasks.push.layouts import SPAWNS, PushLayouts
-from mqe.tasks.push.rewards import PRESETS, TERMS, Measures, Pairs, check_weights, weights_of
+from mqe.tasks.push.rewards import PRESETS, TERMS, Pairs, StepFeatures, check_weights, weights_of
 from mqe.tasks.push.tangle import TangleTimers
 from mqe.tasks.push.teamwork import Teamwork
 
@@ -179,7 +179,7 @@ class PushTask(TaskDefaults):
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge one control step."""
-        m = Measures(state, prev, self._footprint, self._pairs, self._teamwork)
+        m = StepFeatures(state, prev, self._footprint, self._pairs, self._teamwork)
         self._collapse.update(state)
         self._tangle.update(m.is_touching)
         is_collapsed = self._collapse.collapsed.any(dim=1)
@@ -292,7 +292,7 @@ class PushTask(TaskDefaults):
         if not self.cfg.success_ends:
             self._is_reached.copy_(state["is_reached"])
 
-    def _endings(self, m: Measures, is_collapsed: Tensor) -> Tensor:
+    def _endings(self, m: StepFeatures, is_collapsed: Tensor) -> Tensor:
         """Return what ends now, (E, N) bool in the order of ``ENDINGS``."""
         state = m.state
         success = terminations.success(state.goal_distance, self.cfg.success_radius)
@@ -301,7 +301,7 @@ class PushTask(TaskDefaults):
         collapse = is_collapsed if self.cfg.collapse_ends else torch.zeros_like(is_collapsed)
         return torch.cat((success.unsqueeze(0), lost, collision.unsqueeze(0), collapse.unsqueeze(0)))
 
-    def _metrics(self, m: Measures, is_collapsed: Tensor) -> Tensor:
+    def _metrics(self, m: StepFeatures, is_collapsed: Tensor) -> Tensor:
         at_work = m.outline_distance <= COLLABORATION_DISTANCE
         near = m.center_distance < REFERENCE_COLLABORATION_DISTANCE
         together = torch.stack((at_work, near), dim=1).all(dim=2)
