@@ -16,7 +16,7 @@ from mqe.actuation import MAX_DELAY, History, TargetDelay
 from mqe.config import ConfigError, option
 from mqe.geometry import TWO_PI, on_circle
 from mqe.scene import PHYSICS_DT, STEP_DT, Scene
-from mqe.streams import Ranges, Streams
+from mqe.streams import Streams, UniformRanges
 
 Span = float | tuple[float, float]
 
@@ -89,7 +89,7 @@ def model_fields(
             raise ConfigError(f"env.randomize.{name}: this task has no object; leave it at 1")
     spans = (cfg.object_mass, cfg.object_friction, cfg.ground_friction, cfg.payload, cfg.motor_strength)
     device = streams.device
-    drawn = Ranges([bounds(span) for span in spans], device).draw(
+    drawn = UniformRanges([bounds(span) for span in spans], device).draw(
         streams, _WORLD, torch.zeros(num_envs, dtype=torch.int64, device=device)
     )
     object_mass, object_friction, ground_friction, payload, strength = drawn.cpu().double().unbind(dim=1)
@@ -145,12 +145,12 @@ class Nature:
         # Of an episode: latency of targets and of actions [s], who freezes, from which control step, for how long [s].
         latest = max(1.0, _FREEZE_SHARE * max_episode_length)
         spans = [bounds(cfg.action_latency), bounds(cfg.command_latency), (0.0, float(action_shape[1])), (0.0, latest)]
-        self._episode = Ranges([*spans, bounds(cfg.freeze_time)], device)
+        self._episode = UniformRanges([*spans, bounds(cfg.freeze_time)], device)
         self._drawn = torch.zeros(num_envs, len(spans) + 1, device=device)
         kick = [bounds(cfg.kick_speed), (0.0, TWO_PI)] * scene.num_robots
-        self._step = Ranges([(-cfg.latency_jitter, cfg.latency_jitter), *kick], device)
+        self._step = UniformRanges([(-cfg.latency_jitter, cfg.latency_jitter), *kick], device)
         zero = torch.zeros(num_envs, dtype=torch.int64, device=device)
-        self._sigma = Ranges([bounds(cfg.observation_noise)], device).draw(streams, _NOISE, zero).unsqueeze(2)
+        self._sigma = UniformRanges([bounds(cfg.observation_noise)], device).draw(streams, _NOISE, zero).unsqueeze(2)
 
         self._agent = torch.arange(action_shape[1], device=device)
         kept = 1 + round(bounds(cfg.command_latency)[1] / STEP_DT)

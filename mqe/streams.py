@@ -18,7 +18,7 @@ class Streams:
     """Random numbers for N worlds, the same on every device and whatever was drawn before.
 
     A draw is about thirty operations on the device, whatever its size: draw all numbers of an episode at
-    once (``Ranges``). Column k of a draw does not depend on how many columns there are.
+    once (``UniformRanges``). Column k of a draw does not depend on how many columns there are.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Streams:
         return self._counters[count]
 
 
-class Ranges:
+class UniformRanges:
     """C numbers drawn at once, each uniform in a range of its own."""
 
     def __init__(self, ranges: Sequence[tuple[float, float]], device: torch.device | str) -> None:

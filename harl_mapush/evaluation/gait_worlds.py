@@ -20,7 +20,7 @@ from mqe.registry import SimCfg, make_simulator
 from mqe.robots import DEFAULT_ROBOT, Robots
 from mqe.scene import DECIMATION, STEP_DT, build_scene, pack_layout, read_state
 from mqe.state import SceneState
-from mqe.streams import Ranges, Streams
+from mqe.streams import Streams, UniformRanges
 from mqe.task import Layout
 from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
 from mqe.tasks.velocity.task import has_fallen
@@ -123,7 +123,7 @@ class GaitWorlds:
         """Draw spawns with the push task's ranges of height, tilt, velocity and joints."""
         joints = [(JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self.scene.robots[0].joint_pos]
         turn = (-math.pi, math.pi) if start is None else (start[1], start[1])
-        ranges = Ranges([TILT, TILT, turn, *[VELOCITY] * 6, *joints], self.device)
+        ranges = UniformRanges([TILT, TILT, turn, *[VELOCITY] * 6, *joints], self.device)
         drawn = ranges.draw(self.streams, _DROP, torch.zeros(self.num_envs, dtype=torch.int64, device=self.device))
         zeros = drawn.new_zeros(self.num_envs, 3)
         pos, object_pos = zeros.clone(), zeros.clone()

@@ -14,7 +14,7 @@ from mqe.geometry import TWO_PI, on_circle, quat_from_rpy
 from mqe.objects import Footprint
 from mqe.robots import Robots
 from mqe.robots.robot import LEGS
-from mqe.streams import Ranges, Streams
+from mqe.streams import Streams, UniformRanges
 from mqe.task import Layout
 from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
 
@@ -66,7 +66,7 @@ class PushLayouts:
         if close_share + tangled_share > 0.0:
             self.encounters = Encounters(obj.collision_distance, robots, close_share, tangled_share)
             ranges += self.encounters.ranges  # last: the other numbers are the same with and without
-        self.ranges = Ranges(ranges, device)
+        self.ranges = UniformRanges(ranges, device)
         self.object_pos = torch.tensor([0.0, 0.0, obj.spawn_height], device=device)
         self.goal_z = torch.zeros(1, device=device)
         self.robot_z = torch.full((num_agents, 1), SPAWN_HEIGHT, device=device)

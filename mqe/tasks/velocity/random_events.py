@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mqe.geometry import TWO_PI, on_circle
-from mqe.streams import Ranges, Streams
+from mqe.streams import Streams, UniformRanges
 
 if TYPE_CHECKING:
     from mqe.tasks.velocity import VelocityCfg
@@ -43,9 +43,9 @@ class RandomEvents:
         self._streams = streams
         chance, turn = (0.0, 1.0), (0.0, TWO_PI)
         command = [chance, *((-most, most) for most in cfg.max_command)]
-        self._start = Ranges([chance, *command], device)
+        self._start = UniformRanges([chance, *command], device)
         kick, force = (0.0, cfg.max_kick), (-3.0 * cfg.max_force, cfg.max_force)  # most of the time no force
-        self._step = Ranges([chance] * 3 + [turn] * 2 + [kick, force] + command, device)
+        self._step = UniformRanges([chance] * 3 + [turn] * 2 + [kick, force] + command, device)
         self._most = torch.tensor(cfg.max_command, device=device)
         is_restless = streams.uniform(_RESTLESS, torch.zeros_like(episode)) < cfg.restless_share
         renewal = torch.where(is_restless, _RESTLESS_CHANCE, _RESAMPLE_CHANCE)
