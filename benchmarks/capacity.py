@@ -124,7 +124,7 @@ def pile_up(env: MultiAgentEnv, num_steps: int, draw: torch.Generator) -> Capaci
 def _take(sim: Any) -> Capacity:
     used = sim.usage()
     sim.check_capacity()
-    assert sim.grow() is None
+    assert sim.grow_buffers() is None
     return used
 
 

@@ -93,7 +93,7 @@ def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
         with Watch(device) as watch:
             env, runner = make_run(cfg)
             rates = run_rates(runner)
-            memory, broken, note = used(device), int(env.num_failed), env.maintain()
+            memory, broken, note = used(device), int(env.num_failed), env.grow_buffers()
             env.close()
         del env, runner
         env, _ = make_run(cfg)  # anew: a recorder goes into its graph

@@ -59,7 +59,7 @@ def measure(arguments: argparse.Namespace, num_envs: int) -> None:
             stages[f"collect_{iteration}"] = used(device) / GIB
             runner.update()
             stages[f"update_{iteration}"] = used(device) / GIB
-            env.maintain()
+            env.grow_buffers()
     measured = max(stages.values())
     parts = ("fixed", "simulator", "environment", "rollout", "update")
     emit(

@@ -94,7 +94,7 @@ class SyntheticEnv:
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
         return self.reset()
 
-    def maintain(self) -> str | None:
+    def grow_buffers(self) -> str | None:
         return None
 
     def close(self) -> None: ...

@@ -180,7 +180,7 @@ class Runner:
         self.iteration += 1
         collect_s, update_s = clock.read()
         with self.ranks.busy():
-            note = self.ranks.join_words(self.env.maintain())
+            note = self.ranks.join_words(self.env.grow_buffers())
         note = self._mention_broken(values["rollout/num_broken"], note)
         if self.on_iteration:
             self.on_iteration(self._report(values, collect_s, update_s, note))

@@ -141,12 +141,12 @@ class MultiAgentEnv:
         """Show ``watcher`` every step from now on; none is part of a graph then."""
         self._watcher, self.captures = watcher, False
 
-    def maintain(self) -> str | None:
-        """Repair what only a pause between rollouts allows; say what was done, or None. Waits for the device.
+    def grow_buffers(self) -> str | None:
+        """Enlarge the simulator's contact buffers if they overflowed, and return a message, or None if all was well.
 
-        Contact buffers that overflowed grow, and the step is captured anew.
+        To be called between rollouts: it waits for the device, and the next step is captured anew.
         """
-        return self.sim.grow()
+        return self.sim.grow_buffers()
 
     def _decide(self, actions: Tensor) -> StepResult:
         return StepResult(self._step(actions), self.state, self.figures)

@@ -89,8 +89,8 @@ class VecEnv(Protocol):
         """Apply actions (N, A, U) in [-1, 1] (clipped) for one decision."""
         ...
 
-    def maintain(self) -> str | None:
-        """Do, between two rollouts, what cannot be done inside one; say what, or None."""
+    def grow_buffers(self) -> str | None:
+        """Enlarge the simulator's buffers if they overflowed, between two rollouts; return a message, or None."""
         ...
 
     def statistics(self) -> dict[str, float]:

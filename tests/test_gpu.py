@@ -200,7 +200,7 @@ def test_buffers_grow_and_the_graph_is_captured_anew():
     assert not all(valid)
     notes = []
     for _ in range(4):
-        notes.append(env.maintain())
+        notes.append(env.grow_buffers())
         valid = [bool(env.step(actions).valid.all()) for _ in range(50)]
     assert notes[0] is not None
     assert "NEFC" in notes[0]

@@ -42,7 +42,7 @@ class Scripted:
         self.actions = actions
         return self.answer
 
-    def maintain(self):
+    def grow_buffers(self):
         self.maintained += 1
         return "buffers grew" if self.maintained == 2 else None
 

@@ -49,7 +49,7 @@ class _Env:
     def statistics(self):
         return {"success_rate": 0.25, "num_episodes": 4.0}
 
-    def maintain(self):
+    def grow_buffers(self):
         return None
 
     def close(self):

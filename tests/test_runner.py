@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_by_name():
 def test_what_the_environment_repaired_is_reported():
     runner = make()
     notes: list[str | None] = []
-    runner.env.maintain = lambda: "buffers grew"  # type: ignore[method-assign]
+    runner.env.grow_buffers = lambda: "buffers grew"  # type: ignore[method-assign]
     runner.on_iteration = lambda report: notes.append(report.note)
     runner.learn()
     assert [note and note.rpartition("; ")[2] for note in notes] == ["buffers grew"] * 3

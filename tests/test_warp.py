@@ -297,18 +297,18 @@ def test_buffers_grow_between_rollouts_and_the_run_goes_on():
     scene, task, fields, actions = worlds_of("go1_velocity")
     env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields, Capacity(contacts=16, rows=15)), scene, task)
     env.reset()
-    assert env.maintain() is None
+    assert env.grow_buffers() is None
     valid = torch.stack([env.step(action).valid for action in actions])
     assert not valid.all()
     assert int(env.num_failed) == int((~valid).sum())
     before, generation = env.sim.qpos.clone(), env.sim.generation
-    note = env.maintain()
+    note = env.grow_buffers()
     assert env.sim.generation > generation  # graphs of before write where the worlds were
     assert torch.equal(env.sim.qpos, before)
     assert note is not None
     grown = r"contact buffers overflowed in 1 of 4 worlds \(NEFC\); grown from 16 contacts and 15 rows .*"
     assert re.fullmatch(grown, note)
-    assert env.maintain() is None
+    assert env.grow_buffers() is None
     assert all(bool(env.step(action).valid.all()) for action in actions)
     env.sim.check_capacity()
     state = env.state_dict()
@@ -335,10 +335,10 @@ def test_lost_contacts_that_no_buffer_mends_are_said_and_nothing_is_replaced():
 
     env.sim.step = overflowing
     assert env.step(actions[0]).valid.tolist() == [True, False, True, True]
-    assert env.maintain() == "1 of 4 worlds lost contacts (NVMAX), which no larger buffer mends"
+    assert env.grow_buffers() == "1 of 4 worlds lost contacts (NVMAX), which no larger buffer mends"
     assert env.sim.qpos is views
     assert env.sim.generation == generation
-    assert env.maintain() is None
+    assert env.grow_buffers() is None
     env.close()
 
 

@@ -73,7 +73,7 @@ class ToyEnv:
         self.generator.set_state(state["generator"])
         return self._see()
 
-    def maintain(self) -> None:
+    def grow_buffers(self) -> None:
         return None
 
     def statistics(self) -> dict[str, float]:

@@ -89,7 +89,7 @@ class Collector:
         values = torch.stack([*means.values(), rewards.num_valid()]).tolist()
         num_broken = self.layout.num_transitions - values[-1]
         named = dict(zip(means, values, strict=False))
-        return BlockReport(named, values[-1], num_broken, env.statistics(), env.maintain())
+        return BlockReport(named, values[-1], num_broken, env.statistics(), env.grow_buffers())
 
     def close(self) -> None:
         """Free the worlds."""

@@ -30,7 +30,7 @@ class DistantWorlds:
         self.task, self._statistics = one.task, one.statistics()
         one.close()
 
-    def maintain(self) -> None:
+    def grow_buffers(self) -> None:
         """Do nothing: collectors do it themselves, and say so with a block."""
 
     def take_statistics(self, statistics: dict[str, float]) -> None:

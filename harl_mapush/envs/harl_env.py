@@ -65,7 +65,7 @@ class HarlEnv:
         infos = self._infos(step)
         self.num_decisions += 1
         if self.num_decisions % _MAINTENANCE == 0:
-            self._maintain()
+            self._grow_buffers()
         return obs, states, rewards[..., np.newaxis], dones, infos, None
 
     def get_statistics(self) -> dict[str, float]:
@@ -88,8 +88,8 @@ class HarlEnv:
         """Free the simulator."""
         self.env.close()
 
-    def _maintain(self) -> None:
-        note = self.env.maintain()
+    def _grow_buffers(self) -> None:
+        note = self.env.grow_buffers()
         if note is not None:
             _LOG.warning("%s", note)
 

@@ -68,7 +68,7 @@ class OpenRLEnv:
         figures = {"average_step_reward": float(self._rewards) / max(self._num_decisions, 1), **self.env.statistics()}
         self._rewards.zero_()
         self._num_decisions = 0
-        self.env.maintain()
+        self.env.grow_buffers()
         if self._on_rollout is not None:
             self._on_rollout(figures)
         return figures

@@ -60,8 +60,8 @@ class Simulator(Protocol):
         """World ``env`` as MjData on the host, forward kinematics done, to render or to look at."""
         ...
 
-    def grow(self) -> str | None:
-        """Enlarge buffers that overflowed since the last call, which replaces all views; say what was lost, or None."""
+    def grow_buffers(self) -> str | None:
+        """Enlarge buffers that overflowed since the last call, which replaces all views; return a message, or None."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -94,7 +94,7 @@ class MujocoBatchSimulator:
         mujoco.mj_forward(self._batch.get_model(env), data)
         return data
 
-    def grow(self) -> str | None:
+    def grow_buffers(self) -> str | None:
         """Nothing to do: MuJoCo's buffers grow by themselves."""
         return None
 

@@ -166,7 +166,7 @@ class MujocoWarpSimulator:
         return self._size
 
     def usage(self) -> Capacity:
-        """Return what control steps needed at most since the last ``grow``, at their ends; waits for the device.
+        """Return the most that control steps needed since the last ``grow_buffers``, at their ends; waits for the device.
 
         What found no room counts as well, so that one growth is enough.
         """
@@ -174,19 +174,19 @@ class MujocoWarpSimulator:
         return Capacity(math.ceil(contacts / self.num_envs), rows)
 
     def lost_contacts(self) -> int:
-        """Count the worlds that lost contacts since the last ``grow``; waits for the device."""
+        """Count the worlds that lost contacts since the last ``grow_buffers``; waits for the device."""
         return int((self._lost != 0).sum())
 
     def check_capacity(self) -> None:
-        """Raise CapacityError if a world lost contacts since the last ``grow``: for where that must not happen."""
+        """Raise CapacityError if a world lost contacts since the last ``grow_buffers``; for benchmarks and tests."""
         worlds = self.lost_contacts()
         if worlds:
             raise CapacityError(
                 f"{worlds} of {self.num_envs} worlds lost contacts: {_names(self._lost_bits())} of {self._size}; "
-                "raise the sizes that mqe.sim.mujoco_warp.capacity derives, or call grow()"
+                "raise the sizes that mqe.sim.mujoco_warp.capacity derives, or call grow_buffers()"
             )
 
-    def grow(self) -> str | None:
+    def grow_buffers(self) -> str | None:
         """Enlarge buffers that overflowed since the last call, which replaces all views; say what was lost, or None."""
         bits, worlds, old, used = self._lost_bits(), self.lost_contacts(), self._size, self.usage()
         for record in (self._lost, self._most_rows, self._most_contacts):
@@ -245,7 +245,7 @@ class MujocoWarpSimulator:
         }  # fmt: skip
 
     def _lost_bits(self) -> int:
-        """All bits that any world lost contacts by since the last ``grow``; waits for the device, once."""
+        """All bits that any world lost contacts by since the last ``grow_buffers``; waits for the device, once."""
         bits = [1 << k for k in range(LOST.bit_length()) if LOST >> k & 1]
         seen = torch.stack([(self._lost & bit).any() for bit in bits]).tolist()
         return sum(bit for bit, is_seen in zip(bits, seen, strict=True) if is_seen)

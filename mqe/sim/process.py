@@ -148,7 +148,7 @@ class ProcessSimulator:
         mujoco.mj_forward(self.model, data)
         return data
 
-    def grow(self) -> str | None:
+    def grow_buffers(self) -> str | None:
         """Nothing to do: the engine's buffers are planned before it starts."""
         return None
 
