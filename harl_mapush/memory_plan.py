@@ -128,12 +128,12 @@ def check_memory(plan: MemoryPlan) -> None:
     num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows) if plan.num_steps else 0
     ways = [f"env.num_envs to {num_envs}"] if num_envs >= 1 else []
     ways += [f"runner.num_steps to {num_steps}"] if num_steps >= 1 else []
-    way_out = f"lower {' or '.join(ways)}" if ways else "end other programs that use it, or take another device"
+    hint = f"lower {' or '.join(ways)}" if ways else "end other programs that use it, or take another device"
     each = "" if plan.num_ranks == 1 else f" on each of {plan.num_ranks} ranks"
     steps = f" with runner.num_steps={plan.num_steps}" if plan.num_steps else ""
     raise ConfigError(
         f"env.num_envs={plan.num_envs * plan.num_ranks}{steps} takes {plan.needed / GIB:.1f} GiB{each}, but "
-        f"{plan.device} has {plan.free / GIB:.1f} GiB free; {way_out}"
+        f"{plan.device} has {plan.free / GIB:.1f} GiB free; {hint}"
     )
 
 

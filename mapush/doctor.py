@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
     status: str  # passed, skipped, failed; running or not run in between
     seconds: float = 0.0
     detail: str = ""
-    way_out: str | None = None
+    hint: str | None = None
 
 
 def make_parser() -> config.Parser:
@@ -139,25 +139,25 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
     if stage.needs_worker and checkup.sim_name not in IN_PROCESS:
         return Verdict(stage.name, "skipped", detail="the simulator is no process of its own")
     start = time.perf_counter()
-    status, way_out = "failed", stage.way_out
+    status, hint = "failed", stage.hint
     try:
-        status, detail, way_out = "passed", stage.run(checkup), None
+        status, detail, hint = "passed", stage.run(checkup), None
     except StageSkippedError as error:
-        status, detail, way_out = "skipped", str(error), None
+        status, detail, hint = "skipped", str(error), None
     except StageError as error:
-        detail, way_out = str(error), error.way_out
+        detail, hint = str(error), error.hint
     except (ConfigError, SimulatorError) as error:
         detail = str(error)
     except Exception as error:  # of any kind: finding it is what the stage is for
         detail = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return Verdict(stage.name, status, time.perf_counter() - start, detail, way_out)
+    return Verdict(stage.name, status, time.perf_counter() - start, detail, hint)
 
 
 def in_words(verdict: Verdict) -> str:
     """Format a verdict in a line, and what to do in a second."""
     line = f"{verdict.status:<8}{verdict.stage:<14}{verdict.detail}"
     line += f" ({verdict.seconds:.1f} s)" if verdict.status in ("passed", "running") else ""
-    return line if verdict.way_out is None else f"{line}\n{'':<8}what to do: {verdict.way_out}"
+    return line if verdict.hint is None else f"{line}\n{'':<8}what to do: {verdict.hint}"
 
 
 def conclusion(facts: dict[str, Any]) -> str:
@@ -175,7 +175,7 @@ def verdict_of_crash(report: Sequence[Verdict], returncode: int) -> Verdict:
     running = [verdict.stage for verdict in report if verdict.status == "running"]
     reason = signal.Signals(-returncode).name if returncode < 0 else f"exit code {returncode}"
     name = running[-1] if running else STAGES[0].name
-    return Verdict(name, "failed", detail=f"the process died: {reason}", way_out=CRASH)
+    return Verdict(name, "failed", detail=f"the process died: {reason}", hint=CRASH)
 
 
 def _check_apart(argv: list[str], is_json: bool) -> int:

@@ -19,9 +19,9 @@ REPORT = "this is a fault of the program: please report it with the output of ma
 class StageError(Exception):
     """A stage that failed: what is wrong, and what to do about it."""
 
-    def __init__(self, problem: str, way_out: str) -> None:
+    def __init__(self, problem: str, hint: str) -> None:
         super().__init__(problem)
-        self.way_out = way_out
+        self.hint = hint
 
 
 class StageSkippedError(Exception):
@@ -33,7 +33,7 @@ class Stage(NamedTuple):
 
     name: str
     run: Callable[[Checkup], str]  # gives what there is to say, or raises
-    way_out: str  # what to do where the stage itself does not know better
+    hint: str  # what to do where the stage itself does not know better
     needs_gpu: bool = False
     any_gpu_will_do: bool = False  # also one that the run does not use
     needs_ranks: bool = False  # more than one

@@ -122,8 +122,8 @@ def _resolve_device(cfg: SimCfg) -> torch.device:
         count = torch.cuda.device_count()
         index = device.index or 0
         if index >= count:
-            way_out = "--device cpu or auto" + (" and --sim auto" if cfg.name == "warp" else "")
-            raise ConfigError(f"sim.device: no {cfg.device} here ({count} GPU(s) visible); say {way_out}")
+            hint = "--device cpu or auto" + (" and --sim auto" if cfg.name == "warp" else "")
+            raise ConfigError(f"sim.device: no {cfg.device} here ({count} GPU(s) visible); say {hint}")
         return torch.device("cuda", index)
     return torch.device("cpu")
 

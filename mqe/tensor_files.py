@@ -33,18 +33,18 @@ def read_file(path: Path | IO[bytes]) -> Any:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a flat state dict onto the CPU; raise ConfigError for a damaged one or one that holds anything else."""
-    way_out = "take another checkpoint of the run"
+    hint = "take another checkpoint of the run"
     try:
         tensors = read_file(path)
     except PermissionError as error:
         raise ConfigError(f"checkpoint file {path}: cannot be read ({error.strerror})") from None
     except Exception as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
-        raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__}); {way_out}") from None
+        raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__}); {hint}") from None
     is_flat = isinstance(tensors, dict) and all(isinstance(value, Tensor) for value in tensors.values())
     if not is_flat or not is_plain(tensors):
-        raise ConfigError(f"checkpoint file {path}: damaged (not a flat dictionary of plain tensors); {way_out}")
+        raise ConfigError(f"checkpoint file {path}: damaged (not a flat dictionary of plain tensors); {hint}")
     if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
-        raise ConfigError(f"checkpoint file {path}: damaged (holds numbers that are not finite); {way_out}")
+        raise ConfigError(f"checkpoint file {path}: damaged (holds numbers that are not finite); {hint}")
     return tensors
 
 

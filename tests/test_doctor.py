@@ -100,7 +100,7 @@ def test_what_cannot_be_filmed_can_still_be_trained(checkup, monkeypatch, tmp_pa
     monkeypatch.setattr(stages, "record", cannot)
     checkup.build(1)
     verdict = judge(STAGES[NAMES.index("film")], checkup)
-    assert (verdict.status, verdict.way_out) == ("skipped", None)
+    assert (verdict.status, verdict.hint) == ("skipped", None)
     assert verdict.detail.endswith("neither EGL nor OSMesa works")
 
 
@@ -135,7 +135,7 @@ def test_a_failure_is_in_the_json_and_in_the_exit_code(few_worlds, monkeypatch, 
     failed = facts["stages"][NAMES.index("one world")]
     assert failed["status"] == "failed"
     assert failed["detail"] == "RuntimeError: CUDA error: an illegal memory access was encountered"
-    assert "--cuda-debug" in failed["way_out"]
+    assert "--cuda-debug" in failed["hint"]
     assert {stage["status"] for stage in facts["stages"][NAMES.index("many worlds") :]} == {"not run"}
 
 
@@ -227,7 +227,7 @@ def test_versions_that_do_not_belong_together(checkup, versions):
     versions["mujoco-warp"] = "3.9.1"
     with pytest.raises(StageError, match="mujoco-warp 3.9.1 is not for MuJoCo 4") as raised:
         stages.check_versions(checkup)
-    assert raised.value.way_out.startswith("pip install mujoco-warp==4.")
+    assert raised.value.hint.startswith("pip install mujoco-warp==4.")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_mujoco_warp_says_which_warp_it_needs(checkup, versions, warp, said):
         return
     with pytest.raises(StageError, match=f"^mujoco-warp needs warp-lang 1.15 or newer, {said}$") as raised:
         stages.check_versions(checkup)
-    assert raised.value.way_out == "pip install 'warp-lang>=1.15'"
+    assert raised.value.hint == "pip install 'warp-lang>=1.15'"
 
 
 def test_its_own_requirements_are_read(checkup, monkeypatch):
@@ -277,7 +277,7 @@ def test_what_is_built_for_a_newer_cuda_than_the_drivers(checkup, versions, monk
         return
     with pytest.raises(StageError, match=said) as raised:
         stages.check_versions(checkup)
-    assert raised.value.way_out.endswith(f"{said.split()[0][1:]} build for CUDA {driver // 1000}")
+    assert raised.value.hint.endswith(f"{said.split()[0][1:]} build for CUDA {driver // 1000}")
 
 
 def test_a_torch_for_the_cpu_alone_is_told(checkup, versions, monkeypatch):

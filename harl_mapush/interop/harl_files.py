@@ -120,10 +120,10 @@ def read(path: str | Path) -> HarlFile:
     env_args = content.get("env_args") or {}
     parts = (main, algo_args, env_args, *(algo_args.values() if isinstance(algo_args, dict) else ()))
     if not all(isinstance(part, dict) for part in parts) or not set(algo_args) & {"train", "model", "algo"}:
-        way_out = "; a run file of ours goes in by --config" if set(content) & _OUR_SECTIONS else ""
+        hint = "; a run file of ours goes in by --config" if set(content) & _OUR_SECTIONS else ""
         raise ConfigError(
             f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, algo_args and env_args, or "
-            f"at the top the sections {', '.join(DEFAULTS)}{way_out}"
+            f"at the top the sections {', '.join(DEFAULTS)}{hint}"
         )
     algo = main.get("algo") if isinstance(main.get("algo"), str) else None
     algo = algo or (path.stem if path.stem in (*ALGORITHMS, *UPSTREAM_ONLY) else None)

@@ -145,10 +145,10 @@ def as_count(value: Any, key: str) -> int:
 def check_length(train: Mapping[str, Any], num_decisions: int) -> None:
     """Raise ConfigError for a run without one iteration, of which upstream would save what it began with."""
     if train["num_env_steps"] // train["n_rollout_threads"] < num_decisions:
-        way_out = "train.episode_length or " if num_decisions > 1 else ""
+        or_length = "train.episode_length or " if num_decisions > 1 else ""
         raise ConfigError(
             f"train.num_env_steps: {int(train['num_env_steps'])} are no iteration of {train['n_rollout_threads']} "
-            f"worlds x {num_decisions} decisions; raise it, or lower {way_out}train.n_rollout_threads (--num_envs)"
+            f"worlds x {num_decisions} decisions; raise it, or lower {or_length}train.n_rollout_threads (--num_envs)"
         )
 
 

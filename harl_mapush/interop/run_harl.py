@@ -339,11 +339,11 @@ def _check_buffer(train: Mapping[str, Any], algo: Mapping[str, Any]) -> None:
     """Raise ConfigError where the first update would ask the replay buffer for more than it holds: upstream crashes."""
     worlds, wanted, room = train["n_rollout_threads"], algo["batch_size"], algo["buffer_size"]
     held = (train["warmup_steps"] // worlds + train["train_interval"]) * worlds
-    way_out = f"fewer than algo.batch_size ({wanted}); raise it, or lower algo.batch_size"
+    problem = f"fewer than algo.batch_size ({wanted}); raise it, or lower algo.batch_size"
     if room < wanted:
-        raise ConfigError(f"algo.buffer_size: {room} decisions are {way_out}")
+        raise ConfigError(f"algo.buffer_size: {room} decisions are {problem}")
     if held < wanted:
-        raise ConfigError(f"train.warmup_steps: {held} decisions before the first update are {way_out}")
+        raise ConfigError(f"train.warmup_steps: {held} decisions before the first update are {problem}")
 
 
 def _settle_device(algo_args: dict[str, Any], env_args: Mapping[str, Any]) -> None:
