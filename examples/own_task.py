@@ -33,7 +33,7 @@ class RaceTask(TaskDefaults):
     """An agent sees where it is in its lane and where it looks, and commands a velocity."""
 
     decision_period = 5  # control steps of 0.02 s
-    reward_names, metric_names, figure_names = ("speed",), ("speed",), ("finished", "speed")
+    reward_names, metric_names, episode_metric_names = ("speed",), ("speed",), ("finished", "speed")
 
     def __init__(self, cfg: RaceCfg, num_envs: int, robots: Robots) -> None:
         self.cfg, self._robots, self.num_agents = cfg, robots, len(robots)
@@ -75,7 +75,7 @@ class RaceTask(TaskDefaults):
         seen = torch.cat((state.robot_pos[..., :1], across.unsqueeze(-1), state.robot_frame[..., 0, :]), dim=-1)
         return seen, seen.flatten(1)
 
-    def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Return whether somebody finished, and the mean speed [m/s]."""
         return torch.cat((endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1)), dim=1)
 

@@ -23,7 +23,7 @@ from harl_mapush.curves import Curves
 from harl_mapush.runner import IterationReport
 from mqe.config import option
 
-_BAR_WIDTH = 10  # with the figures beside it, a bar fits into 80 columns
+_BAR_WIDTH = 10  # with the metrics beside it, a bar fits into 80 columns
 _NOTHING_YET = "-"  # for a statistic of episodes before the first has finished
 _OVERVIEW = ("success_rate", "return", "episode_time_s", "contact_share")  # in TensorBoard these come first, in order
 
@@ -103,16 +103,16 @@ class RunLogger:
         if self._stream.isatty() and os.environ.get("TERM") != "dumb":
             self._bar = Progress(
                 BarColumn(bar_width=_BAR_WIDTH),
-                TextColumn("{task.percentage:>3.0f}%  {task.fields[figures]}"),
+                TextColumn("{task.percentage:>3.0f}%  {task.fields[metrics]}"),
                 console=Console(file=self._stream),
                 auto_refresh=False,
             )
-            self._bar.add_task("", total=num_env_steps, completed=env_steps, figures="starting")
+            self._bar.add_task("", total=num_env_steps, completed=env_steps, metrics="starting")
             self._bar.start()
 
     def say(self, line: str) -> None:
         """Write one plain line, unwrapped and at once, above the bar if there is one."""
-        with self._whoever_listens():
+        with self._ignoring_closed_output():
             if self._bar is not None:
                 self._bar.console.print(Text(line), soft_wrap=True)
                 return
@@ -131,17 +131,17 @@ class RunLogger:
             self.say(progress_line(self._title, report, fps))
             self.say(statistics_line(statistics, self._headline))
         left_s = elapsed * (report.num_env_steps - report.env_steps) / max(report.env_steps - self._start_env_steps, 1)
-        figures = figures_line(report, statistics, self._headline, left_s)
+        line = iteration_line(report, statistics, self._headline, left_s)
         if is_shown:
-            self.say(figures)
-            for line in report.health:
-                self.say(line)
+            self.say(line)
+            for problem in report.health:
+                self.say(problem)
         if self._bar is not None:
-            with self._whoever_listens():
+            with self._ignoring_closed_output():
                 self._bar.update(
                     self._bar.task_ids[0],
                     completed=report.env_steps,
-                    figures=figures,
+                    metrics=line,
                     refresh=True,
                 )
 
@@ -159,12 +159,12 @@ class RunLogger:
         self._open.close()
         self._curves.close()
         if self._bar is not None:
-            with self._whoever_listens():
+            with self._ignoring_closed_output():
                 self._bar.stop()
 
     @contextmanager
-    def _whoever_listens(self) -> Iterator[None]:
-        """Let a run outlive its terminal, or the program at the other end of its pipe: what nobody hears is dropped."""
+    def _ignoring_closed_output(self) -> Iterator[None]:
+        """Let a run outlive its terminal, or the program at the other end of its pipe: further output is dropped."""
         try:
             yield
         except OSError:
@@ -195,16 +195,16 @@ def progress_line(title: str, report: IterationReport, fps: int) -> str:
 
 def statistics_line(statistics: Mapping[str, float], headline: Headline) -> str:
     """Format the second plain line; what ``headline`` names is ``-`` while no episode has finished."""
-    named = [f"{label}: {_figure(statistics, name, '.3f')}" for label, name in headline]
+    named = [f"{label}: {_metric(statistics, name, '.3f')}" for label, name in headline]
     episodes = f"Episodes: {int(statistics.get('num_episodes', 0))}"
     return f"[MAPush Stats] {' | '.join([*named, episodes])}"
 
 
-def figures_line(report: IterationReport, statistics: Mapping[str, float], headline: Headline, left_s: float) -> str:
-    """Format what tells whether a run is well, in at most 69 columns: the bar's, and the third plain line."""
+def iteration_line(report: IterationReport, statistics: Mapping[str, float], headline: Headline, left_s: float) -> str:
+    """Format the most telling metrics of an iteration in at most 69 columns: the bar's, and the third plain line."""
     named = [("return", "return"), *((label.lower(), name) for label, name in headline[:1])]
-    figures = [f"{label} {_figure(statistics, name, '.3g')}" for label, name in named]
-    return "  ".join([f"iteration {report.iteration}/{report.num_iterations}", *figures, f"{duration(left_s)} left"])
+    metrics = [f"{label} {_metric(statistics, name, '.3g')}" for label, name in named]
+    return "  ".join([f"iteration {report.iteration}/{report.num_iterations}", *metrics, f"{duration(left_s)} left"])
 
 
 def duration(seconds: float) -> str:
@@ -237,6 +237,6 @@ def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[st
     return {tag: value for tag, value in tagged.items() if math.isfinite(value)}
 
 
-def _figure(statistics: Mapping[str, float], name: str, form: str) -> str:
+def _metric(statistics: Mapping[str, float], name: str, form: str) -> str:
     value = statistics.get(name, math.nan)
     return _NOTHING_YET if math.isnan(value) else format(value, form)

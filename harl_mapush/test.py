@@ -26,7 +26,7 @@ from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, merge, unknown
 from mqe.controllers.gait import load_gait
 from mqe.registry import TASKS, resolve_sim
-from mqe.report import describe_figures
+from mqe.report import describe_metrics
 from mqe.robots import ROBOTS
 
 PROGRAM = "python -m harl_mapush.test"
@@ -255,7 +255,7 @@ def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, 
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS[robot])
     figures = evaluate_gait(gait, cfg.sim, cfg.runner.seed, _say, cfg.env.actuators, robot)
-    sys.stdout.write(describe_figures(figures))
+    sys.stdout.write(describe_metrics(figures))
     return figures
 
 

@@ -17,7 +17,7 @@ class StepResult(NamedTuple):
 
     step: TimeStep
     state: SceneState
-    figures: dict[str, Tensor]  # (N,) each
+    episode_metrics: dict[str, Tensor]  # (N,) each
 
 
 def captured_step(device: torch.device) -> GraphedFunction[StepResult]:
@@ -29,13 +29,13 @@ def captured_step(device: torch.device) -> GraphedFunction[StepResult]:
 
 
 def _pack(result: StepResult) -> tuple[PackedStep, SceneState, dict[str, Tensor]]:
-    return PackedStep(result.step), result.state, result.figures
+    return PackedStep(result.step), result.state, result.episode_metrics
 
 
 def _unpack(packed: tuple[PackedStep, SceneState, dict[str, Tensor]]) -> StepResult:
-    step, state, figures = packed
+    step, state, metrics = packed
     # A state of its own: what was derived from the last one no longer holds.
-    return StepResult(step.copy(), state.like(state.rows), figures)
+    return StepResult(step.copy(), state.like(state.rows), metrics)
 
 
 class PackedStep:

@@ -238,7 +238,9 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, str) and not _is_text(value):
             raise ConfigError(f"{where}: must be text without null bytes or halves of characters, not {value!r}")
         return value
-    suggestion = "; put it in quotes" if hint is str and value is not None and not isinstance(value, (list, dict)) else ""
+    suggestion = (
+        "; put it in quotes" if hint is str and value is not None and not isinstance(value, (list, dict)) else ""
+    )
     raise ConfigError(f"{where}: must be {_name(hint)}, not {value!r}{suggestion}")
 
 

@@ -45,7 +45,7 @@ class MultiAgentEnv:
     ) -> None:  # fmt: skip
         """Join a simulator of ``scene``, a task and nature (None: a calm one); call ``reset`` before ``step``.
 
-        ``report`` is what is said of the task's figures; None: their means. ``share`` says which worlds these are.
+        ``report`` is what is said of the task's metrics; None: their means. ``share`` says which worlds these are.
         """
         self.share = share
         self.sim, self.scene, self.task, self.report = sim, scene, task, report or Report()
@@ -68,10 +68,10 @@ class MultiAgentEnv:
         self._zero = torch.zeros((), device=self.device)
         self._sums = torch.zeros(n, len(task.metric_names), device=self.device)  # of the metrics, over the episode
         self._return = torch.zeros(n, device=self.device)
-        names = (*task.figure_names, "return")
+        names = (*task.episode_metric_names, "return")
         self._statistics = EpisodeStatistics(names, self.report.rates, n, self.device, share)
         # (N,) each: of the episodes that ended at the last step, where they did. The next step may overwrite them.
-        self.figures: dict[str, Tensor] = {}
+        self.episode_metrics: dict[str, Tensor] = {}
         self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # worlds that broke, ever
         self._state: SceneState | None = None
         self.settings: dict[str, Any] = {}  # plain values of the sections env and task, if it was built from any
@@ -125,7 +125,7 @@ class MultiAgentEnv:
             return self._step(actions)
         if self.sim.generation != self._captured_at:
             self._captured, self._captured_at = captured_step(self.device), self.sim.generation
-        step, self._state, self.figures = self._captured(self._decide, actions)
+        step, self._state, self.episode_metrics = self._captured(self._decide, actions)
         return step
 
     def rest(self, mask: Tensor) -> None:
@@ -149,7 +149,7 @@ class MultiAgentEnv:
         return self.sim.grow_buffers()
 
     def _decide(self, actions: Tensor) -> StepResult:
-        return StepResult(self._step(actions), self.state, self.figures)
+        return StepResult(self._step(actions), self.state, self.episode_metrics)
 
     def _step(self, actions: Tensor) -> TimeStep:
         task, sim, nature = self.task, self.sim, self.nature
@@ -317,10 +317,10 @@ class MultiAgentEnv:
                 self.sim.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
 
     def _record(self, ended: Tensor, endings: Tensor) -> None:
-        figures = self.task.episode_figures(self._sums, self._steps, endings)
-        figures = torch.cat((figures, self._return.unsqueeze(1)), dim=1)
-        self.figures = dict(zip(self._statistics.names, figures.unbind(dim=1), strict=True))
-        self._statistics.record(ended & (self._unsettled <= 0), figures)
+        metrics = self.task.episode_metrics(self._sums, self._steps, endings)
+        metrics = torch.cat((metrics, self._return.unsqueeze(1)), dim=1)
+        self.episode_metrics = dict(zip(self._statistics.names, metrics.unbind(dim=1), strict=True))
+        self._statistics.record(ended & (self._unsettled <= 0), metrics)
 
     def _ages(self) -> Tensor:
         """Return control steps (N,) in whole decisions, from 0 to just below the time limit."""

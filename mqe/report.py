@@ -14,7 +14,7 @@ from mqe.state import SceneState
 
 Z_95 = 1.959963984540054  # standard normal quantile of 97.5 %
 
-Figures = dict[str, float | int | list[float] | None]
+Metrics = dict[str, float | int | list[float] | None]
 
 
 def mean(values: Tensor) -> float | None:
@@ -23,47 +23,47 @@ def mean(values: Tensor) -> float | None:
     return float(numbers.mean()) if len(numbers) else None
 
 
-def summarize_figures(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Figures:
+def summarize_metrics(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
     """Return the mean of every figure over the episodes that did not break, and how many episodes there are."""
     is_broken = episodes["broken"].cpu()
     columns = {name: values.cpu().double()[~is_broken] for name, values in episodes.items() if name != "broken"}
-    figures: Figures = {"num_episodes": len(is_broken), "num_broken": int(is_broken.sum())}
-    return figures | {name: mean(values) for name, values in columns.items()}
+    metrics: Metrics = {"num_episodes": len(is_broken), "num_broken": int(is_broken.sum())}
+    return metrics | {name: mean(values) for name, values in columns.items()}
 
 
-def describe_figures(figures: Figures) -> str:
-    """Format figures, one a line."""
-    return "".join(f"{name:<28}{format_figure(value)}\n" for name, value in figures.items())
+def describe_metrics(metrics: Metrics) -> str:
+    """Format metrics, one a line."""
+    return "".join(f"{name:<28}{format_metric(value)}\n" for name, value in metrics.items())
 
 
-def format_figure(value: float | list[float] | None) -> str:
+def format_metric(value: float | list[float] | None) -> str:
     """Format one figure: a number, several, or none."""
     if value is None:
         return "none"
     return " ".join(f"{number:.4g}" for number in (value if isinstance(value, list) else [value]))
 
 
-def rate(name: str, happened: Tensor) -> Figures:
+def rate(name: str, happened: Tensor) -> Metrics:
     """Return the share of episodes (N,) bool in which something happened, with its Wilson interval."""
     count, trials = int(happened.sum()), len(happened)
     return {f"{name}_rate": count / trials, f"{name}_ci95": list(wilson_interval(count, trials))}
 
 
 def nothing_at_start(state: SceneState) -> dict[str, Tensor]:
-    """Return no figures of the start."""
+    """Return no metrics of the start."""
     return {}
 
 
 class Report(NamedTuple):
-    """What is said of a task's figures; by default, the mean of each."""
+    """What is said of a task's metrics; by default, the mean of each."""
 
-    rates: tuple[str, ...] = ()  # figures that are 0 or 1; the mean of NAME is called NAME_rate
+    rates: tuple[str, ...] = ()  # metrics that are 0 or 1; the mean of NAME is called NAME_rate
     headline: tuple[tuple[str, str], ...] = ()  # labels and statistics for the progress line of a training
     outcomes: Mapping[str, str] = MappingProxyType({})  # what a film says where a figure is 1; the first one counts
-    at_start: Callable[[SceneState], dict[str, Tensor]] = nothing_at_start  # further figures (N,), when episodes begin
-    # From figures (N,) of N episodes by name, with ``broken`` bool, the time limit and a control step [s].
-    summarize: Callable[[Mapping[str, Tensor], float, float], Figures] = summarize_figures
-    describe: Callable[[Figures], str] = describe_figures
+    at_start: Callable[[SceneState], dict[str, Tensor]] = nothing_at_start  # further metrics (N,), when episodes begin
+    # From metrics (N,) of N episodes by name, with ``broken`` bool, the time limit and a control step [s].
+    summarize: Callable[[Mapping[str, Tensor], float, float], Metrics] = summarize_metrics
+    describe: Callable[[Metrics], str] = describe_metrics
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:

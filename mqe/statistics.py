@@ -1,4 +1,4 @@
-"""Figures of finished episodes, kept on the device in a ring of bounded length."""
+"""Metrics of finished episodes, kept on the device in a ring of bounded length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EpisodeStatistics:
         self, names: tuple[str, ...], rates: tuple[str, ...], num_envs: int, device: torch.device,
         share: Share = ALL_WORLDS,
     ) -> None:  # fmt: skip
-        """Keep F figures ``names`` of every episode of ``num_envs`` worlds; ``rates`` are those that are 0 or 1.
+        """Keep F metrics ``names`` of every episode of ``num_envs`` worlds; ``rates`` are those that are 0 or 1.
 
         Means are those of all processes that have a ``share`` of the worlds, which must ask for them together.
         """
@@ -27,10 +27,10 @@ class EpisodeStatistics:
         self._spare = torch.tensor(self._room, device=device)  # the last row takes what is no episode
         self._count = torch.zeros((), dtype=torch.int64, device=device)
 
-    def record(self, done: Tensor, figures: Tensor) -> None:
-        """Add the episodes of ``done`` (N,), with ``figures`` (N, F)."""
+    def record(self, done: Tensor, metrics: Tensor) -> None:
+        """Add the episodes of ``done`` (N,), with ``metrics`` (N, F)."""
         number = self._count + torch.cumsum(done, 0)  # (N,) from 1 on
-        self._rows.index_copy_(0, torch.where(done, number % self._room, self._spare), figures)
+        self._rows.index_copy_(0, torch.where(done, number % self._room, self._spare), metrics)
         self._count.copy_(number[-1])
 
     def means(self) -> dict[str, float]:
@@ -46,8 +46,8 @@ class EpisodeStatistics:
         total, counts, num_episodes = sums.split([len(self.names), len(self.names), 1])
         *values, count = torch.cat((total / counts, num_episodes)).tolist()
         names = [f"{name}_rate" if name in self._rates else name for name in self.names]
-        figures: dict[str, float] = dict(zip(names, values, strict=True))
-        return figures | {"num_episodes": int(count)}
+        metrics: dict[str, float] = dict(zip(names, values, strict=True))
+        return metrics | {"num_episodes": int(count)}
 
     def reset(self) -> None:
         """Forget everything."""

@@ -50,7 +50,7 @@ class Task(Protocol):
     max_episode_length: int  # control steps, a multiple of decision_period
     reward_names: tuple[str, ...]  # K terms
     metric_names: tuple[str, ...]  # M per-step measures
-    figure_names: tuple[str, ...]  # F figures of an episode
+    episode_metric_names: tuple[str, ...]  # F metrics of an episode
     memory: Tensor  # (N, C) all that observations show besides the scene, live; C may be 0
     mirror: tuple[Mirror, Mirror] | None  # of an agent's observation and action, where left and right are alike
     noise_scale: Tensor  # (O,) what env.randomize.observation_noise means for each number of an observation
@@ -83,8 +83,8 @@ class Task(Protocol):
         """Return obs (W, A, O) and critic state, (W, S) or (W, A, S), of any W worlds and their ``memory`` (W, C)."""
         ...
 
-    def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Turn an episode's sums (N, M), length (N,) and endings (E, N) into figures (N, F) that statistics average.
+    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+        """Turn an episode's sums (N, M), length (N,) and endings (E, N) into metrics (N, F) that statistics average.
 
         NaN means: does not count for this episode (for instance the collaboration degree of a failure).
         """

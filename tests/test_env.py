@@ -267,7 +267,7 @@ def test_an_episodes_return_is_what_was_paid_for_it():
         total += step.reward.mean(dim=1)
         ended = step.done & step.valid
         if ended.any():
-            torch.testing.assert_close(env.figures["return"][ended], total[ended])
+            torch.testing.assert_close(env.episode_metrics["return"][ended], total[ended])
         num_ended += int(ended.sum())
         total.masked_fill_(step.done, 0.0)
     assert num_ended >= 12

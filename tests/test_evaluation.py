@@ -30,7 +30,7 @@ class Scripted:
         self.num_envs = len(ends_at)
         self.ends_at, self.broken = tensor(ends_at), tensor(broken)
         self.first = {name: tensor(values) for name, values in first.items()}
-        self.figures: dict[str, Tensor] = {}
+        self.episode_metrics: dict[str, Tensor] = {}
         self.report = PUSH.report
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
@@ -46,7 +46,7 @@ class Scripted:
         self.decision += 1
         self.state.to_goal = torch.ones(self.num_envs, 2)
         ends_now, again = self.ends_at == self.decision, self.ends_at < self.decision
-        self.figures = {name: torch.where(again, 1.0, values) for name, values in self.first.items()}
+        self.episode_metrics = {name: torch.where(again, 1.0, values) for name, values in self.first.items()}
         obs, state = torch.zeros(self.num_envs, 2, 4), torch.zeros(self.num_envs, 5)
         done = ends_now | again
         nothing = torch.zeros_like(done)

@@ -13,7 +13,7 @@ from harl_mapush.evaluation.gait_worlds import GaitWorlds, PhysicsStep
 from mqe.controllers import trot
 from mqe.controllers.trot import GAIT_OBS_SIZE
 from mqe.registry import SimCfg
-from mqe.report import format_figure
+from mqe.report import format_metric
 from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT
 
 SIM = SimCfg(name="mujoco", device="cpu")
@@ -158,7 +158,7 @@ def test_collapses_are_counted_by_command():
 
 
 def test_the_calculator_prints_numbers_lists_and_nothing():
-    assert [format_figure(value) for value in (0.25, 0, [0.5, -0.3, -0.51234], None)] == [
+    assert [format_metric(value) for value in (0.25, 0, [0.5, -0.3, -0.51234], None)] == [
         "0.25", "0", "0.5 -0.3 -0.5123", "none"
     ]  # fmt: skip
 

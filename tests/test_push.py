@@ -160,14 +160,14 @@ def test_episode_figures() -> None:
     endings = torch.zeros(len(ENDINGS), 2, dtype=torch.bool)
     endings[ENDINGS.index("success"), 0] = endings[ENDINGS.index("collision"), 1] = True
     endings[ENDINGS.index("collapse"), 1] = True
-    values = task.episode_figures(sums, tensor([100, 50]), endings)
-    figures = dict(zip(task.figure_names, values.unbind(dim=1), strict=True))
-    assert figures["success"].tolist() == [1.0, 0.0]
-    assert figures["collision"].tolist() == [0.0, 1.0]
-    assert figures["fall"].tolist() == [0.0, 0.0]
-    assert figures["collapse"].tolist() == [0.0, 1.0]
-    assert figures["tangle"].tolist() == [1.0, 0.0]
-    torch.testing.assert_close(figures["episode_time_s"], tensor([2.0, 1.0]))
+    values = task.episode_metrics(sums, tensor([100, 50]), endings)
+    metrics = dict(zip(task.episode_metric_names, values.unbind(dim=1), strict=True))
+    assert metrics["success"].tolist() == [1.0, 0.0]
+    assert metrics["collision"].tolist() == [0.0, 1.0]
+    assert metrics["fall"].tolist() == [0.0, 0.0]
+    assert metrics["collapse"].tolist() == [0.0, 1.0]
+    assert metrics["tangle"].tolist() == [1.0, 0.0]
+    torch.testing.assert_close(metrics["episode_time_s"], tensor([2.0, 1.0]))
     nan = math.nan
     for name, expected in (
         ("collaboration_degree", [0.5, nan]),
@@ -177,7 +177,7 @@ def test_episode_figures() -> None:
         ("object_distance_agent0", [1.0, 2.0]),
         ("object_distance_agent1", [1.5, 3.0]),
     ):
-        torch.testing.assert_close(figures[name], tensor(expected), equal_nan=True, msg=name)
+        torch.testing.assert_close(metrics[name], tensor(expected), equal_nan=True, msg=name)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_a_robot_that_lies_down_ends_its_episode_in_the_world_too() -> None:
         if bool(step.done.any()):
             break
     assert step.terminated[:, 0].tolist() == [False, True]
-    assert env.figures["collapse"].tolist() == [0.0, 1.0]
-    assert env.figures["fall"].tolist() == [0.0, 0.0]
+    assert env.episode_metrics["collapse"].tolist() == [0.0, 1.0]
+    assert env.episode_metrics["fall"].tolist() == [0.0, 0.0]
     assert env.statistics()["collapse_rate"] == 1.0
     assert env.statistics()["tangle_rate"] == 0.0

@@ -53,8 +53,11 @@ def test_replays_are_decisions_and_leave_the_same_behind():
         for name in ("rows", "forces", "robot_pos", "yaw", "frame"):
             assert torch.equal(getattr(replayed.state, name), getattr(taken.state, name)), (k, name)
         ended = ours.terminated[:, 0] | ours.truncated
-        for name, values in taken.figures.items():
-            assert torch.equal(replayed.figures[name][ended].nan_to_num(), values[ended].nan_to_num()), (k, name)
+        for name, values in taken.episode_metrics.items():
+            assert torch.equal(replayed.episode_metrics[name][ended].nan_to_num(), values[ended].nan_to_num()), (
+                k,
+                name,
+            )
     assert replayed._captured._recorded is not None
     torch.testing.assert_close(replayed.state_dict(), taken.state_dict(), rtol=0, atol=0, equal_nan=True)
     assert replayed.statistics() == pytest.approx(taken.statistics(), rel=0, abs=0, nan_ok=True)

@@ -47,7 +47,7 @@ class MeetTask(TaskDefaults):
     """Each of two robots sees where the other is and commands a velocity."""
 
     num_agents, obs_sizes, action_sizes, state_size = 2, (2, 2), (3, 3), 4
-    reward_names, metric_names, figure_names = ("near",), ("distance",), ("met", "distance")
+    reward_names, metric_names, episode_metric_names = ("near",), ("distance",), ("met", "distance")
 
     def __init__(self, cfg: MeetCfg, num_envs: int, robots: Robots, controller: Controller) -> None:
         super().__init__(num_envs, robots.device)
@@ -76,7 +76,7 @@ class MeetTask(TaskDefaults):
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         return state.robot_pos.flip(1)[..., :2] - state.robot_pos[..., :2], state.robot_pos[..., :2].flatten(1)
 
-    def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         return torch.cat((endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1)), dim=1)
 
 
@@ -110,7 +110,7 @@ def test_a_task_is_built_and_stepped(task: str) -> None:
     statistics = env.statistics()
     assert {name for _, name in entry.report.headline} <= set(statistics)
     assert {f"{name}_rate" for name in entry.report.rates} <= set(statistics)
-    assert set(entry.report.outcomes) <= set(env.task.figure_names)
+    assert set(entry.report.outcomes) <= set(env.task.episode_metric_names)
     env.close()
 
 

@@ -69,9 +69,9 @@ class HarlEnv:
         return obs, states, rewards[..., np.newaxis], dones, infos, None
 
     def get_statistics(self) -> dict[str, float]:
-        """Return the figures of at most the last 1,000 finished episodes; what no episode showed yet is NaN."""
-        figures = self.env.statistics()
-        return {name: float(value) for name, value in figures.items()} | {"num_episodes": int(figures["num_episodes"])}
+        """Return the metrics of at most the last 1,000 finished episodes; what no episode showed yet is NaN."""
+        metrics = self.env.statistics()
+        return {name: float(value) for name, value in metrics.items()} | {"num_episodes": int(metrics["num_episodes"])}
 
     def reset_statistics(self) -> None:
         """Forget finished episodes."""

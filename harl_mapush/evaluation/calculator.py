@@ -10,13 +10,13 @@ from torch import Tensor
 
 from harl_mapush.evaluation.strict import StrictWatcher
 from mqe.env import MultiAgentEnv
-from mqe.report import Figures
+from mqe.report import Metrics
 
 Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
 
 
 @torch.no_grad()
-def evaluate(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None) -> Figures:
+def evaluate(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None) -> Metrics:
     """Measure a policy over exactly one episode, the first, of every environment; the task says what is measured.
 
     ``on_progress`` is called after every decision with the number of environments that have finished.
@@ -50,7 +50,7 @@ def first_episodes(
         obs = step.obs
         ends_now = step.done & ~is_finished
         is_finished = is_finished | ends_now
-        for name, values in (env.figures | {"broken": ~step.valid}).items():
+        for name, values in (env.episode_metrics | {"broken": ~step.valid}).items():
             old = episodes.get(name, torch.full_like(values, torch.nan))
             episodes[name] = torch.where(ends_now, values, old)
         if watch is not None:

@@ -17,7 +17,7 @@ from harl_mapush.evaluation.episodes import Columns, Request, as_tensors, play_r
 from harl_mapush.evaluation.strict import describe_strict, summarize_strict
 from mqe.config import ConfigError
 from mqe.registry import TASKS
-from mqe.report import Figures, Report, format_figure, rate
+from mqe.report import Metrics, Report, format_metric, rate
 from mqe.scene import STEP_DT
 
 Say = Callable[[str], None]
@@ -68,7 +68,7 @@ def with_interval(figures: Mapping[str, Any], name: str) -> str:
     return value if interval is None else f"{value} ({interval[0]:.3f} to {interval[1]:.3f})"
 
 
-def _figures(request: Request, parts: Sequence[Columns]) -> Figures:
+def _figures(request: Request, parts: Sequence[Columns]) -> Metrics:
     episodes = as_tensors({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
     steps = round(request.cfg.task.episode_length_s / STEP_DT)
     figures = report_of(request.cfg).summarize(episodes, steps * STEP_DT, STEP_DT)
@@ -115,7 +115,7 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
             if isinstance(value, list) and len(value) == 2:
                 cells |= {f"{name}_low": value[0], f"{name}_high": value[1]}
             elif not isinstance(value, dict):
-                cells[name] = format_figure(value) if isinstance(value, list) else value
+                cells[name] = format_metric(value) if isinstance(value, list) else value
         flat.append(cells)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(name for cells in flat for name in cells)), lineterminator="\n")

@@ -11,7 +11,7 @@ from torch import Tensor
 from harl_mapush.evaluation.gait_measures import GRAVITY
 from mqe.env import MultiAgentEnv
 from mqe.geometry import length, wrap_to_pi
-from mqe.report import Figures, mean, rate
+from mqe.report import Metrics, mean, rate
 from mqe.scene import PHYSICS_DT, STEP_DT
 from mqe.state import SceneState
 
@@ -106,7 +106,7 @@ class StrictWatcher:
         return found
 
 
-def summarize_strict(episodes: Mapping[str, Tensor]) -> Figures:
+def summarize_strict(episodes: Mapping[str, Tensor]) -> Metrics:
     """Return the figures of episodes with what a ``StrictWatcher`` measured; broken ones reach nothing.
 
     For each place, ``NAME_rate`` is the share of episodes in which the object was ever there, ``NAME_at_end_rate`` in
@@ -118,7 +118,7 @@ def summarize_strict(episodes: Mapping[str, Tensor]) -> Figures:
     """
     is_broken = episodes["broken"].cpu().bool()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
-    figures: Figures = {}
+    figures: Metrics = {}
     for name in [name.removesuffix("_stay_share") for name in columns if name.endswith("_stay_share")]:
         for event in (name, f"{name}_at_end"):
             figures |= rate(event, (columns[event] > 0.5) & ~is_broken)
@@ -134,7 +134,7 @@ def summarize_strict(episodes: Mapping[str, Tensor]) -> Figures:
     return figures
 
 
-def describe_strict(figures: Figures) -> str:
+def describe_strict(figures: Metrics) -> str:
     """Format the strict protocol's own figures, a line each."""
 
     def words(name: str, unit: str = "") -> str:

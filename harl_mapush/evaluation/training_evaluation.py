@@ -83,10 +83,12 @@ class TrainingEvaluation:
                 decision = algorithm.act(obs, hidden, deterministic=True)
                 step = env.step(decision.actions)
                 obs, hidden = step.obs, decision.hidden
-                if statistics is None and env.figures:
-                    statistics = EpisodeStatistics(tuple(env.figures), env.report.rates, env.num_envs, env.device)
+                if statistics is None and env.episode_metrics:
+                    statistics = EpisodeStatistics(
+                        tuple(env.episode_metrics), env.report.rates, env.num_envs, env.device
+                    )
                 if statistics is not None:
-                    figures = torch.stack(list(env.figures.values()), dim=1)
+                    figures = torch.stack(list(env.episode_metrics.values()), dim=1)
                     statistics.record(step.done & step.valid & ~is_finished, figures)
                 is_finished = is_finished | step.done
                 if bool(is_finished.all()):

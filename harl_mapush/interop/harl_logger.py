@@ -33,7 +33,7 @@ def make_logger(base: type) -> type:
     """
 
     class MAPushLogger(base):  # type: ignore[misc, valid-type]
-        """HARL's logger, and the task's figures."""
+        """HARL's logger, and the task's metrics."""
 
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)

@@ -65,13 +65,13 @@ class OpenRLEnv:
 
     def batch_rewards(self, buffer: Any) -> dict[str, float]:
         """Return what OpenRL logs of a rollout: mean reward a decision, and the statistics of episodes."""
-        figures = {"average_step_reward": float(self._rewards) / max(self._num_decisions, 1), **self.env.statistics()}
+        metrics = {"average_step_reward": float(self._rewards) / max(self._num_decisions, 1), **self.env.statistics()}
         self._rewards.zero_()
         self._num_decisions = 0
         self.env.grow_buffers()
         if self._on_rollout is not None:
-            self._on_rollout(figures)
-        return figures
+            self._on_rollout(metrics)
+        return metrics
 
     def close(self, **_: Any) -> None:
         """Free the simulator."""

@@ -114,11 +114,11 @@ class _Progress:
         self._num_rollouts = 0
         self._writer = SummaryWriter(str(folder / "logs")) if has_tensorboard else None
 
-    def add(self, figures: Mapping[str, float]) -> None:
-        """Write the figures of a rollout."""
+    def add(self, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of a rollout."""
         self._num_rollouts += 1
         line = {"env_steps": self._num_rollouts * self._steps, "seconds": round(time.monotonic() - self._start, 2)}
-        plain = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        plain = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line | plain) + "\n")
 

@@ -166,7 +166,7 @@ class MujocoWarpSimulator:
         return self._size
 
     def usage(self) -> Capacity:
-        """Return the most that control steps needed since the last ``grow_buffers``, at their ends; waits for the device.
+        """Return the most that any control step needed since the last ``grow_buffers``; waits for the device.
 
         What found no room counts as well, so that one growth is enough.
         """

@@ -118,7 +118,7 @@ def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
     """Return in words how the episode that has just ended in ``world`` ended."""
     if not is_valid:
         return "the simulation broke"
-    happened = [words for name, words in env.report.outcomes.items() if bool(env.figures[name][world] > 0.5)]
+    happened = [words for name, words in env.report.outcomes.items() if bool(env.episode_metrics[name][world] > 0.5)]
     return happened[0] if happened else "time is up"
 
 

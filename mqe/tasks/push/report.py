@@ -1,4 +1,4 @@
-"""What is said of push episodes: the calculator's figures, the progress line, and how a film calls an ending."""
+"""What is said of push episodes: the calculator's metrics, the progress line, and how a film calls an ending."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mqe.report import Figures, Report, mean, rate, wilson_interval
+from mqe.report import Metrics, Report, mean, rate, wilson_interval
 from mqe.state import SceneState
 
 NUM_SECTORS = 8  # of goal directions; the first is centred on x, the second on the diagonal
@@ -20,8 +20,8 @@ def goal_direction(state: SceneState) -> dict[str, Tensor]:
     return {"goal_direction": torch.atan2(state.to_goal[:, 1], state.to_goal[:, 0])}
 
 
-def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Figures:
-    """Turn the figures (N,) of N episodes into the calculator's; those without any episode to count are None.
+def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
+    """Turn the metrics (N,) of N episodes into the calculator's; those without any episode to count are None.
 
     The keys: ``success_rate``, ``num_episodes``, ``num_successes``, ``lost_at_birth_rate`` (the episode ended by a
     collision at its first control step), ``success_rate_spawned`` of the other episodes with its interval
@@ -49,7 +49,7 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     num_episodes, num_successes = len(time), int(is_success.sum())
     is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
     num_spawned, num_successes_spawned = int((~is_lost_at_birth).sum()), int((is_success & ~is_lost_at_birth).sum())
-    figures: Figures = {
+    metrics: Metrics = {
         **rate("success", is_success),
         "num_episodes": num_episodes,
         "num_successes": num_successes,
@@ -70,9 +70,9 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
         "goal_direction_chi2": goal_direction_chi2(columns["goal_direction"], is_success),
     }
     shares = [values for name, values in columns.items() if name.startswith("contact_share_agent")]
-    figures["lesser_contact_share"] = mean(torch.stack(shares).amin(dim=0)[~is_broken])
+    metrics["lesser_contact_share"] = mean(torch.stack(shares).amin(dim=0)[~is_broken])
     per_agent = [name for name in columns if name.startswith(("contact_share_agent", "object_distance_agent"))]
-    return figures | {name: mean(columns[name][~is_broken]) for name in per_agent}
+    return metrics | {name: mean(columns[name][~is_broken]) for name in per_agent}
 
 
 def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
@@ -90,17 +90,17 @@ def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
     return float(((counts - expected).square() / expected).sum())
 
 
-def describe(figures: Figures) -> str:
-    """Format the calculator's figures for a person, one a line."""
+def describe(metrics: Metrics) -> str:
+    """Format the calculator's metrics for a person, one a line."""
 
     def words(name: str, unit: str = "") -> str:
-        value = figures[name]
+        value = metrics[name]
         return "-" if value is None else f"{value:.3f}{unit}"
 
     def share(name: str, interval: str) -> str:
-        if figures[name] is None:
+        if metrics[name] is None:
             return "-"
-        low, high = figures[interval]  # type: ignore[misc]
+        low, high = metrics[interval]  # type: ignore[misc]
         return f"{words(name)} ({low:.3f} to {high:.3f})"
 
     def event(name: str) -> str:
@@ -108,12 +108,12 @@ def describe(figures: Figures) -> str:
 
     spawned = share("success_rate_spawned", "success_spawned_ci95")
     rows = [
-        ("success rate", f"{event('success')}, 95 % interval, n = {figures['num_episodes']}"),
-        ("time of the successes", f"{words('time_given_success_s', ' s')}, n = {figures['num_successes']}"),
+        ("success rate", f"{event('success')}, 95 % interval, n = {metrics['num_episodes']}"),
+        ("time of the successes", f"{words('time_given_success_s', ' s')}, n = {metrics['num_successes']}"),
         ("finished time, failures as the limit", words("finished_time_s", " s")),
         ("collisions", event("collision")),
         ("collisions at spawn", event("lost_at_birth")),
-        ("success rate, lost at spawn left out", f"{spawned}, n = {figures['num_spawned']}"),
+        ("success rate, lost at spawn left out", f"{spawned}, n = {metrics['num_spawned']}"),
         ("falls", event("fall")),
         ("time-outs", event("timeout")),
         ("collapses", event("collapse")),
@@ -122,14 +122,14 @@ def describe(figures: Figures) -> str:
         ("collaboration degree", words("collaboration_degree")),
         ("collaboration degree, reference's", words("collaboration_degree_reference")),
     ]
-    agents = [name.removeprefix("contact_share_") for name in figures if name.startswith("contact_share_")]
+    agents = [name.removeprefix("contact_share_") for name in metrics if name.startswith("contact_share_")]
     rows += [
         (agent, f"{words(f'contact_share_{agent}')} of the impulse, {words(f'object_distance_{agent}', ' m')} away")
         for agent in agents
     ]
     rows.append(("the least share of an episode, mean", words("lesser_contact_share")))
-    if figures["num_broken"]:
-        rows.append(("broken simulations, no successes", str(figures["num_broken"])))
+    if metrics["num_broken"]:
+        rows.append(("broken simulations, no successes", str(metrics["num_broken"])))
     return "".join(f"{label:<40}{value}\n" for label, value in rows)
 
 

@@ -127,7 +127,7 @@ class PushTask(TaskDefaults):
             self.metric_names += ("is_reached",)  # from the first success on
         shared = ("success", "collision", "fall", "collapse", "tangle", "episode_time_s")
         shared += ("collaboration_degree", "collaboration_degree_reference")
-        self.figure_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
+        self.episode_metric_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
         self._controller = controller
         self._streams = streams
         self._footprint = Footprint(self.object, device)
@@ -251,7 +251,7 @@ class PushTask(TaskDefaults):
         more = [f"{name}_{k}" for name, size in sizes.items() for k in range(size)]
         return ("goal_x", "goal_y", *bodies, *more)
 
-    def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and who did the work.
 
         A collapse or a tangle counts wherever in the episode it was. Where success does not end an episode, it counts

@@ -104,7 +104,7 @@ class VelocityTask:
     decision_period = 1
 
     metric_names: tuple[str, ...] = ("velocity_error", "yaw_rate_error")
-    figure_names: tuple[str, ...] = ("fall", *metric_names, "episode_time_s")
+    episode_metric_names: tuple[str, ...] = ("fall", *metric_names, "episode_time_s")
 
     def __init__(self, cfg: VelocityCfg, num_envs: int, robots: Robots, streams: Streams) -> None:
         """Train a gait for the one robot of each of ``num_envs`` worlds."""
@@ -236,7 +236,7 @@ class VelocityTask:
         }  # fmt: skip
         return obs, torch.cat((obs, *privileged.values()), dim=-1)[:, 0]
 
-    def episode_figures(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Return falls, mean tracking errors and the episode's length [s]."""
         return torch.cat(
             (endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1), (steps * STEP_DT).unsqueeze(1)), dim=1
