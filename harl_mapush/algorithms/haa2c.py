@@ -20,5 +20,5 @@ class Haa2cCfg(HappoCfg):
 class Haa2c(Happo):
     """Sequential importance-weighted policy gradient with the cumulative ratio factor."""
 
-    def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
+    def update_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         return self.update_policy(agent, [batch], None)

@@ -1,4 +1,4 @@
-"""HAPPO (Kuba et al. 2022): agents improve one after another, each weighing what those before it changed."""
+"""HAPPO (Kuba et al. 2022): agents are updated one after another, each corrected for the updates before its own."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ class Happo(OnPolicy):
     """Sequential clipped updates in random agent order with the cumulative ratio factor."""
 
     cfg: HappoCfg
-    is_capturable = True  # whether a turn never asks the host
+    is_capturable = True  # whether a turn never waits for the host
 
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         order = list(range(self.num_agents)) if self.cfg.fixed_order else self.shuffle.agents(self.num_agents)
         storage.next_factor.fill_(1.0)
         metrics = {}
         for agent in order:
-            metrics[agent], before = self._replayed(self._turn, storage, agent)
+            metrics[agent], before = self._replayed(self._take_turn, storage, agent)
             if agent != order[-1]:
-                self._replayed(self._pass_on, storage, agent, before)
+                self._replayed(self._update_factor, storage, agent, before)
         return metrics
 
     def _replayed(self, part: Callable[..., _Output], storage: Storage, agent: int, *inputs: Tensor) -> _Output:
-        """Do one part of an agent's turn, as a graph where that can be."""
+        """Run one part of an agent's turn, as a CUDA graph where that is possible."""
         work = partial(part, storage, agent)
         return self.replay((part.__name__, agent), work, *inputs, over=storage) if self.is_capturable else work(*inputs)
 
-    def _turn(self, storage: Storage, agent: int) -> tuple[dict[str, Tensor], Tensor]:
-        """Improve one actor; give its metrics and the log probabilities (T, N, U) it had before."""
+    def _take_turn(self, storage: Storage, agent: int) -> tuple[dict[str, Tensor], Tensor]:
+        """Update one actor; return its metrics and its log probabilities (T, N, U) from before the update."""
         actor = self.actors[agent]
         storage.factor[agent] = storage.next_factor
         before = self._log_probs_before(storage, agent)
         batch = actor_batch(actor, storage, agent, self.advantages(storage)[agent], self.chunk_length(storage))
-        return self.improve_actor(agent, batch), before
+        return self.update_actor(agent, batch), before
 
-    def _pass_on(self, storage: Storage, agent: int, before: Tensor) -> None:
-        """Weigh what one actor changed into the factor of the agents after it."""
+    def _update_factor(self, storage: Storage, agent: int, before: Tensor) -> None:
+        """Multiply the factor of the agents after this one by the ratio of its probabilities."""
         after = rollout_log_probs(self.actors[agent], storage, agent)
         storage.next_factor.mul_(losses.factor_ratio(after, before, self.cfg.action_aggregation))
 
-    def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
-        """Take one agent's turn."""
+    def update_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
+        """Update one agent's actor on its batch; return its metrics."""
         return self.update_policy(agent, [batch], self.cfg.clip_param)
 
     def _log_probs_before(self, storage: Storage, agent: int) -> Tensor:

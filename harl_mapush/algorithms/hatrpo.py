@@ -45,7 +45,7 @@ class Hatrpo(Happo):
     def graphs_at_once(self) -> int:
         return 3  # a second derivative keeps the first's
 
-    def improve_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
+    def update_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         actor = self.actors[agent]
         num_active = batch.weights.sum()
         self.ranks.sum_(num_active)

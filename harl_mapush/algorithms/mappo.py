@@ -1,4 +1,4 @@
-"""MAPPO (Yu et al. 2022): agents improve independently, or as one with shared parameters; a centralised critic."""
+"""MAPPO (Yu et al. 2022): agents are updated independently, or as one with shared parameters; a centralised critic."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Mappo(OnPolicy):
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         storage.factor.fill_(1.0)
         if self.cfg.share_param:
-            metrics = self.replay("team", lambda: self._improve(storage, range(self.num_agents)), over=storage)
+            metrics = self.replay("team", lambda: self._update_actor(storage, range(self.num_agents)), over=storage)
             return dict.fromkeys(range(self.num_agents), metrics)
         agents = range(self.num_agents)
-        return {i: self.replay(("agent", i), partial(self._improve, storage, [i]), over=storage) for i in agents}
+        return {i: self.replay(("agent", i), partial(self._update_actor, storage, [i]), over=storage) for i in agents}
 
-    def _improve(self, storage: Storage, agents: Sequence[int]) -> dict[str, Tensor]:
-        """Improve the actor of some agents, one or all, on what they saw."""
+    def _update_actor(self, storage: Storage, agents: Sequence[int]) -> dict[str, Tensor]:
+        """Update the actor that these agents use, one or all, on their rows."""
         advantages, length = self.advantages(storage), self.chunk_length(storage)
         batches = [actor_batch(self.actors[i], storage, i, advantages[i], length) for i in agents]
         return self.update_policy(agents[0], batches, self.cfg.clip_param)

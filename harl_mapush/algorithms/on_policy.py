@@ -234,7 +234,7 @@ class OnPolicy(ABC):
 
     @abstractmethod
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
-        """Improve every actor; give each agent's metrics."""
+        """Update every actor; return the metrics of each agent."""
 
     def advantages(self, storage: Storage) -> list[Tensor]:
         """Return every agent's normalised advantages (T, N)."""
