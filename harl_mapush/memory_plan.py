@@ -194,9 +194,9 @@ def _simulator(setup: TaskSetup, sim_name: str, device: torch.device) -> tuple[f
         state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
         fixed = _PROCESS if device.type == "cpu" else _CONTEXT + _CODE
         return fixed, 8.0 * (state + model.nsensordata + fields)
-    from mqe.sim.warp_memory import footprint  # needs the extra
+    from mqe.sim.warp_memory import memory_use  # needs the extra
 
-    taken = footprint(model)
+    taken = memory_use(model)
     per_world = taken.state + taken.step + fields * _FLOAT
     if device.type == "cpu":
         return _PROCESS + taken.fixed, per_world

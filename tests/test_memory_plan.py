@@ -206,10 +206,10 @@ def test_a_simulator_takes_what_was_foreseen():
 
     from mqe.scene import build_scene
     from mqe.sim.mujoco_warp import MujocoWarpSimulator
-    from mqe.sim.warp_memory import footprint
+    from mqe.sim.warp_memory import memory_use
 
     model, num_envs = build_scene(1, None).model, 100
-    foreseen = footprint(model)
+    foreseen = memory_use(model)
     with wp.ScopedMemoryTracker("test", print=False) as tracker:
         tracker.clear()
         sim = MujocoWarpSimulator(model, num_envs, CPU)

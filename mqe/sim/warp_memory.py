@@ -16,7 +16,7 @@ from mqe.sim.mujoco_warp import Capacity, capacity, known_to_warp
 _WORLDS = (64, 128)  # two sizes give a straight line
 
 
-class Footprint(NamedTuple):
+class MemoryUse(NamedTuple):
     """Bytes of a simulator as a straight line in the number of worlds."""
 
     fixed: float
@@ -28,7 +28,7 @@ class Footprint(NamedTuple):
         return round(self.fixed + num_envs * (self.state + self.step))
 
 
-def footprint(model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None) -> Footprint:
+def memory_use(model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None) -> MemoryUse:
     """Return what ``MujocoWarpSimulator`` of ``model`` allocates; ``fields`` are bytes a world of per-world fields.
 
     A few worlds are made on Warp's CPU device and stepped with every kernel launch left out: what remains of a step is
@@ -39,7 +39,7 @@ def footprint(model: mujoco.MjModel, fields: dict[str, int] | None = None, size:
     worlds = _WORLDS[1] - _WORLDS[0]
     state, peak = (many - few) / worlds, (many_peak - few_peak) / worlds
     per_world = sum((fields or {}).values())
-    return Footprint(fixed=max(few_peak - peak * _WORLDS[0], 0.0), state=state + per_world, step=peak - state)
+    return MemoryUse(fixed=max(few_peak - peak * _WORLDS[0], 0.0), state=state + per_world, step=peak - state)
 
 
 def _bytes(model: mujoco.MjModel, size: Capacity, num_envs: int) -> tuple[int, int]:
