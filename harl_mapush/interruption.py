@@ -21,7 +21,7 @@ SIGNALLED = 128  # an exit code less the signal's number, as shells have it: 130
 TIME_IS_UP = 3  # the exit code of a run that ``runner.max_wall_time`` ended
 
 # Ctrl-C, what clusters send before they end a job, and what a terminal sends that closes.
-ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 _BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant as "at once" where they come a second time
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -141,7 +141,7 @@ def _install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
     """Install ``handler`` for the signals that are not ignored, in the main thread; return the handlers before it."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    asked = [number for number in ENDINGS if signal.getsignal(number) != signal.SIG_IGN]
+    asked = [number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     return {number: signal.signal(number, handler) for number in asked}
 
 

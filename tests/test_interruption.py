@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from harl_mapush import checkpoint, config, interruption, train
 from harl_mapush.curves import Curves
-from harl_mapush.interruption import ENDINGS, Interruption, WallTime, seconds
+from harl_mapush.interruption import ENDING_SIGNALS, Interruption, WallTime, seconds
 from harl_mapush.logger import RunLogger
 from mqe.config import ConfigError
 
@@ -55,7 +55,7 @@ def test_the_same_signal_again_ends_at_once_if_it_is_sent_by_hand() -> None:
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
-@pytest.mark.parametrize("number", ENDINGS)
+@pytest.mark.parametrize("number", ENDING_SIGNALS)
 def test_a_signal_while_worlds_are_built_is_one_line(number: int, command, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(train, "make_env", lambda *_: signal.raise_signal(number))
     assert train.main(command) == 128 + number

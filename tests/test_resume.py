@@ -14,7 +14,7 @@ from conftest import TINY
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from harl_mapush import checkpoint, resume, runs, saver, train
-from harl_mapush.interruption import ENDINGS
+from harl_mapush.interruption import ENDING_SIGNALS
 from harl_mapush.logger import RunLogger
 from harl_mapush.resume import CHANGEABLE
 from harl_mapush.runner import Runner
@@ -116,7 +116,7 @@ def test_the_curves_have_every_point_once(run, through) -> None:
     assert curves(run) == curves(through)
 
 
-@pytest.mark.parametrize("number", ENDINGS)
+@pytest.mark.parametrize("number", ENDING_SIGNALS)
 def test_a_signal_saves_what_the_named_command_goes_on_with(number, gait, through, tmp_path, monkeypatch, capsys):
     plain_log = RunLogger.log
 

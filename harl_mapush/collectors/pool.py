@@ -20,7 +20,7 @@ from torch import Tensor
 from harl_mapush.collectors import process
 from harl_mapush.collectors.collector import BlockReport, Identity
 from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, Numbers, Phase, SharedWeights
-from harl_mapush.interruption import ENDINGS
+from harl_mapush.interruption import ENDING_SIGNALS
 
 MOST_DEATHS = 3  # of one collector in a row, without a block in between
 _END_S = 3.0  # [s] a collector has this long to end after the request
@@ -175,7 +175,7 @@ class Pool:
             target=self._collect, args=arguments, name=f"collector {member.number}", daemon=True
         )
         resource_tracker.ensure_running()  # its own start would unblock signals
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)  # the new process inherits it
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)  # the new process inherits it
         try:
             member.process.start()
         finally:

@@ -31,7 +31,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from harl_mapush.interruption import ENDINGS, SIGNALLED, Interruption, Signalled
+from harl_mapush.interruption import ENDING_SIGNALS, SIGNALLED, Interruption, Signalled
 from mapush.sweep.child import GRACE_S
 from mapush.sweep.space import Parameter, Space, assignments
 from mapush.sweep.trials import (
@@ -301,7 +301,7 @@ def _leaving_where_ray_is_gone(ledger: Ledger) -> Iterator[None]:
             if not select.select([ours], [], [], 0.5)[0]:
                 continue
             number = os.read(ours, 1)[0]
-            if number not in ENDINGS:
+            if number not in ENDING_SIGNALS:
                 continue
             wait_until_saved(ledger.open_folders(), GRACE_S)
             if not is_over.wait(_PATIENCE_S):
