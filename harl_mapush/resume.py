@@ -20,7 +20,7 @@ from mqe.registry import resolve_sim
 KINDS = "a run folder or one of its checkpoint folders"
 ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
 # What a run may go on with otherwise than it began; all else is what the saved state is the state of.
-CHANGEABLE = (
+CHANGEABLE_ON_RESUME = (
     "runner.num_env_steps", "runner.checkpoint_interval", "runner.matmul_precision", "runner.torch_threads",
     "runner.max_wall_time", "runner.evaluation_interval", "runner.evaluation_envs", "runner.evaluation_episodes",
     *ACTOR_RATES, "algorithm.critic_learning_rate", "algorithm.schedule", "algorithm.desired_kl",
@@ -76,11 +76,11 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
     changed.sort(key=lambda key: not key.endswith(".name"))  # other keys follow from these
     for key in changed:
         moves = key == "sim.device" and _kind(old.sim.device) != _kind(new.sim.device)
-        if key not in CHANGEABLE or moves:
+        if key not in CHANGEABLE_ON_RESUME or moves:
             raise ConfigError(
                 f"{key}={after.get(key)}: the run {saved.run} was trained with {before.get(key)}, and its saved state "
                 f"holds for nothing else; leave it out, or start a new run (a resume may change "
-                f"{', '.join(CHANGEABLE)}{', to one of the same kind' if moves else ''})"
+                f"{', '.join(CHANGEABLE_ON_RESUME)}{', to one of the same kind' if moves else ''})"
             )
     return new, notices + _notices(saved, old, new, changed)
 

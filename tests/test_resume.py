@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from harl_mapush import checkpoint, resume, runs, saver, train
 from harl_mapush.interruption import ENDING_SIGNALS
 from harl_mapush.logger import RunLogger
-from harl_mapush.resume import CHANGEABLE
+from harl_mapush.resume import CHANGEABLE_ON_RESUME
 from harl_mapush.runner import Runner
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST
@@ -278,7 +278,7 @@ def test_what_may_not_change(argv: str, said: str, old: str, run, monkeypatch, c
     line = complaint(capsys)
     assert said in line
     assert f"was trained with {old}," in line
-    assert all(key in line for key in (*CHANGEABLE, "leave it out", "start a new run"))
+    assert all(key in line for key in (*CHANGEABLE_ON_RESUME, "leave it out", "start a new run"))
 
 
 def test_a_run_stays_on_its_kind_of_device(run, capsys) -> None:
