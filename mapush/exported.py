@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mqe.controllers.gait import GaitPolicy
+from mqe.controllers.gait import GaitNetwork
 from mqe.controllers.trot import (
     ACTION_SCALE,
     FOOT_OFFSET,
@@ -49,7 +49,7 @@ class GaitNetwork(nn.Module):
     foot_offset: Tensor  # (4,) of the trot's cycle
     obs_scale: Tensor  # (59,)
 
-    def __init__(self, policy: GaitPolicy, robot: RobotCfg) -> None:
+    def __init__(self, policy: GaitNetwork, robot: RobotCfg) -> None:
         super().__init__()
         self.policy = policy
         self.register_buffer("nominal", torch.tensor(robot.joint_pos))

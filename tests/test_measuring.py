@@ -21,7 +21,7 @@ from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.policy import TeamPolicy
 from mqe.blocks import SIZE, Blocks
 from mqe.config import ConfigError
-from mqe.controllers.gait import GaitPolicy
+from mqe.controllers.gait import GaitNetwork
 from mqe.report import rate, wilson_interval
 from mqe.sim.base import SimulatorError
 
@@ -56,7 +56,7 @@ def noting(own: Callable[[Any, Tensor], Tensor], sizes: set[int]) -> Callable[[A
 def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) -> None:
     said: list[str] = []
     sizes: set[int] = set()
-    for cls, name in ((GaitPolicy, "forward"), (TeamPolicy, "__call__")):
+    for cls, name in ((GaitNetwork, "forward"), (TeamPolicy, "__call__")):
         monkeypatch.setattr(cls, name, noting(getattr(cls, name), sizes))
     wanted = [request_of(1), request_of(SIZE + 2, num_envs=1), request_of(SIZE + 2, (1, 0))]
     alone, many, others = play_requests(wanted, 0, said.append)

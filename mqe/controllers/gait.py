@@ -73,7 +73,7 @@ class GaitController:
         self._memory.values.copy_(state["memory"])
 
 
-class GaitPolicy(nn.Module):
+class GaitNetwork(nn.Module):
     """A multilayer perceptron from gait observations (..., 59) to joint actions (..., J), weights frozen."""
 
     def __init__(self, layers: list[tuple[Tensor, Tensor]], activation: str, mean_bound: float | None = None) -> None:
@@ -163,7 +163,7 @@ def load_team_gait(what: str | Sequence[str] | None, robots: Robots) -> Callable
 class MixedGait:
     """Several gaits, each for its own robots of every team."""
 
-    def __init__(self, gaits: Sequence[tuple[GaitPolicy, list[int]]]) -> None:
+    def __init__(self, gaits: Sequence[tuple[GaitNetwork, list[int]]]) -> None:
         """Take gaits with the robots that walk by them."""
         device = next(gaits[0][0].parameters()).device
         self._gaits = [(gait, torch.tensor(robots, device=device)) for gait, robots in gaits]
@@ -174,7 +174,7 @@ class MixedGait:
         return torch.cat([gait(obs[:, robots]) for gait, robots in self._gaits], dim=1)[:, self._order]
 
 
-def load_gait(what: str, device: torch.device, robot: RobotCfg | None = None) -> GaitPolicy:
+def load_gait(what: str, device: torch.device, robot: RobotCfg | None = None) -> GaitNetwork:
     """Load the gait of a checkpoint folder or ``pretrained:NAME``; raise ConfigError, also for one of another robot."""
     folder = gait_folder(what)
     if not folder.is_dir():
@@ -203,7 +203,7 @@ def load_gait(what: str, device: torch.device, robot: RobotCfg | None = None) ->
                 f"task.gait: '{what}' is no gait: a layer is {tuple(weight.shape)} where {(size_out, size_in)} fits "
                 f"{GAIT_OBS_SIZE} observations and {NUM_JOINTS} joints; say pretrained:NAME"
             )
-    return GaitPolicy(layers, network["activation"], network.get("mean_bound")).to(device)
+    return GaitNetwork(layers, network["activation"], network.get("mean_bound")).to(device)
 
 
 def _robot_of(settings: Mapping[str, Any]) -> str:
