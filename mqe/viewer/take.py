@@ -15,7 +15,7 @@ from mqe.sim.base import Simulator
 from mqe.viewer.camera import ShownState
 
 
-class Policy(Protocol):
+class FilmedPolicy(Protocol):
     """What acts: obs (N, A, O) to actions (N, A, U), and may forget where episodes ended."""
 
     def __call__(self, obs: Tensor) -> Tensor: ...
@@ -60,7 +60,7 @@ class Take:
             return self._obs is not None
         return min(sum(len(episode.states) for episode in self._episodes[tile]) for tile in running) >= most_frames
 
-    def step(self, policy: Policy) -> None:
+    def step(self, policy: FilmedPolicy) -> None:
         """Take one decision; begin with the start of the first episodes."""
         env, world = self._env, self._world
         tiles = range(len(self._steps))

@@ -23,7 +23,7 @@ from mqe.viewer.camera import CAMERAS, Angle, Camera, ShownState
 from mqe.viewer.looks import shown_model
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.painters import Canvas, Painters, Picture, Tile
-from mqe.viewer.take import Episode, Policy, Round, Take, tapped
+from mqe.viewer.take import Episode, FilmedPolicy, Round, Take, tapped
 
 SUFFIXES = (".mp4", ".gif")
 _FAR = 100.0  # [m, rad] beyond which a state is not drawn
@@ -45,7 +45,7 @@ class Film(NamedTuple):
 @torch.no_grad()
 def record(
     env: MultiAgentEnv,
-    policy: Policy,
+    policy: FilmedPolicy,
     path: str | Path,
     episodes: int = 3,
     seconds: float = math.inf,
