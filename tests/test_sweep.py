@@ -283,7 +283,7 @@ def test_the_search_goes_on_from_the_records(tmp_path) -> None:
     ledger.write(over)
     ended = []
     search = engine.Search(space, ledger)
-    stage = engine.Stage(space, ledger, ledger.open_trials("search"), search, 3, ["--x"], ended.append)
+    stage = engine.SearchStage(space, ledger, ledger.open_trials("search"), search, 3, ["--x"], ended.append)
     resumed = stage.suggest("a")
     assert resumed["folder"].endswith("trials/0001")
     assert resumed["words"][2:] == [

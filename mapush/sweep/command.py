@@ -129,7 +129,7 @@ def _run(engine: Any, space: Space, ledger: Ledger, jobs: int, share: float, imp
         num_new = max(0, space.num_settings - sum(trial.stage == SEARCH for trial in ledger.trials))
     waiting = ledger.open_trials(SEARCH)
     if waiting or num_new:
-        stage = engine.Stage(space, ledger, waiting, search, num_new, common, progress.tell)
+        stage = engine.SearchStage(space, ledger, waiting, search, num_new, common, progress.tell)
         engine.run_stage(space, stage, engine.stopping(space, ledger), jobs, share)
     if space.cfg.search == "grid" or ledger.open_trials(SEARCH):
         return
@@ -140,7 +140,7 @@ def _run(engine: Any, space: Space, ledger: Ledger, jobs: int, share: float, imp
                 ledger.add(best.setting, best.values, seed, CONFIRM)
     waiting = ledger.open_trials(CONFIRM)
     if waiting:
-        stage = engine.Stage(space, ledger, waiting, None, 0, common, progress.tell)
+        stage = engine.SearchStage(space, ledger, waiting, None, 0, common, progress.tell)
         engine.run_stage(space, stage, engine.stopping(_unstopped(space), ledger), jobs, share)
 
 

@@ -104,7 +104,7 @@ class Search:
         self.study.tell(asked, trial.value if state == TrialState.COMPLETE else None, state)
 
 
-class Stage(Searcher):
+class SearchStage(Searcher):
     """Hands trials to Ray: those that wait in the ledger first, then new ones of the search; keeps their records."""
 
     def __init__(
@@ -177,7 +177,7 @@ class Stage(Searcher):
         """Restore nothing."""
 
 
-def run_stage(space: Space, stage: Stage, scheduler: TrialScheduler, jobs: int, gpus_per_trial: float) -> None:
+def run_stage(space: Space, stage: SearchStage, scheduler: TrialScheduler, jobs: int, gpus_per_trial: float) -> None:
     """Run trials until the stage has no more.
 
     A signal that asks for an end has trials save their state first; then it is raised, as Signalled.
