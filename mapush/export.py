@@ -28,7 +28,7 @@ from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.policy import TeamPolicy, load_team
 from harl_mapush.seeding import seed_everything
 from mapush import contract
-from mapush.exported import ActorNetwork, GaitNetwork, TeamNetwork
+from mapush.exported import ExportedActor, ExportedGait, ExportedTeam
 from mqe.config import ConfigError, merge
 from mqe.controllers.gait import GaitController, gait_names, load_gait
 from mqe.env import MultiAgentEnv
@@ -106,7 +106,7 @@ def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
         is_gait = TASKS[cfg.task.name].examination == "gait"
         names = [str(folder)] if is_gait else gait_names(cfg.task.gait, robots.cfgs)
         gaits = [
-            GaitNetwork(load_gait(name, env.device, robot), robot)
+            ExportedGait(load_gait(name, env.device, robot), robot)
             for name, robot in zip(names, robots.cfgs, strict=True)
         ]
         scale = cfg.task.max_command if is_gait else cfg.task.action_scale
@@ -160,12 +160,12 @@ def _settings(folder: Path, arguments: Any) -> RunCfg:
 
 
 def _team(
-    env: MultiAgentEnv, task: PushTask, cfg: RunCfg, folder: Path, gaits: list[GaitNetwork]
+    env: MultiAgentEnv, task: PushTask, cfg: RunCfg, folder: Path, gaits: list[ExportedGait]
 ) -> tuple[dict[str, Exported], dict[str, Any]]:
     """Return the networks of a team by the names of their files, and their contracts."""
     policy = load_team(cfg, folder, env)
     assert isinstance(policy, (TeamPolicy, OffPolicyTeam))
-    actors = [ActorNetwork(actor.eval(), cfg.task.action_scale) for actor in policy.actors]
+    actors = [ExportedActor(actor.eval(), cfg.task.action_scale) for actor in policy.actors]
     num_agents, decision_hz = env.num_agents, 1.0 / (STEP_DT * env.decision_period)
     names = [task.obs_names(agent) for agent in range(num_agents)]
     obs = env.reset()[0][:_NUM_CHECKED] * torch.linspace(0.2, 2.0, _NUM_CHECKED).view(-1, 1, 1)
@@ -185,7 +185,7 @@ def _team(
     body = {name: values.unflatten(0, (_NUM_CHECKED, num_agents)) for name, values in body.items()}
     first = {"obs": obs, "decide": torch.arange(_NUM_CHECKED) % 2 == 0, "command": body.pop("command")}
     outputs = ("joint_targets", "command_out", "memory_out", *_out(hidden))
-    made["team.onnx"] = Exported(TeamNetwork(actors, gaits), first | body | hidden, outputs)
+    made["team.onnx"] = Exported(ExportedTeam(actors, gaits), first | body | hidden, outputs)
     lead = ["batch", num_agents]
     held = contract.command(lead, cfg.task.action_scale, decision_hz)
     decide = "true in the first control step and every control_steps_per_decision after it: the actors decide"
@@ -274,7 +274,7 @@ def _compare(exported: Exported, path: Path) -> float:
     return worst
 
 
-def _compare_gait(gait: GaitNetwork, robot: RobotCfg, path: Path) -> float:
+def _compare_gait(gait: ExportedGait, robot: RobotCfg, path: Path) -> float:
     """Return the largest difference of joint targets from those of the environment's controller, step by step."""
     run, worst = _session(path), 0.0
     controller = GaitController(gait.policy, 1, Robots([robot] * _NUM_CHECKED))

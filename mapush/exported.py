@@ -22,7 +22,7 @@ from mqe.robots import NUM_JOINTS, RobotCfg
 from mqe.scene import STEP_DT
 
 
-class ActorNetwork(nn.Module):
+class ExportedActor(nn.Module):
     """One robot's actor: obs (B, O) to a velocity command (B, 3); a recurrent one carries hidden (B, R, H) along."""
 
     def __init__(self, actor: nn.Module, scale: tuple[float, ...]) -> None:
@@ -40,7 +40,7 @@ class ActorNetwork(nn.Module):
         return action[0].clamp(-1.0, 1.0) * self.scale, after[0]
 
 
-class GaitNetwork(nn.Module):
+class ExportedGait(nn.Module):
     """A robot's gait with its clock and memory outside, so that it is a function."""
 
     nominal: Tensor  # (12,) [rad]
@@ -75,13 +75,13 @@ class GaitNetwork(nn.Module):
         return targets, torch.cat((phase, action, actions[..., :NUM_JOINTS]), dim=-1)
 
 
-class TeamNetwork(nn.Module):
+class ExportedTeam(nn.Module):
     """Actors and gaits in one: what the team sees to joint targets, one control step at a time.
 
     Where ``decide`` (B,) is true the actors decide, elsewhere the robots keep ``command``.
     """
 
-    def __init__(self, actors: list[ActorNetwork], gaits: list[GaitNetwork]) -> None:
+    def __init__(self, actors: list[ExportedActor], gaits: list[ExportedGait]) -> None:
         super().__init__()
         self.actors, self.gaits = nn.ModuleList(actors), nn.ModuleList(gaits)
         self.is_recurrent = actors[0].is_recurrent
