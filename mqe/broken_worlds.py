@@ -49,23 +49,23 @@ class Limits:
         self._low, self._high = low, high  # (X, 1)
         self._num_robots, self._has_object = scene.num_robots, scene.object is not None
 
-    def hold(self, state: SceneState, looks_inside: bool = True) -> Tensor:
+    def are_met(self, state: SceneState, looks_inside: bool = True) -> Tensor:
         """Return where all numbers are finite and within their limits, (N,) bool.
 
         Whether a robot is inside the object is not looked at unless ``looks_inside``.
         """
-        rows = self._measures(state) if looks_inside else state.rows
+        rows = self._limited(state) if looks_inside else state.rows
         low, high = self._low[: len(rows)], self._high[: len(rows)]
         return (rows.clamp(low, high) == rows).all(dim=0)
 
     def complaint(self, state: SceneState) -> str | None:
         """Name what is furthest beyond its limits in the first of T states (the columns) in which anything is."""
-        rows = self._measures(state)
+        rows = self._limited(state)
         is_off = rows.clamp(self._low, self._high) != rows
-        late = is_off.any(dim=0).nonzero()
-        if not len(late):
+        off_states = is_off.any(dim=0).nonzero()
+        if not len(off_states):
             return None
-        values, off = rows[:, late[0, 0]], is_off[:, late[0, 0]]
+        values, off = rows[:, off_states[0, 0]], is_off[:, off_states[0, 0]]
         middle, half = (self._high / 2 + self._low / 2)[:, 0], (self._high / 2 - self._low / 2)[:, 0]
         excess = torch.where(off, ((values - middle).abs() / half).nan_to_num(nan=torch.inf), -1.0)
         worst = int(excess.argmax())
@@ -75,7 +75,7 @@ class Limits:
             allowed = "a finite number" if low == -_UNBOUNDED else f"{low:.4g} or more"
         return f"{self._names[worst]} was {float(values[worst]):.4g}, not {allowed}"
 
-    def _measures(self, state: SceneState) -> Tensor:
+    def _limited(self, state: SceneState) -> Tensor:
         """Return the rows of a state, and below them each robot's distance from the object's origin."""
         if not self._has_object:
             return state.rows

@@ -170,10 +170,10 @@ class MultiAgentEnv:
             outcome = task.evaluate(last, self.state)  # before any reset
             self._state = last
 
-            is_sound = self._limits.hold(last, looks_inside=k == task.decision_period - 1) & ~has_failed
+            is_within_limits = self._limits.are_met(last, looks_inside=k == task.decision_period - 1) & ~has_failed
             if self._last_states is not None:
                 self._last_states.record(last)
-            live = running & is_sound
+            live = running & is_within_limits
             if self._watcher is not None:
                 self._watcher.see_control_step(last, live)
             self._steps += live
@@ -200,12 +200,12 @@ class MultiAgentEnv:
             self._record(ended, endings[:-1])
             self.num_failed += (~valid).sum()
             self._start_episodes(~running)
-            # The last state, or where that is unfit to be seen the new first one, and the first: in one go.
-            fit = valid & is_sound
-            rows = torch.cat((torch.where(fit, last.rows, self.state.rows), self.state.rows), dim=1)
-            memory = torch.cat((torch.where(fit.unsqueeze(1), memory, task.memory), task.memory))
-            seen = self._observe(last.like(rows), memory)
-            (final_obs, obs), (final_state, critic_state) = (both.split(self.num_envs) for both in seen)
+            # The last state, or where that cannot be observed the new first one, and the first: in one go.
+            is_observable = valid & is_within_limits
+            rows = torch.cat((torch.where(is_observable, last.rows, self.state.rows), self.state.rows), dim=1)
+            memory = torch.cat((torch.where(is_observable.unsqueeze(1), memory, task.memory), task.memory))
+            inputs = self._observe(last.like(rows), memory)
+            (final_obs, obs), (final_state, critic_state) = (both.split(self.num_envs) for both in inputs)
         return TimeStep(
             obs, critic_state, reward, terminated.unsqueeze(1).expand(-1, self.num_agents), ended ^ terminated, valid,
             final_obs, final_state, {f"reward/{name}": rewards[k] for k, name in enumerate(task.reward_names)},
@@ -290,7 +290,7 @@ class MultiAgentEnv:
     def _observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return what agents and critic see of W worlds, W = N or 2 N, and their ``memory``."""
         obs, critic_state = self.task.observe(state, memory)
-        return self.nature.blur(obs, self._episode, self._steps, self.task.noise_scale), critic_state
+        return self.nature.add_noise(obs, self._episode, self._steps, self.task.noise_scale), critic_state
 
     def _advance(self, targets: Tensor) -> Tensor:
         """Take the physics steps of a control step, motors following ``targets`` (4, N, J); return what failed."""

@@ -191,7 +191,7 @@ class Nature:
             delay = (latency / PHYSICS_DT).round().to(torch.int64) + self._lag
         return self._delay.send(targets.flatten(1), delay), self._kicks(drawn, step) if self.has_kicks else None
 
-    def blur(self, obs: Tensor, episode: Tensor, step: Tensor, scale: Tensor) -> Tensor:
+    def add_noise(self, obs: Tensor, episode: Tensor, step: Tensor, scale: Tensor) -> Tensor:
         """Return noisy observations of ``obs`` (W, A, O), W a multiple of N; ``scale`` (O,) is the task's."""
         if not self.has_noise:
             return obs
