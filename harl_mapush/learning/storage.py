@@ -68,7 +68,7 @@ class Storage:
         self.masks = ones(steps + 1, envs)  # 0 at t + 1: the episode ended at decision t
         self.terminated = torch.zeros(steps, envs, agents, dtype=torch.bool, device=device)
         self.truncated = zeros(steps, envs)  # 1: ended by the clock
-        self.bootstrapped = zeros(steps, envs)  # 1: ended by the clock alone, and the simulation was sound
+        self.bootstrapped = zeros(steps, envs)  # 1: ended by the clock alone, and the simulation did not break
         self.valid = ones(steps, envs)  # 0: the simulation broke, nothing to be learned
         self.values = zeros(steps + 1, envs, shape.num_values)  # critic's units
         self.final_values = zeros(steps, envs, shape.num_values)  # critic's units
@@ -120,15 +120,15 @@ class Storage:
     def finish(self) -> None:
         """Derive masks from the endings of the whole rollout at once."""
         ended = self.terminated.all(dim=-1)
-        sound = self.valid > 0.0
-        by_clock = self.truncated > 0.0
-        done = ended | by_clock | ~sound
+        is_valid = self.valid > 0.0
+        timed_out = self.truncated > 0.0
+        done = ended | timed_out | ~is_valid
         self.masks[1:] = ~done
-        self.bootstrapped.copy_(by_clock & ~ended & sound)
+        self.bootstrapped.copy_(timed_out & ~ended & is_valid)
         self.active[:, 1:] = (~self.terminated | done.unsqueeze(-1)).permute(2, 0, 1)
 
     def weights(self, agent: int) -> Tensor:
-        """(T, N): 1 where agent ``agent`` was alive and the simulation sound."""
+        """(T, N): 1 where agent ``agent`` was alive and the simulation did not break."""
         return self.active[agent, :-1] * self.valid
 
     def state_dict(self) -> dict[str, Tensor]:
