@@ -138,12 +138,12 @@ class Ranks:
         self._meet(lambda: dist.broadcast_object_list(things, src=0, group=self._host))
         return things[0]
 
-    def join_words(self, words: str | None) -> str | None:
-        """Return what any rank has to say, the ranks named where there are several."""
+    def join_messages(self, message: str | None) -> str | None:
+        """Join the messages of all ranks, each named where there are several; return None if no rank has any."""
         if self.size == 1:
-            return words
-        said = [f"rank {rank}: {each}" for rank, each in enumerate(self.gather(words)) if each is not None]
-        return "; ".join(said) or None
+            return message
+        messages = [f"rank {rank}: {each}" for rank, each in enumerate(self.gather(message)) if each is not None]
+        return "; ".join(messages) or None
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -180,8 +180,8 @@ class Runner:
         self.iteration += 1
         collect_s, update_s = clock.read()
         with self.ranks.busy():
-            note = self.ranks.join_words(self.env.grow_buffers())
-        note = self._mention_broken(values["rollout/num_broken"], note)
+            note = self.ranks.join_messages(self.env.grow_buffers())
+        note = self._describe_broken(values["rollout/num_broken"], note)
         if self.on_iteration:
             self.on_iteration(self._report(values, collect_s, update_s, note))
         if self.on_checkpoint and self.is_checkpoint_due():
@@ -191,7 +191,7 @@ class Runner:
     def start(self) -> None:
         """Reset the environment, unless the run goes on from a saved state."""
         if self._obs is None:
-            self._stand_at(*self.env.reset(staggered=self.cfg.staggered_start))
+            self._set_inputs(*self.env.reset(staggered=self.cfg.staggered_start))
 
     def collect(self) -> dict[str, Tensor]:
         """Collect ``num_steps`` decisions; nothing here waits for the device.
@@ -237,9 +237,9 @@ class Runner:
         else:
             shares = shares[self.ranks.rank]
         self.experience.load_state_dict(shares["storage"])
-        self._stand_at(*self.env.load_state_dict(shares["env"]))
+        self._set_inputs(*self.env.load_state_dict(shares["env"]))
 
-    def _stand_at(self, obs: Tensor, state: Tensor) -> None:
+    def _set_inputs(self, obs: Tensor, state: Tensor) -> None:
         self._obs = obs
         self.experience.start(obs, state)
 
@@ -261,7 +261,7 @@ class Runner:
             )
         return {name: values[name] for name in metrics}
 
-    def _mention_broken(self, num_broken: float, note: str | None) -> str | None:
+    def _describe_broken(self, num_broken: float, note: str | None) -> str | None:
         """Add to ``note`` how many transitions of the rollout are broken; stop where there are too many again."""
         if not num_broken:
             self._breaks_often = False

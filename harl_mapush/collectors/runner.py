@@ -169,7 +169,7 @@ class AsyncRunner(Runner):
         waited_s = self._waited.total_s - waited
         update_s = max(time.monotonic() - begin - waited_s, 0.0)
         notes = {report.note for report in reports if report.note is not None}
-        note = self._mention_broken(sum(report.num_broken for report in reports), "; ".join(sorted(notes)) or None)
+        note = self._describe_broken(sum(report.num_broken for report in reports), "; ".join(sorted(notes)) or None)
         report = self._report(values | self._window.scalars(), waited_s, update_s, note)
         if self.on_iteration:
             self.on_iteration(report._replace(health=self._window.lines()))
