@@ -99,7 +99,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if isinstance(start, str):
         base = merge(base, {"network": checkpoint.read_config(init_from.resolve(start)).get("network") or {}})
     if arguments.load_config is not None:
-        base, notices = harl_files.lay_over(base, over, harl_files.read(arguments.load_config))
+        base, notices = harl_files.apply(base, over, harl_files.read(arguments.load_config))
     cfg, more = config.resolve(base, over)
     if arguments.preset is not None:
         check_preset(arguments.preset, cfg)

@@ -37,7 +37,7 @@ def write(path: Path, named: str = "happo", env: str = "mapush", env_args: dict 
 def resolved(file: Path, *argv: str) -> tuple[config.RunCfg, list[str]]:
     arguments = train.make_parser().parse(["--load_config", str(file), *argv])
     over = config.flag_values(arguments)
-    base, notices = harl_files.lay_over(train._base(arguments), over, harl_files.read(file))
+    base, notices = harl_files.apply(train._base(arguments), over, harl_files.read(file))
     return config.resolve(base, over)[0], notices
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harl_mapush.interop.harl_files import HarlFile, lay_over, read
+from harl_mapush.interop.harl_files import HarlFile, apply, read
 from mqe.config import ConfigError
 
 
@@ -31,7 +31,7 @@ from mqe.config import ConfigError
 )
 def test_a_bad_value_is_named_by_harls_key(section: str, key: str, value: object, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        lay_over({}, {}, HarlFile(Path("config.json"), "happo", None, {section: {key: value}}, {}))
+        apply({}, {}, HarlFile(Path("config.json"), "happo", None, {section: {key: value}}, {}))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -40,7 +40,7 @@ RECURRENT = {"train": {"episode_length": 4}, "model": {"use_recurrent_policy": T
 
 
 def laid_over(algo: str, algo_args: dict, env_args: dict | None = None, **over: Any) -> tuple[dict, list[str]]:
-    return lay_over({}, over, HarlFile(Path("config.json"), algo, "mapush", algo_args, env_args or {}))
+    return apply({}, over, HarlFile(Path("config.json"), algo, "mapush", algo_args, env_args or {}))
 
 
 @pytest.mark.parametrize(

@@ -130,21 +130,21 @@ def read(path: str | Path) -> HarlFile:
     return HarlFile(path, algo, main.get("env"), algo_args, env_args)
 
 
-def lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
+def apply(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
     """Put HARL's settings on a run's ``base``; give the result, and the line that names what cannot be honoured.
 
     ``over`` is what the command line will put on top: it chooses the algorithm, and how many control steps a decision
     has, for HARL counts decisions. Networks and algorithm are HARL's altogether, under ``algorithm.compat=harl``.
     """
     with _named(file):
-        base, notices = _lay_over(base, over, file)
+        base, notices = _apply(base, over, file)
         if "num_env_steps" not in (over.get("runner") or {}):
             train = merge(DEFAULTS, file.algo_args)["train"]
             check_length(train, train["episode_length"])
         return base, notices
 
 
-def _lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
+def _apply(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
     algo = (over.get("algorithm") or {}).get("name") or file.algo
     if algo is None:
         raise ConfigError("does not say which algorithm; add --algo")
@@ -176,7 +176,7 @@ def _lay_over(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) 
         _check_chunks(network, sections["runner"]["num_steps"])
     learning = {"network": to_dict(network), "algorithm": algorithm}
     named = [
-        f"{key} ({reason})" if reason else key for key, reason in (_unheeded(file, values, algo) | strangers).items()
+        f"{key} ({reason})" if reason else key for key, reason in (_ignored(file, values, algo) | strangers).items()
     ]
     notices = [f"{file.path}: not honoured: {'; '.join(named)}"] if named else []
     return merge({**base, "network": {}, "algorithm": {}}, sections | learning), notices
@@ -277,14 +277,16 @@ def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) ->
         build_from_harl(cls, values, section, {f"env_args.{key}": name for key, name in keys})
 
 
-def _unheeded(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
+def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
     """Name what a file asks for and does not get, and why."""
     asked = [(section, name, value) for section, content in file.algo_args.items() for name, value in content.items()]
-    keys = [f"{section}.{name}" for section, name, value in asked if not _is_heeded(section, name, value, values, algo)]
+    keys = [
+        f"{section}.{name}" for section, name, value in asked if not _has_effect(section, name, value, values, algo)
+    ]
     return {key: _REASONS.get(key, f"unknown to {algo}") for key in keys}
 
 
-def _is_heeded(section: str, name: str, value: Any, values: Mapping[str, Any], algo: str) -> bool:
+def _has_effect(section: str, name: str, value: Any, values: Mapping[str, Any], algo: str) -> bool:
     """Return whether a key has its effect here, or none upstream."""
     key = f"{section}.{name}"
     if key in _WITHOUT_EFFECT_IF:
@@ -314,7 +316,7 @@ def models_config(path: Path, num_agents: int, obs_size: int) -> dict[str, Any]:
     """
     file = read(path)
     with _named(file):
-        sections = _environment(file)[0] if file.algo in UPSTREAM_ONLY else _lay_over({}, {}, file)[0]
+        sections = _environment(file)[0] if file.algo in UPSTREAM_ONLY else _apply({}, {}, file)[0]
     sections = merge({"task": {"name": DEFAULT_TASK}}, sections)
     task = dict(sections["task"])
     if task["name"] == DEFAULT_TASK and "observation" not in task:
