@@ -55,7 +55,7 @@ def main() -> int:
     started = Launch.of_environment()
     if started.size == 1 and not arguments.here:
         return compare(arguments)
-    return launch.to_the_end(lambda: measure(arguments, started))
+    return launch.run_to_exit(lambda: measure(arguments, started))
 
 
 def compare(arguments: argparse.Namespace) -> int:

@@ -95,8 +95,8 @@ def name_rank(program: str) -> str:
 
 
 @contextmanager
-def joined(launch: Launch, device: torch.device, way_on: Callable[[], str]) -> Iterator[Ranks]:
-    """Meet the other ranks, and watch them until the end; ``way_on`` says how to resume once a rank is lost."""
+def joined(launch: Launch, device: torch.device, how_to_resume: Callable[[], str]) -> Iterator[Ranks]:
+    """Meet the other ranks, and watch them until the end; ``how_to_resume`` says how to resume once a rank is lost."""
     if launch.size == 1:
         yield ALONE
         return
@@ -118,7 +118,7 @@ def joined(launch: Launch, device: torch.device, way_on: Callable[[], str]) -> I
     if on_gpu:  # recorded graphs need what the first message sets up
         ranks.sum_(torch.zeros(1, device=device))
         torch.cuda.synchronize(device)
-    watch = Watch(ranks, watched, way_on)
+    watch = Watch(ranks, watched, how_to_resume)
     watch.publish()
     ranks.gather(None)
     watch.start()
@@ -136,7 +136,7 @@ def joined(launch: Launch, device: torch.device, way_on: Callable[[], str]) -> I
         watch.leave(state)
 
 
-def to_the_end(main: Callable[[], int]) -> int:
+def run_to_exit(main: Callable[[], int]) -> int:
     """Run ``main`` and return its exit code; a rank ends with it at once, as NCCL waits for graphs that still exist."""
     try:
         code = main()
@@ -164,10 +164,10 @@ class Beat(NamedTuple):
 class Watch(threading.Thread):
     """Publishes this rank's heartbeat, and ends the rank when another one has died or hangs."""
 
-    def __init__(self, ranks: Ranks, store: Any, way_on: Callable[[], str]) -> None:
+    def __init__(self, ranks: Ranks, store: Any, how_to_resume: Callable[[], str]) -> None:
         """Speak through ``store``, from ``start`` on."""
         super().__init__(daemon=True, name="watch")
-        self._ranks, self._store, self._way_on = ranks, store, way_on
+        self._ranks, self._store, self._how_to_resume = ranks, store, how_to_resume
         self._count = 0
         self._done = threading.Event()
         self._last_word = ""
@@ -227,7 +227,7 @@ class Watch(threading.Thread):
         if not left or self._ranks.rank == left[0]:
             who = ", ".join(f"rank {rank} ({self._heard[rank].where})" if rank in self._heard else f"rank {rank}"
                             for rank in lost)  # fmt: skip
-            sys.stderr.write(f"{who}: {problem}; the other ranks end; {self._way_on()}\n")
+            sys.stderr.write(f"{who}: {problem}; the other ranks end; {self._how_to_resume()}\n")
             sys.stderr.flush()
         os._exit(RANK_LOST)
 

@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; return the exit code."""
     harl_format.register()
     program = launch.name_rank(PROGRAM)
-    return launch.to_the_end(lambda: config.exit_code(lambda: _main(argv), program))
+    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv), program))
 
 
 def _main(argv: Sequence[str] | None) -> int:
@@ -152,7 +152,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
         stack.enter_context(torch.accelerator.device_index(learner.index))  # else the first GPU is in use as well
-        ranks = stack.enter_context(launch.joined(started, device, lambda: _way_on(folder)))
+        ranks = stack.enter_context(launch.joined(started, device, lambda: _how_to_resume(folder)))
         ranks.check_equal(facts(cfg, saved))
         state = None
         with ranks.together():
@@ -193,7 +193,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             cfg,
             env=dataclasses.replace(cfg.env, num_agents=env.num_agents),
             sim=dataclasses.replace(cfg.sim, name=name, device=str(device) if ranks.size == 1 else device.type),
-            task=_found_from_anywhere(cfg.task),
+            task=_with_absolute_gait(cfg.task),
             runner=dataclasses.replace(
                 cfg.runner,
                 torch_threads=torch.get_num_threads(),
@@ -215,7 +215,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         return _learn(cfg, runner, folder, runs.sealed(settings), start, wall_time, env.report.headline)
 
 
-def _found_from_anywhere(task: Any) -> Any:
+def _with_absolute_gait(task: Any) -> Any:
     gait = getattr(task, "gait", None)
     if gait is None:
         return task
@@ -327,20 +327,22 @@ def _learn(
     except CollectionError as error:
         return _save_and_end(runner, saver, folder, error)
     except UnsavedError as error:
-        _complain(ranks, f"{folder}: {error}; what came after the last save is lost; {_way_on(folder)}")
+        _write_error(ranks, f"{folder}: {error}; what came after the last save is lost; {_how_to_resume(folder)}")
         return NOTHING_SAVED
     except SimulatorError as error:
-        _complain(ranks, f"{error}; {_way_on(folder)}")
+        _write_error(ranks, f"{error}; {_how_to_resume(folder)}")
         return 1
     except (NonFiniteError, BrokenWorldsError, UnequalRanksError) as error:
         is_learners = isinstance(error, NonFiniteError) and not str(error).startswith("reward/")
         lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
-        _complain(ranks, f"{error}; {_way_on(folder, lower)}")
+        _write_error(ranks, f"{error}; {_how_to_resume(folder, lower)}")
         return 1
     except (KeyboardInterrupt, Signalled) as ending:  # the second, or one before the first iteration
         number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
         ranks.ends_together = False
-        sys.stderr.write(f"{PROGRAM}: interrupted, and what came after the last save is lost; {_way_on(folder)}\n")
+        sys.stderr.write(
+            f"{PROGRAM}: interrupted, and what came after the last save is lost; {_how_to_resume(folder)}\n"
+        )
         return SIGNALLED + number
     finally:
         logger.close()
@@ -348,7 +350,7 @@ def _learn(
             evaluation.close()
 
 
-def _complain(ranks: Ranks, line: str) -> None:
+def _write_error(ranks: Ranks, line: str) -> None:
     """Write what ended a run on all ranks."""
     if ranks.is_first:
         sys.stderr.write(f"{PROGRAM}: {line}\n")
@@ -361,7 +363,7 @@ def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionE
             saver.save_last(runner.env_steps)
         except UnsavedError as unsaved:
             sys.stderr.write(f"{PROGRAM}: {unsaved}\n")
-    sys.stderr.write(f"{PROGRAM}: {error}; {_way_on(folder)}\n")
+    sys.stderr.write(f"{PROGRAM}: {error}; {_how_to_resume(folder)}\n")
     return 1
 
 
@@ -369,7 +371,7 @@ class _Interrupted(Exception):  # noqa: N818, not an error
     """A signal or the clock asked for an end, and everything is saved."""
 
 
-def _way_on(folder: Path, more: str = "") -> str:
+def _how_to_resume(folder: Path, more: str = "") -> str:
     """Return how to go on with a run that ended before its time; ``more`` is what the command line should add."""
     if not folder.is_dir():
         return "the folder is gone; if it was moved, --resume takes its new place"
