@@ -84,16 +84,16 @@ def make(cfg: RunCfg, folder: Path, film: FilmCfg, say: Callable[[str], None]) -
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         team = load_team(cfg, folder, env)
-        with _Teller(say) as teller:
+        with _FilmProgress(say) as progress:
             return record(
                 env, team, film.path, film.episodes, fps=RATES[film.path.suffix], size=film.size, tiles=film.tiles,
-                angle=film.angle, title=f"seed {cfg.runner.seed}", on_progress=teller,
+                angle=film.angle, title=f"seed {cfg.runner.seed}", on_progress=progress,
             )  # fmt: skip
     finally:
         env.close()
 
 
-class _Teller:
+class _FilmProgress:
     """Shows how far a film is."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -102,7 +102,7 @@ class _Teller:
         self._bar: Progress | None = None
         self._words = ""
 
-    def __enter__(self) -> _Teller:
+    def __enter__(self) -> _FilmProgress:
         if sys.stdout.isatty():
             columns = (TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.percentage:>3.0f}%"))
             self._bar = self._open.enter_context(Progress(*columns, TimeRemainingColumn(), transient=True))

@@ -68,11 +68,11 @@ def test_a_film_says_how_far_it_is(monkeypatch) -> None:
     said: list[str] = []
     clock = iter([0.0, 1.0, 4.0, 5.0, 9.0])
     monkeypatch.setattr(film.time, "monotonic", lambda: next(clock))
-    teller = film._Teller(said.append)
-    teller("simulated", 2.0, None)  # after 1 s: nothing yet
-    teller("simulated", 8.0, None)
-    teller("drawn", 0.5, 10.0)
-    teller("drawn", 4.0, 10.0)  # 4 s of film in 4 s
+    progress = film._FilmProgress(said.append)
+    progress("simulated", 2.0, None)  # after 1 s: nothing yet
+    progress("simulated", 8.0, None)
+    progress("drawn", 0.5, 10.0)
+    progress("drawn", 4.0, 10.0)  # 4 s of film in 4 s
     assert said == ["Film: 8.0 s simulated", "Film: 4.0 s drawn of 10 s, 6 s left"]
 
 
