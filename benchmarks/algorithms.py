@@ -70,8 +70,8 @@ def train(arguments: argparse.Namespace, algo: str, seed: int) -> dict[str, Any]
     command += ["--num_envs", str(arguments.num_episodes), "--json", str(figures)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     curve = [(point.step, point.value) for point in scalars(curves_folder(run), CURVE_TAG)]
-    told = json.loads(figures.read_text())
-    return {"algo": algo, "seed": seed, "preset": arguments.preset, "wall_s": wall_s, "curve": curve} | told
+    written = json.loads(figures.read_text())
+    return {"algo": algo, "seed": seed, "preset": arguments.preset, "wall_s": wall_s, "curve": curve} | written
 
 
 def scalars(logs: Path, tag: str) -> list[Any]:

@@ -30,7 +30,7 @@ GOALS = (0.6, 0.9)
 CURVE, STATE = "curve.jsonl", "state.pt"
 
 
-def go_on(cfg: RunCfg, folder: Path, limit_s: float, interval: int) -> dict[str, Any]:
+def resume(cfg: RunCfg, folder: Path, limit_s: float, interval: int) -> dict[str, Any]:
     """Train from the state in ``folder``, if any, for ``limit_s`` or to the end; give what the curve says so far.
 
     The clock that counts starts with the first environment and stops while a policy is measured. Every ``interval``

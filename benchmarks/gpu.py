@@ -29,7 +29,7 @@ from pathlib import Path
 
 import gpu_memory
 import torch
-from curve import go_on
+from curve import resume
 from kernels import time_kernels
 from measuring import GIB, Watch, add_settings, alone, emit, lines_of_simulators, make_run, name_of, settings, used
 from rates import run_rates, step_rates, warm_up, where_time_goes
@@ -205,7 +205,7 @@ def time_to_success(arguments: argparse.Namespace) -> int:
     cfg = settings(arguments, **over)
     cfg = dataclasses.replace(cfg, runner=dataclasses.replace(cfg.runner, num_env_steps=arguments.num_env_steps))
     with lines_of_simulators():
-        facts = go_on(cfg, Path(arguments.out), arguments.limit, arguments.interval)
+        facts = resume(cfg, Path(arguments.out), arguments.limit, arguments.interval)
     emit(part="time_to_success", device=name_of(torch.device(cfg.sim.device)), preset=arguments.preset, **facts)
     return 0
 

@@ -107,19 +107,19 @@ def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4)
     env.sim.load_state_dict(start)
 
     def step_alone() -> None:
-        for told in actions:
-            env.step(told)
+        for action in actions:
+            env.step(action)
 
-    told_s = seconds(env.device, step_alone)
+    alone_s = seconds(env.device, step_alone)
     collect_s = seconds(env.device, collect) / passes
     iteration_s = seconds(env.device, lambda: _learn(runner, iterations)) / iterations
     share = 1.0 - collect_s / iteration_s
     return {
-        "told": steps / told_s,
+        "told": steps / alone_s,
         "collect": steps / collect_s,
         "training": steps / iteration_s,
         "learning_share": share,
-        "beyond_env_share": 1.0 - told_s / iteration_s,
+        "beyond_env_share": 1.0 - alone_s / iteration_s,
     }
 
 

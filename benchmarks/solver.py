@@ -40,9 +40,9 @@ def main() -> int:
     harl_format.register()
     with lines_of_simulators():
         model, states = pushing(arguments.checkpoint, arguments.num_envs)
-        truth, _ = advance(MujocoBatchSimulator(unhurried(model), arguments.num_envs), states)
+        truth, _ = advance(MujocoBatchSimulator(without_limits(model), arguments.num_envs), states)
         device = resolve_sim(config.resolve({}, {"sim": {"name": "warp"}})[0].sim)[1]
-        _, needed = advance(MujocoWarpSimulator(unhurried(model), arguments.num_envs, device), states)
+        _, needed = advance(MujocoWarpSimulator(without_limits(model), arguments.num_envs, device), states)
         for iterations in arguments.iterations:
             sim = MujocoWarpSimulator(limited(model, iterations), arguments.num_envs, device)
             velocity, _ = advance(sim, states)
@@ -89,7 +89,7 @@ def limited(model: mujoco.MjModel, iterations: int) -> mujoco.MjModel:
     return model
 
 
-def unhurried(model: mujoco.MjModel) -> mujoco.MjModel:
+def without_limits(model: mujoco.MjModel) -> mujoco.MjModel:
     """Copy a model with solver limits that no state reaches."""
     model = limited(model, 100)
     model.opt.tolerance, model.opt.ls_iterations = 1e-12, 100

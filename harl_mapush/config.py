@@ -244,9 +244,9 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     if network != cfg.network:
         given, usual = cfg.network, NetworkCfg()
         keys = [field.name for field in fields(given) if getattr(given, field.name) != getattr(usual, field.name)]
-        unheeded = [f"network.{key}" for key in keys if getattr(network, key) != getattr(given, key)]
-        if unheeded:
-            notices.append(f"{', '.join(unheeded)} left out: under algorithm.compat=harl networks are as upstream's")
+        ignored = [f"network.{key}" for key in keys if getattr(network, key) != getattr(given, key)]
+        if ignored:
+            notices.append(f"{', '.join(ignored)} left out: under algorithm.compat=harl networks are as upstream's")
         cfg = replace(cfg, network=network)
     return cfg, notices
 

@@ -98,7 +98,7 @@ def _import_config(source: Path, out: str | None) -> None:
         raise ConfigError(f"--out {str(path)!r} exists; name a new file")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"# From MAPush's {source.name}.\n{dump_yaml(task_file.sections)}", encoding="utf-8")
-    for key, reason in task_file.unheeded.items():
+    for key, reason in task_file.ignored.items():
         sys.stdout.write(f"not honoured: {key}={reason}\n")
     sys.stdout.write(f"{path}: train with --config {path}\n")
 

@@ -73,7 +73,7 @@ def write(tmp_path):
 
 def test_a_published_file_is_honoured_altogether(write) -> None:
     file = mapush_tasks.convert(write())
-    assert file.unheeded == {}
+    assert file.ignored == {}
     cfg, notices = config.resolve(file.sections, {})
     assert (cfg.task.object, cfg.task.rewards, cfg.env.num_agents) == ("tblock", "published", 2)
     assert (cfg.task.observation, cfg.task.inertia, cfg.task.pitch_limit) == ("reference", "reference", 1.6)
@@ -93,7 +93,7 @@ def test_a_published_file_is_honoured_altogether(write) -> None:
 )
 def test_values_come_over(write, old: str, new: str, key: str, value: object) -> None:
     file = mapush_tasks.convert(write(old, new))
-    assert file.unheeded == {}
+    assert file.ignored == {}
     assert getattr(config.resolve(file.sections, {})[0].task, key) == value
 
 

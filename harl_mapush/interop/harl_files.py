@@ -279,9 +279,9 @@ def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) ->
 
 def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
     """Name what a file asks for and does not get, and why."""
-    asked = [(section, name, value) for section, content in file.algo_args.items() for name, value in content.items()]
+    given = [(section, name, value) for section, content in file.algo_args.items() for name, value in content.items()]
     keys = [
-        f"{section}.{name}" for section, name, value in asked if not _has_effect(section, name, value, values, algo)
+        f"{section}.{name}" for section, name, value in given if not _has_effect(section, name, value, values, algo)
     ]
     return {key: _REASONS.get(key, f"unknown to {algo}") for key in keys}
 

@@ -74,7 +74,7 @@ class TaskFile(NamedTuple):
     """A configuration as a run file of ours."""
 
     sections: dict[str, Any]
-    unheeded: dict[str, str]  # what is not honoured, by key, and why
+    ignored: dict[str, str]  # what is not honoured, by key, and why
 
 
 def reference_task(object_name: str) -> dict[str, Any]:
@@ -107,27 +107,27 @@ def convert(path: Path) -> TaskFile:
     obj = OBJECTS[name]
     task = reference_task(name)
     given = {"task": task, "env": {"num_agents": obj.num_agents}}
-    unheeded: dict[str, str] = {}
-    _take(given, values, unheeded, "env.num_agents", "env", "num_agents", lambda x: type(x) is int)
-    _take(given, values, unheeded, "env.episode_length_s", "task", "episode_length_s", _is_number)
-    _take(given, values, unheeded, "goal.random_goal_distance_from_init", "task", "goal_distance", _is_range)
-    _take(given, values, unheeded, "goal.THRESHOLD", "task", "success_radius", _is_number)
-    _take(given, values, unheeded, "termination.roll_kwargs.threshold", "task", "roll_limit", _is_number)
-    _take(given, values, unheeded, "termination.pitch_kwargs.threshold", "task", "pitch_limit", _is_number)
-    task |= _rewards(values, name, unheeded)
-    task |= _endings(values, unheeded)
+    ignored: dict[str, str] = {}
+    _take(given, values, ignored, "env.num_agents", "env", "num_agents", lambda x: type(x) is int)
+    _take(given, values, ignored, "env.episode_length_s", "task", "episode_length_s", _is_number)
+    _take(given, values, ignored, "goal.random_goal_distance_from_init", "task", "goal_distance", _is_range)
+    _take(given, values, ignored, "goal.THRESHOLD", "task", "success_radius", _is_number)
+    _take(given, values, ignored, "termination.roll_kwargs.threshold", "task", "roll_limit", _is_number)
+    _take(given, values, ignored, "termination.pitch_kwargs.threshold", "task", "pitch_limit", _is_number)
+    task |= _rewards(values, name, ignored)
+    task |= _endings(values, ignored)
     expected = _EXPECTED | _of_object(obj)
     known = {"asset.file_npc", "rewards.expanded_ocb_reward", "termination.termination_terms", *_TAKEN}
     for key, value in values.items():
-        if key in known or key.startswith("rewards.scales.") or key in unheeded:
+        if key in known or key.startswith("rewards.scales.") or key in ignored:
             continue
         reason = next((text for pattern, text in _ELSEWHERE.items() if fnmatch.fnmatchcase(key, pattern)), None)
         if key in expected:
             if not _is_same(value, expected[key]):
-                unheeded[key] = f"{_show(value)}; {reason or f'here {_show(expected[key])}'}"
+                ignored[key] = f"{_show(value)}; {reason or f'here {_show(expected[key])}'}"
         elif not any(fnmatch.fnmatchcase(key, pattern) for pattern in _WITHOUT_EFFECT):
-            unheeded[key] = f"{_show(value)}; {reason or 'unknown here'}"
-    return TaskFile(given, unheeded)
+            ignored[key] = f"{_show(value)}; {reason or 'unknown here'}"
+    return TaskFile(given, ignored)
 
 
 def read_values(path: Path) -> dict[str, Any]:
@@ -160,7 +160,7 @@ _TAKEN = (
 def _take(
     given: dict[str, Any],
     values: Mapping[str, Any],
-    unheeded: dict[str, str],
+    ignored: dict[str, str],
     theirs: str,
     section: str,
     ours: str,
@@ -172,10 +172,10 @@ def _take(
     if is_possible(values[theirs]):
         given[section][ours] = values[theirs]
     else:
-        unheeded[theirs] = f"{_show(values[theirs])}; not a value of {section}.{ours}"
+        ignored[theirs] = f"{_show(values[theirs])}; not a value of {section}.{ours}"
 
 
-def _rewards(values: Mapping[str, Any], name: str, unheeded: dict[str, str]) -> dict[str, Any]:
+def _rewards(values: Mapping[str, Any], name: str, ignored: dict[str, str]) -> dict[str, Any]:
     """Return preset and weights: a preset alone where its weights are the file's."""
     is_expanded = values.get("rewards.expanded_ocb_reward") is True
     weights = {}
@@ -183,7 +183,7 @@ def _rewards(values: Mapping[str, Any], name: str, unheeded: dict[str, str]) -> 
         if key.startswith("rewards.scales."):
             term = _WEIGHTS.get(key.rpartition(".")[2])
             if term is None or not _is_number(value):
-                unheeded[key] = f"{_show(value)}; no term here has that name; see task.weights"
+                ignored[key] = f"{_show(value)}; no term here has that name; see task.weights"
             else:
                 weights["ocb_expanded" if term == "ocb" and is_expanded else term] = float(value)
     for preset in ("published", "repo"):
@@ -193,17 +193,17 @@ def _rewards(values: Mapping[str, Any], name: str, unheeded: dict[str, str]) -> 
     return {"rewards": "repo", "weights": dict.fromkeys(unpaid, 0.0) | weights}
 
 
-def _endings(values: Mapping[str, Any], unheeded: dict[str, str]) -> dict[str, float]:
+def _endings(values: Mapping[str, Any], ignored: dict[str, str]) -> dict[str, float]:
     """Return the limits of what ends an episode; name what cannot be chosen."""
     key = "termination.termination_terms"
     terms = values.get(key, sorted(_ENDINGS))
     if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
-        unheeded[key] = f"{_show(terms)}; not understood"
+        ignored[key] = f"{_show(terms)}; not understood"
         return {}
     odd = [f"{term} is no ending here" for term in terms if term not in _ENDINGS]
     odd += [f"{term} ends an episode here" for term in ("z_wave", "collision") if term not in terms]
     if odd:
-        unheeded[key] = "; ".join(odd)
+        ignored[key] = "; ".join(odd)
     never = {} if "roll" in terms else {"roll_limit": 2.0 * math.pi}
     return never if "pitch" in terms else {**never, "pitch_limit": NO_PITCH_LIMIT}
 

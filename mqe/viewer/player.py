@@ -14,7 +14,7 @@ from torch import Tensor
 from mqe.env import MultiAgentEnv
 from mqe.viewer.take import outcome_words, tapped
 
-LINGER = 1.0  # [s] that an episode's last picture stays
+HOLD_S = 1.0  # [s] that an episode's last picture stays
 _LATE = 0.25  # [s] behind its own clock the player gives up to catch up
 _NAP = 0.01  # [s] between two looks at the controls
 
@@ -98,7 +98,7 @@ class Player:
             if bool(step.done[0]):
                 self.note = outcome_words(env, 0, bool(step.valid[0]))
                 self.outcomes.append(self.note)
-                self._linger()
+                self._hold_last_picture()
                 return
 
     def _act(self, obs: Tensor) -> Tensor:
@@ -151,9 +151,9 @@ class Player:
                 return
             time.sleep(_NAP if self.controls.is_paused else min(_NAP, max(self._due - now, 0.0)))
 
-    def _linger(self) -> None:
+    def _hold_last_picture(self) -> None:
         """Keep the last picture for a while."""
-        until = time.monotonic() + LINGER / self.controls.speed
+        until = time.monotonic() + HOLD_S / self.controls.speed
         while time.monotonic() < until and len(self.outcomes) < self.num_episodes:
             self._look(self._data)
             time.sleep(_NAP)

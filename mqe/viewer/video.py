@@ -27,7 +27,7 @@ from mqe.viewer.take import Episode, FilmedPolicy, Round, Take, tapped
 
 SUFFIXES = (".mp4", ".gif")
 _FAR = 100.0  # [m, rad] beyond which a state is not drawn
-LINGER = 1.0  # [s] that an episode's last picture stays
+HOLD_S = 1.0  # [s] that an episode's last picture stays
 _PALETTE_TIME = 2.0  # [s] of film from which a .gif takes its colours
 
 Progress = Callable[[str, float, float | None], None]  # what is done, how much of it, and of how much where known
@@ -84,7 +84,7 @@ def record(
         while not take.is_enough(most_frames):
             take.step(policy)
             on_progress("simulated", take.time_s, None)
-    rounds = take.rounds(round(LINGER * rate))
+    rounds = take.rounds(round(HOLD_S * rate))
     num_frames = math.ceil(min(sum(len(each) for each in rounds), most_frames))
     cameras = [Camera(env, world + i, rate, canvas.aspect, angle) for i in range(num_tiles)]
     pictures = _pictures(rounds, cameras, _Captioner(title, 1.0 / rate) if captions else None)

@@ -150,7 +150,7 @@ class VelocityTask:
         self._memory.passing.masked_fill_(mask.unsqueeze(1), 0.0)
         self._collapse.begin(mask, grace=GET_UP_TIME)
         _replace(self._memory.command, mask, self._first_command)
-        self._obey()
+        self._apply_steering()
 
     def command(self, actions: Tensor) -> None:
         """Take joint actions (N, 1, 12)."""
@@ -168,7 +168,7 @@ class VelocityTask:
         event = self._random_events.step(self._episode, step)
         _replace(self._memory.command, event.is_new_command & (step > 0), event.command)
         _replace(self._memory.force, event.is_new_force, event.force)
-        self._obey()
+        self._apply_steering()
         kick = torch.where(event.is_kicked.view(-1, 1, 1), event.kick, self._zeros[..., :3])
         return Disturbance(kick, self._memory.force)
 
@@ -261,7 +261,7 @@ class VelocityTask:
         """Follow ``command``, vx, vy [m/s] and yaw rate [rad/s], instead of those drawn; None ends that."""
         self._steered = None if command is None else torch.tensor(command, device=self.memory.device)
 
-    def _obey(self) -> None:
+    def _apply_steering(self) -> None:
         if self._steered is not None:
             self._memory.command.copy_(self._steered.expand_as(self._memory.command))
 
