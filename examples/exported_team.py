@@ -156,9 +156,9 @@ class World:
             is_resting = knee < robot["knee_clearance_m"] or lowest < robot["trunk_clearance_m"]
             self._low[i] = (self._low[i] + dt) * is_low
             self._resting[i] = (self._resting[i] + dt) * is_resting
-        late = 0.5 * dt  # sums of steps fall short by rounding
-        has_been_low = self._low > limits["low_time_s"] - late
-        return bool((has_been_low | (self._resting > limits["rest_time_s"] - late)).any())
+        rounding = 0.5 * dt  # sums of steps may fall short by this much
+        has_been_low = self._low > limits["low_time_s"] - rounding
+        return bool((has_been_low | (self._resting > limits["rest_time_s"] - rounding)).any())
 
     def _reach_down(self, geom: int) -> float:
         """Return how far a box or a sphere reaches below its middle [m]."""

@@ -72,8 +72,8 @@ class RaceTask(TaskDefaults):
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return place and heading of each robot, and to the critic those of all."""
         across = state.robot_pos[..., 1] - self._lanes
-        seen = torch.cat((state.robot_pos[..., :1], across.unsqueeze(-1), state.robot_frame[..., 0, :]), dim=-1)
-        return seen, seen.flatten(1)
+        obs = torch.cat((state.robot_pos[..., :1], across.unsqueeze(-1), state.robot_frame[..., 0, :]), dim=-1)
+        return obs, obs.flatten(1)
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Return whether somebody finished, and the mean speed [m/s]."""

@@ -286,9 +286,9 @@ def _compare_gait(gait: ExportedGait, robot: RobotCfg, path: Path) -> float:
         qpos = torch.cat((torch.zeros(_NUM_CHECKED, 3), nn.functional.normalize(tilted, dim=1), joints), dim=1)
         state = SceneState(torch.cat((qpos.flatten(), speed.flatten(), no_forces)).unsqueeze(1), _NUM_CHECKED, False)
         command = (torch.rand(1, _NUM_CHECKED, 3) - 0.5) * (torch.arange(_NUM_CHECKED) % 4 > 0).view(1, -1, 1)
-        seen = (command, state.up_b, state.robot_angvel_b, state.joint_pos, state.joint_vel)
+        values = (command, state.up_b, state.robot_angvel_b, state.joint_pos, state.joint_vel)
         names = ("command", "up_b", "angvel_b", "joint_pos", "joint_vel")
-        inputs = {name: values[0].contiguous() for name, values in zip(names, seen, strict=True)}
+        inputs = {name: value[0].contiguous() for name, value in zip(names, values, strict=True)}
         targets, memory = run(inputs | {"memory": memory})
         controller.command(command)
         worst = max(worst, float((targets - controller.targets(state)[0]).abs().max()))

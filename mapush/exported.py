@@ -65,8 +65,8 @@ class ExportedGait(nn.Module):
         phase, actions = memory[..., :1], memory[..., 1:]
         moving = (command.abs().amax(dim=-1) > STANDING_COMMAND).to(command.dtype)
         clock = torch.cat((torch.sin(TWO_PI * phase), torch.cos(TWO_PI * phase)), dim=-1) * moving.unsqueeze(-1)
-        seen = torch.cat((up_b, angvel_b, command, joint_pos - self.nominal, joint_vel, actions, clock), dim=-1)
-        action = self.policy(seen * self.obs_scale).clamp(-1.0, 1.0)
+        obs = torch.cat((up_b, angvel_b, command, joint_pos - self.nominal, joint_vel, actions, clock), dim=-1)
+        action = self.policy(obs * self.obs_scale).clamp(-1.0, 1.0)
         phase = torch.remainder(phase + GAIT_FREQUENCY * STEP_DT, 1.0) * moving.unsqueeze(-1)
         cycle = torch.remainder(phase + self.foot_offset, 1.0)
         swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)  # as Trot.swing has it

@@ -44,7 +44,7 @@ def check_collect(checkup: Checkup) -> str:
     if num_broken:
         share = num_broken / runner.num_transitions
         raise StageError(f"{share:.1%} of the transitions come from worlds that broke", REPORT)
-    return f"{runner.num_transitions} transitions, all sound"
+    return f"{runner.num_transitions} transitions, all finite"
 
 
 def check_update(checkup: Checkup) -> str:

@@ -46,12 +46,12 @@ def test_another_c_library_is_left_alone(silent, monkeypatch):
 
 
 def test_an_older_glibc_takes_a_lower_threshold(silent, monkeypatch):
-    told = []
+    calls = []
 
     def mallopt(parameter: int, value: int) -> int:
-        told.append((parameter, value))
+        calls.append((parameter, value))
         return int(parameter != -3 or value <= 32 * 2**20)
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
     assert keep_freed_memory()
-    assert told == [(-3, 2**30), (-3, 2**25), (-1, 2**30), (-2, 2**26)]
+    assert calls == [(-3, 2**30), (-3, 2**25), (-1, 2**30), (-2, 2**26)]

@@ -130,7 +130,7 @@ def learned(name: str, use_recurrent_policy: bool, device: torch.device, enabled
     draw = torch.Generator(device).manual_seed(1)
     for tensor in (storage.obs, storage.state, storage.rewards):
         tensor.normal_(generator=draw)
-    told = {}
+    metrics = {}
     for k in range(5):
         obs = storage.obs[:, k].transpose(0, 1)
         decision = algorithm.act(obs, storage.hidden(k))
@@ -140,10 +140,10 @@ def learned(name: str, use_recurrent_policy: bool, device: torch.device, enabled
             storage.actor_hidden[:, k + 1] = decision.hidden
         if device.type != "cpu":
             torch.cuda.set_sync_debug_mode("error" if k == 4 and name != "hatrpo" else "default")
-        told = algorithm.update(storage)
+        metrics = algorithm.update(storage)
         if device.type != "cpu":
             torch.cuda.set_sync_debug_mode("default")
-    return torch.cat([o.flat for o in (*algorithm.optimizers, algorithm.value.optimizer)]), told
+    return torch.cat([o.flat for o in (*algorithm.optimizers, algorithm.value.optimizer)]), metrics
 
 
 ON_POLICY = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg, OnPolicyCfg)]

@@ -325,9 +325,9 @@ def test_the_driver_is_asked_without_a_gpu():
 def test_a_crash_is_told_with_its_stage(monkeypatch, capsys):
     def run(command: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess:
         assert env["CUDA_LAUNCH_BLOCKING"] == "1"
-        told = [Verdict("versions", "running"), Verdict("versions", "passed"), Verdict("one world", "running")]
+        verdicts = [Verdict("versions", "running"), Verdict("versions", "passed"), Verdict("one world", "running")]
         report = Path(command[command.index("--report") + 1])
-        report.write_text("".join(json.dumps(verdict._asdict()) + "\n" for verdict in told))
+        report.write_text("".join(json.dumps(verdict._asdict()) + "\n" for verdict in verdicts))
         return subprocess.CompletedProcess(command, -11, stdout="")
 
     monkeypatch.setattr(subprocess, "run", run)

@@ -109,11 +109,11 @@ def test_all_dead_at_the_time_limit_is_a_termination() -> None:
     assert [info[0]["bad_transition"] for info in infos] == [False] * 4
 
 
-@pytest.mark.parametrize(("choice", "paid"), [("own", [1.0, 3.0]), ("mean", [2.0, 2.0]), ("sum", [4.0, 4.0])])
-def test_team_rewards(choice: str, paid: list[float]) -> None:
+@pytest.mark.parametrize(("choice", "expected"), [("own", [1.0, 3.0]), ("mean", [2.0, 2.0]), ("sum", [4.0, 4.0])])
+def test_team_rewards(choice: str, expected: list[float]) -> None:
     rewards = HarlEnv(Scripted(), choice).step(np.zeros((4, 2, 2)))[2]
     assert rewards.shape == (4, 2, 1)
-    assert rewards[0, :, 0].tolist() == paid
+    assert rewards[0, :, 0].tolist() == expected
 
 
 def test_team_rewards_that_do_not_exist() -> None:

@@ -126,8 +126,8 @@ def test_a_heavier_object_is_harder_to_move_on_either_simulator(sim):
 
 def test_noise_has_the_size_that_is_asked_for_and_spares_the_critic():
     calm, noisy = env_with(CALM, 200), env_with(NatureCfg(observation_noise=0.05), 200)
-    (clean, state), (seen, same) = calm.reset(), noisy.reset()
-    noise = seen - clean
+    (clean, state), (noisy_obs, same) = calm.reset(), noisy.reset()
+    noise = noisy_obs - clean
     assert torch.equal(state, same)
     assert float(noise.std()) == pytest.approx(0.05, rel=0.05)
     assert float(noise.mean()) == pytest.approx(0.0, abs=0.003)

@@ -92,8 +92,8 @@ def test_actions_count_half_as_in_mapushs_trainer(env) -> None:
 
 
 def test_a_rollouts_figures_are_means_over_its_own_decisions() -> None:
-    told = []
-    env = OpenRLEnv(_Env(), "go1push_mid", told.append)  # type: ignore[arg-type]
+    received = []
+    env = OpenRLEnv(_Env(), "go1push_mid", received.append)  # type: ignore[arg-type]
     env.reset()
     for _ in range(3):
         env.step(np.zeros((N, A, 3)))
@@ -101,7 +101,7 @@ def test_a_rollouts_figures_are_means_over_its_own_decisions() -> None:
     assert env.batch_rewards(None) == wanted
     env.step(np.zeros((N, A, 3)))
     assert env.batch_rewards(None) == wanted
-    assert told == [wanted, wanted]
+    assert received == [wanted, wanted]
 
 
 def test_without_openrl_a_line_names_the_way_to_it(capsys, monkeypatch) -> None:

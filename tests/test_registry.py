@@ -75,9 +75,9 @@ def test_a_gpu_that_stays_idle_for_want_of_the_extra_is_told_of(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert resolve_sim(SimCfg()) == ("mujoco", torch.device("cpu"))
-    told = slow_choice(SimCfg())
-    assert told is not None
-    assert "pip install 'mapush[gpu]'" in told
+    advice = slow_choice(SimCfg())
+    assert advice is not None
+    assert "pip install 'mapush[gpu]'" in advice
     assert slow_choice(SimCfg(device="cpu")) is slow_choice(SimCfg(name="mujoco")) is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     assert slow_choice(SimCfg()) is None
@@ -88,9 +88,9 @@ def test_a_gpu_that_stays_idle_for_want_of_the_extra_is_told_of(monkeypatch):
 
 def test_a_gpus_simulator_on_a_cpu_is_told_of():
     pytest.importorskip("mujoco_warp")
-    told = slow_choice(SimCfg(name="warp", device="cpu"))
-    assert told is not None
-    assert "--sim auto" in told
+    advice = slow_choice(SimCfg(name="warp", device="cpu"))
+    assert advice is not None
+    assert "--sim auto" in advice
     with pytest.raises(ConfigError, match="--device cpu or auto and --sim auto"):
         resolve_sim(SimCfg(name="warp", device="cuda:99"))
 

@@ -33,10 +33,10 @@ def test_policy_gradient(aggregation, clip_param):
     laid_out = [x.unsqueeze(0) for x in (obs, actions, old, advantages, weights, factor)]
     batch = ActorBatch(*laid_out, hidden=None, masks=None)
     cfg = OnPolicyCfg(entropy_coef=0.01, action_aggregation=aggregation)
-    told = policy_gradient(actor, optimizer, batch, clip_param, cfg, RoundedHarlArithmetic())
+    stats = policy_gradient(actor, optimizer, batch, clip_param, cfg, RoundedHarlArithmetic())
     assert torch.equal(optimizer.grad, torch.cat([gradient.reshape(-1) for gradient in gradients]))
-    assert torch.equal(told.policy_loss, loss.detach())
-    assert torch.equal(told.entropy, entropy.detach())
+    assert torch.equal(stats.policy_loss, loss.detach())
+    assert torch.equal(stats.entropy, entropy.detach())
 
 
 @pytest.mark.parametrize(("max_grad_norm", "weight_decay"), [(10.0, 0.0), (0.5, 1e-3), (0.0, 0.0)])

@@ -71,8 +71,8 @@ def test_reward_terms_are_means_a_control_step_of_sound_worlds():
     reports = []
     runner.on_iteration, runner.num_iterations = reports.append, 1
     runner.learn()
-    sound = torch.stack(rewards)[torch.stack(valid)]
-    assert reports[0].metrics["reward/near"] == pytest.approx(float(sound.mean()) / 2, abs=1e-6)
+    valid_rewards = torch.stack(rewards)[torch.stack(valid)]
+    assert reports[0].metrics["reward/near"] == pytest.approx(float(valid_rewards.mean()) / 2, abs=1e-6)
     assert reports[0].metrics["reward/total"] == reports[0].metrics["reward/near"]
 
 

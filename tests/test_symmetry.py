@@ -35,8 +35,8 @@ def test_the_loss_is_the_squared_distance_to_the_mirror_image(arithmetic):
     gradients = []
     for coef in (0.0, 0.5):
         optimizer.zero_grad()
-        told = policy_gradient(actor, optimizer, batch, 0.2, settings(0.01, coef), arithmetic, MIRROR)
-        gradients.append((optimizer.grad.clone(), told.policy_loss))
+        stats = policy_gradient(actor, optimizer, batch, 0.2, settings(0.01, coef), arithmetic, MIRROR)
+        gradients.append((optimizer.grad.clone(), stats.policy_loss))
     obs = batch.obs[0]
     mirrored = actor(obs * torch.tensor([1.0, -1.0, -1.0]))
     by_hand = ((mirrored[:, 0] - actor(obs)[:, 1]) ** 2 + (mirrored[:, 1] - actor(obs)[:, 0]) ** 2).mean()

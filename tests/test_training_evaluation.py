@@ -87,10 +87,10 @@ def evaluation_of(gait: Path, folder: Path) -> TrainingEvaluation:
 
 def test_success_counts_before_return_and_what_a_resume_plays_again_is_forgotten(gait, tmp_path):
     rates = ((32, 0.5, 1.0), (64, 0.5, 2.0), (96, 0.4, 9.0), (128, 1.0, 9.0))
-    told = [{"env_steps": steps, "success_rate": rate, "return": gain} for steps, rate, gain in rates]
-    (tmp_path / EVALUATIONS).write_text(json.dumps({"all": told}))
+    rows = [{"env_steps": steps, "success_rate": rate, "return": gain} for steps, rate, gain in rates]
+    (tmp_path / EVALUATIONS).write_text(json.dumps({"all": rows}))
     evaluation = evaluation_of(gait, tmp_path)
-    assert evaluation.best == told[1]
+    assert evaluation.best == rows[1]
     evaluation.close()
 
 

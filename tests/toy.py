@@ -88,10 +88,10 @@ class ToyEnv:
 
     def _see(self) -> tuple[Tensor, Tensor]:
         time = (self.clock.float() / _LENGTH)[:, None, None].expand(-1, self.num_agents, 1)
-        seen = torch.cat([self.position - self.corner, time], dim=-1)
+        inputs = torch.cat([self.position - self.corner, time], dim=-1)
         obs = torch.zeros(self.num_envs, self.num_agents, max(self.obs_sizes))
         for i, size in enumerate(self.obs_sizes):
-            obs[:, i, : min(size, 3)] = seen[:, i, :size]
+            obs[:, i, : min(size, 3)] = inputs[:, i, :size]
         state = torch.cat([self.position.flatten(1), time[:, 0]], dim=1)
         if self.state_type == "EP":
             return obs, state

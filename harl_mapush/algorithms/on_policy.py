@@ -175,11 +175,11 @@ class OnPolicy(ABC):
         """Return every agent's mean action (N, A, U), and hidden states (A, N, R, H) of a recurrent team."""
         means, after = [], []
         for i, actor in enumerate(self.actors):
-            seen = obs[:, i, : actor.obs_size].unsqueeze(0)
+            inputs = obs[:, i, : actor.obs_size].unsqueeze(0)
             if hidden is None:
-                mean, state = actor.unroll(seen, None, None)
+                mean, state = actor.unroll(inputs, None, None)
             else:
-                mean, state = actor.unroll(seen, hidden[i], torch.ones_like(seen[..., 0]))
+                mean, state = actor.unroll(inputs, hidden[i], torch.ones_like(inputs[..., 0]))
             means.append(self._padded(mean[0]))
             if state is not None:
                 after.append(state[0])
@@ -321,9 +321,9 @@ class OnPolicy(ABC):
         def graph(sizes: tuple[int, ...]) -> int:
             return graph_floats(sizes, has_norm=network.use_layer_norm)
 
-        def trained(sizes: tuple[int, ...], seen: int, num_minibatches: int, count: float) -> float:
-            shuffled = count * seen if num_minibatches > 1 else 0.0
-            a_row = graph(sizes) + GRU_KEPT * gru_floats(network, sizes) + seen
+        def trained(sizes: tuple[int, ...], input_size: int, num_minibatches: int, count: float) -> float:
+            shuffled = count * input_size if num_minibatches > 1 else 0.0
+            a_row = graph(sizes) + GRU_KEPT * gru_floats(network, sizes) + input_size
             return shuffled + a_row * cut(count / num_minibatches)
 
         obs_size = max(self.spec.obs_sizes)

@@ -247,8 +247,8 @@ class MujocoWarpSimulator:
     def _lost_bits(self) -> int:
         """All bits that any world lost contacts by since the last ``grow_buffers``; waits for the device, once."""
         bits = [1 << k for k in range(LOST.bit_length()) if LOST >> k & 1]
-        seen = torch.stack([(self._lost & bit).any() for bit in bits]).tolist()
-        return sum(bit for bit, is_seen in zip(bits, seen, strict=True) if is_seen)
+        is_lost = torch.stack([(self._lost & bit).any() for bit in bits]).tolist()
+        return sum(bit for bit, lost in zip(bits, is_lost, strict=True) if lost)
 
     def _make_model(self) -> None:
         self._renew()

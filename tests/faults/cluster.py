@@ -77,7 +77,7 @@ def try_signals(place: Path) -> int:
 def try_ranks(place: Path) -> int:
     """Interrupt a run under torchrun by its clock, start it again, and look at what torchrun was told."""
     failed = 0
-    for job, told in (
+    for job, flags in (
         ("push-node", "--standalone --nproc_per_node 4 -m harl_mapush.train"),
         (
             "push-nodes",
@@ -97,8 +97,8 @@ def try_ranks(place: Path) -> int:
         (first, words, _), (second, words_again, said) = answers
         asked = requeued.read_text().split("\n") if requeued.exists() else []
         is_right = (first, second, asked) == (0, 0, ["requeue 77"] * 2 + [""]) and "goes on at" in said
-        is_right &= words == f"{told} {settings} --out {run} --max_wall_time 30s"
-        is_right &= words_again == f"{told} --resume {run}"
+        is_right &= words == f"{flags} {settings} --out {run} --max_wall_time 30s"
+        is_right &= words_again == f"{flags} --resume {run}"
         (run / "checkpoints").rename(run / "gone")  # from here on no job gets any further
         (run / "config.yaml").write_text("damaged")
         more = {"RUN": str(run)}
