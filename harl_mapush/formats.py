@@ -18,8 +18,8 @@ class Team(Protocol):
         """Return actions (N, A, U) for obs (N, A, O)."""
         ...
 
-    def forget(self, done: Tensor) -> None:
-        """Begin a new episode where ``done`` (N,) bool."""
+    def reset_memory(self, done: Tensor) -> None:
+        """Reset what is remembered of the episode where ``done`` (N,) bool."""
         ...
 
 

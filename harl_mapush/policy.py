@@ -72,7 +72,7 @@ class TeamPolicy:
         self._hidden = decision.hidden
         return decision.actions
 
-    def forget(self, done: Tensor) -> None:
-        """Begin a new episode where ``done`` (N,) bool."""
+    def reset_memory(self, done: Tensor) -> None:
+        """Reset what is remembered of the episode where ``done`` (N,) bool."""
         if self._hidden is not None:
             self._hidden = self._hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)

@@ -22,14 +22,14 @@ from mqe.viewer.video import record
 
 
 class Still:
-    """A policy that stands and counts the episodes it was told to forget."""
+    """A policy that stands and counts the episodes that ended."""
 
     forgotten = 0
 
     def __call__(self, obs: Tensor) -> Tensor:
         return torch.zeros(*obs.shape[:2], 3)
 
-    def forget(self, done: Tensor) -> None:
+    def reset_memory(self, done: Tensor) -> None:
         self.forgotten += int(done.sum())
 
 

@@ -45,7 +45,7 @@ class OffPolicyTeam:
         """Decide."""
         return torch.stack([actor(obs[:, agent]) for agent, actor in enumerate(self.actors)], dim=1)
 
-    def forget(self, done: Tensor) -> None:
+    def reset_memory(self, done: Tensor) -> None:
         """Begin new episodes: nothing is remembered."""
 
 

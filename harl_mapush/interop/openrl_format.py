@@ -116,7 +116,7 @@ class OpenRLTeam:
         """Decide."""
         return self._actor(obs)
 
-    def forget(self, done: Tensor) -> None:
+    def reset_memory(self, done: Tensor) -> None:
         """Begin new episodes: nothing is remembered."""
 
 

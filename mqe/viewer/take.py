@@ -16,11 +16,11 @@ from mqe.viewer.camera import ShownState
 
 
 class FilmedPolicy(Protocol):
-    """What acts: obs (N, A, O) to actions (N, A, U), and may forget where episodes ended."""
+    """What acts: obs (N, A, O) to actions (N, A, U), and may reset what it remembers where episodes ended."""
 
     def __call__(self, obs: Tensor) -> Tensor: ...
 
-    def forget(self, done: Tensor) -> None: ...
+    def reset_memory(self, done: Tensor) -> None: ...
 
 
 @dataclass
@@ -71,8 +71,8 @@ class Take:
         step = env.step(policy(self._obs))
         self._obs = step.obs
         self.time_s += env.decision_period * env.step_dt
-        if hasattr(policy, "forget"):  # a plain function remembers nothing
-            policy.forget(step.done)
+        if hasattr(policy, "reset_memory"):  # a plain function remembers nothing
+            policy.reset_memory(step.done)
         for tile in tiles:
             if self._is_running(tile) and bool(step.done[world + tile]):
                 valid = bool(step.valid[world + tile])
