@@ -17,7 +17,7 @@ from torch import Tensor
 from mqe.scene import ARENA_HALF_SIZE, Scene
 from mqe.state import SceneState
 
-# Wide enough for the births of overlapping robots (spawn=independent): of 54,000 the largest had joints 1.6 rad out of
+# Wide enough for the spawns of overlapping robots (spawn=independent): of 54,000 the largest had joints 1.6 rad out of
 # range, contact forces of 2.5e5 N and joints at 280 rad/s, after which their episodes end as collisions.
 SPEED_LIMIT = 1e3  # [m/s, rad/s] of any generalised velocity
 FORCE_LIMIT = 1e7  # [N] in each direction, between two bodies

@@ -64,7 +64,7 @@ class ObjectCfg:
     outline: tuple[tuple[float, float], ...]  # [m] the reward's polygon, counter-clockwise, object frame
     friction: tuple[float, float]  # range of the material's own coefficient; see the pair functions below
     spawn_height: float  # [m] object origin at spawn above the floor
-    spawn_tilt: float  # [rad] largest roll and pitch at birth
+    spawn_tilt: float  # [rad] largest roll and pitch at spawn
     spawn_ring: tuple[float, float] = (1.2, 1.3)  # [m] inner and outer radius around the object where robots start
     collision_distance: float = 0.25  # [m] trunk origins closer than this are a collision
     num_agents: int = 2  # the reference's team

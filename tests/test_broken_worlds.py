@@ -68,7 +68,7 @@ def test_a_robot_inside_the_object_is_a_broken_world() -> None:
 def test_what_robots_do_in_an_ordinary_episode_is_within_all_limits() -> None:
     env = make_env(64, 4, spawn="independent", episode_length_s=0.1)
     env.reset()
-    for _ in range(20):  # four births of 64 worlds, many of them one robot in another
+    for _ in range(20):  # four spawns of 64 worlds, many of them one robot in another
         assert env.step(torch.zeros(64, 4, 3)).valid.all()
 
 

@@ -1,4 +1,4 @@
-"""Episode starts: the reference's distribution, and the one in which nobody is born in collision."""
+"""Episode starts: the reference's distribution, and the one in which no robot spawns in collision."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_typical_magnitudes_of_the_reference() -> None:
     approach = weights["approach"] * rewards.approach(tensor([[[1.25, 0.0, 0.0]]])).item()
     assert approach == pytest.approx(-0.0023, abs=5e-5)
     for gap, expected in ((1.6, -0.0045), (1.0, -0.0071), (0.5, -0.0134)):
-        assert weights["collision"] * rewards.collision(tensor([[gap]])).item() == pytest.approx(expected, abs=1e-4)
+        assert weights["collision"] * rewards.proximity(tensor([[gap]])).item() == pytest.approx(expected, abs=1e-4)
 
 
 def test_pairs() -> None:

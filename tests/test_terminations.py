@@ -42,7 +42,7 @@ def test_a_robot_on_its_nose_has_lost_its_pitch() -> None:
 
 
 def test_height_of_robots_and_object() -> None:
-    # Robots are born at 0.43 m, so that 0.08 m is a fall; a cuboid at 0.28 m.
+    # Robots spawn at 0.43 m, so that 0.08 m is a fall; a cuboid at 0.28 m.
     height = [[0.30, 0.09, 0.25], [0.30, 0.07, 0.25], [0.79, 0.30, 0.25], [0.30, 0.30, 0.62], [0.30, 0.30, 0.64]]
     upright = [[0.0] * 3] * 5
     assert lost(upright, upright, height)["height"] == [False, True, True, False, True]

@@ -130,7 +130,7 @@ def approach(offset: Tensor) -> Tensor:
     return -(length(offset) + 0.5).square()
 
 
-def collision(pair_distance: Tensor) -> Tensor:
+def proximity(pair_distance: Tensor) -> Tensor:
     """Return 1 / (0.02 + d / 3) of every pair, d [m] its distance in space."""
     return 1.0 / (0.02 + pair_distance / 3.0)
 
@@ -220,7 +220,7 @@ TERMS: dict[str, Term] = {
     ),
     "approach": Term("minus (distance to the object + 0.5 m) squared", lambda m: approach(m.offset)),
     "collision": Term(
-        "1 / (0.02 + distance / 3) to every other robot; negative", lambda m: m.pairs.sum(collision(m.pair_distance))
+        "1 / (0.02 + distance / 3) to every other robot; negative", lambda m: m.pairs.sum(proximity(m.pair_distance))
     ),
     "push": Term("1 while the object moves", lambda m: push(m.state.object_linvel)),
     "ocb": Term(

@@ -28,7 +28,7 @@ class Posture:
         self, num_agents: int, obj: ObjectCfg, roll_limit: float, pitch_limit: float, device: torch.device
     ) -> None:
         """Set limits [rad]; heights may differ by 0.35 m from those at spawn."""
-        self._birth_height = torch.tensor([SPAWN_HEIGHT] * num_agents + [obj.spawn_height], device=device)
+        self._spawn_height = torch.tensor([SPAWN_HEIGHT] * num_agents + [obj.spawn_height], device=device)
         limits = [[roll_limit] * num_agents + [torch.inf], [pitch_limit] * num_agents + [torch.inf]]
         limits += [[HEIGHT_LIMIT] * (num_agents + 1)]
         self._limits = torch.tensor(limits, device=device).unsqueeze(1)  # (3, 1, B)
@@ -38,7 +38,7 @@ class Posture:
 
         Matrices (N, B, 3, 3) of the robots and, last, the object.
         """
-        off = torch.stack((*roll_pitch_of(rotation), body_z - self._birth_height))
+        off = torch.stack((*roll_pitch_of(rotation), body_z - self._spawn_height))
         return (off.abs() > self._limits).any(dim=2)
 
 
