@@ -26,7 +26,7 @@ CHANGEABLE_ON_RESUME = (
     *ACTOR_RATES, "algorithm.critic_learning_rate", "algorithm.schedule", "algorithm.desired_kl",
     "algorithm.clip_param", "algorithm.entropy_coef", "algorithm.max_grad_norm", "sim.device", "sim.num_threads",
     "sim.python", "sim.step_timeout", "sim.start_timeout", "logger.interval", "runner.queue_blocks",
-    "runner.max_policy_lag", "runner.stall_time",
+    "runner.max_policy_lag", "runner.stall_time", "runner.engine",
 )  # fmt: skip
 
 

@@ -62,6 +62,10 @@ class RunnerCfg:
         default=0,
         metadata={"min": 0, "max": 256, "help": "processes that collect beside the learner; 0: it collects itself"},
     )
+    engine: str = field(
+        default="local",
+        metadata={"choices": ("local", "ray"), "help": "where collectors run: processes of this machine, a Ray cluster"},
+    )
     learner_device: str = field(
         default="auto", metadata={"help": "of the learner beside collectors: auto (a GPU if there is one), cpu, cuda:K"}
     )
@@ -92,6 +96,8 @@ class RunnerCfg:
                 raise ValueError(f"max_wall_time (--max_wall_time): {error}") from None
         if self.update_ratio is not None and not self.collectors:
             raise ValueError("update_ratio: needs runner.collectors; without them, set algorithm.update_ratio")
+        if self.engine != "local" and not self.collectors:
+            raise ValueError(f"engine={self.engine}: needs runner.collectors, at least 1")
 
 
 class IterationReport(NamedTuple):

@@ -21,6 +21,7 @@ from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
 from harl_mapush.collectors import settings as collectors
+from harl_mapush.collectors.engine import make_engine
 from harl_mapush.collectors.pool import CollectionError
 from harl_mapush.collectors.runner import AsyncRunner
 from harl_mapush.collectors.worlds import DistantWorlds
@@ -177,6 +178,10 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
             env = DistantWorlds(own, learner) if own.runner.collectors else _worlds(own, ranks)
             stack.callback(env.close)
             runner = _build_runner(own, env, learner, ranks)
+            if isinstance(runner, AsyncRunner):
+                runner.engine = stack.enter_context(make_engine(own))
+                if own.runner.engine != "local":
+                    sys.stdout.write(f"Collectors on {runner.engine.describe()}.\n")
             if saved is None and cfg.runner.init_from is not None:
                 sys.stdout.write(f"{init_from.load(cfg.runner.init_from, runner)}.\n")
             if saved is not None and state is not None:

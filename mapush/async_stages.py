@@ -18,6 +18,7 @@ import torch
 from harl_mapush.algorithms import make_algorithm
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors.collector import Collector, Identity, build
+from harl_mapush.collectors.engine import Engine, LocalEngine, make_engine
 from harl_mapush.collectors.filler import Filler
 from harl_mapush.collectors.pace import Pace, Turns
 from harl_mapush.collectors.pool import CollectionError, FullBlock, Pool
@@ -47,6 +48,7 @@ class AsyncCheckup(Checkup):
     weights: SharedWeights | None = None
     blocks: list[FullBlock] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
+    engine: Engine = field(default_factory=LocalEngine)
 
     @property
     def learner(self) -> torch.device:
@@ -76,9 +78,13 @@ def check_settings(checkup: Checkup) -> str:
     cfg = checkup.cfg
     runner = dataclasses.replace(cfg.runner, collectors=cfg.runner.collectors or NUM_COLLECTORS)
     checkup.cfg = cfg = settled(dataclasses.replace(cfg, runner=runner))
-    said = check_device(checkup)
+    said, here = check_device(checkup), _own(checkup)
+    here.engine = here.stack.enter_context(make_engine(cfg))
     worlds = cfg.env.num_envs // cfg.runner.collectors
-    return f"{cfg.runner.collectors} collectors, {worlds} worlds each, {said}; learner on {cfg.runner.learner_device}"
+    return (
+        f"{cfg.runner.collectors} collectors, {worlds} worlds each, {said}, {here.engine.describe()}; learner on "
+        f"{cfg.runner.learner_device}"
+    )
 
 
 def check_environment(checkup: Checkup) -> str:
@@ -123,7 +129,10 @@ def check_one_collector(checkup: Checkup) -> str:
     here = _own(checkup)
     folder = Path(here.stack.enter_context(tempfile.TemporaryDirectory()))
     collector = _there(here.collector)
-    pool = Pool(to_dict(here.one_collector()), 1, collector.layout, _there(here.weights), folder, _NUM_BLOCKS)
+    pool = Pool(
+        to_dict(here.one_collector()), 1, collector.layout, _there(here.weights), folder, _NUM_BLOCKS,
+        engine=here.engine,
+    )  # fmt: skip
     here.stack.callback(pool.close)
     start = time.monotonic()
     try:
@@ -139,7 +148,7 @@ def check_one_collector(checkup: Checkup) -> str:
     for place in collector.layout.places:
         finite(place.name, place.of(here.blocks[-1].content))
     crossing = ", ".join(place.describe() for place in collector.layout.places)
-    return f"{_NUM_BLOCKS} blocks; {collector.env.device} -> cpu (shared) -> {here.learner}: {crossing}"
+    return f"{_NUM_BLOCKS} blocks; {collector.env.device} -> cpu ({here.engine.medium}) -> {here.learner}: {crossing}"
 
 
 def check_filler(checkup: Checkup) -> str:
@@ -164,7 +173,7 @@ def check_learner(checkup: Checkup) -> str:
     size = _there(here.collector).layout.num_transitions
     cfg = here.one_collector(warmup=size, buffer_size=8 * size, update_ratio=_NUM_UPDATES / size)
     env_steps = 2 * size * _there(here.collector).env.decision_period
-    runner = _make(dataclasses.replace(cfg, runner=dataclasses.replace(cfg.runner, num_env_steps=env_steps)))
+    runner = _make(dataclasses.replace(cfg, runner=dataclasses.replace(cfg.runner, num_env_steps=env_steps)), here)
     before = {name: flat.clone() for name, flat in runner.algorithm.weights.items()}
     _run(runner)
     if any(torch.equal(before[name], flat) for name, flat in runner.algorithm.weights.items()):
@@ -177,7 +186,7 @@ def check_together(checkup: Checkup) -> str:
     cfg = checkup.cfg
     warmup = min(cfg.algorithm.warmup, 2 * cfg.runner.num_steps * cfg.env.num_envs)
     algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup)
-    runner, first_block = _make(dataclasses.replace(cfg, algorithm=algorithm)), [0.0]
+    runner, first_block = _make(dataclasses.replace(cfg, algorithm=algorithm), _own(checkup)), [0.0]
     lines: tuple[str, ...] = ()
     deadline = time.monotonic() + _PATIENCE_S
 
@@ -195,10 +204,12 @@ def check_together(checkup: Checkup) -> str:
     return "; ".join(lines or runner.health())
 
 
-def _make(cfg: RunCfg) -> AsyncRunner:
+def _make(cfg: RunCfg, here: AsyncCheckup) -> AsyncRunner:
     learner = torch.device(cfg.runner.learner_device)
     worlds = DistantWorlds(cfg, learner)
-    return AsyncRunner(worlds, make_algorithm(cfg.algorithm, cfg.network, worlds.spec, learner, 1), cfg)
+    runner = AsyncRunner(worlds, make_algorithm(cfg.algorithm, cfg.network, worlds.spec, learner, 1), cfg)
+    runner.engine = here.engine
+    return runner
 
 
 class _EnoughError(Exception):

@@ -14,10 +14,11 @@ from toy_collectors import settings
 from harl_mapush import config
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
+from harl_mapush.collectors.engine import last_line
 from harl_mapush.collectors.filler import Filler
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
 from harl_mapush.collectors.pace import Pace, Turns
-from harl_mapush.collectors.pool import FullBlock, last_line
+from harl_mapush.collectors.pool import FullBlock
 from harl_mapush.collectors.runner import merged_rewards
 from harl_mapush.collectors.settings import learner_device, settled
 from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, SharedWeights

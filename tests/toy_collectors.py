@@ -16,6 +16,7 @@ from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors import process
 from harl_mapush.collectors.collector import Collector, Identity
+from harl_mapush.collectors.engine import Engine, LocalEngine
 from harl_mapush.collectors.runner import AsyncRunner
 from harl_mapush.collectors.settings import settled
 from harl_mapush.collectors.worlds import DistantWorlds
@@ -72,10 +73,10 @@ def settings(num_collectors: int, num_envs: int, num_transitions: int, **over: d
     return settled(cfg)
 
 
-def make_runner(cfg: RunCfg, logs: Path | None = None) -> AsyncRunner:
+def make_runner(cfg: RunCfg, logs: Path | None = None, engine: Engine | None = None) -> AsyncRunner:
     torch.manual_seed(0)
     env = ToyWorlds(cfg)
     team = make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 1)
     runner = AsyncRunner(env, team, cfg)
-    runner.run_collector, runner.logs = collect, logs
+    runner.engine, runner.logs = engine or LocalEngine(collect), logs
     return runner

@@ -1,26 +1,21 @@
-"""The collectors' processes as the learner's process sees them: started, supplied with free blocks, started anew."""
+"""The collectors as the learner's process sees them: started, supplied with free blocks, started anew."""
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
-import signal
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from multiprocessing import resource_tracker
+from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from harl_mapush.collectors import process
 from harl_mapush.collectors.collector import BlockReport, Identity
+from harl_mapush.collectors.engine import Engine, LocalEngine, Worker, last_line
 from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, Numbers, Phase, SharedWeights
-from harl_mapush.interruption import ENDING_SIGNALS
 
 MOST_DEATHS = 3  # of one collector in a row, without a block in between
 _END_S = 3.0  # [s] a collector has this long to end after the request
@@ -47,7 +42,7 @@ class Member:
 
     def __init__(self, number: int, memory: CollectorMemory, log: Path) -> None:
         self.number, self.memory, self.log = number, memory, log
-        self.process: BaseProcess | None = None
+        self.process: Worker | None = None
         self.connection: Connection | None = None
         self.num_starts = 0
         self.deaths = 0  # in a row
@@ -60,13 +55,17 @@ class Member:
         """Return what it counts."""
         return self.memory.numbers()
 
+    def is_ready(self) -> bool:
+        """Return whether it has its worlds: what is given to one that never gets a place would never be filled."""
+        return self.connection is not None and self.numbers().phase in (Phase.WAITING, Phase.COLLECTING)
+
     def last_line(self) -> str:
         """Return the last line that it wrote."""
         return last_line(self.log)
 
     def describe(self) -> str:
         """Name it and its process."""
-        return f"Collector {self.number} (process {self.process.pid if self.process else 'none'})"
+        return f"Collector {self.number} ({self.process.describe() if self.process else 'no process'})"
 
 
 class Pool:
@@ -81,14 +80,15 @@ class Pool:
         logs: Path,
         queue_blocks: int,
         num_starts: int = 0,
-        collect: Callable[..., None] = process.main,
+        engine: Engine | None = None,
     ) -> None:
         """Allocate shared memory: ``queue_blocks`` a collector may wait while one more is being filled.
 
         ``settings`` are plain values; ``num_starts`` is how often the run's collectors were started before,
-        ``collect`` is what their processes run.
+        ``engine`` starts them, in processes of this machine where it is None.
         """
-        self.settings, self.layout, self.weights, self._collect = settings, layout, weights, collect
+        self.settings, self.layout, self.weights = settings, layout, weights
+        self._engine = LocalEngine() if engine is None else engine
         self.capacity = num_collectors * queue_blocks
         logs.mkdir(exist_ok=True)
         self.members = [
@@ -99,7 +99,6 @@ class Pool:
         self.num_left = 0  # blocks that nobody was asked for yet
         self.num_restarts = self.num_lost_episodes = 0
         self._is_ending = False
-        self._context = multiprocessing.get_context("spawn")
 
     def start(self, num_blocks: int) -> None:
         """Start all collectors, which are to fill ``num_blocks`` together."""
@@ -167,20 +166,10 @@ class Pool:
         return sum(member.num_received for member in self.members)
 
     def _start(self, member: Member) -> None:
-        ours, theirs = self._context.Pipe()
+        ours, theirs = multiprocessing.Pipe()
         who = Identity(member.number, len(self.members), member.num_starts)
-        arguments = (self.settings, who, theirs, member.memory, self.weights, str(member.log))
         member.memory.set(phase=Phase.STARTING, step=0)
-        member.process = self._context.Process(
-            target=self._collect, args=arguments, name=f"collector {member.number}", daemon=True
-        )
-        resource_tracker.ensure_running()  # its own start would unblock signals
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)  # the new process inherits it
-        try:
-            member.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
+        member.process = self._engine.start(self.settings, who, theirs, member.memory, self.weights, member.log)
         member.connection, member.is_new = ours, True
         member.num_starts += 1
         self._give()
@@ -188,7 +177,7 @@ class Pool:
     def _give(self) -> None:
         """Hand free blocks out, to those first who have fewest."""
         while self.num_left > 0 and not self._is_ending:
-            idle = [member for member in self.members if member.free and member.connection is not None]
+            idle = [member for member in self.members if member.free and member.is_ready()]
             if not idle:
                 return
             member = min(idle, key=lambda member: len(member.given))
@@ -238,9 +227,10 @@ class Pool:
         member.deaths += 1
         self.num_restarts += 1
         self.num_lost_episodes += self.layout.num_transitions // self.layout.num_steps
-        code = member.process.exitcode
-        how = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
-        problem = f"{member.describe()} died ({how}); its last line: {member.last_line()}"
+        problem = f"{member.describe()} died ({member.process.how_it_ended()}); its last line: {member.last_line()}"
+        reason = self._engine.problem()
+        if reason is not None:
+            raise CollectionError(reason)
         if member.deaths >= MOST_DEATHS:
             raise CollectionError(f"{problem}; it is the {member.deaths}. time without a block in between")
         _LOG.warning(
@@ -248,20 +238,3 @@ class Pool:
             problem, self.num_lost_episodes,
         )  # fmt: skip
         self._start(member)
-
-
-def last_line(path: Path) -> str:
-    """Return the last line of a file that is neither empty nor part of a stack."""
-    lines = [line.strip() for line in tail(path).splitlines() if not line.startswith(("  ", "Current thread", "Stack"))]
-    return ([line for line in lines if line] or ["(none)"])[-1][:300]
-
-
-def tail(path: Path, num_bytes: int = 8192, start: int | None = None) -> str:
-    """Return the end of a file, or what it has from byte ``start`` on."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - num_bytes) if start is None else start)
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""

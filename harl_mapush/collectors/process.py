@@ -42,18 +42,18 @@ def main(
 
         def after_decision(_: int) -> None:
             memory.add(num_decisions=1, step=1)
-            _end_if_asked(memory)
+            end_if_asked(memory)
 
         try:
             while True:
-                block = _free_block(connection, memory)
+                block = free_block(connection, memory)
                 version, collector.team.num_updates = weights.read(collector.actors)
                 memory.versions[block] = version
                 memory.set(phase=Phase.COLLECTING, step=0, version=version)
                 report = collector.collect(memory.blocks[block], after_decision)
                 memory.add(num_sent=1)
                 connection.send((block, version, tuple(report)))
-        except _EndedError:
+        except EndedError:
             _say("ended")
         except (EOFError, BrokenPipeError, ConnectionResetError):
             _say("the learner's process is gone")
@@ -62,21 +62,22 @@ def main(
     os._exit(0)  # nothing of it is needed any more, and libraries take their time to tidy up
 
 
-class _EndedError(Exception):
+class EndedError(Exception):
     """The learner's process wants an end."""
 
 
-def _end_if_asked(memory: CollectorMemory) -> None:
+def end_if_asked(memory: CollectorMemory) -> None:
+    """Raise EndedError where the learner's process wants an end."""
     if memory.numbers().must_end:
-        raise _EndedError
+        raise EndedError
 
 
-def _free_block(connection: Connection, memory: CollectorMemory) -> int:
+def free_block(connection: Connection, memory: CollectorMemory) -> int:
     """Wait for the number of a free block; count the time."""
     memory.set(phase=Phase.WAITING)
     start = time.monotonic_ns()
     while True:
-        _end_if_asked(memory)
+        end_if_asked(memory)
         is_there = connection.poll(0.2)
         now = time.monotonic_ns()
         memory.add(waited_ns=now - start)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from harl_mapush.algorithm import Algorithm
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.collectors import process
 from harl_mapush.collectors.collector import BlockReport
+from harl_mapush.collectors.engine import Engine, LocalEngine
 from harl_mapush.collectors.filler import Filler
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
 from harl_mapush.collectors.pace import Pace, Stopwatch, Turns
@@ -42,7 +42,6 @@ class AsyncRunner(Runner):
     env: DistantWorlds  # pyright: ignore[reportIncompatibleVariableOverride]
     algorithm: OffPolicy
     experience: ReplayExperience
-    run_collector: Callable[..., None] = staticmethod(process.main)  # what the collectors' processes run
 
     def __init__(self, env: DistantWorlds, algorithm: Algorithm, cfg: RunCfg) -> None:
         """Allocate the replay; ``cfg`` is the run's, ``settled``."""
@@ -50,6 +49,7 @@ class AsyncRunner(Runner):
         self._cfg = cfg
         super().__init__(env, algorithm, cfg.runner)  # pyright: ignore[reportArgumentType], for it steps no world
         self.on_wait: Callable[[], None] = lambda: None  # called after every update, and now and then in between
+        self.engine: Engine = LocalEngine()  # starts the collectors
         self.logs: Path | None = None  # folder for what the collectors write; None: a temporary one
         ratio, lag = algorithm.cfg.update_ratio, cfg.runner.max_policy_lag
         block = self.num_transitions // cfg.runner.collectors
@@ -142,7 +142,7 @@ class AsyncRunner(Runner):
         weights.publish(actors, pace.version, self.algorithm.num_updates)
         pool = Pool(
             to_dict(cfg), cfg.runner.collectors, layout, weights, folder, cfg.runner.queue_blocks,
-            self._num_starts, self.run_collector,
+            self._num_starts, self.engine,
         )  # fmt: skip
         filler = Filler(pool, pace, self._turns, self.algorithm.device)
         watchdog = Watchdog(pool, filler, lambda: (self._beat, self._doing), cfg.runner.stall_time)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 
 import torch
@@ -11,7 +12,7 @@ from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError
-from mqe.registry import resolve_sim
+from mqe.registry import SimCfg, resolve_sim
 
 
 def settled(cfg: RunCfg) -> RunCfg:
@@ -30,15 +31,28 @@ def settled(cfg: RunCfg) -> RunCfg:
             f"runner.collectors={runner.collectors} must divide env.num_envs={cfg.env.num_envs}; try "
             f"env.num_envs={-(-cfg.env.num_envs // runner.collectors) * runner.collectors}"
         )
-    name, device = resolve_sim(cfg.sim)
-    num_threads = cfg.sim.num_threads or max(1, (os.cpu_count() or 1) // runner.collectors)
+    sim = _of_a_cluster(cfg.sim) if runner.engine == "ray" else cfg.sim
+    name, device = resolve_sim(sim)
+    num_threads = sim.num_threads or max(1, (os.cpu_count() or 1) // runner.collectors)
     ratio = algorithm.update_ratio if runner.update_ratio is None else runner.update_ratio
     return dataclasses.replace(
         cfg,
-        sim=dataclasses.replace(cfg.sim, name=name, device=str(device), num_threads=num_threads),
+        sim=dataclasses.replace(sim, name=name, device=str(device), num_threads=num_threads),
         algorithm=dataclasses.replace(algorithm, update_ratio=ratio),
         runner=dataclasses.replace(runner, learner_device=str(learner_device(runner.learner_device))),
     )
+
+
+def _of_a_cluster(sim: SimCfg) -> SimCfg:
+    """Return the simulator of collectors on other machines, where devices and cores of this one say nothing."""
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError("runner.engine=ray: Ray is not installed; pip install 'mapush[ray]', or say local")
+    if sim.device not in ("auto", "cpu"):
+        raise ConfigError(
+            f"sim.device={sim.device}: collectors of runner.engine=ray simulate on processors; say --device cpu "
+            "(runner.learner_device is the learner's), or runner.engine=local"
+        )
+    return dataclasses.replace(sim, device="cpu", num_threads=sim.num_threads or 1)
 
 
 def off_policy_algorithms() -> list[str]:

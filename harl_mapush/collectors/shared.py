@@ -156,15 +156,24 @@ class SharedWeights:
 
     def read(self, modules: Sequence[nn.Module]) -> tuple[int, int]:
         """Put the newest version into ``modules``; return its number, and the number of updates behind it."""
+        copied, version, num_updates = self.copy()
+        load_weights(self.places, copied, modules)
+        return version, num_updates
+
+    def copy(self) -> tuple[Tensor, int, int]:
+        """Return a copy of the newest version (bytes), its number, and the number of updates behind it."""
         while True:
             copied = self.memory.bytes.clone()
             version, num_updates, checksum = self.places[0].of(copied).tolist()
             if checksum == _checksum(copied, version, num_updates):
-                break
-        values = [value for module in modules for _, value in named_tensors(module)]
-        for place, value in zip(self.places[1:], values, strict=True):
-            value.copy_(place.of(copied))
-        return version, num_updates
+                return copied, version, num_updates
+
+
+def load_weights(places: Sequence[Place], copied: Tensor, modules: Sequence[nn.Module]) -> None:
+    """Put a copy of weights (bytes) into ``modules``; ``places`` are those of the memory that it is of."""
+    values = [value for module in modules for _, value in named_tensors(module)]
+    for place, value in zip(places[1:], values, strict=True):
+        value.copy_(place.of(copied))
 
 
 def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -184,12 +193,18 @@ class Phase(IntEnum):
     WAITING = 2
     COLLECTING = 3
     ENDED = 4
+    PLACING = 5
 
     def describe(self) -> str:
         """Return it as words."""
-        return ("importing its libraries", "building its worlds", "waiting for a free block", "collecting", "ended")[
-            self
-        ]
+        return {
+            Phase.STARTING: "importing its libraries",
+            Phase.BUILDING: "building its worlds",
+            Phase.WAITING: "waiting for a free block",
+            Phase.COLLECTING: "collecting",
+            Phase.ENDED: "ended",
+            Phase.PLACING: "waiting for a place in the cluster",
+        }[self]
 
 
 class CollectorMemory:

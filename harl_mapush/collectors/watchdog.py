@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -12,14 +11,12 @@ import traceback
 from collections.abc import Callable
 
 from harl_mapush.collectors.filler import Filler
-from harl_mapush.collectors.pool import Member, Pool, tail
-from harl_mapush.collectors.process import STACK_SIGNAL
+from harl_mapush.collectors.pool import Member, Pool
 from harl_mapush.collectors.shared import Phase
 
 _LOOKS = 20  # within the time after which something counts as stuck
 _START_S = 600.0  # that a collector may take to start at least: kernels are compiled, and the machine may be busy
-_ANSWER_S = 1.0  # for a stack
-_FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
+_END_S = 2.0  # that a look may take
 _LOG = logging.getLogger(__name__)
 
 
@@ -52,7 +49,7 @@ class Watchdog(threading.Thread):
     def end(self) -> None:
         """Stop looking."""
         self._is_ending.set()
-        self.join(2.0 * _ANSWER_S)
+        self.join(_END_S)
 
     def _look_at(self, member: Member) -> None:
         now, numbers = time.monotonic(), member.numbers()
@@ -70,7 +67,7 @@ class Watchdog(threading.Thread):
             self._seen[member.number] = (progress, since, True)
             _LOG.warning("Note: %s", self.describe(member, idle_s))
         limit_s = max(2 * self._stall_s, _START_S if is_starting else 0.0)
-        if idle_s >= limit_s:
+        if idle_s >= limit_s and numbers.phase != Phase.PLACING:
             _LOG.warning("Note: %s is killed, after %.0f s.", member.describe(), idle_s)
             process.kill()
             self._seen[member.number] = (progress, now, True)
@@ -83,9 +80,10 @@ class Watchdog(threading.Thread):
             if numbers.phase == Phase.COLLECTING
             else ""
         )
+        stack = member.process.stack() if member.process is not None else "none"
         return (
             f"{member.describe()} has done nothing for {idle_s:.0f} s while {Phase(numbers.phase).describe()}{at}. Its "
-            f"last line: {member.last_line()}. Its stack: {stack_of(member)}"
+            f"last line: {member.last_line()}. Its stack: {stack}"
         )
 
     def _look_at_thread(self, name: str, thread: threading.Thread, beat: float, doing: str) -> None:
@@ -97,20 +95,3 @@ class Watchdog(threading.Thread):
         stack = traceback.extract_stack(frame)[-6:] if frame is not None else []
         words = " < ".join(f"{os.path.basename(at.filename)}:{at.lineno} {at.name}" for at in reversed(stack))
         _LOG.warning("Note: %s has done nothing for %.0f s while %s. Its stack: %s", name, idle_s, doing, words)
-
-
-def stack_of(member: Member) -> str:
-    """Have a collector write its stack to its log; return it in a line, the innermost call first."""
-    process = member.process
-    if process is None or process.pid is None or member.numbers().phase == Phase.STARTING:
-        return "none yet, it imports its libraries"
-    size = member.log.stat().st_size
-    os.kill(process.pid, STACK_SIGNAL)
-    deadline = time.monotonic() + _ANSWER_S
-    found: list[tuple[str, str, str]] = []
-    while not found and time.monotonic() < deadline:
-        time.sleep(0.05)
-        found = _FRAME.findall(tail(member.log, start=size))
-    if not found:
-        return "it does not answer, so it is stopped or waits in the system"
-    return " < ".join(f"{os.path.basename(file)}:{line} {name}" for file, line, name in found[:8])

@@ -1,0 +1,384 @@
+"""Collectors as actors of a Ray cluster: on whichever of its machines has the processors (``runner.engine: ray``).
+
+A thread of the learner's process stands for each actor. To the pool it is a collector like any other: it waits for a
+free block, has the actor fill one, and puts that into the block. Blocks and weights cross as bytes, settings as plain
+values.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from harl_mapush.allocator import keep_freed_memory
+from harl_mapush.collectors.collector import Collector, Identity, make_collector
+from harl_mapush.collectors.engine import NO_ANSWER
+from harl_mapush.collectors.process import EndedError, end_if_asked, free_block
+from harl_mapush.collectors.shared import CollectorMemory, Phase, Place, SharedWeights, load_weights
+from harl_mapush.config import RunCfg
+from harl_mapush.interruption import ENDINGS
+from harl_mapush.logger import library_lines
+from mqe.config import ConfigError
+
+ADDRESS = "RAY_ADDRESS"  # the environment variable that names the cluster, as for Ray's own commands
+_OBJECT_STORE = 200 * 2**20  # bytes, of a Ray of our own; blocks are there for as long as they are on their way
+_REACH_S = 5.0  # that the cluster's head may take to answer
+_HEAD_EVERY_S, _HEAD_TRIES = 4.0, 5  # Ray ends a process that has not reached the head for 60 s
+_LOOK_S, _PROGRESS_S = 0.2, 1.0  # between two looks at whether to end, and at what an actor is doing
+_ANSWER_S = 2.0  # for a stack
+NOT_MADE = "it could not be made"
+_CONTROL = "control"  # the threads of an actor that answer while it collects
+
+
+class RayCollector:
+    """A collector, in the process of a Ray actor."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        who: Identity,
+        places: tuple[Sequence[Place], Sequence[Place]],
+        make: Callable[[Mapping[str, Any], Identity], Collector],
+    ) -> None:
+        """Note what is to be built; ``places`` are the learner's, of a block and of the weights."""
+        self._settings, self._who, self._places, self._make = settings, who, places, make
+        self._thread, self._step, self._num_decisions = 0, 0, 0
+        self._lines: list[str] = []
+
+    def where(self) -> tuple[int, str]:
+        """Return the process and the machine."""
+        return os.getpid(), ray.util.get_node_ip_address()
+
+    def build(self) -> None:
+        """Build the worlds; raise RuntimeError where this machine lays out memory otherwise than the learner's."""
+        self._thread = threading.get_ident()
+        keep_freed_memory()
+        torch.set_num_threads(1)
+        with library_lines(self._lines.append), torch.no_grad():
+            self._collector = collector = self._make(self._settings, self._who)
+            weights = SharedWeights(collector.actors)
+        weights.memory.close()
+        if (collector.layout.places, weights.places) != self._places:
+            raise RuntimeError(f"{ray.util.get_node_ip_address()} has another MAPush than the learner's machine")
+        self._block = torch.zeros(collector.layout.num_bytes, dtype=torch.uint8)
+        self._lines.append(f"{collector.env.num_envs} worlds on {collector.env.device}")
+
+    def collect(self, weights: np.ndarray, num_updates: int) -> tuple[np.ndarray, tuple[Any, ...]]:
+        """Return a block (bytes) that was collected by these weights (bytes), and its report."""
+        self._thread, collector = threading.get_ident(), self._collector
+        with library_lines(self._lines.append), torch.no_grad():
+            load_weights(self._places[1], torch.tensor(weights), collector.actors)
+            collector.team.num_updates = num_updates
+            report = collector.collect(self._block, self._count)
+        return self._block.numpy(), tuple(report)
+
+    def progress(self) -> tuple[int, int, list[str]]:
+        """Return the decisions of this block and of all blocks, and the lines that came since the last call."""
+        lines = self._lines[:]
+        del self._lines[: len(lines)]
+        return self._step, self._num_decisions, lines
+
+    def stack(self) -> str:
+        """Return what the collecting thread is doing in one line."""
+        return stack_of_thread(self._thread)
+
+    def _count(self, step: int) -> None:
+        self._step, self._num_decisions = step, self._num_decisions + 1
+
+
+class RayEngine:
+    """Starts collectors on the cluster that RAY_ADDRESS names, else on a Ray of its own on this machine."""
+
+    medium = "Ray"
+
+    def __init__(self, cfg: RunCfg, make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector) -> None:
+        """Start collectors of ``cfg``, which is settled; nothing is reached before the engine is entered."""
+        self._num_collectors, self.num_cpus, self._make = cfg.runner.collectors, cfg.sim.num_threads, make
+        self._problem: str | None = None
+        self._is_over = threading.Event()
+
+    def __enter__(self) -> RayEngine:
+        """Join the cluster; raise ConfigError where it cannot be reached, or can never hold all collectors."""
+        address = os.environ.get(ADDRESS)
+        own = {
+            "num_cpus": self._num_collectors * self.num_cpus,
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE,
+        }
+        if address is not None:
+            _check_address(address)
+        with _signal_handlers_kept():
+            try:
+                ray.init(
+                    address=address or "local", log_to_driver=False, logging_level=logging.ERROR,
+                    **({} if address else own),
+                )  # fmt: skip
+            except (RuntimeError, ConnectionError, ValueError, OSError) as error:
+                raise ConfigError(f"{ADDRESS}={address}: {_first_sentence(str(error))}") from None
+        try:
+            self._check_room()
+        except ConfigError:
+            ray.shutdown()
+            raise
+        self._head = ray.get_runtime_context().gcs_address
+        threading.Thread(target=self._watch_head, name="ray head", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the cluster, or end the one of our own."""
+        self._is_over.set()
+        with _signal_handlers_kept():
+            ray.shutdown()
+
+    def describe(self) -> str:
+        """Return where collectors run."""
+        nodes = ", ".join(f"{node['NodeManagerAddress']} ({_cpus(node):g} CPUs)" for node in _nodes())
+        return f"Ray {ray.__version__} at {self._head}: {nodes}"
+
+    def start(
+        self,
+        settings: Mapping[str, Any],
+        who: Identity,
+        connection: Connection,
+        memory: CollectorMemory,
+        weights: SharedWeights,
+        log: Path,
+    ) -> RayWorker:
+        """Ask Ray for an actor, and start the thread that stands for it."""
+        worker = RayWorker(self, connection, memory, weights, log)
+        kind = ray.remote(concurrency_groups={_CONTROL: 2})(RayCollector)
+        places = memory.layout.places, weights.places
+        worker.actor = kind.options(
+            num_cpus=self.num_cpus, scheduling_strategy="SPREAD", max_restarts=0, max_task_retries=0
+        ).remote(dict(settings), who, places, self._make)
+        worker.start()
+        return worker
+
+    def problem(self) -> str | None:
+        """Return why the cluster is of no use any more."""
+        return self._problem
+
+    def _check_room(self) -> None:
+        need, room = self._num_collectors, [(node, int(_cpus(node) // self.num_cpus)) for node in _nodes()]
+        if sum(number for _, number in room) >= need:
+            return
+        there = ", ".join(f"{node['NodeManagerAddress']} with {_cpus(node):g}" for node, _ in room)
+        fit = sum(number for _, number in room)
+        raise ConfigError(
+            f"runner.collectors={need} with sim.num_threads={self.num_cpus} take {need * self.num_cpus} CPUs, but the "
+            f"Ray cluster has {there}: room for {fit}; start more nodes (ray start), or set runner.collectors="
+            f"{max(fit, 1)}"
+        )
+
+    def _watch_head(self) -> None:
+        """Find out that the head, or Ray on this machine, is gone before Ray ends this process for that."""
+        mine, failures = ray.get_runtime_context().get_node_id(), 0
+        while not self._is_over.wait(_HEAD_EVERY_S):
+            failures = 0 if _answers(self._head) else failures + 1
+            if failures >= _HEAD_TRIES:
+                self._problem = f"the head of the Ray cluster, {self._head}, does not answer any more"
+            elif not failures and mine not in [node["NodeID"] for node in _nodes()]:
+                self._problem = "this machine does not belong to the Ray cluster any more"
+            if self._problem is not None:
+                return
+
+
+class RayWorker(threading.Thread):
+    """The thread that stands for a collector elsewhere."""
+
+    actor: Any
+
+    def __init__(
+        self, engine: RayEngine, connection: Connection, memory: CollectorMemory, weights: SharedWeights, log: Path
+    ) -> None:
+        """Stand for an actor, which is to be set before the thread is started."""
+        super().__init__(name=f"collector {log.stem}", daemon=True)
+        self._engine, self._connection, self._memory, self._weights, self._log = (
+            engine,
+            connection,
+            memory,
+            weights,
+            log,
+        )
+        self._where, self._how = "not placed yet", "it ended"
+        self._is_killed = threading.Event()
+        self._progress: Any = None  # that the actor was asked for
+        self._asked_s = 0.0
+        self._num_before = memory.numbers().num_decisions
+
+    def run(self) -> None:
+        """Collect until the end is asked for, or the actor is gone."""
+        try:
+            self._collect()
+        except RayTaskError as error:  # before OSError, which it may be as well
+            self._how = type(error.cause).__name__ if error.cause is not None else "it failed"
+            self._say(str(error))
+        except RayActorError as error:
+            self._how = how_an_actor_died(str(error))
+            if self._how == NOT_MADE:
+                self._say(str(error))
+        except (EndedError, EOFError, OSError):
+            pass
+        except Exception as error:
+            self._how = f"{type(error).__name__}: {_first_sentence(str(error))}"
+        finally:
+            if self._engine.problem() is None:
+                ray.kill(self.actor)
+            self._memory.set(phase=Phase.ENDED)
+            self._connection.close()
+
+    def kill(self) -> None:
+        """Have the actor killed, and do not wait for that."""
+        self._is_killed.set()
+
+    def describe(self) -> str:
+        """Return its process and machine."""
+        return self._where
+
+    def how_it_ended(self) -> str:
+        """Return what ended the actor."""
+        return self._how
+
+    def stack(self) -> str:
+        """Ask the actor what it is doing."""
+        if self._memory.numbers().phase == Phase.PLACING:
+            return "none yet"
+        try:
+            return ray.get(self._control("stack"), timeout=_ANSWER_S)
+        except RayError:
+            return NO_ANSWER
+
+    def _collect(self) -> None:
+        memory = self._memory
+        memory.set(phase=Phase.PLACING)
+        self._say(f"asked Ray for {self._engine.num_cpus} CPUs")
+        number, machine = self._result(self._control("where"))
+        self._where = f"process {number} on {machine}"
+        self._say(self._where)
+        memory.set(phase=Phase.BUILDING)
+        self._result(self.actor.build.remote(), self._follow)
+        num_blocks = 0
+        while True:
+            number = free_block(self._connection, memory)
+            copied, version, num_updates = self._weights.copy()
+            memory.versions[number] = version
+            memory.set(phase=Phase.COLLECTING, step=0, version=version)
+            content, report = self._result(self.actor.collect.remote(copied.numpy(), num_updates), self._follow)
+            memory.blocks[number].numpy()[:] = content
+            num_blocks += 1
+            memory.set(num_decisions=self._num_before + num_blocks * memory.layout.num_steps)
+            memory.add(num_sent=1)
+            self._connection.send((number, version, report))
+
+    def _result(self, reference: Any, meanwhile: Callable[[], None] = lambda: None) -> Any:
+        """Wait for what an actor returns."""
+        while not ray.wait([reference], timeout=_LOOK_S)[0]:
+            end_if_asked(self._memory)
+            if self._is_killed.is_set():
+                self._how = "killed"
+                raise EndedError
+            if self._engine.problem() is not None:
+                raise EndedError
+            meanwhile()
+        return ray.get(reference)
+
+    def _follow(self) -> None:
+        """Keep the actor's numbers and lines here, as far as it tells them."""
+        if self._progress is None:
+            if time.monotonic() - self._asked_s >= _PROGRESS_S:
+                self._progress, self._asked_s = self._control("progress"), time.monotonic()
+        elif ray.wait([self._progress], timeout=0)[0]:
+            step, num_decisions, lines = ray.get(self._progress)
+            self._progress = None
+            self._memory.set(step=step, num_decisions=self._num_before + num_decisions)
+            for line in lines:
+                self._say(line)
+
+    def _control(self, method: str) -> Any:
+        return getattr(self.actor, method).options(concurrency_group=_CONTROL).remote()
+
+    def _say(self, line: str) -> None:
+        with self._log.open("a") as file:
+            file.write(f"{line}\n")
+
+
+def stack_of_thread(thread: int) -> str:
+    """Return what a thread of this process is doing in one line, the innermost call first."""
+    frame = sys._current_frames().get(thread)
+    stack = traceback.extract_stack(frame)[-8:] if frame is not None else []
+    return " < ".join(f"{os.path.basename(at.filename)}:{at.lineno} {at.name}" for at in reversed(stack)) or "none"
+
+
+def how_an_actor_died(words: str) -> str:
+    """Return the reason in what Ray says of a dead actor."""
+    _, found, reason = " ".join(words.split()).partition("The actor is dead because ")
+    if "creation task" in words:
+        return NOT_MADE
+    return _first_sentence(reason if found else words)
+
+
+def _first_sentence(words: str) -> str:
+    return " ".join(words.split()).split(". ")[0].rstrip(".")[:300]
+
+
+def _nodes() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _cpus(node: Mapping[str, Any]) -> float:
+    return node["Resources"].get("CPU", 0.0)
+
+
+def _check_address(address: str) -> None:
+    """Raise ConfigError where nobody answers; Ray itself would try for a minute."""
+    if address in ("auto", "local"):
+        return
+    if "://" in address or not address.rpartition(":")[2].isdigit():
+        raise ConfigError(
+            f"{ADDRESS}={address}: write HOST:PORT of the cluster's head, HOST:6379 for instance, or auto"
+        )
+    if not _answers(address):
+        raise ConfigError(
+            f"{ADDRESS}={address}: nobody answers there; start Ray with ray start --head --port PORT, look at address "
+            "and firewall, or unset it for a Ray on this machine alone"
+        )
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+@contextmanager
+def _signal_handlers_kept() -> Iterator[None]:
+    """Put the handlers of signals back that Ray replaces."""
+    before = {number: signal.getsignal(number) for number in ENDINGS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
