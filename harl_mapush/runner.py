@@ -64,7 +64,10 @@ class RunnerCfg:
     )
     engine: str = field(
         default="local",
-        metadata={"choices": ("local", "ray"), "help": "where collectors run: processes of this machine, a Ray cluster"},
+        metadata={
+            "choices": ("local", "ray"),
+            "help": "where collectors run: processes of this machine, a Ray cluster",
+        },
     )
     learner_device: str = field(
         default="auto", metadata={"help": "of the learner beside collectors: auto (a GPU if there is one), cpu, cuda:K"}

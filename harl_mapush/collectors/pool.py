@@ -50,6 +50,7 @@ class Member:
         self.given: set[int] = set()
         self.num_received = self.num_lost = 0  # blocks, ever; lost are those that it died while it sent
         self.is_new = True  # no block came since it was started
+        self.has_worlds = False  # likewise, it was asked for a block
 
     def numbers(self) -> Numbers:
         """Return what it counts."""
@@ -170,7 +171,7 @@ class Pool:
         who = Identity(member.number, len(self.members), member.num_starts)
         member.memory.set(phase=Phase.STARTING, step=0)
         member.process = self._engine.start(self.settings, who, theirs, member.memory, self.weights, member.log)
-        member.connection, member.is_new = ours, True
+        member.connection, member.is_new, member.has_worlds = ours, True, False
         member.num_starts += 1
         self._give()
 
@@ -188,6 +189,7 @@ class Pool:
                 member.free.appendleft(number)
                 return
             member.given.add(number)
+            member.has_worlds = True
             self.num_left -= 1
 
     def _receive(self, member: Member) -> list[FullBlock]:
@@ -226,7 +228,7 @@ class Pool:
             return
         member.deaths += 1
         self.num_restarts += 1
-        self.num_lost_episodes += self.layout.num_transitions // self.layout.num_steps
+        self.num_lost_episodes += member.has_worlds * (self.layout.num_transitions // self.layout.num_steps)
         problem = f"{member.describe()} died ({member.process.how_it_ended()}); its last line: {member.last_line()}"
         reason = self._engine.problem()
         if reason is not None:

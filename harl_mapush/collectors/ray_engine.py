@@ -27,7 +27,7 @@ import torch
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.collectors.collector import Collector, Identity, make_collector
@@ -163,13 +163,13 @@ class RayEngine:
         weights: SharedWeights,
         log: Path,
     ) -> RayWorker:
-        """Ask Ray for an actor, and start the thread that stands for it."""
-        worker = RayWorker(self, connection, memory, weights, log)
+        """Start the thread that stands for a collector; it asks Ray for an actor."""
         kind = ray.remote(concurrency_groups={_CONTROL: 2})(RayCollector)
-        places = memory.layout.places, weights.places
-        worker.actor = kind.options(
-            num_cpus=self.num_cpus, scheduling_strategy="SPREAD", max_restarts=0, max_task_retries=0
-        ).remote(dict(settings), who, places, self._make)
+        where = {"num_cpus": self.num_cpus, "scheduling_strategy": "SPREAD"}
+        given = dict(settings), who, (memory.layout.places, weights.places), self._make
+        worker = RayWorker(
+            self, lambda: kind.options(**where, max_restarts=0).remote(*given), connection, memory, weights, log
+        )
         worker.start()
         return worker
 
@@ -205,13 +205,19 @@ class RayEngine:
 class RayWorker(threading.Thread):
     """The thread that stands for a collector elsewhere."""
 
-    actor: Any
-
     def __init__(
-        self, engine: RayEngine, connection: Connection, memory: CollectorMemory, weights: SharedWeights, log: Path
+        self,
+        engine: RayEngine,
+        make_actor: Callable[[], Any],
+        connection: Connection,
+        memory: CollectorMemory,
+        weights: SharedWeights,
+        log: Path,
     ) -> None:
-        """Stand for an actor, which is to be set before the thread is started."""
+        """Stand for the actor that ``make_actor`` asks Ray for."""
         super().__init__(name=f"collector {log.stem}", daemon=True)
+        self._make_actor = make_actor
+        self._actor: Any = None
         self._engine, self._connection, self._memory, self._weights, self._log = (
             engine,
             connection,
@@ -233,7 +239,8 @@ class RayWorker(threading.Thread):
             self._how = type(error.cause).__name__ if error.cause is not None else "it failed"
             self._say(str(error))
         except RayActorError as error:
-            self._how = how_an_actor_died(str(error))
+            is_lost = isinstance(error, ActorUnavailableError)
+            self._how = "Ray cannot reach it any more" if is_lost else how_an_actor_died(str(error))
             if self._how == NOT_MADE:
                 self._say(str(error))
         except (EndedError, EOFError, OSError):
@@ -242,7 +249,7 @@ class RayWorker(threading.Thread):
             self._how = f"{type(error).__name__}: {_first_sentence(str(error))}"
         finally:
             if self._engine.problem() is None:
-                ray.kill(self.actor)
+                ray.kill(self._actor)
             self._memory.set(phase=Phase.ENDED)
             self._connection.close()
 
@@ -270,24 +277,36 @@ class RayWorker(threading.Thread):
     def _collect(self) -> None:
         memory = self._memory
         memory.set(phase=Phase.PLACING)
-        self._say(f"asked Ray for {self._engine.num_cpus} CPUs")
-        number, machine = self._result(self._control("where"))
+        number, machine = self._place()
         self._where = f"process {number} on {machine}"
         self._say(self._where)
         memory.set(phase=Phase.BUILDING)
-        self._result(self.actor.build.remote(), self._follow)
+        self._result(self._actor.build.remote(), self._follow)
         num_blocks = 0
         while True:
             number = free_block(self._connection, memory)
             copied, version, num_updates = self._weights.copy()
             memory.versions[number] = version
             memory.set(phase=Phase.COLLECTING, step=0, version=version)
-            content, report = self._result(self.actor.collect.remote(copied.numpy(), num_updates), self._follow)
+            content, report = self._result(self._actor.collect.remote(copied.numpy(), num_updates), self._follow)
             memory.blocks[number].numpy()[:] = content
             num_blocks += 1
             memory.set(num_decisions=self._num_before + num_blocks * memory.layout.num_steps)
             memory.add(num_sent=1)
             self._connection.send((number, version, report))
+
+    def _place(self) -> tuple[int, str]:
+        """Have Ray find a place, another one if need be: it hears late of a machine that is gone."""
+        while True:
+            self._say(f"asked Ray for {self._engine.num_cpus} CPUs")
+            self._actor = self._make_actor()
+            try:
+                return self._result(self._control("where"))
+            except RayActorError as error:
+                if how_an_actor_died(str(error)) == NOT_MADE:
+                    raise
+            ray.kill(self._actor)
+            time.sleep(_PROGRESS_S)
 
     def _result(self, reference: Any, meanwhile: Callable[[], None] = lambda: None) -> Any:
         """Wait for what an actor returns."""
@@ -314,7 +333,7 @@ class RayWorker(threading.Thread):
                 self._say(line)
 
     def _control(self, method: str) -> Any:
-        return getattr(self.actor, method).options(concurrency_group=_CONTROL).remote()
+        return getattr(self._actor, method).options(concurrency_group=_CONTROL).remote()
 
     def _say(self, line: str) -> None:
         with self._log.open("a") as file:

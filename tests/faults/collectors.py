@@ -31,7 +31,7 @@ from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
 
 TRANSITIONS = 1600
 _ENDS_WITHIN_S = 10.0
-_SETTINGS = (
+SETTINGS = (
     *("--algo", "hasac", "--num_envs", "4", "--device", "cpu", "--set", "runner.num_steps=4"),
     *("--set", "network.hidden_sizes=[8]", "--set", "task.decision_period=2", "--set", "task.episode_length_s=0.2"),
     *("--set", "runner.torch_threads=1", "--set", "runner.collectors=1", "--set", "algorithm.warmup=16"),
@@ -214,20 +214,19 @@ def start(run: Path, log: Path, *more: str) -> int:
         with log.open("a") as stream:
             os.dup2(stream.fileno(), 1)
             os.dup2(stream.fileno(), 2)
-            code = train.main(["--resume", str(run), *more] if run.exists() else [*_SETTINGS, "--out", str(run)])
+            code = train.main(["--resume", str(run), *more] if run.exists() else [*SETTINGS, "--out", str(run)])
             sys.stdout.flush()
     finally:
         os._exit(code)
 
 
 def descendants(process: int) -> list[int]:
-    """Return the children of a process."""
-    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()] + [
-        int(child)
-        for task in Path(f"/proc/{process}/task").iterdir()
-        if task.name != str(process)
-        for child in (task / "children").read_text().split()
-    ]
+    """Return the children of a process, and theirs."""
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
 
 
 def is_running(process: int) -> bool:

@@ -1,0 +1,281 @@
+"""Give runs with collectors on Ray the faults that such runs have, and look how they end.
+
+``python tests/faults/ray_collectors.py --tries 3`` prints a table as ``collectors.py`` does, and exits with 1 where a
+run did not end as it should. A head and a second node with one processor each are started on this machine; signals
+are tried on runs that start a Ray of their own. Every try takes up to half a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(TESTS)])  # Ray's workers import the toys from there
+os.environ["OMP_NUM_THREADS"] = "1"
+FAULT = Path(tempfile.mkdtemp(prefix="faults")) / "fault"
+os.environ["TOY_FAULT"] = str(FAULT)  # Ray's workers have the environment that their node was started with
+
+import collectors  # noqa: E402
+import toy_collectors  # noqa: E402
+import torch  # noqa: E402
+from collectors import Said, expect, print_row, signalled  # noqa: E402
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from harl_mapush.collectors import ray_engine  # noqa: E402
+from harl_mapush.collectors.pool import CollectionError  # noqa: E402
+from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
+
+TRANSITIONS = 3200
+_STORE = 80 * 2**20  # bytes, of a node; the least that Ray takes
+
+
+class Nodes:
+    """A head and a second node, with a processor each, started where they are wanted."""
+
+    def __init__(self) -> None:
+        self.cluster: Cluster | None = None
+        self.second = None
+
+    def both(self) -> None:
+        """Make sure that both run."""
+        if self.cluster is None:
+            self.cluster = Cluster(
+                initialize_head=True,
+                head_node_args={"num_cpus": 1, "object_store_memory": _STORE, "include_dashboard": False},
+            )
+            self.second = None
+        if self.second is None:
+            self.second = self.cluster.add_node(num_cpus=1, object_store_memory=_STORE)
+        os.environ[ray_engine.ADDRESS] = self.cluster.address
+
+    def lose_second(self) -> None:
+        """Kill the second node with all that runs on it."""
+        assert self.cluster is not None
+        self.cluster.remove_node(self.second, allow_graceful=False)
+        self.second = None
+
+    def lose_head(self) -> None:
+        """Kill what keeps the cluster together."""
+        assert self.cluster is not None
+        self.cluster.head_node.kill_gcs_server(check_alive=False)
+
+    def end(self) -> None:
+        """End both."""
+        os.environ.pop(ray_engine.ADDRESS, None)
+        if self.cluster is not None:
+            self.cluster.shutdown()
+        self.cluster = self.second = None
+
+
+NODES = Nodes()
+
+
+@contextmanager
+def run_of(folder: Path, transitions: int = TRANSITIONS, num_collectors: int = 2) -> Iterator[AsyncRunner]:
+    """Build a run whose collectors count as stuck after three seconds."""
+    NODES.both()
+    FAULT.unlink(missing_ok=True)
+    given = {"stall_time": 3.0, "engine": "ray"}
+    cfg = toy_collectors.settings(num_collectors, 8, transitions, runner=given)
+    with ray_engine.RayEngine(cfg, toy_collectors.make_toy) as engine:
+        yield toy_collectors.make_runner(cfg, folder / "logs", engine)
+
+
+def finish(runner: AsyncRunner, draw: random.Random, act: Callable[[], object]) -> str | None:
+    """Let a run have a fault some time after both collectors began, and end; return what is wrong with that."""
+    wait, total, is_over = draw.randrange(5, 30), runner.num_iterations * runner.num_transitions, [False]
+
+    def on_iteration(report: object) -> None:
+        nonlocal wait
+        wait -= all(member.is_ready() for member in runner.pool.members)
+        if not is_over[0] and wait <= 0:
+            is_over[0] = True
+            act()
+
+    runner.on_iteration = on_iteration
+    runner.learn()  # raises where transitions were lost
+    if not is_over[0]:
+        return "it was over before all collectors were there"
+    owed = runner.pace.num_counted * runner.pace.ratio
+    if runner.pace.num_stored != total or abs(owed - runner.pace.num_learned) >= 1.0:
+        return f"{runner.pace.num_stored} of {total} stored, {runner.pace.num_learned} updates instead of {owed:.1f}"
+    return None
+
+
+def pid(runner: AsyncRunner) -> int:
+    """Return the process of the first collector."""
+    return int(runner.pool.members[0].process.describe().split()[1])
+
+
+def is_there(process: int) -> bool:
+    """Return whether a process ends within five seconds."""
+    deadline = time.monotonic() + 5.0
+    while collectors.is_running(process) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return collectors.is_running(process)
+
+
+def actor_killed(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Kill an actor's process."""
+    with run_of(folder) as runner:
+        problem = finish(runner, draw, lambda: os.kill(pid(runner), signal.SIGKILL))
+        counts = runner.pool.num_restarts, runner.pool.num_lost_episodes
+    named = [line for line in said.lines if "its worker process has died" in line]
+    return problem or expect(counts == (1, 4) and len(named) == 1, f"{counts}, {said.lines}")
+
+
+def actor_hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Have an actor sleep for ever, until it is replaced."""
+    with run_of(folder) as runner:
+        runner.on_wait = lambda: FAULT.unlink() if FAULT.exists() and runner.pool.num_restarts else None
+        old = [0]
+        problem = finish(runner, draw, lambda: (old.append(pid(runner)), FAULT.write_text("hang")))
+        restarts = runner.pool.num_restarts
+    named = [line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line]
+    is_well = len(named) == 1 and restarts == 1 and not is_there(old[-1])
+    return problem or expect(is_well, f"not named: {said.lines}")
+
+
+def actor_stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Stop an actor's process, which cannot even say where it is."""
+    with run_of(folder) as runner:
+        problem = finish(runner, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
+        restarts = runner.pool.num_restarts
+    named = [line for line in said.lines if "has done nothing" in line and "does not answer" in line]
+    return problem or expect(len(named) == 1 and restarts == 1, f"not named: {said.lines}")
+
+
+def actor_raises(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Have an actor raise again and again."""
+    return ends_by(folder, draw, "ValueError: the toy broke", lambda: FAULT.write_text("raise"), 120.0)
+
+
+def node_gone(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Lose a node for good: the other one's collector does the rest."""
+    with run_of(folder) as runner:
+        problem = finish(runner, draw, NODES.lose_second)
+        restarts = runner.pool.num_restarts
+    return problem or expect(restarts == 1, f"{restarts} restarts: {said.lines}")
+
+
+def node_comes_back(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Lose a node and get another in its place."""
+    with run_of(folder, 40 * TRANSITIONS) as runner:
+
+        def on_wait() -> None:
+            if not runner.pool.num_restarts:
+                return
+            NODES.both()
+            if all(member.is_ready() and not member.is_new for member in runner.pool.members):
+                raise _EnoughError
+
+        runner.on_wait = on_wait
+        try:
+            finish(runner, draw, NODES.lose_second)
+        except _EnoughError:
+            runner.check_counts()
+            counts = runner.pool.num_restarts, runner.pool.num_lost_episodes
+            return expect(counts == (1, 4), f"{counts}: {said.lines}")
+    return f"it did not find a place again: {said.lines}"
+
+
+class _EnoughError(Exception):
+    """A run has shown what it was to show."""
+
+
+def head_gone(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Lose the head of the cluster, without which there is none."""
+    try:
+        return ends_by(folder, draw, "does not answer any more", NODES.lose_head, 60.0)
+    finally:
+        NODES.end()
+
+
+def ends_by(folder: Path, draw: random.Random, words: str, act: Callable[[], object], in_s: float) -> str | None:
+    """Give a run a fault that it cannot survive; it must say so, with its state there to be saved."""
+    at = [0.0]
+    with run_of(folder, 40 * TRANSITIONS) as runner:
+        try:
+            finish(runner, random.Random(draw.random()), lambda: (at.append(time.monotonic()), act()))
+        except CollectionError as error:
+            left_s = time.monotonic() - at[-1]
+            is_well = words in str(error) and left_s < in_s and runner.state_dict()["iteration"] > 0
+            return expect(is_well, f"{left_s:.0f} s: {error}")
+    return "it did not end"
+
+
+def signalled_alone(number: int, is_group: bool, folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Send a run a signal that has a Ray of its own; nothing of that may stay."""
+    NODES.end()
+    return signalled(number, is_group, folder, said, draw)
+
+
+def learner_killed(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Kill the process of a learner that uses a cluster; its actors must end, and the cluster must not."""
+    NODES.both()
+    return signalled(signal.SIGKILL, False, folder, said, draw)
+
+
+FAULTS: dict[str, Callable[[Path, Said, random.Random], str | None]] = {
+    "actor killed": actor_killed,
+    "actor hangs": actor_hangs,
+    "actor stopped": actor_stopped,
+    "actor raises": actor_raises,
+    "node gone": node_gone,
+    "node comes back": node_comes_back,
+    "head gone": head_gone,
+    "learner killed": learner_killed,
+    "own Ray, killed": lambda *given: signalled_alone(signal.SIGKILL, False, *given),
+    "own Ray, Ctrl-C": lambda *given: signalled_alone(signal.SIGINT, True, *given),
+    "own Ray, SIGTERM": lambda *given: signalled_alone(signal.SIGTERM, False, *given),
+    "own Ray, SIGTERM to all": lambda *given: signalled_alone(signal.SIGTERM, True, *given),
+}
+
+
+def main() -> int:
+    """Print the table; return 1 where a run did not end as it should."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tries", type=int, default=3, help="of each fault")
+    parser.add_argument("--only", help="faults whose name has this in it")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    draw, is_well = random.Random(arguments.seed), True
+    torch.set_num_threads(1)
+    collectors.SETTINGS += ("--set", "runner.engine=ray")
+    print_row("fault", "tries", "ended well", "slowest")
+    try:
+        for name, give in FAULTS.items():
+            if arguments.only and arguments.only not in name:
+                continue
+            good, slowest_s = 0, 0.0
+            for _ in range(arguments.tries):
+                said, library = Said(), logging.getLogger("harl_mapush")
+                library.addHandler(said)
+                begun = time.monotonic()
+                with tempfile.TemporaryDirectory() as folder:
+                    problem = give(Path(folder), said, draw)
+                library.removeHandler(said)
+                slowest_s = max(slowest_s, time.monotonic() - begun)
+                good += problem is None
+                if problem is not None:
+                    sys.stderr.write(f"{name}: {problem}\n")
+            print_row(name, arguments.tries, good, f"{slowest_s:.1f}")
+            is_well = is_well and good == arguments.tries
+    finally:
+        NODES.end()
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
