@@ -43,6 +43,7 @@ ADDRESS = "RAY_ADDRESS"  # the environment variable that names the cluster, as f
 _OBJECT_STORE = 200 * 2**20  # bytes, of a Ray of our own; blocks are there for as long as they are on their way
 _REACH_S = 5.0  # that the cluster's head may take to answer
 _HEAD_EVERY_S, _HEAD_TRIES = 4.0, 5  # Ray ends a process that has not reached the head for 60 s
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, with empty settings
 _LOOK_S, _PROGRESS_S = 0.2, 1.0  # between two looks at whether to end, and at what an actor is doing
 _ANSWER_S = 2.0  # for a stack
 NOT_MADE = "it could not be made"
@@ -377,18 +378,20 @@ def _check_address(address: str) -> None:
         )
     if not _answers(address):
         raise ConfigError(
-            f"{ADDRESS}={address}: nobody answers there; start Ray with ray start --head --port PORT, look at address "
+            f"{ADDRESS}={address}: no Ray answers there; start it with ray start --head --port PORT, look at address "
             "and firewall, or unset it for a Ray on this machine alone"
         )
 
 
 def _answers(address: str) -> bool:
+    """Return whether something answers that may be Ray: it speaks HTTP/2, as gRPC does, or is to be reached by TLS."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
+        with socket.create_connection((host.strip("[]"), int(port)), _REACH_S) as connection:
+            connection.sendall(_HELLO)
+            return os.environ.get("RAY_USE_TLS") == "1" or connection.recv(9)[3:4] == b"\x04"  # settings
     except (OSError, OverflowError):
         return False
-    return True
 
 
 @contextmanager

@@ -27,8 +27,8 @@ FAULT = Path(tempfile.mkdtemp(prefix="faults")) / "fault"
 os.environ["TOY_FAULT"] = str(FAULT)  # Ray's workers have the environment that their node was started with
 
 import collectors  # noqa: E402
-import toy_collectors  # noqa: E402
 import torch  # noqa: E402
+import toy_collectors  # noqa: E402
 from collectors import Said, expect, print_row, signalled  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
