@@ -21,7 +21,7 @@ from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
 from harl_mapush.collectors import settings as collectors
-from harl_mapush.collectors.engine import make_engine
+from harl_mapush.collectors.engine import are_elsewhere, make_engine
 from harl_mapush.collectors.pool import CollectionError
 from harl_mapush.collectors.runner import AsyncRunner
 from harl_mapush.collectors.worlds import DistantWorlds
@@ -164,7 +164,9 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
                 stack.enter_context(runs.locked(folder))
             state = None if saved is None or saved.folder is None else resume.read(saved)
             plan = plan_memory(own, name, device, ranks.size, started.local_size)
-            if learner != device:
+            if are_elsewhere(own):
+                _, plan = plan_learner(own, plan, learner)
+            elif learner != device:
                 plan, alone = plan_learner(own, plan, learner)
                 sys.stdout.write(f"{describe(alone)}\n")
             sys.stdout.write(f"{describe(plan)}\n")

@@ -26,6 +26,7 @@ from harl_mapush.collectors.shared import CollectorMemory, Phase, SharedWeights
 from harl_mapush.config import RunCfg
 from harl_mapush.interruption import ENDINGS
 
+ADDRESS = "RAY_ADDRESS"  # the environment variable that names a Ray cluster, as for Ray's own commands
 NO_ANSWER = "it does not answer, so it is stopped or waits in the system"
 _ANSWER_S = 1.0  # for a stack
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
@@ -163,6 +164,11 @@ def make_engine(cfg: RunCfg) -> AbstractContextManager[Engine]:
     if cfg.runner.engine == "local":
         return nullcontext(LocalEngine())
     return importlib.import_module("harl_mapush.collectors.ray_engine").RayEngine(cfg)  # Ray is an extra
+
+
+def are_elsewhere(cfg: RunCfg) -> bool:
+    """Return whether collectors run on machines whose memory nobody here knows."""
+    return cfg.runner.engine == "ray" and ADDRESS in os.environ
 
 
 def last_line(path: Path) -> str:

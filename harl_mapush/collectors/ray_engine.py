@@ -31,7 +31,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTa
 
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.collectors.collector import Collector, Identity, make_collector
-from harl_mapush.collectors.engine import NO_ANSWER
+from harl_mapush.collectors.engine import ADDRESS, NO_ANSWER
 from harl_mapush.collectors.process import EndedError, end_if_asked, free_block
 from harl_mapush.collectors.shared import CollectorMemory, Phase, Place, SharedWeights, load_weights
 from harl_mapush.config import RunCfg
@@ -39,7 +39,6 @@ from harl_mapush.interruption import ENDINGS
 from harl_mapush.logger import library_lines
 from mqe.config import ConfigError
 
-ADDRESS = "RAY_ADDRESS"  # the environment variable that names the cluster, as for Ray's own commands
 _OBJECT_STORE = 200 * 2**20  # bytes, of a Ray of our own; blocks are there for as long as they are on their way
 _REACH_S = 5.0  # that the cluster's head may take to answer
 _HEAD_EVERY_S, _HEAD_TRIES = 4.0, 5  # Ray ends a process that has not reached the head for 60 s
@@ -134,7 +133,10 @@ class RayEngine:
                     **({} if address else own),
                 )  # fmt: skip
             except (RuntimeError, ConnectionError, ValueError, OSError) as error:
-                raise ConfigError(f"{ADDRESS}={address}: {_first_sentence(str(error))}") from None
+                raise ConfigError(
+                    f"{ADDRESS}={address}: {_first_sentence(str(error))}; start Ray on this machine as well (ray start "
+                    "--address HOST:PORT), with the same Ray and Python, and RAY_AUTH_MODE=token where it has a token"
+                ) from None
         try:
             self._check_room()
         except ConfigError:
@@ -152,7 +154,7 @@ class RayEngine:
 
     def describe(self) -> str:
         """Return where collectors run."""
-        nodes = ", ".join(f"{node['NodeManagerAddress']} ({_cpus(node):g} CPUs)" for node in _nodes())
+        nodes = ", ".join(f"{_name(node)} ({_cpus(node):g} CPUs)" for node in _nodes())
         return f"Ray {ray.__version__} at {self._head}: {nodes}"
 
     def start(
@@ -165,7 +167,8 @@ class RayEngine:
         log: Path,
     ) -> RayWorker:
         """Start the thread that stands for a collector; it asks Ray for an actor."""
-        kind = ray.remote(concurrency_groups={_CONTROL: 2})(RayCollector)
+        remote: Any = ray.remote  # whose types know nothing of concurrency groups
+        kind = remote(concurrency_groups={_CONTROL: 2})(RayCollector)
         where = {"num_cpus": self.num_cpus, "scheduling_strategy": "SPREAD"}
         given = dict(settings), who, (memory.layout.places, weights.places), self._make
         worker = RayWorker(
@@ -179,16 +182,7 @@ class RayEngine:
         return self._problem
 
     def _check_room(self) -> None:
-        need, room = self._num_collectors, [(node, int(_cpus(node) // self.num_cpus)) for node in _nodes()]
-        if sum(number for _, number in room) >= need:
-            return
-        there = ", ".join(f"{node['NodeManagerAddress']} with {_cpus(node):g}" for node, _ in room)
-        fit = sum(number for _, number in room)
-        raise ConfigError(
-            f"runner.collectors={need} with sim.num_threads={self.num_cpus} take {need * self.num_cpus} CPUs, but the "
-            f"Ray cluster has {there}: room for {fit}; start more nodes (ray start), or set runner.collectors="
-            f"{max(fit, 1)}"
-        )
+        check_room(self._num_collectors, self.num_cpus, {_name(node): _cpus(node) for node in _nodes()})
 
     def _watch_head(self) -> None:
         """Find out that the head, or Ray on this machine, is gone before Ray ends this process for that."""
@@ -201,6 +195,19 @@ class RayEngine:
                 self._problem = "this machine does not belong to the Ray cluster any more"
             if self._problem is not None:
                 return
+
+
+def check_room(num_collectors: int, num_cpus: int, nodes: Mapping[str, float]) -> None:
+    """Raise ConfigError where collectors of ``num_cpus`` each do not fit on ``nodes``, CPUs by name."""
+    fit = sum(int(cpus // num_cpus) for cpus in nodes.values())
+    if fit >= num_collectors:
+        return
+    there = ", ".join(f"{name} with {cpus:g}" for name, cpus in nodes.items())
+    hint = f"set runner.collectors={fit}" if fit else "lower sim.num_threads"
+    raise ConfigError(
+        f"runner.collectors={num_collectors} with sim.num_threads={num_cpus} take {num_collectors * num_cpus} CPUs, "
+        f"but the Ray cluster has {there}: room for {fit}; start more nodes (ray start), or {hint}"
+    )
 
 
 class RayWorker(threading.Thread):
@@ -362,6 +369,10 @@ def _first_sentence(words: str) -> str:
 
 def _nodes() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
 
 
 def _cpus(node: Mapping[str, Any]) -> float:
