@@ -11,7 +11,9 @@ import argparse
 import logging
 import os
 import random
+import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,11 +29,13 @@ FAULT = Path(tempfile.mkdtemp(prefix="faults")) / "fault"
 os.environ["TOY_FAULT"] = str(FAULT)  # Ray's workers have the environment that their node was started with
 
 import collectors  # noqa: E402
+import tiny  # noqa: E402
 import torch  # noqa: E402
 import toy_collectors  # noqa: E402
 from collectors import Said, expect, print_row, signalled  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
+from harl_mapush import runs  # noqa: E402
 from harl_mapush.collectors import ray_engine  # noqa: E402
 from harl_mapush.collectors.pool import CollectionError  # noqa: E402
 from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
@@ -79,6 +83,7 @@ class Nodes:
 
 
 NODES = Nodes()
+STARTED: list[subprocess.Popen[bytes]] = []
 
 
 @contextmanager
@@ -118,14 +123,6 @@ def pid(runner: AsyncRunner) -> int:
     return int(runner.pool.members[0].process.describe().split()[1])
 
 
-def is_there(process: int) -> bool:
-    """Return whether a process ends within five seconds."""
-    deadline = time.monotonic() + 5.0
-    while collectors.is_running(process) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return collectors.is_running(process)
-
-
 def actor_killed(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Kill an actor's process."""
     with run_of(folder) as runner:
@@ -143,7 +140,7 @@ def actor_hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
         problem = finish(runner, draw, lambda: (old.append(pid(runner)), FAULT.write_text("hang")))
         restarts = runner.pool.num_restarts
     named = [line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line]
-    is_well = len(named) == 1 and restarts == 1 and not is_there(old[-1])
+    is_well = len(named) == 1 and restarts == 1 and ends_in(old[-1], 5.0) < 5.0
     return problem or expect(is_well, f"not named: {said.lines}")
 
 
@@ -221,10 +218,45 @@ def signalled_alone(number: int, is_group: bool, folder: Path, said: Said, draw:
     return signalled(number, is_group, folder, said, draw)
 
 
-def learner_killed(folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Kill the process of a learner that uses a cluster; its actors must end, and the cluster must not."""
-    NODES.both()
-    return signalled(signal.SIGKILL, False, folder, said, draw)
+def learner_killed(is_own: bool, folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Kill a learner's process. Its actors must end at once, a Ray of its own soon; the run must be there to resume."""
+    NODES.end() if is_own else NODES.both()
+    run, log = folder / "run", folder / "log"
+    process, deadline = start(run, log), time.monotonic() + 120.0
+    while len(runs.checkpoints(run)) < 2:
+        time.sleep(0.05)
+        if time.monotonic() > deadline:
+            return log.read_text()
+    time.sleep(draw.random())
+    actors = [int(n) for n in re.findall(r"^process (\d+) on", (run / runs.COLLECTORS / "0.txt").read_text(), re.M)]
+    children = collectors.descendants(process)
+    os.kill(process, signal.SIGKILL)
+    tiny.wait(process)
+    actors_s, begun = [ends_in(actor, 20.0) for actor in actors], time.monotonic()
+    children_s = [ends_in(child, 120.0) for child in children]
+    sys.stderr.write(f"actors gone after {max(actors_s):.1f} s, all after {time.monotonic() - begun:.1f} s more\n")
+    if not actors or max(actors_s) > 10.0 or max(children_s, default=0.0) > 100.0:
+        return f"actors {actors} ended in {actors_s}, others in {children_s} s"
+    steps = runs.checkpoints(run)[0][0]
+    process = start(run, log, "--num_env_steps", str(steps + 320))
+    return expect(tiny.wait(process) == 0, log.read_text()[-800:])
+
+
+def ends_in(process: int, within_s: float) -> float:
+    """Return how long it takes for a process to end [s], at most ``within_s``."""
+    begun = time.monotonic()
+    while collectors.is_running(process) and time.monotonic() < begun + within_s:
+        time.sleep(0.05)
+    return time.monotonic() - begun
+
+
+def start(run: Path, log: Path, *more: str) -> int:
+    """Start a run, or go on with it, in a new process: one that is forked from a user of Ray cannot use Ray."""
+    words = ["--resume", str(run), *more] if run.exists() else [*collectors.SETTINGS, "--out", str(run)]
+    with log.open("a") as stream:
+        command = [sys.executable, "-m", "harl_mapush.train", *words]
+        STARTED.append(subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True))
+    return STARTED[-1].pid
 
 
 FAULTS: dict[str, Callable[[Path, Said, random.Random], str | None]] = {
@@ -235,8 +267,8 @@ FAULTS: dict[str, Callable[[Path, Said, random.Random], str | None]] = {
     "node gone": node_gone,
     "node comes back": node_comes_back,
     "head gone": head_gone,
-    "learner killed": learner_killed,
-    "own Ray, killed": lambda *given: signalled_alone(signal.SIGKILL, False, *given),
+    "learner killed": lambda *given: learner_killed(False, *given),
+    "own Ray, learner killed": lambda *given: learner_killed(True, *given),
     "own Ray, Ctrl-C": lambda *given: signalled_alone(signal.SIGINT, True, *given),
     "own Ray, SIGTERM": lambda *given: signalled_alone(signal.SIGTERM, False, *given),
     "own Ray, SIGTERM to all": lambda *given: signalled_alone(signal.SIGTERM, True, *given),
@@ -253,6 +285,7 @@ def main() -> int:
     draw, is_well = random.Random(arguments.seed), True
     torch.set_num_threads(1)
     collectors.SETTINGS += ("--set", "runner.engine=ray")
+    collectors.start = start
     print_row("fault", "tries", "ended well", "slowest")
     try:
         for name, give in FAULTS.items():
@@ -274,6 +307,9 @@ def main() -> int:
             is_well = is_well and good == arguments.tries
     finally:
         NODES.end()
+        for process in STARTED:
+            if collectors.is_running(process.pid):
+                process.kill()
     return 0 if is_well else 1
 
 
