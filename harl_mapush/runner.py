@@ -66,7 +66,7 @@ class RunnerCfg:
         default="local",
         metadata={
             "choices": ("local", "ray"),
-            "help": "where collectors run: processes of this machine, a Ray cluster",
+            "help": "where collectors run: as local processes, on a Ray cluster",
         },
     )
     learner_device: str = field(

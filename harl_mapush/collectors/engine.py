@@ -24,7 +24,7 @@ from harl_mapush.collectors import process
 from harl_mapush.collectors.collector import Identity
 from harl_mapush.collectors.shared import CollectorMemory, Phase, SharedWeights
 from harl_mapush.config import RunCfg
-from harl_mapush.interruption import ENDINGS
+from harl_mapush.interruption import ENDING_SIGNALS
 
 ADDRESS = "RAY_ADDRESS"  # the environment variable that names a Ray cluster, as for Ray's own commands
 NO_ANSWER = "it does not answer, so it is stopped or waits in the system"
@@ -111,7 +111,7 @@ class LocalEngine:
         """Start a collector's process."""
         worker = LocalWorker(self._collect, (settings, who, connection, memory, weights, str(log)), memory, log)
         resource_tracker.ensure_running()  # its own start would unblock signals
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)  # the new process inherits it
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)  # the new process inherits it
         try:
             worker.start()
         finally:

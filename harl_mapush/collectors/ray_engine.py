@@ -35,7 +35,7 @@ from harl_mapush.collectors.engine import ADDRESS, NO_ANSWER
 from harl_mapush.collectors.process import EndedError, end_if_asked, free_block
 from harl_mapush.collectors.shared import CollectorMemory, Phase, Place, SharedWeights, load_weights
 from harl_mapush.config import RunCfg
-from harl_mapush.interruption import ENDINGS
+from harl_mapush.interruption import ENDING_SIGNALS
 from harl_mapush.logger import library_lines
 from mqe.config import ConfigError
 
@@ -408,7 +408,7 @@ def _answers(address: str) -> bool:
 @contextmanager
 def _signal_handlers_kept() -> Iterator[None]:
     """Put the handlers of signals back that Ray replaces."""
-    before = {number: signal.getsignal(number) for number in ENDINGS}
+    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     try:
         yield
     finally:
