@@ -39,7 +39,7 @@ REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the 
 class PushCfg:
     """The push task: what is pushed, what robots see, the rewards, how episodes start and end."""
 
-    name: str = option("go1push_mid", choices=("go1push_mid",))
+    name: str = option("go1push_mid", "which task", choices=("go1push_mid",))
     object: str = option("cuboid", "what is pushed", choices=OBJECTS)
     gait: str | tuple[str, ...] | None = option(
         None, "the frozen policy that walks, or one a robot; null: each robot its kind's own"

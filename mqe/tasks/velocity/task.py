@@ -73,7 +73,7 @@ class VelocityWeights:
 class VelocityCfg:
     """Commands, disturbances and rewards of the gait's training."""
 
-    name: str = option("go1_velocity", choices=("go1_velocity",))
+    name: str = option("go1_velocity", "which task", choices=("go1_velocity",))
     episode_length_s: float = option(20.0, "time limit [s]", min=STEP_DT, max=160.0)
     max_command: tuple[float, float, float] = option(
         (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0
@@ -85,7 +85,7 @@ class VelocityCfg:
     max_kick: float = option(1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0)
     max_force: float = option(25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0)
     floor_friction: tuple[float, float] = option((0.48, 0.65), "range over worlds", above=0.0)
-    weights: VelocityWeights = option(VelocityWeights)
+    weights: VelocityWeights = option(VelocityWeights, "of the reward terms")
 
     def __post_init__(self) -> None:
         check_values(VelocityCfg, vars(self), "task")
