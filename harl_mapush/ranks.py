@@ -50,7 +50,7 @@ class Ranks:
         return Share(self.rank * num_envs, self.size, self.sum_)
 
     def tick(self) -> None:
-        """Note that this rank goes on."""
+        """Note that this rank is making progress."""
         self.progress += 1
 
     # Numbers on the device; inside a captured graph these are part of it

@@ -64,7 +64,7 @@ class RunnerCfg:
 
 
 class IterationReport(NamedTuple):
-    """What one iteration did."""
+    """Times and metrics of one iteration."""
 
     iteration: int  # 1 after the first
     num_iterations: int
@@ -73,7 +73,7 @@ class IterationReport(NamedTuple):
     collect_s: float
     update_s: float
     metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
-    note: str | None = None  # what the environment had to repair after it
+    note: str | None = None  # a message about buffers that grew or worlds that broke
     health: tuple[str, ...] = ()  # lines about the processes of a run with collectors
 
 
@@ -158,7 +158,7 @@ class Runner:
         self.ranks.is_busy = False  # kernels are compiled and graphs recorded from here on
 
     def start(self) -> None:
-        """Reset the environment, unless the run goes on from a saved state."""
+        """Reset the environment, unless the run was resumed from a saved state."""
         if self._obs is None:
             self._set_inputs(*self.env.reset(staggered=self.cfg.staggered_start))
 
@@ -187,7 +187,7 @@ class Runner:
         return self.algorithm.update(self.experience, self.iteration / self.num_iterations)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a run goes on from, between iterations; of several ranks, whole on rank 0 alone."""
+        """Return everything that a run needs to resume, between iterations; of several ranks, whole on rank 0 alone."""
         own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
         learned = {"iteration": self.iteration, "algorithm": self.algorithm.state_dict()}
         if self.ranks.size == 1:
@@ -195,7 +195,7 @@ class Runner:
         return learned | {"shares": self.ranks.gather_on_first(on_host(own))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         self.iteration = state["iteration"]
         self.algorithm.load_state_dict(state["algorithm"])
         shares = state.get("shares") or [{"storage": state["storage"], "env": state["env"]}]

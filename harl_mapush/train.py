@@ -61,7 +61,7 @@ def make_parser() -> config.Parser:
     source.add_argument(
         "--resume",
         metavar="RUN",
-        help="go on with a run where it stood, in its folder: the run folder (its newest checkpoint) or a checkpoint",
+        help="resume a run in its folder: the run folder (its newest checkpoint) or a checkpoint",
     )
     parser.add_argument(
         "--load_config",
@@ -109,7 +109,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _resume(what: str, over: Mapping[str, Any]) -> int:
-    """Go on with a run, changed by ``over``; one that has reached its end says so and is no mistake."""
+    """Resume a run, changed by ``over``; for one that has reached its end print so, and return 0."""
     saved, notices = resume.find(what)
     cfg, more = resume.settings(saved, over)
     for notice in notices + more:
@@ -133,7 +133,7 @@ def _base(arguments: Any) -> dict[str, Any]:
 
 
 def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
-    """Build everything, learn, and leave a run folder, or go on with a saved run in its own; return the exit code."""
+    """Build everything, train, and write a run folder, or resume a saved run in its own; return the exit code."""
     wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
     started = Launch.of_environment()
     if cfg.runner.collectors:
@@ -357,7 +357,7 @@ def _write_error(ranks: Ranks, line: str) -> None:
 
 
 def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionError) -> int:
-    """Save a run that cannot go on, if an iteration of it is done; return the exit code."""
+    """Save a run that cannot continue, if it has done an iteration; return the exit code."""
     if runner.iteration:
         try:
             saver.save_last(runner.env_steps)
@@ -372,7 +372,7 @@ class _Interrupted(Exception):  # noqa: N818, not an error
 
 
 def _how_to_resume(folder: Path, more: str = "") -> str:
-    """Return how to go on with a run that ended before its time; ``more`` is what the command line should add."""
+    """Return how to resume a run that ended early; ``more`` is what the command line should add."""
     if not folder.is_dir():
         return "the folder is gone; if it was moved, --resume takes its new place"
     if runs.checkpoints(folder):

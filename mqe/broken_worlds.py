@@ -32,7 +32,7 @@ _MOST_LOOKED_AT = 64  # worlds at once whose states are brought to the host
 
 
 class BrokenWorld(NamedTuple):
-    """What is known of a world that broke."""
+    """A world that broke, why, and its last states."""
 
     world: int
     cause: str  # in words
@@ -40,7 +40,7 @@ class BrokenWorld(NamedTuple):
 
 
 class Limits:
-    """What the numbers of a scene's state stay within while the simulation makes sense."""
+    """The ranges that a scene's state stays within while the simulation makes sense."""
 
     def __init__(self, scene: Scene, device: torch.device) -> None:
         """Derive the limits from the scene's model."""
@@ -85,7 +85,7 @@ class Limits:
 
 
 class LastStates:
-    """The last states of every world; a world that breaks keeps its own until somebody takes them."""
+    """The last states of every world; a world that breaks keeps its own until they are taken."""
 
     def __init__(self, num_rows: int, num_envs: int, device: torch.device) -> None:
         """Make room for ``NUM_STATES`` states of ``num_rows`` numbers of each world."""

@@ -1,4 +1,4 @@
-"""What is said of a task's episodes: while it trains, by the calculator, and in a film."""
+"""How a task's episodes are reported: while it trains, by the calculator, and in a film."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def nothing_at_start(state: SceneState) -> dict[str, Tensor]:
 
 
 class Report(NamedTuple):
-    """What is said of a task's metrics; by default, the mean of each."""
+    """How a task's metrics are summed up and shown; by default, by the mean of each."""
 
     rates: tuple[str, ...] = ()  # metrics that are 0 or 1; the mean of NAME is called NAME_rate
     headline: tuple[tuple[str, str], ...] = ()  # labels and statistics for the progress line of a training

@@ -58,7 +58,7 @@ class Hatrpo(Happo):
 
 
 def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: HatrpoCfg) -> dict[str, Tensor]:
-    """Step the actor in place, or leave it where no try is accepted; give the last try's metrics as 0-dim tensors.
+    """Step the actor in place, or leave it where no try is accepted; return the last try's metrics as 0-dim tensors.
 
     Conjugate gradient makes much of the last bit: products and sums stand in upstream HARL's order here.
     """

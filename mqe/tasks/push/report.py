@@ -1,4 +1,4 @@
-"""What is said of push episodes: the calculator's metrics, the progress line, and how a film calls an ending."""
+"""The report of push episodes: the calculator's metrics, the progress line, and a film's words for an ending."""
 
 from __future__ import annotations
 

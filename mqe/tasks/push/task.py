@@ -284,7 +284,7 @@ class PushTask(TaskDefaults):
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         self._controller.load_state_dict(state["controller"])
         self._collapse.values.copy_(state["collapse"])
         self._tangle.values.copy_(state["tangle"])

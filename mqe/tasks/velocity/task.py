@@ -252,7 +252,7 @@ class VelocityTask:
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         self._episode.copy_(state["episode"])
         self.memory.copy_(state["memory"])
         self._collapse.values.copy_(state["collapse"])
