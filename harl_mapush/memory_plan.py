@@ -79,7 +79,7 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int
         evaluation = round(share * (worlds.simulator + worlds.environment))
     is_shared = device.type == "cpu" and worlds.free is not None
     messages = _MESSAGES if num_ranks > 1 and device.type != "cpu" else 0
-    kept = bytes_of_last_states(num_rows(setup.scene.model)) if cfg.logger.broken_worlds else 0
+    kept = bytes_of_last_states(num_rows(setup.scene)) if cfg.logger.broken_worlds else 0
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
         environment=worlds.environment + cfg.env.num_envs * kept,

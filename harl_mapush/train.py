@@ -26,7 +26,7 @@ from harl_mapush.collectors.runner import AsyncRunner
 from harl_mapush.collectors.worlds import DistantWorlds
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import playing
-from harl_mapush.evaluation.training_evaluation import TrainingEvaluation, evaluated, worth
+from harl_mapush.evaluation.training_evaluation import TrainingEvaluation, evaluated
 from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
 from harl_mapush.launch import Launch
@@ -313,7 +313,7 @@ def _learn(
         logger.say(f"Done; the last checkpoint is {runs.last_checkpoint(folder)}.")
         if evaluation is not None and evaluation.best is not None:
             where = folder / runs.CHECKPOINTS / runs.step_name(evaluation.best["env_steps"])
-            logger.say(f"Best in evaluation: {where} ({worth(evaluation.best)}).")
+            logger.say(f"Best in evaluation: {where} ({evaluation.worth(evaluation.best)}).")
         return 0
     except _Interrupted:
         number = interruption.signal

@@ -130,9 +130,9 @@ def bytes_of_last_states(num_rows: int) -> int:
     return (NUM_STATES + 1) * num_rows * 4
 
 
-def num_rows(model: mujoco.MjModel) -> int:
-    """Return how many numbers a world's state has: qpos, qvel, contact forces and the goal's position."""
-    return model.nq + model.nv + model.nsensordata + 3
+def num_rows(scene: Scene) -> int:
+    """Return how many numbers a world's state has."""
+    return sum(SceneState.sizes(scene.num_robots, scene.object is not None))
 
 
 def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
@@ -158,7 +158,7 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
     named = [*places, *((name, (-SPEED_LIMIT, SPEED_LIMIT)) for name in rates)]
     named += [(name, (-FORCE_LIMIT, FORCE_LIMIT)) for name in forces]
     named += [("goal: position [m]", (-_UNBOUNDED, _UNBOUNDED))] * 3
-    assert len(named) == num_rows(model)
+    assert len(named) == num_rows(scene)
     if scene.object is not None:
         # A ball around the object's origin that is all object: a trunk's origin inside it is deep within.
         part = scene.object.geoms[0]

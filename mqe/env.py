@@ -213,7 +213,7 @@ class MultiAgentEnv:
 
     def record_states(self) -> None:
         """Keep the last states of every world from now on, for ``take_broken``; call it before the first step."""
-        self._last_states = LastStates(num_rows(self.scene.model), self.num_envs, self.device)
+        self._last_states = LastStates(num_rows(self.scene), self.num_envs, self.device)
 
     def take_broken(self) -> list[BrokenWorld]:
         """Return what is recorded of worlds that broke since the last call, 64 at most; waits for the device."""

@@ -179,7 +179,7 @@ class Nature:
     def motor_targets(self, targets: Tensor, episode: Tensor, step: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return what the motors follow in the physics steps of one control step, (4, N, J), and kicks.
 
-        ``targets`` (N, A, 12) are the controller's, ``step`` (N,) counts control steps into ``episode`` (N,). Kicks
+        ``targets`` (N, A, J) are the controller's, ``step`` (N,) counts control steps into ``episode`` (N,). Kicks
         (N, A, 3) [m/s] are None where there are none.
         """
         if not (self.has_kicks or self.has_latency):

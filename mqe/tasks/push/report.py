@@ -136,6 +136,7 @@ def describe(metrics: Metrics) -> str:
 REPORT = Report(
     rates=("success", "collision", "fall", "collapse", "tangle"),
     headline=(("Success", "success_rate"), ("Collision", "collision_rate")),
+    compared=("success_rate", "return"),
     outcomes={
         "success": "success",
         "collision": "the robots collided",

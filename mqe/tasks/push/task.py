@@ -174,7 +174,7 @@ class PushTask(TaskDefaults):
         self._controller.command(actions * self._action_scale)
 
     def targets(self, state: SceneState) -> Tensor:
-        """Return the gait's joint targets (N, A, 12) [rad]."""
+        """Return the gait's joint targets (N, A, J) [rad]."""
         return self._controller.targets(state)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:

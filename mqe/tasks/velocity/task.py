@@ -95,7 +95,7 @@ class VelocityCfg:
 
 
 class VelocityTask:
-    """One agent, 12 joint actions, 50 Hz decisions."""
+    """One agent, a joint action for each of J joints, 50 Hz decisions."""
 
     num_agents = 1
     obs_sizes: tuple[int, ...] = (GAIT_OBS_SIZE,)
@@ -153,7 +153,7 @@ class VelocityTask:
         self._apply_steering()
 
     def command(self, actions: Tensor) -> None:
-        """Take joint actions (N, 1, 12)."""
+        """Take joint actions (N, 1, J)."""
         gait = self._memory.gait
         self._action_change = actions - gait.action
         self._action_jerk = self._action_change - (gait.action - gait.older_action)
@@ -266,7 +266,7 @@ class VelocityTask:
             self._memory.command.copy_(self._steered.expand_as(self._memory.command))
 
     def _square_sums(self, **vectors: Tensor) -> dict[str, Tensor]:
-        """Return the sum of squares (N, 1) of each of some vectors (N, 1, at most 12), of all at once."""
+        """Return the sum of squares (N, 1) of each of some vectors (N, 1, at most J), of all at once."""
         padded = []
         for vector in vectors.values():
             padded += [vector, self._zeros[..., vector.shape[-1] :]]
