@@ -86,5 +86,10 @@ def make(cfg: RaceCfg, env: EnvCfg, device: torch.device, streams: Streams) -> T
     return TaskSetup(scene, RaceTask(cfg, env.num_envs, Robots(scene.robots, device)), {})
 
 
-REPORT = Report(rates=("finished",), headline=(("Finished", "finished_rate"),), outcomes={"finished": "finished"})
+REPORT = Report(
+    rates=("finished",),
+    headline=(("Finished", "finished_rate"),),
+    compared=("finished_rate", "return"),
+    outcomes={"finished": "finished"},
+)
 mapush.register_task("race", TaskEntry(RaceCfg, make, REPORT))

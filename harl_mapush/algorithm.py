@@ -5,12 +5,13 @@ T decisions a block, N environments, A agents, U action size, R recurrent layers
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
 
 from torch import Tensor, nn
 
 from harl_mapush.learning.networks import NetworkCfg
+from mqe.config import option
 from mqe.vec_env import TimeStep
 
 
@@ -18,7 +19,7 @@ from mqe.vec_env import TimeStep
 class AlgorithmCfg:
     """Section ``algorithm``: what the settings of every algorithm have."""
 
-    name: str = field(default="", metadata={"help": "which algorithm"})
+    name: str = option("", "which algorithm")
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the settings of the networks that the algorithm builds where ``network`` is asked for."""

@@ -25,7 +25,7 @@ _WHOLE = ("qpos", "qvel", "contact_forces", "goal_pos")  # parts of SceneState.r
 
 
 class BrokenLog:
-    """Writes the last states of a run's first broken worlds, and says what was wrong with them."""
+    """Writes the last states of a run's first broken worlds, and formats what was wrong with them."""
 
     def __init__(self, env: MultiAgentEnv, run: Path, settings: str, most: int, ranks: Ranks = ALONE) -> None:
         """Record ``env`` from now on, for at most ``most`` files in ``run``, each with the run's ``settings``."""

@@ -104,7 +104,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_training_state(folder: Path) -> dict[str, Any]:
-    """Read what a run goes on from onto the CPU; raise ConfigError for a damaged file. No code in it is executed."""
+    """Read a checkpoint's training state onto the CPU, without running code in it; raise ConfigError if damaged."""
     try:
         state = read_file(folder / TRAINING_STATE)
     except Exception as error:  # as in read_tensors

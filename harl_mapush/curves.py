@@ -55,7 +55,7 @@ class Curves:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits to be written; say once that it cannot be, and once that it can again."""
+        """Write the buffered points; report once when that fails, and once when it works again."""
         self._written_at = time.monotonic()
         if not self._waiting:
             return

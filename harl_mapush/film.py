@@ -22,7 +22,7 @@ from mqe.viewer.camera import CAMERAS, Angle
 from mqe.viewer.video import SUFFIXES, Film, record
 
 FLAGS = ("size", "camera", "tiles")  # that only a film has
-EPISODES = 3  # of a film that nobody asked for more of; with tiles, one a tile
+EPISODES = 3  # of a film without --num_episodes; with tiles, one a tile
 SIZES = {".mp4": (960, 540), ".gif": (480, 270)}  # [pixels]; a .gif takes ten times the bytes
 RATES = {".mp4": 25, ".gif": 12}  # [Hz]
 _MOST_PIXELS, _MOST_TILES = 7680, 64  # along a side; in all
@@ -31,7 +31,7 @@ _INTERVAL_S = 3.0  # between two lines about how far a film is
 
 @dataclass(frozen=True)
 class FilmCfg:
-    """What a film shows, and how."""
+    """Where a film is written, and how it looks."""
 
     path: Path
     size: tuple[int, int]

@@ -12,7 +12,7 @@ from mqe.vec_env import VecEnv
 
 
 class Team(Protocol):
-    """What evaluation, films and clients ask for decisions."""
+    """A team's policy, as evaluation, films and clients call it."""
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Return actions (N, A, U) for obs (N, A, O)."""

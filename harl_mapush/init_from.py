@@ -18,7 +18,7 @@ def resolve(what: str) -> Path:
 
 
 def load(what: str, runner: Runner) -> str:
-    """Put a checkpoint's networks into those of a new run; say which. Raise ConfigError where they do not fit."""
+    """Load a checkpoint's networks into a new run; return a line about it. Raise ConfigError if they do not fit."""
     folder, algorithm = resolve(what), runner.algorithm
     is_whole = all((folder / f"{name}.pt").is_file() for name in algorithm.networks)
     if checkpoint.format_of(folder) is not checkpoint.OURS or not is_whole:

@@ -35,13 +35,13 @@ _SILENT_BUSY_S = 60.0  # the same of one that compiles, evaluates or saves
 _SILENT_ALARMED_S = 5.0  # the same once a message could not be sent
 _BEHIND_S = 20.0  # a rank that others have waited for so long hangs
 _BUSY_S = 600.0  # the same of a rank that compiles, evaluates or saves
-_STUCK_S = 300.0  # all ranks wait, and nobody is behind
+_STUCK_S = 300.0  # all ranks wait, and none is behind
 _PATIENCE = timedelta(hours=2)  # of a meeting on the host; the watch ends what takes too long
 _NOTE = "mapush-run"  # file in torchrun's folder of this launch, with the name of the run
 
 
 class Launch(NamedTuple):
-    """What ``torchrun`` says of this process; the default is a process that nobody started so."""
+    """What ``torchrun`` says of this process; the default is a process started without it."""
 
     rank: int = 0
     size: int = 1
@@ -127,7 +127,7 @@ def joined(launch: Launch, device: torch.device, how_to_resume: Callable[[], str
     try:
         yield ranks
         if ranks.ends_together:
-            ranks.gather(None)  # nobody leaves while another one is still writing
+            ranks.gather(None)  # no rank ends while another one is still writing
             state = "left"
     except (ConfigError, SystemExit):  # which all ranks know of
         state = "left"
@@ -153,7 +153,7 @@ def run_to_exit(main: Callable[[], int]) -> int:
 
 
 class Beat(NamedTuple):
-    """What a rank last said."""
+    """The newest heartbeat of a rank."""
 
     count: int
     progress: int

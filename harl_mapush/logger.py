@@ -87,7 +87,7 @@ class RunLogger:
         env_steps: int = 0,
         headline: Headline = (),
     ) -> None:
-        """Open the log; a run that goes on at ``env_steps`` takes back the points that were logged beyond.
+        """Open the log; a run that resumes at ``env_steps`` takes back the points that were logged beyond.
 
         ``headline`` names the statistics that are shown.
         Nothing that fails to be written stops the run.
@@ -151,11 +151,11 @@ class RunLogger:
             self._curves.add_summary(summary)
 
     def flush(self) -> None:
-        """Write the curves so far, so that a run that goes on from here finds them."""
+        """Write the curves so far, so that a run that resumes from here finds them."""
         self._curves.flush()
 
     def close(self) -> None:
-        """Write what is buffered and give the terminal back."""
+        """Write what is buffered, and stop the progress bar."""
         self._open.close()
         self._curves.close()
         if self._bar is not None:

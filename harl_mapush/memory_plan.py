@@ -39,7 +39,7 @@ class MemoryPlan(NamedTuple):
 
     device: str
     num_envs: int
-    num_steps: int  # 0 where nobody learns
+    num_steps: int  # 0 without a learner
     fixed: int  # context, code of kernels, networks: whatever the two numbers above are
     simulator: int
     environment: int
@@ -79,7 +79,7 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int
         evaluation = round(share * (worlds.simulator + worlds.environment))
     is_shared = device.type == "cpu" and worlds.free is not None
     messages = _MESSAGES if num_ranks > 1 and device.type != "cpu" else 0
-    kept = bytes_of_last_states(num_rows(setup.scene.model)) if cfg.logger.broken_worlds else 0
+    kept = bytes_of_last_states(num_rows(setup.scene)) if cfg.logger.broken_worlds else 0
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
         environment=worlds.environment + cfg.env.num_envs * kept,
@@ -108,7 +108,7 @@ def plan_learner(cfg: RunCfg, plan: MemoryPlan, device: torch.device) -> tuple[M
 
 
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Work out what the worlds of ``cfg`` take with nobody learning, a decision of the team included."""
+    """Work out what the worlds of ``cfg`` take without a learner, a decision of the team included."""
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
     worlds, sizes = _plan_worlds(cfg, setup, sim_name, device), cfg.network.hidden_sizes
@@ -205,7 +205,7 @@ def _simulator(setup: TaskSetup, sim_name: str, device: torch.device) -> tuple[f
 
 
 def _rounded(count: float) -> int:
-    """Round down to two significant binary digits, which nobody takes for a measurement."""
+    """Round down to two significant binary digits, so that it does not look like a measurement."""
     whole = max(int(count), 0)
     step = 1 << max(0, whole.bit_length() - 2)
     return whole // step * step

@@ -15,7 +15,7 @@ CPU_SPEED = 3800.0  # env steps/s that a core manages, with two robots (preset l
 
 
 def check_preset(name: str, cfg: RunCfg) -> None:
-    """Raise ConfigError where a preset for GPUs would run on a CPU that nobody asked for."""
+    """Raise ConfigError where a preset for GPUs would run on a CPU that was not asked for."""
     if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto" or resolve_sim(cfg.sim)[1].type != "cpu":
         return
     cores = os.cpu_count() or 1

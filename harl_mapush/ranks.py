@@ -1,8 +1,8 @@
 """The processes of one training that ``torchrun`` started: each has a share of the worlds, all hold the same weights.
 
-What one process does alone is unchanged: for ``ALONE`` nothing here calls, copies or draws anything. With several, sums
-over worlds become sums over all ranks' worlds, and random numbers are drawn for all worlds on every rank, of which each
-takes its own rows: generators are in the same state everywhere, and it does not matter which rank has a world.
+A single process (``ALONE``) calls, copies and draws nothing here. With several ranks, sums over worlds become sums over
+all ranks' worlds. Every rank draws the random numbers of all worlds and takes its own rows of them, so generators are
+in the same state everywhere, and it does not matter which rank has a world.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Ranks:
         return Share(self.rank * num_envs, self.size, self.sum_)
 
     def tick(self) -> None:
-        """Note that this rank goes on."""
+        """Note that this rank is making progress."""
         self.progress += 1
 
     # Numbers on the device; inside a captured graph these are part of it

@@ -1,4 +1,4 @@
-"""A run that goes on where it stood: which checkpoint, which settings may differ now, and its state put back.
+"""Resume a run: find its checkpoint, check which settings may differ, and restore its state.
 
 The state is ``training_state.pt`` of a checkpoint, the settings are the run's ``config.yaml``.
 """
@@ -19,7 +19,7 @@ from mqe.registry import resolve_sim
 
 KINDS = "a run folder or one of its checkpoint folders"
 ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
-# What a run may go on with otherwise than it began; all else is what the saved state is the state of.
+# What may differ when a run is resumed; the saved state depends on everything else.
 CHANGEABLE_ON_RESUME = (
     "runner.num_env_steps", "runner.checkpoint_interval", "runner.matmul_precision", "runner.torch_threads",
     "runner.max_wall_time", "runner.evaluation_interval", "runner.evaluation_envs", "runner.evaluation_episodes",
@@ -31,7 +31,7 @@ CHANGEABLE_ON_RESUME = (
 
 
 class SavedRun(NamedTuple):
-    """A run, and the checkpoint that it goes on from; none where it was ended before its first, and begins again."""
+    """A run, and the checkpoint it resumes from; none if it ended before its first, and starts again."""
 
     run: Path
     folder: Path | None
@@ -123,7 +123,7 @@ def _newest(run: Path) -> tuple[SavedRun, list[str]]:
 
 
 def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
-    """Return the run's own settings, or where they are lost or damaged its checkpoint's, and say so."""
+    """Return the run's own settings, or its checkpoint's where they are lost or damaged, with a notice."""
     try:
         return runs.read_config(saved.run), []
     except ConfigError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from harl_mapush.algorithm import Algorithm, Experience
 from harl_mapush.interruption import seconds
 from harl_mapush.ranks import ALONE, Ranks
 from harl_mapush.resharding import on_host, redistribute
+from mqe.config import option
 from mqe.vec_env import TimeStep, VecEnv
 
 _MOST_BROKEN = 0.1  # share of a rollout's transitions
@@ -24,71 +25,35 @@ _MOST_BROKEN = 0.1  # share of a rollout's transitions
 class RunnerCfg:
     """How long a run lasts and how it is cut into iterations."""
 
-    seed: int = field(default=1, metadata={"min": 0, "max": 2**63 - 1})
-    num_env_steps: int = field(
-        default=100_000_000, metadata={"min": 1, "help": "control steps summed over environments, rounded up"}
+    seed: int = option(1, "of every random number in the run", min=0, max=2**63 - 1)
+    num_env_steps: int = option(100_000_000, "control steps summed over environments, rounded up", min=1)
+    num_steps: int = option(32, "decisions of every environment an iteration", min=1, max=1_000_000)
+    checkpoint_interval: int = option(10_000_000, "env steps", min=1)
+    evaluation_interval: int | None = option(
+        None, "env steps between evaluations in environments of their own; null: none", min=1
     )
-    num_steps: int = field(
-        default=32, metadata={"min": 1, "max": 1_000_000, "help": "decisions of every environment an iteration"}
+    evaluation_envs: int = option(50, "worlds of an evaluation", min=1, max=1_000)
+    evaluation_episodes: int = option(100, "of an evaluation, in whole rounds of its worlds", min=1, max=1_000)
+    matmul_precision: str = option(
+        "high", "of matrix products on a GPU; high is TF32", choices=("highest", "high", "medium")
     )
-    checkpoint_interval: int = field(default=10_000_000, metadata={"min": 1, "help": "env steps"})
-    evaluation_interval: int | None = field(
-        default=None,
-        metadata={"min": 1, "help": "env steps between evaluations in environments of their own; null: none"},
-    )
-    evaluation_envs: int = field(default=50, metadata={"min": 1, "max": 1_000, "help": "worlds of an evaluation"})
-    evaluation_episodes: int = field(
-        default=100, metadata={"min": 1, "max": 1_000, "help": "of an evaluation, in whole rounds of its worlds"}
-    )
-    matmul_precision: str = field(
-        default="high",
-        metadata={"choices": ("highest", "high", "medium"), "help": "of matrix products on a GPU; high is TF32"},
-    )
-    torch_threads: int | None = field(
-        default=None, metadata={"min": 1, "max": 1024, "help": "null: torch's own choice"}
-    )
-    staggered_start: bool = field(
-        default=True, metadata={"help": "first episodes end at times spread over the time limit, not all at once"}
-    )
-    max_wall_time: str | None = field(
-        default=None, metadata={"help": "save and end in time for this limit, 3h50m for instance; null: none"}
-    )
+    torch_threads: int | None = option(None, "null: torch's own choice", min=1, max=1024)
+    staggered_start: bool = option(True, "first episodes end at times spread over the time limit, not all at once")
+    max_wall_time: str | None = option(None, "save and end in time for this limit, 3h50m for instance; null: none")
 
-    init_from: str | None = field(
-        default=None,
-        metadata={"help": "start with the networks of a checkpoint, run or pretrained:NAME"},
+    init_from: str | None = option(None, "start with the networks of a checkpoint, run or pretrained:NAME")
+    collectors: int = option(0, "processes that collect beside the learner; 0: it collects itself", min=0, max=256)
+    engine: str = option(
+        "local", "where collectors run: as local processes, on a Ray cluster", choices=("local", "ray")
     )
-    collectors: int = field(
-        default=0,
-        metadata={"min": 0, "max": 256, "help": "processes that collect beside the learner; 0: it collects itself"},
+    learner_device: str = option("auto", "of the learner beside collectors: auto (a GPU if there is one), cpu, cuda:K")
+    update_ratio: float | None = option(
+        None, "updates a transition with collectors; null: the algorithm's", above=0.0, max=1e4
     )
-    engine: str = field(
-        default="local",
-        metadata={
-            "choices": ("local", "ray"),
-            "help": "where collectors run: as local processes, on a Ray cluster",
-        },
-    )
-    learner_device: str = field(
-        default="auto", metadata={"help": "of the learner beside collectors: auto (a GPU if there is one), cpu, cuda:K"}
-    )
-    update_ratio: float | None = field(
-        default=None,
-        metadata={"above": 0.0, "max": 1e4, "help": "updates a transition with collectors; null: the algorithm's"},
-    )
-    queue_blocks: int = field(
-        default=4, metadata={"min": 1, "max": 1000, "help": "full blocks that may wait, for each collector"}
-    )
-    max_policy_lag: int = field(
-        default=64, metadata={"min": 1, "max": 1_000_000, "help": "versions; the learner waits for older transitions"}
-    )
-    stall_time: float = field(
-        default=30.0,
-        metadata={
-            "min": 0.5,
-            "max": 1e6,
-            "help": "a collector idle for so long is named, for twice as long restarted [s]",
-        },
+    queue_blocks: int = option(4, "full blocks that may wait, for each collector", min=1, max=1000)
+    max_policy_lag: int = option(64, "versions; the learner waits for older transitions", min=1, max=1_000_000)
+    stall_time: float = option(
+        30.0, "a collector idle for so long is named, for twice as long restarted [s]", min=0.5, max=1e6
     )
 
     def __post_init__(self) -> None:
@@ -104,7 +69,7 @@ class RunnerCfg:
 
 
 class IterationReport(NamedTuple):
-    """What one iteration did."""
+    """Times and metrics of one iteration."""
 
     iteration: int  # 1 after the first
     num_iterations: int
@@ -113,7 +78,7 @@ class IterationReport(NamedTuple):
     collect_s: float
     update_s: float
     metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
-    note: str | None = None  # what the environment had to repair after it
+    note: str | None = None  # a message about buffers that grew or worlds that broke
     health: tuple[str, ...] = ()  # lines about the processes of a run with collectors
 
 
@@ -198,7 +163,7 @@ class Runner:
         self.ranks.is_busy = False  # kernels are compiled and graphs recorded from here on
 
     def start(self) -> None:
-        """Reset the environment, unless the run goes on from a saved state."""
+        """Reset the environment, unless the run was resumed from a saved state."""
         if self._obs is None:
             self._set_inputs(*self.env.reset(staggered=self.cfg.staggered_start))
 
@@ -227,7 +192,7 @@ class Runner:
         return self.algorithm.update(self.experience, self.iteration / self.num_iterations)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a run goes on from, between iterations; of several ranks, whole on rank 0 alone."""
+        """Return everything that a run needs to resume, between iterations; of several ranks, whole on rank 0 alone."""
         own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
         learned = {"iteration": self.iteration, "algorithm": self.algorithm.state_dict()}
         if self.ranks.size == 1:
@@ -235,7 +200,7 @@ class Runner:
         return learned | {"shares": self.ranks.gather_on_first(on_host(own))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         self.iteration = state["iteration"]
         self.algorithm.load_state_dict(state["algorithm"])
         shares = state.get("shares") or [{"storage": state["storage"], "env": state["env"]}]

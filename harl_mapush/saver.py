@@ -1,4 +1,4 @@
-"""Checkpoints of a training that goes on: what happens where one cannot be written."""
+"""Checkpoints during a training, and what happens where one cannot be written."""
 
 from __future__ import annotations
 

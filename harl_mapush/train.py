@@ -27,7 +27,7 @@ from harl_mapush.collectors.runner import AsyncRunner
 from harl_mapush.collectors.worlds import DistantWorlds
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import playing
-from harl_mapush.evaluation.training_evaluation import TrainingEvaluation, evaluated, worth
+from harl_mapush.evaluation.training_evaluation import TrainingEvaluation, evaluated
 from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
 from harl_mapush.launch import Launch
@@ -62,7 +62,7 @@ def make_parser() -> config.Parser:
     source.add_argument(
         "--resume",
         metavar="RUN",
-        help="go on with a run where it stood, in its folder: the run folder (its newest checkpoint) or a checkpoint",
+        help="resume a run in its folder: the run folder (its newest checkpoint) or a checkpoint",
     )
     parser.add_argument(
         "--load_config",
@@ -110,7 +110,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _resume(what: str, over: Mapping[str, Any]) -> int:
-    """Go on with a run, changed by ``over``; one that has reached its end says so and is no mistake."""
+    """Resume a run, changed by ``over``; for one that has reached its end print so, and return 0."""
     saved, notices = resume.find(what)
     cfg, more = resume.settings(saved, over)
     for notice in notices + more:
@@ -134,7 +134,7 @@ def _base(arguments: Any) -> dict[str, Any]:
 
 
 def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
-    """Build everything, learn, and leave a run folder, or go on with a saved run in its own; return the exit code."""
+    """Build everything, train, and write a run folder, or resume a saved run in its own; return the exit code."""
     wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
     started = Launch.of_environment()
     if cfg.runner.collectors:
@@ -320,7 +320,7 @@ def _learn(
         logger.say(f"Done; the last checkpoint is {runs.last_checkpoint(folder)}.")
         if evaluation is not None and evaluation.best is not None:
             where = folder / runs.CHECKPOINTS / runs.step_name(evaluation.best["env_steps"])
-            logger.say(f"Best in evaluation: {where} ({worth(evaluation.best)}).")
+            logger.say(f"Best in evaluation: {where} ({evaluation.worth(evaluation.best)}).")
         return 0
     except _Interrupted:
         number = interruption.signal
@@ -364,7 +364,7 @@ def _write_error(ranks: Ranks, line: str) -> None:
 
 
 def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionError) -> int:
-    """Save a run that cannot go on, if an iteration of it is done; return the exit code."""
+    """Save a run that cannot continue, if it has done an iteration; return the exit code."""
     if runner.iteration:
         try:
             saver.save_last(runner.env_steps)
@@ -379,7 +379,7 @@ class _Interrupted(Exception):  # noqa: N818, not an error
 
 
 def _how_to_resume(folder: Path, more: str = "") -> str:
-    """Return how to go on with a run that ended before its time; ``more`` is what the command line should add."""
+    """Return how to resume a run that ended early; ``more`` is what the command line should add."""
     if not folder.is_dir():
         return "the folder is gone; if it was moved, --resume takes its new place"
     if runs.checkpoints(folder):

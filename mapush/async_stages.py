@@ -41,7 +41,7 @@ _PATIENCE_S = 300.0  # for a first block
 
 @dataclass
 class AsyncCheckup(Checkup):
-    """What the stages hand on to one another."""
+    """What one stage builds and the next ones use."""
 
     collector: Collector | None = None
     team: OffPolicy | None = None  # the learner's

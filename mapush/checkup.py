@@ -22,7 +22,7 @@ NUM_DECISIONS = 4
 
 @dataclass
 class Checkup:
-    """What the stages hand on to one another."""
+    """What one stage builds and the next ones use."""
 
     cfg: RunCfg  # of the run that is tried
     is_launched_singly: bool = False  # kernel by kernel instead of as graphs

@@ -38,7 +38,7 @@ _BLOCKING = "CUDA_LAUNCH_BLOCKING"  # read when CUDA starts, hence a process of 
 
 
 class Verdict(NamedTuple):
-    """What came out of one stage."""
+    """The result of one stage."""
 
     stage: str
     status: str  # passed, skipped, failed; running or not run in between
@@ -97,7 +97,7 @@ def _conclude(facts: dict[str, Any], is_json: bool) -> int:
 
 
 def examine(checkup: Checkup, tell: Callable[[Verdict], None], stages: Sequence[Stage] = STAGES) -> Iterator[Verdict]:
-    """Run stage after stage up to the first that fails; tell when each begins and ends, and give its verdict."""
+    """Run stage after stage up to the first that fails; report when each begins and ends; return the verdicts."""
     try:
         for stage in stages:
             tell(Verdict(stage.name, "running"))

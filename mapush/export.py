@@ -33,7 +33,7 @@ from mqe.config import ConfigError, merge
 from mqe.controllers.gait import GaitController, gait_names, load_gait
 from mqe.env import MultiAgentEnv
 from mqe.registry import TASKS, make_env
-from mqe.robots import DEFAULT_ROBOT, ROBOTS, RobotCfg, Robots
+from mqe.robots import DEFAULT_ROBOT, NUM_JOINTS, ROBOTS, RobotCfg, Robots
 from mqe.scene import STEP_DT, pack_layout
 from mqe.state import ROBOT_QVEL, SceneState
 from mqe.streams import Streams
@@ -235,8 +235,8 @@ def _gait_example(num_robots: int) -> dict[str, Tensor]:
     up_b = nn.functional.normalize(around(3, 0.3) + torch.tensor([0.0, 0.0, 1.0]), dim=-1)
     memory = torch.cat((around(1, 0.5) + 0.5, around(24, 1.0)), dim=-1)
     return {
-        "command": command, "up_b": up_b, "angvel_b": around(3, 1.0), "joint_pos": nominal + around(12, 0.3),
-        "joint_vel": around(12, 5.0), "memory": memory,
+        "command": command, "up_b": up_b, "angvel_b": around(3, 1.0), "joint_pos": nominal + around(NUM_JOINTS, 0.3),
+        "joint_vel": around(NUM_JOINTS, 5.0), "memory": memory,
     }  # fmt: skip
 
 
@@ -282,7 +282,7 @@ def _compare_gait(gait: ExportedGait, robot: RobotCfg, path: Path) -> float:
     no_forces = torch.zeros(3 * math.comb(_NUM_CHECKED, 2) + 3)
     for _ in range(_NUM_CHECKED):
         tilted = torch.tensor([1.0, 0.0, 0.0, 0.0]) + 0.2 * torch.randn(_NUM_CHECKED, 4)
-        joints, speed = 0.5 * torch.randn(_NUM_CHECKED, 12), torch.randn(_NUM_CHECKED, ROBOT_QVEL)
+        joints, speed = 0.5 * torch.randn(_NUM_CHECKED, NUM_JOINTS), torch.randn(_NUM_CHECKED, ROBOT_QVEL)
         qpos = torch.cat((torch.zeros(_NUM_CHECKED, 3), nn.functional.normalize(tilted, dim=1), joints), dim=1)
         state = SceneState(torch.cat((qpos.flatten(), speed.flatten(), no_forces)).unsqueeze(1), _NUM_CHECKED, False)
         command = (torch.rand(1, _NUM_CHECKED, 3) - 0.5) * (torch.arange(_NUM_CHECKED) % 4 > 0).view(1, -1, 1)

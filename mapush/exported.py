@@ -43,8 +43,8 @@ class ExportedActor(nn.Module):
 class ExportedGait(nn.Module):
     """A robot's gait with its clock and memory outside, so that it is a function."""
 
-    nominal: Tensor  # (12,) [rad]
-    action_scale: Tensor  # (12,) [rad]
+    nominal: Tensor  # (J,) [rad]
+    action_scale: Tensor  # (J,) [rad]
     lift: Tensor  # (3,) [rad]
     foot_offset: Tensor  # (4,) of the trot's cycle
     obs_scale: Tensor  # (59,)
@@ -61,7 +61,7 @@ class ExportedGait(nn.Module):
     def forward(
         self, command: Tensor, up_b: Tensor, angvel_b: Tensor, joint_pos: Tensor, joint_vel: Tensor, memory: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return joint targets (B, 12) [rad] and the next memory (B, 25): the clock and the last two actions."""
+        """Return joint targets (B, J) [rad] and the next memory (B, 25): the clock and the last two actions."""
         phase, actions = memory[..., :1], memory[..., 1:]
         moving = (command.abs().amax(dim=-1) > STANDING_COMMAND).to(command.dtype)
         clock = torch.cat((torch.sin(TWO_PI * phase), torch.cos(TWO_PI * phase)), dim=-1) * moving.unsqueeze(-1)
@@ -87,7 +87,7 @@ class ExportedTeam(nn.Module):
         self.is_recurrent = actors[0].is_recurrent
 
     def forward(self, obs: Tensor, decide: Tensor, command: Tensor, *proprioception: Tensor) -> tuple[Tensor, ...]:
-        """Return joint targets (B, A, 12), the command (B, A, 3) in force and the gaits' memory (B, A, 25).
+        """Return joint targets (B, A, J), the command (B, A, 3) in force and the gaits' memory (B, A, 25).
 
         ``proprioception`` are up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each, then, of recurrent
         actors, hidden (B, A, R, H), which is returned as well.

@@ -60,7 +60,7 @@ def check_update(checkup: Checkup) -> str:
 
 
 def check_speed(checkup: Checkup) -> str:
-    """Time an iteration with many worlds; say how long the whole run will take."""
+    """Time an iteration with many worlds; return how long the whole run will take, in words."""
     runner, cfg = runner_of(checkup), checkup.cfg
     start = time.perf_counter()
     runner.collect()

@@ -32,7 +32,7 @@ _MOST_LOOKED_AT = 64  # worlds at once whose states are brought to the host
 
 
 class BrokenWorld(NamedTuple):
-    """What is known of a world that broke."""
+    """A world that broke, why, and its last states."""
 
     world: int
     cause: str  # in words
@@ -40,7 +40,7 @@ class BrokenWorld(NamedTuple):
 
 
 class Limits:
-    """What the numbers of a scene's state stay within while the simulation makes sense."""
+    """The ranges that a scene's state stays within while the simulation makes sense."""
 
     def __init__(self, scene: Scene, device: torch.device) -> None:
         """Derive the limits from the scene's model."""
@@ -85,7 +85,7 @@ class Limits:
 
 
 class LastStates:
-    """The last states of every world; a world that breaks keeps its own until somebody takes them."""
+    """The last states of every world; a world that breaks keeps its own until they are taken."""
 
     def __init__(self, num_rows: int, num_envs: int, device: torch.device) -> None:
         """Make room for ``NUM_STATES`` states of ``num_rows`` numbers of each world."""
@@ -130,9 +130,9 @@ def bytes_of_last_states(num_rows: int) -> int:
     return (NUM_STATES + 1) * num_rows * 4
 
 
-def num_rows(model: mujoco.MjModel) -> int:
-    """Return how many numbers a world's state has: qpos, qvel, contact forces and the goal's position."""
-    return model.nq + model.nv + model.nsensordata + 3
+def num_rows(scene: Scene) -> int:
+    """Return how many numbers a world's state has."""
+    return sum(SceneState.sizes(scene.num_robots, scene.object is not None))
 
 
 def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
@@ -158,7 +158,7 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
     named = [*places, *((name, (-SPEED_LIMIT, SPEED_LIMIT)) for name in rates)]
     named += [(name, (-FORCE_LIMIT, FORCE_LIMIT)) for name in forces]
     named += [("goal: position [m]", (-_UNBOUNDED, _UNBOUNDED))] * 3
-    assert len(named) == num_rows(model)
+    assert len(named) == num_rows(scene)
     if scene.object is not None:
         # A ball around the object's origin that is all object: a trunk's origin inside it is deep within.
         part = scene.object.geoms[0]

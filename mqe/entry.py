@@ -1,4 +1,4 @@
-"""What an entry of the registry of tasks brings: settings, how a world is made, and what is said of its episodes."""
+"""What an entry of the registry of tasks brings: settings, how a world is made, and how its episodes are reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqe.task import Task
 
 @dataclass(frozen=True)
 class EnvCfg:
-    """How many of what."""
+    """Section ``env``: how many worlds and robots, of which kind."""
 
     num_envs: int = option(256, "parallel worlds", min=1, max=1_000_000_000)
     num_agents: int | None = option(None, "robots in one world; null: the object's team", min=1, max=MAX_ROBOTS)
@@ -43,7 +43,7 @@ class TaskEntry(NamedTuple):
 
     cfg: type  # the section ``task``, a frozen dataclass with ``name``
     make: Callable[[Any, EnvCfg, torch.device, Streams], TaskSetup]
-    report: Report = Report()  # what is said of its episodes
+    report: Report = Report()  # how its episodes are summed up and shown
     evaluation: Mapping[str, Any] = MappingProxyType({})  # settings of ``task`` that the calculator measures with
     strict: Mapping[str, Any] | None = None  # likewise, with --protocol strict; None: there is no such protocol
     conditions: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # sections of settings that test robustness

@@ -25,7 +25,7 @@ GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples, modulo 1, spread e
 
 
 class Watcher(Protocol):
-    """What is shown every step of an environment, resets apart."""
+    """Called after every step of an environment; resets are not among them."""
 
     def see_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
         """See torques [N m] in a physics step and joint velocities [rad/s] at its start, (N, A, J)."""
@@ -45,7 +45,7 @@ class MultiAgentEnv:
     ) -> None:  # fmt: skip
         """Join a simulator of ``scene``, a task and nature (None: a calm one); call ``reset`` before ``step``.
 
-        ``report`` is what is said of the task's metrics; None: their means. ``share`` says which worlds these are.
+        ``report`` says how metrics are summed up (None: by their means), ``share`` which of a run's worlds these are.
         """
         self.share = share
         self.sim, self.scene, self.task, self.report = sim, scene, task, report or Report()
@@ -96,7 +96,7 @@ class MultiAgentEnv:
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         """Start a new episode in every world; return obs (N, A, O) and critic state.
 
-        Staggered, the clocks of these first episodes stand at ages spread evenly over the time limit. Statistics begin
+        Staggered, these first episodes begin at ages spread evenly over the time limit. Statistics begin
         when it has passed once: until then these cut-off episodes end, and of whole ones only the short.
         """
         self.check_open()
@@ -131,7 +131,7 @@ class MultiAgentEnv:
     def rest(self, mask: Tensor) -> None:
         """Leave the worlds of ``mask`` (N,) alone until the next ``reset``: they do not move, end or count.
 
-        Where reading a value would have to wait for the device they go on instead, because a graph steps all worlds.
+        On a device where reading a value would have to wait, they keep running: a graph steps all worlds.
         """
         if self.sim.synchronous:
             self._resting = mask.clone()
@@ -200,7 +200,7 @@ class MultiAgentEnv:
             self._record(ended, endings[:-1])
             self.num_failed += (~valid).sum()
             self._start_episodes(~running)
-            # The last state, or where that cannot be observed the new first one, and the first: in one go.
+            # Observe the last state (where it cannot be observed, the new first one) and the first together.
             is_observable = valid & is_within_limits
             rows = torch.cat((torch.where(is_observable, last.rows, self.state.rows), self.state.rows), dim=1)
             memory = torch.cat((torch.where(is_observable.unsqueeze(1), memory, task.memory), task.memory))
@@ -213,7 +213,7 @@ class MultiAgentEnv:
 
     def record_states(self) -> None:
         """Keep the last states of every world from now on, for ``take_broken``; call it before the first step."""
-        self._last_states = LastStates(num_rows(self.scene.model), self.num_envs, self.device)
+        self._last_states = LastStates(num_rows(self.scene), self.num_envs, self.device)
 
     def take_broken(self) -> list[BrokenWorld]:
         """Return what is recorded of worlds that broke since the last call, 64 at most; waits for the device."""
@@ -247,7 +247,7 @@ class MultiAgentEnv:
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Go on from ``state_dict``; return the obs and critic state it stood at."""
+        """Restore a ``state_dict``; return the obs and critic state it was saved in."""
         self.check_open()
         self.sim.load_state_dict(state["sim"])
         self.task.load_state_dict(state["task"])

@@ -118,7 +118,7 @@ def model_fields(
 
 
 class Nature:
-    """What happens between a task's decisions and the simulator, world by world."""
+    """Delays, noise and disturbances between a task's decisions and the simulator, drawn for each world."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Nature:
         self._delay.begin(mask)
         self._actions.begin(mask)
         if self.has_latency or self.has_command_latency or self.has_freezes:
-            # Worlds whose episode goes on draw what they have.
+            # Worlds in the middle of an episode draw the same numbers again.
             self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
 
     def actions_in_force(self, actions: Tensor, step: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ class Nature:
     def motor_targets(self, targets: Tensor, episode: Tensor, step: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return what the motors follow in the physics steps of one control step, (4, N, J), and kicks.
 
-        ``targets`` (N, A, 12) are the controller's, ``step`` (N,) counts control steps into ``episode`` (N,). Kicks
+        ``targets`` (N, A, J) are the controller's, ``step`` (N,) counts control steps into ``episode`` (N,). Kicks
         (N, A, 3) [m/s] are None where there are none.
         """
         if not (self.has_kicks or self.has_latency):

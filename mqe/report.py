@@ -1,4 +1,4 @@
-"""What is said of a task's episodes: while it trains, by the calculator, and in a film."""
+"""How a task's episodes are reported: while it trains, by the calculator, and in a film."""
 
 from __future__ import annotations
 
@@ -55,11 +55,12 @@ def nothing_at_start(state: SceneState) -> dict[str, Tensor]:
 
 
 class Report(NamedTuple):
-    """What is said of a task's metrics; by default, the mean of each."""
+    """How a task's metrics are summed up and shown; by default, by the mean of each."""
 
     rates: tuple[str, ...] = ()  # metrics that are 0 or 1; the mean of NAME is called NAME_rate
     headline: tuple[tuple[str, str], ...] = ()  # labels and statistics for the progress line of a training
-    outcomes: Mapping[str, str] = MappingProxyType({})  # what a film says where a figure is 1; the first one counts
+    compared: tuple[str, ...] = ("return",)  # statistics by which a training finds its best team; ties go to the next
+    outcomes: Mapping[str, str] = MappingProxyType({})  # what a film says where a metric is 1; the first one counts
     at_start: Callable[[SceneState], dict[str, Tensor]] = nothing_at_start  # further metrics (N,), when episodes begin
     # From metrics (N,) of N episodes by name, with ``broken`` bool, the time limit and a control step [s].
     summarize: Callable[[Mapping[str, Tensor], float, float], Metrics] = summarize_metrics

@@ -143,12 +143,12 @@ class SceneState:
 
     @cached_property
     def joint_pos(self) -> Tensor:
-        """(N, A, 12) [rad], FL FR RL RR x hip thigh calf."""
+        """(N, A, J) [rad], FL FR RL RR x hip thigh calf."""
         return self._parts[0].unfold(1, ROBOT_QPOS, ROBOT_QPOS)[..., POSE:]
 
     @cached_property
     def joint_vel(self) -> Tensor:
-        """(N, A, 12) [rad/s]."""
+        """(N, A, J) [rad/s]."""
         return self._parts[1].unfold(1, ROBOT_QVEL, ROBOT_QVEL)[..., VELOCITY:]
 
     @property

@@ -59,7 +59,7 @@ class EpisodeStatistics:
         return {"rows": self._rows.clone(), "count": self._count.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state_dict``; of a ring of another length the newest episodes are taken."""
+        """Restore a ``state_dict``; of a ring of another length the newest episodes are taken."""
         if state["rows"].shape == self._rows.shape:
             self._rows.copy_(state["rows"])
             self._count.copy_(state["count"])

@@ -24,7 +24,7 @@ class Layout(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one control step meant to the task, before any reset. The names of rows and columns are the task's."""
+    """Rewards, endings and metrics of one control step, before any reset; the task names rows and columns."""
 
     rewards: Tensor  # (K, N, A) weighted terms; their sum is the reward
     endings: Tensor  # (E, N) bool conditions; any of them ends the episode
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 class Disturbance(NamedTuple):
-    """What nature does to the robots before a control step."""
+    """Changes of velocity and forces on the trunks before a control step."""
 
     velocity: Tensor  # (N, A, 3) [m/s] added to the trunk's linear velocity at once
     force: Tensor  # (N, A, 3) [N] on the trunk, world frame, for the whole control step
@@ -100,7 +100,7 @@ class Task(Protocol):
 
 
 class TaskDefaults:
-    """What most tasks have in common, to derive from: nothing to remember, nothing that disturbs, no mirror image."""
+    """Base class with what most tasks have in common: no memory, no disturbance, no mirror image."""
 
     num_agents: int
     obs_sizes: tuple[int, ...]

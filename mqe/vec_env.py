@@ -106,7 +106,7 @@ class VecEnv(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Go on from ``state_dict``; return the obs and state it stood at."""
+        """Restore a ``state_dict``; return the obs and state it was saved in."""
         ...
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,15 @@ import torch
 from conftest import TINY
 
 from harl_mapush import config, foreign, train
+from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.checkpoint import actor_file
 from harl_mapush.runs import last_checkpoint
 from mapush import cli, listing
 from mqe.config import load_yaml
+from mqe.nature import NatureCfg
+from mqe.registry import TASKS
 from mqe.tasks.push.rewards import ENDING_TERMS, TERMS
+from mqe.tasks.velocity.task import VelocityWeights
 
 SIZES = ("--num_env_steps", "1", "--set", "task.decision_period=1")
 
@@ -75,6 +80,12 @@ def test_every_setting_is_listed_with_its_default() -> None:
     names = [line.split()[0] for line in listing.setting_lines()]
     assert set(foreign.dotted(config.all_classes())) <= set(names)
     assert "env.num_envs = 256  (min 1, max 1000000000)  parallel worlds" in listing.setting_lines()
+
+
+def test_every_setting_says_what_it_is() -> None:
+    entries = [entry.cfg for registry in (ALGORITHMS, TASKS) for entry in registry.values()]
+    for cls in [*config.SECTION_CLASSES.values(), *entries, NatureCfg, VelocityWeights]:
+        assert not [f"{cls.__name__}.{field.name}" for field in fields(cls) if not field.metadata.get("help")]
 
 
 def test_the_terms_of_the_rewards_are_settings_too(capsys) -> None:

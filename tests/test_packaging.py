@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
+import pytest
 import yaml
+from conftest import TINY
 
 from mapush import __version__, cli
 
@@ -33,6 +38,31 @@ def test_what_is_installed_holds_configurations_assets_and_types(tmp_path: Path)
     wanted = {path.relative_to(ROOT).as_posix() for path in packages if "__pycache__" not in path.parts}
     assert wanted <= installed
     assert {"harl_mapush/configs/laptop.yaml", "mqe/py.typed", "harl_mapush/py.typed", "mapush/py.typed"} <= installed
+
+
+@pytest.mark.slow
+def test_examples_run_elsewhere_with_nothing_but_the_wheel(tmp_path: Path) -> None:
+    parts = [("egg_info", "-e"), ("build", "-b"), ("bdist_wheel", "-b", str(tmp_path / "all"), "-d")]
+    build = [word for part in parts for word in (*part, str(tmp_path))]
+    subprocess.run([sys.executable, "setup.py", "-q", *build], cwd=ROOT, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        wheel.extractall(tmp_path / "installed")
+    own = shutil.copytree(ROOT / "examples", tmp_path / "own")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed"), "CUDA_VISIBLE_DEVICES": ""}
+
+    def run(*words: str) -> None:
+        done = subprocess.run(
+            [sys.executable, *words], cwd=own, env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+
+    run("-c", f"import mqe; assert mqe.__file__.startswith({str(tmp_path)!r})")
+    run("own_loop.py", "2", "3")
+    train = ("-m", "harl_mapush.train", *TINY, "--num_env_steps", "16", "--device", "cpu", "--import")
+    run(*train, "own_object", "--object", "crate")
+    run(*train, "own_reward", "--set", "task.weights.looking=0.01")
+    run(*train, "own_observation", "--set", "task.more_observations=[height]")
+    run(*train, "own_task", "--task", "race", "--num_agents", "3")
 
 
 def test_every_supported_python_is_tested() -> None:

@@ -95,11 +95,8 @@ def test_a_robot_of_ones_own_is_trained(elsewhere) -> None:
 
 
 def test_agents_see_a_term_of_ones_own(elsewhere) -> None:
-    Path("own_eyes.py").write_text(
-        "import mapush\nmapush.register_observation('height', lambda state: state.robot_pos[..., 2:])\n"
-    )
     more = ["--set", "task.more_observations=[own_velocity, height]"]
-    assert train.main(["--import", "own_eyes", *more, *ELSEWHERE, "--out", "run"]) == 0
+    assert train.main(["--import", "own_observation", *more, *ELSEWHERE, "--out", "run"]) == 0
     cfg, _ = config.resolve(config.load_yaml("run/config.yaml"), {})
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
     obs, _ = env.reset()

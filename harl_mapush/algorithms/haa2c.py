@@ -8,13 +8,14 @@ from torch import Tensor
 
 from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.learning.minibatches import ActorBatch
+from mqe.config import option
 
 
 @dataclass(frozen=True)
 class Haa2cCfg(HappoCfg):
     """HAA2C's settings; clip_param clips values only."""
 
-    name: str = "haa2c"
+    name: str = option("haa2c", "which algorithm")
 
 
 class Haa2c(Happo):

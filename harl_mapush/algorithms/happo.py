@@ -15,6 +15,7 @@ from harl_mapush.learning.minibatches import ActorBatch
 from harl_mapush.learning.settings import OnPolicyCfg
 from harl_mapush.learning.storage import Storage
 from harl_mapush.learning.surrogate import actor_batch, rollout_log_probs
+from mqe.config import option
 
 _Output = TypeVar("_Output")
 
@@ -23,8 +24,8 @@ _Output = TypeVar("_Output")
 class HappoCfg(OnPolicyCfg):
     """HAPPO's settings."""
 
-    name: str = "happo"
-    fixed_order: bool = False  # agents in their own order instead of a random one
+    name: str = option("happo", "which algorithm")
+    fixed_order: bool = option(False, "agents in their own order instead of a random one")
 
 
 class Happo(OnPolicy):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,22 +17,20 @@ from harl_mapush.learning.off_policy_settings import OffPolicyCfg
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.q_networks import SquashedActor
 from harl_mapush.learning.replay import Batch
+from mqe.config import option
 
 
 @dataclass(frozen=True)
 class HasacCfg(OffPolicyCfg):
     """HASAC's settings."""
 
-    name: str = "hasac"
-    auto_alpha: bool = field(default=True, metadata={"help": "each agent's temperature follows target_std"})
-    alpha: float = field(default=0.01, metadata={"above": 0.0, "help": "temperature, or where it starts"})
-    alpha_learning_rate: float = field(default=3e-4, metadata={"above": 0.0})
-    target_std: float = field(
-        default=0.15, metadata={"above": 0.0, "help": "its normal distribution has the entropy aimed at; not HARL's -1"}
-    )
-    std_range: tuple[float, float] = field(
-        default=(0.02, 1.0),
-        metadata={"above": 0.0, "help": "of the standard deviation before tanh; compat=harl: e^-20 to e^2"},
+    name: str = option("hasac", "which algorithm")
+    auto_alpha: bool = option(True, "each agent's temperature follows target_std")
+    alpha: float = option(0.01, "temperature, or where it starts", above=0.0)
+    alpha_learning_rate: float = option(3e-4, "temperatures", above=0.0)
+    target_std: float = option(0.15, "its normal distribution has the entropy aimed at; not HARL's -1", above=0.0)
+    std_range: tuple[float, float] = option(
+        (0.02, 1.0), "of the standard deviation before tanh; compat=harl: e^-20 to e^2", above=0.0
     )
 
     def __post_init__(self) -> None:
@@ -46,9 +44,9 @@ class HasacCfg(OffPolicyCfg):
 class MasacCfg(HasacCfg):
     """MASAC's settings: one actor for all, which learns beside the others' actions of the replay."""
 
-    name: str = "masac"
-    share_param: bool = True
-    is_sequential: bool = False
+    name: str = option("masac", "which algorithm")
+    share_param: bool = option(True, "one actor for all agents")
+    is_sequential: bool = option(False, "each agent learns beside the others' newest actions, not those of the replay")
 
 
 class Temperatures(nn.Module):

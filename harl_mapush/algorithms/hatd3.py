@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,29 +14,30 @@ from harl_mapush.algorithms.team import make_actors
 from harl_mapush.learning import td
 from harl_mapush.learning.off_policy_settings import OffPolicyCfg
 from harl_mapush.learning.q_networks import DeterministicActor
+from mqe.config import option
 
 
 @dataclass(frozen=True)
 class Hatd3Cfg(OffPolicyCfg):
     """HATD3's settings."""
 
-    name: str = "hatd3"
-    policy_delay: int = 2
-    use_huber_loss: bool = False
-    exploration_noise: tuple[float, float] = field(
-        default=(0.05, 0.8), metadata={"min": 0.0, "help": "standard deviation, from the first world to the last"}
+    name: str = option("hatd3", "which algorithm")
+    policy_delay: int = option(2, "critic updates an actor update", min=1, max=1000)
+    use_huber_loss: bool = option(False, "of values that are numbers; false: squares")
+    exploration_noise: tuple[float, float] = option(
+        (0.05, 0.8), "standard deviation, from the first world to the last", min=0.0
     )
-    policy_noise: float = field(default=0.2, metadata={"min": 0.0, "help": "on the actions of the critics' targets"})
-    noise_clip: float = field(default=0.5, metadata={"min": 0.0, "help": "of policy_noise"})
+    policy_noise: float = option(0.2, "on the actions of the critics' targets", min=0.0)
+    noise_clip: float = option(0.5, "of policy_noise", min=0.0)
 
 
 @dataclass(frozen=True)
 class Matd3Cfg(Hatd3Cfg):
     """MATD3's settings: one actor for all, which learns beside the others' actions of the replay."""
 
-    name: str = "matd3"
-    share_param: bool = True
-    is_sequential: bool = False
+    name: str = option("matd3", "which algorithm")
+    share_param: bool = option(True, "one actor for all agents")
+    is_sequential: bool = option(False, "each agent learns beside the others' newest actions, not those of the replay")
 
 
 class Hatd3(OffPolicy):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from harl_mapush.learning.minibatches import ActorBatch, gather, num_rows, tiles
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.ranks import Ranks
+from mqe.config import option
 
 _CG_STEPS = 10
 _CG_TOLERANCE = 1e-10  # of the squared residual
@@ -24,11 +25,11 @@ _CG_DAMPING = 0.1
 class HatrpoCfg(HappoCfg):
     """HATRPO's settings; learning_rate, entropy_coef and num_minibatches are the critic's or unused."""
 
-    name: str = "hatrpo"
-    kl_threshold: float = field(default=0.01, metadata={"above": 0.0, "help": "[nat] trust region of a step"})
-    line_search_steps: int = field(default=10, metadata={"min": 1})
-    accept_ratio: float = field(default=0.5, metadata={"above": 0.0, "help": "least share of the promised gain"})
-    backtrack_coeff: float = field(default=0.8, metadata={"above": 0.0, "max": 1.0})
+    name: str = option("hatrpo", "which algorithm")
+    kl_threshold: float = option(0.01, "[nat] trust region of a step", above=0.0)
+    line_search_steps: int = option(10, "step sizes that are tried", min=1)
+    accept_ratio: float = option(0.5, "least share of the promised gain", above=0.0)
+    backtrack_coeff: float = option(0.8, "each step size is this times the last", above=0.0, max=1.0)
 
 
 class Hatrpo(Happo):
@@ -57,7 +58,7 @@ class Hatrpo(Happo):
 
 
 def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: HatrpoCfg) -> dict[str, Tensor]:
-    """Step the actor in place, or leave it where no try is accepted; give the last try's metrics as 0-dim tensors.
+    """Step the actor in place, or leave it where no try is accepted; return the last try's metrics as 0-dim tensors.
 
     Conjugate gradient makes much of the last bit: products and sums stand in upstream HARL's order here.
     """

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from harl_mapush.algorithms.mappo import Mappo, MappoCfg
+from mqe.config import option
 
 
 @dataclass(frozen=True)
 class IppoCfg(MappoCfg):
     """IPPO's settings."""
 
-    name: str = "ippo"
-    share_param: bool = False
+    name: str = option("ippo", "which algorithm")
+    share_param: bool = option(False, "one actor for all agents")
 
 
 class Ippo(Mappo):

@@ -12,14 +12,15 @@ from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.learning.settings import OnPolicyCfg
 from harl_mapush.learning.storage import Storage
 from harl_mapush.learning.surrogate import actor_batch
+from mqe.config import option
 
 
 @dataclass(frozen=True)
 class MappoCfg(OnPolicyCfg):
     """MAPPO's settings."""
 
-    name: str = "mappo"
-    share_param: bool = True
+    name: str = option("mappo", "which algorithm")
+    share_param: bool = option(True, "one actor for all agents")
 
 
 class Mappo(OnPolicy):

@@ -83,7 +83,7 @@ class OnPolicy(ABC):
 
     @property
     def graphs_at_once(self) -> int:
-        """How often an update holds one agent's rows, with all that gradients need, at once; for the memory plan."""
+        """How many agents' rows an update holds at once, with all that gradients need; for the memory plan."""
         return 1
 
     @property
@@ -223,7 +223,7 @@ class OnPolicy(ABC):
         return metrics
 
     def update_critic(self, storage: Storage) -> dict[str, Tensor]:
-        """Update the critic, then the running normalisation of what all networks see; give the critic's metrics."""
+        """Update the critic, then the running normalisation of what all networks see; return the critic's metrics."""
 
         def update() -> dict[str, Tensor]:
             metrics = self.value.update(storage)
@@ -242,7 +242,7 @@ class OnPolicy(ABC):
 
     @property
     def joins_advantages(self) -> bool:
-        """Whether everybody's advantages are normalised together."""
+        """Whether the advantages of all agents are normalised together."""
         return self.arithmetic.joins_advantages(self.num_values)
 
     def update_policy(self, agent: int, batches: list[ActorBatch], clip_param: float | None) -> dict[str, Tensor]:
@@ -274,7 +274,7 @@ class OnPolicy(ABC):
         return actors | {"critic": self.value.optimizer.flat}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that learning goes on from."""
+        """Return everything that learning needs to resume."""
         return {
             "actors": [actor.state_dict() for actor in self.unique_actors],
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],

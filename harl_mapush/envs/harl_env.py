@@ -48,7 +48,7 @@ class HarlEnv:
         self.num_decisions = 0  # ever
 
     def reset(self) -> tuple[Array, Array, Any]:
-        """Start new episodes; give obs (N, A, O), states (N, A, S) and no available actions."""
+        """Start new episodes; return obs (N, A, O), states (N, A, S) and no available actions."""
         obs, state = self.env.reset()
         return _numpy(obs), self._states(state), None
 

@@ -39,7 +39,7 @@ def measure_all(requests: Sequence[Request], num_workers: int, say: Say) -> Iter
 
 
 def report_of(cfg: RunCfg) -> Report:
-    """Return what is said of the episodes of a run's task."""
+    """Return the report of a run's task."""
     return TASKS[cfg.task.name].report
 
 

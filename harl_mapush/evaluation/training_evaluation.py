@@ -30,7 +30,6 @@ from mqe.statistics import EpisodeStatistics
 
 EVALUATIONS = "evaluations.json"  # in the run folder
 PREFIX = "eval/"
-COMPARED = ("success_rate", "return")  # of equals in the first the second counts
 SEED = 50_000  # added to the run's, so that other episodes are played than those of the training
 
 
@@ -52,8 +51,17 @@ class TrainingEvaluation:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The evaluation with the highest success rate, of equals the highest return; None before the first."""
-        return max(self.known, key=lambda known: [known.get(name, -math.inf) for name in COMPARED], default=None)
+        """The evaluation that is best by ``compared``; None before the first."""
+        return max(self.known, key=lambda known: [known.get(name, -math.inf) for name in self.compared], default=None)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The statistics that teams of the task are compared by."""
+        return self.env.report.compared
+
+    def worth(self, metrics: Mapping[str, float]) -> str:
+        """Format what a team is compared by."""
+        return ", ".join(f"{name} {metrics[name]:.3f}" for name in self.compared if name in metrics)
 
     def measure(self, algorithm: Algorithm | ActingOn, env_steps: int) -> dict[str, float]:
         """Measure the team, its actions without noise; return the figures as ``eval/...`` and write them down.
@@ -122,16 +130,11 @@ def evaluated(
             else:
                 best, latest = evaluation.best, evaluation.known[-1]
                 count = latest["num_episodes"]
-                logger.say(f"Evaluated at {report.env_steps} env steps: {worth(latest)}, {count} episodes.")
+                logger.say(f"Evaluated at {report.env_steps} env steps: {evaluation.worth(latest)}, {count} episodes.")
                 is_best = best is not None and best["env_steps"] == report.env_steps
     if runner.ranks.first(is_best) and not runner.is_checkpoint_due():
         saver.save(report.env_steps)
     return report._replace(metrics=report.metrics | figures)
-
-
-def worth(figures: Mapping[str, float]) -> str:
-    """Format what a team is compared by."""
-    return ", ".join(f"{name} {figures[name]:.3f}" for name in COMPARED if name in figures)
 
 
 def is_evaluation_due(interval: int, before: int, env_steps: int, is_last: bool) -> bool:

@@ -92,7 +92,7 @@ def _replaced(
 
 
 def _work(function: Job, number: int, connection: Connection) -> None:
-    """Do jobs until nobody asks for more."""
+    """Do jobs until none is left."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     while True:
         try:

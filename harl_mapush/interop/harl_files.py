@@ -131,7 +131,7 @@ def read(path: str | Path) -> HarlFile:
 
 
 def apply(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
-    """Put HARL's settings on a run's ``base``; give the result, and the line that names what cannot be honoured.
+    """Put HARL's settings on a run's ``base``; return the result, and a line that names the settings that are ignored.
 
     ``over`` is what the command line will put on top: it chooses the algorithm, and how many control steps a decision
     has, for HARL counts decisions. Networks and algorithm are HARL's altogether, under ``algorithm.compat=harl``.

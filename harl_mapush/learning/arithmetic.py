@@ -29,7 +29,7 @@ _VARIANCE_MIN = 1e-4
 
 
 class Arithmetic:
-    """What is computed from what; ``HarlArithmetic`` has the same members."""
+    """Our own formulas for returns, targets, advantages and ratios; ``HarlArithmetic`` has the same members."""
 
     keeps_final_state = True  # of episodes that the clock ended, to bootstrap from
 

@@ -89,7 +89,7 @@ def sequence_starts(hidden: Tensor, length: int) -> Tensor:
 
 
 class Shuffle:
-    """Random orders of training rows; each run's own, so that a resume goes on with the same ones."""
+    """Random orders of training rows; each run's own, so that a resume continues with the same ones."""
 
     def __init__(self, generator: torch.Generator, host_generator: torch.Generator, ranks: Ranks = ALONE) -> None:
         self.generator, self.host_generator, self.ranks = generator, host_generator, ranks

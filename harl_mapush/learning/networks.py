@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from harl_mapush.learning.layers import dense, is_known_by_result
 from harl_mapush.learning.normalization import RunningNorm
+from mqe.config import option
 from mqe.controllers.gait import ACTIVATIONS
 
 _WIDEST = 16_384  # a layer; two of them take 1 GiB
@@ -26,39 +27,24 @@ INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
 class NetworkCfg:
     """Shapes and starting points of actors and critic."""
 
-    hidden_sizes: tuple[int, ...] = field(
-        default=(64, 64), metadata={"min": 1, "max": _WIDEST, "help": "actor's layers"}
+    hidden_sizes: tuple[int, ...] = option((64, 64), "actor's layers", min=1, max=_WIDEST)
+    critic_hidden_sizes: tuple[int, ...] = option((), "empty: as hidden_sizes", min=1, max=_WIDEST)
+    activation: str = option("elu", "of the hidden layers", choices=tuple(ACTIVATIONS))
+    normalize_obs: bool = option(False, "running mean and std of what the networks see, kept inside them")
+    use_feature_normalization: bool = option(False, "LayerNorm on the raw input (HARL)")
+    use_layer_norm: bool = option(False, "LayerNorm after every hidden layer; always under algorithm.compat=harl")
+    initialization_method: str = option("orthogonal_", "of the layers' weights", choices=INITIALIZATIONS)
+    gain: float = option(0.01, "gain of the actor's output layer at the start", min=0.0)
+    std_x_coef: float = option(1.0, "std = std_min + (std_y_coef - std_min) *", above=0.0)
+    std_y_coef: float = option(1.0, "sigmoid(log_std / std_x_coef): std_y_coef bounds it from above", above=0.0)
+    std_min: float = option(0.0, "bounds the standard deviation from below", min=0.0)
+    initial_std: float | None = option(None, "standard deviation at the start; null: log_std = std_x_coef", above=0.0)
+    mean_bound: float | None = option(
+        None, "mean actions stay within this, by tanh; null, always with compat=harl: free", above=0.0
     )
-    critic_hidden_sizes: tuple[int, ...] = field(
-        default=(), metadata={"min": 1, "max": _WIDEST, "help": "empty: as hidden_sizes"}
-    )
-    activation: str = field(default="elu", metadata={"choices": tuple(ACTIVATIONS)})
-    normalize_obs: bool = field(
-        default=False, metadata={"help": "running mean and std of what the networks see, kept inside them"}
-    )
-    use_feature_normalization: bool = field(default=False, metadata={"help": "LayerNorm on the raw input (HARL)"})
-    use_layer_norm: bool = field(
-        default=False, metadata={"help": "LayerNorm after every hidden layer; always under algorithm.compat=harl"}
-    )
-    initialization_method: str = field(default="orthogonal_", metadata={"choices": INITIALIZATIONS})
-    gain: float = field(default=0.01, metadata={"min": 0.0, "help": "gain of the actor's output layer at the start"})
-    std_x_coef: float = field(default=1.0, metadata={"above": 0.0, "help": "std = std_min + (std_y_coef - std_min) *"})
-    std_y_coef: float = field(
-        default=1.0, metadata={"above": 0.0, "help": "sigmoid(log_std / std_x_coef): std_y_coef bounds it from above"}
-    )
-    std_min: float = field(default=0.0, metadata={"min": 0.0, "help": "bounds the standard deviation from below"})
-    initial_std: float | None = field(
-        default=None, metadata={"above": 0.0, "help": "standard deviation at the start; null: log_std = std_x_coef"}
-    )
-    mean_bound: float | None = field(
-        default=None,
-        metadata={"above": 0.0, "help": "mean actions stay within this, by tanh; null, always with compat=harl: free"},
-    )
-    use_recurrent_policy: bool = field(default=False, metadata={"help": "a GRU after the layers of actor and critic"})
-    num_recurrent_layers: int = field(default=1, metadata={"min": 1, "max": 64})
-    chunk_length: int = field(
-        default=10, metadata={"min": 0, "help": "decisions a recurrent training sequence; 0: the whole rollout"}
-    )
+    use_recurrent_policy: bool = option(False, "a GRU after the layers of actor and critic")
+    num_recurrent_layers: int = option(1, "of the GRU", min=1, max=64)
+    chunk_length: int = option(10, "decisions a recurrent training sequence; 0: the whole rollout", min=0)
 
     def __post_init__(self) -> None:
         """Refuse an empty network and standard deviations out of their own bounds."""

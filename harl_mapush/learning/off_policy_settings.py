@@ -2,61 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.off_policy_arithmetic import HarlOffPolicyArithmetic, OffPolicyArithmetic
 from harl_mapush.learning.settings import CompatCfg
 from harl_mapush.ranks import ALONE, Ranks
+from mqe.config import option
 
 
 @dataclass(frozen=True)
 class OffPolicyCfg(CompatCfg):
     """Section ``algorithm``; an algorithm's own class adds its own settings and its name."""
 
-    share_param: bool = field(default=False, metadata={"help": "one actor for all agents"})
-    is_sequential: bool = field(
-        default=True,
-        metadata={"help": "each agent learns beside the others' newest actions; false: beside those of the replay"},
+    share_param: bool = option(False, "one actor for all agents")
+    is_sequential: bool = option(
+        True, "each agent learns beside the others' newest actions; false: beside those of the replay"
     )
-    fixed_order: bool = field(default=False, metadata={"help": "agents in their own order instead of a random one"})
-    team_reward: str = field(
-        default="mean",
-        metadata={"choices": ("mean", "sum", "own"), "help": "what is learned; own: with task.state_type=FP"},
-    )
-    buffer_size: int = field(
-        default=1_000_000, metadata={"min": 1, "max": 10**8, "help": "transitions in the replay, rounded up to rows"}
-    )
-    save_replay: bool = field(
-        default=True, metadata={"help": "with every checkpoint; without, a resumed run fills an empty one first"}
-    )
-    warmup: int = field(default=10_000, metadata={"min": 0, "help": "transitions before the first update, at random"})
-    batch_size: int = field(default=1024, metadata={"min": 1, "max": 2**22, "help": "transitions an update"})
-    update_ratio: float = field(
-        default=0.03, metadata={"above": 0.0, "max": 1e4, "help": "updates a transition of one environment"}
-    )
-    n_step: int = field(default=3, metadata={"min": 1, "max": 1000, "help": "rewards summed before the critic's value"})
-    gamma: float = field(default=0.99, metadata={"min": 0.0, "max": 1.0, "help": "discount a decision"})
-    polyak: float = field(default=0.01, metadata={"min": 0.0, "max": 1.0, "help": "share by which targets follow"})
-    policy_delay: int = field(default=1, metadata={"min": 1, "max": 1000, "help": "critic updates an actor update"})
-    learning_rate: float = field(default=5e-4, metadata={"above": 0.0, "help": "actors"})
-    critic_learning_rate: float = field(default=5e-4, metadata={"above": 0.0})
-    use_linear_decay: bool = field(default=False, metadata={"help": "learning rates fall to zero over the run"})
-    adam_eps: float = field(default=1e-8, metadata={"above": 0.0})
-    weight_decay: float = field(default=0.0, metadata={"min": 0.0})
-    max_grad_norm: float = field(default=0.0, metadata={"min": 0.0, "help": "0: gradients are not clipped"})
-    num_atoms: int = field(
-        default=0, metadata={"min": 0, "max": 1001, "help": "of a categorical value, 101 for instance; 0: a number"}
-    )
-    value_bound: float = field(default=5.0, metadata={"above": 0.0, "help": "largest value of the atoms, and return"})
-    normalize_returns: bool = field(
-        default=True, metadata={"help": "scale rewards so that returns stay within value_bound"}
-    )
-    use_value_norm: bool = field(default=False, metadata={"help": "compat=harl only; otherwise normalize_returns"})
-    use_huber_loss: bool = field(default=True, metadata={"help": "of values that are numbers; false: squares"})
-    huber_delta: float = field(default=10.0, metadata={"above": 0.0})
-    use_policy_active_masks: bool = field(default=True, metadata={"help": "leave dead agents out of their losses"})
+    fixed_order: bool = option(False, "agents in their own order instead of a random one")
+    team_reward: str = option("mean", "what is learned; own: with task.state_type=FP", choices=("mean", "sum", "own"))
+    buffer_size: int = option(1_000_000, "transitions in the replay, rounded up to rows", min=1, max=10**8)
+    save_replay: bool = option(True, "with every checkpoint; without, a resumed run fills an empty one first")
+    warmup: int = option(10_000, "transitions before the first update, at random", min=0)
+    batch_size: int = option(1024, "transitions an update", min=1, max=2**22)
+    update_ratio: float = option(0.03, "updates a transition of one environment", above=0.0, max=1e4)
+    n_step: int = option(3, "rewards summed before the critic's value", min=1, max=1000)
+    gamma: float = option(0.99, "discount a decision", min=0.0, max=1.0)
+    polyak: float = option(0.01, "share by which targets follow", min=0.0, max=1.0)
+    policy_delay: int = option(1, "critic updates an actor update", min=1, max=1000)
+    learning_rate: float = option(5e-4, "actors", above=0.0)
+    critic_learning_rate: float = option(5e-4, "critics", above=0.0)
+    use_linear_decay: bool = option(False, "learning rates fall to zero over the run")
+    adam_eps: float = option(1e-8, "added to the denominator in Adam", above=0.0)
+    weight_decay: float = option(0.0, "L2 penalty that Adam adds to the gradients", min=0.0)
+    max_grad_norm: float = option(0.0, "0: gradients are not clipped", min=0.0)
+    num_atoms: int = option(0, "of a categorical value, 101 for instance; 0: a number", min=0, max=1001)
+    value_bound: float = option(5.0, "largest value of the atoms, and return", above=0.0)
+    normalize_returns: bool = option(True, "scale rewards so that returns stay within value_bound")
+    use_value_norm: bool = option(False, "compat=harl only; otherwise normalize_returns")
+    use_huber_loss: bool = option(True, "of values that are numbers; false: squares")
+    huber_delta: float = option(10.0, "where use_huber_loss turns from squares to lines", above=0.0)
+    use_policy_active_masks: bool = option(True, "leave dead agents out of their losses")
 
     def __post_init__(self) -> None:
         """Refuse a categorical value that has no room."""

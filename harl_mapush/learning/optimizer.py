@@ -81,7 +81,7 @@ class FlatAdam:
         return {name: getattr(self, name).clone() for name in _STATE}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         for name in _STATE:
             getattr(self, name).copy_(state[name])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 from harl_mapush.algorithm import AlgorithmCfg
@@ -10,6 +10,7 @@ from harl_mapush.learning.arithmetic import Arithmetic
 from harl_mapush.learning.harl_arithmetic import HarlArithmetic, RoundedHarlArithmetic
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.ranks import ALONE, Ranks
+from mqe.config import option
 
 _Choice = TypeVar("_Choice")
 
@@ -18,10 +19,7 @@ _Choice = TypeVar("_Choice")
 class CompatCfg(AlgorithmCfg):
     """Settings of an algorithm that has our own arithmetic and upstream HARL's."""
 
-    compat: str = field(
-        default="mapush",
-        metadata={"choices": ("mapush", "harl"), "help": "our own choices, or upstream HARL's to the last digit"},
-    )
+    compat: str = option("mapush", "our own choices, or upstream HARL's to the last digit", choices=("mapush", "harl"))
 
     def choose(self, ours: _Choice, harls: _Choice) -> _Choice:
         """Return what ``compat`` means."""
@@ -32,56 +30,45 @@ class CompatCfg(AlgorithmCfg):
 class OnPolicyCfg(CompatCfg):
     """Section ``algorithm``; an algorithm's own class adds its own settings and its name."""
 
-    share_param: bool = field(default=False, metadata={"help": "one actor for all agents"})
-    team_reward: str = field(
-        default="mean",
-        metadata={
-            "choices": ("mean", "sum", "own"),
-            "help": "what an agent is trained on; own under compat=harl with EP states: agent 0's",
-        },
+    share_param: bool = option(False, "one actor for all agents")
+    team_reward: str = option(
+        "mean",
+        "what an agent is trained on; own under compat=harl with EP states: agent 0's",
+        choices=("mean", "sum", "own"),
     )
-    num_epochs: int = field(default=5, metadata={"min": 1, "max": 1000, "help": "passes over the rollout, actors"})
-    critic_num_epochs: int | None = field(default=None, metadata={"min": 1, "max": 1000, "help": "null: as num_epochs"})
-    num_minibatches: int = field(default=4, metadata={"min": 1, "help": "parts of the rollout a pass, actors"})
-    critic_num_minibatches: int | None = field(default=None, metadata={"min": 1, "help": "null: as num_minibatches"})
-    learning_rate: float = field(default=1e-3, metadata={"above": 0.0, "help": "actors"})
-    critic_learning_rate: float = field(default=1e-3, metadata={"above": 0.0})
-    agent_learning_rates: tuple[float, ...] = field(
-        default=(), metadata={"above": 0.0, "help": "one an agent, instead of learning_rate"}
+    num_epochs: int = option(5, "passes over the rollout, actors", min=1, max=1000)
+    critic_num_epochs: int | None = option(None, "null: as num_epochs", min=1, max=1000)
+    num_minibatches: int = option(4, "parts of the rollout a pass, actors", min=1)
+    critic_num_minibatches: int | None = option(None, "null: as num_minibatches", min=1)
+    learning_rate: float = option(1e-3, "actors", above=0.0)
+    critic_learning_rate: float = option(1e-3, "critic", above=0.0)
+    agent_learning_rates: tuple[float, ...] = option((), "one an agent, instead of learning_rate", above=0.0)
+    schedule: str = option(
+        "constant", "adaptive: actors keep near desired_kl", choices=("constant", "linear", "adaptive")
     )
-    schedule: str = field(
-        default="constant",
-        metadata={"choices": ("constant", "linear", "adaptive"), "help": "adaptive: actors keep near desired_kl"},
+    desired_kl: float = option(0.01, "[nat] a minibatch, schedule adaptive", above=0.0)
+    adam_eps: float = option(1e-5, "added to the denominator in Adam", above=0.0)
+    weight_decay: float = option(0.0, "L2 penalty that Adam adds to the gradients", min=0.0)
+    max_grad_norm: float = option(1.0, "0: gradients are not clipped", min=0.0)
+    clip_param: float = option(0.2, "of the ratio, and of the value", above=0.0)
+    entropy_coef: float = option(0.01, "weight of the entropy bonus in the actors' loss", min=0.0)
+    symmetry_coef: float = option(
+        0.0, "of the squared difference to the mirror image's mirrored action; task's mirror", min=0.0
     )
-    desired_kl: float = field(default=0.01, metadata={"above": 0.0, "help": "[nat] a minibatch, schedule adaptive"})
-    adam_eps: float = field(default=1e-5, metadata={"above": 0.0})
-    weight_decay: float = field(default=0.0, metadata={"min": 0.0})
-    max_grad_norm: float = field(default=1.0, metadata={"min": 0.0, "help": "0: gradients are not clipped"})
-    clip_param: float = field(default=0.2, metadata={"above": 0.0, "help": "of the ratio, and of the value"})
-    entropy_coef: float = field(default=0.01, metadata={"min": 0.0})
-    symmetry_coef: float = field(
-        default=0.0,
-        metadata={"min": 0.0, "help": "of the squared difference to the mirror image's mirrored action; task's mirror"},
+    value_loss_coef: float = option(1.0, "weight of the critic's loss", min=0.0)
+    use_clipped_value_loss: bool = option(False, "clip values to within clip_param of those of the rollout")
+    use_huber_loss: bool = option(True, "of values, with huber_delta; false: squares")
+    huber_delta: float = option(10.0, "in the value normaliser's units", above=0.0)
+    gamma: float = option(0.99, "discount a decision", min=0.0, max=1.0)
+    lam: float = option(0.95, "of GAE, a decision", min=0.0, max=1.0)
+    use_gae: bool = option(True, "returns by GAE with lam; false: the discounted rewards")
+    use_proper_time_limits: bool = option(True, "compat=harl only; compat=mapush always bootstraps a time-out")
+    use_value_norm: bool = option(True, "the critic predicts returns normalised by their running mean and std")
+    value_norm_beta: float | None = option(
+        None, "forgetting factor an update; null: 0.95, compat=harl 0.99999", min=0.0, max=1.0
     )
-    value_loss_coef: float = field(default=1.0, metadata={"min": 0.0})
-    use_clipped_value_loss: bool = False
-    use_huber_loss: bool = True
-    huber_delta: float = field(default=10.0, metadata={"above": 0.0, "help": "in the value normaliser's units"})
-    gamma: float = field(default=0.99, metadata={"min": 0.0, "max": 1.0, "help": "discount a decision"})
-    lam: float = field(default=0.95, metadata={"min": 0.0, "max": 1.0, "help": "of GAE, a decision"})
-    use_gae: bool = True
-    use_proper_time_limits: bool = field(
-        default=True, metadata={"help": "compat=harl only; compat=mapush always bootstraps a time-out"}
-    )
-    use_value_norm: bool = True
-    value_norm_beta: float | None = field(
-        default=None,
-        metadata={"min": 0.0, "max": 1.0, "help": "forgetting factor an update; null: 0.95, compat=harl 0.99999"},
-    )
-    use_policy_active_masks: bool = field(default=True, metadata={"help": "leave dead agents out of their losses"})
-    action_aggregation: str = field(
-        default="prod", metadata={"choices": ("prod", "mean"), "help": "of the ratios of an action's dimensions"}
-    )
+    use_policy_active_masks: bool = option(True, "leave dead agents out of their losses")
+    action_aggregation: str = option("prod", "of the ratios of an action's dimensions", choices=("prod", "mean"))
 
     def arithmetic(self, device_type: str, ranks: Ranks = ALONE) -> Arithmetic:
         """Return the arithmetic that ``compat`` means on devices of this type; one process alone rounds as HARL's."""

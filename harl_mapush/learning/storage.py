@@ -132,7 +132,7 @@ class Storage:
         return self.active[agent, :-1] * self.valid
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the next rollout carries on from."""
+        """Return what the next rollout begins with."""
         carried = {"state": self.state[-1], "masks": self.masks[-1], "active": self.active[:, -1]}
         if self.actor_hidden is not None:
             carried["actor_hidden"] = self.actor_hidden[:, -1]
@@ -141,7 +141,7 @@ class Storage:
         return {name: tensor.clone() for name, tensor in carried.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         self.state[-1] = state["state"]
         self.masks[-1] = state["masks"]
         self.active[:, -1] = state["active"]

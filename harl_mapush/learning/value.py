@@ -53,7 +53,7 @@ class ValueLearner:
         storage.advantages.copy_(returns - values[:-1])
 
     def update(self, storage: Storage) -> dict[str, Tensor]:
-        """Fit the critic to the returns; give its metrics as 0-dim tensors."""
+        """Fit the critic to the returns; return its metrics as 0-dim tensors."""
         cfg = self.cfg
         num_epochs = cfg.critic_num_epochs or cfg.num_epochs
         num_minibatches = cfg.critic_num_minibatches or cfg.num_minibatches
@@ -125,7 +125,7 @@ class ValueLearner:
         return {name: part.state_dict() for name, part in parts.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         self.critic.load_state_dict(state["critic"])
         self.normalizer.load_state_dict(state["normalizer"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -49,17 +49,17 @@ class Trial:
 
     @property
     def value(self) -> float:
-        """What it is worth: its last point, NaN without any."""
+        """Its last value of the metric, NaN before the first."""
         return self.points[-1][1] if self.points else math.nan
 
     @property
     def env_steps(self) -> int:
-        """How far it came."""
+        """Env steps at its last point."""
         return self.points[-1][0] if self.points else 0
 
 
 class Setting(NamedTuple):
-    """What a setting is worth: over its seeds where it was trained with several, else its one trial."""
+    """A setting with its trials: one for each seed that it was trained with."""
 
     number: int
     values: dict[str, Any]

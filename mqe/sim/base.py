@@ -69,7 +69,7 @@ class Simulator(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         ...
 
     def close(self) -> None:

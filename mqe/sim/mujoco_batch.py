@@ -103,7 +103,7 @@ class MujocoBatchSimulator:
         return {name: view.clone() for name, view in self._state().items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         for name, view in self._state().items():
             view.copy_(state[name])
 

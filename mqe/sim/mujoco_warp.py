@@ -217,7 +217,7 @@ class MujocoWarpSimulator:
         return {name: view.clone() for name, view in self._state().items()} | {"size": torch.tensor(self._size)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from ``state_dict``; all views are replaced where its contact buffers were larger."""
+        """Restore a ``state_dict``; all views are replaced where its contact buffers were larger."""
         contacts, rows = state["size"].tolist()
         size = Capacity(max(contacts, self._size.contacts), max(rows, self._size.rows))
         if size != self._size:
@@ -280,7 +280,7 @@ class MujocoWarpSimulator:
     def _substeps(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Take physics steps as ``mjw.step`` does, without what changes nothing.
 
-        That is sensors in all but the last, which nobody sees unless they have a history, and passive forces where the
+        That is sensors in all but the last, which are not read unless they have a history, and passive forces where the
         model has none.
         """
         opt = self._model.opt
@@ -294,7 +294,7 @@ class MujocoWarpSimulator:
             try:
                 mjw.forward(self._model, self._data)
             finally:
-                opt.disableflags = flags  # told of no damping, an integrator would leave out the actuators' as well
+                opt.disableflags = flags  # without damping an integrator would leave out the actuators' damping too
             integrate(self._model, self._data)
 
     def _renew(self) -> None:

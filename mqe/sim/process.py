@@ -153,7 +153,7 @@ class ProcessSimulator:
         return None
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What the shared memory has of every world."""
+        """The tensors in shared memory by name."""
         return {name: self._tensors[name].clone() for name in _STATE}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -200,7 +200,7 @@ class ProcessSimulator:
         self._listener.start()
 
     def _listen(self) -> None:
-        """Keep the worker's text; nobody else reads it, and a full pipe would stop the worker."""
+        """Keep the worker's text: a pipe that is full because it is not read would stop the worker."""
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
         while True:
@@ -239,7 +239,7 @@ class ProcessSimulator:
         return answer
 
     def _wait(self, fd: int) -> None:
-        """Return when a pipe is ready; raise TimeoutError when it is not in time, EOFError when nobody is left."""
+        """Return when a pipe is ready; raise TimeoutError if it is too late, EOFError if the other side has gone."""
         poll = self._polls[fd].poll
         for _ in range(max(1, round(self._timeout / _TICK_S))):
             if poll(_TICK_S * 1000):

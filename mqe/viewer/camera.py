@@ -35,7 +35,7 @@ CAMERAS = {  # by name
 
 
 class ShownState(NamedTuple):
-    """What it takes to draw a world."""
+    """The state of a world, as far as it is drawn."""
 
     qpos: NDArray[np.float64]  # (nq,)
     mocap_pos: NDArray[np.float64]  # (nmocap, 3) [m]

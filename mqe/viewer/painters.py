@@ -33,7 +33,7 @@ _EMPTY = 0.98  # the gray of a tile without an episode
 
 
 class Canvas(NamedTuple):
-    """What is drawn of a film's pictures: their size [pixels], and how many tiles they have."""
+    """The size of a film's pictures [pixels], and how many tiles they have."""
 
     width: int
     height: int
@@ -172,7 +172,7 @@ def _receive(pipe: IO[bytes]) -> bytes | None:
 
 
 def _work(orders: IO[bytes], results: IO[bytes]) -> None:
-    """Draw what is asked for until nobody asks any more."""
+    """Draw tiles until none is asked for any more."""
     order = _receive(orders)
     if order is None:
         return

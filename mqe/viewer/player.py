@@ -1,4 +1,4 @@
-"""Plays one world's episodes at the pace that somebody who watches asks for; knows no window and no page."""
+"""Plays one world's episodes at the pace that the viewer asks for; knows nothing of windows and pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAP = 0.01  # [s] between two looks at the controls
 
 @dataclass
 class Controls:
-    """What whoever watches asks for; any thread may write it."""
+    """What the user of a viewer asks for; any thread may write it."""
 
     is_paused: bool = False
     num_steps: int = 0  # single control steps asked for while paused
@@ -88,7 +88,7 @@ class Player:
         obs = env.reset()[0] if self._obs is None else self._obs
         self.episode, self.time_s = self.episode + 1, 0.0
         self.distance, self.rewards = ([], []), ([], {})
-        self._name = ""  # whoever acts begins anew
+        self._name = ""  # the policy is loaded anew
         self._due = time.monotonic()
         while True:
             self._steer()
@@ -171,7 +171,7 @@ class _NextError(Exception):
 
 
 class _ClosedError(Exception):
-    """Nobody watches any more."""
+    """The viewer was closed."""
 
 
 def zero_actions(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:

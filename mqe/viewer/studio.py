@@ -107,7 +107,7 @@ def _bound_to(web_viewer: Any, own: socket.socket) -> Iterator[None]:
 
 
 class _Hands(plugin.SimPlugin):
-    """Lets whoever watches pull at bodies: double click one, then drag with Ctrl and the right button."""
+    """Lets the user pull at bodies: double click one, then drag with Ctrl and the right button."""
 
     def __init__(self, player: Player) -> None:
         self._sim, self._is_pulling = player.env.sim, False

@@ -16,7 +16,7 @@ from mqe.viewer.camera import ShownState
 
 
 class FilmedPolicy(Protocol):
-    """What acts: obs (N, A, O) to actions (N, A, U), and may reset what it remembers where episodes ended."""
+    """A function from obs (N, A, O) to actions (N, A, U), whose memory may be reset where episodes ended."""
 
     def __call__(self, obs: Tensor) -> Tensor: ...
 
@@ -123,7 +123,7 @@ def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
 
 
 class _Tap:
-    """A simulator that tells somebody after every control step."""
+    """A simulator that calls a function after every control step."""
 
     def __init__(self, sim: Simulator, on_step: Callable[[], None]) -> None:
         self._sim, self._on_step = sim, on_step

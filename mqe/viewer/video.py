@@ -34,7 +34,7 @@ Progress = Callable[[str, float, float | None], None]  # what is done, how much 
 
 
 class Film(NamedTuple):
-    """What was recorded."""
+    """A film that was recorded."""
 
     path: Path
     num_frames: int

@@ -155,7 +155,7 @@ class Encounters:
     def arrange(
         self, drawn: Tensor, radius: Tensor, angle: Tensor, rpy: Tensor, joint_pos: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return radius and angle (N, A), rpy (N, A, 3) and joints (N, A, 12) of starts (N, 4) that mix these in."""
+        """Return radius and angle (N, A), rpy (N, A, 3) and joints (N, A, J) of starts (N, 4) that mix these in."""
         kind, place, slant = drawn[:, :1], drawn[:, 2:3], drawn[:, 3:]
         pair = drawn[:, 1].to(torch.int64)
         is_tangled = kind < self._tangled_share

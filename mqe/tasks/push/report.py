@@ -1,4 +1,4 @@
-"""What is said of push episodes: the calculator's metrics, the progress line, and how a film calls an ending."""
+"""The report of push episodes: the calculator's metrics, the progress line, and a film's words for an ending."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ def goal_direction(state: SceneState) -> dict[str, Tensor]:
 def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
     """Turn the metrics (N,) of N episodes into the calculator's; those without any episode to count are None.
 
-    The keys: ``success_rate``, ``num_episodes``, ``num_successes``, ``lost_at_birth_rate`` (the episode ended by a
-    collision at its first control step), ``success_rate_spawned`` of the other episodes with its interval
-    ``success_spawned_ci95`` and their number ``num_spawned``, ``time_given_success_s``, ``finished_time_s`` (a failure
-    counts as the time limit), ``collision_rate``, ``fall_rate``, ``collapse_rate`` (a robot collapsed, whatever ended
-    the episode), ``tangle_rate`` (robots were tangled, likewise), ``timeout_rate``, ``num_broken``, and the means over
-    successes of ``collaboration_degree`` and ``collaboration_degree_reference``; ``goal_direction_chi2``, see the
-    function of that name; per agent, over all episodes, its share of the contact impulse on the object and its mean
-    distance to it; ``lesser_contact_share``, the mean over episodes of the least share that any agent had.
+    The keys:
+
+    - ``num_episodes``, ``num_successes``, ``num_broken``; ``goal_direction_chi2``, see the function of that name
+    - ``success_rate``, ``collision_rate``, ``fall_rate``, ``timeout_rate``
+    - ``collapse_rate``, ``tangle_rate``: a robot collapsed, or robots were tangled, whatever ended the episode
+    - ``lost_at_birth_rate``: the episode ended by a collision at its first control step
+    - ``success_rate_spawned``, ``success_spawned_ci95``, ``num_spawned``: of the other episodes
+    - ``time_given_success_s``, and ``finished_time_s``, in which a failure counts as the time limit
+    - ``collaboration_degree``, ``collaboration_degree_reference``: means over successes
+    - per agent, over all episodes: its share of the contact impulse on the object, and its mean distance to it
+    - ``lesser_contact_share``: the mean over episodes of the least share that any agent had
 
     Every rate ``NAME_rate`` of all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
 
@@ -136,6 +139,7 @@ def describe(metrics: Metrics) -> str:
 REPORT = Report(
     rates=("success", "collision", "fall", "collapse", "tangle"),
     headline=(("Success", "success_rate"), ("Collision", "collision_rate")),
+    compared=("success_rate", "return"),
     outcomes={
         "success": "success",
         "collision": "the robots collided",

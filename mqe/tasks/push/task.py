@@ -39,7 +39,7 @@ REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the 
 class PushCfg:
     """The push task: what is pushed, what robots see, the rewards, how episodes start and end."""
 
-    name: str = option("go1push_mid", choices=("go1push_mid",))
+    name: str = option("go1push_mid", "which task", choices=("go1push_mid",))
     object: str = option("cuboid", "what is pushed", choices=OBJECTS)
     gait: str | tuple[str, ...] | None = option(
         None, "the frozen policy that walks, or one a robot; null: each robot its kind's own"
@@ -174,7 +174,7 @@ class PushTask(TaskDefaults):
         self._controller.command(actions * self._action_scale)
 
     def targets(self, state: SceneState) -> Tensor:
-        """Return the gait's joint targets (N, A, 12) [rad]."""
+        """Return the gait's joint targets (N, A, J) [rad]."""
         return self._controller.targets(state)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
@@ -284,7 +284,7 @@ class PushTask(TaskDefaults):
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         self._controller.load_state_dict(state["controller"])
         self._collapse.values.copy_(state["collapse"])
         self._tangle.values.copy_(state["tangle"])

@@ -24,7 +24,7 @@ _BOLD_SHARE = 0.3  # share of commands that ask for half of the largest speed or
 
 
 class Event(NamedTuple):
-    """What chance brings to every world in one control step."""
+    """Random events of every world in one control step."""
 
     is_new_command: Tensor  # (N,) bool
     is_kicked: Tensor  # (N,) bool

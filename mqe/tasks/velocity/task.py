@@ -73,7 +73,7 @@ class VelocityWeights:
 class VelocityCfg:
     """Commands, disturbances and rewards of the gait's training."""
 
-    name: str = option("go1_velocity", choices=("go1_velocity",))
+    name: str = option("go1_velocity", "which task", choices=("go1_velocity",))
     episode_length_s: float = option(20.0, "time limit [s]", min=STEP_DT, max=160.0)
     max_command: tuple[float, float, float] = option(
         (0.65, 0.65, 0.65), "largest |vx|, |vy| [m/s], |yaw rate|", min=0.0
@@ -85,7 +85,7 @@ class VelocityCfg:
     max_kick: float = option(1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0)
     max_force: float = option(25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0)
     floor_friction: tuple[float, float] = option((0.48, 0.65), "range over worlds", above=0.0)
-    weights: VelocityWeights = option(VelocityWeights)
+    weights: VelocityWeights = option(VelocityWeights, "of the reward terms")
 
     def __post_init__(self) -> None:
         check_values(VelocityCfg, vars(self), "task")
@@ -95,7 +95,7 @@ class VelocityCfg:
 
 
 class VelocityTask:
-    """One agent, 12 joint actions, 50 Hz decisions."""
+    """One agent, a joint action for each of J joints, 50 Hz decisions."""
 
     num_agents = 1
     obs_sizes: tuple[int, ...] = (GAIT_OBS_SIZE,)
@@ -153,7 +153,7 @@ class VelocityTask:
         self._apply_steering()
 
     def command(self, actions: Tensor) -> None:
-        """Take joint actions (N, 1, 12)."""
+        """Take joint actions (N, 1, J)."""
         gait = self._memory.gait
         self._action_change = actions - gait.action
         self._action_jerk = self._action_change - (gait.action - gait.older_action)
@@ -252,7 +252,7 @@ class VelocityTask:
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a ``state_dict``."""
         self._episode.copy_(state["episode"])
         self.memory.copy_(state["memory"])
         self._collapse.values.copy_(state["collapse"])
@@ -266,7 +266,7 @@ class VelocityTask:
             self._memory.command.copy_(self._steered.expand_as(self._memory.command))
 
     def _square_sums(self, **vectors: Tensor) -> dict[str, Tensor]:
-        """Return the sum of squares (N, 1) of each of some vectors (N, 1, at most 12), of all at once."""
+        """Return the sum of squares (N, 1) of each of some vectors (N, 1, at most J), of all at once."""
         padded = []
         for vector in vectors.values():
             padded += [vector, self._zeros[..., vector.shape[-1] :]]
