@@ -262,9 +262,18 @@ def test_broken_steps_change_nothing_that_is_learned():
     assert torch.equal(*outcomes)
 
 
+def test_before_its_first_step_a_policy_is_the_one_that_collected():
+    runner = make("happo", ToyEnv(8, 2), num_epochs=1, num_minibatches=1)
+    metrics = runner.algorithm.learn(filled(runner))
+    for agent in range(2):
+        assert float(metrics[f"agent{agent}/ratio"]) == pytest.approx(1.0, abs=1e-5)
+        assert float(metrics[f"agent{agent}/kl"]) == pytest.approx(0.0, abs=1e-6)
+
+
 def test_an_agent_dead_all_along_is_left_alone():
     runner = make("happo", ToyEnv(8, 2))
     storage = filled(runner)
+    runner.algorithm.learn(storage)  # moments that would move it
     storage.active[1] = 0.0
     before = runner.algorithm.optimizers[1].flat.clone()
     metrics = runner.algorithm.learn(storage)
