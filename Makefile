@@ -35,7 +35,7 @@ smoke:
 	@$(MAKE) --no-print-directory train PRESET=smoke NUM_EPISODES=20
 
 test: lint type
-	$(RUN) pytest -q -n 2
+	$(RUN) pytest -q -n 2 --dist worksteal
 
 lint: $(VENV)/.installed-test
 	$(RUN) ruff check .

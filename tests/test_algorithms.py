@@ -163,7 +163,8 @@ ON_POLICY = [name for name, entry in ALGORITHMS.items() if issubclass(entry.cfg,
 def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy):
     env = ToyEnv(8, 3, state_type, **LIVELY)
     network = NetworkCfg((16,), use_recurrent_policy=use_recurrent_policy, chunk_length=5, normalize_obs=True)
-    runner = make(name, env, network, num_steps=10, compat=compat, critic_num_minibatches=2, num_minibatches=2)
+    parts = {"num_epochs": 2, "num_minibatches": 2, "critic_num_minibatches": 2}
+    runner = make(name, env, network, num_steps=10, compat=compat, **parts)
     before = [optimizer.flat.clone() for optimizer in runner.algorithm.optimizers]
     filled(runner)
     metrics = runner.algorithm.learn(runner.experience)
@@ -186,10 +187,10 @@ def test_every_algorithm_updates(name, compat, state_type, use_recurrent_policy)
     ],
 )
 def test_algorithm_learns_the_toy(name, settings, network):
-    rates = {"learning_rate": 3e-3, "critic_learning_rate": 3e-3, "num_minibatches": 4, "entropy_coef": 0.0}
+    rates = {"learning_rate": 6e-3, "critic_learning_rate": 6e-3, "num_minibatches": 2, "entropy_coef": 0.0}
     runner = make(name, ToyEnv(64), NetworkCfg(**network), **{**rates, **settings})
     rewards = []
-    runner.num_iterations = 30
+    runner.num_iterations = 20
     runner.on_iteration = lambda report: rewards.append(report.metrics["reward/near"])
     runner.learn()
     assert rewards[0] < 0.0
@@ -261,9 +262,18 @@ def test_broken_steps_change_nothing_that_is_learned():
     assert torch.equal(*outcomes)
 
 
+def test_before_its_first_step_a_policy_is_the_one_that_collected():
+    runner = make("happo", ToyEnv(8, 2), num_epochs=1, num_minibatches=1)
+    metrics = runner.algorithm.learn(filled(runner))
+    for agent in range(2):
+        assert float(metrics[f"agent{agent}/ratio"]) == pytest.approx(1.0, abs=1e-5)
+        assert float(metrics[f"agent{agent}/kl"]) == pytest.approx(0.0, abs=1e-6)
+
+
 def test_an_agent_dead_all_along_is_left_alone():
     runner = make("happo", ToyEnv(8, 2))
     storage = filled(runner)
+    runner.algorithm.learn(storage)  # moments that would move it
     storage.active[1] = 0.0
     before = runner.algorithm.optimizers[1].flat.clone()
     metrics = runner.algorithm.learn(storage)

@@ -123,7 +123,7 @@ def learned(name: str, use_recurrent_policy: bool, device: torch.device, enabled
     torch.manual_seed(0)
     entry, env = ALGORITHMS[name], ToyEnv(16)
     network = NetworkCfg((16,), use_recurrent_policy=use_recurrent_policy, chunk_length=5, normalize_obs=True)
-    settings: dict[str, Any] = {"fixed_order": True} if name.startswith("ha") else {}
+    settings: dict[str, Any] = {"num_epochs": 2} | ({"fixed_order": True} if name.startswith("ha") else {})
     algorithm = entry.cls(entry.cfg(**settings), network, TeamSpec.of(env), device)
     algorithm.replay._enabled = enabled
     storage = algorithm.make_experience(10, 16)

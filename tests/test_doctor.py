@@ -80,6 +80,7 @@ RECURRENT = ["--set", "network.use_recurrent_policy=true"]
 @pytest.mark.parametrize("chunk_length", [0, 8])
 def test_what_trains_passes(chunk_length: int, few_worlds, capsys):
     minibatches = ["--set", "algorithm.num_minibatches=64", "--set", "algorithm.critic_num_minibatches=32"]
+    minibatches += ["--set", "algorithm.num_epochs=1"]
     chunks = ["--set", f"network.chunk_length={chunk_length}"]
     assert doctor.main([*CPU, *RECURRENT, *chunks, *minibatches]) == 0
     assert capsys.readouterr().out.endswith("Everything works: simulator mujoco on cpu.\n")

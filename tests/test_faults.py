@@ -28,7 +28,7 @@ def script(name: str, *words: str) -> str:
 
 
 def test_killed_runs_end_bit_equal() -> None:
-    table = script("kill.py", "--runs", "1", "--iterations", "4")
+    table = script("kill.py", "--runs", "1", "--iterations", "2")
     assert [line.split()[-1] for line in table.splitlines()[1:]] == ["1", "1", "1"]
 
 

@@ -24,6 +24,12 @@ def stand(obs: Tensor) -> Tensor:
     return obs.new_zeros(len(obs), 1, 12)
 
 
+@pytest.fixture(autouse=True)
+def few_robots(monkeypatch) -> None:
+    for name in ("ROBOTS_AT_LOW_SPEED", "NUM_STANDING"):
+        monkeypatch.setattr(f"harl_mapush.evaluation.gait_evaluation.{name}", 2)
+
+
 def fold(obs: Tensor) -> Tensor:
     """Draw in all four legs until the trunk is on the floor."""
     return torch.tensor([0.0, 1.0, -1.0] * 4).expand(len(obs), 1, 12)
@@ -114,7 +120,8 @@ def test_a_robot_that_only_stands(monkeypatch):
     assert 0.0 < figures["peak_torque_nm"] < 10.0  # a quarter of 12 kg on each bent leg
 
 
-def test_a_trot_in_place_lifts_its_feet():
+def test_a_trot_in_place_lifts_its_feet(monkeypatch):
+    monkeypatch.setattr("harl_mapush.evaluation.gait_evaluation.LATENCIES", {})
     figures = track(stand, SIM, 0, grid=(-0.5, 0.0, 0.5), robots_a_cell=1)  # which leaves the trot as it is
     assert all(0.005 < clearance < 0.1 for clearance in figures["foot_clearance_m"])
     assert 0.0 < figures["foot_clearance_min_m"] <= min(figures["foot_clearance_m"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
 import lzma
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -207,10 +210,10 @@ def run_copy(root: Path, monkeypatch, arguments: list[str]) -> int:
             patch.delitem(sys.modules, module)
         patch.syspath_prepend(root)
         patch.setattr(sys, "dont_write_bytecode", True)
-        copy = importlib.import_module("harl_mapush.interop.harl_parity")
-        assert copy.__file__ is not None
-        assert Path(copy.__file__).is_relative_to(root)
-        code = copy.main(arguments)
+        copied = importlib.import_module("harl_mapush.interop.harl_parity")
+        assert copied.__file__ is not None
+        assert Path(copied.__file__).is_relative_to(root)
+        code = copied.main(arguments)
         for module in [m for m in sys.modules if m.split(".")[0] == "harl_mapush"]:
             del sys.modules[module]
     return code
@@ -232,8 +235,13 @@ def without_normalizer(record) -> None:
         stage["pre"]["value_norm"] = stage["post"]["value_norm"] = None
 
 
+@functools.cache
+def happo_2a() -> dict[str, Any]:
+    return harl_recording.read(recording("happo_2a"))
+
+
 def altered(tmp_path: Path, change) -> str:
-    record = harl_recording.read(recording("happo_2a"))
+    record = copy.deepcopy(happo_2a())
     change(record)
     path = tmp_path / "altered.pt"
     torch.save(record, path)

@@ -60,15 +60,20 @@ def test_every_off_policy_algorithm_updates(name, compat, state_type):
 
 
 @pytest.mark.parametrize(
-    ("name", "num_atoms"), [("hatd3", 0), ("hasac", 21), pytest.param("hasac", 0, marks=pytest.mark.slow)]
+    ("name", "num_atoms", "rate", "polyak", "update_ratio", "blocks"),
+    [
+        ("hatd3", 0, 2e-3, 0.05, 1 / 16, 215),
+        ("hasac", 21, 6e-3, 0.1, 1 / 32, 160),
+        pytest.param("hasac", 0, 6e-3, 0.1, 1 / 32, 160, marks=pytest.mark.slow),
+    ],
 )
-def test_algorithm_learns_the_toy(name, num_atoms):
+def test_algorithm_learns_the_toy(name, num_atoms, rate, polyak, update_ratio, blocks):
     env = ToyEnv(32)
-    rates = {"learning_rate": 2e-3, "critic_learning_rate": 2e-3, "polyak": 0.05, "gamma": 0.8}
-    sizes = {"warmup": 640, "batch_size": 128, "update_ratio": 1 / 16, "num_atoms": num_atoms}
+    rates = {"learning_rate": rate, "critic_learning_rate": rate, "polyak": polyak, "gamma": 0.8}
+    sizes = {"warmup": 640, "batch_size": 128, "update_ratio": update_ratio, "num_atoms": num_atoms}
     team, experience = make(name, env, NetworkCfg((32, 32), activation="relu"), **rates, **sizes)
     at_random, _ = go(team, experience, env, 19)
-    go(team, experience, env, 215)
+    go(team, experience, env, blocks)
     learned, _ = go(team, experience, env, 20)
     assert at_random < 0.0
     assert learned > 0.5  # 1 is standing on the spot

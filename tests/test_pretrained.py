@@ -14,7 +14,7 @@ from mqe.registry import make_env
 
 SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
 TEAMS = [name for name in SHIPPED if not name.endswith("_velocity")]
-NUM_ENVS = 16
+NUM_ENVS = 8
 
 
 @pytest.mark.parametrize("name", TEAMS)

@@ -13,6 +13,7 @@ from mqe.geometry import quat_from_rpy, rotation_matrix
 from mqe.robots import ROBOTS, RobotCfg, Robots
 from mqe.scene import ARENA_HALF_SIZE
 from mqe.tasks.velocity.starts import (
+    CRUMPLED_TILT,
     DROPPED_SHARE,
     KNEELING_SHARE,
     KNEELING_SLACK,
@@ -95,6 +96,15 @@ def test_standing_robots_have_joints_within_a_fifth_of_the_nominal_ones() -> Non
     share = POSES.joint_pos[STANDING] / torch.tensor(GO1.joint_pos)
     assert 0.8 <= float(share.min()) < 0.801
     assert 1.199 < float(share.max()) <= 1.2
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [(STANDING, 0.01), (DROPPED, 0.01), (KNEELING, 0.05), (CRUMPLED, CRUMPLED_TILT)]
+)
+def test_robots_roll_and_pitch_to_either_side(kind: slice, most: float) -> None:
+    for turned in POSES.tilt[kind].unbind(dim=1):
+        assert -most <= float(turned.min()) < -0.99 * most
+        assert 0.99 * most < float(turned.max()) <= most
 
 
 def test_a_leg_kneels_with_its_calf_along_the_floor_or_has_its_foot_below_its_hip() -> None:

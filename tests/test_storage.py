@@ -69,6 +69,14 @@ def test_a_termination_at_the_last_tick_is_not_bootstrapped():
     assert storage.bootstrapped[0].tolist() == [0]
 
 
+def test_the_first_rollout_begins_with_the_state_that_it_is_given():
+    storage = Storage(StorageShape(2, 3, 1, 2, 1, (3,), 1), "cpu")
+    state = torch.arange(9.0).view(3, 3)
+    storage.start(torch.zeros(3, 1, 2), state)
+    storage.begin()
+    assert torch.equal(storage.state[0], state)
+
+
 def test_the_next_rollout_begins_where_the_last_ended():
     storage = Storage(StorageShape(2, 2, 1, 2, 1, (3,), 1, (1, 4), (1, 4)), "cpu")
     for name in ("state", "masks", "active", "actor_hidden", "critic_hidden"):

@@ -203,7 +203,7 @@ def test_what_a_step_leaves_out_changes_nothing(damped):
             sim.set_field("dof_damping", 0.01 * torch.arange(1.0, 1.0 + NUM_ENVS).unsqueeze(1))
         sim.qpos.fill_(1.0)
     ours, whole = sims
-    for _ in range(25):
+    for _ in range(10):
         ours.step(DECIMATION)
         with wp.ScopedDevice("cpu"):
             for _ in range(DECIMATION):
@@ -214,7 +214,7 @@ def test_what_a_step_leaves_out_changes_nothing(damped):
     free = mujoco.MjSpec.from_string(PENDULUM).compile()
     data = mujoco.MjData(free)
     data.qpos[:] = 1.0
-    mujoco.mj_step(free, data, 25 * DECIMATION)
+    mujoco.mj_step(free, data, 10 * DECIMATION)
     assert (abs(float(ours.qpos[-1, 0]) - data.qpos[0]) < 1e-4) == (damped == "nowhere")
 
 
@@ -298,7 +298,7 @@ def test_buffers_grow_between_rollouts_and_the_run_goes_on():
     env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields, Capacity(contacts=16, rows=15)), scene, task)
     env.reset()
     assert env.grow_buffers() is None
-    valid = torch.stack([env.step(action).valid for action in actions])
+    valid = torch.stack([env.step(action).valid for action in actions[:40]])
     assert not valid.all()
     assert int(env.num_failed) == int((~valid).sum())
     before, generation = env.sim.qpos.clone(), env.sim.generation
@@ -309,7 +309,7 @@ def test_buffers_grow_between_rollouts_and_the_run_goes_on():
     grown = r"contact buffers overflowed in 1 of 4 worlds \(NEFC\); grown from 16 contacts and 15 rows .*"
     assert re.fullmatch(grown, note)
     assert env.grow_buffers() is None
-    assert all(bool(env.step(action).valid.all()) for action in actions)
+    assert all(bool(env.step(action).valid.all()) for action in actions[20:40])
     env.sim.check_capacity()
     state = env.state_dict()
     scene, task, fields, _ = worlds_of("go1_velocity")
