@@ -59,6 +59,7 @@ class TeamPolicy:
             raise ConfigError(f"checkpoint {folder}: {error}") from None
         checkpoint.load_actors(folder, algorithm.networks, weights)
         self._algorithm, self._num_agents = algorithm, env.num_agents
+        self.is_recurrent = cfg.network.use_recurrent_policy
         self._hidden: Tensor | None = None
 
     @property

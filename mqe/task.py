@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from mqe.blocks import ActiveWorlds
 from mqe.state import SceneState
 from mqe.vec_env import Mirror
 
@@ -90,8 +91,8 @@ class Task(Protocol):
         """
         ...
 
-    def use_blocks(self, size: int) -> None:
-        """Run frozen networks over blocks of ``size`` worlds (``mqe/blocks.py``), before the first step."""
+    def use_blocks(self, worlds: ActiveWorlds) -> None:
+        """Run frozen networks over blocks of ``worlds`` (``mqe/blocks.py``); called before the first step."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -117,7 +118,7 @@ class TaskDefaults:
         """Leave the robots alone."""
         return None
 
-    def use_blocks(self, size: int) -> None:
+    def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Do nothing: there is no network."""
 
     def state_dict(self) -> dict[str, Any]:

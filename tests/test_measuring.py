@@ -19,7 +19,7 @@ from harl_mapush.evaluation.episodes import Request, play_requests
 from harl_mapush.evaluation.measuring import as_csv, measure, table_of_checkpoints
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.policy import TeamPolicy
-from mqe.blocks import SIZE, Blocks
+from mqe.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.config import ConfigError
 from mqe.controllers.gait import GaitNetwork
 from mqe.report import rate, wilson_interval
@@ -112,16 +112,28 @@ def test_a_job_that_cannot_be_done_ends_the_command() -> None:
     assert len(said) == 2
 
 
-def test_blocks_compute_all_rows() -> None:
-    sizes = []
+def test_blocks_compute_active_worlds_only_each_at_its_own_place() -> None:
+    seen = []
 
     def double(rows: Tensor) -> Tensor:
-        sizes.append(len(rows))
+        seen.append(rows[:, 0].tolist())
         return 2 * rows
 
-    rows = torch.rand(12, 3)
-    assert torch.equal(Blocks(double, 4)(rows), 2 * rows)
-    assert sizes == [4, 4, 4]
+    resting = torch.zeros(12, dtype=torch.bool)
+    rows, blocks = torch.arange(1.0, 13.0).view(12, 1), Blocks(double, ActiveWorlds(resting, 4))
+    assert torch.equal(blocks(rows), 2 * rows)
+    assert seen == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
+
+    seen.clear()
+    resting[[0, 1, 3, 6, 7, 9]] = True  # worlds 4 and 8, 5, 2 and 10, 11 are left at places 0 to 3
+    computed = blocks(rows)
+    assert seen == [[5, 6, 3, 12], [9, 2, 11, 4]]
+    assert torch.equal(computed[~resting], 2 * rows[~resting])
+
+    seen.clear()
+    resting.zero_()
+    assert torch.equal(blocks(rows), 2 * rows)
+    assert len(seen) == 3
 
 
 def test_seeds_are_pooled_and_shown_each() -> None:

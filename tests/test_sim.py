@@ -94,6 +94,28 @@ def test_state_dict_continues_exactly(sim):
     torch.testing.assert_close(sim.qpos, wanted, rtol=0, atol=0)
 
 
+def test_targets_of_a_control_step_are_followed_as_in_single_steps_also_by_worlds_that_break_or_rest():
+    targets = torch.tensor(DEFAULT_JOINT_POS) + 0.1 * torch.arange(DECIMATION).view(-1, 1, 1)
+    targets = targets.repeat(1, 6, 1)
+    targets[2, 5, 0] = torch.nan  # of which MuJoCo warns, and goes on
+    results = []
+    for is_single in (True, False):
+        sim = MujocoBatchSimulator(SCENE.model, 6, 2)
+        _start(sim)
+        sim.qvel[1, 3] = torch.nan
+        sim.qvel[2, 3] = 1e7  # breaks within the control step
+        sim.resting[4] = True
+        for rows in targets.split(1) if is_single else (targets,):
+            sim.step(len(rows), rows)
+        results.append(sim.state_dict() | {"forces": sim.sensordata.clone()})
+        sim.close()
+    assert not torch.isfinite(results[0]["qpos"][2]).all()
+    assert results[0]["time"][[0, 4, 5]].tolist() == pytest.approx([0.02, 0.0, 0.02])
+    for name, values in results[0].items():
+        moving = slice(None) if name != "ctrl" else [0, 1, 2, 3, 5]  # what is written to a resting world has no effect
+        torch.testing.assert_close(results[1][name][moving], values[moving], rtol=0, atol=0, equal_nan=True)
+
+
 def test_cpu_results_do_not_depend_on_the_number_of_threads():
     results = []
     for threads in (1, 2, 3):

@@ -28,11 +28,11 @@ from harl_mapush.evaluation import playing
 from harl_mapush.evaluation.calculator import Policy, first_episodes
 from harl_mapush.evaluation.strict import StrictWatcher
 from harl_mapush.evaluation.workers import run_jobs
-from harl_mapush.formats import FOREIGN
+from harl_mapush.formats import FOREIGN, Team
 from harl_mapush.memory_plan import check_memory, plan_playing
-from harl_mapush.policy import make_team
+from harl_mapush.policy import TeamPolicy, make_team
 from harl_mapush.seeding import seed_everything
-from mqe.blocks import SIZE, Blocks
+from mqe.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.config import ConfigError, merge, to_dict
 from mqe.env import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim
@@ -116,9 +116,10 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
     with torch.accelerator.device_index(index), _one_thread():  # else the first GPU is in use as well
         env = make_env(cfg.env, cfg.sim, cfg.task, 0, places=places)
         try:
-            policy, note = _policy(job, cfg, env)
-            if env.device.type == "cpu":
-                env.task.use_blocks(SIZE)
+            worlds = ActiveWorlds(env.sim.resting) if env.device.type == "cpu" else None
+            policy, note = _policy(job, cfg, env, worlds)
+            if worlds is not None:
+                env.task.use_blocks(worlds)
             unused = torch.tensor([number >= job.num_episodes for _, number in places], device=env.device)
             watch = StrictWatcher(env, getattr(cfg.task, "goal_heading", None)) if job.is_strict else None
             episodes = first_episodes(env, policy, unused=unused, watch=watch)
@@ -189,17 +190,24 @@ def _devices(cfg: RunCfg) -> tuple[str, ...]:
     return (str(device), *others)
 
 
-def _policy(job: Job, cfg: RunCfg, env: MultiAgentEnv) -> tuple[Policy, str | None]:
-    """Return what acts in ``env``, over blocks on a CPU, and what is unfamiliar to it."""
+def _policy(job: Job, cfg: RunCfg, env: MultiAgentEnv, worlds: ActiveWorlds | None) -> tuple[Policy, str | None]:
+    """Return what acts in ``env``, over blocks of ``worlds`` if there are any, and what is unfamiliar to it."""
     if job.folder is None:
         assert job.function is not None
         policy = _checked(load_function(job.function), job.function, env)
-        return (Blocks(policy, SIZE) if env.device.type == "cpu" else policy), None
+        return (policy if worlds is None else Blocks(policy, worlds)), None
     folder = Path(job.folder)
     weights = None if job.weights is None else torch.load(io.BytesIO(job.weights), weights_only=True)
     team = make_team(cfg, folder, env, weights)
-    policy = _TeamBlocks(team, len(job.blocks)) if env.device.type == "cpu" else team
+    policy = team if worlds is None else _in_blocks(team, worlds, len(job.blocks))
     return policy, playing.unfamiliar(folder, env)
+
+
+def _in_blocks(team: Team, worlds: ActiveWorlds, num_blocks: int) -> Policy:
+    """Return a team that decides for a block at a time; one that remembers is told of all worlds."""
+    if isinstance(team, TeamPolicy) and not team.is_recurrent:
+        return Blocks(team, worlds)
+    return _TeamBlocks(team, num_blocks)
 
 
 class _TeamBlocks:

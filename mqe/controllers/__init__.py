@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from mqe.blocks import ActiveWorlds
 from mqe.state import SceneState
 
 
@@ -24,8 +25,8 @@ class Controller(Protocol):
         """Return joint targets (N, A, J) [rad] for the coming control step."""
         ...
 
-    def use_blocks(self, size: int) -> None:
-        """Run networks, if any, over blocks of ``size`` worlds."""
+    def use_blocks(self, worlds: ActiveWorlds) -> None:
+        """Run networks, if any, over blocks of the active ones of ``worlds``."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]: ...

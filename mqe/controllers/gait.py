@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mqe.blocks import Blocks
+from mqe.blocks import ActiveWorlds, Blocks
 from mqe.config import ConfigError, load_yaml, unknown
 from mqe.controllers.trot import GAIT_OBS_SIZE, GaitMemory, Trot, is_moving
 from mqe.manifest import MANIFEST, check_files, sha256
@@ -43,9 +43,9 @@ class GaitController:
         self._memory = GaitMemory(torch.zeros(num_envs, len(robots), GaitMemory.SIZE, device=robots.device))
         self._command = torch.zeros(num_envs, len(robots), 3, device=robots.device)
 
-    def use_blocks(self, size: int) -> None:
-        """Run the policy over blocks of ``size`` worlds."""
-        self._policy = Blocks(self._policy, size)
+    def use_blocks(self, worlds: ActiveWorlds) -> None:
+        """Run the policy over blocks of the active ones of ``worlds``."""
+        self._policy = Blocks(self._policy, worlds)
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,)."""

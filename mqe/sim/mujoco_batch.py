@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import mujoco
 import numpy as np
@@ -58,15 +59,29 @@ class MujocoBatchSimulator:
         self.failed.zero_()
         ids = np.flatnonzero(~self._is_resting) if self._is_resting.any() else None
         if ctrl is None:
-            self._advance(ids, decimation)
-            return
-        for row in ctrl:
-            self.ctrl.copy_(row)
-            self._advance(ids, 1)
+            with self._failures_marked():
+                self._batch.step(ids, decimation)
+        else:
+            self._follow(ids, ctrl)
 
-    def _advance(self, ids: NDArray[np.int64] | None, num_steps: int) -> None:
+    def _follow(self, ids: NDArray[np.int64] | None, ctrl: Tensor) -> None:
+        """Take a physics step a row of ``ctrl`` (K, N, nu), all in one call: single steps take 6 % longer."""
+        rows, before = ctrl.transpose(0, 1).numpy(), self._time.numpy().copy()
+        with self._failures_marked():
+            self._batch.rollout(len(ctrl), rows if ids is None else rows[ids], record=(), ids=ids)
+        # A rollout stops where MuJoCo warns of a world. Single steps go on; what they lead to, the environment judges.
+        num_taken = np.rint((self._time.numpy() - before) / self.model.opt.timestep)
+        is_late = (num_taken < len(ctrl)) & ~self._is_resting & ~self.failed.numpy()
+        for k, row in enumerate(ctrl) if is_late.any() else ():
+            late = np.flatnonzero(is_late & (num_taken <= k))
+            self.ctrl[late] = row[late].to(self.ctrl.dtype)
+            with self._failures_marked():
+                self._batch.step(late)
+
+    @contextmanager
+    def _failures_marked(self) -> Iterator[None]:
         try:
-            self._batch.step(ids, num_steps)
+            yield
         except SimulationError as error:
             self.failed[torch.as_tensor(error.ids, dtype=torch.int64)] = True
             _LOG.warning(

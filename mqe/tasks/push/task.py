@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mqe.blocks import ActiveWorlds
 from mqe.collapse import CollapseTimers
 from mqe.config import ConfigError, check_values, option
 from mqe.controllers import Controller
@@ -165,9 +166,9 @@ class PushTask(TaskDefaults):
         self._tangle.begin(mask)
         self._is_reached.masked_fill_(mask, False)
 
-    def use_blocks(self, size: int) -> None:
-        """Run the gait over blocks of ``size`` worlds."""
-        self._controller.use_blocks(size)
+    def use_blocks(self, worlds: ActiveWorlds) -> None:
+        """Run the gait over blocks of the active ones of ``worlds``."""
+        self._controller.use_blocks(worlds)
 
     def command(self, actions: Tensor) -> None:
         """Take actions (N, A, 3) in [-1, 1] and hold the velocities they ask for."""

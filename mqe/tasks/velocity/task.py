@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mqe.blocks import ActiveWorlds
 from mqe.collapse import CollapseTimers, rests_on_floor
 from mqe.config import ConfigError, check_values, option
 from mqe.controllers.trot import (
@@ -242,7 +243,7 @@ class VelocityTask:
             (endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1), (steps * STEP_DT).unsqueeze(1)), dim=1
         )
 
-    def use_blocks(self, size: int) -> None:
+    def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Do nothing: the network is the learner's."""
 
     def state_dict(self) -> dict[str, Any]:
