@@ -72,6 +72,28 @@ def test_a_robot_without_looks_is_drawn_as_what_it_collides_with() -> None:
     assert not (shown.geom_group == looks.HIDDEN).any()
 
 
+@pytest.mark.parametrize("radius", [1.0, 0.5])
+def test_the_goal_is_shown_as_a_flat_ring_of_the_success_radius_end_to_end(radius: float) -> None:
+    model = shown_model(build_scene(2, OBJECTS["cuboid"], success_radius=radius))
+    goal = np.flatnonzero(model.geom_bodyid == model.body("goal").id)
+    assert not model.geom_contype[goal].any()
+    assert not model.geom_conaffinity[goal].any()
+    assert model.site_group.tolist() == [HIDDEN]  # the ring's fill is drawn instead
+    ring = goal[model.geom_type[goal] == mujoco.mjtGeom.mjGEOM_BOX]
+    signs, corners = np.array([(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]), []
+    for k in ring:
+        rotation = np.zeros(9)
+        mujoco.mju_quat2Mat(rotation, model.geom_quat[k])
+        corners.append(model.geom_pos[k] + (signs * model.geom_size[k]) @ rotation.reshape(3, 3).T)
+    points = np.concatenate(corners)
+    np.testing.assert_allclose([points[:, 2].min(), points[:, 2].max()], [0.0, 0.004], atol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(points[:, :2], axis=1), radius, atol=0.03)
+    outer = points[np.linalg.norm(points[:, :2], axis=1) > radius + 0.02]
+    half_turns = np.arctan2(outer[:, 1], outer[:, 0]) / (np.pi / len(ring))
+    assert len(outer) == 4 * len(ring)
+    np.testing.assert_allclose(np.remainder(half_turns, 2.0), 1.0, atol=1e-6)
+
+
 def test_a_state_is_shown_with_its_contacts() -> None:
     scene = build_scene(1, OBJECTS["cuboid"])
     data = mujoco.MjData(scene.model)

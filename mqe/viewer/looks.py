@@ -19,6 +19,8 @@ from mqe.viewer.light import LIGHT_DIR, SHADOW_HALF_SIZE
 
 HIDDEN = 3  # the group of geoms that is not drawn
 EXTENT = 3.0  # [m] of the scene, from which MuJoCo derives how far things are drawn
+_RING_PARTS = 36  # boxes that the goal's circle is drawn with
+_RING_WIDTH, _RING_HEIGHT = 0.05, 0.004  # [m]
 _MARK = 0.004  # [m] above the floor, of what lies on it
 _LINE_HALF_WIDTH = 0.011  # [m] of the lines on the floor; every fifth is twice as wide
 _TRIM = 0.012  # [m] half the width of an object's edges
@@ -172,16 +174,25 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
 
 
 def _mark_goal(spec: mujoco.MjSpec) -> None:
-    """Fill the goal's ring, and mark its middle."""
-    goal = spec.body("goal")
-    ring = goal.geoms
-    radius = max(math.hypot(*geom.pos[:2]) for geom in ring)
-    for geom in ring:
-        geom.material = "goal"
-        geom.castshadow = False
+    """Draw a ring around the goal's disc, and mark its middle."""
+    goal, disc = spec.body("goal"), spec.site("goal")
+    disc.group = HIDDEN  # what is drawn here can be told to cast no shadow
+    radius = float(disc.size[0])
+    _draw_ring(goal, radius)
     cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER
     goal.add_geom(type=cylinder, size=(radius, 0.001, 0.0), pos=(0.0, 0.0, 0.004), rgba=_GOAL_FILL, **_NOTHING)
     goal.add_geom(type=cylinder, size=(0.06, 0.001, 0.0), pos=(0.0, 0.0, 0.006), material="goal", **_NOTHING)
+
+
+def _draw_ring(body: mujoco.MjsBody, radius: float) -> None:
+    """Draw a circle of ``radius`` [m] on the floor around ``body``: thin boxes, end to end, that touch nothing."""
+    angle = 2.0 * math.pi / _RING_PARTS
+    half_size = (_RING_WIDTH / 2, (radius + _RING_WIDTH / 2) * math.tan(angle / 2), _RING_HEIGHT / 2)
+    for k in range(_RING_PARTS):
+        cos, sin = math.cos(k * angle), math.sin(k * angle)
+        quat = (math.cos(k * angle / 2), 0.0, 0.0, math.sin(k * angle / 2))
+        pos = (radius * cos, radius * sin, _RING_HEIGHT / 2)
+        body.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=half_size, quat=quat, pos=pos, material="goal", **_NOTHING)
 
 
 def copy_state(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.MjData) -> None:
