@@ -48,6 +48,7 @@ class MemoryPlan(NamedTuple):
     free: int | None  # that this process may take, its own context included
     total: int | None
     num_ranks: int = 1  # processes that each take as much
+    num_workers: int = 1  # of the calculator, which take as much each and share what is free
 
     @property
     def needed(self) -> int:
@@ -117,19 +118,30 @@ def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan
     return worlds._replace(environment=worlds.environment + round(decision + hidden))
 
 
+def share_among(plan: MemoryPlan, num_workers: int) -> MemoryPlan:
+    """Return the plan of ``num_workers`` processes that play beside this one, each as ``plan`` says."""
+    if plan.free is not None and plan.device != "cpu":
+        plan = plan._replace(free=plan.free - _CONTEXT)  # this process has made its own, and keeps it
+    return plan._replace(num_workers=num_workers)
+
+
 def check_memory(plan: MemoryPlan) -> None:
     """Raise ConfigError, with the numbers that would fit, where a run does not; what is unknown fits."""
-    if plan.free is None or plan.needed <= plan.free:
+    workers = plan.num_workers
+    if plan.free is None or plan.needed * workers <= plan.free:
         return
-    room = plan.free * _ROOM - plan.fixed
+    room = plan.free / workers * _ROOM - plan.fixed
     in_worlds = plan.needed - plan.fixed  # all of it grows with the worlds
     in_rows = plan.rollout + plan.update
     num_envs = _rounded(plan.num_envs * room / in_worlds) * plan.num_ranks
     num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows) if plan.num_steps else 0
     ways = [f"env.num_envs to {num_envs}"] if num_envs >= 1 else []
     ways += [f"runner.num_steps to {num_steps}"] if num_steps >= 1 else []
+    num_fitting = int(plan.free * _ROOM / plan.needed)
+    ways += [f"--workers to {num_fitting}"] if workers > 1 and num_fitting >= 1 else []
     hint = f"lower {' or '.join(ways)}" if ways else "end other programs that use it, or take another device"
     each = "" if plan.num_ranks == 1 else f" on each of {plan.num_ranks} ranks"
+    each += "" if workers == 1 else f" in each of {workers} workers"
     steps = f" with runner.num_steps={plan.num_steps}" if plan.num_steps else ""
     raise ConfigError(
         f"env.num_envs={plan.num_envs * plan.num_ranks}{steps} takes {plan.needed / GIB:.1f} GiB{each}, but "

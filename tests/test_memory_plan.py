@@ -12,7 +12,7 @@ from harl_mapush import config, film, memory_plan, train
 from harl_mapush import test as evaluate
 from harl_mapush.evaluation import episodes
 from harl_mapush.learning.networks import Actor, NetworkCfg
-from harl_mapush.memory_plan import GIB, MemoryPlan, check_memory, describe, plan_memory, plan_playing
+from harl_mapush.memory_plan import GIB, MemoryPlan, check_memory, describe, plan_memory, plan_playing, share_among
 from mqe.config import ConfigError
 
 CPU = torch.device("cpu")
@@ -49,6 +49,23 @@ def test_what_does_not_fit_names_the_numbers_that_would():
         check_memory(PLAN._replace(free=9 * GIB))
     with pytest.raises(ConfigError, match="end other programs that use it"):
         check_memory(PLAN._replace(free=GIB // 2))
+
+
+def test_workers_share_what_is_free():
+    alone = MemoryPlan("cpu", 320, 0, GIB // 2, GIB, GIB // 2, 0, 0, 6 * GIB, 8 * GIB)  # 2 GiB
+    assert check_memory(share_among(alone, 3)) is None
+    # 6 GiB x 0.98 leave 1.47 - 0.5 for the worlds of each of four: 320 x 0.97 / 1.5 = 206 of them; 5.88 / 2 = 2.9.
+    with pytest.raises(ConfigError) as raised:
+        check_memory(share_among(alone, 4))
+    assert str(raised.value) == (
+        "env.num_envs=320 takes 2.0 GiB in each of 4 workers, but cpu has 6.0 GiB free; "
+        "lower env.num_envs to 192 or --workers to 2"
+    )
+    with pytest.raises(ConfigError, match=r"; lower --workers to 2$"):
+        check_memory(share_among(alone, 12))
+    # On a GPU each worker has a context of its own, and this process keeps the one in which it asked.
+    with pytest.raises(ConfigError, match=r"cuda:0 has 5.5 GiB free; lower env.num_envs to 256 or --workers to 2$"):
+        check_memory(share_among(alone._replace(device="cuda:0"), 3))
 
 
 def test_what_fits_or_is_not_known_passes():
@@ -168,6 +185,15 @@ def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch
     said = capsys.readouterr().err
     assert re.search(r"env.num_envs=1000000 takes .* GiB, but cpu has 1.0 GiB free; lower env.num_envs to \d+\n$", said)
     assert not any(tmp_path.iterdir())
+
+
+def test_an_evaluation_whose_workers_do_not_fit_says_how_many_would(monkeypatch, capsys):
+    monkeypatch.setattr(memory_plan, "device_memory", lambda device: (2 * GIB, 4 * GIB))
+    monkeypatch.setattr(episodes, "run_jobs", lambda *_: pytest.fail("workers were started"))
+    words = ["--checkpoint", "pretrained:cuboid", "--num_episodes", "3200", "--device", "cpu", "--workers", "64"]
+    assert evaluate.main(words) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"env.num_envs=64 takes 0.. GiB in each of 50 workers, but cpu has 2.0 GiB free; lower --w", said)
 
 
 def test_a_gait_is_examined_in_worlds_of_its_own_whose_number_nobody_asks_for(monkeypatch, capsys):

@@ -29,7 +29,7 @@ from harl_mapush.evaluation.calculator import Policy, first_episodes
 from harl_mapush.evaluation.strict import StrictWatcher
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.formats import FOREIGN, Team
-from harl_mapush.memory_plan import check_memory, plan_playing
+from harl_mapush.memory_plan import check_memory, plan_playing, share_among
 from harl_mapush.policy import TeamPolicy, make_team
 from harl_mapush.seeding import seed_everything
 from mqe.blocks import SIZE, ActiveWorlds, Blocks
@@ -82,7 +82,9 @@ def play_requests(
     largest = max(jobs, key=lambda job: len(job.blocks))
     cfg = requests[largest.request].cfg
     worlds = replace(cfg, env=replace(cfg.env, num_envs=SIZE * len(largest.blocks)))
-    check_memory(plan_playing(worlds, *resolve_sim(cfg.sim)))
+    plan = plan_playing(worlds, *resolve_sim(cfg.sim))
+    num_beside = -(-min(num_workers, len(jobs)) // len(largest.devices))  # workers on one device at a time
+    check_memory(share_among(plan, num_beside) if num_workers else plan)
     missing = [sum(job.request == number for job in jobs) for number in range(len(requests))]
     found: list[dict[Block, Columns]] = [{} for _ in requests]
     notes: set[str] = set()
