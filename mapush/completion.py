@@ -40,9 +40,7 @@ def _main(argv: Sequence[str] | None) -> int:
     from mapush.cli import commands
 
     flags = {name: _flags(load) for name, load in commands().items() if name != "completion"} | {"completion": []}
-    script = _fish(flags, values()) if shell == "fish" else _bash(flags, values())
-    zsh = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
-    sys.stdout.write(f"{zsh}{script}")
+    sys.stdout.write(_fish(flags, values()) if shell == "fish" else _bash(flags, values(), is_zsh=shell == "zsh"))
     return 0
 
 
@@ -77,13 +75,19 @@ def _flags(load: Callable[[], Callable[[Sequence[str]], int]]) -> list[str]:
     return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text.getvalue())))
 
 
-def _bash(flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]]) -> str:
+def _bash(flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]], is_zsh: bool) -> str:
+    """Return bash's script, or zsh's, which runs bash functions; neither puts a space behind a setting's ``=``."""
+    begin, option = "", ""
+    spaces = 'case "${COMPREPLY[0]}" in *=) compopt -o nospace 2>/dev/null ;; esac'
+    if is_zsh:  # it has no compopt
+        begin, option = "autoload -U +X bashcompinit && bashcompinit\n", "-o nospace "
+        spaces = 'COMPREPLY=("${COMPREPLY[@]/%/ }") && COMPREPLY=("${COMPREPLY[@]/%= /=}")'
     after = "".join(f'    {flag}) words="{" ".join(words)}" ;;\n' for flag, words in following.items())
     own = "".join(
         f'      {name}) words="{" ".join([*found, *(_pretrained() if name in _CHECKPOINTS else [])])}" ;;\n'
         for name, found in flags.items()
     )
-    return f"""_mapush() {{
+    return f"""{begin}_mapush() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
   COMP_WORDBREAKS="${{COMP_WORDBREAKS//[:=]/}}"
   case "$before" in
@@ -91,14 +95,14 @@ def _bash(flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[s
 {own}    esac; fi ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$word"))
-  case "${{COMPREPLY[0]}}" in *=) compopt -o nospace 2>/dev/null ;; esac
+  {spaces}
 }}
-complete -o default -F _mapush mapush
+complete -o default {option}-F _mapush mapush
 """
 
 
 def _fish(flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]]) -> str:
-    lines = [f"complete -c mapush -n __fish_use_subcommand -a '{' '.join(flags)}'"]
+    lines = [f"complete -c mapush -f -n __fish_use_subcommand -a '{' '.join(flags)}'"]
     for name, found in flags.items():
         here = f"complete -c mapush -n '__fish_seen_subcommand_from {name}'"
         for flag in found:

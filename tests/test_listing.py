@@ -104,6 +104,20 @@ def complete(script: str, *words: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish_completes_commands_flags_settings_and_names(capsys, tmp_path) -> None:
+    assert cli.main(["completion", "fish"]) == 0
+    (tmp_path / "mapush.fish").write_text(capsys.readouterr().out)
+
+    def complete(line: str) -> list[str]:
+        words = ["fish", "-c", f"source {tmp_path}/mapush.fish; complete -C '{line}'"]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+
+    assert complete("mapush pl") == ["play", "plot"]
+    assert complete("mapush train --preset lap") == ["laptop", "laptop_hasac"]
+    assert complete("mapush train --set algorithm.clip") == ["algorithm.clip_param="]
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
     assert cli.main(["completion", "bash"]) == 0
@@ -120,6 +134,10 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
 def test_other_shells(capsys) -> None:
     assert cli.main(["completion", "fish"]) == 0
     assert "complete -c mapush -n '__fish_seen_subcommand_from train' -l preset -x -a '" in capsys.readouterr().out
+    assert cli.main(["completion", "zsh"]) == 0
+    script = capsys.readouterr().out
+    assert script.startswith("autoload -U +X bashcompinit")
+    assert script.endswith("complete -o default -o nospace -F _mapush mapush\n")
     assert cli.main(["completion", "tcsh"]) == 2
     assert "none of bash, zsh, fish" in capsys.readouterr().err
 
