@@ -172,7 +172,7 @@ class AsyncRunner(Runner):
         note = self._describe_broken(sum(report.num_broken for report in reports), "; ".join(sorted(notes)) or None)
         report = self._report(values | self._window.scalars(), waited_s, update_s, note)
         if self.on_iteration:
-            self.on_iteration(report._replace(health=self._window.lines()))
+            self.on_iteration(report._replace(health=self._window.lines() + report.health))
         if self.on_checkpoint and self.is_checkpoint_due():
             self._doing = "saving"
             self.on_checkpoint(self.env_steps)

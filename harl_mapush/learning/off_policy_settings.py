@@ -8,8 +8,11 @@ from typing import Self
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.off_policy_arithmetic import HarlOffPolicyArithmetic, OffPolicyArithmetic
 from harl_mapush.learning.settings import CompatCfg
+from harl_mapush.learning.world_model import EnsembleCfg
 from harl_mapush.ranks import ALONE, Ranks
 from mqe.config import option
+
+MODELS = ("none", "ensemble")
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,15 @@ class OffPolicyCfg(CompatCfg):
     use_huber_loss: bool = option(True, "of values that are numbers; false: squares")
     huber_delta: float = option(10.0, "where use_huber_loss turns from squares to lines", above=0.0)
     use_policy_active_masks: bool = option(True, "leave dead agents out of their losses")
+    model: str = option("none", "of the worlds, learned beside the team; ensemble: one", choices=MODELS)
+    ensemble: EnsembleCfg = option(EnsembleCfg, "the learned model, with model=ensemble")
 
     def __post_init__(self) -> None:
         """Refuse a categorical value that has no room."""
         if self.num_atoms == 1:
             raise ValueError("num_atoms must be 0, for values that are numbers, or at least 2, not 1")
+        if self.model != "none" and self.compat == "harl":
+            raise ValueError(f"model={self.model} is nothing that upstream has; set it to none, or compat=mapush")
 
     def arithmetic(self, ranks: Ranks = ALONE) -> OffPolicyArithmetic:
         """Return the arithmetic that ``compat`` means."""
@@ -66,4 +73,5 @@ class OffPolicyCfg(CompatCfg):
             buffer_size=min(self.buffer_size, 4 * num_rows),
             batch_size=min(self.batch_size, 4 * num_rows),
             update_ratio=max(self.update_ratio, (self.policy_delay + 1.0) / num_rows),
+            ensemble=self.ensemble.for_trial(num_rows),
         )
