@@ -176,7 +176,7 @@ class WorldModel:
         """Have rollouts use what the last round made of the ensemble; count it."""
         self.num_steps += ROUND
         self.num_owed = max(self.num_owed - ROUND, 0.0)
-        self.metrics |= self._found
+        self.metrics |= {name: value.clone() for name, value in self._found.items()}
         if self.acting is not self.ensemble:
             self.acting.load_state_dict(self.ensemble.state_dict())
 
@@ -303,8 +303,8 @@ def check_worlds(num_worlds: int) -> None:
     """Raise ValueError where a collector, or the learner that collects itself, has too few worlds to hold any out."""
     if num_worlds < HELD_OUT:
         raise ValueError(
-            f"model=ensemble is measured on one world in {HELD_OUT}, and there are {num_worlds} (of each collector); set "
-            f"env.num_envs to at least {HELD_OUT}"
+            f"model=ensemble is measured on one world in {HELD_OUT}, and a collector or the learner has {num_worlds}; "
+            f"set env.num_envs to at least {HELD_OUT} for each"
         )
 
 

@@ -33,8 +33,8 @@ TOUCHING = 0.3  # [m] two trunks as near as this touch one another
 class PlanarPush:
     """What a learned model needs of a push task (``mqe.vec_env.Planar``)."""
 
-    world_names = ("goal_distance", "object_sin", "object_cos")
-    robot_names = ("x", "y", "sin", "cos", "vx", "vy", "yaw_rate")
+    world_names: tuple[str, ...] = ("goal_distance", "object_sin", "object_cos")
+    robot_names: tuple[str, ...] = ("x", "y", "sin", "cos", "vx", "vy", "yaw_rate")
 
     def __init__(self, task: PushTask, robots: Robots) -> None:
         """Judge as ``task`` does, whose robots are ``robots``; nothing of the task's memory is used or changed."""
@@ -88,7 +88,7 @@ class PlanarPush:
         or collapses; the object lies level on the floor, moves straight towards the goal or away from it, and does not
         turn the frame by its sideways motion. What slides is pushed with the force of its sliding friction, by all
         robots alike that are within reach behind it and move with it. Robots touch where their trunks are ``TOUCHING``
-        apart.
+        apart. Yaw counts from the way to the goal, which only the term ``ocb_expanded`` notices.
         """
         world, robots = self.split(state)
         a, pairs = self.num_robots, self._task.pairs

@@ -27,6 +27,7 @@ from mqe.tasks.push.planar import PlanarPush
 from mqe.tasks.push.rewards import PRESETS, TERMS, Pairs, StepFeatures, check_weights, weights_of
 from mqe.tasks.push.tangle import TangleTimers
 from mqe.tasks.push.teamwork import Teamwork
+from mqe.vec_env import Planar
 
 ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
 # Terms that agents may see besides, (N, A, ...) of a state of N worlds, each robot's own.
@@ -153,8 +154,8 @@ class PushTask(TaskDefaults):
         self.obs_sizes: tuple[int, ...] = (obs.shape[-1],) * a
         self.state_size = critic_state.shape[-1]
         super().__init__(num_envs, device)
-        if self.uses_sincos and self.state_type == "EP":
-            self.planar = PlanarPush(self, robots)
+        has_planar_state = self.uses_sincos and self.state_type == "EP"
+        self.planar: Planar | None = PlanarPush(self, robots) if has_planar_state else None
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
 
     def layout(self, episode: Tensor) -> Layout:
