@@ -219,10 +219,11 @@ def check_rollouts(checkup: Checkup) -> str:
 
 
 def check_together(checkup: Checkup) -> str:
-    """Run everything as configured for half a minute, but for a short warm-up."""
+    """Run everything as configured for half a minute, but for a short warm-up, also of a learned model."""
     cfg = checkup.cfg
     warmup = min(cfg.algorithm.warmup, 2 * cfg.runner.num_steps * cfg.env.num_envs)
-    algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup)
+    ensemble = dataclasses.replace(cfg.algorithm.ensemble, first_steps=1)
+    algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup, ensemble=ensemble)
     runner, first_block = _make(dataclasses.replace(cfg, algorithm=algorithm), _own(checkup)), [0.0]
     lines: tuple[str, ...] = ()
     deadline = time.monotonic() + _PATIENCE_S

@@ -26,6 +26,7 @@ from harl_mapush.collectors.watchdog import Watchdog
 from harl_mapush.collectors.worlds import DistantWorlds, merged_statistics
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.experience import ReplayExperience
+from harl_mapush.learning.world_model import health_line
 from harl_mapush.runner import Runner
 from mqe.config import to_dict
 
@@ -131,9 +132,11 @@ class AsyncRunner(Runner):
         )  # fmt: skip
 
     def health(self) -> tuple[str, ...]:
-        """Return a line about every process."""
+        """Return a line about every process, and one about a learned model."""
         self._window.add(self.snapshot())
-        return self._window.lines()
+        model = self.algorithm.model
+        line = None if model is None else health_line({name: float(value) for name, value in model.metrics.items()})
+        return self._window.lines() + (() if line is None else (line,))
 
     def _members(self) -> list[Any]:
         return [] if self.pool is None else self.pool.members
