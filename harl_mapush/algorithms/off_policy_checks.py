@@ -28,5 +28,7 @@ def check_together(
             f"model={cfg.model} needs a critic state in the plane, which this task has not, or not with these settings "
             "(the push task: task.observation=sincos, task.state_type=EP); set algorithm.model=none"
         )
+    if not arithmetic.has_model:
+        raise ValueError(f"model={cfg.model} is nothing that upstream has; set it to none, or compat=mapush")
     if ranks.size > 1:
         raise ValueError(f"model={cfg.model} is fitted by one process, not by {ranks.size} ranks; set it to none")

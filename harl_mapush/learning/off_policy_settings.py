@@ -54,8 +54,6 @@ class OffPolicyCfg(CompatCfg):
         """Refuse a categorical value that has no room."""
         if self.num_atoms == 1:
             raise ValueError("num_atoms must be 0, for values that are numbers, or at least 2, not 1")
-        if self.model != "none" and self.compat == "harl":
-            raise ValueError(f"model={self.model} is nothing that upstream has; set it to none, or compat=mapush")
 
     def arithmetic(self, ranks: Ranks = ALONE) -> OffPolicyArithmetic:
         """Return the arithmetic that ``compat`` means."""
