@@ -1,8 +1,8 @@
 """How well a learned model predicts the box task, and what computed rewards are worth; JSON lines.
 
 ``python benchmarks/world_model.py [--decisions 400] [--steps 500]`` has the shipped box team act in 64 worlds, with
-more noise from world to world. It compares every reward term computed from the planar states with the one that was paid, and
-fits two ensembles: one as it is, and one whose predictions do not begin at the present state.
+more noise from world to world. It compares every reward term computed from the planar states with the one that was
+paid, and fits two ensembles: one as it is, and one whose predictions do not begin at the present state.
 """
 
 from __future__ import annotations
