@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -27,7 +26,6 @@ class Fitter(threading.Thread):
         model.separate()
         self.model, self.pace, self.turns = model, pace, turns
         self.error: BaseException | None = None
-        self.beat = time.monotonic()
         self._is_ending = threading.Event()
         self._streams: tuple[torch.Stream, torch.Stream] | None = None  # its own, the learner's
 
@@ -40,7 +38,6 @@ class Fitter(threading.Thread):
                     self._streams = torch.Stream(device), torch.accelerator.current_stream(device)
                     stack.enter_context(self._streams[0])
                 while not self._is_ending.is_set():
-                    self.beat = time.monotonic()
                     rows = self._draw()
                     if rows is None:
                         self._is_ending.wait(_LATER_S)

@@ -49,11 +49,11 @@ class Ensemble(nn.Module):
         self.world_norm, self.robot_norm = RunningNorm(num_world), RunningNorm(num_robot)
         self.num_members, self._split, self._kinds = num_members, planar.split, planar.kinds
 
-    def take_in(self, state: Tensor) -> None:
-        """Update what numbers are normalised by with states (B, S)."""
+    def take_in(self, state: Tensor, weights: Tensor) -> None:
+        """Update what numbers are normalised by with states (B, S) of weights (B,) of 0 or 1."""
         world, robots = self._split(state)
-        self.world_norm.update(world, torch.ones_like(world[..., 0]))
-        self.robot_norm.update(robots, torch.ones_like(robots[..., 0]))
+        self.world_norm.update(world, weights)
+        self.robot_norm.update(robots, weights.unsqueeze(1).expand(robots.shape[:2]))
 
     def forward(self, state: Tensor, actions: Tensor) -> Prediction:
         """Predict what follows states (M, B, S), each member its own, where robots act (M, B, A, U)."""

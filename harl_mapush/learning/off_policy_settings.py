@@ -63,6 +63,10 @@ class OffPolicyCfg(CompatCfg):
         """Return the network settings; HARL's off-policy networks have no normalisation."""
         return self.arithmetic().network(network)
 
+    def for_acting(self) -> Self:
+        """Return settings without a learned model."""
+        return replace(self, model="none")
+
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with which a first update moves every network."""
         return replace(

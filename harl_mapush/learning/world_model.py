@@ -161,9 +161,10 @@ class WorldModel:
         cfg, batch = self.cfg, rows.batch
         state, next_state = batch.state[:, 0], batch.next_state[:, 0]
         with self.fitting:
-            self.ensemble.take_in(state[_MEASURED:])
+            weights = (~rows.is_held_out).to(state.dtype)
+            self.ensemble.take_in(state[_MEASURED:], weights[_MEASURED:])
             self._found = self.measure(rows)
-            parts = (state, batch.actions, next_state, (~rows.is_held_out).to(state.dtype))
+            parts = (state, batch.actions, next_state, weights)
             own = [part[_MEASURED:].unflatten(0, (ROUND, cfg.members, -1)) for part in parts]
             for step in zip(*own, strict=True):
                 loss = self.ensemble.loss(*step)
@@ -206,8 +207,8 @@ class WorldModel:
             inside = within_interval(prediction, next_state, share).mean((0, 2))
             found[f"model/inside_{100 * share:.0f}"] = (inside * weights[:, 0]).sum()
         rewards, _ = planar.judge(state, next_state)
-        differs = self._team_rewards(rewards) - batch.returns
-        return found | {"model/reward_error": differs.abs().mean(), "model/reward_bias": differs.mean()}
+        differs = (self._team_rewards(rewards) - batch.returns).mean(1) * weights[:, 0]
+        return found | {"model/reward_error": differs.abs().sum(), "model/reward_bias": differs.sum()}
 
     def plan_bytes(self, row: float) -> float:
         """Return what a round of fitting takes, where a transition takes ``row`` bytes: its draws, and one step."""
