@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from harl_mapush.learning.ensemble import Ensemble, disagreement, drawn, within_interval
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.replay import Batch, ReplayShape, RingReplay, Transition, joined, replay_shape
+from mqe.config import option
 from mqe.vec_env import Planar
 
 HELD_OUT = 8  # every so many worlds, the last is not fitted to: it measures the model
@@ -31,32 +32,21 @@ _TINY = 1e-12  # least squared change of a number
 class EnsembleCfg:
     """Section ``algorithm.ensemble``: the learned model that ``algorithm.model=ensemble`` asks for."""
 
-    members: int = field(default=5, metadata={"min": 2, "max": 64, "help": "networks, each fitted to its own draws"})
-    hidden_size: int = field(default=64, metadata={"min": 1, "max": 8192, "help": "of the networks' layers"})
-    learning_rate: float = field(default=1e-3, metadata={"above": 0.0})
-    batch_size: int = field(default=256, metadata={"min": 1, "max": 2**20, "help": "transitions a member and step"})
-    first_steps: int = field(
-        default=500, metadata={"min": 1, "max": 10**7, "help": "steps of fitting before the first rollouts"}
+    members: int = option(5, "networks, each fitted to its own draws", min=2, max=64)
+    hidden_size: int = option(64, "of the networks' layers", min=1, max=8192)
+    learning_rate: float = option(1e-3, "of fitting", above=0.0)
+    batch_size: int = option(256, "transitions a member and step of fitting", min=1, max=2**20)
+    first_steps: int = option(500, "steps of fitting before the first rollouts", min=1, max=10**7)
+    steps: float = option(0.25, "steps of fitting an update of the team", above=0.0, max=1e4)
+    share: float = option(0.5, "of every batch, from rollouts, once it has risen", above=0.0, max=0.95)
+    horizon: int = option(3, "decisions a rollout, once it has risen", min=1, max=3)
+    ramp: int = option(100_000, "transitions over which share and horizon rise, in four stages", min=1)
+    max_disagreement: float = option(
+        0.5, "a rollout is cut where members differ by more of the deviations that they expect", above=0.0
     )
-    steps: float = field(
-        default=0.25, metadata={"above": 0.0, "max": 1e4, "help": "steps of fitting an update of the team"}
-    )
-    share: float = field(
-        default=0.5, metadata={"above": 0.0, "max": 0.95, "help": "of every batch, from rollouts, once it has risen"}
-    )
-    horizon: int = field(default=3, metadata={"min": 1, "max": 3, "help": "decisions a rollout, once it has risen"})
-    ramp: int = field(
-        default=100_000, metadata={"min": 1, "help": "transitions over which share and horizon rise, in four stages"}
-    )
-    max_disagreement: float = field(
-        default=0.5,
-        metadata={"above": 0.0, "help": "a rollout is cut where members differ more, in deviations that they expect"},
-    )
-    branches: int = field(default=512, metadata={"min": 1, "max": 2**20, "help": "rollouts that start together"})
-    interval: int = field(
-        default=8, metadata={"min": 1, "max": 10**6, "help": "updates from one start of rollouts to the next"}
-    )
-    buffer_size: int = field(default=50_000, metadata={"min": 1, "max": 10**8, "help": "predicted transitions kept"})
+    branches: int = option(512, "rollouts that start together", min=1, max=2**20)
+    interval: int = option(8, "updates from one start of rollouts to the next", min=1, max=10**6)
+    buffer_size: int = option(50_000, "predicted transitions kept", min=1, max=10**8)
 
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with which a first update fits the model and learns from it."""
