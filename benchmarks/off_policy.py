@@ -24,19 +24,21 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import numpy as np  # noqa: E402
 import record_off_policy as upstream  # noqa: E402
 from measuring import emit, interleaved  # noqa: E402
+from planar_toy import PlanarToyEnv  # noqa: E402
 from test_off_policy import go, make  # noqa: E402
-from toy import ToyEnv  # noqa: E402
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec  # noqa: E402
 from harl_mapush.interop.harl_off_policy import build, load_ring  # noqa: E402
 from harl_mapush.learning.networks import NetworkCfg  # noqa: E402
 from harl_mapush.learning.replay import RingReplay  # noqa: E402
+from harl_mapush.learning.world_model import EnsembleCfg  # noqa: E402
 
 CALLS = 6  # updates of each part a round
 BASE: dict[str, Any] = {
     "warmup": 640, "batch_size": 128, "update_ratio": 2 / 32, "gamma": 0.9, "polyak": 0.02, "learning_rate": 1e-3,
     "critic_learning_rate": 1e-3,
 }  # fmt: skip
+SMALL_MODEL = EnsembleCfg(hidden_size=32, batch_size=128, first_steps=200, ramp=2000, branches=128)
 SWITCHES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # algorithm, its settings, the network's
     "hasac": ("hasac", {}, {}),
     "hasac, 51 atoms": ("hasac", {"num_atoms": 51}, {}),
@@ -44,6 +46,12 @@ SWITCHES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # algorithm
     "hasac, one step": ("hasac", {"n_step": 1}, {}),
     "hasac, returns not normalised": ("hasac", {"normalize_returns": False}, {}),
     "hasac, four updates a decision": ("hasac", {"update_ratio": 4 / 32}, {}),
+    "hasac, model": ("hasac", {"model": "ensemble", "ensemble": SMALL_MODEL}, {}),
+    "hasac, four updates a decision, model": (
+        "hasac",
+        {"model": "ensemble", "ensemble": SMALL_MODEL, "update_ratio": 4 / 32},
+        {},
+    ),
     "masac": ("masac", {}, {}),
     "hatd3": ("hatd3", {}, {}),
     "hatd3, 51 atoms": ("hatd3", {"num_atoms": 51}, {}),
@@ -103,7 +111,7 @@ def learn_with_switches(arguments: argparse.Namespace) -> None:
         if arguments.only and label not in arguments.only:
             continue
         for seed in range(arguments.seeds):
-            env = ToyEnv(32, seed=seed)
+            env = PlanarToyEnv(32, seed=seed)
             cfg = NetworkCfg((64, 64), activation="relu", **network)
             team, experience = make(name, env, cfg, **BASE | settings)
             team.generator.manual_seed(seed)

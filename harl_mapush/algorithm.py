@@ -25,6 +25,10 @@ class AlgorithmCfg:
         """Return the settings of the networks that the algorithm builds where ``network`` is asked for."""
         return network
 
+    def for_acting(self) -> Self:
+        """Return settings without what a team needs to learn and not to act."""
+        return self
+
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with which a first update learns from a block of only ``num_rows`` training rows."""
         return self

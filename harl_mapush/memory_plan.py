@@ -65,7 +65,7 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
         task = setup.task
-        spec = TeamSpec(task.obs_sizes, task.action_sizes, task.state_size, task.state_type, task.mirror)
+        spec = TeamSpec(task.obs_sizes, task.action_sizes, task.state_size, task.state_type, task.mirror, task.planar)
         try:
             ranks = Ranks(size=num_ranks)
             team = make_algorithm(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0, ranks)

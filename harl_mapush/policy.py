@@ -54,7 +54,8 @@ class TeamPolicy:
     def __init__(self, cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None) -> None:
         """Load the checkpoint in ``folder``; raise ConfigError where it does not fit ``env`` and ``cfg``."""
         try:
-            algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed)
+            acting, spec = cfg.algorithm.for_acting(), TeamSpec.of(env)
+            algorithm = make_algorithm(acting, cfg.network, spec, env.device, cfg.runner.seed)
         except ValueError as error:
             raise ConfigError(f"checkpoint {folder}: {error}") from None
         checkpoint.load_actors(folder, algorithm.networks, weights)

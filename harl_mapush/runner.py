@@ -13,6 +13,7 @@ from torch import Tensor
 
 from harl_mapush.algorithm import Algorithm, Experience
 from harl_mapush.interruption import seconds
+from harl_mapush.learning.world_model import health_line
 from harl_mapush.ranks import ALONE, Ranks
 from harl_mapush.resharding import on_host, redistribute
 from mqe.config import option
@@ -79,7 +80,7 @@ class IterationReport(NamedTuple):
     update_s: float
     metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
     note: str | None = None  # a message about buffers that grew or worlds that broke
-    health: tuple[str, ...] = ()  # lines about the processes of a run with collectors
+    health: tuple[str, ...] = ()  # lines about a learned model, and the processes of a run with collectors
 
 
 class NonFiniteError(RuntimeError):
@@ -256,9 +257,11 @@ class Runner:
         self, metrics: dict[str, float], collect_s: float, update_s: float, note: str | None
     ) -> IterationReport:
         total = self.num_iterations * self.steps_per_iteration
+        line = health_line(metrics)
         return IterationReport(
-            self.iteration, self.num_iterations, self.env_steps, total, collect_s, update_s, metrics, note
-        )
+            self.iteration, self.num_iterations, self.env_steps, total, collect_s, update_s, metrics, note,
+            () if line is None else (line,),
+        )  # fmt: skip
 
     def is_checkpoint_due(self) -> bool:
         """Return whether the iteration that was just done ends with a checkpoint."""

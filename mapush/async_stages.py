@@ -28,8 +28,9 @@ from harl_mapush.collectors.shared import CollectorMemory, SharedWeights
 from harl_mapush.collectors.worlds import DistantWorlds
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.experience import ReplayExperience
+from harl_mapush.learning.world_model import WorldModel
 from mapush.checkup import Checkup
-from mapush.stage import REPORT, Stage, StageError, finite
+from mapush.stage import REPORT, Stage, StageError, StageSkippedError, finite
 from mapush.stages import check_device, check_versions
 from mqe.config import to_dict
 
@@ -47,6 +48,7 @@ class AsyncCheckup(Checkup):
     team: OffPolicy | None = None  # the learner's
     weights: SharedWeights | None = None
     blocks: list[FullBlock] = field(default_factory=list)
+    experience: ReplayExperience | None = None  # with these blocks
     stack: ExitStack = field(default_factory=ExitStack)
     engine: Engine = field(default_factory=LocalEngine)
 
@@ -155,6 +157,7 @@ def check_filler(checkup: Checkup) -> str:
     """Store these blocks; what lies in the replay must be what was sent."""
     here = _own(checkup)
     experience, filler = _filler(here)
+    here.experience = experience
     for block in here.blocks:
         filler.store(block)
     replay, layout, t = experience.replay, _there(here.collector).layout, 0
@@ -181,11 +184,46 @@ def check_learner(checkup: Checkup) -> str:
     return f"warm-up {size}/{size}, {runner.pace.num_learned} updates, weights version {runner.pace.version}"
 
 
+def check_model(checkup: Checkup) -> str:
+    """Fit the learned model to the stored blocks for a round, and measure it."""
+    here, model = _with_model(checkup)
+    before = model.optimizer.flat.clone()
+    with torch.no_grad():
+        rows = model.draw(_there(here.experience).replay)
+    for name, value in zip(rows.batch._fields, rows.batch, strict=True):
+        finite(f"model.{name}", value)
+    model.fit(rows)
+    model.publish()
+    finite("model.weights", model.optimizer.flat)
+    if torch.equal(before, model.optimizer.flat):
+        raise StageError("a round of fitting left the model's weights as they were", REPORT)
+    errors = {name.removeprefix("model/"): float(value) for name, value in model.metrics.items()}
+    return (
+        f"{model.num_steps} steps, {model.cfg.members} members, {before.numel():,} weights on {before.device} "
+        f"({before.dtype}); error before them {errors['error_ratio']:.2f} of standing still, computed rewards off by "
+        f"{errors['reward_error']:.3f}"
+    )
+
+
+def check_rollouts(checkup: Checkup) -> str:
+    """Continue from stored states by the model, and look at what comes into its replay."""
+    here, model = _with_model(checkup)
+    model.roll_out(_there(here.experience).replay, _there(here.team).explore, 0)
+    batch = model.replay.sample(64)
+    for name, value in zip(batch._fields, batch, strict=True):
+        finite(f"predicted.{name}", value)
+    return (
+        f"{len(model.replay)} predicted transitions on {model.replay.here.device} ({model.replay.here.dtype}), "
+        f"{float(model.metrics['model/kept']):.0%} kept"
+    )
+
+
 def check_together(checkup: Checkup) -> str:
-    """Run everything as configured for half a minute, but for a short warm-up."""
+    """Run everything as configured for half a minute, but for a short warm-up, also of a learned model."""
     cfg = checkup.cfg
     warmup = min(cfg.algorithm.warmup, 2 * cfg.runner.num_steps * cfg.env.num_envs)
-    algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup)
+    ensemble = dataclasses.replace(cfg.algorithm.ensemble, first_steps=1)
+    algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup, ensemble=ensemble)
     runner, first_block = _make(dataclasses.replace(cfg, algorithm=algorithm), _own(checkup)), [0.0]
     lines: tuple[str, ...] = ()
     deadline = time.monotonic() + _PATIENCE_S
@@ -237,6 +275,14 @@ def _filler(here: AsyncCheckup) -> tuple[ReplayExperience, Filler]:
     return experience, Filler(pool, Pace(team, experience, 1.0, layout.num_transitions, 1), Turns(), here.learner)
 
 
+def _with_model(checkup: Checkup) -> tuple[AsyncCheckup, WorldModel]:
+    here = _own(checkup)
+    model = _there(here.team).model
+    if model is None:
+        raise StageSkippedError("this run has no model (algorithm.model=none)")
+    return here, model
+
+
 def _own(checkup: Checkup) -> AsyncCheckup:
     assert isinstance(checkup, AsyncCheckup)
     return checkup
@@ -257,5 +303,7 @@ ASYNC_STAGES = (
     Stage("collector", check_one_collector, _TRY),
     Stage("filler", check_filler, REPORT),
     Stage("learner", check_learner, _TRY),
+    Stage("model fitted", check_model, REPORT),
+    Stage("model rollout", check_rollouts, REPORT),
     Stage("together", check_together, _TRY),
 )

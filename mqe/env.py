@@ -53,7 +53,7 @@ class MultiAgentEnv:
         self.obs_sizes, self.action_sizes = task.obs_sizes, task.action_sizes
         self.state_size, self.state_type = task.state_size, task.state_type
         self.decision_period, self.step_dt = task.decision_period, STEP_DT
-        self.max_episode_length, self.mirror = task.max_episode_length, task.mirror
+        self.max_episode_length, self.mirror, self.planar = task.max_episode_length, task.mirror, task.planar
         n = self.num_envs
         if nature is None:
             actions = (n, task.num_agents, max(task.action_sizes))

@@ -52,6 +52,37 @@ class Mirror(NamedTuple):
         return vector[..., self.index] * self.sign
 
 
+class Planar(Protocol):
+    """What a learned model needs to know of the critic's state (B, S): its numbers, and what they are worth.
+
+    The state says all that agents see. It has W numbers of the world, then R of every robot.
+    """
+
+    num_robots: int
+    world_names: tuple[str, ...]  # W
+    robot_names: tuple[str, ...]  # R
+    kinds: Tensor  # (A, K) what tells robots of several kinds apart; K is 0 where all are of one
+
+    def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the world's numbers (..., W) and the robots' (..., A, R) of states (..., S)."""
+        ...
+
+    def tidy(self, state: Tensor) -> Tensor:
+        """Return states (..., S) that a model predicted with what no state may be put right."""
+        ...
+
+    def observe(self, state: Tensor) -> Tensor:
+        """Return what agents see, (B, A, O), of states (B, S)."""
+        ...
+
+    def judge(self, state: Tensor, next_state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rewards (B, A) of a decision that went from one state to another (B, S), and what it ended (B,).
+
+        They come from the task's own functions.
+        """
+        ...
+
+
 class Share(NamedTuple):
     """Which of a run's worlds an environment has, where several processes share them."""
 
@@ -75,6 +106,7 @@ class VecEnv(Protocol):
     decision_period: int  # control steps a decision
     step_dt: float  # [s] one control step
     mirror: tuple[Mirror, Mirror] | None  # of an agent's obs and action, where left and right are alike
+    planar: Planar | None  # what a learned model of it needs; None: it has no state that could be predicted
     device: torch.device
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,8 @@ from mapush.stage import Stage
 
 def test_a_run_with_collectors_is_checked_from_each_part_to_all():
     assert [stage.name for stage in ASYNC_STAGES] == [
-        "versions", "settings", "environment", "agent", "collector", "filler", "learner", "together",
+        "versions", "settings", "environment", "agent", "collector", "filler", "learner", "model fitted",
+        "model rollout", "together",
     ]  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
     script = capsys.readouterr().out
     assert complete(script, "mapush", "pl") == ["play", "plot"]
     assert complete(script, "mapush", "train", "--pre") == ["--preset"]
-    assert complete(script, "mapush", "train", "--preset", "lap") == ["laptop", "laptop_hasac"]
+    assert complete(script, "mapush", "train", "--preset", "lap") == ["laptop", "laptop_hasac", "laptop_hasac_model"]
     assert complete(script, "mapush", "train", "--set", "algorithm.clip") == ["algorithm.clip_param="]
     assert complete(script, "mapush", "train", "--set", "task.weights.rea") == ["task.weights.reach="]
     assert complete(script, "mapush", "play", "pretrained:cu") == ["pretrained:cuboid"]

@@ -27,7 +27,7 @@ class ToyEnv:
         seed: int = 0,
     ) -> None:
         self.num_envs, self.num_agents, self.state_type = num_envs, num_agents, state_type
-        self.mirror = None
+        self.mirror, self.planar = None, None
         self.obs_sizes: tuple[int, ...] = obs_sizes or (3,) * num_agents
         self.action_sizes: tuple[int, ...] = action_sizes or (2,) * num_agents
         self.state_size = 2 * num_agents + 1 + (num_agents if state_type == "FP" else 0)

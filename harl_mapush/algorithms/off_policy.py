@@ -17,18 +17,19 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from harl_mapush.algorithm import Decision, LearnerBytes
+from harl_mapush.algorithms.off_policy_checks import check_together
 from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning import td
 from harl_mapush.learning.capture import Graphs
 from harl_mapush.learning.experience import ReplayExperience
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
-from harl_mapush.learning.off_policy_arithmetic import OffPolicyArithmetic
 from harl_mapush.learning.off_policy_settings import OffPolicyCfg
 from harl_mapush.learning.optimizer import FlatAdam, flatten
 from harl_mapush.learning.q_networks import DeterministicActor, SquashedActor, TwinCritic
 from harl_mapush.learning.replay import Batch, ReplayShape, RingReplay, Transition, replay_shape
 from harl_mapush.learning.targets import target_of
+from harl_mapush.learning.world_model import check_worlds, make_model
 from harl_mapush.ranks import ALONE, Ranks
 
 _FLOAT = 4  # bytes
@@ -53,7 +54,7 @@ class OffPolicy(ABC):
         self.ranks, self.arithmetic, self.num_agents = ranks, self.cfg.arithmetic(ranks), spec.num_agents
         self.num_views = self.num_agents if spec.state_type == "FP" else 1
         self.action_size = max(spec.action_sizes)
-        _check(cfg, network, spec, self.arithmetic)
+        check_together(cfg, network, spec, self.arithmetic, ranks)
         self.actors = [actor.to(self.device) for actor in self._make_actors()]
         size = max(cfg.num_atoms, 1)
         self.critic = TwinCritic(self.network, spec.state_size, sum(spec.action_sizes), size).to(self.device)
@@ -73,6 +74,10 @@ class OffPolicy(ABC):
         self.world_share: tuple[int, int] | None = None  # first world and their number, where others have some as well
         self.num_updates = 0
         self.num_owed = 0.0  # updates that the settings ask for, and that wait for a whole one
+        self.model = None
+        if cfg.model == "ensemble" and spec.planar is not None:
+            sizes = self.replay_shape(1)
+            self.model = make_model(cfg, spec.planar, sizes, self.team_rewards, self.generator, seed)
 
     @property
     def unique_actors(self) -> list[Any]:
@@ -88,6 +93,8 @@ class OffPolicy(ABC):
     def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
         """Allocate a replay for ``num_rings`` processes that collect, each in its share of the environments."""
         shape, cfg = self.replay_shape(num_envs, num_rings), self.cfg
+        if self.model is not None:
+            check_worlds(shape.num_envs)
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
         return ReplayExperience(replay, self.device, self.team_rewards, self.take_in, is_saved=cfg.save_replay)
 
@@ -125,11 +132,13 @@ class OffPolicy(ABC):
     def weights(self) -> dict[str, Tensor]:
         """All that is trained as flat tensors by name."""
         actors = {f"agent{i}": optimizer.flat for i, optimizer in enumerate(self.optimizers)}
-        return actors | {"critic": self.critic_optimizer.flat}
+        model = {} if self.model is None else {"model": self.model.optimizer.flat}
+        return actors | {"critic": self.critic_optimizer.flat} | model
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a bit-exact resume needs but the experience."""
-        return {
+        model = {} if self.model is None else {"model": self.model.state_dict()}
+        return model | {
             "actors": [actor.state_dict() for actor in self.unique_actors],
             "critic": self.critic.state_dict(),
             "normalizer": self.normalizer.state_dict(),
@@ -156,6 +165,8 @@ class OffPolicy(ABC):
         self.generator.set_state(state["generator"].cpu())
         self.host_generator.set_state(state["host_generator"].cpu())
         self.num_updates, self.num_owed = state["num_updates"], state["num_owed"]
+        if self.model is not None:
+            self.model.load_state_dict(state["model"])
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
         """Return the bytes of the replay, and of one update: its batch, and what gradients need of two critics."""
@@ -166,7 +177,10 @@ class OffPolicy(ABC):
         widths = 2 * self.num_views * (kept * sum(sizes) + 6 * max(cfg.num_atoms, 1)) + kept * sum(
             self.network.hidden_sizes
         )
-        return LearnerBytes(shape.nbytes, round(self._batch_size * (3 * row + widths * _FLOAT)))
+        update, kept = self._batch_size * (3 * row + widths * _FLOAT), shape.nbytes
+        if self.model is not None:
+            update, kept = update + self.model.plan_bytes(row), kept + self.model.replay.shape.nbytes
+        return LearnerBytes(kept, round(update))
 
     # What differs between algorithms
 
@@ -197,9 +211,14 @@ class OffPolicy(ABC):
     # Learning
 
     def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
-        """Take one step with a batch that is drawn from a replay."""
-        batch = self.graphs("sample", lambda: replay.sample(self._batch_size), over=replay)
-        return self.learn(batch)
+        """Take one step with a batch that is drawn from a replay, and from the model's where there is a model."""
+        size = self._batch_size
+        if self.model is None:
+            return self.learn(self.graphs("sample", lambda: replay.sample(size), over=replay))
+        metrics = self.model.advance(replay, self.explore, self.num_updates)
+        num_predicted = self.model.num_predicted(size, self.num_updates)
+        mix = partial(self.model.mixed, replay, size - num_predicted, num_predicted)
+        return metrics | self.learn(self.graphs(("sample", num_predicted), mix, over=replay))
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step with the critics, and every ``policy_delay``-th time with the actors and targets."""
@@ -377,15 +396,3 @@ def _step(optimizer: FlatAdam, loss: Tensor, max_grad_norm: float, weights: Tens
     optimizer.add_gradient(loss)
     optimizer.share(None if weights is None else weights.sum())
     return optimizer.step(max_grad_norm)
-
-
-def _check(cfg: OffPolicyCfg, network: NetworkCfg, spec: TeamSpec, arithmetic: OffPolicyArithmetic) -> None:
-    """Raise ValueError for settings that do not go together."""
-    if network.use_recurrent_policy:
-        raise ValueError(f"{cfg.name} has no recurrent policies; set network.use_recurrent_policy=false")
-    if cfg.team_reward == "own" and spec.state_type == "EP" and not arithmetic.takes_first_reward:
-        raise ValueError("team_reward=own needs a critic state an agent; set task.state_type=FP, or team_reward=mean")
-    if cfg.warmup > cfg.buffer_size:
-        raise ValueError(f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size})")
-    if cfg.num_atoms and not arithmetic.has_atoms:
-        raise ValueError(f"num_atoms must be 0 under compat=harl, not {cfg.num_atoms}: upstream has no other")

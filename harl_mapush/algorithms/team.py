@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from mqe.vec_env import Mirror, VecEnv
+from mqe.vec_env import Mirror, Planar, VecEnv
 
 _Actor = TypeVar("_Actor")
 
@@ -18,6 +18,7 @@ class TeamSpec(NamedTuple):
     state_size: int
     state_type: str  # "EP" or "FP"
     mirror: tuple[Mirror, Mirror] | None = None  # of an agent's obs and action, where left and right are alike
+    planar: Planar | None = None  # what a learned model of the worlds needs to know
 
     @property
     def num_agents(self) -> int:
@@ -27,7 +28,9 @@ class TeamSpec(NamedTuple):
     @classmethod
     def of(cls, env: VecEnv) -> TeamSpec:
         """Read the sizes off an environment."""
-        return cls(tuple(env.obs_sizes), tuple(env.action_sizes), env.state_size, env.state_type, env.mirror)
+        return cls(
+            tuple(env.obs_sizes), tuple(env.action_sizes), env.state_size, env.state_type, env.mirror, env.planar
+        )
 
 
 def make_actors(make: Callable[[int, int], _Actor], spec: TeamSpec, *, is_shared: bool) -> list[_Actor]:

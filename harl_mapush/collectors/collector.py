@@ -126,7 +126,8 @@ def build(cfg: RunCfg, who: Identity) -> Collector:
         dataclasses.replace(cfg.env, num_envs=num_envs), cfg.sim, cfg.task, runner.seed,
         Share(first_world, who.num_collectors), first_episode=EPISODES_A_START * who.num_starts,
     )  # fmt: skip
-    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, seed % 2**63)
+    acting, spec = cfg.algorithm.for_acting(), TeamSpec.of(env)
+    team = make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63)
     assert isinstance(team, OffPolicy)
     team.world_share = first_world, cfg.env.num_envs
     return Collector(env, team, runner.num_steps, staggered=runner.staggered_start)

@@ -17,6 +17,7 @@ from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.engine import Engine, LocalEngine
 from harl_mapush.collectors.filler import Filler
+from harl_mapush.collectors.fitter import Fitter
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
 from harl_mapush.collectors.pace import Pace, Stopwatch, Turns
 from harl_mapush.collectors.pool import CollectionError, Pool
@@ -25,6 +26,7 @@ from harl_mapush.collectors.watchdog import Watchdog
 from harl_mapush.collectors.worlds import DistantWorlds, merged_statistics
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.experience import ReplayExperience
+from harl_mapush.learning.world_model import health_line
 from harl_mapush.runner import Runner
 from mqe.config import to_dict
 
@@ -61,6 +63,7 @@ class AsyncRunner(Runner):
         self._beat, self._doing = time.monotonic(), "starting"
         self.pool: Pool | None = None
         self.filler: Filler | None = None
+        self.fitter: Fitter | None = None  # of a learned model
 
     def make_experience(self) -> ReplayExperience:
         """Allocate the replay, a ring for every collector."""
@@ -78,6 +81,8 @@ class AsyncRunner(Runner):
             finally:
                 watchdog.end()
                 self._doing = "ending"
+                if self.fitter is not None:
+                    self.fitter.end(_END_S)
                 filler.end(_END_S)
                 pool.close()
         self.check_counts()
@@ -127,9 +132,11 @@ class AsyncRunner(Runner):
         )  # fmt: skip
 
     def health(self) -> tuple[str, ...]:
-        """Return a line about every process."""
+        """Return a line about every process, and one about a learned model."""
         self._window.add(self.snapshot())
-        return self._window.lines()
+        model = self.algorithm.model
+        line = None if model is None else health_line({name: float(value) for name, value in model.metrics.items()})
+        return self._window.lines() + (() if line is None else (line,))
 
     def _members(self) -> list[Any]:
         return [] if self.pool is None else self.pool.members
@@ -152,6 +159,9 @@ class AsyncRunner(Runner):
         self._window.add(self.snapshot())
         filler.start()
         watchdog.start()
+        if self.algorithm.model is not None:
+            self.fitter = Fitter(self.algorithm.model, pace, self._turns)
+            self.fitter.start()
         return pool, filler, watchdog
 
     def _iterate(self) -> None:
@@ -172,7 +182,7 @@ class AsyncRunner(Runner):
         note = self._describe_broken(sum(report.num_broken for report in reports), "; ".join(sorted(notes)) or None)
         report = self._report(values | self._window.scalars(), waited_s, update_s, note)
         if self.on_iteration:
-            self.on_iteration(report._replace(health=self._window.lines()))
+            self.on_iteration(report._replace(health=self._window.lines() + report.health))
         if self.on_checkpoint and self.is_checkpoint_due():
             self._doing = "saving"
             self.on_checkpoint(self.env_steps)
@@ -184,7 +194,7 @@ class AsyncRunner(Runner):
             with self._turns.taken():
                 if pace.is_done(num_stored):
                     return metrics
-                self._check_filler()
+                self._check_threads()
                 if pace.may_learn():
                     self._beat, self._doing = time.monotonic(), "learning"
                     metrics = metrics | self._learn_once()
@@ -215,16 +225,16 @@ class AsyncRunner(Runner):
         with self._waited.running():
             self._turns.wait(_LOOK_S)
 
-    def _check_filler(self) -> None:
-        """Raise CollectionError where the filler died."""
-        filler = self.filler
-        assert filler is not None
-        if filler.error is not None or not filler.is_alive():
-            error = filler.error
+    def _check_threads(self) -> None:
+        """Raise CollectionError where the filler, or the thread of a learned model, died."""
+        for name, thread in (("the filler", self.filler), ("the model's thread", self.fitter)):
+            if thread is None or (thread.error is None and thread.is_alive()):
+                continue
+            error = thread.error
             if isinstance(error, CollectionError):
                 raise error
             words = "it ended" if error is None else f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise CollectionError(f"the filler died ({words})") from error
+            raise CollectionError(f"{name} died ({words})") from error
 
     def check_counts(self) -> None:
         """Raise CollectionError unless every transition that was sent was received and stored; call it at the end."""

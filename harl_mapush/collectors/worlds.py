@@ -14,7 +14,8 @@ from harl_mapush.algorithms import TeamSpec
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.config import RunCfg
 from mqe.nature import NatureCfg
-from mqe.registry import SimCfg, make_env
+from mqe.registry import TASKS, SimCfg, make_env
+from mqe.streams import Streams
 
 
 class DistantWorlds:
@@ -29,6 +30,9 @@ class DistantWorlds:
         self.num_envs, self.device = cfg.env.num_envs, device
         self.task, self._statistics = one.task, one.statistics()
         one.close()
+        if device.type != "cpu":
+            task = TASKS[cfg.task.name].make(cfg.task, calm, device, Streams(0, 1, device)).task
+            self.spec = self.spec._replace(planar=task.planar)
 
     def grow_buffers(self) -> None:
         """Do nothing: collectors do it themselves, and say so with a block."""

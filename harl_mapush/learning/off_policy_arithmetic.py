@@ -30,6 +30,7 @@ class OffPolicyArithmetic:
 
     takes_first_reward = False  # whether one view is rewarded with agent 0's own reward
     has_atoms = True  # whether values may be categorical
+    has_model = True  # whether a learned model of the worlds may help
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
         """Take statistics over the rows of all ``ranks``."""
@@ -91,6 +92,7 @@ class HarlOffPolicyArithmetic(OffPolicyArithmetic):
 
     takes_first_reward = True
     has_atoms = False
+    has_model = False
 
     def network(self, network: NetworkCfg) -> NetworkCfg:
         return dataclasses.replace(network, use_layer_norm=False, normalize_obs=False)

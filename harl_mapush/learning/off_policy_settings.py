@@ -8,8 +8,11 @@ from typing import Self
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.off_policy_arithmetic import HarlOffPolicyArithmetic, OffPolicyArithmetic
 from harl_mapush.learning.settings import CompatCfg
+from harl_mapush.learning.world_model import EnsembleCfg
 from harl_mapush.ranks import ALONE, Ranks
 from mqe.config import option
+
+MODELS = ("none", "ensemble")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class OffPolicyCfg(CompatCfg):
     use_huber_loss: bool = option(True, "of values that are numbers; false: squares")
     huber_delta: float = option(10.0, "where use_huber_loss turns from squares to lines", above=0.0)
     use_policy_active_masks: bool = option(True, "leave dead agents out of their losses")
+    model: str = option("none", "of the worlds, learned beside the team; ensemble: one", choices=MODELS)
+    ensemble: EnsembleCfg = option(EnsembleCfg, "the learned model, with model=ensemble")
 
     def __post_init__(self) -> None:
         """Refuse a categorical value that has no room."""
@@ -58,6 +63,10 @@ class OffPolicyCfg(CompatCfg):
         """Return the network settings; HARL's off-policy networks have no normalisation."""
         return self.arithmetic().network(network)
 
+    def for_acting(self) -> Self:
+        """Return settings without a learned model."""
+        return replace(self, model="none")
+
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with which a first update moves every network."""
         return replace(
@@ -66,4 +75,5 @@ class OffPolicyCfg(CompatCfg):
             buffer_size=min(self.buffer_size, 4 * num_rows),
             batch_size=min(self.batch_size, 4 * num_rows),
             update_ratio=max(self.update_ratio, (self.policy_delay + 1.0) / num_rows),
+            ensemble=self.ensemble.for_trial(num_rows),
         )

@@ -47,6 +47,11 @@ class Batch(NamedTuple):
     next_state: Tensor  # (B, G, S)
 
 
+def joined(first: Batch, second: Batch) -> Batch:
+    """Return the transitions of two batches in one."""
+    return Batch(*(torch.cat(parts) for parts in zip(first, second, strict=True)))
+
+
 class Replay(Protocol):
     """What an off-policy algorithm asks of a replay."""
 
@@ -146,18 +151,26 @@ class RingReplay:
 
     def sample(self, batch_size: int) -> Batch:
         """Draw valid transitions uniformly, with replacement."""
-        where = {"dtype": torch.float64, "generator": self.generator, "device": self.flags.device}
+        return self.look_up(self.draw(batch_size, self.generator))
+
+    def draw(self, batch_size: int, generator: torch.Generator) -> Tensor:
+        """Draw rows (B,) of R N for ``look_up``."""
+        where = {"dtype": torch.float64, "generator": generator, "device": self.flags.device}
         draw = self._ranks.draw(torch.rand, (batch_size,), **where)
         number = (draw * self.num_valid_up_to[-1]).long()
         row = torch.searchsorted(self.num_valid_up_to, number, right=True).clamp(max=len(self.num_valid) - 1)
         place = number - (self.num_valid_up_to[row] - self.num_valid[row])
-        return self.look_up(row * self.shape.num_envs + self.order[row, place])
+        return row * self.shape.num_envs + self.order[row, place]
 
-    def look_up(self, index: Tensor) -> Batch:
+    def is_valid(self, index: Tensor) -> Tensor:
+        """Return where rows ``index`` (B,) hold a transition in which nothing broke, (B,) bool."""
+        return self.flags.view(-1)[index] & _VALID != 0
+
+    def look_up(self, index: Tensor, num_steps: int | None = None) -> Batch:
         """Return the transitions that begin at rows ``index`` (B,) of R N, a ring after the other.
 
         Rewards are summed until the episode ends, the newest decision is reached, the next one is broken, or
-        ``num_steps`` are together; the value of what follows then takes the place of the rest.
+        ``num_steps`` (None: the replay's own) are together; the value of what follows then takes the place of the rest.
         """
         shape, flags, rewards = self.shape, self.flags.view(-1), self.rewards.flatten(0, 1)
         last, returns, factor = index, rewards[index], torch.full_like(self.rewards[0, :1, 0], self.gamma)
@@ -165,7 +178,7 @@ class RingReplay:
         goes_on = torch.ones_like(index, dtype=torch.bool)
         ring = index // shape.ring_size
         first, newest = ring * shape.ring_size, self.newest[ring]
-        for _ in range(self.num_steps - 1):
+        for _ in range((num_steps or self.num_steps) - 1):
             after = first + (last - first + shape.num_envs) % shape.ring_size
             goes_on = goes_on & (flags[last] & _DONE == 0) & (last // shape.num_envs != newest)
             goes_on = goes_on & (flags[after] & _VALID != 0)

@@ -23,9 +23,11 @@ from mqe.streams import Streams
 from mqe.task import Layout, Outcome, TaskDefaults
 from mqe.tasks.push import terminations
 from mqe.tasks.push.layouts import SPAWNS, PushLayouts
+from mqe.tasks.push.planar import PlanarPush
 from mqe.tasks.push.rewards import PRESETS, TERMS, Pairs, StepFeatures, check_weights, weights_of
 from mqe.tasks.push.tangle import TangleTimers
 from mqe.tasks.push.teamwork import Teamwork
+from mqe.vec_env import Planar
 
 ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
 # Terms that agents may see besides, (N, A, ...) of a state of N worlds, each robot's own.
@@ -131,16 +133,16 @@ class PushTask(TaskDefaults):
         self.episode_metric_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
         self._controller = controller
         self._streams = streams
-        self._footprint = Footprint(self.object, device)
-        self._pairs = Pairs(a, device)
+        self.footprint = Footprint(self.object, device)
+        self.pairs = Pairs(a, device)
         self._posture = terminations.Posture(a, self.object, cfg.roll_limit, cfg.pitch_limit, device)
         self._layouts = PushLayouts(
-            self._footprint, robots, cfg.spawn, cfg.goal_distance, cfg.close_share, cfg.tangled_share
+            self.footprint, robots, cfg.spawn, cfg.goal_distance, cfg.close_share, cfg.tangled_share
         )
         self._teamwork = Teamwork(num_envs, a, device)
         self._collapse = CollapseTimers(torch.zeros(num_envs, a, CollapseTimers.SIZE, device=device), robots)
         self._is_reached = torch.zeros(num_envs, dtype=torch.bool, device=device)  # where success does not end episodes
-        self._tangle = TangleTimers(torch.zeros(num_envs, len(self._pairs.robots), TangleTimers.SIZE, device=device))
+        self._tangle = TangleTimers(torch.zeros(num_envs, len(self.pairs.robots), TangleTimers.SIZE, device=device))
         # Row i lists robot i, then i - 1, i - 2, ... round the team. It sees the object (body A), then the others.
         order = [[(i - k) % a for k in range(a)] for i in range(a)]
         self._order = torch.tensor(order, dtype=torch.int64, device=device)
@@ -152,6 +154,8 @@ class PushTask(TaskDefaults):
         self.obs_sizes: tuple[int, ...] = (obs.shape[-1],) * a
         self.state_size = critic_state.shape[-1]
         super().__init__(num_envs, device)
+        has_planar_state = self.uses_sincos and self.state_type == "EP"
+        self.planar: Planar | None = PlanarPush(self, robots) if has_planar_state else None
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
 
     def layout(self, episode: Tensor) -> Layout:
@@ -180,7 +184,7 @@ class PushTask(TaskDefaults):
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
         """Judge one control step."""
-        m = StepFeatures(state, prev, self._footprint, self._pairs, self._teamwork)
+        m = StepFeatures(state, prev, self.footprint, self.pairs, self._teamwork)
         self._collapse.update(state)
         self._tangle.update(m.is_touching)
         is_collapsed = self._collapse.collapsed.any(dim=1)
@@ -188,10 +192,24 @@ class PushTask(TaskDefaults):
         if not self.cfg.success_ends:
             self._is_reached |= endings[0]
             endings[0] = False
+        return Outcome(self._rewards(m, endings), endings, self._metrics(m, is_collapsed))
+
+    def judge(self, state: SceneState, prev: SceneState, teamwork: Teamwork) -> tuple[Tensor, Tensor]:
+        """Return rewards and endings, as ``evaluate``, of any W worlds in which nobody collapses; remember nothing.
+
+        ``teamwork`` is that of these worlds up to ``prev``.
+        """
+        m = StepFeatures(state, prev, self.footprint, self.pairs, teamwork)
+        endings = self._endings(m, torch.zeros_like(state.goal_distance, dtype=torch.bool))
+        endings[0] &= self.cfg.success_ends
+        return self._rewards(m, endings), endings
+
+    def _rewards(self, m: StepFeatures, endings: Tensor) -> Tensor:
+        """Return the weighted terms (K, N, A) of a control step that ends what ``endings`` (E, N) says."""
         at_end = {"reach": endings[0], "exception": endings[1:].any(dim=0)}
         terms = [TERMS[name](m) if name in TERMS else at_end[name].float() for name in self.reward_names]
         terms = [term if term.dim() == 2 else term.unsqueeze(1).expand(-1, self.num_agents) for term in terms]
-        return Outcome(self._weights * torch.stack(terms), endings, self._metrics(m, is_collapsed))
+        return self._weights * torch.stack(terms)
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return every agent's view (N, A, O) in its own heading frame, and the critic's of the whole scene.

@@ -1,0 +1,34 @@
+"""Which settings of off-policy algorithms go together."""
+
+from __future__ import annotations
+
+from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.off_policy_arithmetic import OffPolicyArithmetic
+from harl_mapush.learning.off_policy_settings import OffPolicyCfg
+from harl_mapush.ranks import Ranks
+
+
+def check_together(
+    cfg: OffPolicyCfg, network: NetworkCfg, spec: TeamSpec, arithmetic: OffPolicyArithmetic, ranks: Ranks
+) -> None:
+    """Raise ValueError for settings that do not go together."""
+    if network.use_recurrent_policy:
+        raise ValueError(f"{cfg.name} has no recurrent policies; set network.use_recurrent_policy=false")
+    if cfg.team_reward == "own" and spec.state_type == "EP" and not arithmetic.takes_first_reward:
+        raise ValueError("team_reward=own needs a critic state an agent; set task.state_type=FP, or team_reward=mean")
+    if cfg.warmup > cfg.buffer_size:
+        raise ValueError(f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size})")
+    if cfg.num_atoms and not arithmetic.has_atoms:
+        raise ValueError(f"num_atoms must be 0 under compat=harl, not {cfg.num_atoms}: upstream has no other")
+    if cfg.model == "none":
+        return
+    if spec.planar is None:
+        raise ValueError(
+            f"model={cfg.model} needs a critic state in the plane, which this task has not, or not with these settings "
+            "(the push task: task.observation=sincos, task.state_type=EP); set algorithm.model=none"
+        )
+    if not arithmetic.has_model:
+        raise ValueError(f"model={cfg.model} is nothing that upstream has; set it to none, or compat=mapush")
+    if ranks.size > 1:
+        raise ValueError(f"model={cfg.model} is fitted by one process, not by {ranks.size} ranks; set it to none")
