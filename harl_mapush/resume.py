@@ -5,6 +5,7 @@ The state is ``training_state.pt`` of a checkpoint, the settings are the run's `
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from harl_mapush.runner import Runner
 from mqe.config import ConfigError, load_yaml, to_dict
 from mqe.registry import resolve_sim
 
+PROGRAM = "python -m harl_mapush.train"
 KINDS = "a run folder or one of its checkpoint folders"
 ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
 # What may differ when a run is resumed; the saved state depends on everything else.
@@ -176,3 +178,17 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return found
+
+
+def how_to_resume(folder: Path, more: str = "") -> str:
+    """Return how to resume a run that ended early; ``more`` is what the command line should add."""
+    if not folder.is_dir():
+        return "the folder is gone; if it was moved, --resume takes its new place"
+    if runs.checkpoints(folder):
+        return f"go on from its last checkpoint with: {command(folder)}{more}"
+    return f"it has no checkpoint yet, start anew{f' with{more}' if more else ''}"
+
+
+def command(folder: Path) -> str:
+    """Return the command line that resumes a run."""
+    return f"{PROGRAM} --resume {shlex.quote(str(folder))}"

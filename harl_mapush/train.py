@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 import signal
 import sys
 import time
@@ -46,7 +45,7 @@ from mqe.env import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.sim.base import SimulatorError
 
-PROGRAM = "python -m harl_mapush.train"
+PROGRAM = resume.PROGRAM
 NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
 
 
@@ -153,7 +152,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
         stack.enter_context(torch.accelerator.device_index(learner.index))  # else the first GPU is in use as well
-        ranks = stack.enter_context(launch.joined(started, device, lambda: _how_to_resume(folder)))
+        ranks = stack.enter_context(launch.joined(started, device, lambda: resume.how_to_resume(folder)))
         ranks.check_equal(facts(cfg, saved))
         state = None
         with ranks.together():
@@ -327,28 +326,27 @@ def _learn(
         reason = f"Time is up (max_wall_time {cfg.runner.max_wall_time})" if number is None else "Interrupted"
         reason += "" if number is None else f" ({number.name})"
         logger.say(
-            f"{reason}; the last state is saved in {runs.last_checkpoint(folder)}. Go on with: "
-            f"{_resume_command(folder)}"
+            f"{reason}; the last state is saved in {runs.last_checkpoint(folder)}. Go on with: {resume.command(folder)}"
         )
         return TIME_IS_UP if number is None else SIGNALLED + number
     except CollectionError as error:
         return _save_and_end(runner, saver, folder, error)
     except UnsavedError as error:
-        _write_error(ranks, f"{folder}: {error}; what came after the last save is lost; {_how_to_resume(folder)}")
+        _write_error(ranks, f"{folder}: {error}; what came after the last save is lost; {resume.how_to_resume(folder)}")
         return NOTHING_SAVED
     except SimulatorError as error:
-        _write_error(ranks, f"{error}; {_how_to_resume(folder)}")
+        _write_error(ranks, f"{error}; {resume.how_to_resume(folder)}")
         return 1
     except (NonFiniteError, BrokenWorldsError, UnequalRanksError) as error:
         is_learners = isinstance(error, NonFiniteError) and not str(error).startswith("reward/")
         lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
-        _write_error(ranks, f"{error}; {_how_to_resume(folder, lower)}")
+        _write_error(ranks, f"{error}; {resume.how_to_resume(folder, lower)}")
         return 1
     except (KeyboardInterrupt, Signalled) as ending:  # the second, or one before the first iteration
         number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
         ranks.ends_together = False
         sys.stderr.write(
-            f"{PROGRAM}: interrupted, and what came after the last save is lost; {_how_to_resume(folder)}\n"
+            f"{PROGRAM}: interrupted, and what came after the last save is lost; {resume.how_to_resume(folder)}\n"
         )
         return SIGNALLED + number
     finally:
@@ -370,25 +368,12 @@ def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionE
             saver.save_last(runner.env_steps)
         except UnsavedError as unsaved:
             sys.stderr.write(f"{PROGRAM}: {unsaved}\n")
-    sys.stderr.write(f"{PROGRAM}: {error}; {_how_to_resume(folder)}\n")
+    sys.stderr.write(f"{PROGRAM}: {error}; {resume.how_to_resume(folder)}\n")
     return 1
 
 
 class _Interrupted(Exception):  # noqa: N818, not an error
     """A signal or the clock asked for an end, and everything is saved."""
-
-
-def _how_to_resume(folder: Path, more: str = "") -> str:
-    """Return how to resume a run that ended early; ``more`` is what the command line should add."""
-    if not folder.is_dir():
-        return "the folder is gone; if it was moved, --resume takes its new place"
-    if runs.checkpoints(folder):
-        return f"go on from its last checkpoint with: {_resume_command(folder)}{more}"
-    return f"it has no checkpoint yet, start anew{f' with{more}' if more else ''}"
-
-
-def _resume_command(folder: Path) -> str:
-    return f"{PROGRAM} --resume {shlex.quote(str(folder))}"
 
 
 def _run_dir(cfg: RunCfg) -> Path:

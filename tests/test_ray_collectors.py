@@ -24,6 +24,7 @@ from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, Phase, S
 from mqe.config import ConfigError, to_dict
 
 ray_engine = pytest.importorskip("harl_mapush.collectors.ray_engine")
+ray_cluster = pytest.importorskip("harl_mapush.collectors.ray_cluster")
 GIVEN = {"algorithm": {"name": "hasac"}, "runner": {"collectors": 2, "engine": "ray"}}
 
 
@@ -79,16 +80,16 @@ def test_only_what_speaks_as_ray_does_counts_as_an_answer(answer, is_ray):
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        assert ray_engine._answers(f"127.0.0.1:{server.getsockname()[1]}") is is_ray
+        assert ray_cluster.answers(f"127.0.0.1:{server.getsockname()[1]}") is is_ray
         thread.join(5.0)
 
 
 def test_collectors_that_can_never_have_a_place_are_refused():
-    ray_engine.check_room(3, 2, {"a": 4.0, "b": 3.0})
+    ray_cluster.check_room(3, 2, {"a": 4.0, "b": 3.0})
     with pytest.raises(ConfigError, match="take 8 CPUs, .* a with 4, b with 3: room for 3; .* runner.collectors=3"):
-        ray_engine.check_room(4, 2, {"a": 4.0, "b": 3.0})
+        ray_cluster.check_room(4, 2, {"a": 4.0, "b": 3.0})
     with pytest.raises(ConfigError, match="room for 0; .* or lower sim.num_threads"):
-        ray_engine.check_room(1, 8, {"a": 4.0, "b": 4.0})
+        ray_cluster.check_room(1, 8, {"a": 4.0, "b": 4.0})
 
 
 def test_what_ray_says_of_a_dead_actor_becomes_a_reason():

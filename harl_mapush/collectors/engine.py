@@ -163,6 +163,7 @@ def make_engine(cfg: RunCfg) -> AbstractContextManager[Engine]:
     """Return the engine of a run's collectors; raise ConfigError on entering it where it cannot hold them."""
     if cfg.runner.engine == "local":
         return nullcontext(LocalEngine())
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
     return importlib.import_module("harl_mapush.collectors.ray_engine").RayEngine(cfg)  # Ray is an extra
 
 

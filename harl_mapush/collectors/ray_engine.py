@@ -9,40 +9,41 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
-
 import ray
+import torch
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.collectors.collector import Collector, Identity, make_collector
 from harl_mapush.collectors.engine import ADDRESS, NO_ANSWER
 from harl_mapush.collectors.process import EndedError, end_if_asked, free_block
+from harl_mapush.collectors.ray_cluster import (
+    answers,
+    check_address,
+    check_room,
+    cpus_of,
+    first_sentence,
+    name_of,
+    nodes,
+    signal_handlers_kept,
+)
 from harl_mapush.collectors.shared import CollectorMemory, Phase, Place, SharedWeights, load_weights
 from harl_mapush.config import RunCfg
-from harl_mapush.interruption import ENDING_SIGNALS
 from harl_mapush.logger import library_lines
 from mqe.config import ConfigError
 
 _OBJECT_STORE = 200 * 2**20  # bytes, of a Ray of our own; blocks are there for as long as they are on their way
-_REACH_S = 5.0  # that the cluster's head may take to answer
 _HEAD_EVERY_S, _HEAD_TRIES = 4.0, 5  # Ray ends a process that has not reached the head for 60 s
-_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, with empty settings
 _LOOK_S, _PROGRESS_S = 0.2, 1.0  # between two looks at whether to end, and at what an actor is doing
 _ANSWER_S = 2.0  # for a stack
 NOT_MADE = "it could not be made"
@@ -125,8 +126,8 @@ class RayEngine:
             "object_store_memory": _OBJECT_STORE,
         }
         if address is not None:
-            _check_address(address)
-        with _signal_handlers_kept():
+            check_address(address)
+        with signal_handlers_kept():
             try:
                 ray.init(
                     address=address or "local", log_to_driver=False, logging_level=logging.ERROR,
@@ -134,7 +135,7 @@ class RayEngine:
                 )  # fmt: skip
             except (RuntimeError, ConnectionError, ValueError, OSError) as error:
                 raise ConfigError(
-                    f"{ADDRESS}={address}: {_first_sentence(str(error))}; start Ray on this machine as well (ray start "
+                    f"{ADDRESS}={address}: {first_sentence(str(error))}; start Ray on this machine as well (ray start "
                     "--address HOST:PORT), with the same Ray and Python, and RAY_AUTH_MODE=token where it has a token"
                 ) from None
         try:
@@ -149,13 +150,13 @@ class RayEngine:
     def __exit__(self, *_: object) -> None:
         """Leave the cluster, or end the one of our own."""
         self._is_over.set()
-        with _signal_handlers_kept():
+        with signal_handlers_kept():
             ray.shutdown()
 
     def describe(self) -> str:
         """Return where collectors run."""
-        nodes = ", ".join(f"{_name(node)} ({_cpus(node):g} CPUs)" for node in _nodes())
-        return f"Ray {ray.__version__} at {self._head}: {nodes}"
+        there = ", ".join(f"{name_of(node)} ({cpus_of(node):g} CPUs)" for node in nodes())
+        return f"Ray {ray.__version__} at {self._head}: {there}"
 
     def start(
         self,
@@ -182,32 +183,19 @@ class RayEngine:
         return self._problem
 
     def _check_room(self) -> None:
-        check_room(self._num_collectors, self.num_cpus, {_name(node): _cpus(node) for node in _nodes()})
+        check_room(self._num_collectors, self.num_cpus, {name_of(node): cpus_of(node) for node in nodes()})
 
     def _watch_head(self) -> None:
         """Find out that the head, or Ray on this machine, is gone before Ray ends this process for that."""
         mine, failures = ray.get_runtime_context().get_node_id(), 0
         while not self._is_over.wait(_HEAD_EVERY_S):
-            failures = 0 if _answers(self._head) else failures + 1
+            failures = 0 if answers(self._head) else failures + 1
             if failures >= _HEAD_TRIES:
                 self._problem = f"the head of the Ray cluster, {self._head}, does not answer any more"
-            elif not failures and mine not in [node["NodeID"] for node in _nodes()]:
+            elif not failures and mine not in [node["NodeID"] for node in nodes()]:
                 self._problem = "this machine does not belong to the Ray cluster any more"
             if self._problem is not None:
                 return
-
-
-def check_room(num_collectors: int, num_cpus: int, nodes: Mapping[str, float]) -> None:
-    """Raise ConfigError where collectors of ``num_cpus`` each do not fit on ``nodes``, CPUs by name."""
-    fit = sum(int(cpus // num_cpus) for cpus in nodes.values())
-    if fit >= num_collectors:
-        return
-    there = ", ".join(f"{name} with {cpus:g}" for name, cpus in nodes.items())
-    hint = f"set runner.collectors={fit}" if fit else "lower sim.num_threads"
-    raise ConfigError(
-        f"runner.collectors={num_collectors} with sim.num_threads={num_cpus} take {num_collectors * num_cpus} CPUs, "
-        f"but the Ray cluster has {there}: room for {fit}; start more nodes (ray start), or {hint}"
-    )
 
 
 class RayWorker(threading.Thread):
@@ -226,13 +214,8 @@ class RayWorker(threading.Thread):
         super().__init__(name=f"collector {log.stem}", daemon=True)
         self._make_actor = make_actor
         self._actor: Any = None
-        self._engine, self._connection, self._memory, self._weights, self._log = (
-            engine,
-            connection,
-            memory,
-            weights,
-            log,
-        )
+        self._engine, self._connection, self._log = engine, connection, log
+        self._memory, self._weights = memory, weights
         self._where, self._how = "not placed yet", "it ended"
         self._is_killed = threading.Event()
         self._progress: Any = None  # that the actor was asked for
@@ -254,7 +237,7 @@ class RayWorker(threading.Thread):
         except (EndedError, EOFError, OSError):
             pass
         except Exception as error:
-            self._how = f"{type(error).__name__}: {_first_sentence(str(error))}"
+            self._how = f"{type(error).__name__}: {first_sentence(str(error))}"
         finally:
             if self._engine.problem() is None:
                 ray.kill(self._actor)
@@ -360,58 +343,4 @@ def how_an_actor_died(words: str) -> str:
     _, found, reason = " ".join(words.split()).partition("The actor is dead because ")
     if "creation task" in words:
         return NOT_MADE
-    return _first_sentence(reason if found else words)
-
-
-def _first_sentence(words: str) -> str:
-    return " ".join(words.split()).split(". ")[0].rstrip(".")[:300]
-
-
-def _nodes() -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]
-
-
-def _name(node: Mapping[str, Any]) -> str:
-    return f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
-
-
-def _cpus(node: Mapping[str, Any]) -> float:
-    return node["Resources"].get("CPU", 0.0)
-
-
-def _check_address(address: str) -> None:
-    """Raise ConfigError where nobody answers; Ray itself would try for a minute."""
-    if address in ("auto", "local"):
-        return
-    if "://" in address or not address.rpartition(":")[2].isdigit():
-        raise ConfigError(
-            f"{ADDRESS}={address}: write HOST:PORT of the cluster's head, HOST:6379 for instance, or auto"
-        )
-    if not _answers(address):
-        raise ConfigError(
-            f"{ADDRESS}={address}: no Ray answers there; start it with ray start --head --port PORT, look at address "
-            "and firewall, or unset it for a Ray on this machine alone"
-        )
-
-
-def _answers(address: str) -> bool:
-    """Return whether something answers that may be Ray: it speaks HTTP/2, as gRPC does, or is to be reached by TLS."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), _REACH_S) as connection:
-            connection.sendall(_HELLO)
-            return os.environ.get("RAY_USE_TLS") == "1" or connection.recv(9)[3:4] == b"\x04"  # settings
-    except (OSError, OverflowError):
-        return False
-
-
-@contextmanager
-def _signal_handlers_kept() -> Iterator[None]:
-    """Put the handlers of signals back that Ray replaces."""
-    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    return first_sentence(reason if found else words)
