@@ -117,8 +117,10 @@ class ProcessSimulator:
         while done < decimation:
             count = decimation - done if ctrl is None else min(decimation - done, MAX_ROWS)
             rows = 0 if ctrl is None else count
-            if ctrl is not None:
+            if ctrl is not None and self._is_copied:
                 self._shared["targets"][:rows].copy_(ctrl[done : done + rows])
+            elif ctrl is not None:  # not torch's copy: its threads wake up for so many numbers, and take longer
+                self._arrays["targets"][:rows] = ctrl[done : done + rows].detach().numpy()
             self._ask({"do": "step", "steps": count, "rows": rows})
             self._is_started = True
             done += count
