@@ -77,8 +77,9 @@ def measure(arguments: argparse.Namespace, num_robots: int) -> dict[str, object]
     means = [statistics.fmean(column) for column in columns]
     return {
         "num_envs": num_envs, "num_robots": num_robots, "python": version, "is_busy": arguments.busy,
-        "pause_ms": arguments.pause_ms, "engine_ms": round(1e3 * own, 3), "around_in_process_ms": round(1e3 * around_here, 3),
-        "around_bridged_ms": round(1e3 * around, 3), "overhead": round((around - around_here) / (own + around_here), 4),
+        "pause_ms": arguments.pause_ms, "engine_ms": round(1e3 * own, 3),
+        "around_in_process_ms": round(1e3 * around_here, 3), "around_bridged_ms": round(1e3 * around, 3),
+        "overhead": round((around - around_here) / (own + around_here), 4),
         "overhead_of_means": round((means[2] - means[1]) / (means[0] + means[1]), 4),
         "cpu_ms_more": round(1e3 * (cpu - cpu_here), 3),
     }  # fmt: skip
