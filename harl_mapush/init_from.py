@@ -66,8 +66,8 @@ def load(what: str, runner: Runner) -> str:
     has, wants = checkpoint.format_of(folder).num_agents(folder), runner.env.num_agents
     if has != wants:
         raise ConfigError(
-            f"{KEY}: {what} has actors of {has} robots, and this run has {wants}; set env.num_agents and task.object "
-            "to those that it learned with, or start from another"
+            f"{KEY}: {what} has actors of {has} robots, and this run has {wants}; train such a team with --num_agents "
+            f"{has} and the --object that it pushed, or start from another"
         )
     if not _has_critic(folder, networks):
         checkpoint.load_actors(folder, networks)
