@@ -82,7 +82,7 @@ def test_a_run_sees_and_commands_as_the_one_it_starts_from_and_says_so(run, gait
 
 
 @pytest.mark.parametrize("argv, words", [
-    (("--init_from", "RUN", "--num_agents", "3"), "has actors of 2 robots, and this run has 3; train such a team with --num_agents 2"),
+    (("--init_from", "RUN", "--num_agents", "3"), "this run has 3; train such a team with --num_agents 2 and"),
     (("--init_from", "RUN", "--set", "task.observation=reference"), "the settings that it goes with are in its own"),
     (("--init_from", "pretrained:go1_velocity"), "pretrained:go1_velocity is a policy of go1_velocity, and this run "
      "trains go1push_mid; start from a checkpoint of go1push_mid, or let the robots walk with this one: "
