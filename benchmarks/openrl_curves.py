@@ -23,14 +23,15 @@ from mqe.config import load_yaml  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 NAMES = ("success_rate", "return")
+MOST_POINTS = 60  # of a curve, in the file and in the figure
 
 
-def of_openrl(run: Path) -> list[dict[str, Any]]:
-    """Return the rollouts of a run of OpenRL's."""
+def of_openrl(run: Path, decision_period: int) -> list[dict[str, Any]]:
+    """Return the rollouts of a run of OpenRL's, whose rewards are those of decisions."""
     lines = [json.loads(line) for line in (run / "progress.jsonl").read_text().splitlines()]
     return [
         {"learner": "openrl_ppo", "env_steps": line["env_steps"], "seconds": line["seconds"],
-         "reward": round(line["average_step_reward"], 2)} | {name: line[name] for name in NAMES}
+         "reward": round(line["average_step_reward"] / decision_period, 5)} | {name: line[name] for name in NAMES}
         for line in lines
     ]  # fmt: skip
 
@@ -44,23 +45,35 @@ def of_ours(run: Path) -> list[dict[str, Any]]:
     learner, seconds, lines = load_yaml(run / "config.yaml")["algorithm"]["name"], 0.0, []
     for step, reward in sorted(values["reward/total"].items()):
         seconds += values["perf/collect_s"][step] + values["perf/update_s"][step]
-        line = {"learner": learner, "env_steps": step, "seconds": round(seconds, 2), "reward": round(reward, 2)}
+        line: dict[str, Any] = {"learner": learner, "env_steps": step, "seconds": round(seconds, 2)}
+        line["reward"] = round(reward, 5)
         lines.append(line | {name: values[f"mapush/{name}"].get(step) for name in NAMES})
     return lines
 
 
+def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return at most MOST_POINTS of the lines, evenly spaced, the last among them."""
+    every = -(-len(lines) // MOST_POINTS)
+    return lines[::-1][::every][::-1]
+
+
 def main() -> None:
     """Gather and draw."""
-    curves = [of_openrl(Path(sys.argv[1])), *(of_ours(Path(run)) for run in sys.argv[2:])]
+    period = load_yaml(Path(sys.argv[2], "config.yaml"))["task"]["decision_period"]  # the same in all runs
+    curves = [of_openrl(Path(sys.argv[1]), period), *(of_ours(Path(run)) for run in sys.argv[2:])]
+    curves = [thinned(curve) for curve in curves]
     text = "".join(json.dumps(line) + "\n" for curve in curves for line in curve)
     (ROOT / "benchmarks" / "results" / "cpu_openrl.jsonl").write_text(text, encoding="utf-8")
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3), sharey=True)
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3))
     for curve in curves:
-        rewards = [line["reward"] for line in curve]
-        axes[0].plot([line["env_steps"] / 1e3 for line in curve], rewards, label=curve[0]["learner"])
-        axes[1].plot([line["seconds"] for line in curve], rewards)
-    axes[0].set(xlabel="env steps [thousand]", ylabel="mean reward a decision")
-    axes[1].set(xlabel="wall clock on a busy CPU [s]")
+        steps, minutes = [line["env_steps"] / 1e6 for line in curve], [line["seconds"] / 60 for line in curve]
+        success = [float("nan") if line["success_rate"] is None else line["success_rate"] for line in curve]
+        axes[0].plot(steps, [line["reward"] for line in curve], label=curve[0]["learner"])
+        axes[1].plot(steps, success)
+        axes[2].plot(minutes, success)
+    axes[0].set(xlabel="env steps [million]", ylabel="mean reward an env step")
+    axes[1].set(xlabel="env steps [million]", ylabel="success of training episodes", ylim=(0, 1))
+    axes[2].set(xlabel="wall clock on a busy CPU [min]", ylabel="success of training episodes", ylim=(0, 1))
     axes[0].legend(frameon=False)
     figure.tight_layout()
     figure.savefig(ROOT / "docs" / "openrl_curves.svg", metadata={"Date": None})

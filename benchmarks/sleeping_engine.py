@@ -9,7 +9,7 @@ class Sleeper:
     versions = {"sleeper": "1"}  # noqa: RUF012
 
     def __init__(self, scene, sizes, views):
-        self._seconds, self._views = scene["seconds"], views
+        self._seconds, self._is_busy, self._views = scene["seconds"], scene["is_busy"], views
         self._state = {name: views[name].copy() for name in ("qpos", "qvel", "targets", "sensordata")}
 
     def set_field(self, name, values):
@@ -21,12 +21,15 @@ class Sleeper:
             self._state[name][:] = self._views[name]
         self._state["targets"][:num_rows] = self._views["targets"][:num_rows]
         start = time.perf_counter()
-        time.sleep(self._seconds)
-        slept = time.perf_counter() - start
+        while self._is_busy and time.perf_counter() - start < self._seconds:
+            pass
+        if not self._is_busy:
+            time.sleep(self._seconds)
+        took = time.perf_counter() - start
         self._views["ctrl"][:] = self._state["targets"][num_rows - 1]
         for name in ("qpos", "qvel", "sensordata"):
             self._views[name][:] = self._state[name]
-        self._views["sensordata"][0, 0] = slept
+        self._views["sensordata"][0, :2] = took, time.process_time()
 
     def close(self):
         """Nothing to end."""

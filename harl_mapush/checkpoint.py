@@ -187,7 +187,7 @@ def _fill(path: Path, module: nn.Module, values: Mapping[str, Tensor]) -> None:
         detail = re.sub(r"^Error\(s\) in loading state_dict for \w+: ", "", detail)[:160]
         raise ConfigError(
             f"checkpoint file {path}: does not fit this task, robot count and network ({detail}); "
-            f"evaluate it with the settings of its own {format_of(path.parent).config}"
+            f"the settings that it goes with are in its own {format_of(path.parent).config}"
         ) from None
 
 

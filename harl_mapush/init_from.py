@@ -1,12 +1,22 @@
-"""The networks that a new run starts with: those of a checkpoint (``runner.init_from``)."""
+"""What a new run takes over from a checkpoint (``runner.init_from``): networks, and what they see and command."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from harl_mapush import checkpoint
+from torch import nn
+
+from harl_mapush import checkpoint, config
+from harl_mapush.config import RunCfg
 from harl_mapush.runner import Runner
-from mqe.config import ConfigError
+from mqe.config import ConfigError, to_dict
+from mqe.tensor_files import read_tensors
+
+KEY = "runner.init_from (--init_from)"
+# What a policy sees and commands, and how often: with other values its networks mean nothing.
+INTERFACE = ("decision_period", "observation", "more_observations", "action_scale")
 
 
 def resolve(what: str) -> Path:
@@ -14,15 +24,72 @@ def resolve(what: str) -> Path:
     try:
         return checkpoint.resolve(what)
     except ConfigError as error:
-        raise ConfigError(str(error).replace("--checkpoint", "runner.init_from (--init_from):")) from None
+        raise ConfigError(str(error).replace("--checkpoint", f"{KEY}:")) from None
+
+
+def own_settings(what: str, base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """Return what a run of ``base`` and ``over`` takes from a checkpoint's settings instead of what ``base`` says.
+
+    These are its networks' sizes and, where it learned the same task, what its policy sees and commands. Return also a
+    line that names the values of section ``task`` that change; None if there are none.
+    """
+    own, here = checkpoint.read_config(resolve(what)), config.resolve(base, over)[0].task
+    taken: dict[str, Any] = {"network": own.get("network") or {}}
+    learned = config.resolve(own, {})[0].task
+    if learned.name != here.name:  # which ``check`` is going to refuse
+        return taken, None
+    given = over.get("task") or {}
+    taken["task"] = {key: value for key, value in to_dict(learned).items() if key in INTERFACE and key not in given}
+    changed = [f"task.{key}={value}" for key, value in taken["task"].items() if value != to_dict(here)[key]]
+    return taken, f"{', '.join(changed)} as {what} learned it; --set takes others" if changed else None
+
+
+def check(cfg: RunCfg) -> None:
+    """Raise ConfigError where a run starts with networks that learned another task."""
+    what = cfg.runner.init_from
+    if what is None:
+        return
+    learned = config.resolve(checkpoint.read_config(resolve(what)), {})[0].task
+    if learned.name == cfg.task.name:
+        return
+    is_gait = hasattr(cfg.task, "gait") and not hasattr(learned, "gait")
+    hint = f", or let the robots walk with this one: --set task.gait={what}" if is_gait else ""
+    raise ConfigError(
+        f"{KEY}: {what} is a policy of {learned.name}, and this run trains {cfg.task.name}; start from a checkpoint of "
+        f"{cfg.task.name}{hint}"
+    )
 
 
 def load(what: str, runner: Runner) -> str:
     """Load a checkpoint's networks into a new run; return a line about it. Raise ConfigError if they do not fit."""
-    folder, algorithm = resolve(what), runner.algorithm
-    is_whole = all((folder / f"{name}.pt").is_file() for name in algorithm.networks)
-    if checkpoint.format_of(folder) is not checkpoint.OURS or not is_whole:
-        checkpoint.load_actors(folder, algorithm.networks)
+    folder, networks = resolve(what), runner.algorithm.networks
+    has, wants = checkpoint.format_of(folder).num_agents(folder), runner.env.num_agents
+    if has != wants:
+        raise ConfigError(
+            f"{KEY}: {what} has actors of {has} robots, and this run has {wants}; train such a team with --num_agents "
+            f"{has} and the --object that it pushed, or start from another"
+        )
+    if not _has_critic(folder, networks):
+        checkpoint.load_actors(folder, networks)
         return f"Starts with the actors of {folder}, and with a new critic"
-    checkpoint.load(folder, algorithm.networks)
+    checkpoint.load(folder, networks)
     return f"Starts with the actors and the critic of {folder}"
+
+
+def _has_critic(folder: Path, networks: Mapping[str, nn.Module]) -> bool:
+    """Return whether a checkpoint has all networks that do not act, of the same shapes."""
+    if checkpoint.format_of(folder) is not checkpoint.OURS:
+        return False
+    for name, network in networks.items():
+        if name.startswith("actor_agent"):
+            continue
+        path = folder / f"{name}.pt"
+        if not path.is_file():
+            return False
+        if _shapes(read_tensors(path)) != _shapes(network.state_dict()):
+            return False
+    return True
+
+
+def _shapes(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tensor.shape for name, tensor in tensors.items()}

@@ -97,9 +97,12 @@ def _main(argv: Sequence[str] | None) -> int:
     notices: list[str] = []
     start = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
     if isinstance(start, str):
-        base = merge(base, {"network": checkpoint.read_config(init_from.resolve(start)).get("network") or {}})
+        taken, notice = init_from.own_settings(start, base, over)
+        base = merge(base, taken)
+        notices += [notice] if notice is not None else []
     if arguments.load_config is not None:
-        base, notices = harl_files.apply(base, over, harl_files.read(arguments.load_config))
+        base, more = harl_files.apply(base, over, harl_files.read(arguments.load_config))
+        notices += more
     cfg, more = config.resolve(base, over)
     if arguments.preset is not None:
         check_preset(arguments.preset, cfg)
@@ -157,6 +160,8 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         state = None
         with ranks.together():
             own = own_settings(cfg, ranks, started, device)
+            if saved is None:
+                init_from.check(cfg)
             if saved is None and ranks.is_first:
                 runs.check_new_run_dir(folder if cfg.logger.out_dir is not None else folder.parent)
             elif ranks.is_first:

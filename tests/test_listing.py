@@ -61,10 +61,43 @@ def test_a_run_starts_with_the_networks_of_another(run, gait, tmp_path, capsys) 
     assert load_yaml(new / "config.yaml")["runner"]["init_from"] == str(run)
 
 
-def test_networks_that_do_not_fit_are_one_line(run, gait, tmp_path, capsys) -> None:
-    argv = [*TINY, *SIZES, "--init_from", str(run), "--num_agents", "3", "--set", f"task.gait={gait}"]
-    assert train.main([*argv, "--out", str(tmp_path / "on")]) == 2
-    assert "actor" in capsys.readouterr().err
+def test_a_run_sees_and_commands_as_the_one_it_starts_from_and_says_so(run, gait, tmp_path, capsys) -> None:
+    other = ("--set", "runner.num_steps=4", "--set", f"task.gait={gait}", "--num_envs", "4", "--num_env_steps", "1")
+    sees = ("--set", "task.decision_period=2", "--set", "task.observation=reference")
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert train.main([*TINY, *other, *sees, "--algo", "ippo", "--out", str(first)]) == 0
+    capsys.readouterr()
+    # HAPPO's critic sees the whole state and IPPO's an observation: the new run has one of its own.
+    assert train.main([*TINY, *other, "--init_from", str(first), "--out", str(second)]) == 0
+    said = capsys.readouterr().out
+    assert f"Note: task.observation=reference, task.decision_period=2 as {first} learned it; --set takes" in said
+    assert "Starts with the actors of" in said
+    assert "and with a new critic" in said
+    task = load_yaml(second / "config.yaml")["task"]
+    assert (task["observation"], task["decision_period"]) == ("reference", 2)
+    third = tmp_path / "third"
+    more = ("--set", "task.decision_period=1")
+    assert train.main([*TINY, *other, *more, "--init_from", str(first), "--out", str(third)]) == 0
+    assert load_yaml(third / "config.yaml")["task"]["decision_period"] == 1
+
+
+@pytest.mark.parametrize("argv, words", [
+    (("--init_from", "RUN", "--num_agents", "3"), "this run has 3; train such a team with --num_agents 2 and"),
+    (("--init_from", "RUN", "--set", "task.observation=reference"), "the settings that it goes with are in its own"),
+    (("--init_from", "pretrained:go1_velocity"), "pretrained:go1_velocity is a policy of go1_velocity, and this run "
+     "trains go1push_mid; start from a checkpoint of go1push_mid, or let the robots walk with this one: "
+     "--set task.gait=pretrained:go1_velocity"),
+    (("--init_from", "RUN", "--task", "go1_velocity"), "and this run trains go1_velocity; start from a checkpoint of "
+     "go1_velocity"),
+])  # fmt: skip
+def test_networks_that_do_not_fit_are_one_line(run, gait, tmp_path, capsys, argv, words) -> None:
+    argv = [str(run) if word == "RUN" else word for word in argv]
+    gaits = () if "go1_velocity" in argv else ("--set", f"task.gait={gait}")
+    capsys.readouterr()
+    assert train.main([*TINY, *SIZES[:2], *argv, *gaits, "--out", str(tmp_path / "on")]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
     assert not (tmp_path / "on").exists()
 
 

@@ -113,11 +113,14 @@ class ProcessSimulator:
         if self._is_copied:
             for name in _STATE:
                 self._shared[name].copy_(self._tensors[name])
+        rows_here = None if ctrl is None or self._is_copied else ctrl.numpy()
         done = 0
         while done < decimation:
             count = decimation - done if ctrl is None else min(decimation - done, MAX_ROWS)
             rows = 0 if ctrl is None else count
-            if ctrl is not None:
+            if rows_here is not None:  # not by torch, whose threads wake up for so many numbers, and take longer
+                self._arrays["targets"][:rows] = rows_here[done : done + rows]
+            elif ctrl is not None:
                 self._shared["targets"][:rows].copy_(ctrl[done : done + rows])
             self._ask({"do": "step", "steps": count, "rows": rows})
             self._is_started = True
