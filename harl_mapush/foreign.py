@@ -40,7 +40,7 @@ NOTHING = {
     "headless": "training never opens a window; leave it out",
     "sim_device": "say --device",
     "rl_device": "say --device",
-    "checkpoint": "to go on with a run say --resume RUN, to start from its networks --init_from RUN",
+    "checkpoint": "to continue a run say --resume RUN, to start from its networks --init_from RUN",
     "load_run": "say --resume RUN",
     "render": "to watch say mapush play CHECKPOINT",
     "cuda": "say --device cuda",

@@ -58,7 +58,9 @@ def find(what: str) -> tuple[SavedRun, list[str]]:
         raise ConfigError(f"--resume {what!r} is neither a run nor a checkpoint in a run's folder; give {KINDS}")
     problem = _problem(real)
     if problem is not None:
-        raise ConfigError(f"--resume {what!r}: {problem}; give the run ({run}), it goes on from its newest whole one")
+        raise ConfigError(
+            f"--resume {what!r}: {problem}; give the run ({run}), which resumes from its newest whole one"
+        )
     return SavedRun(run, real, env_steps), []
 
 
@@ -151,7 +153,7 @@ def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) 
         notices += [] if gait is None else [f"the team walks otherwise than before: {gait}"]
     schedules = tuple(getattr(cfg.algorithm, "schedule", "constant") for cfg in (old, new))  # not every algorithm's
     if schedules[1] == "adaptive" and set(changed) & set(ACTOR_RATES):
-        notices.append("schedule adaptive: the actors' learning rates go on from the saved ones, not from the new")
+        notices.append("schedule adaptive: the actors' learning rates continue from the saved ones, not from the new")
     before, after = old.runner.num_env_steps, new.runner.num_env_steps
     if schedules[1] == "linear" and (schedules[0], before) != ("linear", after) and after > saved.env_steps:
         shares = [max(0.0, 1.0 - saved.env_steps / total) for total in (before, after)]
@@ -185,7 +187,7 @@ def how_to_resume(folder: Path, more: str = "") -> str:
     if not folder.is_dir():
         return "the folder is gone; if it was moved, --resume takes its new place"
     if runs.checkpoints(folder):
-        return f"go on from its last checkpoint with: {command(folder)}{more}"
+        return f"resume from its last checkpoint with: {command(folder)}{more}"
     return f"it has no checkpoint yet, start anew{f' with{more}' if more else ''}"
 
 

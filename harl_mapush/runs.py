@@ -144,7 +144,7 @@ def check_new_run_dir(path: Path) -> None:
         raise ConfigError(f"logger.out_dir (--out): {path} is the root of all folders; name one of the run's own")
     if holds_run:
         raise ConfigError(
-            f"logger.out_dir (--out): {path} already holds a run; go on with it (--resume {path}), name another folder "
+            f"logger.out_dir (--out): {path} already holds a run; resume it (--resume {path}), name another folder "
             "or remove it"
         )
     if not existing.is_dir():

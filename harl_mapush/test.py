@@ -30,15 +30,16 @@ from mqe.report import describe_metrics
 from mqe.robots import ROBOTS
 
 PROGRAM = "python -m harl_mapush.test"
+WORDS = "Measure or watch a trained team."
 MODES = ("viewer", "calculator")
 FLAGS = ("--num_envs", "--seed", "--device", "--sim")
 VIEWER = ("record", "agent", "web")  # flags that belong to it
 CALCULATOR = ("json", "csv", "figure", "protocol", "seeds", "all_checkpoints", "workers", "policy")
 
 
-def make_parser(program: str = PROGRAM) -> config.Parser:
-    """Build the command line."""
-    parser = config.Parser(prog=program, description="Measure or watch a trained team.")
+def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
+    """Build the command line of ``program``, which ``words`` describe."""
+    parser = config.Parser(prog=program, description=words)
     parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="a checkpoint or run folder, or pretrained:NAME")
     parser.add_argument("--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)")
     parser.add_argument(
@@ -71,12 +72,17 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
-    """Evaluate as the command line of ``program`` says; return the exit code."""
+def main(argv: Sequence[str] | None = None, program: str = PROGRAM, words: str = WORDS) -> int:
+    """Evaluate as the command line of ``program``, which ``words`` describe, says; return the exit code."""
     harl_format.register()
     openrl_format.register()
     with library_lines(_say):
-        return config.exit_code(lambda: _main(argv, program), program)
+        return config.exit_code(lambda: _main(make_parser(program, words).parse(argv), program), program)
+
+
+def _episodes(outcomes: Sequence[str]) -> str:
+    """Return how many episodes ended."""
+    return "1 episode" if len(outcomes) == 1 else f"{len(outcomes)} episodes"
 
 
 def _say(line: str) -> None:
@@ -84,8 +90,7 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _main(argv: Sequence[str] | None, program: str) -> int:
-    arguments = make_parser(program).parse(argv)
+def _main(arguments: Any, program: str) -> int:
     if arguments.mode is None:
         arguments.mode = "calculator" if arguments.record is None else "viewer"
     if arguments.mode not in MODES:
@@ -166,11 +171,11 @@ def _play(
     seed_everything(cfg.runner.seed)
     if wanted is not None:
         made = film.make(cfg, folder, wanted, _say)
-        _say(f"{made.path}: {made.seconds:.1f} s, {len(made.outcomes)} episodes: {', '.join(made.outcomes)}.")
+        _say(f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: {', '.join(made.outcomes)}.")
         return 0
     if arguments.mode == "viewer":
         outcomes = watch(cfg, folder, arguments.agent or AGENTS[0], arguments.num_episodes, arguments.web, _say)
-        _say(f"{len(outcomes)} episodes: {', '.join(outcomes) or 'none ended'}.")
+        _say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
     if examine is None:
         return _calculate(cfg, folder, arguments)

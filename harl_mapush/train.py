@@ -57,7 +57,9 @@ def make_parser() -> config.Parser:
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", metavar="FILE", help="run file (YAML), for instance the config.yaml of another run")
-    source.add_argument("--preset", metavar="NAME", help=f"run file that comes along: {', '.join(config.presets())}")
+    source.add_argument(
+        "--preset", metavar="NAME", help=f"run file that ships with mapush: {', '.join(config.presets())}"
+    )
     source.add_argument(
         "--resume",
         metavar="RUN",
@@ -120,7 +122,7 @@ def _resume(what: str, over: Mapping[str, Any]) -> int:
     if saved.env_steps >= cfg.runner.num_env_steps:
         sys.stdout.write(
             f"{saved.run} is finished: {saved.env_steps} of {cfg.runner.num_env_steps} env steps are done; "
-            "a larger --num_env_steps goes on.\n"
+            "a larger --num_env_steps continues the run.\n"
         )
         return 0
     return train(cfg, saved)
@@ -315,7 +317,7 @@ def _learn(
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
     if isinstance(runner, AsyncRunner):
         runner.on_wait = on_wait
-    begins = f"; goes on at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
+    begins = f"; resumes at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
     where = cfg.sim.device if ranks.size == 1 else f"{ranks.size} x {cfg.sim.device}"
     logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {where} ({cfg.sim.name}){begins}.")
     try:
@@ -331,7 +333,8 @@ def _learn(
         reason = f"Time is up (max_wall_time {cfg.runner.max_wall_time})" if number is None else "Interrupted"
         reason += "" if number is None else f" ({number.name})"
         logger.say(
-            f"{reason}; the last state is saved in {runs.last_checkpoint(folder)}. Go on with: {resume.command(folder)}"
+            f"{reason}; the last state is saved in {runs.last_checkpoint(folder)}. "
+            f"Resume with: {resume.command(folder)}"
         )
         return TIME_IS_UP if number is None else SIGNALLED + number
     except CollectionError as error:

@@ -13,15 +13,15 @@ _COMMANDS = {
     "train": ("harl_mapush.train", "train a team"),
     "test": ("harl_mapush.test", "measure or watch a trained team"),
     "play": ("mapush.play", "watch a trained team, in a window or on a page"),
-    "list": ("mapush.listing", "find runs and what comes along"),
-    "settings": ("mapush.listing:settings", "list what can be set"),
+    "list": ("mapush.listing", "list runs and the policies that ship with mapush"),
+    "settings": ("mapush.listing:settings", "list all settings, with default, range and meaning"),
     "report": ("mapush.report", "write a page about runs"),
     "plot": ("mapush.report:plot", "draw the curves of runs"),
     "robustness": ("mapush.robustness", "measure a team in worlds that differ from the usual ones"),
-    "export": ("mapush.export", "write a trained team as ONNX, with all that one needs to run it"),
-    "import": ("mapush.importing", "bring over what MAPush left"),
-    "sweep": ("mapush.sweep.command", "train over a space of settings, and say which are best"),
-    "completion": ("mapush.completion", "write a script by which a shell completes all this"),
+    "export": ("mapush.export", "write a trained team as ONNX, with a description of every number"),
+    "import": ("mapush.importing", "turn policies and task files of MAPush into runs and run files"),
+    "sweep": ("mapush.sweep.command", "train over a space of settings and rank them"),
+    "completion": ("mapush.completion", "print a script that completes commands and settings in a shell"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         lines = [f"  {name:<12}{words}" for name, (_, words) in _COMMANDS.items()]
-        more = "mapush COMMAND --help says more, mapush --version which version this is.\n"
+        more = "mapush COMMAND --help explains a command, mapush --version prints the version.\n"
         sys.stdout.write("\n".join(["usage: mapush COMMAND ...", "", *lines, "", more]))
         return 0 if arguments else 2
     if arguments[0] == "--version":

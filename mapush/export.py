@@ -56,7 +56,9 @@ class Exported(NamedTuple):
 
 def make_parser() -> config.Parser:
     """Build the command line."""
-    parser = config.Parser(prog=PROGRAM, description="Write a trained team or gait as ONNX, with all that one needs.")
+    parser = config.Parser(
+        prog=PROGRAM, description="Write a trained team or gait as ONNX, with a description of every number."
+    )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a checkpoint folder, a run folder or pretrained:NAME")
     parser.add_argument("target", metavar="OUT_DIR", help="the folder to make")
     config.add_import(parser)

@@ -1,4 +1,4 @@
-"""``mapush list`` finds runs and policies that come along, ``mapush settings`` says what can be set."""
+"""``mapush list`` lists runs and the policies that ship, ``mapush settings`` lists all settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list(argv: Sequence[str] | None) -> int:
-    parser = config.Parser(prog="mapush list", description="List runs with their checkpoints, and what comes along.")
+    parser = config.Parser(
+        prog="mapush list", description="List runs with their checkpoints, and the policies that ship with mapush."
+    )
     parser.add_argument("folder", metavar="FOLDER", nargs="?", default="results", help="to search (default: results)")
     arguments = parser.parse(argv)
     root = Path(arguments.folder)
@@ -67,7 +69,9 @@ def settings(argv: Sequence[str] | None = None) -> int:
 
 def _settings(argv: Sequence[str] | None) -> int:
     parser = config.Parser(prog="mapush settings", description="List settings with default, range and meaning.")
-    parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="", help="only those whose line has it")
+    parser.add_argument(
+        "pattern", metavar="PATTERN", nargs="?", default="", help="only settings whose line contains this"
+    )
     config.add_import(parser)
     pattern = parser.parse(argv).pattern
     lines = [line for line in setting_lines() if pattern.lower() in line.lower()]

@@ -83,7 +83,7 @@ def _report(arguments: Any) -> int:
             figure.savefig(path, dpi=110)
             pictures[name] = path.read_bytes()
     out.write_text(_page(logs, together, pictures, played), encoding="utf-8")
-    _say(f"{out}: {len(logs)} runs, {len(pictures)} figures, also as PNG files beside it.")
+    _say(f"{out}: {len(logs)} run{'s' if len(logs) > 1 else ''}, {len(pictures)} figures, also as PNG files beside it.")
     return 0
 
 

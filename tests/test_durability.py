@@ -227,7 +227,7 @@ def test_a_run_killed_before_its_settings_can_be_started_again(gait, tmp_path, c
     argv = [*TINY, "--num_env_steps", "1", "--set", f"task.gait={gait}", "--out", str(out)]
     assert train.main(argv) == 0
     assert train.main(argv) == 2
-    assert f"already holds a run; go on with it (--resume {out})" in capsys.readouterr().err
+    assert f"already holds a run; resume it (--resume {out})" in capsys.readouterr().err
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again(run, finished, capsys) -> None:

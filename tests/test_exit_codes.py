@@ -80,7 +80,7 @@ def test_a_second_ctrl_c_names_what_is_left(interval: int, gait, tmp_path, monke
     argv = [*TINY, "--set", f"task.gait={gait}", "--set", every, "--num_env_steps", "4096", "--out", str(run)]
     assert train.main(argv) == 130
     line = capsys.readouterr().err
-    left = f"go on from its last checkpoint with: {train.PROGRAM} --resume {run}"
+    left = f"resume from its last checkpoint with: {train.PROGRAM} --resume {run}"
     assert line.endswith(f"{left if interval == 1 else 'it has no checkpoint yet, start anew'}\n")
 
 

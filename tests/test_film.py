@@ -80,4 +80,4 @@ def test_play_films_as_well(tmp_path, monkeypatch, capsys) -> None:
     made = SimpleNamespace(path="x.gif", seconds=1.0, outcomes=["success"])
     monkeypatch.setattr(film, "record", lambda *_, **__: made)
     assert cli.main(["play", "pretrained:cuboid", "--record", str(tmp_path / "x.gif"), "--device", "cpu"]) == 0
-    assert capsys.readouterr().out.endswith("x.gif: 1.0 s, 1 episodes: success.\n")
+    assert capsys.readouterr().out.endswith("x.gif: 1.0 s, 1 episode: success.\n")

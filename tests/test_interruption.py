@@ -112,7 +112,7 @@ def test_time_that_is_up_saves_and_ends(command, tmp_path, capsys) -> None:
     assert train.main([*command, "--max_wall_time", "1s", "--num_env_steps", "1_000_000"]) == 3
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.startswith("Time is up (max_wall_time 1s); the last state is saved in ")
-    assert line.endswith(f"Go on with: python -m harl_mapush.train --resume {tmp_path / 'run'}")
+    assert line.endswith(f"Resume with: python -m harl_mapush.train --resume {tmp_path / 'run'}")
     done = max(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir())
     again = ["--resume", str(tmp_path / "run"), "--num_env_steps", str(done + ITERATION)]
     assert train.main([*again, "--max_wall_time", "1h"]) == 0
@@ -198,7 +198,7 @@ def test_a_run_that_cannot_save_any_more_says_so_and_stops(command, tmp_path, mo
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert "checkpoint 128 cannot be written (No space left on device), nor could the 2 before it" in captured.err
-    assert f"go on from its last checkpoint with: {train.PROGRAM} --resume {tmp_path / 'run'}\n" in captured.err
+    assert f"resume from its last checkpoint with: {train.PROGRAM} --resume {tmp_path / 'run'}\n" in captured.err
 
 
 def test_a_run_folder_that_is_moved_does_not_come_back_as_a_ghost(command, tmp_path, monkeypatch) -> None:

@@ -163,7 +163,7 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(run
     assert cli.main(["play", str(run), "--num_episodes", "1", "--agent", "zero", "--web"]) == 0
     output = capsys.readouterr()
     assert [line for line in output.out.splitlines() if "http" in line] == [output.out.splitlines()[0]]
-    assert "1 episodes: time is up." in output.out
+    assert "1 episode: time is up." in output.out
     host, page = pages[0]
     assert host == "127.0.0.1"
     assert b"<html" in page.lower()

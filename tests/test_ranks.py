@@ -361,7 +361,7 @@ def test_torchrun_restarts_a_run_that_resumes_by_itself(gait: Path, tmp_path: Pa
     os.kill(_pid_of_rank(0, out), signal.SIGKILL)
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr
-    assert "goes on at" in stdout
+    assert "resumes at" in stdout
     assert (out / "checkpoints" / "3200").is_dir()
 
 

@@ -89,7 +89,7 @@ def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 def test_a_resumed_run_equals_one_that_never_stopped(run, through, capsys) -> None:
     assert train.main(["--resume", str(run)]) == 0
-    assert "goes on at 64 of 128 env steps" in capsys.readouterr().out
+    assert "resumes at 64 of 128 env steps" in capsys.readouterr().out
     assert_same(run, through)
     assert int(state(through)["env"]["statistics"]["count"]) > 4
     assert (run / "config.yaml").read_text() == (through / "config.yaml").read_text()
@@ -130,7 +130,7 @@ def test_a_signal_saves_what_the_named_command_goes_on_with(number, gait, throug
     assert train.main([*command(gait, out), "--set", "runner.checkpoint_interval=1000"]) == 128 + number
     line = capsys.readouterr().out.splitlines()[-1]
     assert line.startswith(f"Interrupted ({number.name}); the last state is saved in {out / 'checkpoints' / '96'}. ")
-    assert line.endswith(f"Go on with: python -m harl_mapush.train --resume '{out}'")
+    assert line.endswith(f"Resume with: python -m harl_mapush.train --resume '{out}'")
     monkeypatch.undo()
     assert train.main(["--resume", str(out)]) == 0
     assert_same(out, through)
@@ -154,7 +154,7 @@ def test_an_incomplete_newest_checkpoint_is_passed_over(run, capsys) -> None:
     (run / "checkpoints" / "9999").mkdir()
     assert train.main(["--resume", str(run), "--num_env_steps", "64"]) == 0
     out = capsys.readouterr().out
-    assert "goes on at 32 of 64" in out
+    assert "resumes at 32 of 64" in out
     assert "passed over" in out
 
 
@@ -226,7 +226,7 @@ def test_a_longer_run_falls_to_zero_at_its_new_end(run, capsys) -> None:
 def test_an_interrupted_longer_run_remembers_its_length(run, capsys) -> None:
     edit(run, "num_env_steps: 128", "num_env_steps: 96")
     assert train.main(["--resume", str(run)]) == 0
-    assert "goes on at 64 of 96" in capsys.readouterr().out
+    assert "resumes at 64 of 96" in capsys.readouterr().out
 
 
 def test_another_schedule_says_where_its_rates_begin(run) -> None:
@@ -352,7 +352,7 @@ def test_damaged_states(how: str, run, monkeypatch, capsys) -> None:
     assert train.main(["--resume", str(run / "checkpoints" / "64")]) == 2
     line = complaint(capsys)
     assert "training_state.pt: damaged (" in line
-    assert "earlier checkpoint" in line or "it goes on from its newest whole one" in line
+    assert "earlier checkpoint" in line or "which resumes from its newest whole one" in line
     assert sorted(path.name for path in run.rglob("*")) == before
 
 

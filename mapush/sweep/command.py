@@ -41,9 +41,9 @@ _PARTS = ("ray", "optuna", "matplotlib")
 
 def make_parser() -> config.Parser:
     """Build the command line."""
-    parser = config.Parser(prog=PROGRAM, description="Train over a space of settings, and say which are best.")
+    parser = config.Parser(prog=PROGRAM, description="Train over a space of settings and rank them.")
     parser.add_argument(
-        "space", metavar="SPACE.yaml", help="what varies (docs/sweeps.md); the folder of a sweep goes on with it"
+        "space", metavar="SPACE.yaml", help="what varies (docs/sweeps.md); or the folder of a sweep, to continue it"
     )
     parser.add_argument("--num_trials", metavar="N", help="settings that the search tries, instead of SPACE.yaml's")
     parser.add_argument("--jobs", metavar="J", help="trials at once on this machine's cores (default: one a core)")
@@ -79,7 +79,7 @@ def _sweep(arguments: Any) -> int:
             _run(engine, space, ledger, jobs, share, arguments.imports)
         except (KeyboardInterrupt, Signalled):
             wait_until_saved(ledger.open_folders(), GRACE_S)
-            _say(f"Interrupted; go on with: {PROGRAM} {folder}")
+            _say(f"Interrupted; continue with: {PROGRAM} {folder}")
             raise
         return _finish(engine, space, ledger)
 
@@ -89,7 +89,7 @@ def _find(arguments: Any) -> tuple[Path, Space]:
     given, num_trials = Path(arguments.space), _number("--num_trials", arguments.num_trials)
     if given.is_dir():
         if arguments.out is not None:
-            raise ConfigError(f"--out: {given} is the folder of a sweep, which goes on in it; leave --out out")
+            raise ConfigError(f"--out: {given} is the folder of a sweep, which continues there; leave --out out")
         if not (given / SWEEP).is_file():
             raise ConfigError(f"{given}: holds no sweep; name a SPACE.yaml, or the folder of a sweep")
         return given, reread_space(given / SWEEP, given / SETTINGS, num_trials)
@@ -154,7 +154,7 @@ def _finish(engine: Any, space: Space, ledger: Ledger) -> int:
     _say(f"Written: {', '.join(str(path) for path in files)}.")
     num_open = sum(trial.state == OPEN for trial in ledger.trials)
     if num_open:
-        sys.stderr.write(f"{PROGRAM}: {num_open} trials are not over; go on with: {PROGRAM} {ledger.folder}\n")
+        sys.stderr.write(f"{PROGRAM}: {num_open} trials are not over; continue with: {PROGRAM} {ledger.folder}\n")
     return 0 if ranked and not num_open else 1
 
 

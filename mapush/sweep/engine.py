@@ -306,7 +306,7 @@ def _leaving_where_ray_is_gone(ledger: Ledger) -> Iterator[None]:
             wait_until_saved(ledger.open_folders(), GRACE_S)
             if not is_over.wait(_PATIENCE_S):
                 name = signal.Signals(number).name
-                sys.stderr.write(f"mapush sweep: ended by {name}; go on with: mapush sweep {ledger.folder}\n")
+                sys.stderr.write(f"mapush sweep: ended by {name}; continue with: mapush sweep {ledger.folder}\n")
                 sys.stderr.flush()
                 os._exit(SIGNALLED + number)
 

@@ -37,7 +37,9 @@ class StoppingCfg:
     """When ASHA ends a trial early: at every rung it goes on only if it is among the best ``1 / keep`` so far."""
 
     first: int | None = option(None, "env steps of the first rung; null: a tenth of runner.num_env_steps", min=1)
-    keep: float = option(3.0, "one trial in so many goes on; each rung is so many times as far as the last", above=1.0)
+    keep: float = option(
+        3.0, "one trial in so many continues; each rung is so many times as far as the last", above=1.0
+    )
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def try_ranks(place: Path) -> int:
             answers.append((done.returncode, (place / "torchrun_words").read_text().strip(), done.stdout.decode()))
         (first, words, _), (second, words_again, said) = answers
         asked = requeued.read_text().split("\n") if requeued.exists() else []
-        is_right = (first, second, asked) == (0, 0, ["requeue 77"] * 2 + [""]) and "goes on at" in said
+        is_right = (first, second, asked) == (0, 0, ["requeue 77"] * 2 + [""]) and "resumes at" in said
         is_right &= words == f"{flags} {settings} --out {run} --max_wall_time 30s"
         is_right &= words_again == f"{flags} --resume {run}"
         (run / "checkpoints").rename(run / "gone")  # from here on no job gets any further
@@ -125,7 +125,7 @@ def try_sweep(place: Path) -> int:
     asked = requeued.read_text().split() if requeued.exists() else []
     again = subprocess.run(command, cwd=place, env=variables, capture_output=True, text=True, check=False)
     is_right = (first.returncode, asked, again.returncode) == (0, ["requeue", "77"], 0)
-    is_right &= "Interrupted; go on with" in said and "2 finished" in again.stdout
+    is_right &= "Interrupted; continue with" in said and "2 finished" in again.stdout
     verdict = "requeued, then done" if is_right else f"wrong: {first.returncode} {said} {again}"
     sys.stdout.write(f"push-sweep: {verdict}\n")
     return 0 if is_right else 1
@@ -151,7 +151,7 @@ def try_signal(place: Path, number: signal.Signals) -> int:
     again = subprocess.run(job, cwd=place, env=variables, capture_output=True, text=True, check=False)
     last = again.stdout.splitlines()[-1] if again.stdout else again.stderr
     expected = code == 137 if number == signal.SIGKILL else (code, asked) == (0, ["requeue", "77"])
-    went_on = "goes on at" in again.stdout
+    went_on = "resumes at" in again.stdout
     wish = " ".join(asked) or "nothing"
     sys.stdout.write(f"{number.name}: job ended with {code}, asked for {wish}; again: {again.returncode}, {last}\n")
     return 0 if expected and again.returncode == 0 and last.startswith("Done") and went_on else 1
