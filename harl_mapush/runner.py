@@ -28,7 +28,7 @@ class RunnerCfg:
 
     seed: int = option(1, "of every random number in the run", min=0, max=2**63 - 1)
     num_env_steps: int = option(100_000_000, "control steps summed over environments, rounded up", min=1)
-    num_steps: int = option(32, "decisions of every environment an iteration", min=1, max=1_000_000)
+    num_steps: int = option(32, "decisions of every environment per iteration", min=1, max=1_000_000)
     checkpoint_interval: int = option(10_000_000, "env steps", min=1)
     evaluation_interval: int | None = option(
         None, "env steps between evaluations in environments of their own; null: none", min=1
@@ -49,7 +49,7 @@ class RunnerCfg:
     )
     learner_device: str = option("auto", "of the learner beside collectors: auto (a GPU if there is one), cpu, cuda:K")
     update_ratio: float | None = option(
-        None, "updates a transition with collectors; null: the algorithm's", above=0.0, max=1e4
+        None, "updates per transition with collectors; null: the algorithm's", above=0.0, max=1e4
     )
     queue_blocks: int = option(4, "full blocks that may wait, for each collector", min=1, max=1000)
     max_policy_lag: int = option(64, "versions; the learner waits for older transitions", min=1, max=1_000_000)

@@ -24,7 +24,9 @@ class EnvCfg:
 
     num_envs: int = option(256, "parallel worlds", min=1, max=1_000_000_000)
     num_agents: int | None = option(None, "robots in one world; null: the object's team", min=1, max=MAX_ROBOTS)
-    robots: str | tuple[str, ...] = option(DEFAULT_ROBOT, "kind of robot, or one a robot of the team", choices=ROBOTS)
+    robots: str | tuple[str, ...] = option(
+        DEFAULT_ROBOT, "kind of robot, or one kind for each robot of the team", choices=ROBOTS
+    )
     actuators: str = option("reference", "motors that lag and saturate as the reference's, or ideal", choices=ACTUATORS)
     imports: tuple[str, ...] = option((), "a user's modules that --import brought; recorded, never imported from here")
     randomize: NatureCfg = option(NatureCfg, "what differs from world to world and from moment to moment")

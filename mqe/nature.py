@@ -31,22 +31,22 @@ _FREEZE_SHARE = 0.5  # of the time limit, in which a freeze begins
 class NatureCfg:
     """Variations of the world; each a number, or a range to draw from."""
 
-    object_mass: Span = option(1.0, "times the object's mass and inertia, a world", above=0.0, max=100.0)
-    object_friction: Span = option(1.0, "times the object's friction, a world", above=0.0, max=10.0)
+    object_mass: Span = option(1.0, "times the object's mass and inertia, per world", above=0.0, max=100.0)
+    object_friction: Span = option(1.0, "times the object's friction, per world", above=0.0, max=10.0)
     ground_friction: Span = option(
-        1.0, "times the floor's friction with robots and objects, a world", above=0.0, max=10.0
+        1.0, "times the floor's friction with robots and objects, per world", above=0.0, max=10.0
     )
-    payload: Span = option(0.0, "mass added to every trunk, a world [kg]", min=-3.0, max=20.0)
-    motor_strength: Span = option(1.0, "times stiffness, damping and torque limits, a world", above=0.0, max=10.0)
+    payload: Span = option(0.0, "mass added to every trunk, per world [kg]", min=-3.0, max=20.0)
+    motor_strength: Span = option(1.0, "times stiffness, damping and torque limits, per world", above=0.0, max=10.0)
     action_latency: Span = option(
-        0.0, "joint targets take effect this late, an episode; below 0 is 0 [s]", min=-MAX_LATENCY, max=MAX_LATENCY
+        0.0, "joint targets take effect this late, per episode; below 0 is 0 [s]", min=-MAX_LATENCY, max=MAX_LATENCY
     )
     latency_jitter: float = option(
         0.0, "and up to this much earlier or later at every control step [s]", min=0.0, max=0.02
     )
-    command_latency: Span = option(0.0, "actions of a task take effect this late, an episode [s]", min=0.0, max=0.2)
+    command_latency: Span = option(0.0, "actions of a task take effect this late, per episode [s]", min=0.0, max=0.2)
     observation_noise: Span = option(
-        0.0, "standard deviation of what is added to observations, a world; a task scales it", min=0.0, max=10.0
+        0.0, "standard deviation of what is added to observations, per world; a task scales it", min=0.0, max=10.0
     )
     kick_speed: Span = option(0.0, "sudden change of every trunk's velocity [m/s]", min=0.0, max=5.0)
     kick_interval: float = option(2.0, "time from kick to kick [s]", min=STEP_DT, max=1e6)

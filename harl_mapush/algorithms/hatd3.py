@@ -22,7 +22,7 @@ class Hatd3Cfg(OffPolicyCfg):
     """HATD3's settings."""
 
     name: str = option("hatd3", "which algorithm")
-    policy_delay: int = option(2, "critic updates an actor update", min=1, max=1000)
+    policy_delay: int = option(2, "critic updates per actor update", min=1, max=1000)
     use_huber_loss: bool = option(False, "of values that are numbers; false: squares")
     exploration_noise: tuple[float, float] = option(
         (0.05, 0.8), "standard deviation, from the first world to the last", min=0.0

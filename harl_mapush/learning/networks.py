@@ -35,8 +35,8 @@ class NetworkCfg:
     use_layer_norm: bool = option(False, "LayerNorm after every hidden layer; always under algorithm.compat=harl")
     initialization_method: str = option("orthogonal_", "of the layers' weights", choices=INITIALIZATIONS)
     gain: float = option(0.01, "gain of the actor's output layer at the start", min=0.0)
-    std_x_coef: float = option(1.0, "std = std_min + (std_y_coef - std_min) *", above=0.0)
-    std_y_coef: float = option(1.0, "sigmoid(log_std / std_x_coef): std_y_coef bounds it from above", above=0.0)
+    std_x_coef: float = option(1.0, "std = std_min + (std_y_coef - std_min) * sigmoid(log_std / std_x_coef)", above=0.0)
+    std_y_coef: float = option(1.0, "bounds the standard deviation from above, see std_x_coef", above=0.0)
     std_min: float = option(0.0, "bounds the standard deviation from below", min=0.0)
     initial_std: float | None = option(None, "standard deviation at the start; null: log_std = std_x_coef", above=0.0)
     mean_bound: float | None = option(

@@ -35,11 +35,11 @@ class EnsembleCfg:
     members: int = option(5, "networks, each fitted to its own draws", min=2, max=64)
     hidden_size: int = option(64, "of the networks' layers", min=1, max=8192)
     learning_rate: float = option(1e-3, "of fitting", above=0.0)
-    batch_size: int = option(256, "transitions a member and step of fitting", min=1, max=2**20)
+    batch_size: int = option(256, "transitions per member and step of fitting", min=1, max=2**20)
     first_steps: int = option(500, "steps of fitting before the first rollouts", min=1, max=10**7)
-    steps: float = option(0.25, "steps of fitting an update of the team", above=0.0, max=1e4)
+    steps: float = option(0.25, "steps of fitting per update of the team", above=0.0, max=1e4)
     share: float = option(0.5, "of every batch, from rollouts, once it has risen", above=0.0, max=0.95)
-    horizon: int = option(3, "decisions a rollout, once it has risen", min=1, max=3)
+    horizon: int = option(3, "decisions per rollout, once it has risen", min=1, max=3)
     ramp: int = option(100_000, "transitions over which share and horizon rise, in four stages", min=1)
     max_disagreement: float = option(
         0.5, "a rollout is cut where members differ by more of the deviations that they expect", above=0.0

@@ -45,13 +45,13 @@ class PushCfg:
     name: str = option("go1push_mid", "which task", choices=("go1push_mid",))
     object: str = option("cuboid", "what is pushed", choices=OBJECTS)
     gait: str | tuple[str, ...] | None = option(
-        None, "the frozen policy that walks, or one a robot; null: each robot its kind's own"
+        None, "the frozen policy that walks, or one per robot; null: that of each robot's kind"
     )
     rewards: str = option("default", "reward preset", choices=PRESETS)
     weights: dict[str, float | None] = option(dict, "weights of single terms that replace the preset's, by term")
     observation: str = option("sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference"))
     more_observations: tuple[str, ...] = option((), "further terms that agents see, by name", choices=OBSERVATIONS)
-    state_type: str = option("EP", "one critic state an environment, or one an agent", choices=("EP", "FP"))
+    state_type: str = option("EP", "one critic state per environment, or one per agent", choices=("EP", "FP"))
     spawn: str = option("separated", "robots spawned apart, or anywhere on the ring", choices=SPAWNS)
     close_share: float = option(0.0, "share of starts with two robots almost touching", min=0.0, max=1.0)
     tangled_share: float = option(0.0, "share of starts with two robots' legs tangled", min=0.0, max=1.0)
