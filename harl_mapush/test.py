@@ -52,8 +52,12 @@ def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
         "--all_checkpoints", action="store_const", const=True, help="measure every checkpoint of the run"
     )
     parser.add_argument("--json", metavar="FILE", help="write the calculator's figures there")
-    parser.add_argument("--csv", metavar="FILE.csv", help="and as a table, a row a checkpoint")
-    parser.add_argument("--figure", metavar="FILE", help="draw checkpoints against env steps (.png, .svg or .pdf)")
+    parser.add_argument(
+        "--csv", metavar="FILE.csv", help="with --all_checkpoints: write a table, a row for each checkpoint"
+    )
+    parser.add_argument(
+        "--figure", metavar="FILE", help="with --all_checkpoints: draw success against env steps (.png, .svg or .pdf)"
+    )
     parser.add_argument("--record", metavar="FILE", help="film instead of showing: an .mp4 or a .gif")
     film.add_flags(parser)
     config.add_import(parser)

@@ -38,13 +38,19 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line of ``mapush report`` or ``mapush plot``."""
     words = "Write a page about runs." if program == PROGRAM else "Draw the curves of runs."
     parser = config.Parser(prog=program, description=words)
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders; those that differ in seeds become a band")
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", help="run folders; runs that differ only in the seed are drawn as one band"
+    )
     default = "report.html" if program == PROGRAM else "curves.png"
     parser.add_argument("--out", metavar="FILE", default=default, help=f"what to write (default: {default})")
     if program == PROGRAM:
         config.add_import(parser)
         parser.add_argument(
-            "--num_episodes", metavar="N", type=int, default=60, help="to play for the view from above (default: 60)"
+            "--num_episodes",
+            metavar="N",
+            type=int,
+            default=60,
+            help="episodes per run for the view from above (default: 60)",
         )
     return parser
 

@@ -29,12 +29,14 @@ def make_parser() -> config.Parser:
     parser.add_argument(
         "checkpoints", metavar="CHECKPOINT", nargs="+", help="checkpoint folders, run folders or pretrained:NAME"
     )
-    parser.add_argument("--num_episodes", metavar="N", type=int, default=NUM_EPISODES, help="of each seed")
-    parser.add_argument("--seeds", metavar="SEED", type=int, nargs="+", default=[0], help="pooled (default: 0)")
+    parser.add_argument("--num_episodes", metavar="N", type=int, default=NUM_EPISODES, help="episodes of each seed")
+    parser.add_argument(
+        "--seeds", metavar="SEED", type=int, nargs="+", default=[0], help="seeds whose episodes are pooled (default: 0)"
+    )
     parser.add_argument("--only", metavar="CONDITION", nargs="+", help="some of the conditions, by name")
     parser.add_argument("--workers", metavar="K", type=int, help="play in so many processes (default: this one)")
-    parser.add_argument("--json", metavar="FILE", help="write a JSON line a condition there")
-    parser.add_argument("--csv", metavar="FILE.csv", help="write a row a condition there")
+    parser.add_argument("--json", metavar="FILE", help="write a JSON line for each condition there")
+    parser.add_argument("--csv", metavar="FILE.csv", help="write a row for each condition there")
     parser.add_argument("--figure", metavar="FILE", help="draw success under each condition (.png, .svg or .pdf)")
     config.add_import(parser)
     config.add_flags(parser, ("--num_envs", "--device", "--sim"))
