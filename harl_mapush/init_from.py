@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from harl_mapush import checkpoint, config
+from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.config import RunCfg
 from harl_mapush.runner import Runner
 from mqe.config import ConfigError, to_dict
@@ -69,11 +70,16 @@ def load(what: str, runner: Runner) -> str:
             f"{KEY}: {what} has actors of {has} robots, and this run has {wants}; train such a team with --num_agents "
             f"{has} and the --object that it pushed, or start from another"
         )
-    if not _has_critic(folder, networks):
+    if _has_critic(folder, networks):
+        checkpoint.load(folder, networks)
+        said = f"Starts with the actors and the critic of {folder}"
+    else:
         checkpoint.load_actors(folder, networks)
-        return f"Starts with the actors of {folder}, and with a new critic"
-    checkpoint.load(folder, networks)
-    return f"Starts with the actors and the critic of {folder}"
+        said = f"Starts with the actors of {folder}, and with a new critic"
+    if isinstance(runner.algorithm, OffPolicy):
+        for target, network in runner.algorithm.targets:
+            target.copy_(network)
+    return said
 
 
 def _has_critic(folder: Path, networks: Mapping[str, nn.Module]) -> bool:

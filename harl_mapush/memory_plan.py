@@ -134,7 +134,7 @@ def check_memory(plan: MemoryPlan) -> None:
     in_worlds = plan.needed - plan.fixed  # all of it grows with the worlds
     in_rows = plan.rollout + plan.update
     num_envs = _rounded(plan.num_envs * room / in_worlds) * plan.num_ranks
-    num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows) if plan.num_steps else 0
+    num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows) if in_rows else 0
     ways = [f"env.num_envs to {num_envs}"] if num_envs >= 1 else []
     ways += [f"runner.num_steps to {num_steps}"] if num_steps >= 1 else []
     num_fitting = int(plan.free * _ROOM / plan.needed)

@@ -214,7 +214,7 @@ def check_rollouts(checkup: Checkup) -> str:
         finite(f"predicted.{name}", value)
     return (
         f"{len(model.replay)} predicted transitions on {model.replay.here.device} ({model.replay.here.dtype}), "
-        f"{float(model.metrics['model/kept']):.0%} kept"
+        f"{100 * float(model.metrics['model/kept']):.0f} % kept"
     )
 
 

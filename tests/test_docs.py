@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from harl_mapush.resume import CHANGEABLE_ON_RESUME
+
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -17,3 +19,10 @@ def test_python_is_shown_as_it_works(capsys) -> None:
         exec(compile(block.replace("16", "4"), "docs/python.md", "exec"), shown)  # fewer worlds take less time
     assert shown["figures"]["success_rate"] >= 0.75
     assert shown["step"].reward.shape == (4, 2)
+
+
+def test_what_a_resume_may_change_is_listed() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    listed = text.partition("A resume may change:")[2].partition("Anything else is refused")[0]
+    names = set(re.findall(r"`(?:\w+\.)?(\w+)`", listed))
+    assert names == {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {"runner", "algorithm", "sim"}

@@ -51,6 +51,12 @@ def test_what_does_not_fit_names_the_numbers_that_would():
         check_memory(PLAN._replace(free=GIB // 2))
 
 
+def test_worlds_that_do_not_fit_beside_a_learner_elsewhere_have_no_rows_to_lower():
+    worlds = MemoryPlan("cpu", 100, 8, GIB, 2 * GIB, 0, 0, 0, 2 * GIB, 4 * GIB)  # as plan_learner leaves them
+    with pytest.raises(ConfigError, match=re.escape("has 2.0 GiB free; lower env.num_envs to 48")):
+        check_memory(worlds)
+
+
 def test_workers_share_what_is_free():
     alone = MemoryPlan("cpu", 320, 0, GIB // 2, GIB, GIB // 2, 0, 0, 6 * GIB, 8 * GIB)  # 2 GiB
     assert check_memory(share_among(alone, 3)) is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from toy import ToyEnv
 
+from harl_mapush import checkpoint, init_from
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.learning.experience import ReplayExperience
@@ -222,3 +224,17 @@ def test_a_trial_moves_every_network_at_once():
         before = {key: flat.clone() for key, flat in team.weights.items()}
         go(team, experience, env, 1)
         assert not [key for key, flat in team.weights.items() if torch.equal(flat, before[key])]
+
+
+@pytest.mark.parametrize("name", ["hasac", "hatd3"])
+def test_targets_begin_at_the_networks_that_a_run_starts_with(name, tmp_path):
+    env = ToyEnv(8, 2)
+    old, experience = make(name, env, **SMALL)
+    go(old, experience, env, 14)
+    folder = checkpoint.save(tmp_path, 1_000, old.networks, settings="env: {num_agents: 2}")
+    new, _ = make(name, env, **SMALL)
+    fresh = new.targets[0][0].clone()
+    init_from.load(str(folder), SimpleNamespace(algorithm=new, env=env))  # type: ignore[arg-type]
+    assert not torch.equal(new.targets[0][0], fresh)
+    for target, source in new.targets:
+        assert torch.equal(target, source)

@@ -152,6 +152,21 @@ def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_p
         ours.recv()
 
 
+def test_a_worker_that_ray_gives_no_actor_ends_and_says_why(tmp_path):
+    def refuse() -> None:
+        raise RuntimeError("this cluster is gone. It was shut down.")
+
+    cfg = settings(1, 8, 640, runner={"engine": "ray"})
+    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    memory, weights = CollectorMemory(BlockLayout(4, team.replay_shape(8)), 1), SharedWeights(list(team.unique_actors))
+    ours, theirs = multiprocessing.Pipe()
+    worker = ray_engine.RayWorker(ray_engine.RayEngine(cfg), refuse, theirs, memory, weights, tmp_path / "0.txt")
+    worker.run()
+    assert (worker.how_it_ended(), memory.numbers().phase) == ("RuntimeError: this cluster is gone", Phase.ENDED)
+    with pytest.raises(EOFError):
+        ours.recv()
+
+
 def test_a_machine_with_another_layout_is_refused():
     cfg = settings(1, 8, 640)
     with pytest.raises(RuntimeError, match="has another MAPush than the learner's machine"):

@@ -10,6 +10,7 @@ from harl_mapush import checkpoint, config
 from harl_mapush.evaluation import playing
 from mapush import robustness
 from mqe.registry import TASKS
+from mqe.tasks.push.conditions import APART
 
 KNOWN = {
     "success_rate", "success_ci95", "success_rate_spawned", "time_given_success_s", "fall_rate", "collision_rate",
@@ -29,6 +30,17 @@ def test_every_condition_is_a_setting_that_one_can_train_with(task: str) -> None
         seen.append(cfg)
 
 
+def test_what_a_preset_makes_harder_is_measured_as_usual() -> None:
+    """Whatever setting of episodes a preset changes, every measurement sets it to its usual value."""
+    kept = {"name", "object", "decision_period", "weights", "rewards"}  # what a team is, not what it meets
+    tasks = [config.load_preset(name)["task"] for name in config.presets()]
+    changed = {key for task in tasks if task["name"] == "go1push_mid" for key in task} - kept
+    assert {"episode_length_s", "success_radius", "goal_distance"} <= changed
+    push = TASKS["go1push_mid"]
+    assert changed <= set(push.evaluation)
+    assert changed <= set(push.conditions["separated"]["task"])
+
+
 def test_conditions_change_what_they_say_and_nothing_else() -> None:
     folder = checkpoint.resolve("pretrained:cuboid")
     conditions = TASKS["go1push_mid"].conditions
@@ -46,10 +58,11 @@ def test_conditions_change_what_they_say_and_nothing_else() -> None:
     assert (late.action_latency, late.command_latency) == (0.02, 0.02)
 
 
-def test_a_line_a_condition_with_the_keys_that_are_known(tmp_path, capsys) -> None:
+def test_a_line_a_condition_with_the_keys_that_are_known(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setitem(APART, "episode_length_s", 0.2)
     lines, table, figure = (tmp_path / name for name in ("r.jsonl", "r.csv", "r.svg"))
     words = ["--only", "separated", "mass x2", "--num_episodes", "1", "--seeds", "1", "2", "--device", "cpu"]
-    words += ["--set", "task.episode_length_s=0.2", "--json", str(lines), "--csv", str(table), "--figure", str(figure)]
+    words += ["--json", str(lines), "--csv", str(table), "--figure", str(figure)]
     assert robustness.main(["pretrained:cuboid", *words]) == 0
     rows = [json.loads(line) for line in lines.read_text().splitlines()]
     assert [(row["condition"], row["num_episodes"], row["seeds"]) for row in rows] == [

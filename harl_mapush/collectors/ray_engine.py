@@ -239,7 +239,7 @@ class RayWorker(threading.Thread):
         except Exception as error:
             self._how = f"{type(error).__name__}: {first_sentence(str(error))}"
         finally:
-            if self._engine.problem() is None:
+            if self._actor is not None and self._engine.problem() is None:
                 ray.kill(self._actor)
             self._memory.set(phase=Phase.ENDED)
             self._connection.close()

@@ -80,7 +80,7 @@ class GaitWorlds:
         self.targets = torch.zeros(num_envs, model.nu, device=self.device)  # of the last control step
         self.fallen = ~everywhere  # (N,) bool: ever
         self.collapsed = ~everywhere  # (N,) bool: ever
-        self._broken = ~everywhere  # (N,) bool: ever; its state is the last sound one
+        self._broken = ~everywhere  # (N,) bool: ever; its state is the last valid one
         self._timers = CollapseTimers(torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=self.device), self.robots)
 
     @property
@@ -114,7 +114,7 @@ class GaitWorlds:
             _LOG.warning("%d of %d worlds broke: counted as fallen and collapsed", num_broken, self.num_envs)
 
     def _look(self) -> None:
-        """Read the state; a world that the simulator broke stays in its last sound state, fallen and collapsed."""
+        """Read the state; a world that the simulator broke stays in its last valid state, fallen and collapsed."""
         state = read_state(self.sim, self.scene)
         self._broken |= self.sim.failed | ~state.rows.isfinite().all(dim=0)
         self.state = state.like(torch.where(self._broken, self.state.rows, state.rows))

@@ -10,7 +10,7 @@ from mqe.objects import OBJECTS
 from mqe.robots import Robots
 from mqe.scene import build_scene, object_friction_fields
 from mqe.streams import Streams
-from mqe.tasks.push.conditions import APART, CONDITIONS
+from mqe.tasks.push.conditions import APART, CONDITIONS, USUAL
 from mqe.tasks.push.report import REPORT
 from mqe.tasks.push.task import ENDINGS, PushCfg, PushTask
 
@@ -35,14 +35,7 @@ PUSH = TaskEntry(
     PushCfg,
     _make,
     REPORT,
-    evaluation={
-        "spawn": "independent",
-        "close_share": 0.0,
-        "tangled_share": 0.0,
-        "success_radius": PushCfg.success_radius,
-        "goal_distance": list(PushCfg.goal_distance),
-        "success_ends": True,
-    },
+    evaluation=USUAL | {"spawn": "independent", "success_ends": True},
     strict=APART | {"success_ends": False},
     conditions=CONDITIONS,
 )

@@ -6,11 +6,12 @@ from typing import Any
 
 from mqe.tasks.push.task import PushCfg
 
-# Settings of ``task`` under which robots begin apart, at the usual distances.
-APART: dict[str, Any] = {
-    "spawn": "separated", "close_share": 0.0, "tangled_share": 0.0, "success_radius": PushCfg.success_radius,
-    "goal_distance": list(PushCfg.goal_distance),
+# Settings of ``task`` that make episodes easier or harder, as they are measured whatever a team was trained with.
+USUAL: dict[str, Any] = {
+    "close_share": 0.0, "tangled_share": 0.0, "success_radius": PushCfg.success_radius,
+    "goal_distance": list(PushCfg.goal_distance), "episode_length_s": PushCfg.episode_length_s,
 }  # fmt: skip
+APART: dict[str, Any] = USUAL | {"spawn": "separated"}
 
 
 def _nature(**values: float) -> dict[str, Any]:
