@@ -284,7 +284,7 @@ def test_upstreams_models_act_as_they_do_upstream(tmp_path) -> None:
 
     class Env:
         num_envs, num_agents, obs_sizes, action_sizes = 8, 2, (8, 8), (3, 3)
-        state_size, state_type, device, mirror = 17, "EP", torch.device("cpu"), None
+        state_size, state_type, device, mirror, planar = 17, "EP", torch.device("cpu"), None, None
 
     team = policy.load_team(cfg, folder, Env())  # type: ignore[arg-type]
     obs = torch.stack([rows[0] for rows in record["stages"][1]["buffer"]["obs"]], dim=1)

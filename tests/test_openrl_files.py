@@ -123,7 +123,7 @@ def test_directly_and_imported_the_team_acts_alike(team, tmp_path) -> None:
 
 class _Env:
     obs_sizes, action_sizes, state_size, state_type = (8, 8), (3, 3), 17, "EP"
-    num_envs, num_agents, device, mirror = 5, 2, torch.device("cpu"), None
+    num_envs, num_agents, device, mirror, planar = 5, 2, torch.device("cpu"), None, None
 
 
 def test_importing_a_run_takes_all_its_policies(tmp_path, capsys) -> None:

@@ -194,7 +194,7 @@ def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 4
     line = complaint(capsys)
     assert "checkpoint 96 cannot be written (RuntimeError; is the disk full?); what came after the last" in line
-    assert "go on from its last checkpoint with: " in line
+    assert "resume from its last checkpoint with: " in line
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["32", "64"]
     monkeypatch.undo()
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 0
@@ -208,7 +208,7 @@ def test_a_finished_run_says_so(through, capsys) -> None:
     before = sorted((path.name, path.stat().st_mtime_ns) for path in through.rglob("*"))
     capsys.readouterr()
     assert train.main(["--resume", str(through)]) == 0
-    assert "is finished: 128 of 128 env steps are done; a larger --num_env_steps goes on" in capsys.readouterr().out
+    assert "is finished: 128 of 128 env steps are done; a larger --num_env_steps continues" in capsys.readouterr().out
     assert sorted((path.name, path.stat().st_mtime_ns) for path in through.rglob("*")) == before
 
 
@@ -251,7 +251,7 @@ def test_other_learning_rates(run, schedule, capsys) -> None:
     if schedule == "constant":
         assert [float(part["learning_rate"]) for part in saved["optimizers"]] == [0.5, 0.5]
     else:
-        assert "go on from the saved ones" in out
+        assert "continue from the saved ones" in out
         assert all(float(part["learning_rate"]) < 0.5 for part in saved["optimizers"])
 
 

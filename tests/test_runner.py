@@ -210,7 +210,7 @@ def test_a_run_whose_worlds_all_break_says_how_to_go_on(gait, tmp_path, monkeypa
     assert train.main([*TINY, *size, "--set", f"task.gait={gait}", "--out", str(run)]) == 1
     said = capsys.readouterr().err
     assert said.startswith(f"{train.PROGRAM}: the simulation broke in 16 of 16 transitions")
-    assert said.endswith(f"go on from its last checkpoint with: {train.PROGRAM} --resume {run}\n")
+    assert said.endswith(f"resume from its last checkpoint with: {train.PROGRAM} --resume {run}\n")
 
 
 def test_the_precision_of_matrix_products_is_that_of_a_training_while_it_trains() -> None:
