@@ -110,7 +110,7 @@ def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
         num_envs=num_envs,
         num_agents=env.num_agents,
         num_steps=cfg.runner.num_steps,
-        env_steps_per_s={name: rates[name] for name in ("physics", "env", "told", "collect", "training")},
+        env_steps_per_s={name: rates[name] for name in ("physics", "env", "replayed", "collect", "training")},
         env_share=rates["env_share"],
         training_share=rates["training"] / rates["physics"],
         learning_share=rates["learning_share"],

@@ -24,7 +24,7 @@ WARM_ITERATIONS = 10  # likewise: agents take turns at random, and a part of a t
 
 
 class CtrlRecorder:
-    """Keeps what every ``Simulator.step`` is told, without waiting for the device, inside captured graphs as well."""
+    """Keeps what every ``Simulator.step`` is given, without waiting for the device, inside captured graphs as well."""
 
     def __init__(self, env: MultiAgentEnv, num_steps: int) -> None:
         self._step = env.sim.step
@@ -89,7 +89,7 @@ def warm_up(runner: Runner) -> None:
 def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4) -> dict[str, float]:
     """Return env-steps/s of collecting with policies and of whole training, once every graph of an update exists.
 
-    ``told`` is ``env.step`` alone with the actions of one rollout, from where that began: what an iteration takes
+    ``replayed`` is ``env.step`` alone with the actions of one rollout, from where that began: what an iteration takes
     beyond it is inference, storage, returns and update (``beyond_env_share``).
     """
     env: Any = runner.env
@@ -115,7 +115,7 @@ def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4)
     iteration_s = seconds(env.device, lambda: _learn(runner, iterations)) / iterations
     share = 1.0 - collect_s / iteration_s
     return {
-        "told": steps / alone_s,
+        "replayed": steps / alone_s,
         "collect": steps / collect_s,
         "training": steps / iteration_s,
         "learning_share": share,

@@ -1,8 +1,9 @@
 """How well a learned model predicts the box task, and what computed rewards are worth; JSON lines.
 
 ``python benchmarks/world_model.py [--decisions 400] [--steps 500]`` has the shipped box team act in 64 worlds, with
-more noise from world to world. It compares every reward term computed from the planar states with the one that was
-paid, and fits two ensembles: one as it is, and one whose predictions do not begin at the present state.
+more noise from world to world. It compares every reward term computed from the planar states with the one that
+the simulation gave, and fits two ensembles: one as it is, and one that does not
+start from the present state.
 """
 
 from __future__ import annotations
@@ -71,19 +72,19 @@ def collect(env: MultiAgentEnv, num_decisions: int) -> Decisions:
 def compare_rewards(task: PushTask, found: Decisions) -> None:
     """Compare terms and endings; R2 is 1 - (mean squared error) / (variance)."""
     planar: Any = task.planar
-    state, next_state, paid = (x[found.valid] for x in (found.state, found.next_state, found.terms))
+    state, next_state, given = (x[found.valid] for x in (found.state, found.next_state, found.terms))
     rewards, ended = planar.judge(state, next_state)
     is_same = ended == found.terminated[found.valid]
     emit(terminated=int(found.terminated.sum()), predicted=int(ended.sum()), agree=int((ended & is_same).sum()))
-    error, goes_on = rewards[:, 0] - paid.sum(-1), ~ended & is_same
-    emit(term="sum", paid=paid.sum(-1)[goes_on].mean().item(), bias=error[goes_on].mean().item(),
-         error=error[goes_on].abs().mean().item())  # fmt: skip
+    error, continues = rewards[:, 0] - given.sum(-1), ~ended & is_same
+    emit(term="sum", given=given.sum(-1)[continues].mean().item(), bias=error[continues].mean().item(),
+         error=error[continues].abs().mean().item())  # fmt: skip
     weights = task._weights.clone()
     for k, name in enumerate(task.reward_names):
         task._weights.zero_()[k] = weights[k]
-        ours, theirs = planar.judge(state, next_state)[0][goes_on, 0], paid[goes_on, k]
+        ours, theirs = planar.judge(state, next_state)[0][continues, 0], given[continues, k]
         r2 = 1.0 - (ours - theirs).square().mean() / theirs.var().clamp(min=1e-12)
-        emit(term=name, paid=theirs.mean().item(), computed=ours.mean().item(), R2=r2.item())
+        emit(term=name, given=theirs.mean().item(), computed=ours.mean().item(), R2=r2.item())
     task._weights.copy_(weights)
 
 

@@ -21,6 +21,7 @@ from mqe.task import Layout
 PHYSICS_DT = 0.005  # [s]
 DECIMATION = 4  # physics steps a control step
 STEP_DT = PHYSICS_DT * DECIMATION  # [s] 50 Hz
+GRAVITY = 9.81  # [m/s^2] MuJoCo's own
 ARENA_HALF_SIZE = 12.0  # [m]
 WALL_HEIGHT, WALL_THICKNESS = 0.5, 0.1  # [m]
 MAX_ROBOTS = len(COLORS)

@@ -188,4 +188,6 @@ def test_a_stack_is_one_line_with_the_innermost_call_first():
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["actor killed", "actor hangs", "node gone", "learner killed"])
 def test_runs_on_two_nodes_end_well(fault):
-    script("ray_collectors.py", "--tries", "1", "--only", fault)
+    table = script("ray_collectors.py", "--tries", "1", "--only", fault)
+    rows = [line.split()[-3:-1] for line in table.splitlines()[1:] if line.startswith(fault)]
+    assert rows == [["1", "1"]]  # tries, ended well

@@ -206,7 +206,7 @@ def _policy(job: Job, cfg: RunCfg, env: MultiAgentEnv, worlds: ActiveWorlds | No
 
 
 def _in_blocks(team: Team, worlds: ActiveWorlds, num_blocks: int) -> Policy:
-    """Return a team that decides for a block at a time; one that remembers is told of all worlds."""
+    """Return a policy that computes one block of worlds at a time; a recurrent team gets all worlds, for its memory."""
     if isinstance(team, TeamPolicy) and not team.is_recurrent:
         return Blocks(team, worlds)
     return _TeamBlocks(team, num_blocks)

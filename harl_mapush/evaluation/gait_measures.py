@@ -9,10 +9,10 @@ from torch import Tensor
 
 from mqe.robots import Robots
 from mqe.robots.tensors import by_leg
+from mqe.scene import GRAVITY
 from mqe.state import SceneState
 from mqe.tasks.velocity.task import pair_offset
 
-GRAVITY = 9.81  # [m/s^2]
 SLIP_SPEED = 0.1  # [m/s] a foot on the floor that is faster than this slips
 MIN_SWING_TIME = 0.06  # [s] a foot off the floor for less has bounced; a trot's swing takes about 0.2 s
 MIN_SPEED = 0.05  # [m/s] a robot slower than this is taken to be this fast when its cost of transport is computed

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.gait_measures import GRAVITY
 from mqe.env import MultiAgentEnv
 from mqe.geometry import length, wrap_to_pi
 from mqe.report import Metrics, mean, rate
-from mqe.scene import PHYSICS_DT, STEP_DT
+from mqe.scene import GRAVITY, PHYSICS_DT, STEP_DT
 from mqe.state import SceneState
 
 RADII = (1.0, 0.5, 0.25)  # [m] from the goal

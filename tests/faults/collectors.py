@@ -264,16 +264,24 @@ FAULTS: dict[str, Callable[[Path, Said, random.Random], str | None]] = {
 
 def main() -> int:
     """Print the table; return 1 where a run did not end as it should."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tries", type=int, default=10, help="of each fault")
+    shared_before = sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else []
+    is_well = run_faults(FAULTS, __doc__, tries=10)
+    shared = sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else []
+    print_row("left in /dev/shm", "", len(set(shared) - set(shared_before)), "")
+    return 0 if is_well else 1
+
+
+def run_faults(faults: dict[str, Callable[..., str | None]], doc: str | None, tries: int) -> bool:
+    """Give runs the faults that the command line names, and print a row for each; return whether all ended well."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--tries", type=int, default=tries, help="of each fault")
     parser.add_argument("--only", help="faults whose name has this in it")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     draw, is_well = random.Random(arguments.seed), True
     torch.set_num_threads(1)
-    shared_before = sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else []
     print_row("fault", "tries", "ended well", "slowest")
-    for name, give in FAULTS.items():
+    for name, give in faults.items():
         if arguments.only and arguments.only not in name:
             continue
         good, slowest_s = 0, 0.0
@@ -291,9 +299,7 @@ def main() -> int:
                 sys.stderr.write(f"{name}: {problem}\n")
         print_row(name, arguments.tries, good, f"{slowest_s:.1f}")
         is_well = is_well and good == arguments.tries
-    shared = sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else []
-    print_row("left in /dev/shm", "", len(set(shared) - set(shared_before)), "")
-    return 0 if is_well else 1
+    return is_well
 
 
 def print_row(*cells: object) -> None:

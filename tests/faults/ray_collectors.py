@@ -7,8 +7,6 @@ are tried on runs that start a Ray of their own. Every try takes up to half a mi
 
 from __future__ import annotations
 
-import argparse
-import logging
 import os
 import random
 import re
@@ -30,9 +28,8 @@ os.environ["TOY_FAULT"] = str(FAULT)  # Ray's workers have the environment that 
 
 import collectors  # noqa: E402
 import tiny  # noqa: E402
-import torch  # noqa: E402
 import toy_collectors  # noqa: E402
-from collectors import Said, expect, print_row, signalled  # noqa: E402
+from collectors import Said, expect, run_faults, signalled  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from harl_mapush import runs  # noqa: E402
@@ -277,40 +274,15 @@ FAULTS: dict[str, Callable[[Path, Said, random.Random], str | None]] = {
 
 def main() -> int:
     """Print the table; return 1 where a run did not end as it should."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tries", type=int, default=3, help="of each fault")
-    parser.add_argument("--only", help="faults whose name has this in it")
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    draw, is_well = random.Random(arguments.seed), True
-    torch.set_num_threads(1)
     collectors.SETTINGS += ("--set", "runner.engine=ray")
     collectors.start = start
-    print_row("fault", "tries", "ended well", "slowest")
     try:
-        for name, give in FAULTS.items():
-            if arguments.only and arguments.only not in name:
-                continue
-            good, slowest_s = 0, 0.0
-            for _ in range(arguments.tries):
-                said, library = Said(), logging.getLogger("harl_mapush")
-                library.addHandler(said)
-                begun = time.monotonic()
-                with tempfile.TemporaryDirectory() as folder:
-                    problem = give(Path(folder), said, draw)
-                library.removeHandler(said)
-                slowest_s = max(slowest_s, time.monotonic() - begun)
-                good += problem is None
-                if problem is not None:
-                    sys.stderr.write(f"{name}: {problem}\n")
-            print_row(name, arguments.tries, good, f"{slowest_s:.1f}")
-            is_well = is_well and good == arguments.tries
+        return 0 if run_faults(FAULTS, __doc__, tries=3) else 1
     finally:
         NODES.end()
         for process in STARTED:
             if collectors.is_running(process.pid):
                 process.kill()
-    return 0 if is_well else 1
 
 
 if __name__ == "__main__":

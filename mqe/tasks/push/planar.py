@@ -16,14 +16,13 @@ from torch.nn.functional import normalize
 from mqe.geometry import in_frame, quat_from_yaw
 from mqe.objects import object_floor_friction
 from mqe.robots import Robots
-from mqe.scene import STEP_DT
+from mqe.scene import GRAVITY, STEP_DT
 from mqe.state import SceneState
 from mqe.tasks.push.teamwork import Teamwork
 
 if TYPE_CHECKING:
     from mqe.tasks.push.task import PushTask
 
-GRAVITY = 9.81  # [m/s^2]
 SLIDING_SPEED = 0.05  # [m/s] a pushed object as fast as this slides all the time, a slower one for a share of it
 PUSHING_REACH = 0.45  # [m] from the object's outline: no trunk further away was seen to push
 PUSHING_SPEED = 0.5  # of the object's: a robot that moves along more slowly does not push it
@@ -56,7 +55,8 @@ class PlanarPush:
     def judge(self, state: Tensor, next_state: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rewards (B, A) of a decision that went from one state to another (B, S), and what it ended (B,).
 
-        In between, everything moves evenly. As in the environment, the first ending counts, and nothing is paid then.
+        In between, everything moves evenly. As in the environment, the first ending counts, and control steps after it
+        give no reward.
         """
         task, num_steps = self._task, self._task.decision_period
         share = torch.arange(num_steps + 1, device=state.device).view(-1, 1, 1) / num_steps
