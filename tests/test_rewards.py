@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -259,3 +260,11 @@ def test_shared_progress_counts_a_control_step_once() -> None:
 def test_the_default_rewards_pay_for_sharing() -> None:
     for name in OBJECTS:
         assert weights_of("default", name, {})["shared_progress"] > 0.0
+
+
+def test_the_documents_say_what_the_default_weights_are() -> None:
+    text = " ".join((Path(__file__).parents[1] / "docs/push_task.md").read_text().split())
+    weights = weights_of("default", "cuboid", {})
+    assert weights["progress"] == weights["shared_progress"] == 10.0
+    for name in weights.keys() - {"progress", "shared_progress"}:
+        assert f"`{name}` {weights[name]:g}" in text
