@@ -201,7 +201,7 @@ def _check_apart(argv: list[str], is_json: bool) -> int:
 
 
 def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None, stages: Sequence[Stage]) -> dict[str, Any]:
-    """Gather everything that is known, as plain values."""
+    """Return everything that was found, as plain values."""
     ran = {verdict.stage for verdict in verdicts}
     rest = [Verdict(stage.name, "not run") for stage in stages if stage.name not in ran]
     facts: dict[str, Any] = {

@@ -39,7 +39,7 @@ class OpenRLEnv:
         self._num_decisions = 0
 
     def reset(self, seed: Any = None, options: Any = None) -> Array:
-        """Start new episodes, staggered as in our own trainings; ``seed`` is the environment's own.
+        """Start new episodes, staggered as in training; ``seed`` is ignored, since the settings have one.
 
         OpenRL resets once for its network and once for its driver: only the last counts.
         """

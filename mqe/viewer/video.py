@@ -189,7 +189,7 @@ def _write(
 
 
 def _check_written(path: Path, num_frames: int, rate: float) -> None:
-    """Raise ConfigError unless the film is whole: its writer's exit code is nobody's."""
+    """Raise ConfigError unless the film is complete; imageio does not report the writer's exit code."""
     try:
         found, seconds = imageio_ffmpeg.count_frames_and_secs(str(path))
     except (RuntimeError, OSError):

@@ -77,7 +77,7 @@ class PlanarPush:
         return torch.cat((world, robots.flatten(-2)), dim=-1)
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the world's numbers (..., W) and the robots' (..., A, R) of states (..., S)."""
+        """Split states (..., S) into the numbers of the world (..., W) and of the robots (..., A, R)."""
         num_world = len(self.world_names)
         return state[..., :num_world], state[..., num_world:].unflatten(-1, (self.num_robots, -1))
 
