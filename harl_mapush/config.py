@@ -251,20 +251,25 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     return cfg, notices
 
 
-def exit_code(main: Callable[[], int], program: str) -> int:
+def write_error(program: str, line: str) -> None:
+    """Write on stderr why a program ends."""
+    sys.stderr.write(f"{program}: {line}\n")
+
+
+def exit_code(main: Callable[[], int], program: str, write: Callable[[str, str], None] = write_error) -> int:
     """Run ``main``; turn the user's mistakes, and what the system refuses, into one line on stderr and exit code 2.
 
-    Signals give 128 and their number, as the shell counts them: Ctrl-C 130, SIGTERM 143, and output that nobody reads
-    any more (``| head``) 141.
+    ``write`` writes that line, given the program's name. Signals give 128 and their number, as the shell counts
+    them: Ctrl-C 130, SIGTERM 143, and output that nobody reads any more (``| head``) 141.
     """
     try:
         with as_exceptions():
             return main()
     except ConfigError as error:
-        sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
+        write(program, " ".join(str(error).split()))
         return 2
     except SimulatorError as error:
-        sys.stderr.write(f"{program}: {' '.join(str(error).split())}\n")
+        write(program, " ".join(str(error).split()))
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
@@ -280,7 +285,7 @@ def exit_code(main: Callable[[], int], program: str) -> int:
             raise
         where = f"{error.filename}: " if error.filename is not None else ""
         line = ConfigError(f"{where}{error.strerror}; mend that, or name another place")  # a name may be of any length
-        sys.stderr.write(f"{program}: {' '.join(str(line).split())}\n")
+        write(program, " ".join(str(line).split()))
         return 2
 
 

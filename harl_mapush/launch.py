@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
+from harl_mapush import config
 from harl_mapush.ranks import ALONE, Ranks
 from mqe.config import ConfigError
 
@@ -37,6 +38,9 @@ _BEHIND_S = 20.0  # a rank that others have waited for so long hangs
 _BUSY_S = 600.0  # the same of a rank that compiles, evaluates or saves
 _STUCK_S = 300.0  # all ranks wait, and none is behind
 _PATIENCE = timedelta(hours=2)  # of a meeting on the host; the watch ends what takes too long
+_PATIENCE_AT_AN_END = timedelta(seconds=60)  # of a rank with a mistake: others may still be importing torch
+_POLL_S = 0.05
+_READY = "ready"  # in place of a mistake
 _NOTE = "mapush-run"  # file in torchrun's folder of this launch, with the name of the run
 
 
@@ -94,6 +98,20 @@ def name_rank(program: str) -> str:
     return f"{program} (rank {launch.rank})" if launch.rank else program
 
 
+def write_error(program: str, line: str) -> None:
+    """Write on stderr why this process ends, unless a rank with a lower number ends with the same line.
+
+    Most mistakes before the ranks have met are those of all ranks. Once they have met, one rank raises for all of them.
+    """
+    launch = Launch.of_environment()
+    if launch.size > 1 and not dist.is_initialized():
+        with suppress(RuntimeError):  # the store is gone, and with it the others
+            _, lines = _compare(launch, line, _PATIENCE_AT_AN_END)
+            if line in lines[: launch.rank]:
+                return
+    config.write_error(program, line)
+
+
 @contextmanager
 def joined(launch: Launch, device: torch.device, how_to_resume: Callable[[], str]) -> Iterator[Ranks]:
     """Meet the other ranks, and watch them until the end; ``how_to_resume`` says how to resume once a rank is lost."""
@@ -103,18 +121,19 @@ def joined(launch: Launch, device: torch.device, how_to_resume: Callable[[], str
     on_gpu = device.type == "cuda"
     if on_gpu:
         torch.cuda.set_device(device)  # before anything is sent: else all ranks would do so from the first GPU
-    store: Any
-    store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
+    store, mistakes = _compare(launch, _READY, _PATIENCE)
+    if set(mistakes) - {_READY}:
+        raise SystemExit(2)  # the rank that made the mistake says so
     watched = PrefixStore(f"watch/{launch.restarts}", store.clone())
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
         store=PrefixStore(f"learning/{launch.restarts}", store),  # which also has what earlier starts wrote
-        rank=rank,
-        world_size=size,
+        rank=launch.rank,
+        world_size=launch.size,
         timeout=_PATIENCE,
         device_id=device if on_gpu else None,
     )
-    ranks = Ranks(rank, size, dist.new_group(backend="gloo", timeout=_PATIENCE))
+    ranks = Ranks(launch.rank, launch.size, dist.new_group(backend="gloo", timeout=_PATIENCE))
     if on_gpu:  # recorded graphs need what the first message sets up
         ranks.sum_(torch.zeros(1, device=device))
         torch.cuda.synchronize(device)
@@ -258,6 +277,21 @@ def verdict(
         return (behind, f"no progress for {limit:.0f} s, they wait for one another") if waited > limit else None
     limit = _BUSY_S if is_busy else _BEHIND_S
     return (behind, f"it hangs: the others have waited for {limit:.0f} s") if waited > limit else None
+
+
+def _compare(launch: Launch, line: str, patience: timedelta) -> tuple[Any, list[str | None]]:
+    """Publish this rank's mistake, or that it is ready; return torchrun's store and what every rank said.
+
+    None stands for a rank that said nothing for as long as ``patience``.
+    """
+    store: Any = next(rendezvous("env://", timeout=patience))[0]
+    said = PrefixStore(f"before/{launch.restarts}", store.clone())
+    said.set(str(launch.rank), line)
+    names = [str(rank) for rank in range(launch.size)]
+    end = time.monotonic() + patience.total_seconds()
+    while not said.check(names) and time.monotonic() < end:
+        time.sleep(_POLL_S)  # a wait of the store's own would answer no signal
+    return store, [said.get(name).decode() if said.check([name]) else None for name in names]
 
 
 def _note() -> Path | None:

@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says; return the exit code."""
     harl_format.register()
     program = launch.name_rank(PROGRAM)
-    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv), program))
+    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv), program, launch.write_error))
 
 
 def _main(argv: Sequence[str] | None) -> int:

@@ -44,7 +44,7 @@ def start(num_ranks: int, preset: str, device: str) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Try the ranks that ``torchrun`` started; rank 0 prints what they found out."""
     program = launch.name_rank(_PROGRAM)
-    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv), program))
+    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv), program, launch.write_error))
 
 
 def _main(argv: Sequence[str] | None) -> int:

@@ -9,15 +9,17 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from meeting import on_ranks
 from toy import ToyEnv
 
-from harl_mapush import config
+from harl_mapush import config, launch
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec, make_algorithm
 from harl_mapush.launch import Beat, Launch, verdict
 from harl_mapush.learning.networks import NetworkCfg
@@ -313,6 +315,57 @@ def test_torchrun_is_recognised_by_its_variables(monkeypatch) -> None:
         Launch.of_environment().device(torch.device("cuda", 0))
 
 
+@pytest.mark.parametrize(
+    ("rank", "others", "is_said"),
+    [
+        (0, {1: "gamma: bad"}, True),
+        (1, {0: "gamma: bad"}, False),
+        (1, {0: "ready"}, True),
+        (1, {0: "lam: bad"}, True),
+        (1, {}, True),  # rank 0 says nothing in time
+        (1, None, True),  # torchrun is gone
+        (2, {0: "ready", 1: "gamma: bad"}, False),
+    ],
+)
+def test_a_mistake_is_said_by_the_first_rank_that_makes_it(
+    rank: int, others: dict[int, str] | None, is_said: bool, monkeypatch, capsys
+) -> None:
+    meet(monkeypatch, Launch(rank, max(2, rank + 1)), others)
+    launch.write_error("prog (rank)", "gamma: bad")
+    assert capsys.readouterr().err == ("prog (rank): gamma: bad\n" if is_said else "")
+
+
+def test_a_rank_without_a_mistake_ends_where_another_one_made_one(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(dist, "init_process_group", None)
+    meet(monkeypatch, Launch(0, 2), {1: "gamma: bad"})
+    with pytest.raises(SystemExit) as ending, launch.joined(Launch(0, 2), CPU, str):
+        pass
+    assert (ending.value.code, capsys.readouterr().err) == (2, "")
+
+
+def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
+    """Make this process the rank of ``own``, where ``others`` have said what they have; None: nobody can be asked."""
+    store = Shared()
+    for rank, line in (others or {}).items():
+        dist.PrefixStore("before/0", store).set(str(rank), line)
+
+    def rendezvous(url: str, **how: Any) -> Any:
+        if others is None:
+            raise RuntimeError("no store")
+        yield store, own.rank, own.size
+
+    monkeypatch.setattr(launch, "rendezvous", rendezvous)
+    monkeypatch.setattr(launch, "_PATIENCE_AT_AN_END", timedelta(seconds=0.1))
+    monkeypatch.setattr(Launch, "of_environment", lambda: own)
+
+
+class Shared(dist.HashStore):
+    """A store of this process, for as many users as there are."""
+
+    def clone(self) -> Shared:
+        return self
+
+
 def torchrun(out: Path, gait: Path, *words: str, ranks: int = 2, restarts: int = 0) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks)]
     command += ["--max-restarts", str(restarts), "-m", "harl_mapush.train", "--device", "cpu", *words]
@@ -349,6 +402,15 @@ def test_a_rank_that_is_killed_or_asked_to_end_ends_the_others(
     assert sum(said in line for line in (stdout + stderr).splitlines() if "rank      :" not in line) == 1
     resumed = torchrun(out, gait, ranks=1)  # the same words, so it is refused: the run is whole
     assert "already holds a run" in resumed.communicate(timeout=60)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["--preset", "lapdog"], ["--set", "algorithm.gamma=2"], ["--config", "/dev/null/x"]])
+def test_a_mistake_of_all_ranks_is_one_line(gait: Path, tmp_path: Path, words: list[str]) -> None:
+    process = torchrun(tmp_path / "run", gait, *words, ranks=3)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert sum(line.startswith("python -m harl_mapush.train") for line in stderr.splitlines()) == 1, stderr
 
 
 @pytest.mark.slow

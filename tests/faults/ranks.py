@@ -1,0 +1,354 @@
+"""Try what can go wrong with two ranks: one killed, stopped or asked to end, other settings, restarts, other numbers.
+
+``python tests/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for each case: whether it
+ended as ``docs/several_gpus.md`` says, the exit codes of the ranks, the seconds from the fault to the end of the
+others, and what they said. It exits with 1 where a case went wrong. On two CPU cores it takes four minutes. Everything
+has a time limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2] if "MAPUSH_ROOT" not in os.environ else Path(os.environ["MAPUSH_ROOT"])
+TRAIN = "harl_mapush.train"
+ITERATION = 64 * 4 * 5  # env steps: worlds, decisions, control steps of a decision
+INTERVAL = 6 * ITERATION  # from checkpoint to checkpoint; graphs are recorded in the third iteration
+SETTINGS = (
+    "--preset smoke --num_envs 64 --set runner.num_steps=4 --set network.hidden_sizes=[32] "
+    f"--set runner.checkpoint_interval={INTERVAL} --set runner.torch_threads=1 --set algorithm.num_epochs=2 "
+    "--set algorithm.num_minibatches=1 --seed 1"
+).split()
+FOREVER = ["--num_env_steps", "1_000_000_000"]
+WITHIN_S = 30.0  # docs/several_gpus.md
+LOST = 5  # the exit code of ranks that another one left
+
+
+class Verdict(NamedTuple):
+    """How a case ended."""
+
+    is_right: bool
+    codes: dict[int, int | str]  # of ranks that ended by themselves
+    seconds: float
+    said: list[str]
+
+
+class Job:
+    """One start of ``torchrun`` in a folder of its own, or of one process without it; ``close`` ends it."""
+
+    deadline = float("inf")  # of everything, on the monotonic clock
+
+    def __init__(self, folder: Path, device: str, words: list[str], ranks: int = 2, restarts: int = 0) -> None:
+        """Start ``ranks`` ranks with the words of a training; ``{rank}`` in a word is the rank's number."""
+        self.folder, self.log = folder, folder / "log"
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.rank"):
+            old.unlink()
+        own = [__file__, "--rank-in", str(folder), *words, "--device", device]
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
+        command = [sys.executable, *(torchrun + ["--max-restarts", str(restarts)] if ranks > 1 else []), *own]
+        variables = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        with self.log.open("w") as stream:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=variables, stdout=stream, stderr=stream, start_new_session=True
+            )
+
+    def pid(self, rank: int) -> int:
+        """Return the process of a rank."""
+        return int((self.folder / f"{rank}.pid.rank").read_text())
+
+    def codes(self) -> dict[int, int | str]:
+        """Return the exit codes of the ranks that ended by themselves."""
+        return {int(path.name[0]): int(path.read_text()) for path in sorted(self.folder.glob("*.code.rank"))}
+
+    def wait(self, what: Callable[[], object], limit_s: float) -> float:
+        """Wait until ``what`` is true; return the seconds, or raise TimeoutError."""
+        start = time.monotonic()
+        end = min(start + limit_s, self.deadline)
+        while not what():
+            if time.monotonic() > end:
+                raise TimeoutError
+            time.sleep(0.02)
+        return time.monotonic() - start
+
+    def wait_for_checkpoint(self, run: Path, limit_s: float) -> None:
+        """Wait until a run has written its first."""
+        self.wait(lambda: saved(run) or self.has_ended(), limit_s)
+        if self.has_ended():
+            raise TimeoutError
+
+    def has_ended(self) -> bool:
+        """Return whether ``torchrun``, or the one process, is over."""
+        return self.process.poll() is not None
+
+    def said(self, *patterns: str) -> list[str]:
+        """Return the lines of the ranks that match one of ``patterns``."""
+        text = self.log.read_text(errors="replace")
+        if "ChildFailedError" in text:  # torchrun's own traceback, its last word
+            text = text.rpartition("Traceback")[0]
+        return [line for line in text.splitlines() if any(re.search(pattern, line) for pattern in patterns)]
+
+    def close(self) -> None:
+        """End what still runs."""
+        for rank in range(4):
+            with suppress(OSError, ValueError):
+                if str(self.folder).encode() in Path(f"/proc/{self.pid(rank)}/cmdline").read_bytes():
+                    os.kill(self.pid(rank), signal.SIGKILL)
+        with suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class Cases:
+    """What is tried, each in a folder of ``place``."""
+
+    def __init__(self, place: Path, device: str, limit_s: float) -> None:
+        self.place, self.device, self.limit_s = place, device, limit_s
+        self.jobs: list[Job] = []
+
+    def start(self, name: str, words: list[str], ranks: int = 2, restarts: int = 0) -> Job:
+        """Start a job that ``close`` ends."""
+        self.jobs.append(Job(self.place / name, self.device, words, ranks, restarts))
+        return self.jobs[-1]
+
+    def new(self, name: str, *more: str, ranks: int = 2, restarts: int = 0) -> tuple[Job, Path]:
+        """Start a new run; return it and its folder."""
+        run = self.place / f"run-{name}"
+        return self.start(name, [*SETTINGS, "--out", str(run), *more], ranks, restarts), run
+
+    def close(self) -> None:
+        """End what still runs."""
+        for job in self.jobs:
+            job.close()
+
+    def killed(self) -> Verdict:
+        """One rank is killed: the others end within 30 s, and a line names it."""
+        return self._lost("killed", signal.SIGKILL)
+
+    def stopped(self) -> Verdict:
+        """One rank is stopped: likewise."""
+        return self._lost("stopped", signal.SIGSTOP)
+
+    def _lost(self, name: str, number: int) -> Verdict:
+        job, run = self.new(name, *FOREVER)
+        job.wait_for_checkpoint(run, self.limit_s)
+        os.kill(job.pid(1), number)
+        took = job.wait(lambda: 0 in job.codes(), self.limit_s)
+        if number == signal.SIGSTOP:
+            os.kill(job.pid(1), signal.SIGKILL)  # torchrun would do so after 30 s
+        job.wait(job.has_ended, self.limit_s)
+        said = job.said(r"^rank 1 \(", r"^Traceback", r"^python -m harl")
+        is_right = took < WITHIN_S and job.codes() == {0: LOST} and len(said) == 1 and job.process.returncode == 1
+        return Verdict(is_right and is_whole(run), job.codes(), took, said)
+
+    def asked(self) -> Verdict:
+        """SIGTERM to rank 1 ends both after the iteration, with one checkpoint."""
+        job, run = self.new("asked", *FOREVER)
+        job.wait_for_checkpoint(run, self.limit_s)
+        os.kill(job.pid(1), signal.SIGTERM)
+        took = job.wait(job.has_ended, self.limit_s)
+        said = job.said(r"Interrupted", r"^Traceback", r"^rank \d \(")
+        is_right = job.codes() == {0: 143, 1: 143} and len(said) == 1 and said[0].startswith("Interrupted (SIGTERM)")
+        return Verdict(is_right and is_whole(run), job.codes(), took, said)
+
+    def fewer(self) -> Verdict:
+        """A run of two ranks goes on with one, where ``asked`` left it."""
+        return self._resume("fewer", self.place / "run-asked", 1)
+
+    def first(self) -> Verdict:
+        """A run of one process, which also compiles what must be compiled."""
+        job, run = self.new("first", "--num_env_steps", str(2 * INTERVAL), ranks=1)
+        took = job.wait(job.has_ended, 2 * self.limit_s)
+        said = job.said(r"^Done", r"^Traceback", r"^python -m harl")
+        return Verdict(job.codes() == {0: 0} and saved(run)[-1:] == [2 * INTERVAL], job.codes(), took, said)
+
+    def more(self) -> Verdict:
+        """A run of one process goes on with two ranks."""
+        return self._resume("more", self.place / "run-first", 2)
+
+    def _resume(self, name: str, run: Path, ranks: int) -> Verdict:
+        if not saved(run):
+            return Verdict(False, {}, 0.0, ["there is no run to resume"])
+        begin, end = saved(run)[-1], saved(run)[-1] + INTERVAL
+        job = self.start(name, ["--resume", str(run), "--num_env_steps", str(end)], ranks)
+        took = job.wait(job.has_ended, self.limit_s)
+        said = job.said(r"resumes at", r"^Done", r"^Traceback", r"^rank \d \(", r"^python -m harl")
+        is_right = job.codes() == dict.fromkeys(range(ranks), 0) and len(said) == 2
+        is_right = is_right and f"resumes at {begin} of {end}" in said[0] and is_whole(run) and saved(run)[-1] == end
+        return Verdict(is_right, job.codes(), took, said)
+
+    def mismatch(self) -> Verdict:
+        """Ranks with other settings are refused before anything is built."""
+        job, run = self.new("mismatch", *FOREVER, "--set", "algorithm.gamma=0.9{rank}")
+        took = job.wait(job.has_ended, self.limit_s)
+        said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
+        is_right = job.codes() == {0: 2, 1: 2} and len(said) == 1 and "gamma is 0.91 on rank 1, but 0.9 on" in said[0]
+        return Verdict(is_right and not run.exists(), job.codes(), took, said)
+
+    def mistake(self) -> Verdict:
+        """A mistake of all ranks is one line."""
+        job, _ = self.new("mistake", "--set", "algorithm.gamma=2")
+        took = job.wait(job.has_ended, self.limit_s)
+        said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
+        return Verdict(job.codes() == {0: 2, 1: 2} and len(said) == 1, job.codes(), took, said)
+
+    def alone(self) -> Verdict:
+        """A mistake of one rank only is that rank's line, and ends the others."""
+        job, run = self.new("alone", *FOREVER, "--set", "algorithm.gamma={rank}.5")
+        took = job.wait(job.has_ended, self.limit_s)
+        said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
+        is_right = job.codes() == {0: 2, 1: 2} and len(said) == 1 and "train (rank 1): algorithm.gamma" in said[0]
+        return Verdict(is_right and not run.exists(), job.codes(), took, said)
+
+    def crowded(self) -> Verdict:
+        """More ranks than GPUs are refused in one line."""
+        import torch
+
+        if self.device == "cpu":
+            return Verdict(True, {}, 0.0, ["needs a GPU"])
+        count = torch.cuda.device_count() + 1
+        job, _ = self.new("crowded", *FOREVER, ranks=count)
+        took = job.wait(job.has_ended, self.limit_s)
+        said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
+        is_right = job.codes() == dict.fromkeys(range(count), 2) and len(said) == 1 and "GPU(s)" in said[0]
+        return Verdict(is_right, job.codes(), took, said)
+
+    def restarted(self) -> Verdict:
+        """With ``--max-restarts`` a run whose rank 0 is killed resumes by itself and reaches its end."""
+        end = 8 * INTERVAL
+        job, run = self.new("restarted", "--num_env_steps", str(end), restarts=1)
+        job.wait_for_checkpoint(run, self.limit_s)
+        os.kill(job.pid(0), signal.SIGKILL)
+        took = job.wait(job.has_ended, 2 * self.limit_s)
+        said = job.said(r"resumes at", r"^Done", r"^Traceback", r"^rank \d \(")
+        is_right = job.process.returncode == 0 and saved(run)[-1:] == [end] and is_whole(run)
+        is_right = is_right and [line.split()[0] for line in said] == ["rank", "Run", "Done;"]
+        return Verdict(is_right, job.codes(), took, said)
+
+
+CHAINS = (
+    ("killed",),
+    ("stopped",),
+    ("asked", "fewer"),
+    ("more",),
+    ("restarted",),
+    ("mismatch", "mistake", "alone", "crowded"),
+)
+
+
+def main() -> int:
+    """Try all cases, or those that are named; return 1 where one went wrong."""
+    if sys.argv[1:2] == ["--rank-in"]:
+        return be_rank(Path(sys.argv[2]), sys.argv[3:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--jobs", type=int, default=1, help="chains of cases at once")
+    parser.add_argument("--limit", type=float, default=90.0, help="seconds that a step of a case may take")
+    parser.add_argument("--deadline", type=float, default=600.0, help="seconds that everything may take")
+    parser.add_argument("--only", nargs="+", choices=[name for chain in CHAINS for name in chain], help="cases")
+    parser.add_argument("--keep", type=Path, help="folder to leave logs and runs in")
+    arguments = parser.parse_args()
+    Job.deadline = time.monotonic() + arguments.deadline
+    chains = [[name for name in chain if arguments.only is None or name in arguments.only] for chain in CHAINS]
+    with tempfile.TemporaryDirectory() as folder:
+        place = (arguments.keep or Path(folder)).resolve()
+        cases = Cases(place, arguments.device, arguments.limit)
+        try:
+            is_right = attempt(cases, "first") if arguments.only is None or "more" in arguments.only else True
+            with ThreadPoolExecutor(arguments.jobs) as pool:
+                done = pool.map(lambda chain: [attempt(cases, name) for name in chain], chains)
+                return int(not (is_right and all(all(each) for each in done)))
+        finally:
+            cases.close()
+
+
+def attempt(cases: Cases, name: str) -> bool:
+    """Try a case, print what became of it, and return whether all was right."""
+    start = time.monotonic()
+    try:
+        found = getattr(cases, name)()
+    except (TimeoutError, OSError, ValueError) as error:
+        log = cases.place / name / "log"
+        last = log.read_text(errors="replace").splitlines()[-3:] if log.is_file() else []
+        codes = next((job.codes() for job in cases.jobs if job.folder.name == name), {})
+        found = Verdict(False, codes, time.monotonic() - start, [f"{type(error).__name__} {error}", *last])
+    finally:
+        for job in [job for job in cases.jobs if job.folder.name == name]:
+            job.close()
+    codes = ", ".join(f"rank {rank}: {code}" for rank, code in found.codes.items())
+    verdict = "pass" if found.is_right else "FAIL"
+    lines = " | ".join(line[:240] for line in found.said) or "nothing"
+    sys.stdout.write(f"{name}: {verdict}; exit codes {codes or 'none'}; {found.seconds:.1f} s; said: {lines}\n")
+    sys.stdout.flush()
+    return found.is_right
+
+
+def be_rank(folder: Path, words: list[str]) -> int:
+    """Train as a rank, with notes of the process and of its exit code."""
+    rank = os.environ.get("RANK", "0")
+    leave = os._exit
+
+    def note(code: int) -> None:
+        (folder / f"{rank}.code.part").write_text(str(code))
+        (folder / f"{rank}.code.part").rename(folder / f"{rank}.code.rank")
+
+    def noted_exit(code: int) -> None:
+        note(code)
+        leave(code)
+
+    os._exit = noted_exit  # type: ignore[assignment]
+    (folder / f"{rank}.pid.rank").write_text(str(os.getpid()))
+    (folder / f"{rank}.code.rank").unlink(missing_ok=True)
+    sys.argv = [TRAIN, *(word.replace("{rank}", rank) for word in words)]
+    code = 1
+    try:
+        runpy.run_module(TRAIN, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else 0 if ending.code is None else 1
+        raise
+    finally:
+        note(code)
+    return code
+
+
+def saved(run: Path) -> list[int]:
+    """Return the env steps of a run's whole checkpoints."""
+    from harl_mapush import runs
+
+    folders = [path.parent for path in run.glob("checkpoints/*/manifest.json") if not path.parent.name.startswith(".")]
+    return sorted(steps for folder in folders if (steps := runs.parse_step_name(folder.name)) is not None)
+
+
+def is_whole(run: Path) -> bool:
+    """Return whether the newest checkpoint of a run is."""
+    from harl_mapush import checkpoint, runs
+    from mqe.config import ConfigError
+
+    folder = runs.last_checkpoint(run)
+    if folder is None:
+        return False
+    try:
+        checkpoint.check_whole(folder)
+    except ConfigError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main())
