@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from meeting import on_ranks
+from torch.distributed.distributed_c10d import HashStore, PrefixStore
 from toy import ToyEnv
 
 from harl_mapush import config, launch
@@ -347,7 +348,7 @@ def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
     """Make this process the rank of ``own``, where ``others`` have said what they have; None: nobody can be asked."""
     store = Shared()
     for rank, line in (others or {}).items():
-        dist.PrefixStore("before/0", store).set(str(rank), line)
+        PrefixStore("before/0", store).set(str(rank), line)
 
     def rendezvous(url: str, **how: Any) -> Any:
         if others is None:
@@ -359,7 +360,7 @@ def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
     monkeypatch.setattr(Launch, "of_environment", lambda: own)
 
 
-class Shared(dist.HashStore):
+class Shared(HashStore):
     """A store of this process, for as many users as there are."""
 
     def clone(self) -> Shared:

@@ -339,3 +339,14 @@ def test_importance_finds_the_setting_that_decides(tmp_path) -> None:
     assert next(iter(shares)) == CLIP
     assert sum(shares.values()) == pytest.approx(1.0)
     assert engine.importance(space, trials[:7]) == {}
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_cluster_that_does_not_answer_is_one_line(tmp_path, capsys, monkeypatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    words = ["sweep", str(write(tmp_path)), "--gpus_per_trial", "0.25", "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("mapush sweep: RAY_ADDRESS=127.0.0.1:1: no Ray answers there; start it with ray start")
+    assert error.count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -51,6 +52,24 @@ def name_of(node: Mapping[str, Any]) -> str:
 def cpus_of(node: Mapping[str, Any]) -> float:
     """Return the number of a node's CPUs."""
     return node["Resources"].get("CPU", 0.0)
+
+
+def connect(**own: Any) -> None:
+    """Join the cluster that RAY_ADDRESS names, or start a Ray on this machine alone with the settings ``own``.
+
+    Raises ConfigError where it cannot be reached.
+    """
+    address = os.environ.get(ADDRESS)
+    if address is not None:
+        check_address(address)
+    settings: dict[str, Any] = {} if address else own | {"include_dashboard": False}
+    try:
+        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **settings)
+    except (RuntimeError, ConnectionError, ValueError, OSError) as error:
+        raise ConfigError(
+            f"{ADDRESS}={address}: {first_sentence(str(error))}; start Ray on this machine as well (ray start "
+            "--address HOST:PORT), with the same Ray and Python, and RAY_AUTH_MODE=token where it has a token"
+        ) from None
 
 
 def check_address(address: str) -> None:

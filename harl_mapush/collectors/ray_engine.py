@@ -7,7 +7,6 @@ values.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -25,12 +24,12 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTa
 
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.collectors.collector import Collector, Identity, make_collector
-from harl_mapush.collectors.engine import ADDRESS, NO_ANSWER
+from harl_mapush.collectors.engine import NO_ANSWER
 from harl_mapush.collectors.process import EndedError, end_if_asked, free_block
 from harl_mapush.collectors.ray_cluster import (
     answers,
-    check_address,
     check_room,
+    connect,
     cpus_of,
     first_sentence,
     name_of,
@@ -119,25 +118,8 @@ class RayEngine:
 
     def __enter__(self) -> RayEngine:
         """Join the cluster; raise ConfigError where it cannot be reached, or can never hold all collectors."""
-        address = os.environ.get(ADDRESS)
-        own = {
-            "num_cpus": self._num_collectors * self.num_cpus,
-            "include_dashboard": False,
-            "object_store_memory": _OBJECT_STORE,
-        }
-        if address is not None:
-            check_address(address)
         with signal_handlers_kept():
-            try:
-                ray.init(
-                    address=address or "local", log_to_driver=False, logging_level=logging.ERROR,
-                    **({} if address else own),
-                )  # fmt: skip
-            except (RuntimeError, ConnectionError, ValueError, OSError) as error:
-                raise ConfigError(
-                    f"{ADDRESS}={address}: {first_sentence(str(error))}; start Ray on this machine as well (ray start "
-                    "--address HOST:PORT), with the same Ray and Python, and RAY_AUTH_MODE=token where it has a token"
-                ) from None
+            connect(num_cpus=self._num_collectors * self.num_cpus, object_store_memory=_OBJECT_STORE)
         try:
             self._check_room()
         except ConfigError:

@@ -31,6 +31,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
+from harl_mapush.collectors import ray_cluster
 from harl_mapush.interruption import ENDING_SIGNALS, SIGNALLED, Interruption, Signalled
 from mapush.sweep.child import GRACE_S
 from mapush.sweep.space import Parameter, Space, assignments
@@ -331,11 +332,7 @@ def _keep(trial: Trial, result: dict[str, Any]) -> None:
 @contextmanager
 def _cluster(jobs: int, gpus_per_trial: float) -> Iterator[None]:
     """Run Ray: the cluster that RAY_ADDRESS names, or else this machine for as long as this lasts."""
-    address = os.environ.get("RAY_ADDRESS")
-    own: dict[str, Any] = {"num_cpus": jobs, "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
-    if gpus_per_trial:
-        own["num_cpus"] = os.cpu_count()
-    ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own))
+    ray_cluster.connect(num_cpus=os.cpu_count() if gpus_per_trial else jobs, object_store_memory=_OBJECT_STORE)
     try:
         yield
     finally:

@@ -34,6 +34,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from harl_mapush import runs  # noqa: E402
 from harl_mapush.collectors import ray_engine  # noqa: E402
+from harl_mapush.collectors.engine import ADDRESS  # noqa: E402
 from harl_mapush.collectors.pool import CollectionError  # noqa: E402
 from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
 
@@ -58,7 +59,7 @@ class Nodes:
             self.second = None
         if self.second is None:
             self.second = self.cluster.add_node(num_cpus=1, object_store_memory=_STORE)
-        os.environ[ray_engine.ADDRESS] = self.cluster.address
+        os.environ[ADDRESS] = self.cluster.address
 
     def lose_second(self) -> None:
         """Kill the second node with all that runs on it."""
@@ -73,7 +74,7 @@ class Nodes:
 
     def end(self) -> None:
         """End both."""
-        os.environ.pop(ray_engine.ADDRESS, None)
+        os.environ.pop(ADDRESS, None)
         if self.cluster is not None:
             self.cluster.shutdown()
         self.cluster = self.second = None
