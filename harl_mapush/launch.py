@@ -159,6 +159,10 @@ def run_to_exit(main: Callable[[], int]) -> int:
     """Run ``main`` and return its exit code; a rank ends with it at once, as NCCL waits for graphs that still exist."""
     try:
         code = main()
+    except SystemExit as ending:
+        if not dist.is_initialized():
+            raise
+        code = int(ending.code or 0)
     except Exception:
         if not dist.is_initialized():
             raise

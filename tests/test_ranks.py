@@ -17,7 +17,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from meeting import on_ranks
-from torch.distributed.distributed_c10d import HashStore, PrefixStore
 from toy import ToyEnv
 
 from harl_mapush import config, launch
@@ -344,11 +343,26 @@ def test_a_rank_without_a_mistake_ends_where_another_one_made_one(monkeypatch, c
     assert (ending.value.code, capsys.readouterr().err) == (2, "")
 
 
+def ends(code: int) -> int:
+    raise SystemExit(code)
+
+
+@pytest.mark.parametrize(("main", "code"), [(lambda: 3, 3), (lambda: ends(2), 2), (lambda: 1 // 0, 1)])
+def test_ranks_that_have_met_end_at_once(main: Any, code: int, monkeypatch, capsys) -> None:
+    """NCCL would wait for graphs when Python tidies up."""
+    left: list[int] = []
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(os, "_exit", left.append)
+    launch.run_to_exit(main)
+    assert left == [code]
+    assert ("ZeroDivisionError" in capsys.readouterr().err) == (code == 1)
+
+
 def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
     """Make this process the rank of ``own``, where ``others`` have said what they have; None: nobody can be asked."""
     store = Shared()
     for rank, line in (others or {}).items():
-        PrefixStore("before/0", store).set(str(rank), line)
+        dist.PrefixStore("before/0", store).set(str(rank), line)
 
     def rendezvous(url: str, **how: Any) -> Any:
         if others is None:
@@ -360,7 +374,7 @@ def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
     monkeypatch.setattr(Launch, "of_environment", lambda: own)
 
 
-class Shared(HashStore):
+class Shared(dist.HashStore):
     """A store of this process, for as many users as there are."""
 
     def clone(self) -> Shared:

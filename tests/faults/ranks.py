@@ -1,8 +1,8 @@
-"""Try what can go wrong with two ranks: one killed, stopped or asked to end, other settings, restarts, other numbers.
+"""Try what can go wrong with two ranks: one killed, stopped or asked to end, other settings, restarts, resumes.
 
 ``python tests/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for each case: whether it
 ended as ``docs/several_gpus.md`` says, the exit codes of the ranks, the seconds from the fault to the end of the
-others, and what they said. It exits with 1 where a case went wrong. On two CPU cores it takes four minutes. Everything
+others, and what they said. It exits with 1 where a case went wrong. On two CPU cores it takes two minutes. Everything
 has a time limit.
 """
 
@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2] if "MAPUSH_ROOT" not in os.environ else Path(os.environ["MAPUSH_ROOT"])
+ROOT = Path(__file__).resolve().parents[2]
 TRAIN = "harl_mapush.train"
 ITERATION = 64 * 4 * 5  # env steps: worlds, decisions, control steps of a decision
 INTERVAL = 6 * ITERATION  # from checkpoint to checkpoint; graphs are recorded in the third iteration
@@ -215,11 +215,9 @@ class Cases:
         return Verdict(is_right and not run.exists(), job.codes(), took, said)
 
     def crowded(self) -> Verdict:
-        """More ranks than GPUs are refused in one line."""
+        """More ranks than GPUs are refused in one line; on a CPU there is nothing to try."""
         import torch
 
-        if self.device == "cpu":
-            return Verdict(True, {}, 0.0, ["needs a GPU"])
         count = torch.cuda.device_count() + 1
         job, _ = self.new("crowded", *FOREVER, ranks=count)
         took = job.wait(job.has_ended, self.limit_s)
@@ -264,6 +262,8 @@ def main() -> int:
     arguments = parser.parse_args()
     Job.deadline = time.monotonic() + arguments.deadline
     chains = [[name for name in chain if arguments.only is None or name in arguments.only] for chain in CHAINS]
+    if arguments.device == "cpu":
+        chains = [[name for name in chain if name != "crowded"] for chain in chains]
     with tempfile.TemporaryDirectory() as folder:
         place = (arguments.keep or Path(folder)).resolve()
         cases = Cases(place, arguments.device, arguments.limit)
