@@ -1,27 +1,22 @@
-"""harl_mapush.ranks and .launch: several processes train as one would, and end together."""
+"""harl_mapush.ranks: several processes train as one would."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import signal
 import subprocess
-import sys
 import threading
-import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from meeting import on_ranks
 from toy import ToyEnv
 
-from harl_mapush import config, launch
+from harl_mapush import config
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec, make_algorithm
-from harl_mapush.launch import Beat, Launch, verdict
+from harl_mapush.launch import Launch
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.normalization import ReturnNorm, RunningNorm, ValueNorm, normalize_advantages
 from harl_mapush.learning.settings import OnPolicyCfg
@@ -265,192 +260,6 @@ def test_a_plan_of_ranks_is_of_one_and_advises_worlds_in_all(monkeypatch) -> Non
     tight = plan._replace(free=plan.fixed + (plan.needed - plan.fixed) // 2)
     with pytest.raises(ConfigError, match=r"env.num_envs=16384 .*on each of 4 ranks.*lower env.num_envs to 6144$"):
         check_memory(tight)
-
-
-@pytest.mark.parametrize(
-    ("beats", "ages", "lost"),
-    [
-        (["", ""], [(1, 1), (1, 1)], None),
-        (["", ""], [(1, 1), (16, 16)], [1]),  # silent
-        (["", "busy"], [(1, 1), (16, 16)], None),
-        (["", "busy"], [(1, 1), (61, 61)], [1]),
-        (["", "left"], [(1, 1), (99, 99)], None),
-        (["", "failed"], [(1, 1), (1, 1)], [1]),
-    ],
-)
-def test_a_rank_that_is_silent_is_named(beats: list[str], ages: list[tuple[int, int]], lost: list[int] | None) -> None:
-    heard = {rank: Beat(1, 7, state, "here") for rank, state in enumerate(beats)}
-    found = verdict(heard, {rank: [-float(age) for age in both] for rank, both in enumerate(ages)}, 0.0)
-    assert (None if found is None else found[0]) == lost
-
-
-@pytest.mark.parametrize(
-    ("progress", "state", "seconds", "lost"),
-    [
-        ((9, 5, 9), "", 21, [1]),  # the others wait for it
-        ((9, 5, 9), "", 19, None),
-        ((9, 5, 9), "busy", 21, None),  # it saves
-        ((9, 5, 9), "busy", 601, [1]),
-        ((9, 9, 9), "", 21, None),  # all compute
-        ((9, 9, 9), "", 301, [0, 1, 2]),
-    ],
-)
-def test_a_rank_that_others_wait_for_is_named(
-    progress: tuple[int, ...], state: str, seconds: int, lost: list[int] | None
-) -> None:
-    heard = {rank: Beat(1, each, state if rank == 1 else "", "here") for rank, each in enumerate(progress)}
-    found = verdict(heard, {rank: [-1.0, -float(seconds)] for rank in heard}, 0.0)
-    assert (None if found is None else found[0]) == lost
-
-
-def test_torchrun_is_recognised_by_its_variables(monkeypatch) -> None:
-    assert Launch.of_environment() == Launch()
-    for name, value in (("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")):
-        monkeypatch.setenv(name, value)
-    assert Launch.of_environment() == Launch(3, 4, 1, 2, 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert Launch.of_environment().device(torch.device("cuda", 0)) == torch.device("cuda", 1)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ConfigError, match="2 ranks on this machine, but 1 GPU.*--nproc_per_node 1"):
-        Launch.of_environment().device(torch.device("cuda", 0))
-
-
-@pytest.mark.parametrize(
-    ("rank", "others", "is_said"),
-    [
-        (0, {1: "gamma: bad"}, True),
-        (1, {0: "gamma: bad"}, False),
-        (1, {0: "ready"}, True),
-        (1, {0: "lam: bad"}, True),
-        (1, {}, True),  # rank 0 says nothing in time
-        (1, None, True),  # torchrun is gone
-        (2, {0: "ready", 1: "gamma: bad"}, False),
-    ],
-)
-def test_a_mistake_is_said_by_the_first_rank_that_makes_it(
-    rank: int, others: dict[int, str] | None, is_said: bool, monkeypatch, capsys
-) -> None:
-    meet(monkeypatch, Launch(rank, max(2, rank + 1)), others)
-    launch.write_error("prog (rank)", "gamma: bad")
-    assert capsys.readouterr().err == ("prog (rank): gamma: bad\n" if is_said else "")
-
-
-def test_a_rank_without_a_mistake_ends_where_another_one_made_one(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(dist, "init_process_group", None)
-    meet(monkeypatch, Launch(0, 2), {1: "gamma: bad"})
-    with pytest.raises(SystemExit) as ending, launch.joined(Launch(0, 2), CPU, str):
-        pass
-    assert (ending.value.code, capsys.readouterr().err) == (2, "")
-
-
-def ends(code: int) -> int:
-    raise SystemExit(code)
-
-
-@pytest.mark.parametrize(("main", "code"), [(lambda: 3, 3), (lambda: ends(2), 2), (lambda: 1 // 0, 1)])
-def test_ranks_that_have_met_end_at_once(main: Any, code: int, monkeypatch, capsys) -> None:
-    """NCCL would wait for graphs when Python tidies up."""
-    left: list[int] = []
-    monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(os, "_exit", left.append)
-    launch.run_to_exit(main)
-    assert left == [code]
-    assert ("ZeroDivisionError" in capsys.readouterr().err) == (code == 1)
-
-
-def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
-    """Make this process the rank of ``own``, where ``others`` have said what they have; None: nobody can be asked."""
-    store = Shared()
-    for rank, line in (others or {}).items():
-        dist.PrefixStore("before/0", store).set(str(rank), line)
-
-    def rendezvous(url: str, **how: Any) -> Any:
-        if others is None:
-            raise RuntimeError("no store")
-        yield store, own.rank, own.size
-
-    monkeypatch.setattr(launch, "rendezvous", rendezvous)
-    monkeypatch.setattr(launch, "_PATIENCE_AT_AN_END", timedelta(seconds=0.1))
-    monkeypatch.setattr(Launch, "of_environment", lambda: own)
-
-
-class Shared(dist.HashStore):
-    """A store of this process, for as many users as there are."""
-
-    def clone(self) -> Shared:
-        return self
-
-
-def torchrun(out: Path, gait: Path, *words: str, ranks: int = 2, restarts: int = 0) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks)]
-    command += ["--max-restarts", str(restarts), "-m", "harl_mapush.train", "--device", "cpu", *words]
-    command += ["--num_envs", "4", "--out", str(out), "--set", f"task.gait={gait}", "--set", "network.hidden_sizes=[8]"]
-    command += ["--set", "sim.num_threads=1", "--set", "runner.num_steps=8", "--set", "runner.checkpoint_interval=320"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
-def test_two_ranks_train_from_the_command_line(gait: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    process = torchrun(out, gait, "--num_env_steps", "320")
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
-    assert "Done; the last checkpoint is" in stdout
-    assert (out / "checkpoints" / "320" / "manifest.json").is_file()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "said"), [(signal.SIGKILL, "rank 1 "), (signal.SIGTERM, "Interrupted (SIGTERM)")])
-def test_a_rank_that_is_killed_or_asked_to_end_ends_the_others(
-    gait: Path, tmp_path: Path, number: int, said: str
-) -> None:
-    out = tmp_path / "run"
-    process = torchrun(out, gait, "--num_env_steps", "1000000")
-    while not list(out.glob("checkpoints/*/manifest.json")):
-        assert process.poll() is None
-        time.sleep(0.2)
-    os.kill(_pid_of_rank(1, out), number)
-    start = time.monotonic()
-    stdout, stderr = process.communicate(timeout=60)
-    assert time.monotonic() - start < 35
-    assert sum(said in line for line in (stdout + stderr).splitlines() if "rank      :" not in line) == 1
-    resumed = torchrun(out, gait, ranks=1)  # the same words, so it is refused: the run is whole
-    assert "already holds a run" in resumed.communicate(timeout=60)[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [["--preset", "lapdog"], ["--set", "algorithm.gamma=2"], ["--config", "/dev/null/x"]])
-def test_a_mistake_of_all_ranks_is_one_line(gait: Path, tmp_path: Path, words: list[str]) -> None:
-    process = torchrun(tmp_path / "run", gait, *words, ranks=3)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert sum(line.startswith("python -m harl_mapush.train") for line in stderr.splitlines()) == 1, stderr
-
-
-@pytest.mark.slow
-def test_torchrun_restarts_a_run_that_resumes_by_itself(gait: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    process = torchrun(out, gait, "--num_env_steps", "3200", restarts=1)
-    while not list(out.glob("checkpoints/*/manifest.json")):
-        assert process.poll() is None
-        time.sleep(0.2)
-    os.kill(_pid_of_rank(0, out), signal.SIGKILL)
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == 0, stderr
-    assert "resumes at" in stdout
-    assert (out / "checkpoints" / "3200").is_dir()
-
-
-def _pid_of_rank(rank: int, out: Path) -> int:
-    for folder in Path("/proc").iterdir():
-        try:
-            words, variables = (folder / "cmdline").read_text(), (folder / "environ").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            continue
-        if str(out) in words and f"RANK={rank}".encode() in variables:
-            return int(folder.name)
-    raise AssertionError(f"there is no rank {rank}")
 
 
 def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(monkeypatch) -> None:
