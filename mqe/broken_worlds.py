@@ -1,4 +1,4 @@
-"""Worlds whose simulation broke: the limits that tell them from others, and the last states of those that did.
+"""Worlds whose simulation broke: the limits by which they are recognised, and their last states.
 
 Numbers may be finite and still mean nothing: a robot a kilometre away, a knee bent three times round. A world that
 leaves any of these limits is broken: it is reset, counted and left out of the learning.
@@ -17,8 +17,8 @@ from torch import Tensor
 from mqe.scene import ARENA_HALF_SIZE, Scene
 from mqe.state import SceneState
 
-# Wide enough for the spawns of overlapping robots (spawn=independent): of 54,000 the largest had joints 1.6 rad out of
-# range, contact forces of 2.5e5 N and joints at 280 rad/s, after which their episodes end as collisions.
+# Wide enough for the spawns of overlapping robots (spawn=independent). The largest of 54,000 had joints 1.6 rad out of
+# range, contact forces of 2.5e5 N and joints at 280 rad/s; such episodes end as collisions.
 SPEED_LIMIT = 1e3  # [m/s, rad/s] of any generalised velocity
 FORCE_LIMIT = 1e7  # [N] in each direction, between two bodies
 POSITION_LIMIT = ARENA_HALF_SIZE + 1.0  # [m] from the middle of the arena, along x and y: beyond the walls

@@ -16,7 +16,7 @@ from mqe.vec_env import TimeStep, VecEnv
 
 _LOG = logging.getLogger(__name__)
 TEAM_REWARDS = ("own", "mean", "sum")
-_MAINTENANCE = 100  # decisions between two occasions for the environment to mend itself: HARL has no such pause
+_MAINTENANCE = 100  # decisions between two calls of grow_buffers: HARL has no pause for it
 
 Array = NDArray[np.float32]
 Infos = list[dict[int, dict[str, Any]]]
@@ -25,13 +25,13 @@ Infos = list[dict[int, dict[str, Any]]]
 class HarlEnv:
     """N environments of A agents as HARL's runners see them; ``infos[i][a]`` is agent a's dictionary in environment i.
 
-    Where an environment is done its dictionaries hold ``original_obs`` (A, O) and ``original_state`` (A, S), the last
-    of the episode that ended; ``bad_transition`` True where the clock ended it, or where the simulation broke (then
-    ``broken`` is True as well). HARL, with proper time limits, drops the last reward of both kinds.
+    If an environment is done, its dictionaries hold ``original_obs`` (A, O) and ``original_state`` (A, S), the last
+    ones of the episode that ended. ``bad_transition`` is True if the clock ended it, or if the simulation broke (then
+    ``broken`` is True as well). With proper time limits HARL drops the last reward in both cases.
     """
 
     def __init__(self, env: VecEnv, team_reward: str = "own", headline: Sequence[tuple[str, str]] = ()) -> None:
-        """Speak for ``env``. ``team_reward`` is what each agent is given: its own reward, or the team's mean or sum.
+        """Wrap ``env``. ``team_reward`` sets the reward of each agent: its own, or the team's mean or sum.
 
         ``headline`` are the labels and statistics of the line that runners show.
         """

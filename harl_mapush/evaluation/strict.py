@@ -106,14 +106,15 @@ class StrictWatcher:
 
 
 def summarize_strict(episodes: Mapping[str, Tensor]) -> Metrics:
-    """Return the figures of episodes with what a ``StrictWatcher`` measured; broken ones reach nothing.
+    """Return the metrics of episodes that a ``StrictWatcher`` measured; broken ones never reach the goal.
 
-    For each place, ``NAME_rate`` is the share of episodes in which the object was ever there, ``NAME_at_end_rate`` in
-    which it was there when the episode ended, both of all; of the former ``NAME_after_s`` is the time until it came,
-    ``NAME_first_stay_s`` how long it stayed before it left for the first time or the episode ended, and
-    ``NAME_stay_share`` the share of the time from then on that it was there. ``path_efficiency`` is the straight way
-    over the object's way until it was within 1 m. ``cost_of_transport`` is the robots' positive mechanical work over
-    their weights times their ways.
+    For each place, two rates are over all episodes: ``NAME_rate``, the share in which the object was ever there, and
+    ``NAME_at_end_rate``, the share in which it was there at the end. Three are over the episodes in which it was ever
+    there. ``NAME_after_s`` is the time until it came, ``NAME_first_stay_s`` how long it stayed until it first left or
+    the episode ended. ``NAME_stay_share`` is the share of the remaining time that it was there.
+
+    ``path_efficiency`` is the straight distance divided by the length of the object's path until it was within 1 m.
+    ``cost_of_transport`` is the robots' positive mechanical work divided by their weights times their paths' lengths.
     """
     is_broken = episodes["broken"].cpu().bool()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}

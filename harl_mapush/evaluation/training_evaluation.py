@@ -1,7 +1,7 @@
 """Evaluation while training, in environments of its own: what HARL calls ``use_eval``.
 
-Nothing of the training changes by it: no random number is drawn from the training's generators, and every evaluation
-plays the same episodes, so that its figures can be compared, and are the same after a resume.
+It does not change the training: it draws no random number from the training's generators. Every evaluation plays the
+same episodes, so results can be compared, and are the same after a resume.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Replay updates recorded from upstream HARL through this project's own algorithms and compare the outcome.
 
-``python -m harl_mapush.interop.harl_parity FILE [FILE ...]``: exit code 0 where in every stage returns, advantages,
-factors, weights, Adam moments and value normaliser agree, 1 where they do not, 2 where a file is not such a recording;
-the others are compared nevertheless. On a GPU (``--device cuda``) every stage is learned three times from the same
-start, so that the last time is a replay of captured graphs, and that one is compared.
+``python -m harl_mapush.interop.harl_parity FILE [FILE ...]`` compares returns, advantages, factors, weights, Adam
+moments and value normaliser in every stage. Exit code 0: all agree; 1: some do not; 2: a file is not such a recording,
+and the others are compared nevertheless. On a GPU (``--device cuda``) every stage is learned three times from the same
+start. The third time, a replay of captured graphs, is compared.
 """
 
 from __future__ import annotations

@@ -169,8 +169,9 @@ class RingReplay:
     def look_up(self, index: Tensor, num_steps: int | None = None) -> Batch:
         """Return the transitions that begin at rows ``index`` (B,) of R N, a ring after the other.
 
-        Rewards are summed until the episode ends, the newest decision is reached, the next one is broken, or
-        ``num_steps`` (None: the replay's own) are together; the value of what follows then takes the place of the rest.
+        Rewards are summed over ``num_steps`` decisions (None: the replay's own number). The sum stops earlier where the
+        episode ends, at the newest decision, and before a broken one. The value of the state that follows stands for
+        the remaining rewards.
         """
         shape, flags, rewards = self.shape, self.flags.view(-1), self.rewards.flatten(0, 1)
         last, returns, factor = index, rewards[index], torch.full_like(self.rewards[0, :1, 0], self.gamma)

@@ -38,7 +38,7 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     Every rate ``NAME_rate`` of all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
 
     Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is off), a time-out or
-    broken; in a rare one two of the first four come in the same control step, and both count.
+    broken. In rare cases two of the first four happen in the same control step; then both count.
     """
     is_broken = episodes["broken"].cpu()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
@@ -81,8 +81,8 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
 def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
     """Return Pearson's chi squared of success (N,) against eight sectors of the goal's direction (N,) [rad].
 
-    Of a team to which all directions are alike it exceeds ``CHI2_99`` in 1 % of evaluations; where fewer than about
-    five failures a sector are to be expected, that is a rough figure: pool evaluations. None if all episodes or none
+    For a team that is equally good in all directions it exceeds ``CHI2_99`` in 1 % of evaluations. If fewer than about
+    five failures per sector are expected, this is a rough figure: pool evaluations. None if all episodes or none
     succeeded, or if a sector is empty.
     """
     sector = torch.round(direction * NUM_SECTORS / (2.0 * math.pi)).to(torch.int64) % NUM_SECTORS
