@@ -194,7 +194,7 @@ class Runner:
         return self.algorithm.update(self.experience, self.iteration / self.num_iterations)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a run needs to resume, between iterations; with several ranks it is whole on rank 0 only."""
+        """Return all that a run needs to resume, between iterations; with several ranks, rank 0 alone has all."""
         own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
         learned = {"iteration": self.iteration, "algorithm": self.algorithm.state_dict()}
         if self.ranks.size == 1:

@@ -1,4 +1,4 @@
-"""HATD3 (Zhong et al. 2024): deterministic actors updated one after another, smoothed targets, delayed actor updates."""
+"""HATD3 (Zhong et al. 2024): deterministic actors updated one after another, delayed, with smoothed targets."""
 
 from __future__ import annotations
 
