@@ -16,7 +16,7 @@ def _push_object_to_goal(env, worlds):
     env.sim.qpos[worlds, start : start + 2] = goal + torch.tensor([0.5, 0.0], dtype=torch.float64)
 
 
-def test_a_broken_world_is_reset_counted_and_masked_while_the_others_go_on():
+def test_a_broken_world_is_reset_counted_and_masked_while_the_others_continue():
     env, twin = make_env(4), make_env(4)
     env.reset()
     twin.reset()
@@ -185,7 +185,7 @@ def test_actions_of_another_shape_are_refused(shape):
         env.step(torch.zeros(shape))
 
 
-def test_the_environment_goes_on_exactly_from_its_state():
+def test_the_environment_resumes_exactly_from_its_state():
     env = make_env(3, episode_length_s=0.4, decision_period=2)
     env.reset(staggered=True)
     generator = torch.Generator().manual_seed(0)
@@ -258,7 +258,7 @@ def test_a_simulator_captures_no_control_steps_of_its_own_under_an_environment()
     assert not make_env(1).sim.captures
 
 
-def test_an_episodes_return_is_what_was_paid_for_it():
+def test_an_episodes_return_is_the_sum_of_its_rewards():
     env, generator = make_env(6, decision_period=2, episode_length_s=0.16), torch.Generator().manual_seed(0)
     env.reset()
     total, num_ended = torch.zeros(6), 0

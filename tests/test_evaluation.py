@@ -121,12 +121,12 @@ def test_an_episode_that_a_collapse_ended_is_no_time_out() -> None:
         assert (figures["collapse_rate"], figures["timeout_rate"]) == (1.0, timeouts)
 
 
-def test_first_episodes_tell_where_the_goal_was_at_first() -> None:
+def test_first_episodes_report_the_goals_direction_at_the_start() -> None:
     episodes = first_episodes(make_scripted(), still)
     torch.testing.assert_close(episodes["goal_direction"], torch.full((7,), math.pi / 2))
 
 
-def test_all_lost_at_birth_leaves_no_rate_of_the_others() -> None:
+def test_all_lost_at_spawn_leaves_no_rate_of_the_others() -> None:
     episodes = {name: tensor(values)[2:3] for name, values in FIRST.items()}
     episodes |= {"broken": tensor([False]), "goal_direction": tensor([0.0])}
     figures = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
@@ -187,7 +187,7 @@ def test_wilson_interval(successes: int, trials: int, interval: tuple[float, flo
     assert wilson_interval(successes, trials) == pytest.approx(interval, abs=1e-5)
 
 
-def test_the_real_environment_loses_births_and_runs_out_of_time() -> None:
+def test_the_real_environment_loses_spawns_and_runs_out_of_time() -> None:
     env = make_env(64, spawn="independent", episode_length_s=0.4, decision_period=4)
     figures = evaluate(env, still)
     assert figures["num_episodes"] == 64

@@ -246,7 +246,7 @@ def test_text_on_stdout_cannot_corrupt_the_pipe() -> None:
     sim.close()
 
 
-def test_a_worker_that_does_not_close_is_ended_without_a_word(monkeypatch) -> None:
+def test_a_worker_that_does_not_close_is_ended_silently(monkeypatch) -> None:
     monkeypatch.setattr(process, "_CLOSING_S", 0.3)
     sim = faulty(close="hang")
     sim.step(4)

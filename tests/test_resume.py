@@ -117,7 +117,7 @@ def test_the_curves_have_every_point_once(run, through) -> None:
 
 
 @pytest.mark.parametrize("number", ENDING_SIGNALS)
-def test_a_signal_saves_what_the_named_command_goes_on_with(number, gait, through, tmp_path, monkeypatch, capsys):
+def test_a_signal_saves_what_the_named_command_resumes(number, gait, through, tmp_path, monkeypatch, capsys):
     plain_log = RunLogger.log
 
     def log_and_signal(self, report, statistics) -> None:
@@ -293,7 +293,7 @@ def test_a_run_stays_on_its_kind_of_device(run, capsys) -> None:
     assert "to one of the same kind" in line
 
 
-def test_what_is_the_same_may_be_said_again(run) -> None:
+def test_a_present_value_may_be_repeated(run) -> None:
     argv = ["--num_envs", "4", "--seed", "1", "--device", "auto", "--sim", "mujoco", "--set", "logger.interval=1"]
     assert train.main(["--resume", str(run), *argv]) == 0
 

@@ -89,7 +89,7 @@ def still(obs: torch.Tensor) -> torch.Tensor:
     return torch.zeros(*obs.shape[:2], 3)
 
 
-def test_an_episode_goes_on_after_success_which_counts_at_its_time() -> None:
+def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
     env = make_env(3, episode_length_s=0.4, decision_period=5, success_ends=False)
     reached = SimpleNamespace(decisions=0)
 

@@ -239,7 +239,7 @@ def test_held_out_worlds_measure_and_do_not_teach():
     assert fitted[1][1] > 10.0 > fitted[0][1]
 
 
-def test_a_resumed_team_and_model_go_on_to_the_last_bit():
+def test_a_resumed_team_and_model_continue_to_the_last_bit():
     def state_of(team: Any) -> Tensor:
         return torch.cat([*team.weights.values(), team.model.replay.here.flatten()])
 
@@ -292,7 +292,7 @@ def test_an_error_of_the_thread_is_kept():
     assert isinstance(fitter.error, ZeroDivisionError)
 
 
-def test_the_health_line_says_how_good_the_model_is():
+def test_the_health_line_reports_how_good_the_model_is():
     metrics = {"error_ratio": 0.613, "inside_90": 0.884, "reward_error": 0.0213}
     line = "[Model] error 0.61 of standing still | 90 % interval holds 88 % | reward off by 0.021"
     assert health_line({f"model/{name}": value for name, value in metrics.items()}) == f"{line} | no rollouts yet"
@@ -303,7 +303,7 @@ def test_the_health_line_says_how_good_the_model_is():
     assert health_line({"critic/value": 1.0}) is None
 
 
-def test_what_a_model_cannot_work_with_is_said_in_one_line():
+def test_what_a_model_cannot_work_with_is_an_error_of_one_line():
     with pytest.raises(ValueError, match=r"^model=ensemble needs a critic state in the plane, .*algorithm.model=none$"):
         make(env=ToyEnv(16))
     with pytest.raises(
