@@ -153,7 +153,7 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
     return Verdict(stage.name, status, time.perf_counter() - start, detail, hint)
 
 
-def in_words(verdict: Verdict) -> str:
+def format_verdict(verdict: Verdict) -> str:
     """Format a verdict in a line, and what to do in a second."""
     line = f"{verdict.status:<8}{verdict.stage:<14}{verdict.detail}"
     line += f" ({verdict.seconds:.1f} s)" if verdict.status in ("passed", "running") else ""
@@ -196,7 +196,7 @@ def _check_apart(argv: list[str], is_json: bool) -> int:
         return done.returncode
     crash = verdict_of_crash(verdicts, done.returncode)
     if not is_json:
-        _say(in_words(crash))
+        _say(format_verdict(crash))
     return _conclude(_facts([*ended, crash], None, ASYNC_STAGES if "--async" in argv else STAGES), is_json)
 
 
@@ -220,10 +220,10 @@ def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None, stages: Sequenc
 def _teller(is_json: bool, report: str | None) -> Callable[[Verdict], None]:
     def tell(verdict: Verdict) -> None:
         if verdict.status == "running" and verdict.seconds > 0.0:  # a sign of life
-            (_say_aside if is_json else _say)(in_words(verdict))
+            (_say_aside if is_json else _say)(format_verdict(verdict))
             return
         if not is_json and verdict.status != "running":
-            _say(in_words(verdict))
+            _say(format_verdict(verdict))
         if report is not None:
             with Path(report).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(verdict._asdict()) + "\n")

@@ -190,12 +190,12 @@ def test_calculator(run, tmp_path, capsys) -> None:
     out = tmp_path / "deep" / "figures.json"
     argv = ["--checkpoint", str(run), "--num_envs", "3", "--set", "task.episode_length_s=0.5", "--json", str(out)]
     assert test.main(argv) == 0
-    figures = json.loads(out.read_text())
-    assert figures["num_episodes"] == 3
+    metrics = json.loads(out.read_text())
+    assert metrics["num_episodes"] == 3
     assert {
         *("success_rate", "success_ci95", "num_episodes", "lost_at_birth_rate", "time_given_success_s"),
         *("finished_time_s", "collision_rate", "collaboration_degree", "collaboration_degree_reference"),
-    } <= set(figures)
+    } <= set(metrics)
     assert "success rate" in capsys.readouterr().out
 
 

@@ -17,7 +17,7 @@ import torch
 from harl_mapush import config
 from mapush import cli, doctor, stages
 from mapush.checkup import Checkup
-from mapush.doctor import Verdict, examine, in_words, judge, verdict_of_crash
+from mapush.doctor import Verdict, examine, format_verdict, judge, verdict_of_crash
 from mapush.stage import Stage, StageError
 from mapush.stages import STAGES, driver_version
 from mapush.tensors import tensors_of
@@ -178,7 +178,7 @@ def test_verdicts(checkup):
     assert judge(raising(ZeroDivisionError("d")), checkup)[3:] == ("ZeroDivisionError: d", "in general")
     assert judge(Stage("s", lambda _: "well", "x"), checkup)[3:] == ("well", None)
     assert judge(Stage("s", lambda _: "well", "x", needs_gpu=True), checkup).status == "skipped"
-    assert in_words(Verdict("s", "passed", 0.25, "well")) == "passed  s             well (0.2 s)"
+    assert format_verdict(Verdict("s", "passed", 0.25, "well")) == "passed  s             well (0.2 s)"
 
 
 def test_a_tensor_elsewhere_is_named_with_both_devices(checkup, monkeypatch):

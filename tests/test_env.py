@@ -70,9 +70,9 @@ def test_staggered_first_episodes_end_spread_over_the_time_limit_and_statistics_
     assert lengths.sort().values.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 10, 10]  # of ten golden steps two share a bin
     for _ in range(10):
         env.step(torch.zeros(10, 2, 3))
-    figures = env.statistics()
-    assert figures["num_episodes"] == 12
-    assert figures["episode_time_s"] == pytest.approx(1.0)
+    metrics = env.statistics()
+    assert metrics["num_episodes"] == 12
+    assert metrics["episode_time_s"] == pytest.approx(1.0)
 
 
 def test_an_ending_inside_a_decision_is_latched_there():
@@ -211,9 +211,9 @@ def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count(
     statistics = EpisodeStatistics(("time", "degree"), (), 2500, torch.device("cpu"))
 
     def record(count: int, time: Tensor | float, degree: float, ended: bool = True) -> None:
-        figures = torch.zeros(count, 2)
-        figures[:, 0], figures[:, 1] = time, degree
-        statistics.record(torch.full((count,), ended), figures)
+        metrics = torch.zeros(count, 2)
+        metrics[:, 0], metrics[:, 1] = time, degree
+        statistics.record(torch.full((count,), ended), metrics)
 
     record(600, 1.0, torch.nan)
     assert statistics.means()["time"] == 1.0
@@ -242,9 +242,9 @@ def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count(
 def test_a_ring_of_another_length_takes_the_newest_episodes(num_episodes: int, num_envs: int, expected: tuple):
     old = EpisodeStatistics(("time",), (), 2500, torch.device("cpu"))
     for times in torch.arange(float(num_episodes)).split(2500):
-        figures = torch.zeros(2500, 1)
-        figures[: len(times), 0] = times
-        old.record(torch.arange(2500) < len(times), figures)
+        metrics = torch.zeros(2500, 1)
+        metrics[: len(times), 0] = times
+        old.record(torch.arange(2500) < len(times), metrics)
     new = EpisodeStatistics(("time",), (), num_envs, torch.device("cpu"))
     new.load_state_dict(old.state_dict())
     assert new.means() == {"time": expected[0], "num_episodes": expected[1]}

@@ -87,7 +87,7 @@ class Hasac(OffPolicy):
 
     def decide(self, agent: int, obs: Tensor) -> tuple[Tensor, Tensor]:
         actor: SquashedActor = self.actors[agent]
-        return actor.sample(self.seen_by(agent, obs), self.noise(len(obs), actor.action_size))
+        return actor.sample(self.own_obs(agent, obs), self.noise(len(obs), actor.action_size))
 
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         actions, log_probs = zip(*(self.decide(i, obs) for i in range(self.num_agents)), strict=True)

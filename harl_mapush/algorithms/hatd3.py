@@ -63,12 +63,12 @@ class Hatd3(OffPolicy):
         return self.stacked(own)
 
     def decide(self, agent: int, obs: Tensor) -> tuple[Tensor, None]:
-        return self.actors[agent](self.seen_by(agent, obs)), None
+        return self.actors[agent](self.own_obs(agent, obs)), None
 
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, float]:
         actions = []
         for agent, actor in enumerate(self.target_actors):
-            action = actor(self.seen_by(agent, obs))
+            action = actor(self.own_obs(agent, obs))
             noise = td.clipped_noise(self.noise(*action.shape), self.cfg.policy_noise, self.cfg.noise_clip)
             actions.append((action + noise).clamp(-1.0, 1.0))
         return torch.cat(actions, dim=-1), 0.0

@@ -96,7 +96,7 @@ class OffPolicy(ABC):
         if self.model is not None:
             check_worlds(shape.num_envs)
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
-        return ReplayExperience(replay, self.device, self.team_rewards, self.take_in, is_saved=cfg.save_replay)
+        return ReplayExperience(replay, self.device, self.team_rewards, self.update_norms, is_saved=cfg.save_replay)
 
     @torch.no_grad()
     def act(self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False) -> Decision:
@@ -319,8 +319,8 @@ class OffPolicy(ABC):
         total = rewards.mean(1, keepdim=True) if self.cfg.team_reward == "mean" else rewards.sum(1, keepdim=True)
         return total.expand(-1, self.num_views)
 
-    def take_in(self, transition: Transition, discounted: Tensor) -> None:
-        """Update running normalisations by one decision; ``discounted`` (N, G) are returns so far, made newer."""
+    def update_norms(self, transition: Transition, discounted: Tensor) -> None:
+        """Update running normalisations by one decision, and the discounted returns so far, (N, G), in place."""
         valid = transition.valid.to(discounted.dtype)
         for agent, actor in enumerate(self.actors):
             if isinstance(actor.obs_norm, RunningNorm):
@@ -337,14 +337,14 @@ class OffPolicy(ABC):
     # Acting
 
     def _act(self, obs: Tensor) -> Tensor:
-        return self.stacked([actor(self.seen_by(i, obs)) for i, actor in enumerate(self.actors)])
+        return self.stacked([actor(self.own_obs(i, obs)) for i, actor in enumerate(self.actors)])
 
     def _act_at_random(self, obs: Tensor) -> Tensor:
         shape = (*obs.shape[:2], self.action_size)
         uniform = 2.0 * self.ranks.draw(torch.rand, shape, generator=self.generator, device=self.device) - 1.0
         return self.stacked(self._own(uniform))
 
-    def seen_by(self, agent: int, obs: Tensor) -> Tensor:
+    def own_obs(self, agent: int, obs: Tensor) -> Tensor:
         """Return one agent's own part of obs (B, A, O)."""
         return obs[:, agent, : self.spec.obs_sizes[agent]]
 

@@ -50,7 +50,7 @@ class Fitter(threading.Thread):
         except BaseException as error:
             self.error = error
         with self.turns.taken():
-            self.turns.tell()
+            self.turns.notify()
 
     def end(self, timeout_s: float) -> None:
         """End after the round that is under way."""

@@ -37,7 +37,7 @@ class Turns:
         """Let go of the lock until the other side has changed something."""
         self._changed.wait(timeout_s)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake whoever waits."""
         self._changed.notify_all()
 

@@ -198,7 +198,7 @@ class AsyncRunner(Runner):
                 if pace.may_learn():
                     self._beat, self._doing = time.monotonic(), "learning"
                     metrics = metrics | self._learn_once()
-                    self._turns.tell()
+                    self._turns.notify()
                 else:
                     self._wait()
             self.on_wait()

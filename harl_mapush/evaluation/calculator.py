@@ -33,9 +33,9 @@ def first_episodes(
     unused: Tensor | None = None,
     watch: StrictWatcher | None = None,
 ) -> dict[str, Tensor]:
-    """Run every environment through its first episode; return the task's figures (N,), and ``broken`` (N,) bool.
+    """Run every environment through its first episode; return the task's metrics (N,), and ``broken`` (N,) bool.
 
-    Worlds rest once they have finished, those of ``unused`` (N,) from the start: their figures mean nothing. ``watch``
+    Worlds rest once they have finished, those of ``unused`` (N,) from the start: their metrics mean nothing. ``watch``
     adds what it measures.
     """
     obs, _ = env.reset()

@@ -1,4 +1,4 @@
-"""What a recorded walk says about a gait: pure functions from sequences of numbers to figures."""
+"""What a recorded walk says about a gait: pure functions from sequences of numbers to metrics."""
 
 from __future__ import annotations
 

@@ -189,8 +189,8 @@ def _rewards(values: Mapping[str, Any], name: str, ignored: dict[str, str]) -> d
     for preset in ("published", "repo"):
         if weights == weights_of(preset, name, {}):
             return {"rewards": preset}
-    unpaid = [term for term in PRESETS["repo"][name] if term not in weights]
-    return {"rewards": "repo", "weights": dict.fromkeys(unpaid, 0.0) | weights}
+    unweighted = [term for term in PRESETS["repo"][name] if term not in weights]
+    return {"rewards": "repo", "weights": dict.fromkeys(unweighted, 0.0) | weights}
 
 
 def _endings(values: Mapping[str, Any], ignored: dict[str, str]) -> dict[str, float]:

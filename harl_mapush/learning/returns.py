@@ -44,8 +44,8 @@ def compute_harl_gae(
     """Return returns (T, N, V) as HARL's buffer does with GAE.
 
     ``values`` (T+1, N, V) in reward units; ``masks`` and ``bad_masks`` (T+1, N, 1), index t+1 belonging to the step
-    from t to t+1: 0 where the environment was done, 0 where it was truncated. With ``bad_masks`` (proper time limits)
-    a truncated step's advantage is 0: its reward is dropped and its last state never asked for a value.
+    from t to t+1: 0 where the environment was done, 0 where it was truncated. With ``bad_masks`` (proper time limits) a
+    truncated step's advantage is 0: its reward is dropped, and the value of its last state is not used.
     """
     returns = torch.empty_like(rewards)
     running = torch.zeros_like(rewards[0])

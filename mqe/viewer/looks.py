@@ -161,15 +161,15 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
             add("cylinder", (part.size[0] + 0.003, _TRIM), (0.0, 0.0, z))
         return
     half = [length / 2 for length in part.size]
-    proud = 0.002  # [m] that an edge stands out
+    protrusion = 0.002  # [m] that an edge stands out
     for i in range(3):
         j, k = (i + 1) % 3, (i + 2) % 3
         for sign_j in (1, -1):
             for sign_k in (1, -1):
                 size, offset = [_TRIM] * 3, [0.0] * 3
-                size[i] = half[i] + proud
-                offset[j] = sign_j * (half[j] - _TRIM + proud)
-                offset[k] = sign_k * (half[k] - _TRIM + proud)
+                size[i] = half[i] + protrusion
+                offset[j] = sign_j * (half[j] - _TRIM + protrusion)
+                offset[k] = sign_k * (half[k] - _TRIM + protrusion)
                 add("box", tuple(size), (offset[0], offset[1], offset[2]))
 
 

@@ -37,10 +37,10 @@ class Round:
     """Episodes that are shown side by side; the last picture of each stays until all have ended, and a while longer."""
 
     episodes: Sequence[Episode | None]  # one a tile
-    linger: int  # pictures
+    hold_frames: int  # for which the last picture stays
 
     def __len__(self) -> int:
-        return max(len(episode.states) for episode in self.episodes if episode is not None) + self.linger
+        return max(len(episode.states) for episode in self.episodes if episode is not None) + self.hold_frames
 
 
 class Take:
@@ -86,11 +86,11 @@ class Take:
             if self._is_running(tile) and self._steps[tile] % self._stride == 0:
                 self._keep(tile)
 
-    def rounds(self, linger: int) -> list[Round]:
+    def rounds(self, hold_frames: int) -> list[Round]:
         """Return what was simulated in the order in which it is shown."""
         most = max(len(episodes) for episodes in self._episodes)
         return [
-            Round([episodes[k] if k < len(episodes) else None for episodes in self._episodes], linger)
+            Round([episodes[k] if k < len(episodes) else None for episodes in self._episodes], hold_frames)
             for k in range(most)
         ]
 

@@ -35,9 +35,10 @@ TANGLED_JOINTS = ((-0.45, 0.45), (0.2, 1.6), (-2.2, -1.0))  # [rad] hip, thigh, 
 class PushLayouts:
     """Draws episode starts: all of a world's numbers from one stream, each scaled to its own range.
 
-    ``independent`` spawn is the reference's distribution: robots know nothing of one another, and 6 to 7 % of all
-    spawns are collisions. ``separated`` keeps every two robots, and every robot and the object, too far apart to touch.
-    In shares of the separated starts, ``close_share`` and ``tangled_share``, two robots then are brought together.
+    ``independent`` spawn is the reference's distribution: each robot is placed without regard to the others, and 6 to 7
+    % of all spawns are collisions. ``separated`` keeps every two robots, and every robot and the object, too far apart
+    to touch. In shares of the separated starts, ``close_share`` and ``tangled_share``, two robots then are brought
+    together.
     """
 
     purpose = 10  # the random stream it draws from

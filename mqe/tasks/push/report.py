@@ -96,7 +96,7 @@ def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
 def describe(metrics: Metrics) -> str:
     """Format the calculator's metrics for a person, one a line."""
 
-    def words(name: str, unit: str = "") -> str:
+    def formatted(name: str, unit: str = "") -> str:
         value = metrics[name]
         return "-" if value is None else f"{value:.3f}{unit}"
 
@@ -104,7 +104,7 @@ def describe(metrics: Metrics) -> str:
         if metrics[name] is None:
             return "-"
         low, high = metrics[interval]  # type: ignore[misc]
-        return f"{words(name)} ({low:.3f} to {high:.3f})"
+        return f"{formatted(name)} ({low:.3f} to {high:.3f})"
 
     def event(name: str) -> str:
         return share(f"{name}_rate", f"{name}_ci95")
@@ -112,8 +112,8 @@ def describe(metrics: Metrics) -> str:
     spawned = share("success_rate_spawned", "success_spawned_ci95")
     rows = [
         ("success rate", f"{event('success')}, 95 % interval, n = {metrics['num_episodes']}"),
-        ("time of the successes", f"{words('time_given_success_s', ' s')}, n = {metrics['num_successes']}"),
-        ("finished time, failures as the limit", words("finished_time_s", " s")),
+        ("time of the successes", f"{formatted('time_given_success_s', ' s')}, n = {metrics['num_successes']}"),
+        ("finished time, failures as the limit", formatted("finished_time_s", " s")),
         ("collisions", event("collision")),
         ("collisions at spawn", event("lost_at_birth")),
         ("success rate, lost at spawn left out", f"{spawned}, n = {metrics['num_spawned']}"),
@@ -121,16 +121,19 @@ def describe(metrics: Metrics) -> str:
         ("time-outs", event("timeout")),
         ("collapses", event("collapse")),
         ("tangles", event("tangle")),
-        ("success by goal direction, chi squared", f"{words('goal_direction_chi2')}  (1 % are above {CHI2_99})"),
-        ("collaboration degree", words("collaboration_degree")),
-        ("collaboration degree, reference's", words("collaboration_degree_reference")),
+        ("success by goal direction, chi squared", f"{formatted('goal_direction_chi2')}  (1 % are above {CHI2_99})"),
+        ("collaboration degree", formatted("collaboration_degree")),
+        ("collaboration degree, reference's", formatted("collaboration_degree_reference")),
     ]
     agents = [name.removeprefix("contact_share_") for name in metrics if name.startswith("contact_share_")]
     rows += [
-        (agent, f"{words(f'contact_share_{agent}')} of the impulse, {words(f'object_distance_{agent}', ' m')} away")
+        (
+            agent,
+            f"{formatted(f'contact_share_{agent}')} of the impulse, {formatted(f'object_distance_{agent}', ' m')} away",
+        )
         for agent in agents
     ]
-    rows.append(("the least share of an episode, mean", words("lesser_contact_share")))
+    rows.append(("the least share of an episode, mean", formatted("lesser_contact_share")))
     if metrics["num_broken"]:
         rows.append(("broken simulations, no successes", str(metrics["num_broken"])))
     return "".join(f"{label:<40}{value}\n" for label, value in rows)

@@ -195,7 +195,7 @@ class PushTask(TaskDefaults):
         return Outcome(self._rewards(m, endings), endings, self._metrics(m, is_collapsed))
 
     def judge(self, state: SceneState, prev: SceneState, teamwork: Teamwork) -> tuple[Tensor, Tensor]:
-        """Return rewards and endings, as ``evaluate``, of any W worlds in which nobody collapses; remember nothing.
+        """Return rewards and endings, as ``evaluate``, of any W worlds in which no robot collapses; change no state.
 
         ``teamwork`` is that of these worlds up to ``prev``.
         """
@@ -271,7 +271,7 @@ class PushTask(TaskDefaults):
         return ("goal_x", "goal_y", *bodies, *more)
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and who did the work.
+        """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and each robot's share.
 
         A collapse or a tangle counts wherever in the episode it was. Where success does not end an episode, it counts
         once it was reached, and the time is that until then. The collaboration degrees, shares of control
@@ -294,7 +294,7 @@ class PushTask(TaskDefaults):
         return torch.cat((ended, time, degrees, shares, means[:, 2:]), dim=1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The command that is held, the gait's memory, teamwork, and how long robots have been down or in contact."""
+        """Return the command that is held, the gait's memory, teamwork, and how long robots were down or in contact."""
         return {
             "controller": self._controller.state_dict(),
             "collapse": self._collapse.values.clone(), "tangle": self._tangle.values.clone(),
