@@ -1,7 +1,7 @@
 """What ends a command before its time: signals, and the clock. It imports nothing large, for it comes before torch.
 
-While a command loads its libraries a signal ends it with one line; while it builds its worlds, likewise, after tidying
-up; while it learns, the iteration is finished and its state saved.
+While a command loads its libraries or builds its worlds, a signal ends it with one line, in the second case after
+freeing what was built. While it learns, the iteration is finished and its state saved.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ _ENV = (2048, 2560)  # bytes a world, and a robot: state of task and environment
 _SLACK = 1.05  # torch rounds blocks up and keeps some that it freed
 _MESSAGES = 512 * _MIB  # of NCCL, between ranks on GPUs
 _ROOM = 0.98  # share of the free memory that a suggestion uses
-# What no tensor accounts for. On a GPU: the driver's context, which is there as soon as one asks for the free memory,
-# then the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
+# What no tensor accounts for. On a GPU these are the driver's context (created as soon as the free memory is asked
+# for), the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
 _CONTEXT, _CODE, _STACKS = 480 * _MIB, 320 * _MIB, 3 * _MIB
 # On a CPU: interpreter, libraries, threads (two cores), and torch's larger libraries where it is built for CUDA.
 _PROCESS = 290 * _MIB + (0 if torch.version.cuda is None else 280 * _MIB)

@@ -1,7 +1,7 @@
 """The processes of one training that ``torchrun`` started: each has a share of the worlds, all hold the same weights.
 
 A single process (``ALONE``) calls, copies and draws nothing here. With several ranks, sums over worlds become sums over
-all ranks' worlds. Every rank draws the random numbers of all worlds and takes its own rows of them, so generators are
+all ranks' worlds. Every rank draws the random numbers of all worlds and takes its own rows of them. So generators are
 in the same state everywhere, and it does not matter which rank has a world.
 """
 

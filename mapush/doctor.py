@@ -171,7 +171,7 @@ def conclusion(facts: dict[str, Any]) -> str:
 
 
 def verdict_of_crash(report: Sequence[Verdict], returncode: int) -> Verdict:
-    """Return what a process was doing that ended without an answer."""
+    """Return the verdict of a process that ended without an answer: the stage in which it was."""
     running = [verdict.stage for verdict in report if verdict.status == "running"]
     reason = signal.Signals(-returncode).name if returncode < 0 else f"exit code {returncode}"
     name = running[-1] if running else STAGES[0].name
@@ -179,9 +179,9 @@ def verdict_of_crash(report: Sequence[Verdict], returncode: int) -> Verdict:
 
 
 def _check_apart(argv: list[str], is_json: bool) -> int:
-    """Check in a process whose kernels are launched one by one, which tells its verdicts as it goes on.
+    """Check in a process whose kernels are launched one by one, and which reports verdicts as it runs.
 
-    If it ends without a conclusion, say which stage killed it.
+    If it ends without a conclusion, name the stage that killed it.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"

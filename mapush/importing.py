@@ -1,6 +1,6 @@
-"""Bring over what MAPush left: ``mapush import openrl`` its policies, ``mapush import config`` its task files.
+"""Import MAPush's files: ``mapush import openrl`` its policies, ``mapush import config`` its task files.
 
-Nothing in the files is executed. What comes out is a run folder, or a run file, of this project.
+Nothing in the files is executed. The result is a run folder, or a run file, of this project.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``mapush robustness CHECKPOINT ...``: a team in worlds that differ from those it is measured in by default."""
+"""``mapush robustness CHECKPOINT ...``: measure a team in worlds that differ from the calculator's usual ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """YAML to frozen dataclasses, checked at the door: inside, code trusts its configuration.
 
-A dataclass is the schema. ``option`` declares a field with its range, ``build`` checks plain values against it, and
-every complaint is one line that names the key, the value, what is allowed and the way out.
+A dataclass is the schema. ``option`` declares a field with its range, and ``build`` checks plain values against it.
+Every error is one line with the key, the value, what is allowed and a hint.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from torch import Tensor
 class TimeStep(NamedTuple):
     """What one decision of every environment returned.
 
-    Environments that ended were reset already: ``obs`` and ``state`` are the first of the next episode there,
-    ``final_obs`` and ``final_state`` the last of the episode that ended (equal to ``obs`` and ``state`` elsewhere).
+    Environments that ended were reset already: their ``obs`` and ``state`` are the first of the next episode.
+    ``final_obs`` and ``final_state`` are the last of the episode that ended (equal to ``obs`` and ``state`` elsewhere).
     """
 
     obs: Tensor  # (N, A, O)

@@ -1,7 +1,7 @@
 """Recordings of upstream HARL's updates: what a file of layout ``harl-parity-1`` holds, and what is wrong with others.
 
 A layout is a dictionary of layouts, a list of them, the shape of a tensor of floats, a type, None, Any, or a function
-that gives the layout for what was found.
+that returns the layout for a value.
 """
 
 from __future__ import annotations

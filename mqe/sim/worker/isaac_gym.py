@@ -266,8 +266,8 @@ class IsaacGym:
                 qpos[:, at + POSE : at + POSE + JOINTS] = own[..., 0]
                 qvel[:, vel_at + VELOCITY : vel_at + VELOCITY + JOINTS] = own[..., 1]
         views["failed"][:] = ~(np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1))
-        # Isaac Gym knows a link's net contact force and not with whom: a robot's push on the object is what its trunk,
-        # hips and thighs feel, turned round, and forces between robots are not measured.
+        # Isaac Gym knows a link's net contact force, but not with which body. A robot's push on the object is the
+        # negative of the forces on its trunk, hips and thighs. Forces between robots are not measured.
         forces = views["sensordata"].reshape(self._sizes.num_envs, -1, 3)
         forces[:] = 0.0
         for row, (first, second) in enumerate(self._scene["forces"]):

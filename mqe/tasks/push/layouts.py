@@ -190,9 +190,9 @@ class Encounters:
 def spread_angles(draw: Tensor, gap: float) -> Tensor:
     """Return angles (N, A) [rad] on a circle, uniform among those with at least ``gap`` [rad] between any two.
 
-    Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in what is left of the circle once every robot has
-    its gap, [0, 2 pi - A gap). The first turns the whole circle; the gaps are then put back in by rank, of equals by
-    number: each draw gives a valid answer, where rejection may give none.
+    Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in [0, 2 pi - A gap), the part of the circle that
+    the gaps leave. The first turns the whole circle; the gaps are then put back in by rank, of equals by number: each
+    draw gives a valid answer, where rejection may give none.
     """
     least, turns = _spread_table(draw.shape[1], draw.device)
     rank = (draw.unsqueeze(2) - draw.unsqueeze(1) > least).sum(dim=2)

@@ -214,13 +214,13 @@ class PushTask(TaskDefaults):
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return every agent's view (N, A, O) in its own heading frame, and the critic's of the whole scene.
 
-        An agent sees goal and object (x, y), the object's heading, then of every other robot, in the order i - 1,
-        i - 2, ... round the team, (x, y) and heading, as sine and cosine. The critic stands at the object and looks at
-        the goal: it sees the goal's distance, the object's heading, and of every robot position (x, y), heading,
-        velocity (x, y) and yaw rate. Metres, radians and seconds. ``reference`` observations have headings in one
-        number, in [0, 2 pi), and a critic state in the arena's frame: object (x, y, heading), goal (x, y), robots
-        alike. ``FP`` gives every agent that state with the robots in its own order, itself first. Terms of
-        ``task.more_observations`` follow what an agent sees.
+        An agent sees goal and object (x, y), the object's heading, then every other robot's (x, y) and heading, in the
+        order i - 1, i - 2, ... round the team. Headings are sine and cosine. The critic's frame has its origin at the
+        object and x towards the goal. Its state has the goal's distance, the object's heading, then every robot's
+        position (x, y), heading, velocity (x, y) and yaw rate. Metres, radians and seconds. ``reference`` observations
+        have headings in one number, in [0, 2 pi), and a critic state in the arena's frame: object (x, y, heading), goal
+        (x, y), robots as above. ``FP`` gives every agent that state with the robots in its own order, itself first.
+        Terms of ``task.more_observations`` follow what an agent sees.
         """
         agents, world, robots = self.observation_terms(state)
         obs = torch.cat(tuple(agents.values()), dim=-1)
