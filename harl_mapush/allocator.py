@@ -12,7 +12,7 @@ _MOST = 32 * _MIB  # what older glibc takes as a threshold
 
 
 def keep_freed_memory() -> bool:
-    """Have glibc keep blocks that are freed, and return whether it does.
+    """Make glibc keep freed blocks, and return whether it does.
 
     By default it maps every block beyond 32 MiB anew and returns it to the system when it is freed. The system clears
     each page at its first touch, which can take a third of an update's time. Nothing is changed without glibc, or if

@@ -1,4 +1,4 @@
-"""A run's curves: a TensorBoard file that never stops the training, whatever becomes of the disk or the folder."""
+"""A run's curves: a TensorBoard file that never stops the training, even if the disk is full or the folder lost."""
 
 from __future__ import annotations
 

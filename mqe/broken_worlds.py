@@ -40,7 +40,7 @@ class BrokenWorld(NamedTuple):
 
 
 class Limits:
-    """The ranges that a scene's state stays within while the simulation makes sense."""
+    """The ranges within which a scene's state stays in a working simulation."""
 
     def __init__(self, scene: Scene, device: torch.device) -> None:
         """Derive the limits from the scene's model."""
@@ -52,14 +52,14 @@ class Limits:
     def are_met(self, state: SceneState, looks_inside: bool = True) -> Tensor:
         """Return where all numbers are finite and within their limits, (N,) bool.
 
-        Whether a robot is inside the object is not looked at unless ``looks_inside``.
+        ``looks_inside`` also checks whether a robot is inside the object.
         """
         rows = self._limited(state) if looks_inside else state.rows
         low, high = self._low[: len(rows)], self._high[: len(rows)]
         return (rows.clamp(low, high) == rows).all(dim=0)
 
     def complaint(self, state: SceneState) -> str | None:
-        """Name what is furthest beyond its limits in the first of T states (the columns) in which anything is."""
+        """Name the number furthest beyond its limits in the first of T states (columns) that breaks any."""
         rows = self._limited(state)
         is_off = rows.clamp(self._low, self._high) != rows
         off_states = is_off.any(dim=0).nonzero()

@@ -1,4 +1,4 @@
-"""Functions behind CUDA graphs: thousands of small operations launched as one, on any device of a process."""
+"""Functions as CUDA graphs: thousands of small operations launched as one, on any device of a process."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def lasting() -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Leave other graphs and their memory alone: to free them would end up in the recording, or break it."""
+    """Keep the garbage collector off: freeing other graphs would become part of the recording, or break it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

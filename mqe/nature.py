@@ -1,4 +1,4 @@
-"""What differs from world to world and from moment to moment, as settings: bodies, motors, delays, noise, mishaps.
+"""What differs from world to world and from moment to moment, as settings: bodies, motors, delays, noise, disturbances.
 
 Everything is off by default. A single number holds for all worlds. From a range ``[low, high]`` every world, episode or
 moment draws its own, from counter-based streams, so world 3's fifth episode is the same whatever runs beside it.

@@ -69,7 +69,7 @@ class HarlEnv:
         return obs, states, rewards[..., np.newaxis], dones, infos, None
 
     def get_statistics(self) -> dict[str, float]:
-        """Return the metrics of at most the last 1,000 finished episodes; what no episode showed yet is NaN."""
+        """Return the metrics of at most the last 1,000 finished episodes; NaN if no episode has one."""
         metrics = self.env.statistics()
         return {name: float(value) for name, value in metrics.items()} | {"num_episodes": int(metrics["num_episodes"])}
 
@@ -104,7 +104,7 @@ class HarlEnv:
         return actions.detach().to(self.env.device, torch.float32)
 
     def _rewards(self, rewards: Tensor) -> Tensor:
-        """(N, A): what each agent is given."""
+        """(N, A): each agent's reward."""
         if self.team_reward == "own":
             return rewards
         total = rewards.sum(1, keepdim=True)
@@ -137,7 +137,7 @@ class HarlEnv:
 
 
 def _numpy(tensor: Tensor) -> Array:
-    """Copy to the host: what HARL keeps must not change under it at the next step."""
+    """Copy to the host, because what HARL keeps must not change at the next step."""
     return np.array(tensor.detach().cpu().numpy(), dtype=np.float32, order="C")
 
 

@@ -1,4 +1,4 @@
-"""The calculator: one full first episode in every environment, and what the team made of it."""
+"""The calculator: one full first episode in every environment, and its metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
 
 @torch.no_grad()
 def evaluate(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None) -> Metrics:
-    """Measure a policy over exactly one episode, the first, of every environment; the task says what is measured.
+    """Measure a policy over exactly one episode, the first, of every environment; the task defines the metrics.
 
     ``on_progress`` is called after every decision with the number of environments that have finished.
     """

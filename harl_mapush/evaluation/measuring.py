@@ -1,4 +1,4 @@
-"""What the calculator says of a policy: metrics pooled over seeds and of each, and a table of a run's checkpoints."""
+"""The calculator's results: metrics pooled over seeds and of each seed, and a table of a run's checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 
 
 def measure(request: Request, num_workers: int, say: Say) -> dict[str, Any]:
-    """Return the calculator's metrics, pooled over seeds, and of several also ``per_seed``."""
+    """Return the calculator's metrics, pooled over seeds; with several seeds also ``per_seed``."""
     (found,) = measure_all([request], num_workers, say)
     return found
 
@@ -44,14 +44,14 @@ def report_of(cfg: RunCfg) -> Report:
 
 
 def headline(cfg: RunCfg) -> str:
-    """Return the figure by which teams of a task are compared, the more the better: the first of its progress line."""
+    """Return the metric by which teams of a task are compared, higher being better: the first of its progress line."""
     if not report_of(cfg).headline:
         raise ConfigError(f"task.name={cfg.task.name}: its report has no headline to compare teams by; name one")
     return report_of(cfg).headline[0][1]
 
 
 def describe(request: Request, metrics: Mapping[str, Any]) -> str:
-    """Format metrics for a person; of several seeds the rates of each as well."""
+    """Format metrics for a person; with several seeds the rates of each as well."""
     text = report_of(request.cfg).describe(metrics)  # type: ignore[arg-type]
     if request.is_strict:
         text += describe_strict(metrics)  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def describe(request: Request, metrics: Mapping[str, Any]) -> str:
 
 
 def with_interval(metrics: Mapping[str, Any], name: str) -> str:
-    """Format a figure, with its interval if it is a rate."""
+    """Format a metric, with its interval if it is a rate."""
     interval = metrics.get(f"{name.removesuffix('_rate')}_ci95")
     value = "-" if metrics[name] is None else f"{metrics[name]:.3f}"
     return value if interval is None else f"{value} ({interval[0]:.3f} to {interval[1]:.3f})"
@@ -86,7 +86,7 @@ def run_of(folder: Path) -> Path | None:
 def table_of_checkpoints(request: Request, run: Path, num_workers: int, say: Say) -> list[dict[str, Any]]:
     """Measure every checkpoint of a run, the oldest first, and the best again on fresh seeds; return a row each.
 
-    Of many checkpoints the best one was lucky as well: only episodes that did not choose it measure it fairly.
+    The best of many checkpoints owes its rank to luck as well: only fresh episodes measure it fairly.
     """
     name = headline(request.cfg)
     found = sorted(runs.checkpoints(run))

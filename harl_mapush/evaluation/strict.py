@@ -45,7 +45,7 @@ class StrictWatcher:
         self._energy = torch.zeros(n, a, device=device)  # [J]
 
     def begin(self, state: SceneState) -> None:
-        """See where everything starts."""
+        """Record where everything starts."""
         self._start, self._object = state.object_pos[:, :2].clone(), state.object_pos[:, :2].clone()
         self._robots = state.robot_pos[..., :2].clone()
 

@@ -34,10 +34,10 @@ SEED = 50_000  # added to the run's, so that other episodes are played than thos
 
 
 class TrainingEvaluation:
-    """Measures a team every ``runner.evaluation_interval`` env steps, and remembers which checkpoint was best."""
+    """Measures a team every ``runner.evaluation_interval`` env steps, and keeps track of the best checkpoint."""
 
     def __init__(self, cfg: RunCfg, folder: Path, env_steps: int) -> None:
-        """Build the worlds, calm ones of the training's task; a run goes on at ``env_steps``."""
+        """Build worlds of the training's task without randomisation; a run resumes at ``env_steps``."""
         runner = cfg.runner
         assert runner.evaluation_interval is not None
         self._path = folder / EVALUATIONS
