@@ -1,4 +1,4 @@
-"""What a run will take of its device's memory, worked out before the first allocation."""
+"""How much of its device's memory a run will take, computed before the first allocation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class MemoryPlan(NamedTuple):
 
 
 def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int = 1, num_local: int = 1) -> MemoryPlan:
-    """Work out what training as ``cfg`` says takes, on the simulator and device that it resolves to.
+    """Compute what training by ``cfg`` takes, on the simulator and device that it resolves to.
 
     Of ``num_ranks`` processes, ``num_local`` of them on this machine, ``cfg`` has one's share of the worlds.
     Raises ConfigError where algorithm, network and runner do not go together.
@@ -109,7 +109,7 @@ def plan_learner(cfg: RunCfg, plan: MemoryPlan, device: torch.device) -> tuple[M
 
 
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Work out what the worlds of ``cfg`` take without a learner, a decision of the team included."""
+    """Compute what the worlds of ``cfg`` take without a learner, a decision of the team included."""
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
     worlds, sizes = _plan_worlds(cfg, setup, sim_name, device), cfg.network.hidden_sizes
@@ -217,7 +217,7 @@ def _simulator(setup: TaskSetup, sim_name: str, device: torch.device) -> tuple[f
 
 
 def _rounded(count: float) -> int:
-    """Round down to two significant binary digits, so that it does not look like a measurement."""
+    """Round down to two significant binary digits, since it is no measurement."""
     whole = max(int(count), 0)
     step = 1 << max(0, whole.bit_length() - 2)
     return whole // step * step

@@ -1,4 +1,4 @@
-"""What ranks saved of their worlds, cut anew for another number of ranks."""
+"""The worlds that ranks saved, redistributed over another number of ranks."""
 
 from __future__ import annotations
 

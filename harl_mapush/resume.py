@@ -41,9 +41,9 @@ class SavedRun(NamedTuple):
 
 
 def find(what: str) -> tuple[SavedRun, list[str]]:
-    """Find what ``--resume`` means, a run's newest whole checkpoint or a checkpoint itself; and what to say of it.
+    """Find what ``--resume`` means, a run's newest whole checkpoint or a checkpoint itself; and notices about it.
 
-    Raises ConfigError where nothing can be gone on from.
+    Raises ConfigError if there is nothing to resume from.
     """
     path = Path(what)
     if not path.is_dir():
@@ -67,7 +67,7 @@ def find(what: str) -> tuple[SavedRun, list[str]]:
 def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
     """Return the run's settings, changed by ``over``; raise ConfigError for a change that saved state cannot follow.
 
-    Also gives what there is to say about the changes.
+    Also returns notices about the changes.
     """
     values, notices = _run_values(saved)
     old, _ = config.resolve(values if saved.folder is None else load_yaml(saved.folder / runs.CONFIG), {})
@@ -138,7 +138,7 @@ def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
 
 
 def _problem(folder: Path) -> str | None:
-    """Return what is missing or damaged in a checkpoint to go on from, None where it is whole."""
+    """Return what a checkpoint lacks for a resume, or what is damaged; None if it is whole."""
     try:
         checkpoint.check_whole(folder)
     except ConfigError as error:

@@ -81,7 +81,7 @@ def set_aside_after(run: Path, env_steps: int) -> list[Path]:
 def locked(run: Path) -> Iterator[None]:
     """Keep a run's folder to this process while it trains; ConfigError where another does or it cannot be written.
 
-    The system lets go of it with the process, however that ends.
+    The system releases it with the process, however that ends.
     """
     lock = FileLock(run / _LOCK, timeout=0)
     try:
@@ -105,7 +105,7 @@ def sealed(text: str) -> str:
 
 
 def write_config(run: Path, text: str) -> None:
-    """Write a run's ``config.yaml`` in one move: it is there whole, or as it was."""
+    """Write a run's ``config.yaml`` atomically: it is there whole, or as it was."""
     durable.write_text(run / CONFIG, sealed(text))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints during a training, and what happens where one cannot be written."""
+"""Checkpoints during a training, and what happens if one cannot be written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UnsavedError(Exception):
 
 
 class Saver:
-    """Saves checkpoints; one that cannot be written is passed over, several in a row end the run."""
+    """Saves checkpoints; one that cannot be written is skipped, several in a row end the run."""
 
     def __init__(
         self,

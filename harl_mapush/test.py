@@ -249,7 +249,7 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
 
 
 def _check_files(arguments: Any) -> None:
-    """Make sure that what is to be written can be, before the work."""
+    """Check, before the work, that the output files can be written."""
     for flag in ("json", "csv", "figure", "record"):
         config.check_writable(flag, getattr(arguments, flag))
 

@@ -121,7 +121,7 @@ def build_scene(
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
-    """Copy what the tasks see out of the simulator's memory, as float32."""
+    """Copy the state that tasks see out of the simulator's memory, as float32."""
     parts = (sim.qpos, sim.qvel, sim.sensordata, sim.mocap_pos[:, 0])
     rows = torch.cat([part.t() for part in parts]).to(torch.float32)
     return SceneState(rows, scene.num_robots, scene.object is not None)
@@ -221,7 +221,7 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
         body.add_geom(name=name, type=kind, size=size, pos=part.pos, rgba=(0.80, 0.62, 0.38, 1.0), mass=0.0,
                       contype=OBJECT_BIT, conaffinity=WALL_BIT, priority=1, condim=3,
                       friction=(touch, 0.005, 0.0001))  # fmt: skip
-        stands_on = name if part.type == "box" else _mend_cylinder(spec, body, name, part)
+        stands_on = name if part.type == "box" else _adapt_cylinder(spec, body, name, part)
         spec.add_pair(name=f"{name}-floor", geomname1=stands_on, geomname2="floor", condim=3,
                       friction=(floor, floor, 0.005, 0.0001, 0.0001))  # fmt: skip
 
@@ -235,8 +235,8 @@ def _add_contact_sensor(spec: mujoco.MjSpec, name: str, body: str, other: str) -
     )  # fmt: skip
 
 
-def _mend_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:
-    """Do what an upright cylinder needs to be pushed as one; return the geom that it stands on."""
+def _adapt_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:
+    """Adapt an upright cylinder so that it can be pushed; return the geom that it stands on."""
     # Several contacts a pair have the normal of the robot's face, however the round side is turned.
     spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
     # It stands on the corners of the square inscribed in its base. The cylinder's own lowest point depends on the tilt

@@ -36,7 +36,7 @@ class EpisodeStatistics:
     def means(self) -> dict[str, float]:
         """Return each metric's mean over the episodes it counts for (NaN without any), and ``num_episodes``.
 
-        The mean of what happened or not, 1 or 0, is called its rate.
+        The mean of a metric that is 0 or 1 is called its rate.
         """
         newest = self._newest(CAPACITY // self._share.num_shares)
         counts = (~torch.isnan(newest)).sum(dim=0)

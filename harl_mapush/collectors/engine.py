@@ -168,7 +168,7 @@ def make_engine(cfg: RunCfg) -> AbstractContextManager[Engine]:
 
 
 def are_elsewhere(cfg: RunCfg) -> bool:
-    """Return whether collectors run on machines whose memory nobody here knows."""
+    """Return whether collectors run on other machines, whose memory is unknown here."""
     return cfg.runner.engine == "ray" and ADDRESS in os.environ
 
 

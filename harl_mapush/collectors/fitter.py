@@ -1,4 +1,4 @@
-"""The thread that fits a learned model of the worlds beside the team's updates, so that nobody waits for it."""
+"""The thread that fits a learned model of the worlds beside the team's updates, so that they need not wait for it."""
 
 from __future__ import annotations
 

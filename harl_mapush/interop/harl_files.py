@@ -278,7 +278,7 @@ def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) ->
 
 
 def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
-    """Name what a file asks for and does not get, and why."""
+    """Name the settings of a file that have no effect, and why."""
     given = [(section, name, value) for section, content in file.algo_args.items() for name, value in content.items()]
     keys = [
         f"{section}.{name}" for section, name, value in given if not _has_effect(section, name, value, values, algo)

@@ -124,7 +124,7 @@ def learn_and_compare(algorithm: OnPolicy, storage: Storage, record: Mapping[str
 
 
 class RecordedShuffle(Shuffle):
-    """Gives out the permutations that upstream drew, in its order, even where order changes nothing but rounding."""
+    """Yields the permutations that upstream drew, in its order, even where order changes only rounding."""
 
     def __init__(self, permutations: list[Tensor], agent_order: list[int], device: torch.device | str = "cpu") -> None:
         super().__init__(torch.Generator(), torch.Generator())
@@ -260,7 +260,7 @@ def _device(parser: argparse.ArgumentParser, name: str) -> torch.device:
 
 
 def _check_learning_rate(algorithm: OnPolicy, stage: Mapping[str, Any], progress: float) -> float:
-    """Compare the schedule's rate with the recorded one, and go on with the recorded one."""
+    """Compare the schedule's rate with the recorded one, and continue with the recorded one."""
     algorithm.set_progress(progress)
     optimizers = [*algorithm.optimizers, algorithm.value.optimizer]
     recorded = [saved["lr"] for saved in (*stage["pre"]["actor_optim"], stage["pre"]["critic_optim"])]

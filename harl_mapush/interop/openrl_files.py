@@ -56,7 +56,7 @@ _INERT = frozenset({
 
 
 class Placeholder:
-    """An object of a class that is not loaded: its class's name and its state, nothing that acts."""
+    """An object of a class that is not loaded: its class's name and its state, no code."""
 
     state: Any
     kind: str

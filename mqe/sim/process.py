@@ -203,7 +203,7 @@ class ProcessSimulator:
         self._listener.start()
 
     def _listen(self) -> None:
-        """Keep the worker's text: a pipe that is full because it is not read would stop the worker."""
+        """Read the worker's output: a full pipe would stop the worker."""
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
         while True:
@@ -295,7 +295,7 @@ def _interpreter(python: str | None) -> str:
 
 
 def _last_words(said: str) -> str:
-    """Return in one line what matters of a program's last output: where it crashed, or else its last lines."""
+    """Return a program's last output in one line: where it crashed, or else its last lines."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     fatal = next((k for k, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
     if fatal is not None:

@@ -1,4 +1,4 @@
-"""What the GPU simulator will take of a device's memory, found without a GPU and without running a kernel."""
+"""How much of a device's memory the GPU simulator will take, computed without a GPU or running a kernel."""
 
 from __future__ import annotations
 

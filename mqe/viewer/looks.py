@@ -77,7 +77,7 @@ def shown_model(scene: Scene) -> mujoco.MjModel:
 
 
 def _set_light(spec: mujoco.MjSpec) -> None:
-    """One light that casts shadows, a weak one from the other side, and what the sky gives."""
+    """Add a light that casts shadows, a weak one from the other side, and ambient light."""
     visual = spec.visual
     visual.headlight.ambient, visual.headlight.diffuse, visual.headlight.specular = (0.42,) * 3, (0.14,) * 3, (0.0,) * 3
     visual.quality.shadowsize, visual.quality.offsamples = 2048, 0

@@ -25,7 +25,7 @@ class FilmedPolicy(Protocol):
 
 @dataclass
 class Episode:
-    """The states of an episode that are drawn, and in words how it ended."""
+    """The states of an episode that are drawn, and a text that says how it ended."""
 
     number: int  # from 1, of the film
     states: list[ShownState] = field(default_factory=list)
@@ -115,7 +115,7 @@ class Take:
 
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
-    """Return in words how the episode that has just ended in ``world`` ended."""
+    """Return a text that says how the last episode in ``world`` ended."""
     if not is_valid:
         return "the simulation broke"
     happened = [words for name, words in env.report.outcomes.items() if bool(env.episode_metrics[name][world] > 0.5)]

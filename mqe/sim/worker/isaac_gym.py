@@ -29,7 +29,7 @@ TOLERANCE = 1e-4  # of friction
 
 
 class IsaacGym:
-    """N worlds on PhysX. Motors are torques of the scene's own law, so that no drive of Isaac Gym's is in use."""
+    """N worlds on PhysX. Motors are torques of the scene's own law; Isaac Gym's drives are not used."""
 
     def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
         self.versions = {"isaacgym": "Preview 4 (1.0rc4)", "torch": torch.__version__}

@@ -31,7 +31,7 @@ Wait = Callable[[int], None]  # return when the pipe is ready, or raise
 
 
 class ProtocolError(Exception):
-    """The other side said something else than was agreed on, or has gone."""
+    """The other side broke the protocol, or has gone."""
 
 
 class Sizes(NamedTuple):
@@ -65,7 +65,7 @@ def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ..
 
 
 def create_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
-    """Return the file its length and header; return the arrays in it."""
+    """Set the file's length and header; return the arrays in it."""
     os.ftruncate(fd, layout(sizes, dtype)[1])
     os.pwrite(fd, _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes), 0)
     return open_memory(fd, sizes, dtype)
@@ -88,7 +88,7 @@ class Channel:
     """Messages to and from the other side: JSON, and bytes after it."""
 
     def __init__(self, read_fd: int, write_fd: int, wait: Wait | None = None) -> None:
-        """Speak on two pipes; ``wait``, if given, is asked before every read and write."""
+        """Communicate on two pipes; ``wait``, if given, is called before every read and write."""
         self._read_fd, self._write_fd, self._wait = read_fd, write_fd, wait
 
     def send(self, message: dict[str, Any], payload: bytes = b"") -> None:
@@ -105,11 +105,11 @@ class Channel:
         os.write(self._write_fd, _MESSAGE.pack(_STEP, num_steps, num_rows))
 
     def send_done(self) -> None:
-        """Answer it."""
+        """Send the answer to a step."""
         os.write(self._write_fd, _MESSAGE.pack(_DONE, 0, 0))
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        """Return the next message; raise ProtocolError where what comes is none, EOFError where nothing will come."""
+        """Return the next message; raise ProtocolError for other bytes, EOFError at the end."""
         mark, length, further = _MESSAGE.unpack(self._exactly(_MESSAGE.size))
         if mark == _STEP:
             return {"do": "step", "steps": length, "rows": further}, b""

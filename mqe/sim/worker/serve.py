@@ -13,7 +13,7 @@ from mqe.sim.worker.protocol import VERSION, Channel, ProtocolError, Sizes, open
 
 
 class Refused(Exception):  # noqa: N818, an answer
-    """What this engine cannot do, in words for the user."""
+    """What this engine cannot do, as a message for the user."""
 
 
 class Engine(Protocol):
@@ -40,7 +40,7 @@ class Engine(Protocol):
 
 def serve(make_engine: Callable[[dict[str, Any], Sizes, dict[str, np.ndarray]], Engine], channel: Channel,
           memory_fd: int) -> None:  # fmt: skip
-    """Answer messages until ``close``, or until the host has gone; an error is answered, too, and ends it."""
+    """Answer messages until ``close``, an error, or until the host has gone; an error is answered as well."""
     engine, do = None, "start"
     try:
         while True:
