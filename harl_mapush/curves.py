@@ -65,7 +65,7 @@ class Curves:
             if not self._is_failing:
                 self._say(
                     f"Note: the curves in {self._folder} cannot be written ({error.strerror or type(error).__name__}); "
-                    "training goes on, and they are written as soon as that works again."
+                    "training continues, and they are written as soon as that works again."
                 )
             self._is_failing = True
             return

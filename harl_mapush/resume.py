@@ -115,15 +115,15 @@ def _newest(run: Path) -> tuple[SavedRun, list[str]]:
         problem = _problem(folder)
         if problem is None:
             return SavedRun(run, folder, env_steps), skipped
-        skipped.append(f"{folder} is passed over: {problem}")
+        skipped.append(f"{folder} is skipped: {problem}")
     if skipped:
-        raise ConfigError(f"--resume {str(run)!r}: no checkpoint of it can be gone on from ({skipped[0]})")
+        raise ConfigError(f"--resume {str(run)!r}: it has no checkpoint to resume from ({skipped[0]})")
     if not (run / runs.CONFIG).is_file():
         raise ConfigError(
-            f"--resume {str(run)!r} has no {runs.CONFIG} and no checkpoint, nothing to go on from; start it again with "
-            f"--out {run}"
+            f"--resume {str(run)!r} has no {runs.CONFIG} and no checkpoint, nothing to resume from; start it again "
+            f"with --out {run}"
         )
-    return SavedRun(run, None, 0), [f"{run} has no checkpoint yet and begins again"]
+    return SavedRun(run, None, 0), [f"{run} has no checkpoint yet and starts again"]
 
 
 def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
@@ -159,7 +159,7 @@ def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) 
         shares = [max(0.0, 1.0 - saved.env_steps / total) for total in (before, after)]
         instead = f", not at {shares[0]:.3f}" if schedules[0] == "linear" else ""
         notices.append(
-            f"schedule linear: learning rates now reach zero at {after} env steps; they go on at {shares[1]:.3f} of "
+            f"schedule linear: learning rates now reach zero at {after} env steps; they continue at {shares[1]:.3f} of "
             f"the full rates{instead}"
         )
     return notices

@@ -89,7 +89,7 @@ def locked(run: Path) -> Iterator[None]:
     except Timeout:
         raise ConfigError(
             f"{run}: another process is training in this folder; wait for its end (SIGTERM makes it save its state and "
-            "end), then go on"
+            "end), then try again"
         ) from None
     except OSError as error:
         raise ConfigError(f"{run}: cannot be written ({error.strerror or type(error).__name__})") from None

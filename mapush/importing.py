@@ -26,7 +26,8 @@ def make_parser() -> config.Parser:
     parser.add_argument("kind", metavar="KIND", help="openrl (trained policies) or config (task/*/config.py)")
     parser.add_argument("source", metavar="FILE|FOLDER", help="a module.pt or a folder that has some; a config.py")
     parser.add_argument("--out", metavar="PATH", help="the run folder, or run file, to write")
-    parser.add_argument("--object", metavar="NAME", help=f"what they push; by default, what the files name: {', '.join(OBJECTS)}")
+    objects = ", ".join(OBJECTS)
+    parser.add_argument("--object", metavar="NAME", help=f"what they push; default: what the files name; {objects}")
     return parser
 
 

@@ -89,7 +89,7 @@ class LastStates:
 
     def __init__(self, num_rows: int, num_envs: int, device: torch.device) -> None:
         """Make room for ``NUM_STATES`` states of ``num_rows`` numbers of each world."""
-        # A slot more: a world that broke goes on writing into the one after its last.
+        # One slot more: a world that broke keeps writing into the one after its last.
         self._slots = torch.zeros(NUM_STATES + 1, num_rows, num_envs, device=device)
         self._age = torch.zeros(num_envs, dtype=torch.int64, device=device)  # states of the episode, until it breaks
         self._is_recording = torch.ones(num_envs, dtype=torch.bool, device=device)

@@ -18,7 +18,7 @@ from harl_mapush.learning.experience import ReplayExperience
 
 
 class Turns:
-    """A lock that is handed over to whoever waits for it, so that the learner cannot keep the filler out."""
+    """A lock that is handed over to whoever waits for it, so the learner cannot starve the filler."""
 
     def __init__(self) -> None:
         self._next, self._changed = threading.Lock(), threading.Condition(threading.Lock())

@@ -97,7 +97,7 @@ class Pool:
         ]
         for member in self.members:
             member.num_starts = num_starts
-        self.num_left = 0  # blocks that nobody was asked for yet
+        self.num_left = 0  # blocks that no collector was asked for yet
         self.num_restarts = self.num_lost_episodes = 0
         self._is_ending = False
 

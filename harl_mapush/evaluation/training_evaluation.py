@@ -126,7 +126,7 @@ def evaluated(
             try:
                 metrics = evaluation.measure(ActingOn(team, runner.env.device) if is_apart else team, report.env_steps)
             except OSError as error:
-                logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training goes on.")
+                logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training continues.")
             else:
                 best, latest = evaluation.best, evaluation.known[-1]
                 count = latest["num_episodes"]

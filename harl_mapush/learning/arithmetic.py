@@ -96,7 +96,7 @@ class Arithmetic:
         return minibatch
 
     def advantages(self, storage: Storage, *, are_joint: bool) -> list[Tensor]:
-        """Return every agent's advantages (T, N), normalised over the agent's active entries or over everybody's."""
+        """Return every agent's advantages (T, N), normalised over the agent's active entries or over those of all."""
         agents = range(storage.shape.num_agents)
         if are_joint:
             advantages = storage.advantages.permute(2, 0, 1).expand(len(agents), -1, -1)

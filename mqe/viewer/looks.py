@@ -176,7 +176,7 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
 def _mark_goal(spec: mujoco.MjSpec) -> None:
     """Draw a ring around the goal's disc, and mark its middle."""
     goal, disc = spec.body("goal"), spec.site("goal")
-    disc.group = HIDDEN  # what is drawn here can be told to cast no shadow
+    disc.group = HIDDEN  # geoms of this group can be drawn without a shadow
     radius = float(disc.size[0])
     _draw_ring(goal, radius)
     cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER

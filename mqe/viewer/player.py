@@ -106,7 +106,7 @@ class Player:
         if wanted != self._name:
             try:
                 self._policy = self.policies[wanted]()
-            except ValueError as error:  # a checkpoint that has gone, or was damaged: the last policy goes on
+            except ValueError as error:  # a checkpoint that has gone, or was damaged: the last policy stays
                 if self._policy is None:
                     raise
                 self.note = str(error)
