@@ -97,7 +97,7 @@ def fit(kind: type[Ensemble], task: PushTask, found: Decisions, num_steps: int) 
     is_held_out = torch.arange(found.state.shape[1]) % 8 == 7
     own = [x[:, ~is_held_out].flatten(0, 1) for x in found[:3]]
     theirs = [x[:, is_held_out].flatten(0, 1) for x in found[:3]]
-    ensemble.take_in(own[2], torch.ones(len(own[2])))
+    ensemble.update_norms(own[2], torch.ones(len(own[2])))
     start = time.perf_counter()
     for _ in range(num_steps):
         index = torch.randint(len(own[0]), (MEMBERS, BATCH), generator=draw)

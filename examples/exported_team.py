@@ -18,7 +18,7 @@ import onnxruntime
 
 
 class Team:
-    """The exported networks of one world, and what they remember within an episode."""
+    """The exported networks of one world, with their memory of the episode."""
 
     def __init__(self, folder: Path, contract: dict) -> None:
         options = onnxruntime.SessionOptions()
@@ -86,7 +86,7 @@ class World:
         mujoco.mj_kinematics(self.model, self.data)  # poses lag one physics step behind otherwise
 
     def robots(self) -> dict[str, np.ndarray]:
-        """Return what each robot senses of itself."""
+        """Return each robot's proprioception."""
         qpos, qvel = self.data.qpos, self.data.qvel
         at = [(int(root.qposadr[0]), int(root.dofadr[0])) for root in self._roots]
         return {
@@ -181,7 +181,7 @@ def run_episode(world: World, team: Team, start: dict[str, np.ndarray]) -> tuple
 
 
 def main() -> int:
-    """Run episodes one after the other and say how they ended."""
+    """Run episodes one after the other and print how they ended."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="what mapush export wrote")
     parser.add_argument("--num_episodes", type=int, default=20, help="of the starts that came along (default: 20)")

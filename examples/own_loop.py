@@ -1,4 +1,4 @@
-"""An actor loop of your own: build worlds, decide by whatever you like, and read what happened.
+"""An actor loop of your own: build worlds, choose actions in any way, and read the results.
 
 python own_loop.py [NUM_ENVS [NUM_DECISIONS]]
 """

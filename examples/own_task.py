@@ -30,7 +30,7 @@ class RaceCfg:
 
 
 class RaceTask(TaskDefaults):
-    """An agent sees where it is in its lane and where it looks, and commands a velocity."""
+    """An agent observes its position in its lane and its heading, and commands a velocity."""
 
     decision_period = 5  # control steps of 0.02 s
     reward_names, metric_names, episode_metric_names = ("speed",), ("speed",), ("finished", "speed")
@@ -60,23 +60,23 @@ class RaceTask(TaskDefaults):
         self._controller.command(0.5 * actions)
 
     def targets(self, state: SceneState) -> Tensor:
-        """Return what the gait does about it."""
+        """Return the gait's joint targets."""
         return self._controller.targets(state)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
-        """Pay every robot for its speed along x; the first at the end of its lane ends the race."""
+        """Reward every robot for its speed along x; the first at the end of its lane ends the race."""
         speed = state.robot_linvel[..., 0]  # (N, A)
         finished = (state.robot_pos[..., 0] > self.cfg.finish).any(dim=1)
         return Outcome(0.1 * speed.unsqueeze(0), finished.unsqueeze(0), speed.mean(dim=1, keepdim=True))
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return place and heading of each robot, and to the critic those of all."""
+        """Return each robot's position and heading, and for the critic those of all."""
         across = state.robot_pos[..., 1] - self._lanes
         obs = torch.cat((state.robot_pos[..., :1], across.unsqueeze(-1), state.robot_frame[..., 0, :]), dim=-1)
         return obs, obs.flatten(1)
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Return whether somebody finished, and the mean speed [m/s]."""
+        """Return whether any robot finished, and the mean speed [m/s]."""
         return torch.cat((endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1)), dim=1)
 
 

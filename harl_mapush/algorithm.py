@@ -26,7 +26,7 @@ class AlgorithmCfg:
         return network
 
     def for_acting(self) -> Self:
-        """Return settings without what a team needs to learn and not to act."""
+        """Return settings without those that a team needs for learning only."""
         return self
 
     def for_trial(self, num_rows: int) -> Self:
@@ -88,13 +88,13 @@ class Algorithm(Protocol):
     """A team that acts and learns. Nothing else of an algorithm is used outside its own modules."""
 
     def make_experience(self, num_steps: int, num_envs: int) -> Experience:
-        """Allocate what is collected; raise ValueError where blocks of this size do not go with the settings."""
+        """Allocate the storage for collecting; raise ValueError if the settings do not allow blocks of this size."""
         ...
 
     def act(self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False) -> Decision:
         """Decide for obs (N, A, O), with exploration unless ``deterministic``; never waits for the device.
 
-        ``hidden`` (A, N, R, H) is what a recurrent team remembers; None at the start of an episode.
+        ``hidden`` (A, N, R, H) are a recurrent team's hidden states; None at the start of an episode.
         """
         ...
 

@@ -12,11 +12,11 @@ _MOST = 32 * _MIB  # what older glibc takes as a threshold
 
 
 def keep_freed_memory() -> bool:
-    """Have glibc keep blocks that are freed, and return whether it does.
+    """Make glibc keep freed blocks, and return whether it does.
 
-    By default it maps every block beyond 32 MiB anew and gives it back when it is freed; the system clears each page at
-    its first touch, which can be a third of an update's time. Where there is no glibc, or the variables ``MALLOC_...``
-    or ``GLIBC_TUNABLES`` say something else, nothing is changed.
+    By default it maps every block beyond 32 MiB anew and returns it to the system when it is freed. The system clears
+    each page at its first touch, which can take a third of an update's time. Nothing is changed without glibc, or if
+    the variables ``MALLOC_...`` or ``GLIBC_TUNABLES`` are set.
     """
     if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
         return False

@@ -34,9 +34,9 @@ class BrokenLog:
         env.record_states()
 
     def __call__(self, env_steps: int) -> str | None:
-        """Take what broke in the iteration that ended at ``env_steps``; return the commonest cause and a file.
+        """Record the worlds that broke in the iteration up to ``env_steps``; return the commonest cause and a file.
 
-        Of several ranks the first hears of the worlds of all, and the others return None.
+        With several ranks the first reports the worlds of all, and the others return None.
         """
         broken = [world for some in self._ranks.gather_on_first(self._env.take_broken()) for world in some]
         if not broken:

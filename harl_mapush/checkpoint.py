@@ -45,7 +45,7 @@ def save(
     device: str = "cpu",
     gait_sha256: str | None = None,
 ) -> Path:
-    """Write ``checkpoints/<env steps>/`` of a run in one move, so that neither a kill nor a power loss leaves half.
+    """Write ``checkpoints/<env steps>/`` of a run by a rename, so that neither a kill nor a power loss leaves half.
 
     ``networks`` are the algorithm's, ``settings`` is the text of its ``config.yaml``, the run's own by default;
     ``gait_sha256`` is for its manifest.
@@ -73,7 +73,7 @@ def save(
 def resolve(what: str | Path) -> Path:
     """Find the checkpoint folder that ``what`` means: itself, a run's last one, or ``pretrained:NAME``.
 
-    To act takes its settings and actors, no more. Raises ConfigError for one that is absent, unknown or incomplete.
+    Only its settings and actors are needed. Raises ConfigError for one that is absent, unknown or incomplete.
     """
     folder = _locate(str(what))
     kind = format_of(folder)
@@ -117,12 +117,12 @@ def read_training_state(folder: Path) -> dict[str, Any]:
 
 
 def damaged_state(folder: Path, detail: str) -> ConfigError:
-    """Format the complaint about a training state that cannot be gone on from."""
+    """Format the error for a training state from which no run can resume."""
     return ConfigError(f"{folder / TRAINING_STATE}: damaged ({detail}); --resume an earlier checkpoint of the run")
 
 
 def check_whole(folder: Path) -> None:
-    """Raise ConfigError where a checkpoint of ours cannot be gone on from: a file is missing or damaged."""
+    """Raise ConfigError if no run can resume from a checkpoint of ours: a file is missing or damaged."""
     problem = damage(folder)  # every file, by name, before any is read
     if problem is not None:
         raise ConfigError(problem)
@@ -134,7 +134,7 @@ def check_whole(folder: Path) -> None:
 
 
 def check_actors(folder: Path) -> None:
-    """Read what acts in a checkpoint once; raise ConfigError for a damaged file."""
+    """Read a checkpoint's actors once; raise ConfigError for a damaged file."""
     for path in sorted(folder.glob("actor_agent*.pt")):
         read_tensors(path)
 
@@ -147,7 +147,7 @@ def load(folder: Path, networks: Mapping[str, nn.Module]) -> None:
 def load_actors(
     folder: Path, networks: Mapping[str, nn.Module], weights: Mapping[str, dict[str, Tensor]] | None = None
 ) -> None:
-    """Put what acts in a checkpoint, ours or upstream's, into networks of the same shape; errors alike.
+    """Put a checkpoint's actors, ours or upstream's, into networks of the same shape; raise ConfigError as ``load``.
 
     ``weights`` are its actors' as ``read_actors`` returned them; None reads them now.
     """
@@ -160,7 +160,7 @@ def load_actors(
 
 
 def read_actors(folder: Path) -> dict[str, dict[str, Tensor]]:
-    """Return what acts in a checkpoint, state dicts on the CPU by name; raise ConfigError for a damaged file."""
+    """Return a checkpoint's actors, state dicts on the CPU by name; raise ConfigError for a damaged file."""
     paths = sorted(folder.glob("actor_agent*.pt"))
     check_files(folder, [path.name for path in paths])
     return {path.stem: read_tensors(path) for path in paths}

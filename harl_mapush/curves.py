@@ -1,4 +1,4 @@
-"""A run's curves: a TensorBoard file that never stops the training, whatever becomes of the disk or the folder."""
+"""A run's curves: a TensorBoard file that never stops the training, even if the disk is full or the folder lost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Curves:
             if not self._is_failing:
                 self._say(
                     f"Note: the curves in {self._folder} cannot be written ({error.strerror or type(error).__name__}); "
-                    "training goes on, and they are written as soon as that works again."
+                    "training continues, and they are written as soon as that works again."
                 )
             self._is_failing = True
             return

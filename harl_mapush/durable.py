@@ -1,4 +1,4 @@
-"""Files that survive a power loss: on the disk before they get their name, and their name on the disk as well."""
+"""Files that survive a power loss: flushed to the disk before they get their name, and their name as well."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # some network file syst
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file in one move: it is there whole, or as it was."""
+    """Write a file atomically: it is there whole, or as it was."""
     partial = path.with_name(f".{path.name}-{os.getpid()}")
     try:
         partial.write_text(text, encoding="utf-8")

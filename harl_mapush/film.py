@@ -1,4 +1,4 @@
-"""Films of a checkpoint from the command line: what ``--record`` and the flags beside it mean, and how far it is."""
+"""Films of a checkpoint from the command line: ``--record``, the flags beside it, and the progress bar."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read(arguments: Any) -> FilmCfg | None:
 
 
 def make(cfg: RunCfg, folder: Path, film: FilmCfg, say: Callable[[str], None]) -> Film:
-    """Film the checkpoint in ``folder``; how far it is goes to a bar on a terminal, else to ``say``."""
+    """Film the checkpoint in ``folder``; show progress in a bar on a terminal, else by ``say``."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         team = load_team(cfg, folder, env)
@@ -94,7 +94,7 @@ def make(cfg: RunCfg, folder: Path, film: FilmCfg, say: Callable[[str], None]) -
 
 
 class _FilmProgress:
-    """Shows how far a film is."""
+    """Shows the progress of a film."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._open = say, ExitStack()

@@ -1,4 +1,4 @@
-"""What settings of this project are called in other libraries, to answer who types one of those names."""
+"""The names of this project's settings in other libraries, for hints to users who type one of those."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NOTHING = {
 
 
 def hint(name: str, classes: Mapping[str, type]) -> str | None:
-    """Return what to say instead of ``name``, a flag or a dotted key that does not exist; None if nobody calls it so.
+    """Return a hint for ``name``, a flag or a dotted key that does not exist; None if no library has it.
 
     ``classes`` are the sections' classes, where a key of that very name may be.
     """

@@ -1,4 +1,4 @@
-"""What a new run takes over from a checkpoint (``runner.init_from``): networks, and what they see and command."""
+"""What a new run takes over from a checkpoint (``runner.init_from``): networks, observations and commands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What ends a command before its time: signals, and the clock. It imports nothing large, for it comes before torch.
+"""What ends a command early: signals, and a time limit. Imports nothing large, because it runs before torch.
 
-While a command loads its libraries a signal ends it with one line; while it builds its worlds, likewise, after tidying
-up; while it learns, the iteration is finished and its state saved.
+While a command loads its libraries or builds its worlds, a signal ends it with one line, in the second case after
+freeing what was built. While it learns, the iteration is finished and its state saved.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def as_exceptions() -> Iterator[None]:
 
 @contextmanager
 def as_exits(program: str) -> Iterator[None]:
-    """Make signals that ask for an end write one line and exit, for as long as nothing is there to tidy up."""
+    """Make signals that ask for an end write one line and exit, as long as there is nothing to free."""
     before = exit_on_signals(program)
     try:
         yield

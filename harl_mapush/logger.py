@@ -1,4 +1,4 @@
-"""What one sees of a run: a progress bar on a terminal, three plain lines now and then, curves in TensorBoard."""
+"""The log of a run: a progress bar on a terminal, three plain lines now and then, curves in TensorBoard."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LoggerCfg:
 
 @contextmanager
 def library_lines(say: Callable[[str], None]) -> Iterator[None]:
-    """Hand what the library has to say meanwhile (kernels that compile, worlds that broke) to ``say``, line by line."""
+    """Pass the library's messages (kernels that compile, worlds that broke) to ``say``, line by line."""
     handler = _Lines(say)
     libraries = [logging.getLogger(name) for name in ("mqe", "harl_mapush")]
     levels = [library.level for library in libraries]
@@ -75,7 +75,7 @@ class _Lines(logging.Handler):
 
 
 class RunLogger:
-    """Shows and records the iterations of one run. ``title`` stands before the numbers of the progress line."""
+    """Shows and records the iterations of one run. ``title`` begins the progress line."""
 
     def __init__(
         self,

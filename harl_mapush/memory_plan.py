@@ -1,4 +1,4 @@
-"""What a run will take of its device's memory, worked out before the first allocation."""
+"""How much of its device's memory a run will take, computed before the first allocation."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _ENV = (2048, 2560)  # bytes a world, and a robot: state of task and environment
 _SLACK = 1.05  # torch rounds blocks up and keeps some that it freed
 _MESSAGES = 512 * _MIB  # of NCCL, between ranks on GPUs
 _ROOM = 0.98  # share of the free memory that a suggestion uses
-# What no tensor accounts for. On a GPU: the driver's context, which is there as soon as one asks for the free memory,
-# then the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
+# What no tensor accounts for. On a GPU these are the driver's context (created as soon as the free memory is asked
+# for), the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
 _CONTEXT, _CODE, _STACKS = 480 * _MIB, 320 * _MIB, 3 * _MIB
 # On a CPU: interpreter, libraries, threads (two cores), and torch's larger libraries where it is built for CUDA.
 _PROCESS = 290 * _MIB + (0 if torch.version.cuda is None else 280 * _MIB)
@@ -57,7 +57,7 @@ class MemoryPlan(NamedTuple):
 
 
 def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int = 1, num_local: int = 1) -> MemoryPlan:
-    """Work out what training as ``cfg`` says takes, on the simulator and device that it resolves to.
+    """Compute what training by ``cfg`` takes, on the simulator and device that it resolves to.
 
     Of ``num_ranks`` processes, ``num_local`` of them on this machine, ``cfg`` has one's share of the worlds.
     Raises ConfigError where algorithm, network and runner do not go together.
@@ -109,7 +109,7 @@ def plan_learner(cfg: RunCfg, plan: MemoryPlan, device: torch.device) -> tuple[M
 
 
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Work out what the worlds of ``cfg`` take without a learner, a decision of the team included."""
+    """Compute what the worlds of ``cfg`` take without a learner, a decision of the team included."""
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
     worlds, sizes = _plan_worlds(cfg, setup, sim_name, device), cfg.network.hidden_sizes
@@ -217,7 +217,7 @@ def _simulator(setup: TaskSetup, sim_name: str, device: torch.device) -> tuple[f
 
 
 def _rounded(count: float) -> int:
-    """Round down to two significant binary digits, so that it does not look like a measurement."""
+    """Round down to two significant binary digits, since it is no measurement."""
     whole = max(int(count), 0)
     step = 1 << max(0, whole.bit_length() - 2)
     return whole // step * step

@@ -46,7 +46,7 @@ def watch(
 
 
 def _policies(cfg: RunCfg, folder: Path, env: MultiAgentEnv) -> dict[str, Callable[[], Callable[[Tensor], Tensor]]]:
-    """Return what can act, by name: the checkpoint, the others of its run, the newest first, and nobody."""
+    """Return what can act, by name: the checkpoint, the others of its run, the newest first, and no policy."""
     folders = [folder]
     if folder.parent.name == runs.CHECKPOINTS:
         folders += [path for _, path in runs.checkpoints(folder.parent.parent) if path != folder]

@@ -1,4 +1,4 @@
-"""A trained team that acts: what evaluation, video and clients ask for decisions."""
+"""A trained team that acts, for evaluation, video and clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Weights = Mapping[str, dict[str, Tensor]]  # state dicts by network
 def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
     """Load the team of a checkpoint of any known kind; raise ConfigError where it does not fit.
 
-    Warns, by the library's log, where ``env`` is another kind of world than the team learned in.
+    Warns, by the library's log, if ``env`` is another kind of world than the team learned in.
     """
     num_agents = checkpoint.read_config(folder)["env"]["num_agents"]
     if env.num_agents != num_agents:
@@ -40,7 +40,7 @@ def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
 
 
 def make_team(cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None) -> Team:
-    """Load the team of a checkpoint for ``env``, whatever that is.
+    """Load the team of a checkpoint for any ``env``.
 
     ``weights`` are its actors' if they were read before (``checkpoint.read_actors``).
     """

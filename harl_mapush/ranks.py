@@ -1,7 +1,7 @@
 """The processes of one training that ``torchrun`` started: each has a share of the worlds, all hold the same weights.
 
 A single process (``ALONE``) calls, copies and draws nothing here. With several ranks, sums over worlds become sums over
-all ranks' worlds. Every rank draws the random numbers of all worlds and takes its own rows of them, so generators are
+all ranks' worlds. Every rank draws the random numbers of all worlds and takes its own rows of them. So generators are
 in the same state everywhere, and it does not matter which rank has a world.
 """
 
@@ -115,7 +115,7 @@ class Ranks:
     # Objects on the host
 
     def gather(self, thing: _Thing) -> list[_Thing]:
-        """Return every rank's thing, by rank."""
+        """Return every rank's object, by rank."""
         if self.size == 1:
             return [thing]
         things: list[Any] = [None] * self.size
@@ -123,7 +123,7 @@ class Ranks:
         return things
 
     def gather_on_first(self, thing: _Thing) -> list[_Thing]:
-        """Return every rank's thing on rank 0, and nothing elsewhere."""
+        """Return every rank's object on rank 0, and nothing elsewhere."""
         if self.size == 1:
             return [thing]
         things: list[Any] | None = [None] * self.size if self.is_first else None
@@ -131,7 +131,7 @@ class Ranks:
         return things or []
 
     def first(self, thing: _Thing) -> _Thing:
-        """Return rank 0's thing."""
+        """Return rank 0's object."""
         if self.size == 1:
             return thing
         things: list[Any] = [thing]
@@ -147,7 +147,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Make a ConfigError of any rank everybody's: rank 0 raises it, with the number of the rank, the others exit.
+        """Share a ConfigError of any rank: rank 0 raises it, with the number of the rank, and the others exit.
 
         Nothing inside may wait for another rank.
         """

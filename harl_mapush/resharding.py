@@ -1,4 +1,4 @@
-"""What ranks saved of their worlds, cut anew for another number of ranks."""
+"""The worlds that ranks saved, redistributed over another number of ranks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def on_host(state: Any) -> Any:
 def redistribute(shares: Sequence[Any], own: Any, rank: int, size: int) -> Any:
     """Return rank ``rank``'s share, of ``size``, of nested states that ``len(shares)`` ranks saved, by rank.
 
-    ``own`` is a state of the worlds that the rank has now. A dimension that is longer or shorter there in the ratio of
-    the two numbers of ranks counts worlds, or what each world has several of: along it the shares are joined and cut
-    again. Everything else, such as counters and sizes of buffers, is that of the first share.
+    ``own`` is a state of the worlds that the rank has now. A dimension whose length there differs by the ratio of the
+    two numbers of ranks counts worlds, or parts of worlds. Along it the shares are joined and cut again. Everything
+    else, such as counters and sizes of buffers, is that of the first share.
     """
     first = shares[0]
     if isinstance(first, dict):

@@ -41,9 +41,9 @@ class SavedRun(NamedTuple):
 
 
 def find(what: str) -> tuple[SavedRun, list[str]]:
-    """Find what ``--resume`` means, a run's newest whole checkpoint or a checkpoint itself; and what to say of it.
+    """Find what ``--resume`` means, a run's newest whole checkpoint or a checkpoint itself; and notices about it.
 
-    Raises ConfigError where nothing can be gone on from.
+    Raises ConfigError if there is nothing to resume from.
     """
     path = Path(what)
     if not path.is_dir():
@@ -67,7 +67,7 @@ def find(what: str) -> tuple[SavedRun, list[str]]:
 def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
     """Return the run's settings, changed by ``over``; raise ConfigError for a change that saved state cannot follow.
 
-    Also gives what there is to say about the changes.
+    Also returns notices about the changes.
     """
     values, notices = _run_values(saved)
     old, _ = config.resolve(values if saved.folder is None else load_yaml(saved.folder / runs.CONFIG), {})
@@ -115,15 +115,15 @@ def _newest(run: Path) -> tuple[SavedRun, list[str]]:
         problem = _problem(folder)
         if problem is None:
             return SavedRun(run, folder, env_steps), skipped
-        skipped.append(f"{folder} is passed over: {problem}")
+        skipped.append(f"{folder} is skipped: {problem}")
     if skipped:
-        raise ConfigError(f"--resume {str(run)!r}: no checkpoint of it can be gone on from ({skipped[0]})")
+        raise ConfigError(f"--resume {str(run)!r}: it has no checkpoint to resume from ({skipped[0]})")
     if not (run / runs.CONFIG).is_file():
         raise ConfigError(
-            f"--resume {str(run)!r} has no {runs.CONFIG} and no checkpoint, nothing to go on from; start it again with "
-            f"--out {run}"
+            f"--resume {str(run)!r} has no {runs.CONFIG} and no checkpoint, nothing to resume from; start it again "
+            f"with --out {run}"
         )
-    return SavedRun(run, None, 0), [f"{run} has no checkpoint yet and begins again"]
+    return SavedRun(run, None, 0), [f"{run} has no checkpoint yet and starts again"]
 
 
 def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
@@ -138,7 +138,7 @@ def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
 
 
 def _problem(folder: Path) -> str | None:
-    """Return what is missing or damaged in a checkpoint to go on from, None where it is whole."""
+    """Return what a checkpoint lacks for a resume, or what is damaged; None if it is whole."""
     try:
         checkpoint.check_whole(folder)
     except ConfigError as error:
@@ -159,7 +159,7 @@ def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) 
         shares = [max(0.0, 1.0 - saved.env_steps / total) for total in (before, after)]
         instead = f", not at {shares[0]:.3f}" if schedules[0] == "linear" else ""
         notices.append(
-            f"schedule linear: learning rates now reach zero at {after} env steps; they go on at {shares[1]:.3f} of "
+            f"schedule linear: learning rates now reach zero at {after} env steps; they continue at {shares[1]:.3f} of "
             f"the full rates{instead}"
         )
     return notices

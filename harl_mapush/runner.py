@@ -88,7 +88,7 @@ class NonFiniteError(RuntimeError):
 
 
 class BrokenWorldsError(RuntimeError):
-    """The simulation breaks so often that what remains is not worth learning from; the message says how often."""
+    """The simulation breaks too often to learn from the rest; the message says how often."""
 
 
 class Runner:
@@ -106,10 +106,10 @@ class Runner:
     ) -> None:
         """Allocate what is collected; ``on_checkpoint`` is called with env steps every interval and at the end.
 
-        ``on_broken`` is called with env steps after an iteration in which worlds broke; it may say what was wrong.
-        ``env`` has this rank's share of the worlds; what is counted and reported is that of all ``ranks``.
+        ``on_broken`` is called with env steps after an iteration in which worlds broke; it may return the cause.
+        ``env`` has this rank's share of the worlds; counts and reports are over all ``ranks``.
 
-        Raises ValueError where blocks of ``num_steps`` do not go with the algorithm's settings.
+        Raises ValueError if the algorithm's settings do not allow blocks of ``num_steps``.
         """
         self.env, self.algorithm, self.cfg, self.ranks = env, algorithm, cfg, ranks
         self.on_iteration, self.on_checkpoint, self.on_broken = on_iteration, on_checkpoint, on_broken
@@ -122,7 +122,7 @@ class Runner:
         self._breaks_often = False  # the rollout before this one had too many broken transitions
 
     def make_experience(self) -> Experience:
-        """Allocate what is collected."""
+        """Allocate the storage of what is collected."""
         return self.algorithm.make_experience(self.cfg.num_steps, self.env.num_envs)
 
     @property
@@ -133,8 +133,9 @@ class Runner:
     def learn(self) -> None:
         """Train to the end.
 
-        Raises NonFiniteError as soon as a loss or weight is not finite, BrokenWorldsError where the simulation breaks
-        in more than a tenth of the transitions twice running; one such rollout is what buffers too small may cost.
+        Raises NonFiniteError as soon as a loss or weight is not finite. Raises BrokenWorldsError if the simulation
+        breaks in more than a tenth of the transitions of two successive rollouts; buffers that are too small may spoil
+        one.
         """
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision(self.cfg.matmul_precision)
@@ -193,7 +194,7 @@ class Runner:
         return self.algorithm.update(self.experience, self.iteration / self.num_iterations)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a run needs to resume, between iterations; of several ranks, whole on rank 0 alone."""
+        """Return all that a run needs to resume, between iterations; with several ranks, rank 0 alone has all."""
         own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
         learned = {"iteration": self.iteration, "algorithm": self.algorithm.state_dict()}
         if self.ranks.size == 1:
@@ -219,9 +220,9 @@ class Runner:
         self.experience.start(obs, state)
 
     def _fetch(self, metrics: dict[str, Tensor]) -> dict[str, float]:
-        """Bring the iteration's numbers to the host at once; raise NonFiniteError where one is not finite.
+        """Copy the iteration's numbers to the host at once; raise NonFiniteError if one is not finite.
 
-        The first that is not is named; rewards come before the losses that go bad because of them.
+        The error names the first one; rewards come before the losses that become non-finite because of them.
         """
         sizes = {f"{name}/weights": flat.abs().max() for name, flat in self.algorithm.weights.items()}
         everything = metrics | sizes

@@ -81,7 +81,7 @@ def set_aside_after(run: Path, env_steps: int) -> list[Path]:
 def locked(run: Path) -> Iterator[None]:
     """Keep a run's folder to this process while it trains; ConfigError where another does or it cannot be written.
 
-    The system lets go of it with the process, however that ends.
+    The system releases it with the process, however that ends.
     """
     lock = FileLock(run / _LOCK, timeout=0)
     try:
@@ -89,7 +89,7 @@ def locked(run: Path) -> Iterator[None]:
     except Timeout:
         raise ConfigError(
             f"{run}: another process is training in this folder; wait for its end (SIGTERM makes it save its state and "
-            "end), then go on"
+            "end), then try again"
         ) from None
     except OSError as error:
         raise ConfigError(f"{run}: cannot be written ({error.strerror or type(error).__name__})") from None
@@ -105,7 +105,7 @@ def sealed(text: str) -> str:
 
 
 def write_config(run: Path, text: str) -> None:
-    """Write a run's ``config.yaml`` in one move: it is there whole, or as it was."""
+    """Write a run's ``config.yaml`` atomically: it is there whole, or as it was."""
     durable.write_text(run / CONFIG, sealed(text))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints during a training, and what happens where one cannot be written."""
+"""Checkpoints during a training, and what happens if one cannot be written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UnsavedError(Exception):
 
 
 class Saver:
-    """Saves checkpoints; one that cannot be written is passed over, several in a row end the run."""
+    """Saves checkpoints; one that cannot be written is skipped, several in a row end the run."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Saver:
         problem = f"checkpoint {env_steps} cannot be written ({reason})"
         if self._num_failures >= _MOST_FAILURES:
             raise UnsavedError(f"{problem}, nor could the {_MOST_FAILURES - 1} before it")
-        self._say(f"Note: {problem}; training goes on, and the next is tried at its time.")
+        self._say(f"Note: {problem}; training continues, and the next is tried at its time.")
 
     def save_last(self, env_steps: int) -> None:
         """Save, in more than one attempt; raise UnsavedError where all of them fail."""

@@ -53,7 +53,7 @@ def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.devic
 
 
 def compile_first(cfg: RunCfg, ranks: Ranks, started: Launch) -> None:
-    """Have one rank of each machine compile the simulator's kernels, which the others then read from its cache."""
+    """Let one rank of each machine compile the simulator's kernels, which the others then read from its cache."""
     if started.local_rank == 0:
         few = dataclasses.replace(cfg.env, num_envs=min(_NUM_TRIED, cfg.env.num_envs))
         with library_lines(_say):

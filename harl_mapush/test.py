@@ -51,7 +51,7 @@ def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
     parser.add_argument(
         "--all_checkpoints", action="store_const", const=True, help="measure every checkpoint of the run"
     )
-    parser.add_argument("--json", metavar="FILE", help="write the calculator's figures there")
+    parser.add_argument("--json", metavar="FILE", help="write the calculator's metrics there")
     parser.add_argument(
         "--csv", metavar="FILE.csv", help="with --all_checkpoints: write a table, a row for each checkpoint"
     )
@@ -232,9 +232,9 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
     )
     num_workers = arguments.workers or 0
     if not arguments.all_checkpoints:
-        figures = measure(request, num_workers, _say)
-        sys.stdout.write(describe(request, figures))
-        _write_json(arguments.json, figures)
+        metrics = measure(request, num_workers, _say)
+        sys.stdout.write(describe(request, metrics))
+        _write_json(arguments.json, metrics)
         return 0
     run = None if folder is None else run_of(folder)
     if run is None:
@@ -249,7 +249,7 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
 
 
 def _check_files(arguments: Any) -> None:
-    """Make sure that what is to be written can be, before the work."""
+    """Check, before the work, that the output files can be written."""
     for flag in ("json", "csv", "figure", "record"):
         config.check_writable(flag, getattr(arguments, flag))
 
@@ -263,9 +263,9 @@ def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, 
     """Measure how one robot walks; how many robots do it belongs to the examination."""
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS[robot])
-    figures = evaluate_gait(gait, cfg.sim, cfg.runner.seed, _say, cfg.env.actuators, robot)
-    sys.stdout.write(describe_metrics(figures))
-    return figures
+    metrics = evaluate_gait(gait, cfg.sim, cfg.runner.seed, _say, cfg.env.actuators, robot)
+    sys.stdout.write(describe_metrics(metrics))
+    return metrics
 
 
 # What measures a policy instead of the calculator, by the name that an entry of TASKS has for it.

@@ -1,4 +1,4 @@
-"""The small run that the self-check makes: worlds, learner and what the stages find out."""
+"""The small run of the self-check: worlds, learner and the stages' findings."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Checkup:
     runner: Runner | None = None
 
     def place(self, device: str) -> None:
-        """Have the run on a device of its own."""
+        """Put the run on a device."""
         self.cfg = dataclasses.replace(self.cfg, sim=dataclasses.replace(self.cfg.sim, device=device))
 
     def build(self, num_envs: int, ranks: Ranks = ALONE) -> None:
-        """Make ``num_envs`` worlds of the run that is tried, and its learner, in place of those before."""
+        """Build ``num_envs`` worlds of the run that is tried, and its learner; close those before."""
         self.close()
         env_cfg = dataclasses.replace(self.cfg.env, num_envs=num_envs, randomize=NatureCfg())
         self.env = env = make_env(env_cfg, self.cfg.sim, self.cfg.task, self.cfg.runner.seed, ranks.share(num_envs))

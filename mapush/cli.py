@@ -27,7 +27,7 @@ _COMMANDS = {
 
 
 def commands() -> dict[str, Callable[[], Callable[[Sequence[str]], int]]]:
-    """Return what loads each subcommand, by name."""
+    """Return the function that loads each subcommand, by name."""
     return {name: partial(_load, name) for name in _COMMANDS}
 
 

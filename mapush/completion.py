@@ -76,7 +76,7 @@ def _flags(load: Callable[[], Callable[[Sequence[str]], int]]) -> list[str]:
 
 
 def _bash(flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]], is_zsh: bool) -> str:
-    """Return bash's script, or zsh's, which runs bash functions; neither puts a space behind a setting's ``=``."""
+    """Return the script of bash or of zsh, which can run bash functions; no space follows a setting's ``=``."""
     begin, option = "", ""
     spaces = 'case "${COMPREPLY[0]}" in *=) compopt -o nospace 2>/dev/null ;; esac'
     if is_zsh:  # it has no compopt

@@ -1,4 +1,4 @@
-"""What an exported team takes, gives and expects of the world around it, in words and numbers that go into JSON."""
+"""The description of an exported team for JSON: its inputs, its outputs, and what it expects of the world."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def numbers(shape: Sequence[int | str], names: Sequence[str], unit: str, frame: 
 
 
 def gait_inputs(lead: Sequence[int | str]) -> dict[str, Numbers]:
-    """Describe what a gait takes besides the command; ``lead`` are the dimensions before the numbers."""
+    """Describe a gait's inputs besides the command; ``lead`` are the dimensions before the numbers."""
     return {
         "up_b": numbers([*lead, 3], "xyz", "1", BODY, "unit vector that points up; what an IMU at rest measures / g"),
         "angvel_b": numbers([*lead, 3], "xyz", "rad/s", BODY, "angular velocity, as a gyroscope measures it"),
@@ -40,7 +40,7 @@ def gait_inputs(lead: Sequence[int | str]) -> dict[str, Numbers]:
 
 
 def gait_memory(lead: Sequence[int | str]) -> Numbers:
-    """Describe what a gait carries from one control step to the next."""
+    """Describe the memory that a gait passes from one control step to the next."""
     names = ["phase", *(f"{which}_action_{joint}" for which in ("last", "older") for joint in JOINTS)]
     meaning = "zeros at the start of an episode, then memory_out of the last control step"
     return numbers([*lead, GaitMemory.SIZE], names, "1", "none", meaning) | {"rate_hz": 1.0 / STEP_DT}
@@ -54,7 +54,7 @@ def command(lead: Sequence[int | str], scale: Sequence[float], rate_hz: float) -
 
 
 def joint_targets(lead: Sequence[int | str]) -> Numbers:
-    """Describe what the motors are to follow."""
+    """Describe the targets of the motors."""
     described = numbers([*lead, NUM_JOINTS], JOINTS, "rad", "joint", "position targets; see motors and robots")
     return described | {"rate_hz": 1.0 / STEP_DT}
 

@@ -153,7 +153,7 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
     return Verdict(stage.name, status, time.perf_counter() - start, detail, hint)
 
 
-def in_words(verdict: Verdict) -> str:
+def format_verdict(verdict: Verdict) -> str:
     """Format a verdict in a line, and what to do in a second."""
     line = f"{verdict.status:<8}{verdict.stage:<14}{verdict.detail}"
     line += f" ({verdict.seconds:.1f} s)" if verdict.status in ("passed", "running") else ""
@@ -171,7 +171,7 @@ def conclusion(facts: dict[str, Any]) -> str:
 
 
 def verdict_of_crash(report: Sequence[Verdict], returncode: int) -> Verdict:
-    """Return what a process was doing that ended without an answer."""
+    """Return the verdict of a process that ended without an answer: the stage in which it was."""
     running = [verdict.stage for verdict in report if verdict.status == "running"]
     reason = signal.Signals(-returncode).name if returncode < 0 else f"exit code {returncode}"
     name = running[-1] if running else STAGES[0].name
@@ -179,9 +179,9 @@ def verdict_of_crash(report: Sequence[Verdict], returncode: int) -> Verdict:
 
 
 def _check_apart(argv: list[str], is_json: bool) -> int:
-    """Check in a process whose kernels are launched one by one, which tells its verdicts as it goes on.
+    """Check in a process whose kernels are launched one by one, and which reports verdicts as it runs.
 
-    If it ends without a conclusion, say which stage killed it.
+    If it ends without a conclusion, name the stage that killed it.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
@@ -196,7 +196,7 @@ def _check_apart(argv: list[str], is_json: bool) -> int:
         return done.returncode
     crash = verdict_of_crash(verdicts, done.returncode)
     if not is_json:
-        _say(in_words(crash))
+        _say(format_verdict(crash))
     return _conclude(_facts([*ended, crash], None, ASYNC_STAGES if "--async" in argv else STAGES), is_json)
 
 
@@ -220,10 +220,10 @@ def _facts(verdicts: Sequence[Verdict], checkup: Checkup | None, stages: Sequenc
 def _teller(is_json: bool, report: str | None) -> Callable[[Verdict], None]:
     def tell(verdict: Verdict) -> None:
         if verdict.status == "running" and verdict.seconds > 0.0:  # a sign of life
-            (_say_aside if is_json else _say)(in_words(verdict))
+            (_say_aside if is_json else _say)(format_verdict(verdict))
             return
         if not is_json and verdict.status != "running":
-            _say(in_words(verdict))
+            _say(format_verdict(verdict))
         if report is not None:
             with Path(report).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(verdict._asdict()) + "\n")

@@ -1,6 +1,6 @@
 """Write a trained team or gait as ONNX, with a contract in JSON and the scene: ``mapush export CHECKPOINT OUT_DIR``.
 
-Whoever runs it needs ONNX Runtime, for the scene MuJoCo, and nothing of this library (``examples/exported_team.py``).
+Running it needs ONNX Runtime, and MuJoCo for the scene, but not this library (``examples/exported_team.py``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OPSET = 17
 
 
 class Exported(NamedTuple):
-    """One network on its way into a file, and what it is called with."""
+    """One network to export, with its example inputs and the names of inputs and outputs."""
 
     network: nn.Module
     inputs: dict[str, Tensor]  # examples, in the order of its arguments

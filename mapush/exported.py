@@ -1,4 +1,4 @@
-"""The networks of an exported team, as they leave: normalisation, bounds, clipping and scales are inside.
+"""The networks of an exported team, with normalisation, bounds, clipping and scales inside.
 
 Letters: B rows of a batch, A robots, O numbers an observation, R recurrent layers, H their size.
 """
@@ -41,7 +41,7 @@ class ExportedActor(nn.Module):
 
 
 class ExportedGait(nn.Module):
-    """A robot's gait with its clock and memory outside, so that it is a function."""
+    """A robot's gait as a pure function: its clock and memory are inputs and outputs."""
 
     nominal: Tensor  # (J,) [rad]
     action_scale: Tensor  # (J,) [rad]

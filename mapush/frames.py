@@ -1,4 +1,4 @@
-"""Whether a simulator's own process answers, and means by poses and velocities what this project does."""
+"""Checks that a simulator in its own process answers, and uses this project's poses and velocities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINEAR, _ANGULAR = (0.6, -0.4, 0.2), (1.0, 2.0, 3.0)  # [m/s], [rad/s] in the b
 
 
 def worker_versions(cfg: SimCfg) -> dict[str, str]:
-    """Start a simulator's own process with an empty world; return the versions of what it is made of."""
+    """Start a simulator's own process with an empty world; return the versions of its parts."""
     sim = make_simulator(cfg, mujoco.MjModel.from_xml_string(_EMPTY), 1)
     assert isinstance(sim, ProcessSimulator)
     try:
@@ -32,8 +32,8 @@ def worker_versions(cfg: SimCfg) -> dict[str, str]:
 def complaint(env: MultiAgentEnv) -> str | None:
     """Put robots and object into the air, flying and turning, and take a physics step; the worlds are changed.
 
-    Return what does not move as its velocity says: the order of quaternions, the frame of angular velocities or the
-    point of linear ones is then another. None if all is well.
+    Return what does not move as its velocity says, None if all is well. The cause is then another order of quaternions,
+    another frame of angular velocities, or another point for linear ones.
     """
     sim, scene = env.sim, env.scene
     bodies = [(ROBOT_QPOS * k, ROBOT_QVEL * k) for k in range(scene.num_robots)]

@@ -1,6 +1,6 @@
-"""Bring over what MAPush left: ``mapush import openrl`` its policies, ``mapush import config`` its task files.
+"""Import MAPush's files: ``mapush import openrl`` its policies, ``mapush import config`` its task files.
 
-Nothing in the files is executed. What comes out is a run folder, or a run file, of this project.
+Nothing in the files is executed. The result is a run folder, or a run file, of this project.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def make_parser() -> config.Parser:
     parser.add_argument("kind", metavar="KIND", help="openrl (trained policies) or config (task/*/config.py)")
     parser.add_argument("source", metavar="FILE|FOLDER", help="a module.pt or a folder that has some; a config.py")
     parser.add_argument("--out", metavar="PATH", help="the run folder, or run file, to write")
-    parser.add_argument("--object", metavar="NAME", help=f"what they push, if no file says: {', '.join(OBJECTS)}")
+    objects = ", ".join(OBJECTS)
+    parser.add_argument("--object", metavar="NAME", help=f"what they push; default: what the files name; {objects}")
     return parser
 
 

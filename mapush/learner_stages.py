@@ -91,7 +91,7 @@ def check_save_and_load(checkup: Checkup) -> str:
 
 
 def check_ranks(checkup: Checkup) -> str:
-    """Have as many processes as asked for add up, send and train together."""
+    """Add up, send and train with as many processes as asked for."""
     from mapush import ranks  # builds a checkup of its own
 
     found = ranks.start(checkup.num_ranks, checkup.preset, checkup.device.type)

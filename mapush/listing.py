@@ -44,7 +44,7 @@ def _list(argv: Sequence[str] | None) -> int:
 
 
 def _run_line(run: Path) -> str:
-    """Return what there is to say about a run."""
+    """Return a line that describes a run."""
     try:
         settings = load_yaml(run / runs.CONFIG)
         task, algorithm, runner = (settings.get(section) or {} for section in ("task", "algorithm", "runner"))

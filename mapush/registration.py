@@ -1,4 +1,4 @@
-"""What a user adds to the registries, each from a module of the user's own."""
+"""Functions with which a user's module adds to the registries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def register_object(name: str, cfg: ObjectCfg) -> None:
 def register_reward(name: str, function: Callable[[StepFeatures], Tensor], weight: float = 0.0, help: str = "") -> None:
     """Add a reward term of the push task, (N,) or (N, A) unweighted at every control step.
 
-    ``weight`` is what it has where ``task.weights.NAME`` says nothing. Raises ConfigError where the name is taken.
+    ``weight`` is its weight if ``task.weights.NAME`` is not set. Raises ConfigError where the name is taken.
     """
     from mqe.tasks.push.rewards import ENDING_TERMS, TERMS, Term
 
@@ -62,7 +62,7 @@ def register_robot(name: str, cfg: RobotCfg) -> None:
 
 
 def _add(kind: str, registry: dict[str, Any], name: str, member: Any, others: Any = ()) -> None:
-    """Add a member; the same one twice is no mistake."""
+    """Add a member; adding the same one twice is allowed."""
     from mqe.config import ConfigError
 
     if not re.fullmatch(r"[A-Za-z]\w*", name):

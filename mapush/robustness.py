@@ -1,4 +1,4 @@
-"""``mapush robustness CHECKPOINT ...``: a team in worlds that differ from those it is measured in by default."""
+"""``mapush robustness CHECKPOINT ...``: measure a team in worlds that differ from the calculator's usual ones."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def _main(arguments: Any) -> int:
         requests = [_request(folder, merge(over, content), arguments) for content in conditions.values()]
         name = headline(requests[0].cfg)
         _say(f"{what}: {name}, n = {arguments.num_episodes * len(arguments.seeds)} a condition, 95 % intervals")
-        for condition, figures in zip(conditions, measure_all(requests, arguments.workers or 0, _say), strict=True):
-            _say(f"  {condition:<32}{with_interval(figures, name)}")
-            rows.append(_row(what, condition, arguments.seeds, figures))
+        for condition, metrics in zip(conditions, measure_all(requests, arguments.workers or 0, _say), strict=True):
+            _say(f"  {condition:<32}{with_interval(metrics, name)}")
+            rows.append(_row(what, condition, arguments.seeds, metrics))
             if arguments.json is not None:
                 lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
                 Path(arguments.json).write_text("".join(lines), encoding="utf-8")
@@ -118,9 +118,9 @@ def _request(folder: Path, over: Mapping[str, Any], arguments: Any) -> Request:
     return Request(cfg, tuple(arguments.seeds), arguments.num_episodes, folder, num_envs=num_envs)
 
 
-def _row(what: str, condition: str, seeds: Sequence[int], figures: Mapping[str, Any]) -> dict[str, Any]:
-    shares = [value for key, value in figures.items() if key.startswith("contact_share_agent")]
-    pooled = {key: _short(value) for key, value in figures.items() if key != "per_seed"}
+def _row(what: str, condition: str, seeds: Sequence[int], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    shares = [value for key, value in metrics.items() if key.startswith("contact_share_agent")]
+    pooled = {key: _short(value) for key, value in metrics.items() if key != "per_seed"}
     row = {"part": "robustness", "checkpoint": what, "condition": condition, "seeds": list(seeds), **pooled}
     return row | ({"contact_shares": _short(shares)} if shares else {})
 

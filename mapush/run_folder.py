@@ -1,4 +1,4 @@
-"""The doctor's look at the place where runs go."""
+"""The doctor's check of the folder for runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESULTS = "results"  # where runs go by default (harl_mapush.runs.default_run_di
 
 
 def check_run_folder(checkup: Checkup) -> str:
-    """See that a run can be written where runs go from here."""
+    """Check that a run can be written to the folder for runs."""
     folder = Path(RESULTS)
     check_new_run_dir(folder / "doctor")
     above = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())

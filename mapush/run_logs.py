@@ -1,4 +1,4 @@
-"""What runs have written down, read back: settings, curves, and which runs differ in nothing but their seed."""
+"""Read the logs of runs: settings, curves, and which runs differ in nothing but their seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stage of the doctor is, how it fails, and what several of them ask."""
+"""The stages of the doctor, how they fail, and checks that several of them share."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class Stage(NamedTuple):
 
 
 def env_of(checkup: Checkup) -> MultiAgentEnv:
-    """Return the worlds that a stage before has built."""
+    """Return the worlds that an earlier stage built."""
     assert checkup.env is not None
     return checkup.env
 
 
 def runner_of(checkup: Checkup) -> Runner:
-    """Return the learner that a stage before has built."""
+    """Return the learner that an earlier stage built."""
     assert checkup.runner is not None
     return checkup.runner
 
 
 def finite(name: str, tensor: Tensor) -> None:
-    """Raise StageError where some of a tensor's numbers are not finite."""
+    """Raise StageError if a tensor has numbers that are not finite."""
     bad = int((~torch.isfinite(tensor)).sum())
     if bad:
         raise StageError(f"{bad} of {math.prod(tensor.shape)} {name} are not finite numbers", REPORT)

@@ -79,13 +79,13 @@ def check_device(checkup: Checkup) -> str:
 
 
 def check_worker(checkup: Checkup) -> str:
-    """Start the simulator's own process with an empty world, and see what it is made of."""
+    """Start the simulator's own process with an empty world, and read its versions."""
     found = frames.worker_versions(checkup.cfg.sim)
     return f"its process answers: {', '.join(f'{name} {value}' for name, value in found.items())}"
 
 
 def check_frames(checkup: Checkup) -> str:
-    """Let everything turn and fly in the air for a physics step; poses must change as the velocities say."""
+    """Let all bodies fly and turn for a physics step; poses must change as the velocities say."""
     found = frames.complaint(env_of(checkup))
     if found is not None:
         raise StageError(found, _FRAMES)
@@ -93,7 +93,7 @@ def check_frames(checkup: Checkup) -> str:
 
 
 def check_gpus(checkup: Checkup) -> str:
-    """Ask every GPU for its free memory, and Warp whether it sees the one that is used, where one is."""
+    """Check the free memory of every GPU, and that Warp sees the one that is used, if any."""
     is_used = checkup.device.type != "cpu"
     said = []
     for index in range(torch.cuda.device_count()):
@@ -161,7 +161,7 @@ def check_many_worlds(checkup: Checkup) -> str:
 
 
 def check_graph(checkup: Checkup) -> str:
-    """Step while every wait for the device is an error, as one captured graph."""
+    """Step as one captured graph, while any wait for the device is an error."""
     if checkup.is_launched_singly:
         return "left out: kernels are launched one by one"
     env = env_of(checkup)
@@ -178,7 +178,7 @@ def check_graph(checkup: Checkup) -> str:
 
 
 def check_film(checkup: Checkup) -> str:
-    """Film a moment; what cannot render can still train."""
+    """Film a moment; a machine that cannot render can still train."""
     env = env_of(checkup)
     still = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
     with tempfile.TemporaryDirectory() as name:
@@ -244,7 +244,7 @@ def _installed(package: str) -> str | None:
 
 
 def _check_needs(package: str) -> None:
-    """Compare what ``package`` says that it needs at least with what is installed."""
+    """Compare the least versions that ``package`` requires with the installed ones."""
     for line in requires(package) or ():
         needed = _NEEDS.match(line)
         if needed is None or ";" in line:  # without a lower bound, or for some extra or machine alone
@@ -263,7 +263,7 @@ def _release(text: str) -> tuple[int, ...]:
 
 
 def _check_cuda(package: str, found: dict[str, str | None]) -> None:
-    """See that the driver knows the major version of CUDA that ``package`` is built for, where both are known."""
+    """Check that the driver supports the major CUDA version that ``package`` is built for, if both are known."""
     built_for, known = found[f"{package}_cuda"], found["driver_cuda"]
     if built_for is not None and known is not None and int(built_for.split(".")[0]) > int(known.split(".")[0]):
         raise StageError(

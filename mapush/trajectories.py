@@ -30,7 +30,7 @@ class Trajectory:
 
 @torch.no_grad()
 def record_trajectories(run: Path, num_episodes: int, seed: int = 0) -> list[Trajectory]:
-    """Play a run's last checkpoint for an episode in each of ``num_episodes`` worlds of its training, but calm ones.
+    """Play a run's last checkpoint for an episode in each of ``num_episodes`` worlds of its training, unrandomised.
 
     Returns none for a task without an object.
     """

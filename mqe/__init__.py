@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def _check_graphics() -> None:
-    """Raise ImportError where MuJoCo cannot be imported with the ``MUJOCO_GL`` that is set; MuJoCo's own is a riddle.
+    """Raise a clear ImportError if MuJoCo cannot be imported with the ``MUJOCO_GL`` that is set.
 
     MuJoCo reads the variable when it is imported, whether anything is to be drawn or not.
     """

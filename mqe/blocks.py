@@ -1,8 +1,8 @@
 """Networks over blocks of worlds of one size, so that a world's numbers do not depend on how many run beside it.
 
 Libraries multiply matrices of few rows, and the last few numbers of a tensor, in another order than the rest, and the
-results differ in the last bits. Where every tensor has a whole number of blocks, and every product the rows of one, a
-world that keeps its place within a block has the same numbers whatever the other worlds are.
+results differ in the last bits. So every tensor has a whole number of blocks, and every product has the rows of one. A
+world that keeps its place within a block then has the same numbers whatever the other worlds are.
 """
 
 from __future__ import annotations

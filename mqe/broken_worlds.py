@@ -1,4 +1,4 @@
-"""Worlds whose simulation broke: the limits that tell them from others, and the last states of those that did.
+"""Worlds whose simulation broke: the limits by which they are recognised, and their last states.
 
 Numbers may be finite and still mean nothing: a robot a kilometre away, a knee bent three times round. A world that
 leaves any of these limits is broken: it is reset, counted and left out of the learning.
@@ -17,8 +17,8 @@ from torch import Tensor
 from mqe.scene import ARENA_HALF_SIZE, Scene
 from mqe.state import SceneState
 
-# Wide enough for the spawns of overlapping robots (spawn=independent): of 54,000 the largest had joints 1.6 rad out of
-# range, contact forces of 2.5e5 N and joints at 280 rad/s, after which their episodes end as collisions.
+# Wide enough for the spawns of overlapping robots (spawn=independent). The largest of 54,000 had joints 1.6 rad out of
+# range, contact forces of 2.5e5 N and joints at 280 rad/s; such episodes end as collisions.
 SPEED_LIMIT = 1e3  # [m/s, rad/s] of any generalised velocity
 FORCE_LIMIT = 1e7  # [N] in each direction, between two bodies
 POSITION_LIMIT = ARENA_HALF_SIZE + 1.0  # [m] from the middle of the arena, along x and y: beyond the walls
@@ -40,7 +40,7 @@ class BrokenWorld(NamedTuple):
 
 
 class Limits:
-    """The ranges that a scene's state stays within while the simulation makes sense."""
+    """The ranges within which a scene's state stays in a working simulation."""
 
     def __init__(self, scene: Scene, device: torch.device) -> None:
         """Derive the limits from the scene's model."""
@@ -52,14 +52,14 @@ class Limits:
     def are_met(self, state: SceneState, looks_inside: bool = True) -> Tensor:
         """Return where all numbers are finite and within their limits, (N,) bool.
 
-        Whether a robot is inside the object is not looked at unless ``looks_inside``.
+        ``looks_inside`` also checks whether a robot is inside the object.
         """
         rows = self._limited(state) if looks_inside else state.rows
         low, high = self._low[: len(rows)], self._high[: len(rows)]
         return (rows.clamp(low, high) == rows).all(dim=0)
 
     def complaint(self, state: SceneState) -> str | None:
-        """Name what is furthest beyond its limits in the first of T states (the columns) in which anything is."""
+        """Name the number furthest beyond its limits in the first of T states (columns) that breaks any."""
         rows = self._limited(state)
         is_off = rows.clamp(self._low, self._high) != rows
         off_states = is_off.any(dim=0).nonzero()
@@ -89,7 +89,7 @@ class LastStates:
 
     def __init__(self, num_rows: int, num_envs: int, device: torch.device) -> None:
         """Make room for ``NUM_STATES`` states of ``num_rows`` numbers of each world."""
-        # A slot more: a world that broke goes on writing into the one after its last.
+        # One slot more: a world that broke keeps writing into the one after its last.
         self._slots = torch.zeros(NUM_STATES + 1, num_rows, num_envs, device=device)
         self._age = torch.zeros(num_envs, dtype=torch.int64, device=device)  # states of the episode, until it breaks
         self._is_recording = torch.ones(num_envs, dtype=torch.bool, device=device)

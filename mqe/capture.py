@@ -23,7 +23,7 @@ class StepResult(NamedTuple):
 def captured_step(device: torch.device) -> GraphedFunction[StepResult]:
     """Return what runs a decision of actions (N, A, U) as a graph from its third call on.
 
-    The step's tensors are the caller's own; what is left behind lies in memory that the next call overwrites.
+    The step's tensors are the caller's own; the other results are in memory that the next call overwrites.
     """
     return GraphedFunction(device, _pack, _unpack)
 
@@ -51,14 +51,14 @@ class PackedStep:
         self._numbers = _Joined({name: tensor for name, tensor in tensors.items() if name not in masks})
 
     def copy(self) -> TimeStep:
-        """Return it in memory of its own."""
+        """Return a copy."""
         tensors = self._masks.copy() | self._numbers.copy()
         info = {name: tensors.pop(name) for name in self._info}
         return TimeStep(**tensors, info=info)
 
 
 class _Joined:
-    """Tensors of one type, side by side in one."""
+    """Tensors of one type, concatenated in one."""
 
     def __init__(self, tensors: dict[str, Tensor]) -> None:
         self._shapes = {name: tensor.shape for name, tensor in tensors.items()}

@@ -24,7 +24,7 @@ class CollapseTimers:
     SIZE = 2  # numbers a robot
 
     def __init__(self, values: Tensor, robots: Robots) -> None:
-        """Live in ``values`` (N, A, 2) [s]; zeros are a robot that stands."""
+        """Keep the timers in ``values`` (N, A, 2) [s]; zeros are a robot that stands."""
         self.values, self._robots = values, robots
         limits = torch.tensor([LOW_TIME, REST_TIME], device=values.device)
         self._limits = limits - 0.5 * STEP_DT  # sums of steps fall short of whole seconds by rounding

@@ -1,7 +1,7 @@
 """YAML to frozen dataclasses, checked at the door: inside, code trusts its configuration.
 
-A dataclass is the schema. ``option`` declares a field with its range, ``build`` checks plain values against it, and
-every complaint is one line that names the key, the value, what is allowed and the way out.
+A dataclass is the schema. ``option`` declares a field with its range, and ``build`` checks plain values against it.
+Every error is one line with the key, the value, what is allowed and a hint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST = 2000  # characters of a message, of which a value may be any part
 
 
 class ConfigError(ValueError):
-    """A mistake of the user's, in one line: key, value, allowed values, way out. What is too long is cut out."""
+    """A user's mistake in one line: key, value, allowed values, hint. Parts that are too long are cut out."""
 
     def __init__(self, message: str) -> None:
         if len(message) > _LONGEST:
@@ -43,7 +43,7 @@ def option(
     max: float | None = None,
     choices: Iterable[Any] | None = None,
 ) -> Any:
-    """Declare a dataclass field with a default and what may stand in it.
+    """Declare a dataclass field with a default and its allowed values.
 
     ``min`` and ``max`` are inclusive, ``above`` is an exclusive lower bound; all of them, and ``choices``, hold for
     every element of a tuple or list. Where ``choices`` is a mapping, its keys count at the time a value is checked. A
@@ -83,7 +83,7 @@ def load_yaml(path: str | Path, check: Callable[[dict[str, Any]], None] | None =
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:
-    """Write plain values as YAML that ``parse_yaml``, and any other reader, gives back unchanged."""
+    """Write plain values as YAML that ``parse_yaml``, and any other reader, reads back unchanged."""
     return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -150,7 +150,7 @@ def to_dict(instance: Any) -> Any:
 
 
 def checked(instance: _T, where: str) -> _T:
-    """Check a dataclass that was made by hand as ``build`` checks one that was read."""
+    """Check a dataclass made in Python, as ``build`` checks one that was read."""
     return build(type(instance), to_dict(instance), where)
 
 
@@ -166,7 +166,7 @@ def nearest(word: Any, allowed: Iterable[Any]) -> str:
 
 
 def unknown(kind: str, name: Any, allowed: Iterable[Any]) -> str:
-    """Format the complaint about a name that does not exist: the name, the nearest, all that do."""
+    """Format the error for a name that does not exist: the name, the nearest, all that do."""
     allowed = [str(candidate) for candidate in allowed]
     suggestion = f"; did you mean {nearest(name, allowed)}?" if allowed else ""
     return f"unknown {kind} {str(name)!r}{suggestion} (allowed: {', '.join(allowed) or 'none'})"

@@ -1,4 +1,4 @@
-"""Functions behind CUDA graphs: thousands of small operations launched as one, on any device of a process."""
+"""Functions as CUDA graphs: thousands of small operations launched as one, on any device of a process."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class GraphedFunction(Generic[_Output]):
     ) -> None:
         """Record on ``device``; ``generator`` is the only one that the function draws from.
 
-        What the function returns is recorded as ``pack`` makes it, and ``unpack`` returns it after every replay, as
-        copies where the caller keeps it: the next replay writes to the same memory.
+        ``pack`` turns the function's result into what is recorded, and ``unpack`` turns it back after every replay.
+        ``unpack`` must copy what the caller keeps, because the next replay writes to the same memory.
         """
         self._device, self._pack, self._unpack, self._generator = device, pack, unpack, generator
         self._memory = GraphMemory() if memory is None else memory
@@ -107,7 +107,7 @@ def lasting() -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Leave other graphs and their memory alone: to free them would end up in the recording, or break it."""
+    """Keep the garbage collector off: freeing other graphs would become part of the recording, or break it."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -228,7 +228,7 @@ class MultiAgentEnv:
         return broken
 
     def statistics(self) -> dict[str, float]:
-        """Means over the last at most 1,000 finished episodes, and ``num_episodes`` among them."""
+        """Return means over the last at most 1,000 finished episodes, and ``num_episodes`` among them."""
         return self._statistics.means()
 
     def reset_statistics(self) -> None:
@@ -236,7 +236,7 @@ class MultiAgentEnv:
         self._statistics.reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a bit-exact resume needs."""
+        """Return everything that a bit-exact resume needs."""
         self.check_open()
         return {
             "sim": self.sim.state_dict(), "task": self.task.state_dict(), "episode": self._episode.clone(),

@@ -55,7 +55,7 @@ def packages() -> dict[str, str]:
 
 
 def renew_manifest(folder: Path) -> None:
-    """Write the manifest of ``folder`` anew after files were taken out of it, or changed on purpose.
+    """Write the manifest of ``folder`` again after files were removed, or changed on purpose.
 
     What it says of the program that wrote them stays; of a folder that had none, only the files are known.
     """
@@ -63,7 +63,7 @@ def renew_manifest(folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return what the manifest of ``folder`` says, nothing where there is none or it is damaged."""
+    """Return the contents of the manifest of ``folder``, empty if it is missing or damaged."""
     try:
         content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""What differs from world to world and from moment to moment, as settings: bodies, motors, delays, noise, mishaps.
+"""What differs from world to world and from moment to moment, as settings: bodies, motors, delays, noise, disturbances.
 
-Everything is off by default. A number holds for all worlds; of a range ``[low, high]`` every world, episode or moment
-draws its own from the counter-based streams, so that world 3's fifth episode is the same whatever runs beside it.
+Everything is off by default. A single number holds for all worlds. From a range ``[low, high]`` every world, episode or
+moment draws its own, from counter-based streams, so world 3's fifth episode is the same whatever runs beside it.
 """
 
 from __future__ import annotations

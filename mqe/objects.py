@@ -1,4 +1,4 @@
-"""What robots push: shape, mass, friction and outline of every object.
+"""The objects that robots push: shape, mass, friction and outline of each.
 
 Sizes, masses and friction ranges are those of the reference's URDF files and task configurations. Its floor lies at
 z = 0.02 m; ours at 0, so heights are the reference's minus that slab.

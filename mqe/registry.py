@@ -94,7 +94,7 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
 
 
 def slow_choice(cfg: SimCfg) -> str | None:
-    """Say how to be faster: where a GPU stays idle for want of the extra, or a CPU does a GPU's work."""
+    """Return advice if a GPU stays idle without the extra, or a CPU does a GPU's work; None otherwise."""
     if cfg.name == "warp" and resolve_sim(cfg)[1].type == "cpu":
         return "MuJoCo Warp on a CPU is for tests, and ten times as slow as MuJoCo; say --sim auto"
     if _has_warp() or (cfg.name, cfg.device) != ("auto", "auto") or not torch.cuda.is_available():

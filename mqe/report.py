@@ -24,7 +24,7 @@ def mean(values: Tensor) -> float | None:
 
 
 def summarize_metrics(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
-    """Return the mean of every figure over the episodes that did not break, and how many episodes there are."""
+    """Return the mean of every metric over the episodes that did not break, and how many episodes there are."""
     is_broken = episodes["broken"].cpu()
     columns = {name: values.cpu().double()[~is_broken] for name, values in episodes.items() if name != "broken"}
     metrics: Metrics = {"num_episodes": len(is_broken), "num_broken": int(is_broken.sum())}
@@ -37,7 +37,7 @@ def describe_metrics(metrics: Metrics) -> str:
 
 
 def format_metric(value: float | list[float] | None) -> str:
-    """Format one figure: a number, several, or none."""
+    """Format one metric: a number, several, or none."""
     if value is None:
         return "none"
     return " ".join(f"{number:.4g}" for number in (value if isinstance(value, list) else [value]))

@@ -27,10 +27,10 @@ WALL_HEIGHT, WALL_THICKNESS = 0.5, 0.1  # [m]
 MAX_ROBOTS = len(COLORS)
 GOAL_HEIGHT = 0.004  # [m] of the disc that the goal is drawn as
 
-# Contacts as stiff as a 200 Hz step bears (time constant of two steps, MuJoCo's least), so that feet and objects do not
-# sink in. A larger impedance (solimp 0.99) gains nothing, and the line search of either simulator then ends too early,
-# each at another place. Sliding couples to the normal force through the time constant of friction, and would lift a box
-# by 5 mm at 1 m/s with 0.01 s; for objects on the floor it stays at 0.02 s.
+# Contacts as stiff as a 200 Hz step allows (time constant of two steps, MuJoCo's least), so that feet and objects do
+# not sink in. A larger impedance (solimp 0.99) gains nothing, and the line search of either simulator then ends too
+# early, each at another place. Sliding couples to the normal force through the time constant of friction: with 0.01 s a
+# box at 1 m/s would be lifted by 5 mm. So for objects on the floor it stays at 0.02 s.
 CONTACT_SOLREF = (2 * PHYSICS_DT, 1.0)
 SLIDING_SOLREF = (0.02, 1.0)
 ACTUATORS = ("reference", "ideal")
@@ -121,7 +121,7 @@ def build_scene(
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
-    """Copy what the tasks see out of the simulator's memory, as float32."""
+    """Copy the state that tasks see out of the simulator's memory, as float32."""
     parts = (sim.qpos, sim.qvel, sim.sensordata, sim.mocap_pos[:, 0])
     rows = torch.cat([part.t() for part in parts]).to(torch.float32)
     return SceneState(rows, scene.num_robots, scene.object is not None)
@@ -221,7 +221,7 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
         body.add_geom(name=name, type=kind, size=size, pos=part.pos, rgba=(0.80, 0.62, 0.38, 1.0), mass=0.0,
                       contype=OBJECT_BIT, conaffinity=WALL_BIT, priority=1, condim=3,
                       friction=(touch, 0.005, 0.0001))  # fmt: skip
-        stands_on = name if part.type == "box" else _mend_cylinder(spec, body, name, part)
+        stands_on = name if part.type == "box" else _adapt_cylinder(spec, body, name, part)
         spec.add_pair(name=f"{name}-floor", geomname1=stands_on, geomname2="floor", condim=3,
                       friction=(floor, floor, 0.005, 0.0001, 0.0001))  # fmt: skip
 
@@ -235,12 +235,12 @@ def _add_contact_sensor(spec: mujoco.MjSpec, name: str, body: str, other: str) -
     )  # fmt: skip
 
 
-def _mend_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:
-    """Do what an upright cylinder needs to be pushed as one; return the geom that it stands on."""
+def _adapt_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:
+    """Adapt an upright cylinder so that it can be pushed; return the geom that it stands on."""
     # Several contacts a pair have the normal of the robot's face, however the round side is turned.
     spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
-    # It stands on the corners of the square inscribed in its base: its own lowest point is a matter of a tilt of almost
-    # nothing, and rounding may put it deep below the floor.
+    # It stands on the corners of the square inscribed in its base. The cylinder's own lowest point depends on the tilt
+    # even when that is almost zero, and rounding may put it deep below the floor.
     base, half_side = f"{name}/base", part.size[0] / math.sqrt(2.0)
     body.add_geom(name=base, type=mujoco.mjtGeom.mjGEOM_BOX, size=(half_side, half_side, part.size[1] / 2),
                   pos=part.pos, mass=0.0, contype=0, conaffinity=0, group=_UNSEEN)  # fmt: skip

@@ -1,4 +1,4 @@
-"""SceneState: named world-frame tensors of N worlds, and what is derived from them once it is asked for."""
+"""SceneState: named world-frame tensors of N worlds, and quantities derived from them on demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROBOT_QPOS, ROBOT_QVEL = POSE + NUM_JOINTS, VELOCITY + NUM_JOINTS
 
 
 class SceneState:
-    """What the tasks see of N worlds, float32, on the simulator's device. World frame unless the name ends in ``_b``.
+    """The state of N worlds for tasks, float32, on the simulator's device. World frame unless the name ends in ``_b``.
 
     The world frame's origin is the middle of the arena floor; x forward, y left, z up; quaternions wxyz. Bodies (B) are
     the A robots and then the object, if the scene has one; without one, nothing may be asked of it.
@@ -36,7 +36,7 @@ class SceneState:
 
     @classmethod
     def zeros(cls, num_envs: int, num_robots: int, has_object: bool, device: torch.device | str = "cpu") -> SceneState:
-        """Return a state in which everything lies at the origin, turned by nothing."""
+        """Return a state with everything at the origin, unrotated."""
         rows = torch.zeros(sum(cls.sizes(num_robots, has_object)), num_envs, device=device)
         state = cls(rows, num_robots, has_object)
         state.body_quat[..., 0] = 1.0

@@ -34,9 +34,9 @@ class EpisodeStatistics:
         self._count.copy_(number[-1])
 
     def means(self) -> dict[str, float]:
-        """Return each figure's mean over the episodes it counts for (NaN without any), and ``num_episodes``.
+        """Return each metric's mean over the episodes it counts for (NaN without any), and ``num_episodes``.
 
-        The mean of what happened or not, 1 or 0, is called its rate.
+        The mean of a metric that is 0 or 1 is called its rate.
         """
         newest = self._newest(CAPACITY // self._share.num_shares)
         counts = (~torch.isnan(newest)).sum(dim=0)
@@ -55,7 +55,7 @@ class EpisodeStatistics:
         self._count.zero_()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The ring and its position."""
+        """Return the ring and its position."""
         return {"rows": self._rows.clone(), "count": self._count.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

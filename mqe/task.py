@@ -66,7 +66,7 @@ class Task(Protocol):
         ...
 
     def command(self, actions: Tensor) -> None:
-        """Take a decision: actions (N, A, U), clipped to [-1, 1]; late ones come at every control step."""
+        """Take a decision: actions (N, A, U), clipped to [-1, 1]; delayed ones come at every control step."""
         ...
 
     def targets(self, state: SceneState) -> Tensor:
@@ -86,9 +86,9 @@ class Task(Protocol):
         ...
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Turn an episode's sums (N, M), length (N,) and endings (E, N) into metrics (N, F) that statistics average.
+        """Compute metrics (N, F) for statistics from an episode's sums (N, M), length (N,) and endings (E, N).
 
-        NaN means: does not count for this episode (for instance the collaboration degree of a failure).
+        NaN means that the metric does not count for this episode (for instance the collaboration degree of a failure).
         """
         ...
 

@@ -16,8 +16,8 @@ from torch import Tensor
 class TimeStep(NamedTuple):
     """What one decision of every environment returned.
 
-    Environments that ended were reset already: ``obs`` and ``state`` are the first of the next episode there,
-    ``final_obs`` and ``final_state`` the last of the episode that ended (equal to ``obs`` and ``state`` elsewhere).
+    Environments that ended were reset already: their ``obs`` and ``state`` are the first of the next episode.
+    ``final_obs`` and ``final_state`` are the last of the episode that ended (equal to ``obs`` and ``state`` elsewhere).
     """
 
     obs: Tensor  # (N, A, O)
@@ -53,9 +53,9 @@ class Mirror(NamedTuple):
 
 
 class Planar(Protocol):
-    """What a learned model needs to know of the critic's state (B, S): its numbers, and what they are worth.
+    """What a learned model needs to know of the critic's state (B, S): its numbers, and its rewards and endings.
 
-    The state says all that agents see. It has W numbers of the world, then R of every robot.
+    All that agents see follows from the state. It has W numbers of the world, then R of every robot.
     """
 
     num_robots: int
@@ -68,7 +68,7 @@ class Planar(Protocol):
         ...
 
     def tidy(self, state: Tensor) -> Tensor:
-        """Return states (..., S) that a model predicted with what no state may be put right."""
+        """Return states (..., S) that a model predicted, with impossible numbers corrected."""
         ...
 
     def observe(self, state: Tensor) -> Tensor:
@@ -126,7 +126,7 @@ class VecEnv(Protocol):
         ...
 
     def statistics(self) -> dict[str, float]:
-        """Means over the last at most 1,000 finished episodes, and ``num_episodes`` among them; synchronises once."""
+        """Return means over the last at most 1,000 finished episodes, and ``num_episodes``; synchronises once."""
         ...
 
     def reset_statistics(self) -> None:
@@ -134,7 +134,7 @@ class VecEnv(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a bit-exact resume needs."""
+        """Return everything that a bit-exact resume needs."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:

@@ -34,7 +34,7 @@ def test_a_block_that_was_freed_is_used_again(silent):
 
 
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"])
-def test_what_the_user_says_of_the_allocator_holds(silent, monkeypatch, name):
+def test_the_users_allocator_settings_are_kept(silent, monkeypatch, name):
     monkeypatch.setenv(name, "glibc.malloc.arena_max=2")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("the allocator is changed"))
     assert not keep_freed_memory()

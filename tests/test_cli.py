@@ -84,14 +84,14 @@ def test_defaults_of_the_keys_that_issues_name() -> None:
     assert cfg.task.observation == "sincos"
 
 
-def test_another_task_leaves_out_what_it_does_not_know_and_says_so() -> None:
+def test_another_task_leaves_out_unknown_settings_and_reports_it() -> None:
     base = {"task": {"name": "go1push_mid", "object": "tblock", "episode_length_s": 10.0}}
     cfg, notices = config.resolve(base, {"task": {"name": "go1_velocity"}})
     assert cfg.task.episode_length_s == 10.0
     assert notices == ["task.object left out: set for go1push_mid, unknown to go1_velocity"]
 
 
-def test_what_upstreams_networks_do_not_have_is_said_and_not_recorded() -> None:
+def test_settings_that_upstreams_networks_lack_are_reported_and_not_recorded() -> None:
     cfg, notices = config.resolve({"network": {"mean_bound": 1.0, "gain": 0.5}}, {"algorithm": {"compat": "harl"}})
     assert notices == ["network.mean_bound left out: under algorithm.compat=harl networks are as upstream's"]
     assert (cfg.network.mean_bound, cfg.network.gain, cfg.network.use_layer_norm) == (None, 0.5, True)
@@ -190,12 +190,12 @@ def test_calculator(run, tmp_path, capsys) -> None:
     out = tmp_path / "deep" / "figures.json"
     argv = ["--checkpoint", str(run), "--num_envs", "3", "--set", "task.episode_length_s=0.5", "--json", str(out)]
     assert test.main(argv) == 0
-    figures = json.loads(out.read_text())
-    assert figures["num_episodes"] == 3
+    metrics = json.loads(out.read_text())
+    assert metrics["num_episodes"] == 3
     assert {
         *("success_rate", "success_ci95", "num_episodes", "lost_at_birth_rate", "time_given_success_s"),
         *("finished_time_s", "collision_rate", "collaboration_degree", "collaboration_degree_reference"),
-    } <= set(figures)
+    } <= set(metrics)
     assert "success rate" in capsys.readouterr().out
 
 

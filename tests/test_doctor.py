@@ -17,7 +17,7 @@ import torch
 from harl_mapush import config
 from mapush import cli, doctor, stages
 from mapush.checkup import Checkup
-from mapush.doctor import Verdict, examine, in_words, judge, verdict_of_crash
+from mapush.doctor import Verdict, examine, format_verdict, judge, verdict_of_crash
 from mapush.stage import Stage, StageError
 from mapush.stages import STAGES, driver_version
 from mapush.tensors import tensors_of
@@ -178,7 +178,7 @@ def test_verdicts(checkup):
     assert judge(raising(ZeroDivisionError("d")), checkup)[3:] == ("ZeroDivisionError: d", "in general")
     assert judge(Stage("s", lambda _: "well", "x"), checkup)[3:] == ("well", None)
     assert judge(Stage("s", lambda _: "well", "x", needs_gpu=True), checkup).status == "skipped"
-    assert in_words(Verdict("s", "passed", 0.25, "well")) == "passed  s             well (0.2 s)"
+    assert format_verdict(Verdict("s", "passed", 0.25, "well")) == "passed  s             well (0.2 s)"
 
 
 def test_a_tensor_elsewhere_is_named_with_both_devices(checkup, monkeypatch):
@@ -281,7 +281,7 @@ def test_what_is_built_for_a_newer_cuda_than_the_drivers(checkup, versions, monk
     assert raised.value.hint.endswith(f"{said.split()[0][1:]} build for CUDA {driver // 1000}")
 
 
-def test_a_torch_for_the_cpu_alone_is_told(checkup, versions, monkeypatch):
+def test_a_torch_for_the_cpu_alone_is_reported(checkup, versions, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "built for the CPU alone" in stages.check_versions(checkup)
 
@@ -323,7 +323,7 @@ def test_the_driver_is_asked_without_a_gpu():
     assert driver_version() is None or driver_version() > 10000
 
 
-def test_a_crash_is_told_with_its_stage(monkeypatch, capsys):
+def test_a_crash_is_reported_with_its_stage(monkeypatch, capsys):
     def run(command: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess:
         assert env["CUDA_LAUNCH_BLOCKING"] == "1"
         verdicts = [Verdict("versions", "running"), Verdict("versions", "passed"), Verdict("one world", "running")]
@@ -342,7 +342,7 @@ def test_a_crash_is_told_with_its_stage(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("last", "returncode", "crashed"), [("passed", 0, False), ("failed", 1, False), ("passed", 1, True)]
 )
-def test_what_a_process_of_its_own_told_is_not_told_again(monkeypatch, capsys, last, returncode, crashed):
+def test_what_a_separate_process_reported_is_not_reported_again(monkeypatch, capsys, last, returncode, crashed):
     """It writes its verdicts on our stdout while it runs; one that ends with a code and no verdict has crashed."""
 
     def run(command: list[str], stdout: int | None, **_: object) -> subprocess.CompletedProcess:

@@ -198,7 +198,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(name: str, has_manifest: boo
     assert train.main(["--resume", str(run)]) == 0
     assert learned_from == [32]
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Note: ")]
-    assert f"{path.parent} is passed over: " in lines[0]
+    assert f"{path.parent} is skipped: " in lines[0]
     assert name in lines[0]
 
 
@@ -233,7 +233,7 @@ def test_a_run_killed_before_its_settings_can_be_started_again(gait, tmp_path, c
 def test_a_run_killed_before_its_first_checkpoint_begins_again(run, finished, capsys) -> None:
     shutil.rmtree(run / "checkpoints")
     assert train.main(["--resume", str(run)]) == 0
-    assert "has no checkpoint yet and begins again" in capsys.readouterr().out
+    assert "has no checkpoint yet and starts again" in capsys.readouterr().out
     for name in ("actor_agent0.pt", "critic_agent.pt"):
         again, before = (read_tensors(path / "checkpoints" / "64" / name) for path in (run, finished))
         assert all(torch.equal(again[key], value) for key, value in before.items())

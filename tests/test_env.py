@@ -16,7 +16,7 @@ def _push_object_to_goal(env, worlds):
     env.sim.qpos[worlds, start : start + 2] = goal + torch.tensor([0.5, 0.0], dtype=torch.float64)
 
 
-def test_a_broken_world_is_reset_counted_and_masked_while_the_others_go_on():
+def test_a_broken_world_is_reset_counted_and_masked_while_the_others_continue():
     env, twin = make_env(4), make_env(4)
     env.reset()
     twin.reset()
@@ -70,9 +70,9 @@ def test_staggered_first_episodes_end_spread_over_the_time_limit_and_statistics_
     assert lengths.sort().values.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 10, 10]  # of ten golden steps two share a bin
     for _ in range(10):
         env.step(torch.zeros(10, 2, 3))
-    figures = env.statistics()
-    assert figures["num_episodes"] == 12
-    assert figures["episode_time_s"] == pytest.approx(1.0)
+    metrics = env.statistics()
+    assert metrics["num_episodes"] == 12
+    assert metrics["episode_time_s"] == pytest.approx(1.0)
 
 
 def test_an_ending_inside_a_decision_is_latched_there():
@@ -185,7 +185,7 @@ def test_actions_of_another_shape_are_refused(shape):
         env.step(torch.zeros(shape))
 
 
-def test_the_environment_goes_on_exactly_from_its_state():
+def test_the_environment_resumes_exactly_from_its_state():
     env = make_env(3, episode_length_s=0.4, decision_period=2)
     env.reset(staggered=True)
     generator = torch.Generator().manual_seed(0)
@@ -211,9 +211,9 @@ def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count(
     statistics = EpisodeStatistics(("time", "degree"), (), 2500, torch.device("cpu"))
 
     def record(count: int, time: Tensor | float, degree: float, ended: bool = True) -> None:
-        figures = torch.zeros(count, 2)
-        figures[:, 0], figures[:, 1] = time, degree
-        statistics.record(torch.full((count,), ended), figures)
+        metrics = torch.zeros(count, 2)
+        metrics[:, 0], metrics[:, 1] = time, degree
+        statistics.record(torch.full((count,), ended), metrics)
 
     record(600, 1.0, torch.nan)
     assert statistics.means()["time"] == 1.0
@@ -242,9 +242,9 @@ def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count(
 def test_a_ring_of_another_length_takes_the_newest_episodes(num_episodes: int, num_envs: int, expected: tuple):
     old = EpisodeStatistics(("time",), (), 2500, torch.device("cpu"))
     for times in torch.arange(float(num_episodes)).split(2500):
-        figures = torch.zeros(2500, 1)
-        figures[: len(times), 0] = times
-        old.record(torch.arange(2500) < len(times), figures)
+        metrics = torch.zeros(2500, 1)
+        metrics[: len(times), 0] = times
+        old.record(torch.arange(2500) < len(times), metrics)
     new = EpisodeStatistics(("time",), (), num_envs, torch.device("cpu"))
     new.load_state_dict(old.state_dict())
     assert new.means() == {"time": expected[0], "num_episodes": expected[1]}
@@ -258,7 +258,7 @@ def test_a_simulator_captures_no_control_steps_of_its_own_under_an_environment()
     assert not make_env(1).sim.captures
 
 
-def test_an_episodes_return_is_what_was_paid_for_it():
+def test_an_episodes_return_is_the_sum_of_its_rewards():
     env, generator = make_env(6, decision_period=2, episode_length_s=0.16), torch.Generator().manual_seed(0)
     env.reset()
     total, num_ended = torch.zeros(6), 0

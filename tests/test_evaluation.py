@@ -80,27 +80,27 @@ def make_scripted() -> Any:
 
 
 def test_counts_first_episodes_only() -> None:
-    figures = evaluate(make_scripted(), still)
-    assert figures["num_episodes"] == 7
-    assert figures["success_rate"] == pytest.approx(2 / 7)
-    assert figures["success_ci95"] == pytest.approx(list(wilson_interval(2, 7)))
-    assert figures["lost_at_birth_rate"] == pytest.approx(1 / 7)
-    assert figures["collision_rate"] == pytest.approx(2 / 7)
-    assert figures["fall_rate"] == pytest.approx(1 / 7)
-    assert figures["timeout_rate"] == pytest.approx(1 / 7)
-    assert figures["collapse_rate"] == 0.0
-    assert figures["tangle_rate"] == pytest.approx(2 / 7)
-    assert figures["num_broken"] == 1
-    assert figures["success_rate_spawned"] == pytest.approx(2 / 6)
-    assert figures["success_spawned_ci95"] == pytest.approx(list(wilson_interval(2, 6)))
-    assert figures["goal_direction_chi2"] is None  # all goals lie in one direction
-    assert describe(figures).splitlines()[-1].split() == ["broken", "simulations,", "no", "successes", "1"]
-    assert figures["time_given_success_s"] == pytest.approx(0.11)
-    assert figures["finished_time_s"] == pytest.approx((0.06 + 0.16 + 5 * 0.20) / 7)
-    assert figures["collaboration_degree"] == pytest.approx(0.375)
-    assert figures["collaboration_degree_reference"] == pytest.approx(0.25)
-    assert figures["contact_share_agent0"] == pytest.approx(0.5)
-    assert figures["object_distance_agent0"] == pytest.approx(2.0)
+    metrics = evaluate(make_scripted(), still)
+    assert metrics["num_episodes"] == 7
+    assert metrics["success_rate"] == pytest.approx(2 / 7)
+    assert metrics["success_ci95"] == pytest.approx(list(wilson_interval(2, 7)))
+    assert metrics["lost_at_birth_rate"] == pytest.approx(1 / 7)
+    assert metrics["collision_rate"] == pytest.approx(2 / 7)
+    assert metrics["fall_rate"] == pytest.approx(1 / 7)
+    assert metrics["timeout_rate"] == pytest.approx(1 / 7)
+    assert metrics["collapse_rate"] == 0.0
+    assert metrics["tangle_rate"] == pytest.approx(2 / 7)
+    assert metrics["num_broken"] == 1
+    assert metrics["success_rate_spawned"] == pytest.approx(2 / 6)
+    assert metrics["success_spawned_ci95"] == pytest.approx(list(wilson_interval(2, 6)))
+    assert metrics["goal_direction_chi2"] is None  # all goals lie in one direction
+    assert describe(metrics).splitlines()[-1].split() == ["broken", "simulations,", "no", "successes", "1"]
+    assert metrics["time_given_success_s"] == pytest.approx(0.11)
+    assert metrics["finished_time_s"] == pytest.approx((0.06 + 0.16 + 5 * 0.20) / 7)
+    assert metrics["collaboration_degree"] == pytest.approx(0.375)
+    assert metrics["collaboration_degree_reference"] == pytest.approx(0.25)
+    assert metrics["contact_share_agent0"] == pytest.approx(0.5)
+    assert metrics["object_distance_agent0"] == pytest.approx(2.0)
 
 
 def test_reports_progress_and_stops_when_all_are_done() -> None:
@@ -117,22 +117,22 @@ def test_an_episode_that_a_collapse_ended_is_no_time_out() -> None:
         values = {name: tensor(values)[5:6] for name, values in FIRST.items()}
         values |= {"collapse": tensor([1.0]), "episode_time_s": tensor([time])}
         values |= {"broken": tensor([False]), "goal_direction": tensor([0.0])}
-        figures = summarize(values, time_limit_s=0.20, step_dt=0.02)
-        assert (figures["collapse_rate"], figures["timeout_rate"]) == (1.0, timeouts)
+        metrics = summarize(values, time_limit_s=0.20, step_dt=0.02)
+        assert (metrics["collapse_rate"], metrics["timeout_rate"]) == (1.0, timeouts)
 
 
-def test_first_episodes_tell_where_the_goal_was_at_first() -> None:
+def test_first_episodes_report_the_goals_direction_at_the_start() -> None:
     episodes = first_episodes(make_scripted(), still)
     torch.testing.assert_close(episodes["goal_direction"], torch.full((7,), math.pi / 2))
 
 
-def test_all_lost_at_birth_leaves_no_rate_of_the_others() -> None:
+def test_all_lost_at_spawn_leaves_no_rate_of_the_others() -> None:
     episodes = {name: tensor(values)[2:3] for name, values in FIRST.items()}
     episodes |= {"broken": tensor([False]), "goal_direction": tensor([0.0])}
-    figures = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
-    assert figures["success_rate_spawned"] is None
-    assert figures["success_spawned_ci95"] is None
-    assert "success rate" in describe(figures)
+    metrics = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
+    assert metrics["success_rate_spawned"] is None
+    assert metrics["success_spawned_ci95"] is None
+    assert "success rate" in describe(metrics)
 
 
 def test_chi_squared_of_the_goals_direction_by_hand() -> None:
@@ -163,15 +163,15 @@ def test_chi_squared_of_chance_exceeds_its_quantile_as_often_as_it_should() -> N
 def test_without_successes_there_is_nothing_to_average() -> None:
     episodes = {name: tensor(values)[2:4] for name, values in FIRST.items()}
     episodes |= {"broken": tensor([False, False]), "goal_direction": tensor([0.0, 3.0])}
-    figures = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
-    assert figures["success_rate"] == 0.0
-    assert figures["finished_time_s"] == pytest.approx(20.0)
+    metrics = summarize(episodes, time_limit_s=20.0, step_dt=0.02)
+    assert metrics["success_rate"] == 0.0
+    assert metrics["finished_time_s"] == pytest.approx(20.0)
     for name in ("time_given_success_s", "collaboration_degree", "collaboration_degree_reference"):
-        assert figures[name] is None
-    assert figures["contact_share_agent0"] == pytest.approx(0.5)
-    assert "success rate" in describe(figures)
-    assert "nan" not in describe(figures).lower()
-    assert "broken" not in describe(figures)
+        assert metrics[name] is None
+    assert metrics["contact_share_agent0"] == pytest.approx(0.5)
+    assert "success rate" in describe(metrics)
+    assert "nan" not in describe(metrics).lower()
+    assert "broken" not in describe(metrics)
 
 
 @pytest.mark.parametrize(
@@ -187,15 +187,15 @@ def test_wilson_interval(successes: int, trials: int, interval: tuple[float, flo
     assert wilson_interval(successes, trials) == pytest.approx(interval, abs=1e-5)
 
 
-def test_the_real_environment_loses_births_and_runs_out_of_time() -> None:
+def test_the_real_environment_loses_spawns_and_runs_out_of_time() -> None:
     env = make_env(64, spawn="independent", episode_length_s=0.4, decision_period=4)
-    figures = evaluate(env, still)
-    assert figures["num_episodes"] == 64
-    assert figures["success_rate"] == 0.0
-    assert figures["finished_time_s"] == pytest.approx(0.4)
-    assert 0.0 < figures["lost_at_birth_rate"] <= figures["collision_rate"] < 0.25  # type: ignore[operator]
-    assert figures["num_broken"] == 0
-    shares = [figures[f"{end}_rate"] for end in ("success", "collision", "fall", "collapse", "timeout")]
+    metrics = evaluate(env, still)
+    assert metrics["num_episodes"] == 64
+    assert metrics["success_rate"] == 0.0
+    assert metrics["finished_time_s"] == pytest.approx(0.4)
+    assert 0.0 < metrics["lost_at_birth_rate"] <= metrics["collision_rate"] < 0.25  # type: ignore[operator]
+    assert metrics["num_broken"] == 0
+    shares = [metrics[f"{end}_rate"] for end in ("success", "collision", "fall", "collapse", "timeout")]
     assert sum(shares) == pytest.approx(1.0)  # type: ignore[arg-type]
 
 
@@ -212,7 +212,7 @@ def test_stepping_the_object_into_the_goal_is_a_success_at_the_right_time() -> N
         reached.decisions += 1
         return still(obs)
 
-    figures = evaluate(env, carry)
-    assert figures["success_rate"] == 0.5
-    assert figures["time_given_success_s"] == pytest.approx(0.22)
-    assert figures["finished_time_s"] == pytest.approx((0.22 + 0.4) / 2)
+    metrics = evaluate(env, carry)
+    assert metrics["success_rate"] == 0.5
+    assert metrics["time_given_success_s"] == pytest.approx(0.22)
+    assert metrics["finished_time_s"] == pytest.approx((0.22 + 0.4) / 2)

@@ -49,7 +49,7 @@ def test_a_fault_of_the_program_keeps_its_traceback() -> None:
         config.exit_code(fail, "prog")
 
 
-def test_output_that_nobody_reads_ends_quietly() -> None:
+def test_output_that_no_one_reads_ends_quietly() -> None:
     program = (
         "import sys; from harl_mapush import config\n"
         "def main():\n"

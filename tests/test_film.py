@@ -64,7 +64,7 @@ def test_a_replay_takes_nothing_else(words: str, capsys) -> None:
     assert "takes nothing else but --mode viewer" in capsys.readouterr().err
 
 
-def test_a_film_says_how_far_it_is(monkeypatch) -> None:
+def test_a_film_shows_its_progress(monkeypatch) -> None:
     said: list[str] = []
     clock = iter([0.0, 1.0, 4.0, 5.0, 9.0])
     monkeypatch.setattr(film.time, "monotonic", lambda: next(clock))

@@ -40,7 +40,7 @@ def test_gravity_is_seen_in_the_body_frame():
     torch.testing.assert_close(gravity, torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]), atol=1e-6, rtol=0)
 
 
-def test_the_clock_runs_while_moving_and_stands_at_zero():
+def test_the_clock_runs_while_moving_and_stays_at_zero_while_standing():
     memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
     command = torch.tensor([[[0.3, 0.0, 0.0]], [[0.0, 0.02, 0.0]]])
     assert is_moving(command)[:, 0].tolist() == [True, False]
@@ -99,7 +99,7 @@ def test_an_unknown_or_foreign_gait_is_refused(tmp_path):
         load_gait(str(tmp_path / "nothing"), CPU)
 
 
-def test_a_gait_named_from_where_one_stands_is_found_from_anywhere(gait, tmp_path, monkeypatch):
+def test_a_gait_named_by_a_relative_path_is_found_from_anywhere(gait, tmp_path, monkeypatch):
     monkeypatch.chdir(gait.parent)
     run = tmp_path / "run"
     words = [*TINY, "--num_env_steps", "1", "--set", f"task.gait=./{gait.name}", "--out", str(run)]
@@ -265,7 +265,7 @@ def test_the_mirror_swaps_left_and_right_and_undoes_itself():
     assert mirrored[names["clock"] :] == [-58.0, -59.0]
 
 
-def test_mirrored_states_are_seen_as_the_mirror_image():
+def test_mirrored_states_give_mirrored_observations():
     """Of a scene reflected in the plane y = 0 the gait sees what the mirror makes of the original's observation."""
     scene = build_scene(1, None)
     env = make_env(EnvCfg(num_envs=2), SIM, VelocityCfg(), seed=0)

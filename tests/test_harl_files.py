@@ -336,7 +336,7 @@ def test_upstreams_folders_that_cannot_be_used(tmp_path, capsys) -> None:
 
 @pytest.mark.parametrize("observation", ["sincos", "reference"])
 @pytest.mark.parametrize("num_agents", [1, 2, 3, 4])
-def test_sizes_tell_what_is_seen(observation: str, num_agents: int, tmp_path) -> None:
+def test_sizes_tell_which_observation_a_policy_has(observation: str, num_agents: int, tmp_path) -> None:
     size = make_task(num_agents=num_agents, observation=observation).obs_sizes[0]
     file = write(tmp_path / "config.json", model={})
     assert harl_files.models_config(file, num_agents, size)["task"]["observation"] == observation

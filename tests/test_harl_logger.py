@@ -30,7 +30,7 @@ class Reporting:
         return {"reward/total": -0.5}
 
 
-def test_figures_that_do_not_exist_are_not_logged(capsys) -> None:
+def test_metrics_that_do_not_exist_are_not_logged(capsys) -> None:
     writer = Writer()
     harl_logger.log_task(Reporting(), writer, 40)  # type: ignore[arg-type]
     assert writer.scalars == {

@@ -111,7 +111,7 @@ def test_a_complaint_names_the_file_and_harls_key(algo_args: dict, env_args: dic
 
 
 @pytest.mark.parametrize("over", [{"network": {"chunk_length": 2}}, {"runner": {"num_steps": 20}}])
-def test_the_command_line_can_mend_sequences(over: dict) -> None:
+def test_the_command_line_can_correct_sequences(over: dict) -> None:
     assert laid_over("happo", RECURRENT, **over)[0]["runner"]["num_steps"] == 4
 
 

@@ -132,7 +132,7 @@ def test_curves_that_cannot_be_written_are_kept_until_they_can(tmp_path, monkeyp
         curves.add({"x": float(step)}, step)
         curves.flush()
     assert len(said) == 1
-    assert "cannot be written (No space left on device); training goes on" in said[0]
+    assert "cannot be written (No space left on device); training continues" in said[0]
     monkeypatch.undo()
     assert points(tmp_path / "logs") == [(1, 1.0)]  # no half of a point is left
     curves.add({"x": 4.0}, 4)
@@ -187,7 +187,7 @@ def test_a_checkpoint_that_fails_is_tried_again_at_the_next_interval(command, tm
     monkeypatch.setattr(checkpoint, "save", lambda *a, **k: full() if a[1] in (64, 96) else save(*a, **k))
     assert train.main([*command, "--num_env_steps", "128"]) == 0
     said = capsys.readouterr().out
-    assert "Note: checkpoint 64 cannot be written (No space left on device); training goes on" in said
+    assert "Note: checkpoint 64 cannot be written (No space left on device); training continues" in said
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["128", "32"]
 
 

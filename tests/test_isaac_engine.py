@@ -245,5 +245,5 @@ def _tensor(model: mujoco.MjModel, body: int) -> np.ndarray:
     return turn @ np.diag(model.body_inertia[body]) @ turn.T
 
 
-def test_a_word_takes_a_control_step() -> None:
+def test_a_message_takes_a_control_step() -> None:
     assert MAX_ROWS >= 4

@@ -72,7 +72,7 @@ def test_separated_scenes_touch_nothing(name: str, num_agents: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("cuboid", 0.063), ("tblock", 0.068), ("cylinder", 0.065)])
-def test_independent_births_collide_as_often_as_the_references(name: str, expected: float) -> None:
+def test_independent_spawns_collide_as_often_as_the_references(name: str, expected: float) -> None:
     cfg = OBJECTS[name]
     is_lost = closest_pair(draw(name, cfg.num_agents, "independent", 100_000)) < cfg.collision_distance
     assert is_lost.float().mean().item() == pytest.approx(expected, abs=0.003)

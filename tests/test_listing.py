@@ -61,7 +61,7 @@ def test_a_run_starts_with_the_networks_of_another(run, gait, tmp_path, capsys) 
     assert load_yaml(new / "config.yaml")["runner"]["init_from"] == str(run)
 
 
-def test_a_run_sees_and_commands_as_the_one_it_starts_from_and_says_so(run, gait, tmp_path, capsys) -> None:
+def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(run, gait, tmp_path, capsys) -> None:
     other = ("--set", "runner.num_steps=4", "--set", f"task.gait={gait}", "--num_envs", "4", "--num_env_steps", "1")
     sees = ("--set", "task.decision_period=2", "--set", "task.observation=reference")
     first, second = tmp_path / "first", tmp_path / "second"
@@ -115,7 +115,7 @@ def test_every_setting_is_listed_with_its_default() -> None:
     assert "env.num_envs = 256  (min 1, max 1000000000)  parallel worlds" in listing.setting_lines()
 
 
-def test_every_setting_says_what_it_is() -> None:
+def test_every_setting_has_a_help_text() -> None:
     entries = [entry.cfg for registry in (ALGORITHMS, TASKS) for entry in registry.values()]
     for cls in [*config.SECTION_CLASSES.values(), *entries, NatureCfg, VelocityWeights]:
         assert not [f"{cls.__name__}.{field.name}" for field in fields(cls) if not field.metadata.get("help")]

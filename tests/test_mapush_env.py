@@ -64,7 +64,7 @@ def push(monkeypatch, cls=MAPushEnv, **settings) -> MAPushEnv:
 # Scripted
 
 
-def test_arrays_are_float32_and_the_state_is_everybodys() -> None:
+def test_arrays_are_float32_and_the_state_is_every_agents() -> None:
     env = HarlEnv(Scripted())
     obs, states, available = env.reset()
     assert (obs.dtype, states.dtype, available) == (np.float32, np.float32, None)
@@ -167,7 +167,7 @@ def test_statistics_before_the_first_episode_are_not_numbers() -> None:
     assert all(np.isnan(value) for value in figures.values())
 
 
-def test_the_environment_may_mend_itself(caplog) -> None:
+def test_the_environment_may_grow_its_buffers(caplog) -> None:
     env = HarlEnv(Scripted())
     for _ in range(200):
         env.step(np.zeros((4, 2, 2)))

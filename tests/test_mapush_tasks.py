@@ -153,7 +153,7 @@ def test_what_is_no_such_task_is_one_line(write, tmp_path, capsys, old: str, new
     assert not (tmp_path / "t.yaml").exists()
 
 
-def test_the_task_file_beside_policies_says_what_they_pushed(write, tmp_path) -> None:
+def test_the_task_file_beside_policies_names_their_object(write, tmp_path) -> None:
     (tmp_path / "run/task").mkdir(parents=True)
     write().rename(tmp_path / "run/task/config.py")
     module = tmp_path / "run/checkpoints/rl_model_10000000_steps/module.pt"

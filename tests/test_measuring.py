@@ -1,4 +1,4 @@
-"""Episodes that do not depend on what is played beside them, workers that die, and the figures of both."""
+"""Episodes that do not depend on what is played beside them, workers that die, and the metrics of both."""
 
 from __future__ import annotations
 
@@ -158,8 +158,8 @@ def test_intervals_cover_the_true_rate_as_often_as_they_say(share: float, trials
 
 
 def test_a_rate_has_its_interval() -> None:
-    figures = rate("fall", torch.tensor([True, False, False, False]))
-    assert figures == {"fall_rate": 0.25, "fall_ci95": list(wilson_interval(1, 4))}
+    metrics = rate("fall", torch.tensor([True, False, False, False]))
+    assert metrics == {"fall_rate": 0.25, "fall_ci95": list(wilson_interval(1, 4))}
 
 
 def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:

@@ -193,7 +193,7 @@ def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch
     assert not any(tmp_path.iterdir())
 
 
-def test_an_evaluation_whose_workers_do_not_fit_says_how_many_would(monkeypatch, capsys):
+def test_an_evaluation_whose_workers_do_not_fit_reports_how_many_would(monkeypatch, capsys):
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: (2 * GIB, 4 * GIB))
     monkeypatch.setattr(episodes, "run_jobs", lambda *_: pytest.fail("workers were started"))
     words = ["--checkpoint", "pretrained:cuboid", "--num_episodes", "3200", "--device", "cpu", "--workers", "64"]
@@ -202,7 +202,7 @@ def test_an_evaluation_whose_workers_do_not_fit_says_how_many_would(monkeypatch,
     assert re.search(r"env.num_envs=64 takes 0.. GiB in each of 50 workers, but cpu has 2.0 GiB free; lower --w", said)
 
 
-def test_a_gait_is_examined_in_worlds_of_its_own_whose_number_nobody_asks_for(monkeypatch, capsys):
+def test_a_gait_is_examined_in_its_own_worlds_whose_number_is_fixed(monkeypatch, capsys):
     monkeypatch.setattr(memory_plan, "device_memory", lambda device: (0, GIB))
     monkeypatch.setattr(evaluate, "evaluate_gait", lambda *_: {"worst": 0.5})
     words = ["--checkpoint", "pretrained:go1_velocity", "--device", "cpu"]

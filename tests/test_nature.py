@@ -184,7 +184,7 @@ def test_kicks_come_at_their_interval_and_at_their_speed():
         assert bool((gained > 0.2).all()) is (k == 5)
 
 
-def test_a_resumed_environment_goes_on_to_the_bit():
+def test_a_resumed_environment_continues_to_the_bit():
     nature = NatureCfg(
         action_latency=(0.0, 0.04), latency_jitter=0.01, command_latency=(0.0, 0.1), observation_noise=0.02,
         kick_speed=0.5, kick_interval=0.3, freeze_time=(0.1, 0.5),

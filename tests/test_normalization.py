@@ -28,11 +28,11 @@ def test_advantages_use_the_population_deviation_and_epsilon_1e_5(normalize):
 
 
 @both
-def test_advantages_with_nobody_active_stay_finite(normalize):
+def test_advantages_with_no_active_agent_stay_finite(normalize):
     assert torch.isfinite(normalize(torch.randn(4), torch.zeros(4))).all()
 
 
-def test_a_rollout_without_a_sound_step_leaves_the_value_normaliser_finite():
+def test_a_rollout_without_a_valid_step_leaves_the_value_normaliser_finite():
     norm = ValueNorm()
     norm.update(torch.tensor([3.0, 5.0]))
     norm.update(torch.randn(4, 1), torch.zeros(4, 1))

@@ -96,5 +96,5 @@ def _with_stale_actions(self, batch, order):
 
 @pytest.mark.parametrize("name", ["hasac_2a_fixed_alpha", "hatd3_2a"])
 def test_stale_actions_of_the_agents_before_are_noticed(name: str, monkeypatch) -> None:
-    monkeypatch.setattr(OffPolicy, "_improve_actors", _with_stale_actions)
+    monkeypatch.setattr(OffPolicy, "_update_actors", _with_stale_actions)
     assert max(replayed(name, 1).values()) > 3 * TOLERANCE

@@ -91,7 +91,7 @@ def test_actions_count_half_as_in_mapushs_trainer(env) -> None:
     assert (env.env.given == 0.75).all()
 
 
-def test_a_rollouts_figures_are_means_over_its_own_decisions() -> None:
+def test_a_rollouts_metrics_are_means_over_its_own_decisions() -> None:
     received = []
     env = OpenRLEnv(_Env(), "go1push_mid", received.append)  # type: ignore[arg-type]
     env.reset()

@@ -40,7 +40,7 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize("num_agents", [2, 3])
-def test_the_imported_team_says_half_of_what_openrl_says(tmp_path, num_agents: int) -> None:
+def test_the_imported_teams_actions_are_half_of_openrls(tmp_path, num_agents: int) -> None:
     module = mapush_files.module(num_agents)
     imported = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module))
     obs = 2.0 * torch.randn(500, 2 + 3 * num_agents)

@@ -98,7 +98,7 @@ def row(distance: float, *robots: tuple[float, float, float]) -> Tensor:
 FAR = ((-2.0, 1.0, 0.0), (-2.0, -1.0, 0.0))
 
 
-def test_the_first_ending_within_a_decision_counts_and_nothing_is_paid_after_it():
+def test_the_first_ending_within_a_decision_counts_and_no_reward_follows_it():
     task = make_task(decision_period=5, weights={"time": -1.0, "reach": 20.0, "progress": 100.0, "misalignment": 0.0})
     rewards, ended = planar_of(task).judge(row(1.05, *FAR), row(0.95, *FAR))  # 1.03, 1.01, 0.99 and so on
     terms = {"time": -3.0, "reach": 20.0, "progress": 6.0}

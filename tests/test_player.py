@@ -53,7 +53,7 @@ def test_it_ends_after_so_many_episodes_and_shows_every_control_step(env) -> Non
     assert player.commands == [[0.0] * 3] * 2
 
 
-def test_paused_it_goes_on_by_single_steps(env) -> None:
+def test_paused_it_advances_by_single_steps(env) -> None:
     player, looks = make_player(env), []
     player.controls.is_paused = True
 

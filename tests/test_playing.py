@@ -55,7 +55,7 @@ def lines(text: str) -> list[str]:
         ),
     ],
 )
-def test_an_evaluation_says_what_is_new_to_a_team(words: str, said: str | None, team, capsys) -> None:
+def test_an_evaluation_reports_what_is_new_to_a_team(words: str, said: str | None, team, capsys) -> None:
     assert test.main(["--checkpoint", str(team), *SHORT, *words.split()]) == 0
     wanted = [] if said is None else [f"Note: the team of {team} did not learn in this world: {said}."]
     out = capsys.readouterr()
@@ -63,7 +63,7 @@ def test_an_evaluation_says_what_is_new_to_a_team(words: str, said: str | None, 
     assert out.err == ""
 
 
-def test_a_film_says_so_as_well(team, tmp_path, capsys, monkeypatch) -> None:
+def test_a_film_reports_it_as_well(team, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(film, "record", lambda *_, **__: pytest.exit("filmed"))
     words = ["--record", str(tmp_path / "film.mp4"), *SHORT, "--set", "task.object=cylinder"]
     with pytest.raises(pytest.exit.Exception):

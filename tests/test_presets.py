@@ -17,7 +17,7 @@ def no_gpu(monkeypatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
 
-def test_a_gpu_preset_says_what_it_takes_and_asks(capsys) -> None:
+def test_a_gpu_preset_reports_what_it_takes_and_asks(capsys) -> None:
     assert train.main(["--preset", "h100"]) == 2
     error = capsys.readouterr().err
     assert "on 2 cores its 60,000,000 env steps take about 2 h 12 min; say --device cpu" in error

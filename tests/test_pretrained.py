@@ -34,8 +34,8 @@ def test_a_shipped_team_pushes(name: str) -> None:
     cfg, _ = config.resolve(checkpoint.read_config(folder), over)
     assert cfg.task.object == name
     env = make_env(cfg.env, cfg.sim, cfg.task, seed=0)
-    figures = evaluate(env, load_team(cfg, folder, env))
+    metrics = evaluate(env, load_team(cfg, folder, env))
     env.close()
-    assert figures["success_rate"] >= 0.75
-    shares = [figures[f"contact_share_agent{agent}"] for agent in range(cfg.env.num_agents)]
+    assert metrics["success_rate"] >= 0.75
+    shares = [metrics[f"contact_share_agent{agent}"] for agent in range(cfg.env.num_agents)]
     assert min(shares) > 0.5 / cfg.env.num_agents

@@ -68,7 +68,7 @@ def test_the_same_engine_gives_the_same_numbers_in_its_own_process(has_rows: boo
         sim.set_field("pair_friction", friction)
         pushing(sim)
         for _ in range(5):
-            sim.step(10, rows.expand(10, 2, 12) if has_rows else None)  # more rows than a word takes
+            sim.step(10, rows.expand(10, 2, 12) if has_rows else None)  # more rows than a message takes
     first, second = sims
     for name in ("qpos", "qvel", "ctrl"):
         assert float(getattr(first, name).abs().max()) > 0.0
@@ -182,7 +182,7 @@ FULL = "exit code 3; its last words: PhysX: fail to allocate memory 536870912 by
         ("system exit", "failed in 'start': SystemExit: 5 (faulty_engine.py:"),
         ("exit", f"ended in 'start' with {FULL}"),
         ("segfault", f"was ended by SIGSEGV in 'start'{CRASHED}Segmentation fault | File "),
-        ("garbage", "does not keep the protocol (bytes on the pipe that are no word: b'[Inf')"),
+        ("garbage", "does not keep the protocol (bytes on the pipe that are no message: b'[Inf')"),
     ],
 )
 def test_a_worker_that_does_not_start_is_one_line(kind: str, says: str) -> None:
@@ -246,7 +246,7 @@ def test_text_on_stdout_cannot_corrupt_the_pipe() -> None:
     sim.close()
 
 
-def test_a_worker_that_does_not_close_is_ended_without_a_word(monkeypatch) -> None:
+def test_a_worker_that_does_not_close_is_ended_silently(monkeypatch) -> None:
     monkeypatch.setattr(process, "_CLOSING_S", 0.3)
     sim = faulty(close="hang")
     sim.step(4)

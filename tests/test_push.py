@@ -65,7 +65,7 @@ def test_sincos_observation() -> None:
     torch.testing.assert_close(state[0], tensor(world + robots), atol=1e-5, rtol=0)
 
 
-def test_an_object_at_its_goal_is_seen_in_numbers() -> None:
+def test_an_object_at_its_goal_gives_these_numbers() -> None:
     task = make_task()
     state = make_state([[0.0, 0.0], [3.0, 1.0]], [0.0, 0.0], [2.0, 0.0], 0.0, [2.0, 0.0])
     assert all(torch.isfinite(x).all() for x in task.observe(state, task.memory))
@@ -121,7 +121,7 @@ def test_evaluate_pays_success_and_exception_once_each() -> None:
 
 
 @pytest.mark.parametrize("ending", ENDINGS[1:4])
-def test_every_way_to_be_lost_is_paid_as_an_exception(ending: str) -> None:
+def test_every_failure_gets_the_exception_reward(ending: str) -> None:
     task = make_task(rewards="repo")
     rpy = {"roll": [0.9, 0.0, 0.0], "pitch": [0.0, 1.1, 0.0]}.get(ending, [0.0, 0.0, 0.0])
     state = changed(STATE, robot_quat=quat_from_rpy(tensor([[rpy, [0.0, 0.0, 0.0]]])))
@@ -153,7 +153,7 @@ def test_metrics_of_a_step() -> None:
     assert metrics["collaboration_reference"] == 0.0  # robot 0 stands at 1.0 m, not nearer
 
 
-def test_episode_figures() -> None:
+def test_episode_metrics() -> None:
     task = make_task()
     # Steps at work, twice; steps collapsed and tangled; both agents' impulses; both agents' distances.
     sums = tensor([[50.0, 20.0, 0.0, 7.0, 3.0, 1.0, 100.0, 150.0], [50.0, 20.0, 1.0, 0.0, 0.0, 0.0, 100.0, 150.0]])
@@ -194,7 +194,7 @@ def test_episode_figures() -> None:
         ({"close_share": 0.1, "spawn": "independent"}, "say task.spawn=separated"),
     ],
 )
-def test_bad_settings_name_the_way_out(values: dict, words: str) -> None:
+def test_bad_settings_come_with_a_hint(values: dict, words: str) -> None:
     with pytest.raises(ConfigError) as error:
         build(PushCfg, values, "task")
     assert words in str(error.value)
@@ -226,7 +226,7 @@ def test_standing_robots_run_out_of_time(name: str, num_agents: int) -> None:
     assert statistics["object_distance_agent0"] == pytest.approx(2.25 if name == "cylinder" else 1.25, abs=0.35)
 
 
-def test_independent_births_are_lost_at_the_first_step() -> None:
+def test_independent_spawns_are_lost_at_the_first_step() -> None:
     env = make_env(256, spawn="independent", episode_length_s=0.04)
     env.reset()
     step = env.step(torch.zeros(256, 2, 3))
@@ -285,7 +285,7 @@ def test_a_lasting_contact_is_a_tangle_of_its_own_pair() -> None:
     assert last_ending(task, touch[1], 49)[1]["tangle"] == 0.0
 
 
-def test_what_is_counted_goes_on_exactly_where_it_stood() -> None:
+def test_what_is_counted_resumes_exactly_from_its_saved_state() -> None:
     task, other = make_task(), make_task()
     state = changed(crouching(), robot_contact_force=tensor([[[0.0, 5.0, 0.0]]]))
     last_ending(task, state, 28)

@@ -92,7 +92,7 @@ def test_collectors_that_can_never_have_a_place_are_refused():
         ray_cluster.check_room(1, 8, {"a": 4.0, "b": 4.0})
 
 
-def test_what_ray_says_of_a_dead_actor_becomes_a_reason():
+def test_rays_message_about_a_dead_actor_becomes_a_reason():
     said = "The actor died.\nclass_name: A\nThe actor is dead because its worker process has died. Worker exit type: X."
     assert ray_engine.how_an_actor_died(said) == "its worker process has died"
     assert ray_engine.how_an_actor_died("an error raised in its creation task, ray::A") == ray_engine.NOT_MADE
@@ -152,7 +152,7 @@ def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_p
         ours.recv()
 
 
-def test_a_worker_that_ray_gives_no_actor_ends_and_says_why(tmp_path):
+def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
     def refuse() -> None:
         raise RuntimeError("this cluster is gone. It was shut down.")
 

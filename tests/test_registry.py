@@ -50,7 +50,7 @@ def test_the_goal_is_drawn_as_large_as_it_is():
     env.close()
 
 
-def test_the_team_is_the_objects_own_unless_said_otherwise():
+def test_the_team_is_the_objects_own_unless_set_otherwise():
     assert make_env(EnvCfg(num_envs=1), SIM, PushCfg(object="cylinder"), seed=1).num_agents == 3
     with pytest.raises(ConfigError, match=r"num_agents.*2"):
         make_env(EnvCfg(num_envs=1, num_agents=2), SIM, VelocityCfg(), seed=1)
@@ -69,7 +69,7 @@ def test_a_device_that_is_not_there_is_refused(cfg, said):
         resolve_sim(cfg)
 
 
-def test_a_gpu_that_stays_idle_for_want_of_the_extra_is_told_of(monkeypatch):
+def test_a_gpu_that_stays_idle_without_the_extra_is_reported(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert resolve_sim(SimCfg()) == ("mujoco", torch.device("cpu"))
@@ -84,7 +84,7 @@ def test_a_gpu_that_stays_idle_for_want_of_the_extra_is_told_of(monkeypatch):
     assert slow_choice(SimCfg()) is None
 
 
-def test_a_gpus_simulator_on_a_cpu_is_told_of():
+def test_a_gpus_simulator_on_a_cpu_is_reported():
     pytest.importorskip("mujoco_warp")
     advice = slow_choice(SimCfg(name="warp", device="cpu"))
     assert advice is not None

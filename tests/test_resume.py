@@ -1,4 +1,4 @@
-"""harl_mapush.resume: a run that goes on equals one that never stopped; what cannot be gone on from is refused."""
+"""harl_mapush.resume: a resumed run equals one that never stopped; what no run can resume from is refused."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_the_curves_have_every_point_once(run, through) -> None:
 
 
 @pytest.mark.parametrize("number", ENDING_SIGNALS)
-def test_a_signal_saves_what_the_named_command_goes_on_with(number, gait, through, tmp_path, monkeypatch, capsys):
+def test_a_signal_saves_what_the_named_command_resumes(number, gait, through, tmp_path, monkeypatch, capsys):
     plain_log = RunLogger.log
 
     def log_and_signal(self, report, statistics) -> None:
@@ -155,7 +155,7 @@ def test_an_incomplete_newest_checkpoint_is_passed_over(run, capsys) -> None:
     assert train.main(["--resume", str(run), "--num_env_steps", "64"]) == 0
     out = capsys.readouterr().out
     assert "resumes at 32 of 64" in out
-    assert "passed over" in out
+    assert "is skipped" in out
 
 
 def test_a_run_that_is_being_trained_is_left_alone(run, capsys) -> None:
@@ -216,7 +216,7 @@ def test_a_longer_run_falls_to_zero_at_its_new_end(run, capsys) -> None:
     longer = ["--num_env_steps", "256", "--set", "runner.checkpoint_interval=256"]
     assert yaml.safe_load((run / "config.yaml").read_text())["algorithm"]["schedule"] == "linear"
     assert train.main(["--resume", str(run), *longer]) == 0
-    assert "they go on at 0.750 of the full rates, not at 0.500" in capsys.readouterr().out
+    assert "they continue at 0.750 of the full rates, not at 0.500" in capsys.readouterr().out
     rates = [value for step, value in curves(run)["agent0/learning_rate"] if step > 64]
     assert rates == pytest.approx([1e-3 * (1.0 - i / 8) for i in range(2, 8)])
     assert yaml.safe_load((run / "config.yaml").read_text())["runner"]["num_env_steps"] == 256
@@ -236,7 +236,7 @@ def test_another_schedule_says_where_its_rates_begin(run) -> None:
         edit(folder, "schedule: linear", "schedule: constant")
     over = {"runner": {"num_env_steps": 256}, "algorithm": {"schedule": "linear"}}
     (said,) = resume.settings(saved, over)[1]
-    assert said.endswith("reach zero at 256 env steps; they go on at 0.750 of the full rates")
+    assert said.endswith("reach zero at 256 env steps; they continue at 0.750 of the full rates")
 
 
 @pytest.mark.parametrize("schedule", ["constant", "adaptive"])
@@ -293,12 +293,12 @@ def test_a_run_stays_on_its_kind_of_device(run, capsys) -> None:
     assert "to one of the same kind" in line
 
 
-def test_what_is_the_same_may_be_said_again(run) -> None:
+def test_a_present_value_may_be_repeated(run) -> None:
     argv = ["--num_envs", "4", "--seed", "1", "--device", "auto", "--sim", "mujoco", "--set", "logger.interval=1"]
     assert train.main(["--resume", str(run), *argv]) == 0
 
 
-# What cannot be gone on from
+# What no run can resume from
 
 
 def complaint(capsys) -> str:
@@ -365,7 +365,7 @@ def test_damaged_states(how: str, run, monkeypatch, capsys) -> None:
         ("run/checkpoints", "neither a run nor a checkpoint"),
         ("64", "neither a run nor a checkpoint in a run's folder"),
         ("pretrained:cuboid", "does not exist"),
-        ("stateless", "no checkpoint of it can be gone on from"),
+        ("stateless", "it has no checkpoint to resume from"),
         ("stateless/checkpoints/64", "no training_state.pt"),
         ("bare", "no config.yaml and no checkpoint"),
     ],

@@ -55,7 +55,7 @@ def test_worlds_start_as_the_settings_say(staggered: bool) -> None:
     assert asked == [{"staggered": staggered}]
 
 
-def test_reward_terms_are_means_a_control_step_of_sound_worlds():
+def test_reward_terms_are_means_per_control_step_of_valid_worlds():
     runner = make()
     runner.start()
     rewards, valid = [], []
@@ -186,7 +186,7 @@ def breaking(*counts: int) -> Runner:
     return runner
 
 
-def test_broken_transitions_are_counted_and_said():
+def test_broken_transitions_are_counted_and_reported():
     runner, reports = breaking(0, 20, 0, 20), []
     runner.on_iteration = reports.append
     runner.learn()
@@ -195,7 +195,7 @@ def test_broken_transitions_are_counted_and_said():
     assert [report.note for report in reports] == [None, line, None, line]
 
 
-def test_a_simulation_that_goes_on_breaking_stops_the_run():
+def test_a_simulation_that_keeps_breaking_stops_the_run():
     breaking(8, 8, 9, 8, 80).learn()  # at most a tenth, or not twice running
     runner = breaking(9, 9, 0)
     with pytest.raises(BrokenWorldsError, match="in 9 of 80 transitions.*as in the rollout before.*10%"):
@@ -203,7 +203,7 @@ def test_a_simulation_that_goes_on_breaking_stops_the_run():
     assert runner.iteration == 2
 
 
-def test_a_run_whose_worlds_all_break_says_how_to_go_on(gait, tmp_path, monkeypatch, capsys) -> None:
+def test_a_run_whose_worlds_all_break_says_how_to_continue(gait, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("mqe.broken_worlds.SPEED_LIMIT", 0.0)
     run = tmp_path / "run"
     size = ("--set", "runner.checkpoint_interval=1", "--num_env_steps", "4096")

@@ -280,7 +280,7 @@ def test_contacts_are_as_stiff_as_the_step_bears(name):
     np.testing.assert_allclose([part.friction[0] for part in parts], ((low + high) / 2 + 1.0) / 2)
 
 
-def test_the_parts_of_an_object_lie_where_they_were_said_to():
+def test_the_parts_of_an_object_are_where_its_settings_put_them():
     model = build_scene(1, OBJECTS["tblock"]).model
     bar, stem = model.geom("object/0"), model.geom("object/1")
     assert (bar.size.tolist(), bar.pos.tolist()) == ([0.5, 0.25, 0.25], [0.0, 0.0, 0.0])

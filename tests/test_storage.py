@@ -55,7 +55,7 @@ def test_an_ending_clears_the_actors_hidden_states():
     assert storage.actor_hidden[0, 1].tolist() == [[[1.0, 1.0]], [[0.0, 0.0]], [[0.0, 0.0]]]
 
 
-def test_final_states_are_kept_unless_told_otherwise():
+def test_final_states_are_kept_unless_switched_off():
     shape = StorageShape(2, 3, 1, 2, 1, (3,), 1)
     final = Storage(shape, "cpu").final_state
     assert final is not None

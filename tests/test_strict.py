@@ -66,13 +66,13 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
     transport = [20.0 * GRAVITY * way for way in (0.5, 0.5, 0.1)]
     assert found["transport_j"].tolist() == pytest.approx(transport)
 
-    figures = summarize_strict(found | {"broken": tensor([False, True, False])})
-    assert figures["within_1m_rate"] == pytest.approx(1 / 3)
-    assert figures["within_0.25m_after_s"] is None
-    assert figures["mechanical_energy_j"] == pytest.approx(6 * work)
-    assert figures["cost_of_transport"] == pytest.approx(12 * work / (transport[0] + transport[2]))
-    assert "object within 0.25m" in describe_strict(figures)
-    assert "nan" not in describe_strict(figures)
+    metrics = summarize_strict(found | {"broken": tensor([False, True, False])})
+    assert metrics["within_1m_rate"] == pytest.approx(1 / 3)
+    assert metrics["within_0.25m_after_s"] is None
+    assert metrics["mechanical_energy_j"] == pytest.approx(6 * work)
+    assert metrics["cost_of_transport"] == pytest.approx(12 * work / (transport[0] + transport[2]))
+    assert "object within 0.25m" in describe_strict(metrics)
+    assert "nan" not in describe_strict(metrics)
 
 
 def test_a_heading_counts_near_the_goal_and_within_ten_degrees() -> None:
@@ -89,7 +89,7 @@ def still(obs: torch.Tensor) -> torch.Tensor:
     return torch.zeros(*obs.shape[:2], 3)
 
 
-def test_an_episode_goes_on_after_success_which_counts_at_its_time() -> None:
+def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
     env = make_env(3, episode_length_s=0.4, decision_period=5, success_ends=False)
     reached = SimpleNamespace(decisions=0)
 
@@ -149,5 +149,5 @@ def test_worlds_at_rest_stay_as_they_are_and_change_nothing_for_others() -> None
 
 
 def test_the_usual_protocol_measures_as_before_what_the_strict_one_ends_later() -> None:
-    figures = [evaluate(make_env(8, episode_length_s=0.4, success_ends=ends), still) for ends in (True, False)]
-    assert figures[0] == figures[1]  # nobody succeeds
+    metrics = [evaluate(make_env(8, episode_length_s=0.4, success_ends=ends), still) for ends in (True, False)]
+    assert metrics[0] == metrics[1]  # nobody succeeds

@@ -157,7 +157,7 @@ def test_two_robots_stand_side_by_side_one_a_little_further_out() -> None:
     assert looks_out.float().mean(dim=0).tolist() == pytest.approx([0.5, 0.5], abs=0.02)
 
 
-def test_a_robot_comes_close_on_the_side_where_nobody_is() -> None:
+def test_a_robot_comes_close_on_the_side_without_other_robots() -> None:
     layout = draw("cylinder", 3, 20_000, 1.0, 0.0)
     assert distances(layout).sort(dim=1).values[:, 1].min() > 0.75  # the third one stays away from both
 
@@ -186,7 +186,7 @@ def test_a_close_start_depends_on_its_episode_and_world_only() -> None:
 
 @pytest.mark.parametrize(("name", "num_agents"), [("cuboid", 2), ("cylinder", 3)])
 @pytest.mark.parametrize("kind", ["close_share", "tangled_share"])
-def test_nothing_explodes_and_nobody_is_lost(name: str, num_agents: int, kind: str) -> None:
+def test_nothing_explodes_and_no_robot_is_lost(name: str, num_agents: int, kind: str) -> None:
     """A robot that lands alone reaches 1.6 m/s; limbs that overlap a little part faster now and then."""
     env = make_env(256, num_agents, object=name, **{kind: 1.0})
     env.reset()
@@ -205,7 +205,7 @@ def test_nothing_explodes_and_nobody_is_lost(name: str, num_agents: int, kind: s
     assert is_touching.float().mean() > (0.1 if kind == "close_share" else 0.35)
 
 
-def test_one_robot_has_nobody_to_be_close_to() -> None:
+def test_a_single_robot_has_no_partner_to_be_close_to() -> None:
     with pytest.raises(ConfigError, match="say 0 for one"):
         draw("cuboid", 1, 1, 0.1, 0.0)
     assert math.isfinite(draw("cuboid", 1, 1, 0.0, 0.0).robot_pos.sum().item())

@@ -139,7 +139,7 @@ def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, mon
     assert film.seconds == pytest.approx(2.0, abs=1.1)  # an episode's last picture stays for a second
 
 
-def test_the_calculator_measures_as_the_entry_says(monkeypatch, tmp_path, capsys) -> None:
+def test_the_calculator_measures_with_the_entrys_settings(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setitem(TASKS, "meet", MEET)
     run = tmp_path / "run"
     assert train.main(["--task", "meet", "--num_env_steps", "16", "--out", str(run), *TINY]) == 0

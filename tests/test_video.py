@@ -145,7 +145,7 @@ def test_a_short_film(tmp_path) -> None:
 
 
 @pytest.mark.usefixtures("can_render")
-def test_a_film_says_that_a_robot_collapsed(tmp_path) -> None:
+def test_a_film_shows_that_a_robot_collapsed(tmp_path) -> None:
     env = make_env(1)
     crouch = torch.tensor([0.0, 1.1, -2.2] * 4).expand(1, 2, 12)
     env.task._controller.targets = lambda state: crouch  # type: ignore[attr-defined]

@@ -293,7 +293,7 @@ def test_eight_boxes_in_default_buffers_are_an_error_and_in_ours_they_stand():
     sim.close()
 
 
-def test_buffers_grow_between_rollouts_and_the_run_goes_on():
+def test_buffers_grow_between_rollouts_and_the_run_continues():
     scene, task, fields, actions = worlds_of("go1_velocity")
     env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields, Capacity(contacts=16, rows=15)), scene, task)
     env.reset()
@@ -323,7 +323,7 @@ def test_buffers_grow_between_rollouts_and_the_run_goes_on():
         each.close()
 
 
-def test_lost_contacts_that_no_buffer_mends_are_said_and_nothing_is_replaced():
+def test_lost_contacts_that_no_buffer_prevents_are_reported_and_nothing_is_replaced():
     scene, task, fields, actions = worlds_of("go1_velocity")
     env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields), scene, task)
     env.reset()

@@ -65,7 +65,7 @@ def test_robots_in_another_order_have_the_same_predictions_in_that_order():
     ensemble = make_ensemble().double()
     ensemble._kinds = ensemble._kinds.double()
     draw = torch.Generator().manual_seed(1)
-    ensemble.take_in(torch.randn(50, 7, generator=draw, dtype=torch.float64), torch.ones(50, dtype=torch.float64))
+    ensemble.update_norms(torch.randn(50, 7, generator=draw, dtype=torch.float64), torch.ones(50, dtype=torch.float64))
     state = torch.randn(4, 5, 7, generator=draw, dtype=torch.float64)
     actions = torch.randn(4, 5, 3, 2, generator=draw, dtype=torch.float64)
     order = [2, 0, 1]
@@ -92,8 +92,8 @@ def test_every_number_is_normalised_by_itself():
     actions, weights = torch.randn(4, 40, 3, 2, generator=draw), torch.ones(4, 40)
     unit = torch.tensor([1e3, *[0.1, 20.0] * 3])
     plain, scaled = make_ensemble(), make_ensemble()
-    plain.take_in(state[0], torch.ones(40))
-    scaled.take_in(state[0] * unit + 3.0, torch.ones(40))
+    plain.update_norms(state[0], torch.ones(40))
+    scaled.update_norms(state[0] * unit + 3.0, torch.ones(40))
     loss = plain.loss(state, actions, following, weights)
     torch.testing.assert_close(scaled.loss(state * unit + 3.0, actions, following * unit + 3.0, weights), loss)
     one, other = plain(state, actions), scaled(state * unit + 3.0, actions)
@@ -239,7 +239,7 @@ def test_held_out_worlds_measure_and_do_not_teach():
     assert fitted[1][1] > 10.0 > fitted[0][1]
 
 
-def test_a_resumed_team_and_model_go_on_to_the_last_bit():
+def test_a_resumed_team_and_model_continue_to_the_last_bit():
     def state_of(team: Any) -> Tensor:
         return torch.cat([*team.weights.values(), team.model.replay.here.flatten()])
 
@@ -292,7 +292,7 @@ def test_an_error_of_the_thread_is_kept():
     assert isinstance(fitter.error, ZeroDivisionError)
 
 
-def test_the_health_line_says_how_good_the_model_is():
+def test_the_health_line_reports_how_good_the_model_is():
     metrics = {"error_ratio": 0.613, "inside_90": 0.884, "reward_error": 0.0213}
     line = "[Model] error 0.61 of standing still | 90 % interval holds 88 % | reward off by 0.021"
     assert health_line({f"model/{name}": value for name, value in metrics.items()}) == f"{line} | no rollouts yet"
@@ -303,7 +303,7 @@ def test_the_health_line_says_how_good_the_model_is():
     assert health_line({"critic/value": 1.0}) is None
 
 
-def test_what_a_model_cannot_work_with_is_said_in_one_line():
+def test_what_a_model_cannot_work_with_is_an_error_of_one_line():
     with pytest.raises(ValueError, match=r"^model=ensemble needs a critic state in the plane, .*algorithm.model=none$"):
         make(env=ToyEnv(16))
     with pytest.raises(

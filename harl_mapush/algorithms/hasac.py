@@ -1,4 +1,4 @@
-"""HASAC (Liu et al. 2023): soft actors that improve one after another, each beside the newest of those before it."""
+"""HASAC (Liu et al. 2023): soft actors updated one after another, each given the new actions of those before it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HasacCfg(OffPolicyCfg):
     )
 
     def __post_init__(self) -> None:
-        """Refuse bounds in the wrong order."""
+        """Raise ValueError for bounds in the wrong order."""
         super().__post_init__()
         if self.std_range[0] >= self.std_range[1]:
             raise ValueError(f"std_range must be a lower and a higher bound, not {list(self.std_range)}")
@@ -42,7 +42,7 @@ class HasacCfg(OffPolicyCfg):
 
 @dataclass(frozen=True)
 class MasacCfg(HasacCfg):
-    """MASAC's settings: one actor for all, which learns beside the others' actions of the replay."""
+    """MASAC's settings: one shared actor, updated with the other agents' actions from the replay buffer."""
 
     name: str = option("masac", "which algorithm")
     share_param: bool = option(True, "one actor for all agents")
@@ -50,7 +50,7 @@ class MasacCfg(HasacCfg):
 
 
 class Temperatures(nn.Module):
-    """Logarithms of the weights of entropy: one an agent, and under HARL one of the critic's own."""
+    """Logarithms of the entropy's weights: one per agent, and under HARL one more for the critics."""
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Temperatures(nn.Module):
 
 
 class Hasac(OffPolicy):
-    """Squashed Gaussian actors, entropy in the critics' targets, a temperature an agent."""
+    """Squashed Gaussian actors, entropy in the critics' targets, one temperature per agent."""
 
     cfg: HasacCfg
 
@@ -79,7 +79,7 @@ class Hasac(OffPolicy):
 
     @property
     def alpha(self) -> Tensor:
-        """Temperatures: one an agent, and under HARL last the critic's."""
+        """Temperatures, one per agent; under HARL the last is the critics'."""
         return torch.exp(self.temperatures.log_alpha.detach())
 
     def explore(self, obs: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class Hasac(OffPolicy):
 
     def decide(self, agent: int, obs: Tensor) -> tuple[Tensor, Tensor]:
         actor: SquashedActor = self.actors[agent]
-        return actor.sample(self.seen_by(agent, obs), self.noise(len(obs), actor.action_size))
+        return actor.sample(self.own_obs(agent, obs), self.noise(len(obs), actor.action_size))
 
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         actions, log_probs = zip(*(self.decide(i, obs) for i in range(self.num_agents)), strict=True)

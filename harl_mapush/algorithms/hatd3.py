@@ -1,4 +1,4 @@
-"""HATD3 (Zhong et al. 2024): deterministic actors that improve one after another, smoothed targets, late actors."""
+"""HATD3 (Zhong et al. 2024): deterministic actors updated one after another, delayed, with smoothed targets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Hatd3Cfg(OffPolicyCfg):
 
 @dataclass(frozen=True)
 class Matd3Cfg(Hatd3Cfg):
-    """MATD3's settings: one actor for all, which learns beside the others' actions of the replay."""
+    """MATD3's settings: one shared actor, updated with the other agents' actions from the replay buffer."""
 
     name: str = option("matd3", "which algorithm")
     share_param: bool = option(True, "one actor for all agents")
@@ -41,7 +41,7 @@ class Matd3Cfg(Hatd3Cfg):
 
 
 class Hatd3(OffPolicy):
-    """Deterministic actors, and targets that follow them slowly."""
+    """Deterministic actors with target networks that follow them slowly."""
 
     cfg: Hatd3Cfg
     follows_first_critic = True
@@ -63,12 +63,12 @@ class Hatd3(OffPolicy):
         return self.stacked(own)
 
     def decide(self, agent: int, obs: Tensor) -> tuple[Tensor, None]:
-        return self.actors[agent](self.seen_by(agent, obs)), None
+        return self.actors[agent](self.own_obs(agent, obs)), None
 
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, float]:
         actions = []
         for agent, actor in enumerate(self.target_actors):
-            action = actor(self.seen_by(agent, obs))
+            action = actor(self.own_obs(agent, obs))
             noise = td.clipped_noise(self.noise(*action.shape), self.cfg.policy_noise, self.cfg.noise_clip)
             actions.append((action + noise).clamp(-1.0, 1.0))
         return torch.cat(actions, dim=-1), 0.0

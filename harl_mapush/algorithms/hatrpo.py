@@ -60,7 +60,7 @@ class Hatrpo(Happo):
 def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: HatrpoCfg) -> dict[str, Tensor]:
     """Step the actor in place, or leave it where no try is accepted; return the last try's metrics as 0-dim tensors.
 
-    Conjugate gradient makes much of the last bit: products and sums stand in upstream HARL's order here.
+    Conjugate gradient amplifies rounding, so products and sums are in upstream HARL's order here.
     """
     if not cfg.use_policy_active_masks:
         batch = batch._replace(weights=torch.ones_like(batch.weights))

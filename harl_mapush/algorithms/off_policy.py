@@ -1,4 +1,4 @@
-"""What the off-policy algorithms share: a team of actors, twin critics of everybody's actions, updates from a replay.
+"""What the off-policy algorithms share: a team of actors, twin critics of all actions, updates from a replay buffer.
 
 An algorithm is this class with its own actors, targets and actor loss. B rows of a batch, G critic views (1, or A where
 states are FP), K outputs of a critic (1, or the atoms of a categorical value).
@@ -36,7 +36,7 @@ _FLOAT = 4  # bytes
 
 
 class OffPolicy(ABC):
-    """A team that acts, and learns from a replay of what it did."""
+    """A team that acts, and learns from a replay buffer."""
 
     follows_first_critic = False  # whether actors learn from the first critic alone
 
@@ -96,7 +96,7 @@ class OffPolicy(ABC):
         if self.model is not None:
             check_worlds(shape.num_envs)
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
-        return ReplayExperience(replay, self.device, self.team_rewards, self.take_in, is_saved=cfg.save_replay)
+        return ReplayExperience(replay, self.device, self.team_rewards, self.update_norms, is_saved=cfg.save_replay)
 
     @torch.no_grad()
     def act(self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False) -> Decision:
@@ -106,7 +106,7 @@ class OffPolicy(ABC):
         return Decision(self.graphs((kind, obs.shape), decide, obs), None, None)
 
     def update(self, experience: ReplayExperience, progress: float = 0.0) -> dict[str, Tensor]:
-        """Learn after a block, ``update_ratio`` times a transition; not before ``warmup`` transitions are stored.
+        """Update ``update_ratio`` times per transition of the last block, once ``warmup`` transitions are stored.
 
         Return the last update's metrics.
         """
@@ -205,7 +205,7 @@ class OffPolicy(ABC):
         """Return the loss of one actor from the critics' values (2 or 1, B, G) of its actions and the team's."""
 
     def after_actors(self, log_probs: Sequence[Tensor | None], batch: Batch) -> dict[str, Tensor]:
-        """Learn what follows from the log probabilities (B,) of every agent's turn; return metrics."""
+        """Update what depends on the log probabilities (B,) of every agent's actions; return metrics."""
         return {}
 
     # Learning
@@ -232,7 +232,7 @@ class OffPolicy(ABC):
         batch = Batch(*parts)
         metrics = self._improve_critic(batch)
         if order:
-            metrics |= self._improve_actors(batch, order)
+            metrics |= self._update_actors(batch, order)
             for target, source in self.targets:
                 td.move_towards(target, source, self.cfg.polyak)
         return metrics
@@ -267,8 +267,8 @@ class OffPolicy(ABC):
         discount = batch.discount.unsqueeze(-1).expand_as(returns)
         return td.project(lower, returns + discount * bonus, discount, self.support)
 
-    def _improve_actors(self, batch: Batch, order: Sequence[int]) -> dict[str, Tensor]:
-        """Improve the agents one after another; each sees the others' newest actions, or those of the replay."""
+    def _update_actors(self, batch: Batch, order: Sequence[int]) -> dict[str, Tensor]:
+        """Update the actors one after another; each sees the others' newest actions, or those of the replay."""
         cfg, metrics = self.cfg, {}
         with torch.no_grad():
             actions = [self.decide(i, batch.obs)[0] for i in range(self.num_agents)] if cfg.is_sequential else []
@@ -305,7 +305,7 @@ class OffPolicy(ABC):
         return self.ranks.draw(torch.randn, size, generator=self.generator, device=self.device)
 
     def draw_order(self) -> tuple[int, ...]:
-        """Draw the order in which agents learn; their own where it means nothing."""
+        """Draw the order in which agents are updated; their own order where it has no effect."""
         if self.cfg.fixed_order or not self.cfg.is_sequential:
             return tuple(range(self.num_agents))
         return tuple(torch.randperm(self.num_agents, generator=self.host_generator).tolist())
@@ -319,8 +319,8 @@ class OffPolicy(ABC):
         total = rewards.mean(1, keepdim=True) if self.cfg.team_reward == "mean" else rewards.sum(1, keepdim=True)
         return total.expand(-1, self.num_views)
 
-    def take_in(self, transition: Transition, discounted: Tensor) -> None:
-        """Update running normalisations by one decision; ``discounted`` (N, G) are returns so far, made newer."""
+    def update_norms(self, transition: Transition, discounted: Tensor) -> None:
+        """Update running normalisations by one decision, and the discounted returns so far, (N, G), in place."""
         valid = transition.valid.to(discounted.dtype)
         for agent, actor in enumerate(self.actors):
             if isinstance(actor.obs_norm, RunningNorm):
@@ -337,19 +337,19 @@ class OffPolicy(ABC):
     # Acting
 
     def _act(self, obs: Tensor) -> Tensor:
-        return self.stacked([actor(self.seen_by(i, obs)) for i, actor in enumerate(self.actors)])
+        return self.stacked([actor(self.own_obs(i, obs)) for i, actor in enumerate(self.actors)])
 
     def _act_at_random(self, obs: Tensor) -> Tensor:
         shape = (*obs.shape[:2], self.action_size)
         uniform = 2.0 * self.ranks.draw(torch.rand, shape, generator=self.generator, device=self.device) - 1.0
         return self.stacked(self._own(uniform))
 
-    def seen_by(self, agent: int, obs: Tensor) -> Tensor:
+    def own_obs(self, agent: int, obs: Tensor) -> Tensor:
         """Return one agent's own part of obs (B, A, O)."""
         return obs[:, agent, : self.spec.obs_sizes[agent]]
 
     def stacked(self, actions: Sequence[Tensor]) -> Tensor:
-        """Put the agents' actions side by side (N, A, U), filled with zeros to the team's largest size."""
+        """Stack the agents' actions (N, A, U), padded with zeros to the team's largest size."""
         return torch.stack([pad(x, (0, self.action_size - x.shape[-1])) for x in actions], dim=1)
 
     def _own(self, actions: Tensor) -> list[Tensor]:

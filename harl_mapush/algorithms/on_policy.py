@@ -115,7 +115,7 @@ class OnPolicy(ABC):
     def team_rewards(self) -> Callable[[Tensor], Tensor]:
         """What turns the agents' rewards (N, A) into those that are learned (N, V).
 
-        Of rewards that are the agents' own HARL learns agent 0's where its critic gives one value.
+        If rewards are the agents' own and its critic gives one value, HARL learns agent 0's.
         """
         return partial(_team_rewards, choice=self.cfg.team_reward, num_values=self.num_values)
 
@@ -190,7 +190,7 @@ class OnPolicy(ABC):
     def update(self, experience: Storage, progress: float = 0.0) -> dict[str, Tensor]:
         """Learn from a full rollout; ``progress`` in [0, 1) is the share of the run already done.
 
-        Give metrics as 0-dim tensors on the device, named ``agent{i}/...`` and ``critic/...``.
+        Return metrics as 0-dim tensors on the device, named ``agent{i}/...`` and ``critic/...``.
         """
         self.set_progress(progress)
         self.compute_returns(experience)
@@ -206,7 +206,7 @@ class OnPolicy(ABC):
         self.replay("returns", compute, over=storage)
 
     def set_progress(self, progress: float) -> None:
-        """Set the learning rates of schedule ``linear``: from the full rate down to nothing at the end."""
+        """Set the learning rates of schedule ``linear``, which fall from the full rate to zero at the end."""
         if self.cfg.schedule == "linear":
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
                 optimizer.learning_rate.fill_(rate * (1.0 - progress))
@@ -286,7 +286,7 @@ class OnPolicy(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``; a constant schedule's learning rates are those of the settings.
 
-        Linear sets all of them before every update, adaptive resumes with the actors' saved ones.
+        ``linear`` sets all of them before every update; ``adaptive`` resumes with the actors' saved ones.
         """
         for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
@@ -358,7 +358,7 @@ def _team_rewards(rewards: Tensor, *, choice: str, num_values: int) -> Tensor:
 
 
 def _check_symmetry(cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec, *, is_possible: bool) -> None:
-    """Raise ValueError where actors cannot be taught to act alike on mirrored observations."""
+    """Raise ValueError if symmetry_coef cannot be used with these actors or this task."""
     reason = None
     if not is_possible:
         reason = f"{cfg.name} takes its steps without a loss of its own"

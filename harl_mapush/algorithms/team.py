@@ -11,7 +11,7 @@ _Actor = TypeVar("_Actor")
 
 
 class TeamSpec(NamedTuple):
-    """Sizes of what a team sees and does."""
+    """Sizes of a team's observations, states and actions."""
 
     obs_sizes: tuple[int, ...]  # each agent's own
     action_sizes: tuple[int, ...]

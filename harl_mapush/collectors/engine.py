@@ -1,8 +1,8 @@
-"""What starts collectors, and what the pool and the watchdog know of one that was started.
+"""What starts collectors, and what the pool and the watchdog know about a started one.
 
-An engine gets a pipe's end, and memory that the learner's process reads: the collector waits at the pipe for the number
-of a free block, fills that block of the memory, keeps its numbers there, and sends the number back with a report. How
-far away it does so is the engine's affair.
+An engine gets the end of a pipe, and memory that the learner's process reads. The collector waits at the pipe for the
+number of a free block, fills that block of the memory, keeps its numbers there, and sends the number back with a
+report. The engine decides where the collector runs.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def make_engine(cfg: RunCfg) -> AbstractContextManager[Engine]:
 
 
 def are_elsewhere(cfg: RunCfg) -> bool:
-    """Return whether collectors run on machines whose memory nobody here knows."""
+    """Return whether collectors run on other machines, whose memory is unknown here."""
     return cfg.runner.engine == "ray" and ADDRESS in os.environ
 
 

@@ -46,7 +46,7 @@ class Filler(threading.Thread):
             self.error = error
             self.pool.end()
         with self.turns.taken():
-            self.turns.tell()
+            self.turns.notify()
 
     def end(self, timeout_s: float) -> None:
         """End the collectors, store what they had sent, and end."""
@@ -59,11 +59,11 @@ class Filler(threading.Thread):
             with self.turns.taken():
                 self.pace.oldest_version = self.pool.oldest_version()
                 if not self.queue or not self.pace.may_store():
-                    self.turns.tell()
+                    self.turns.notify()
                     return
                 block = self.queue.popleft()
                 self.store(block)
-                self.turns.tell()
+                self.turns.notify()
             self.pool.release(block)
             self.beat = time.monotonic()
 

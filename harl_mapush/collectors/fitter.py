@@ -1,4 +1,4 @@
-"""The thread that fits a learned model of the worlds beside the team's updates, so that nobody waits for it."""
+"""The thread that fits a learned model of the worlds beside the team's updates, so that they need not wait for it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Fitter(threading.Thread):
         except BaseException as error:
             self.error = error
         with self.turns.taken():
-            self.turns.tell()
+            self.turns.notify()
 
     def end(self, timeout_s: float) -> None:
         """End after the round that is under way."""

@@ -1,4 +1,4 @@
-"""What is said of collectors, filler and learner: rates over the last seconds, totals, and who waits for whom."""
+"""The health of collectors, filler and learner: rates over the last seconds, totals, and which waits for which."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Window:
         self._kept: deque[Snapshot] = deque()
 
     def add(self, snapshot: Snapshot) -> None:
-        """Take in a snapshot; forget those that no rate needs any more."""
+        """Add a snapshot; drop those that no rate needs any more."""
         self._kept.append(snapshot)
         while len(self._kept) > 2 and snapshot.time_s - self._kept[1].time_s >= _WINDOW_S:
             self._kept.popleft()

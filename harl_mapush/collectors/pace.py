@@ -1,4 +1,4 @@
-"""How storing and learning keep to each other's pace: who may go on, and who has to wait.
+"""How storing and learning keep pace with each other: which may continue, and which has to wait.
 
 The learner owes ``update_ratio`` updates for every transition that is stored once the warm-up is over. It waits while
 it owes less than one. Storing waits while the learner owes as much as a block brings, so that the queue fills up and
@@ -18,7 +18,7 @@ from harl_mapush.learning.experience import ReplayExperience
 
 
 class Turns:
-    """A lock that is handed over to whoever waits for it, so that the learner cannot keep the filler out."""
+    """A lock that is handed over to whoever waits for it, so the learner cannot starve the filler."""
 
     def __init__(self) -> None:
         self._next, self._changed = threading.Lock(), threading.Condition(threading.Lock())
@@ -34,10 +34,10 @@ class Turns:
             self._changed.release()
 
     def wait(self, timeout_s: float) -> None:
-        """Let go of the lock until the other side has changed something."""
+        """Release the lock until the other side has changed something."""
         self._changed.wait(timeout_s)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake whoever waits."""
         self._changed.notify_all()
 

@@ -1,4 +1,4 @@
-"""The collectors as the learner's process sees them: started, supplied with free blocks, started anew."""
+"""The collectors as the learner's process sees them: started, supplied with free blocks, restarted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CollectionError(RuntimeError):
-    """Collecting cannot go on; the run ends, saved. The message says why."""
+    """Collecting cannot continue; the run ends, saved. The message says why."""
 
 
 class FullBlock(NamedTuple):
@@ -97,7 +97,7 @@ class Pool:
         ]
         for member in self.members:
             member.num_starts = num_starts
-        self.num_left = 0  # blocks that nobody was asked for yet
+        self.num_left = 0  # blocks that no collector was asked for yet
         self.num_restarts = self.num_lost_episodes = 0
         self._is_ending = False
 
@@ -108,7 +108,7 @@ class Pool:
             self._start(member)
 
     def receive(self, timeout_s: float) -> list[FullBlock]:
-        """Wait for full blocks; start a collector anew that died.
+        """Wait for full blocks; restart a collector that died.
 
         Raises CollectionError where one dies again and again.
         """
@@ -205,11 +205,11 @@ class Pool:
                 member.num_received += 1
                 member.is_new, member.deaths = False, 0
         except (EOFError, OSError):
-            self._bury(member)
+            self._take_back(member)
         return full
 
-    def _bury(self, member: Member) -> None:
-        """Take back what an ended collector had; start it anew unless the end is wanted."""
+    def _take_back(self, member: Member) -> None:
+        """Take back what an ended collector had; restart it unless the end is wanted."""
         assert member.process is not None
         assert member.connection is not None
         member.connection.close()

@@ -72,7 +72,7 @@ class AsyncRunner(Runner):
     def learn(self) -> None:
         """Train to the end; every process and thread has ended when this returns.
 
-        Raises, besides what ``Runner.learn`` does, CollectionError where collecting or learning cannot go on.
+        Raises, besides what ``Runner.learn`` does, CollectionError if collecting or learning cannot continue.
         """
         with tempfile.TemporaryDirectory() as folder:
             pool, filler, watchdog = self._start(Path(folder) if self.logs is None else self.logs)
@@ -91,7 +91,7 @@ class AsyncRunner(Runner):
         """Do nothing: the collectors start their worlds."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a run goes on from; the collectors' worlds begin new episodes then."""
+        """Return everything that a run resumes from; the collectors' worlds then begin new episodes."""
         with self._turns.taken():
             return {
                 "iteration": self.iteration,
@@ -198,7 +198,7 @@ class AsyncRunner(Runner):
                 if pace.may_learn():
                     self._beat, self._doing = time.monotonic(), "learning"
                     metrics = metrics | self._learn_once()
-                    self._turns.tell()
+                    self._turns.notify()
                 else:
                     self._wait()
             self.on_wait()

@@ -135,7 +135,7 @@ class BlockLayout:
 class SharedWeights:
     """The newest version of all that acting needs, from the learner to the collectors.
 
-    A checksum tells a reader that the learner was writing meanwhile; it then reads again. So nobody ever holds a lock,
+    A checksum shows a reader that the learner was writing meanwhile; it then reads again. No process ever holds a lock,
     which a killed process would keep.
     """
 

@@ -1,4 +1,4 @@
-"""The thread that names what is stuck, and kills a collector that stays so."""
+"""The thread that reports what is stuck, and kills a collector that stays stuck."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Watchdog(threading.Thread):
-    """Looks at collectors, filler and learner from time to time."""
+    """Checks collectors, filler and learner from time to time."""
 
     def __init__(
         self, pool: Pool, filler: Filler, learner_beat: Callable[[], tuple[float, str]], stall_s: float

@@ -1,4 +1,4 @@
-"""What the learner's process knows of worlds that are in other processes: their sizes and their statistics."""
+"""The worlds of other processes, as the learner's process knows them: their sizes and their statistics."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class DistantWorlds:
             self.spec = self.spec._replace(planar=task.planar)
 
     def grow_buffers(self) -> None:
-        """Do nothing: collectors do it themselves, and say so with a block."""
+        """Do nothing: collectors do it themselves, and report it with a block."""
 
     def take_statistics(self, statistics: dict[str, float]) -> None:
         """Set the statistics to those that the collectors reported last."""
         self._statistics = statistics
 
     def statistics(self) -> dict[str, float]:
-        """Return what the collectors said last."""
+        """Return what the collectors reported last."""
         return self._statistics
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from mqe.vec_env import TimeStep, VecEnv
 
 _LOG = logging.getLogger(__name__)
 TEAM_REWARDS = ("own", "mean", "sum")
-_MAINTENANCE = 100  # decisions between two occasions for the environment to mend itself: HARL has no such pause
+_MAINTENANCE = 100  # decisions between two calls of grow_buffers: HARL has no pause for it
 
 Array = NDArray[np.float32]
 Infos = list[dict[int, dict[str, Any]]]
@@ -25,13 +25,13 @@ Infos = list[dict[int, dict[str, Any]]]
 class HarlEnv:
     """N environments of A agents as HARL's runners see them; ``infos[i][a]`` is agent a's dictionary in environment i.
 
-    Where an environment is done its dictionaries hold ``original_obs`` (A, O) and ``original_state`` (A, S), the last
-    of the episode that ended; ``bad_transition`` True where the clock ended it, or where the simulation broke (then
-    ``broken`` is True as well). HARL, with proper time limits, drops the last reward of both kinds.
+    If an environment is done, its dictionaries hold ``original_obs`` (A, O) and ``original_state`` (A, S), the last
+    ones of the episode that ended. ``bad_transition`` is True if the clock ended it, or if the simulation broke (then
+    ``broken`` is True as well). With proper time limits HARL drops the last reward in both cases.
     """
 
     def __init__(self, env: VecEnv, team_reward: str = "own", headline: Sequence[tuple[str, str]] = ()) -> None:
-        """Speak for ``env``. ``team_reward`` is what each agent is given: its own reward, or the team's mean or sum.
+        """Wrap ``env``. ``team_reward`` sets the reward of each agent: its own, or the team's mean or sum.
 
         ``headline`` are the labels and statistics of the line that runners show.
         """
@@ -69,7 +69,7 @@ class HarlEnv:
         return obs, states, rewards[..., np.newaxis], dones, infos, None
 
     def get_statistics(self) -> dict[str, float]:
-        """Return the metrics of at most the last 1,000 finished episodes; what no episode showed yet is NaN."""
+        """Return the metrics of at most the last 1,000 finished episodes; NaN if no episode has one."""
         metrics = self.env.statistics()
         return {name: float(value) for name, value in metrics.items()} | {"num_episodes": int(metrics["num_episodes"])}
 
@@ -104,7 +104,7 @@ class HarlEnv:
         return actions.detach().to(self.env.device, torch.float32)
 
     def _rewards(self, rewards: Tensor) -> Tensor:
-        """(N, A): what each agent is given."""
+        """(N, A): each agent's reward."""
         if self.team_reward == "own":
             return rewards
         total = rewards.sum(1, keepdim=True)
@@ -137,7 +137,7 @@ class HarlEnv:
 
 
 def _numpy(tensor: Tensor) -> Array:
-    """Copy to the host: what HARL keeps must not change under it at the next step."""
+    """Copy to the host, because what HARL keeps must not change at the next step."""
     return np.array(tensor.detach().cpu().numpy(), dtype=np.float32, order="C")
 
 

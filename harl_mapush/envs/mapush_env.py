@@ -75,7 +75,7 @@ def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def team_reward_of(settings: Mapping[str, Any], state_type: str) -> str:
-    """Return what HARL's flat settings give each agent: ``own``, ``mean`` or ``sum``.
+    """Return which reward HARL's flat settings give each agent: ``own``, ``mean`` or ``sum``.
 
     Where they are silent it is the mean with EP states, of which HARL's critic learns agent 0's reward alone, and each
     agent's own with FP states.
@@ -114,7 +114,7 @@ class MAPushEnv(HarlEnv):
         return result
 
     def seed(self, seed: int) -> None:
-        """Build the worlds anew with another sequence of episodes; ``reset`` comes next.
+        """Rebuild the worlds with another sequence of episodes; call ``reset`` next.
 
         A seed that cannot be is a ConfigError, as in the constructor, and leaves the worlds as they are.
         """

@@ -1,1 +1,1 @@
-"""What a trained policy is worth: the calculator, the gait's examination, evaluation while training."""
+"""How trained policies are measured: the calculator, the gait's examination, evaluation while training."""

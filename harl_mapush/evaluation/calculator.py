@@ -1,4 +1,4 @@
-"""The calculator: one full first episode in every environment, and what the team made of it."""
+"""The calculator: one full first episode in every environment, and its metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
 
 @torch.no_grad()
 def evaluate(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None) -> Metrics:
-    """Measure a policy over exactly one episode, the first, of every environment; the task says what is measured.
+    """Measure a policy over exactly one episode, the first, of every environment; the task defines the metrics.
 
     ``on_progress`` is called after every decision with the number of environments that have finished.
     """
@@ -33,9 +33,9 @@ def first_episodes(
     unused: Tensor | None = None,
     watch: StrictWatcher | None = None,
 ) -> dict[str, Tensor]:
-    """Run every environment through its first episode; return the task's figures (N,), and ``broken`` (N,) bool.
+    """Run every environment through its first episode; return the task's metrics (N,), and ``broken`` (N,) bool.
 
-    Worlds rest once they have finished, those of ``unused`` (N,) from the start: their figures mean nothing. ``watch``
+    Worlds rest once they have finished, those of ``unused`` (N,) from the start: their metrics mean nothing. ``watch``
     adds what it measures.
     """
     obs, _ = env.reset()

@@ -37,7 +37,7 @@ from mqe.config import ConfigError, merge, to_dict
 from mqe.env import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim
 
-Columns = dict[str, NDArray[np.float64]]  # figures of episodes by name
+Columns = dict[str, NDArray[np.float64]]  # metrics of episodes by name
 MOST_EPISODES = 1_000_000  # of a seed
 Block = tuple[int, int]  # seed, and number of the block among those of the seed
 
@@ -74,7 +74,7 @@ class Job:
 def play_requests(
     requests: Sequence[Request], num_workers: int, say: Callable[[str], None]
 ) -> Iterator[dict[int, Columns]]:
-    """Yield the figures of each request's episodes by seed, in the order of requests and of worlds.
+    """Yield the metrics of each request's episodes by seed, in the order of requests and of worlds.
 
     ``num_workers`` processes are spawned to play them; 0 plays them in this one.
     """
@@ -105,7 +105,7 @@ def play_requests(
 
 @torch.no_grad()
 def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
-    """Play a job's blocks; return the figures of each, and what is unfamiliar to the team, if anything."""
+    """Play a job's blocks; return the metrics of each, and a line about what is new to the team, if anything."""
     config.import_modules(job.sections["env"]["imports"])
     for module in job.formats:
         importlib.import_module(module).register()
@@ -137,7 +137,7 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
 
 
 def check_request(seeds: Sequence[int], num_episodes: int | None, num_workers: int | None) -> None:
-    """Raise ConfigError for flags that ask for what cannot be."""
+    """Raise ConfigError for flags that do not go together."""
     for flag, value in (("num_episodes", num_episodes), ("workers", num_workers)):
         if value is not None and value < 1:
             raise ConfigError(f"--{flag} {value}: must be at least 1")
@@ -213,7 +213,7 @@ def _in_blocks(team: Team, worlds: ActiveWorlds, num_blocks: int) -> Policy:
 
 
 class _TeamBlocks:
-    """A team that decides for a block at a time, and remembers each block by itself."""
+    """A team that decides for one block at a time, with a memory for each."""
 
     def __init__(self, team: Any, num_blocks: int) -> None:
         self._teams = [copy.copy(team) for _ in range(num_blocks)]
@@ -246,7 +246,7 @@ def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Have torch compute in this thread: several would cut tensors elsewhere, and change last bits."""
+    """Make torch compute in this thread: several threads would split tensors elsewhere, and change last bits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -260,6 +260,6 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 
 
 def as_tensors(columns: Mapping[str, NDArray[np.float64]]) -> dict[str, Tensor]:
-    """Return figures as tensors, ``broken`` as bool."""
+    """Return metrics as tensors, ``broken`` as bool."""
     return {name: torch.from_numpy(values) if name != "broken" else torch.from_numpy(values > 0.5)
             for name, values in columns.items()}  # fmt: skip

@@ -25,7 +25,7 @@ GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
 FORWARD = (0.5, 0.0, 0.0)  # the cell in which power is measured
 ROBOTS_A_CELL = 4
 BEYOND = 1.2  # a second grid, of one robot a cell, is this much larger
-GRID_TIME, GRID_MEASURED = 5.0, 3.0  # [s] a cell; figures are taken over its last seconds
+GRID_TIME, GRID_MEASURED = 5.0, 3.0  # [s] a cell; metrics are taken over its last seconds
 SPECTRUM_TIME = 2.4  # [s] at the end: six cycles of the trot
 LATENCIES = {"20ms": 0.02, "40ms": 0.04}  # [s]
 LOW_SPEED, ROBOTS_AT_LOW_SPEED = 0.1, 8  # [m/s], in each of four directions
@@ -38,7 +38,7 @@ NUM_STANDING, STANDING_SETTLE, STANDING_TIME = 32, 2.0, 5.0  # robots, [s] befor
 NUM_PRESSING, PRESS_SPEED, PRESS_TIME, PRESS_START = 64, 0.5, 10.0, -1.1  # robots, [m/s], [s], [m] from the box
 _COMMAND, _KICK = 202, 203  # streams
 
-Figure = float | list[float] | None
+Metric = float | list[float] | None
 
 
 @torch.no_grad()
@@ -49,12 +49,12 @@ def evaluate_gait(
     say: Callable[[str], None] = lambda line: None,
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
-) -> dict[str, Figure]:
+) -> dict[str, Metric]:
     """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12); keys as the calculator prints them.
 
     ``say`` is called with the part that comes next; ``actuators`` and ``robot`` are those of ``build_scene``.
     """
-    figures: dict[str, Figure] = {}
+    metrics: dict[str, Metric] = {}
     for name, part in (
         ("a grid of commands, on time and late", track),
         ("random commands, kicks, standing", wander),
@@ -62,8 +62,8 @@ def evaluate_gait(
         ("corner commands", walk_corners),
     ):
         say(f"Examining the gait: {name}")
-        figures |= part(policy, sim, seed, actuators=actuators, robot=robot)
-    return figures
+        metrics |= part(policy, sim, seed, actuators=actuators, robot=robot)
+    return metrics
 
 
 @torch.no_grad()
@@ -75,7 +75,7 @@ def track(
     robots_a_cell: int = ROBOTS_A_CELL,
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
-) -> dict[str, Figure]:
+) -> dict[str, Metric]:
     """Walk over the grid of commands, on time and late, over a larger one, and slowly."""
     cells = torch.tensor(list(itertools.product(grid, repeat=3)))
     slow = LOW_SPEED * torch.tensor([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
@@ -105,25 +105,25 @@ def track(
     error = {name: (value - cells).abs().amax(dim=0).tolist() for name, value in achieved.items()}
     falls = {name: int(worlds.fallen[rows[name]].sum()) for name in groups}
     x, y, turn = error["grid"]
-    figures: dict[str, Figure] = {"velocity_error_x": x, "velocity_error_y": y, "yaw_rate_error": turn}
-    figures |= {"falls_on_grid": falls["grid"], "falls_beyond_grid": falls["beyond"]}
+    metrics: dict[str, Metric] = {"velocity_error_x": x, "velocity_error_y": y, "yaw_rate_error": turn}
+    metrics |= {"falls_on_grid": falls["grid"], "falls_beyond_grid": falls["beyond"]}
     for name in LATENCIES:
         x, y, turn = error[name]
-        figures |= {f"velocity_error_{name}": max(x, y), f"yaw_rate_error_{name}": turn, f"falls_{name}": falls[name]}
+        metrics |= {f"velocity_error_{name}": max(x, y), f"yaw_rate_error_{name}": turn, f"falls_{name}": falls[name]}
     crawling = mean[rows["low"]].unflatten(0, (len(slow), -1)).mean(dim=1)
-    figures["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
-    figures["asymmetry"] = asymmetry(cells, achieved["grid"])
+    metrics["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
+    metrics["asymmetry"] = asymmetry(cells, achieved["grid"])
 
     tilt, offset = torch.stack(stances).mean(dim=0).unflatten(0, (len(cells), -1)).mean(dim=1).abs().split(2, dim=1)
-    figures |= {"trunk_tilt_max_rad": float(tilt.max()), "feet_offset_max_m": float(offset.max())}
+    metrics |= {"trunk_tilt_max_rad": float(tilt.max()), "feet_offset_max_m": float(offset.max())}
 
     command, walk = command[rows["grid"]], recorder.walk()
     is_walking = command.abs().amax(dim=1) > 0.0
     is_forward = (command == command.new_tensor(FORWARD)).all(dim=1)
     speed = float(mean[rows["grid"]][is_forward, 0].mean())
     last_targets = torch.stack(targets[-round(SPECTRUM_TIME / STEP_DT) :])
-    figures |= describe_feet(Walk(*(part[:, is_walking] for part in walk)), robots_a_cell)
-    return figures | describe_motors(walk, last_targets, is_forward, speed, worlds.mass)
+    metrics |= describe_feet(Walk(*(part[:, is_walking] for part in walk)), robots_a_cell)
+    return metrics | describe_motors(walk, last_targets, is_forward, speed, worlds.mass)
 
 
 @torch.no_grad()
@@ -135,7 +135,7 @@ def wander(
     duration: float = RANDOM_TIME,
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
-) -> dict[str, Figure]:
+) -> dict[str, Metric]:
     """Walk on random commands, with and without kicks, and stand."""
     sizes = {"random": num_robots, "kicked": num_robots, "standing": NUM_STANDING}
     rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
@@ -174,7 +174,7 @@ def press(
     duration: float = PRESS_TIME,
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
-) -> dict[str, Figure]:
+) -> dict[str, Metric]:
     """Walk into the 4 kg box and keep going."""
     box = OBJECTS["cuboid"]
     worlds = GaitWorlds(
@@ -198,7 +198,7 @@ def walk_corners(
     duration: float = CORNER_TIME,
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
-) -> dict[str, Figure]:
+) -> dict[str, Metric]:
     """Follow the corner commands from the drop on, and count the robots that collapse."""
     command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
     worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators, robot=robot)

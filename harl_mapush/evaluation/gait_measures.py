@@ -1,4 +1,4 @@
-"""What a recorded walk says about a gait: pure functions from sequences of numbers to figures."""
+"""The metrics of a recorded walk: pure functions of sequences of numbers."""
 
 from __future__ import annotations
 

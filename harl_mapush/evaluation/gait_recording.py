@@ -1,4 +1,4 @@
-"""What robots do in every physics step of a walk, and the figures of their feet and motors."""
+"""What robots do in every physics step of a walk, and the metrics of their feet and motors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the calculator says of a policy: figures pooled over seeds and of each, and a table of a run's checkpoints."""
+"""The calculator's results: metrics pooled over seeds and of each seed, and a table of a run's checkpoints."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Say = Callable[[str], None]
 
 
 def measure(request: Request, num_workers: int, say: Say) -> dict[str, Any]:
-    """Return the calculator's figures, pooled over seeds, and of several also ``per_seed``."""
+    """Return the calculator's metrics, pooled over seeds; with several seeds also ``per_seed``."""
     (found,) = measure_all([request], num_workers, say)
     return found
 
 
 def measure_all(requests: Sequence[Request], num_workers: int, say: Say) -> Iterable[dict[str, Any]]:
-    """Yield the figures of each request as they are done, in order."""
+    """Yield the metrics of each request as they are done, in order."""
     for request, by_seed in zip(requests, play_requests(requests, num_workers, say), strict=True):
-        figures: dict[str, Any] = dict(_figures(request, list(by_seed.values())))
+        metrics: dict[str, Any] = dict(_metrics(request, list(by_seed.values())))
         if len(by_seed) > 1:
-            figures["per_seed"] = {str(seed): _figures(request, [columns]) for seed, columns in by_seed.items()}
-        yield figures
+            metrics["per_seed"] = {str(seed): _metrics(request, [columns]) for seed, columns in by_seed.items()}
+        yield metrics
 
 
 def report_of(cfg: RunCfg) -> Report:
@@ -44,38 +44,38 @@ def report_of(cfg: RunCfg) -> Report:
 
 
 def headline(cfg: RunCfg) -> str:
-    """Return the figure by which teams of a task are compared, the more the better: the first of its progress line."""
+    """Return the metric by which teams of a task are compared, higher being better: the first of its progress line."""
     if not report_of(cfg).headline:
         raise ConfigError(f"task.name={cfg.task.name}: its report has no headline to compare teams by; name one")
     return report_of(cfg).headline[0][1]
 
 
-def describe(request: Request, figures: Mapping[str, Any]) -> str:
-    """Format figures for a person; of several seeds the rates of each as well."""
-    text = report_of(request.cfg).describe(figures)  # type: ignore[arg-type]
+def describe(request: Request, metrics: Mapping[str, Any]) -> str:
+    """Format metrics for a person; with several seeds the rates of each as well."""
+    text = report_of(request.cfg).describe(metrics)  # type: ignore[arg-type]
     if request.is_strict:
-        text += describe_strict(figures)  # type: ignore[arg-type]
-    for seed, own in figures.get("per_seed", {}).items():
+        text += describe_strict(metrics)  # type: ignore[arg-type]
+    for seed, own in metrics.get("per_seed", {}).items():
         name = headline(request.cfg)
         text += f"{f'seed {seed}: {name}':<40}{with_interval(own, name)}, n = {own['num_episodes']}\n"
     return text
 
 
-def with_interval(figures: Mapping[str, Any], name: str) -> str:
-    """Format a figure, with its interval if it is a rate."""
-    interval = figures.get(f"{name.removesuffix('_rate')}_ci95")
-    value = "-" if figures[name] is None else f"{figures[name]:.3f}"
+def with_interval(metrics: Mapping[str, Any], name: str) -> str:
+    """Format a metric, with its interval if it is a rate."""
+    interval = metrics.get(f"{name.removesuffix('_rate')}_ci95")
+    value = "-" if metrics[name] is None else f"{metrics[name]:.3f}"
     return value if interval is None else f"{value} ({interval[0]:.3f} to {interval[1]:.3f})"
 
 
-def _figures(request: Request, parts: Sequence[Columns]) -> Metrics:
+def _metrics(request: Request, parts: Sequence[Columns]) -> Metrics:
     episodes = as_tensors({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
     steps = round(request.cfg.task.episode_length_s / STEP_DT)
-    figures = report_of(request.cfg).summarize(episodes, steps * STEP_DT, STEP_DT)
+    metrics = report_of(request.cfg).summarize(episodes, steps * STEP_DT, STEP_DT)
     for name in report_of(request.cfg).rates:
-        if f"{name}_rate" not in figures:  # the task's report has none of its own
-            figures |= rate(name, (episodes[name] > 0.5) & ~episodes["broken"])
-    return figures | summarize_strict(episodes) if request.is_strict else figures
+        if f"{name}_rate" not in metrics:  # the task's report has none of its own
+            metrics |= rate(name, (episodes[name] > 0.5) & ~episodes["broken"])
+    return metrics | summarize_strict(episodes) if request.is_strict else metrics
 
 
 def run_of(folder: Path) -> Path | None:
@@ -86,16 +86,16 @@ def run_of(folder: Path) -> Path | None:
 def table_of_checkpoints(request: Request, run: Path, num_workers: int, say: Say) -> list[dict[str, Any]]:
     """Measure every checkpoint of a run, the oldest first, and the best again on fresh seeds; return a row each.
 
-    Of many checkpoints the best one was lucky as well: only episodes that did not choose it measure it fairly.
+    The best of many checkpoints owes its rank to luck as well: only fresh episodes measure it fairly.
     """
     name = headline(request.cfg)
     found = sorted(runs.checkpoints(run))
     requests = [replace(request, folder=folder) for _, folder in found]
     rows = []
     say(f"{'env steps':>14}  {name}, n = {request.num_episodes * len(request.seeds)}")
-    for (env_steps, folder), figures in zip(found, measure_all(requests, num_workers, say), strict=True):
-        say(f"{env_steps:>14,}  {with_interval(figures, name)}")
-        rows.append({"checkpoint": folder.name, "env_steps": env_steps, "is_fresh": False, **figures})
+    for (env_steps, folder), metrics in zip(found, measure_all(requests, num_workers, say), strict=True):
+        say(f"{env_steps:>14,}  {with_interval(metrics, name)}")
+        rows.append({"checkpoint": folder.name, "env_steps": env_steps, "is_fresh": False, **metrics})
     best = max(range(len(rows)), key=lambda k: (rows[k][name] or 0.0, k))
     first = max(request.seeds) + 1
     fresh = tuple(range(first, first + len(request.seeds)))
@@ -107,7 +107,7 @@ def table_of_checkpoints(request: Request, run: Path, num_workers: int, say: Say
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows of figures as CSV; intervals are two columns, figures of single seeds are left out."""
+    """Return rows of metrics as CSV; intervals are two columns, metrics of single seeds are left out."""
     flat = []
     for row in rows:
         cells: dict[str, Any] = {}

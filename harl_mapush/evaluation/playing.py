@@ -75,7 +75,7 @@ def _protocol(task: str, name: str) -> Mapping[str, Any]:
 def differences(folder: Path, cfg: RunCfg) -> str:
     """Return a line that names what is harder, easier or calmer in ``cfg`` than where a team learned; "" if nothing.
 
-    What is new to the team, ``load_team`` says.
+    ``load_team`` reports what is new to the team.
     """
     trained, _ = config.resolve(checkpoint.read_config(folder), {})
     before, after = to_dict(trained), to_dict(cfg)
@@ -111,7 +111,7 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
 
 
 def other_gait(folder: Path, cfg: RunCfg) -> str | None:
-    """Say so where the gait of ``cfg`` is not any more what the team of a checkpoint learned with under that name."""
+    """Return a line if the gait of ``cfg`` was retrained since the team of a checkpoint learned with it."""
     digest = read_manifest(folder).get("gait_sha256")
     if digest is None or digest == digest_of_gaits(cfg):
         return None
@@ -129,7 +129,7 @@ def _gaits(cfg: RunCfg) -> list[str]:
 
 
 def _refuse_learning_settings(trained: RunCfg, cfg: RunCfg, over: Mapping[str, Any], folder: Path) -> None:
-    """Raise ConfigError where ``over`` changes how the policy was made: it would measure another one."""
+    """Raise ConfigError if ``over`` changes how the policy was trained: another one would be measured."""
     before, after = to_dict(trained), to_dict(cfg)
     for section in [name for name in over if name not in CHANGEABLE]:
         for key in over[section]:

@@ -1,4 +1,4 @@
-"""What the strict protocol measures besides a task's own figures, from the scene and the motors alone."""
+"""What the strict protocol measures besides a task's own metrics, from the scene and the motors alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class StrictWatcher:
         self._energy = torch.zeros(n, a, device=device)  # [J]
 
     def begin(self, state: SceneState) -> None:
-        """See where everything starts."""
+        """Record where everything starts."""
         self._start, self._object = state.object_pos[:, :2].clone(), state.object_pos[:, :2].clone()
         self._robots = state.robot_pos[..., :2].clone()
 
@@ -106,56 +106,57 @@ class StrictWatcher:
 
 
 def summarize_strict(episodes: Mapping[str, Tensor]) -> Metrics:
-    """Return the figures of episodes with what a ``StrictWatcher`` measured; broken ones reach nothing.
+    """Return the metrics of episodes that a ``StrictWatcher`` measured; broken ones never reach the goal.
 
-    For each place, ``NAME_rate`` is the share of episodes in which the object was ever there, ``NAME_at_end_rate`` in
-    which it was there when the episode ended, both of all; of the former ``NAME_after_s`` is the time until it came,
-    ``NAME_first_stay_s`` how long it stayed before it left for the first time or the episode ended, and
-    ``NAME_stay_share`` the share of the time from then on that it was there. ``path_efficiency`` is the straight way
-    over the object's way until it was within 1 m. ``cost_of_transport`` is the robots' positive mechanical work over
-    their weights times their ways.
+    For each place, two rates are over all episodes: ``NAME_rate``, the share in which the object was ever there, and
+    ``NAME_at_end_rate``, the share in which it was there at the end. Three are over the episodes in which it was ever
+    there. ``NAME_after_s`` is the time until it came, ``NAME_first_stay_s`` how long it stayed until it first left or
+    the episode ended. ``NAME_stay_share`` is the share of the remaining time that it was there.
+
+    ``path_efficiency`` is the straight distance divided by the length of the object's path until it was within 1 m.
+    ``cost_of_transport`` is the robots' positive mechanical work divided by their weights times their paths' lengths.
     """
     is_broken = episodes["broken"].cpu().bool()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
-    figures: Metrics = {}
+    metrics: Metrics = {}
     for name in [name.removesuffix("_stay_share") for name in columns if name.endswith("_stay_share")]:
         for event in (name, f"{name}_at_end"):
-            figures |= rate(event, (columns[event] > 0.5) & ~is_broken)
+            metrics |= rate(event, (columns[event] > 0.5) & ~is_broken)
         for value in ("after_s", "first_stay_s", "stay_share"):
-            figures[f"{name}_{value}"] = mean(columns[f"{name}_{value}"][~is_broken])
-    figures["path_efficiency"] = mean(columns["path_efficiency"][~is_broken])
+            metrics[f"{name}_{value}"] = mean(columns[f"{name}_{value}"][~is_broken])
+    metrics["path_efficiency"] = mean(columns["path_efficiency"][~is_broken])
     for name in columns:
         if name.startswith(("contact_time_share_agent", "mechanical_energy_")):
-            figures[name] = mean(columns[name][~is_broken])
+            metrics[name] = mean(columns[name][~is_broken])
     transport = float(columns["transport_j"][~is_broken].sum())
     energy = float(columns["mechanical_energy_j"][~is_broken].sum())
-    figures["cost_of_transport"] = energy / transport if transport > 0.0 else None
-    return figures
+    metrics["cost_of_transport"] = energy / transport if transport > 0.0 else None
+    return metrics
 
 
-def describe_strict(figures: Metrics) -> str:
-    """Format the strict protocol's own figures, a line each."""
+def describe_strict(metrics: Metrics) -> str:
+    """Format the strict protocol's own metrics, a line each."""
 
-    def words(name: str, unit: str = "") -> str:
-        value = figures[name]
+    def formatted(name: str, unit: str = "") -> str:
+        value = metrics[name]
         return "-" if value is None else f"{value:.3f}{unit}"
 
     def share(name: str) -> str:
-        low, high = figures[f"{name}_ci95"]  # type: ignore[misc]
-        return f"{words(f'{name}_rate')} ({low:.3f} to {high:.3f})"
+        low, high = metrics[f"{name}_ci95"]  # type: ignore[misc]
+        return f"{formatted(f'{name}_rate')} ({low:.3f} to {high:.3f})"
 
     rows = []
-    for name in [name.removesuffix("_stay_share") for name in figures if name.endswith("_stay_share")]:
+    for name in [name.removesuffix("_stay_share") for name in metrics if name.endswith("_stay_share")]:
         title = name.replace("_", " ").replace("10deg", f"within 10 degrees, {HEADING_RADIUS:g} m")
-        rows.append((f"object {title}", f"{share(name)}, after {words(f'{name}_after_s', ' s')}"))
-        stay = f"{words(f'{name}_first_stay_s', ' s')} at first, {words(f'{name}_stay_share')} of the time left"
+        rows.append((f"object {title}", f"{share(name)}, after {formatted(f'{name}_after_s', ' s')}"))
+        stay = f"{formatted(f'{name}_first_stay_s', ' s')} at first, {formatted(f'{name}_stay_share')} of the time left"
         rows.append(("  it stays", f"{stay}; there at the end {share(f'{name}_at_end')}"))
-    rows.append(("straight way over the object's way", words("path_efficiency")))
-    rows.append(("mechanical energy, cost of transport", f"{words('mechanical_energy_j', ' J')}, "
-                 f"{words('cost_of_transport')}"))  # fmt: skip
-    agents = [name.removeprefix("contact_time_share_") for name in figures if name.startswith("contact_time_share_")]
+    rows.append(("straight way over the object's way", formatted("path_efficiency")))
+    rows.append(("mechanical energy, cost of transport", f"{formatted('mechanical_energy_j', ' J')}, "
+                 f"{formatted('cost_of_transport')}"))  # fmt: skip
+    agents = [name.removeprefix("contact_time_share_") for name in metrics if name.startswith("contact_time_share_")]
     rows += [
-        (agent, f"touches the object {words(f'contact_time_share_{agent}')} of the time, "
-         f"{words(f'mechanical_energy_{agent}_j', ' J')}") for agent in agents
+        (agent, f"touches the object {formatted(f'contact_time_share_{agent}')} of the time, "
+         f"{formatted(f'mechanical_energy_{agent}_j', ' J')}") for agent in agents
     ]  # fmt: skip
     return "".join(f"{label:<40}{value}\n" for label, value in rows)

@@ -1,7 +1,7 @@
 """Evaluation while training, in environments of its own: what HARL calls ``use_eval``.
 
-Nothing of the training changes by it: no random number is drawn from the training's generators, and every evaluation
-plays the same episodes, so that its figures can be compared, and are the same after a resume.
+It does not change the training: it draws no random number from the training's generators. Every evaluation plays the
+same episodes, so results can be compared, and are the same after a resume.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ SEED = 50_000  # added to the run's, so that other episodes are played than thos
 
 
 class TrainingEvaluation:
-    """Measures a team every ``runner.evaluation_interval`` env steps, and remembers which checkpoint was best."""
+    """Measures a team every ``runner.evaluation_interval`` env steps, and keeps track of the best checkpoint."""
 
     def __init__(self, cfg: RunCfg, folder: Path, env_steps: int) -> None:
-        """Build the worlds, calm ones of the training's task; a run goes on at ``env_steps``."""
+        """Build worlds of the training's task without randomisation; a run resumes at ``env_steps``."""
         runner = cfg.runner
         assert runner.evaluation_interval is not None
         self._path = folder / EVALUATIONS
@@ -64,14 +64,14 @@ class TrainingEvaluation:
         return ", ".join(f"{name} {metrics[name]:.3f}" for name in self.compared if name in metrics)
 
     def measure(self, algorithm: Algorithm | ActingOn, env_steps: int) -> dict[str, float]:
-        """Measure the team, its actions without noise; return the figures as ``eval/...`` and write them down.
+        """Measure the team, its actions without noise; return the metrics as ``eval/...`` and write them down.
 
         Raises OSError where they cannot be written.
         """
-        figures = {name: value for name, value in self._play(algorithm).items() if math.isfinite(value)}
-        self.known.append({"env_steps": env_steps, **figures})
+        metrics = {name: value for name, value in self._play(algorithm).items() if math.isfinite(value)}
+        self.known.append({"env_steps": env_steps, **metrics})
         durable.write_text(self._path, json.dumps({"best": self.best, "all": self.known}, indent=1) + "\n")
-        return {f"{PREFIX}{name}": value for name, value in figures.items()}
+        return {f"{PREFIX}{name}": value for name, value in metrics.items()}
 
     def close(self) -> None:
         """Free the worlds."""
@@ -96,8 +96,8 @@ class TrainingEvaluation:
                         tuple(env.episode_metrics), env.report.rates, env.num_envs, env.device
                     )
                 if statistics is not None:
-                    figures = torch.stack(list(env.episode_metrics.values()), dim=1)
-                    statistics.record(step.done & step.valid & ~is_finished, figures)
+                    metrics = torch.stack(list(env.episode_metrics.values()), dim=1)
+                    statistics.record(step.done & step.valid & ~is_finished, metrics)
                 is_finished = is_finished | step.done
                 if bool(is_finished.all()):
                     break
@@ -113,20 +113,20 @@ def evaluated(
     saver: Saver,
     logger: RunLogger | Silent,
 ) -> IterationReport:
-    """Evaluate where it is time to; save the team if it is the best so far, and return the report with the figures."""
+    """Evaluate where it is time to; save the team if it is the best so far, and return the report with the metrics."""
     before, is_last = report.env_steps - runner.steps_per_iteration, report.iteration == report.num_iterations
     if not is_evaluation_due(interval, before, report.env_steps, is_last):
         return report
-    figures: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     is_best = False
     if evaluation is not None:
         team = runner.algorithm
         is_apart = isinstance(runner, AsyncRunner)
         with runner.ranks.busy():
             try:
-                figures = evaluation.measure(ActingOn(team, runner.env.device) if is_apart else team, report.env_steps)
+                metrics = evaluation.measure(ActingOn(team, runner.env.device) if is_apart else team, report.env_steps)
             except OSError as error:
-                logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training goes on.")
+                logger.say(f"Note: the evaluation cannot be written ({error.strerror}); training continues.")
             else:
                 best, latest = evaluation.best, evaluation.known[-1]
                 count = latest["num_episodes"]
@@ -134,7 +134,7 @@ def evaluated(
                 is_best = best is not None and best["env_steps"] == report.env_steps
     if runner.ranks.first(is_best) and not runner.is_checkpoint_due():
         saver.save(report.env_steps)
-    return report._replace(metrics=report.metrics | figures)
+    return report._replace(metrics=report.metrics | metrics)
 
 
 def is_evaluation_due(interval: int, before: int, env_steps: int, is_last: bool) -> bool:

@@ -1,4 +1,4 @@
-"""What talks to upstream HARL: its runners as clients, its files, its recorded updates."""
+"""The interface to upstream HARL: its runners as clients, its files, its recorded updates."""
 
 from typing import Any
 

@@ -163,7 +163,7 @@ def _apply(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> 
     if not isinstance(algo, str) or algo not in ALGORITHMS:
         raise ConfigError(unknown("algorithm", algo, ALGORITHMS))
     values = merge(DEFAULTS, file.algo_args)
-    environment, strangers = _environment(file)
+    environment, foreign_keys = _environment(file)
     task = merge(merge(base, environment), over).get("task") or {}
     team_reward = team_reward_of(file.env_args if file.env == ENV_NAME else {}, task.get("state_type") or "EP")
     period = task.get("decision_period") or 1
@@ -176,7 +176,7 @@ def _apply(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> 
         _check_chunks(network, sections["runner"]["num_steps"])
     learning = {"network": to_dict(network), "algorithm": algorithm}
     named = [
-        f"{key} ({reason})" if reason else key for key, reason in (_ignored(file, values, algo) | strangers).items()
+        f"{key} ({reason})" if reason else key for key, reason in (_ignored(file, values, algo) | foreign_keys).items()
     ]
     notices = [f"{file.path}: not honoured: {'; '.join(named)}"] if named else []
     return merge({**base, "network": {}, "algorithm": {}}, sections | learning), notices
@@ -278,7 +278,7 @@ def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) ->
 
 
 def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
-    """Name what a file asks for and does not get, and why."""
+    """Name the settings of a file that have no effect, and why."""
     given = [(section, name, value) for section, content in file.algo_args.items() for name, value in content.items()]
     keys = [
         f"{section}.{name}" for section, name, value in given if not _has_effect(section, name, value, values, algo)

@@ -1,4 +1,4 @@
-"""What upstream HARL's runners log of a task besides what they log of any: its statistics and reward terms."""
+"""What upstream HARL's runners log besides their own metrics: a task's statistics and reward terms."""
 
 from __future__ import annotations
 

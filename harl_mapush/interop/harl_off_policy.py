@@ -1,7 +1,7 @@
 """Replay off-policy updates recorded from upstream HARL through this project's own algorithms and compare the outcome.
 
-A file holds upstream's buffer and, for two stages of several updates each, the learner before and after, and what every
-update drew: rows of the buffer, noise, the order of the agents.
+A file holds upstream's buffer and two stages of several updates each. A stage has the learner before and after, and
+what every update drew: rows of the buffer, noise, the order of the agents.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Replay updates recorded from upstream HARL through this project's own algorithms and compare the outcome.
 
-``python -m harl_mapush.interop.harl_parity FILE [FILE ...]``: exit code 0 where in every stage returns, advantages,
-factors, weights, Adam moments and value normaliser agree, 1 where they do not, 2 where a file is not such a recording;
-the others are compared nevertheless. On a GPU (``--device cuda``) every stage is learned three times from the same
-start, so that the last time is a replay of captured graphs, and that one is compared.
+``python -m harl_mapush.interop.harl_parity FILE [FILE ...]`` compares returns, advantages, factors, weights, Adam
+moments and value normaliser in every stage. Exit code 0: all agree; 1: some do not; 2: a file is not such a recording,
+and the others are compared nevertheless. On a GPU (``--device cuda``) every stage is learned three times from the same
+start. The third time, a replay of captured graphs, is compared.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def learn_and_compare(algorithm: OnPolicy, storage: Storage, record: Mapping[str
 
 
 class RecordedShuffle(Shuffle):
-    """Gives out the permutations that upstream drew, in its order, even where order changes nothing but rounding."""
+    """Yields the permutations that upstream drew, in its order, even where order changes only rounding."""
 
     def __init__(self, permutations: list[Tensor], agent_order: list[int], device: torch.device | str = "cpu") -> None:
         super().__init__(torch.Generator(), torch.Generator())
@@ -260,7 +260,7 @@ def _device(parser: argparse.ArgumentParser, name: str) -> torch.device:
 
 
 def _check_learning_rate(algorithm: OnPolicy, stage: Mapping[str, Any], progress: float) -> float:
-    """Compare the schedule's rate with the recorded one, and go on with the recorded one."""
+    """Compare the schedule's rate with the recorded one, and continue with the recorded one."""
     algorithm.set_progress(progress)
     optimizers = [*algorithm.optimizers, algorithm.value.optimizer]
     recorded = [saved["lr"] for saved in (*stage["pre"]["actor_optim"], stage["pre"]["critic_optim"])]

@@ -1,7 +1,7 @@
-"""Recordings of upstream HARL's updates: what a file of layout ``harl-parity-1`` holds, and what is wrong with others.
+"""Recordings of upstream HARL's updates: the layout ``harl-parity-1``, and how files differ from it.
 
 A layout is a dictionary of layouts, a list of them, the shape of a tensor of floats, a type, None, Any, or a function
-that gives the layout for what was found.
+that returns the layout for a value.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def check_stage(record: Mapping[str, Any], index: int, algorithm: OnPolicy) -> N
 
 
 def faults(found: Any, layout: Any, where: str = "") -> Iterator[str]:
-    """Name what is not as the layout has it."""
+    """Name the parts that differ from the layout."""
     if layout is Any:
         return
     if callable(layout) and not isinstance(layout, type):

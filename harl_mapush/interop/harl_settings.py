@@ -1,4 +1,4 @@
-"""Upstream HARL's settings in this project's words."""
+"""Upstream HARL's settings as settings of this project."""
 
 from __future__ import annotations
 

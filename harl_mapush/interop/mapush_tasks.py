@@ -78,7 +78,7 @@ class TaskFile(NamedTuple):
 
 
 def reference_task(object_name: str) -> dict[str, Any]:
-    """Return the section ``task`` in which a team of MAPush's finds what it learned with, as far as it exists here."""
+    """Return the section ``task`` with the settings that a team of MAPush's learned with, as far as they exist here."""
     return {
         "name": "go1push_mid", "object": object_name, "observation": "reference", "decision_period": 1,
         "action_scale": [0.5, 0.5, 0.5], "rewards": "published", "spawn": "independent", "inertia": "reference",
@@ -189,8 +189,8 @@ def _rewards(values: Mapping[str, Any], name: str, ignored: dict[str, str]) -> d
     for preset in ("published", "repo"):
         if weights == weights_of(preset, name, {}):
             return {"rewards": preset}
-    unpaid = [term for term in PRESETS["repo"][name] if term not in weights]
-    return {"rewards": "repo", "weights": dict.fromkeys(unpaid, 0.0) | weights}
+    unweighted = [term for term in PRESETS["repo"][name] if term not in weights]
+    return {"rewards": "repo", "weights": dict.fromkeys(unweighted, 0.0) | weights}
 
 
 def _endings(values: Mapping[str, Any], ignored: dict[str, str]) -> dict[str, float]:

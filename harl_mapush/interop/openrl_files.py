@@ -1,8 +1,8 @@
-"""OpenRL's ``module.pt``, a whole pickled ``PPOModule``, read without running anything that it asks for.
+"""Read OpenRL's ``module.pt``, a whole pickled ``PPOModule``, without running any code in it.
 
-The pickle's instructions are listed first: an instruction or a name that is not known here is refused before any is
-followed. Classes become placeholders that only keep their state, tensors are cut out of the archive's storages by the
-functions below, and sizes are limited, so that a file made to do harm can neither run code nor fill the memory.
+The pickle's instructions are listed first, and an unknown instruction or name is refused before any is followed.
+Classes become placeholders that only keep their state, and the functions below read tensors from the archive's
+storages. Sizes are limited. So a malicious file can neither run code nor fill the memory.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _INERT = frozenset({
 
 
 class Placeholder:
-    """An object of a class that is not loaded: its class's name and its state, nothing that acts."""
+    """An object of a class that is not loaded: its class's name and its state, no code."""
 
     state: Any
     kind: str

@@ -1,8 +1,8 @@
 """MAPush's policies, trained by OpenRL: ``module.pt`` as a kind of checkpoint, and as one of ours.
 
-Its networks have no activation after the second layer, ours have one after each. A number that is added to all inputs
-of a LayerNorm changes nothing, so that a bias large enough keeps the second layer above zero, where ReLU does nothing:
-the same function in our form. The trainer's factor of 0.5 on actions goes into the last layer; the environment clips.
+Its networks have no activation after the second layer, ours have one after each. Adding a number to all inputs of a
+LayerNorm does not change its output. So a large enough bias keeps the second layer above zero, where ReLU does nothing,
+and the function is the same. The trainer's factor of 0.5 on actions goes into the last layer; the environment clips.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def _sizes(module: OpenRLModule) -> tuple[int, int]:
 def _trunk(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the layers up to the head under our names, the second's bias raised until ReLU lets everything through.
 
-    What a LayerNorm gives out is scale * n + bias with sum(n) = 0 and |n|^2 <= H, so that W applied to it is at least
-    W bias - sqrt(H) |W scale, less its mean|, a row at a time.
+    The output of a LayerNorm is scale * n + bias with sum(n) = 0 and |n|^2 <= H. Row by row, W times this output is at
+    least W bias - sqrt(H) |W scale, less its mean|.
     """
     scale, bias = (weights[f"{_NORM}.{part}"].double() for part in _PARTS)
     matrix, own = (weights[f"{_SECOND}.{part}"].double() for part in _PARTS)

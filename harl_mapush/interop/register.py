@@ -1,7 +1,7 @@
 """Upstream HARL as a client: its own runners train in this project's environments, its checkout unmodified.
 
 HARL chooses environments by name inside its modules and has no way in for others; ``register_with_harl`` puts the name
-``mapush`` into those modules as they lie in memory. Every other name goes on to HARL's own functions.
+``mapush`` into those modules as they lie in memory. Every other name is passed to HARL's own functions.
 """
 
 from __future__ import annotations

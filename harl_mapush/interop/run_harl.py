@@ -244,7 +244,7 @@ def _package() -> Path:
 
 
 def _check_known(over: Mapping[str, Any], algo_args: Mapping[str, Any]) -> None:
-    """Complain of keys that upstream would pass over in silence."""
+    """Raise ConfigError for keys that upstream would silently ignore."""
     for section, values in over.items():
         if section not in algo_args:
             raise ConfigError(unknown("section", section, [*algo_args, *SECTIONS]))

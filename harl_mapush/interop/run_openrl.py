@@ -133,7 +133,7 @@ class _Progress:
         sys.stdout.flush()
 
     def info(self, message: str) -> None:
-        """Drop it: the lines above count env steps instead of rollouts."""
+        """Ignore it: the lines above count env steps instead of rollouts."""
 
 
 def _parse(argv: list[str]) -> Any:

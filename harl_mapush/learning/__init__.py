@@ -1,1 +1,1 @@
-"""What algorithms are made of."""
+"""The parts that algorithms are built from."""

@@ -1,4 +1,4 @@
-"""This project's arithmetic, wherever upstream HARL's is another.
+"""This project's arithmetic, where it differs from upstream HARL's.
 
 ``OnPolicyCfg.arithmetic`` picks this set of functions or that of ``harl_arithmetic.py`` where an algorithm is built;
 nothing else asks which it is. T decisions, N environments, V values an environment, U action size.
@@ -77,9 +77,9 @@ class Arithmetic:
         return weights * storage.active[:, :-1].permute(1, 2, 0) if num_values > 1 else weights
 
     def rollout_targets(self, batch: CriticBatch, normalizer: ValueNorm, output: nn.Linear) -> CriticBatch:
-        """Update the value normaliser and return the batch in its new units, in which values are what they were.
+        """Update the value normaliser; return the batch in its new units.
 
-        ``output`` is the critic's last layer, rescaled so that what the critic says in reward units does not change.
+        ``output`` is the critic's last layer. It is rescaled so that the critic's values in reward units do not change.
         """
         fresh = normalizer.debiasing_term == 0.0  # the critic's units mean nothing yet: nothing to preserve
         values = normalizer.denormalize(batch.values)
@@ -96,7 +96,7 @@ class Arithmetic:
         return minibatch
 
     def advantages(self, storage: Storage, *, are_joint: bool) -> list[Tensor]:
-        """Return every agent's advantages (T, N), normalised over the agent's active entries or over everybody's."""
+        """Return every agent's advantages (T, N), normalised over the agent's active entries or over those of all."""
         agents = range(storage.shape.num_agents)
         if are_joint:
             advantages = storage.advantages.permute(2, 0, 1).expand(len(agents), -1, -1)
@@ -109,7 +109,7 @@ class Arithmetic:
     def minibatches(
         self, batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle
     ) -> Iterator[Batch]:
-        """Go ``num_epochs`` times through batches, in minibatches of rows in random order."""
+        """Yield minibatches of ``num_epochs`` epochs over batches, with rows in random order."""
         return minibatches(batches, num_epochs, num_minibatches, shuffle)
 
     def is_skipped(self, enabled: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Whole stretches of learning behind CUDA graphs."""
+"""Whole parts of an update as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Output = TypeVar("_Output")
 
 
 class Graphs:
-    """Functions over tensors that stay where they are, each behind a graph; the graphs share their memory.
+    """Functions over tensors with fixed addresses, each replayed as a graph; the graphs share their memory.
 
     Where there is no CUDA, functions just run.
     """
@@ -28,9 +28,9 @@ class Graphs:
     def __call__(
         self, key: Hashable, function: Callable[..., _Output], *inputs: Tensor, over: object = None
     ) -> _Output:
-        """Return ``function(*inputs)``, known by ``key``: the same key stands for the same work on the same shapes.
+        """Return ``function(*inputs)``. The same ``key`` must mean the same work on the same shapes.
 
-        ``over`` is what it works on besides; another one than the last time is recorded anew, and the last forgotten.
+        ``over`` is the other object that it works on. If that changes, the graph is recorded again.
         """
         if not self._enabled:
             return function(*inputs)

@@ -32,7 +32,8 @@ class Ensemble(nn.Module):
     """Members that each predict the next state itself, every number normalised by its own mean and spread.
 
     A prediction begins at the present state, which the network's output is added to in normalised units. Robots share
-    all weights and meet in means over the team, so that in another order their predictions change order and no more.
+    all weights and exchange information only by means over the team, so reordering the robots merely reorders their
+    predictions.
     """
 
     def __init__(self, planar: Planar, action_size: int, num_members: int, size: int, generator: torch.Generator):
@@ -49,8 +50,8 @@ class Ensemble(nn.Module):
         self.world_norm, self.robot_norm = RunningNorm(num_world), RunningNorm(num_robot)
         self.num_members, self._split, self._kinds = num_members, planar.split, planar.kinds
 
-    def take_in(self, state: Tensor, weights: Tensor) -> None:
-        """Update what numbers are normalised by with states (B, S) of weights (B,) of 0 or 1."""
+    def update_norms(self, state: Tensor, weights: Tensor) -> None:
+        """Update the normalisation with states (B, S) of weights (B,), 0 or 1."""
         world, robots = self._split(state)
         self.world_norm.update(world, weights)
         self.robot_norm.update(robots, weights.unsqueeze(1).expand(robots.shape[:2]))
@@ -68,8 +69,8 @@ class Ensemble(nn.Module):
         """
         mean, log_var = self._predict(state, actions)
         error = mean - self._normalized(next_state)
-        unlikelihood = 0.5 * (error.square() * torch.exp(-log_var) + log_var).mean(-1)
-        return ((unlikelihood * weights).sum(1) / weights.sum(1).clamp(min=1.0)).sum()
+        neg_log_likelihood = 0.5 * (error.square() * torch.exp(-log_var) + log_var).mean(-1)
+        return ((neg_log_likelihood * weights).sum(1) / weights.sum(1).clamp(min=1.0)).sum()
 
     def _predict(self, state: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and logarithms of variances (M, B, S) of normalised numbers."""

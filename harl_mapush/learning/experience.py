@@ -21,17 +21,17 @@ class ReplayExperience:
         replay: RingReplay,
         device: torch.device,
         learned_rewards: Callable[[Tensor], Tensor],
-        take_in: Callable[[Transition, Tensor], None],
+        update_norms: Callable[[Transition, Tensor], None],
         *,
         is_saved: bool,
     ) -> None:
         """Fill ``replay``, which is saved with the run if ``is_saved``.
 
-        ``learned_rewards`` turns rewards (N, A) into those that are learned (N, G); ``take_in`` is called with
+        ``learned_rewards`` turns rewards (N, A) into those that are learned (N, G); ``update_norms`` is called with
         every transition and the discounted returns (N, G) so far, which it updates.
         """
         self.replay, self.is_saved = replay, is_saved
-        self._learned_rewards, self._take_in = learned_rewards, take_in
+        self._learned_rewards, self._update_norms = learned_rewards, update_norms
         shape = replay.shape
         envs, agents, views = shape.num_envs * shape.num_rings, shape.num_agents, shape.num_views
         self._state = torch.zeros(envs, views, shape.state_size, device=device)
@@ -44,7 +44,7 @@ class ReplayExperience:
         self._state.copy_(state.view_as(self._state))
 
     def begin(self) -> None:
-        """Begin a block: nothing is kept apart."""
+        """Begin a block, which needs no storage of its own."""
 
     def hidden(self, t: int) -> Tensor | None:
         """Return None: policies are not recurrent."""
@@ -73,7 +73,7 @@ class ReplayExperience:
         """Store one decision of every environment of one of the replay's rings."""
         envs = self.replay.shape.num_envs
         self.replay.add(transition, ring)
-        self._take_in(transition, self._discounted[ring * envs : (ring + 1) * envs])
+        self._update_norms(transition, self._discounted[ring * envs : (ring + 1) * envs])
         self.num_new += envs
 
     def cut(self, ring: int) -> None:

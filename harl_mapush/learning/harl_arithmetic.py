@@ -84,14 +84,14 @@ class HarlArithmetic(Arithmetic):
     def minibatches(
         self, batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle
     ) -> Iterator[Batch]:
-        """Go through batches whose rows are ordered anew every epoch, and joined as ``join_rows`` does."""
+        """Yield minibatches with a new order of rows every epoch, joined as ``join_rows`` does."""
         for _ in range(num_epochs):
             orders = [shuffle.rows(num_rows(batch), num_minibatches) for batch in batches]
             yield from cut(batches, orders, num_minibatches, join_rows)
 
 
 class RoundedHarlArithmetic(HarlArithmetic):
-    """The same with HARL's order of operations, which asks the host and cannot be captured: for a CPU."""
+    """The same in HARL's order of operations, which waits for the host and cannot be captured: for a CPU."""
 
     def optimizer(self, network: nn.Module, learning_rate: float, cfg: OnPolicyCfg) -> FlatAdam:
         return RoundedAdam(network, learning_rate, cfg.adam_eps, cfg.weight_decay)
@@ -139,7 +139,7 @@ class RoundedAdam(FlatAdam):
 def join_rows(batches: list[Batch]) -> Batch:
     """Join batches row by row: flattened to (L B, ...), joined, and cut into (L, B, ...) again.
 
-    With several batches a sequence then holds rows of several sequences, though it starts from the hidden state of one.
+    With several batches a sequence then has rows of several sequences, but starts from the hidden state of one.
     """
 
     def join(name: str, columns: tuple[Tensor, ...]) -> Tensor:

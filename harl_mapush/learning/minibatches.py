@@ -106,7 +106,7 @@ class Shuffle:
 
 
 def minibatches(batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle) -> Iterator[Batch]:
-    """Go ``num_epochs`` times through batches in ``num_minibatches`` parts, each with an equal share of every batch.
+    """Yield ``num_epochs`` times ``num_minibatches`` parts of batches, each with an equal share of every batch.
 
     Rows that do not divide evenly are left out. Rows are put in random order once; with one batch, minibatches are
     views of the ordered copy.

@@ -94,7 +94,7 @@ class Body(nn.Module):
 
 
 class Recurrence(nn.Module):
-    """A GRU that forgets where an episode begins."""
+    """A GRU whose hidden state is reset where an episode begins."""
 
     def __init__(self, cfg: NetworkCfg, size: int) -> None:
         super().__init__()
@@ -125,8 +125,8 @@ class Recurrence(nn.Module):
     def _spans(self, masks: Tensor) -> list[tuple[int, int]]:
         """Cut (L, B) before decisions that begin an episode: fewer, longer passes, as HARL makes them.
 
-        A GPU would have to ask the host where to cut, and the states of several layers are told once a pass: there
-        every decision is a pass of its own.
+        On a GPU the cut would have to wait for the host, and a GRU of several layers returns its states once per pass
+        only. In both cases every decision is a pass of its own.
         """
         length = masks.shape[0]
         cuts = range(length)

@@ -15,7 +15,7 @@ ADVANTAGE_STD_MIN = 1e-5  # added to the standard deviation of advantages
 
 
 class ValueNorm(nn.Module):
-    """Mean and spread of value targets, exponentially forgotten and debiased; one scalar for all.
+    """Exponential averages of the mean and spread of value targets, debiased; one scalar for all.
 
     Three buffers under HARL's names hold the state, so a checkpoint always has them, whatever the device.
     """
@@ -25,7 +25,7 @@ class ValueNorm(nn.Module):
     debiasing_term: Tensor
 
     def __init__(self, beta: float = 0.99999, variance_min: float = 1e-2) -> None:
-        """Forget with factor ``beta`` an update; a variance below ``variance_min`` counts as that."""
+        """Average with decay ``beta`` per update; a variance below ``variance_min`` counts as that."""
         super().__init__()
         self.beta, self.variance_min = beta, variance_min
         self.register_buffer("running_mean", torch.zeros(1))
@@ -46,7 +46,7 @@ class ValueNorm(nn.Module):
         self.debiasing_term.mul_(self.beta).add_(1.0 - self.beta)
 
     def mean_std(self) -> tuple[Tensor, Tensor]:
-        """Debiased mean and standard deviation, (1,) each; 0 and the least allowed before the first update."""
+        """Return debiased mean and standard deviation, (1,) each; before the first update 0 and the least allowed."""
         debias = self.debiasing_term.clamp(min=_DEBIAS_MIN)
         mean = self.running_mean / debias
         variance = (self.running_mean_sq / debias - mean**2).clamp(min=self.variance_min)

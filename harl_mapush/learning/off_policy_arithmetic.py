@@ -26,7 +26,7 @@ _HARL_ENTROPY = -1.0  # aimed at, an action dimension [nat]
 
 
 class OffPolicyArithmetic:
-    """What is computed from what; ``HarlOffPolicyArithmetic`` has the same members."""
+    """Our own formulas; ``HarlOffPolicyArithmetic`` has the same members."""
 
     takes_first_reward = False  # whether one view is rewarded with agent 0's own reward
     has_atoms = True  # whether values may be categorical
@@ -62,7 +62,7 @@ class OffPolicyArithmetic:
         self, returns: Tensor, discount: Tensor, values: Tensor, bonus: Tensor | float, normalizer: nn.Module,
         cfg: OffPolicyCfg,
     ) -> Tensor:  # fmt: skip
-        """Return what critics learn (B, G) from the lower of their values of what follows and its entropy bonus."""
+        """Return the critics' targets (B, G), from the lower of their next values and the entropy bonus."""
         return td.td_target(self.scaled(returns, normalizer, cfg), discount, values + bonus)
 
     def actor_weights(self, weights: Tensor | None) -> Tensor | None:
@@ -78,7 +78,7 @@ class OffPolicyArithmetic:
         return alpha
 
     def target_entropy(self, std: float) -> float:
-        """Return the entropy aimed at, an action dimension [nat]."""
+        """Return the target entropy per action dimension [nat]."""
         return td.gaussian_entropy(std)
 
     def temperature_gradients(self, log_probs: list[Tensor], targets: Sequence[float], active: Tensor) -> Tensor:

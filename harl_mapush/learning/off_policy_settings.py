@@ -51,7 +51,7 @@ class OffPolicyCfg(CompatCfg):
     ensemble: EnsembleCfg = option(EnsembleCfg, "the learned model, with model=ensemble")
 
     def __post_init__(self) -> None:
-        """Refuse a categorical value that has no room."""
+        """Raise ValueError for a categorical value without room."""
         if self.num_atoms == 1:
             raise ValueError("num_atoms must be 0, for values that are numbers, or at least 2, not 1")
 

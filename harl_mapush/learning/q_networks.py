@@ -83,7 +83,7 @@ class DeterministicActor(nn.Module):
 
 
 class Critic(nn.Module):
-    """A value of a state and everybody's actions."""
+    """The value of a state and all agents' actions."""
 
     def __init__(self, cfg: NetworkCfg, in_size: int, num_outputs: int) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class TwinCritic(nn.Module):
         self.critic2 = Critic(cfg, state_size + joint_size, num_outputs)
 
     def forward(self, state: Tensor, actions: Tensor, *, only_first: bool = False) -> Tensor:
-        """Return both critics' outputs (2, B, G, K) for state (B, G, S) and everybody's actions (B, A U).
+        """Return both critics' outputs (2, B, G, K) for state (B, G, S) and all agents' actions (B, A U).
 
         ``only_first`` leaves the second one out: (1, B, G, K).
         """

@@ -1,4 +1,4 @@
-"""Replay: the transitions that off-policy algorithms learn from again and again.
+"""The replay buffer: the transitions that off-policy algorithms learn from.
 
 N environments, A agents, G critic views (1, or A where every agent has its own state), B rows of a batch, R rows of a
 ring. Row t N + n holds what happened at one decision of environment n; the decision after it is N rows further on.
@@ -169,22 +169,23 @@ class RingReplay:
     def look_up(self, index: Tensor, num_steps: int | None = None) -> Batch:
         """Return the transitions that begin at rows ``index`` (B,) of R N, a ring after the other.
 
-        Rewards are summed until the episode ends, the newest decision is reached, the next one is broken, or
-        ``num_steps`` (None: the replay's own) are together; the value of what follows then takes the place of the rest.
+        Rewards are summed over ``num_steps`` decisions (None: the replay's own number). The sum stops earlier where the
+        episode ends, at the newest decision, and before a broken one. The value of the state that follows stands for
+        the remaining rewards.
         """
         shape, flags, rewards = self.shape, self.flags.view(-1), self.rewards.flatten(0, 1)
         last, returns, factor = index, rewards[index], torch.full_like(self.rewards[0, :1, 0], self.gamma)
         factor = factor.expand(len(index))
-        goes_on = torch.ones_like(index, dtype=torch.bool)
+        continues = torch.ones_like(index, dtype=torch.bool)
         ring = index // shape.ring_size
         first, newest = ring * shape.ring_size, self.newest[ring]
         for _ in range((num_steps or self.num_steps) - 1):
             after = first + (last - first + shape.num_envs) % shape.ring_size
-            goes_on = goes_on & (flags[last] & _DONE == 0) & (last // shape.num_envs != newest)
-            goes_on = goes_on & (flags[after] & _VALID != 0)
-            returns = returns + torch.where(goes_on, factor, 0.0).unsqueeze(1) * rewards[after]
-            factor = torch.where(goes_on, factor * self.gamma, factor)
-            last = torch.where(goes_on, after, last)
+            continues = continues & (flags[last] & _DONE == 0) & (last // shape.num_envs != newest)
+            continues = continues & (flags[after] & _VALID != 0)
+            returns = returns + torch.where(continues, factor, 0.0).unsqueeze(1) * rewards[after]
+            factor = torch.where(continues, factor * self.gamma, factor)
+            last = torch.where(continues, after, last)
         rows = len(index), shape.num_agents
         here = self.here.flatten(0, 1).index_select(0, index).split([*self._seen, *self._acted], dim=1)
         there = self.there.flatten(0, 1).index_select(0, last).split(list(self._seen), dim=1)
@@ -200,7 +201,7 @@ class RingReplay:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows in use, and where the ring stands."""
+        """Return the rows in use, and the position of each ring."""
         used = self._used(self.num_added)
         return {name: getattr(self, name)[used] for name in _STORED} | {"num_added": list(self.num_added)}
 

@@ -11,9 +11,9 @@ def compute_gae(
 ) -> Tensor:
     """Return advantages (T, N, V) by generalised advantage estimation (Schulman et al. 2016).
 
-    ``values`` (T, N, V) of the state acted in; ``next_values`` (T, N, V) of the true next state: 0 after a
-    termination, of the last state of the episode after a time-out. ``continues`` (T, N, 1) is 0 where the episode
-    ended. Where ``cut`` (T, N, 1) is 1 nothing is learned: the advantage is 0 and flows into nothing before it.
+    ``values`` (T, N, V) are those of the state acted in. ``next_values`` (T, N, V) are those of the true next state: 0
+    after a termination, the value of the episode's last state after a time-out. ``continues`` (T, N, 1) is 0 where the
+    episode ended. Where ``cut`` (T, N, 1) is 1 nothing is learned: the advantage is 0 and flows into nothing before it.
     """
     advantages = torch.empty_like(rewards)
     deltas = (rewards + gamma * next_values - values) * (1.0 - cut)
@@ -43,9 +43,9 @@ def compute_harl_gae(
 ) -> Tensor:
     """Return returns (T, N, V) as HARL's buffer does with GAE.
 
-    ``values`` (T+1, N, V) in reward units; ``masks`` and ``bad_masks`` (T+1, N, 1), index t+1 belonging to the step
-    from t to t+1: 0 where the environment was done, 0 where it was truncated. With ``bad_masks`` (proper time limits)
-    a truncated step's advantage is 0: its reward is dropped and its last state never asked for a value.
+    ``values`` (T+1, N, V) are in reward units. ``masks`` (T+1, N, 1) are 0 where the environment was done,
+    ``bad_masks`` 0 where it was truncated; index t+1 belongs to the step from t to t+1. With ``bad_masks`` (proper time
+    limits) a truncated step's advantage is 0: its reward is dropped, and the value of its last state is not used.
     """
     returns = torch.empty_like(rewards)
     running = torch.zeros_like(rewards[0])

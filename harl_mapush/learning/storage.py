@@ -32,7 +32,7 @@ class StorageShape(NamedTuple):
 
 
 class Storage:
-    """Tensors of one rollout; what happened at decision t lies at index t, what came out of it at t + 1."""
+    """Tensors of one rollout; decision t is at index t, the state that follows it at t + 1."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Storage:
     ) -> None:
         """Allocate a rollout.
 
-        ``critic_state`` picks what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's state,
+        ``critic_state`` picks what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's state.
         ``learned_rewards`` turns the agents' rewards (N, A) into those that are learned (N, V).
         """
         self.shape = shape

@@ -90,9 +90,9 @@ def update_policy(
     arithmetic: Arithmetic,
     mirror: tuple[Mirror, Mirror] | None = None,
 ) -> dict[str, Tensor]:
-    """Raise the surrogate objective by ``num_epochs`` passes over one agent's batch, or several agents' together.
+    """Maximise the surrogate objective in ``num_epochs`` epochs over one agent's batch, or several agents' together.
 
-    Give mean metrics as 0-dim tensors. Nothing changes where no entry is active.
+    Return mean metrics as 0-dim tensors. Nothing changes if no entry is active.
     """
     num_active = torch.stack([batch.weights.sum() for batch in batches]).sum()
     optimizer.ranks.sum_(num_active)

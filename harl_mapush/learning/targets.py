@@ -9,7 +9,7 @@ from harl_mapush.learning.normalization import RunningNorm
 
 
 def target_of(network: Any) -> Any:
-    """Copy a network but for its running normalisation, which both have."""
+    """Copy a network, but share its running normalisation."""
     target = deepcopy(network).requires_grad_(False)
     for name, module in network.named_children():
         if isinstance(module, RunningNorm):

@@ -36,7 +36,7 @@ class ValueLearner:
 
     @torch.no_grad()
     def compute_values(self, storage: Storage) -> None:
-        """Ask the critic for the value of every state of the rollout, in its own units."""
+        """Compute the critic's value of every state of the rollout, in its own units."""
         if self.critic.is_recurrent:
             self._unroll_values(storage)
             return

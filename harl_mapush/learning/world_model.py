@@ -152,7 +152,7 @@ class WorldModel:
         state, next_state = batch.state[:, 0], batch.next_state[:, 0]
         with self.fitting:
             weights = (~rows.is_held_out).to(state.dtype)
-            self.ensemble.take_in(state[_MEASURED:], weights[_MEASURED:])
+            self.ensemble.update_norms(state[_MEASURED:], weights[_MEASURED:])
             self._found = self.measure(rows)
             parts = (state, batch.actions, next_state, weights)
             own = [part[_MEASURED:].unflatten(0, (ROUND, cfg.members, -1)) for part in parts]
@@ -217,7 +217,7 @@ class WorldModel:
         cfg, planar, horizon = self.cfg, self.planar, self.horizon(num_updates)
         start = replay.look_up(replay.draw(cfg.branches, self.generator), num_steps=1)
         obs, state = start.obs, start.state[:, 0]
-        goes_on = torch.ones(cfg.branches, dtype=torch.bool, device=self.device)
+        continues = torch.ones(cfg.branches, dtype=torch.bool, device=self.device)
         num_kept, spreads = torch.zeros((), device=self.device), []
         for k in range(horizon):
             actions = explore(obs)
@@ -228,19 +228,19 @@ class WorldModel:
             next_state = planar.tidy(drawn(prediction, member, noise))
             rewards, terminated = planar.judge(state, next_state)
             next_obs = planar.observe(next_state)
-            goes_on = goes_on & (spread <= cfg.max_disagreement)
+            continues = continues & (spread <= cfg.max_disagreement)
             if k == 0:
                 spreads.append(spread.mean())
-                goes_on = goes_on | (spread == spread.min())
+                continues = continues | (spread == spread.min())
             transition = Transition(
                 obs=obs, state=state.unsqueeze(1), actions=actions,
                 active=torch.ones_like(actions[..., 0], dtype=torch.bool), rewards=self._team_rewards(rewards),
                 next_obs=next_obs, next_state=next_state.unsqueeze(1), terminated=terminated,
-                done=terminated | (k == horizon - 1), valid=goes_on,
+                done=terminated | (k == horizon - 1), valid=continues,
             )  # fmt: skip
             self.replay.add(transition)
-            num_kept += goes_on.sum()
-            goes_on, obs, state = goes_on & ~terminated, next_obs, next_state
+            num_kept += continues.sum()
+            continues, obs, state = continues & ~terminated, next_obs, next_state
         share = cfg.share * self.stage(num_updates) / _STAGES
         numbers = {"model/horizon": float(horizon), "model/share": share, "model/steps": float(self.num_steps)}
         self.metrics |= {name: torch.tensor(number, device=self.device) for name, number in numbers.items()}

@@ -38,7 +38,7 @@ class GaitController:
     """Frozen gaits that turn velocity commands into joint targets, one control step at a time."""
 
     def __init__(self, policy: Callable[[Tensor], Tensor], num_envs: int, robots: Robots) -> None:
-        """Drive ``robots`` of N worlds with ``policy``, observation (N, A, 59) to action (N, A, J)."""
+        """Move ``robots`` of N worlds with ``policy``, observation (N, A, 59) to action (N, A, J)."""
         self._policy, self._trot = policy, Trot(robots)
         self._memory = GaitMemory(torch.zeros(num_envs, len(robots), GaitMemory.SIZE, device=robots.device))
         self._command = torch.zeros(num_envs, len(robots), 3, device=robots.device)
@@ -122,7 +122,7 @@ def _pretrained_root() -> Path:
 
 
 def from_anywhere(what: str) -> str:
-    """Name a gait such that it is found whatever the current folder is."""
+    """Return a gait's name such that it is found from any folder."""
     return what if what.startswith(PRETRAINED) else str(Path(what).absolute())
 
 
@@ -139,7 +139,7 @@ def gait_names(what: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> 
 
 
 def gait_digest(names: Sequence[str]) -> str:
-    """Return a SHA-256 of gaits' weights: a gait may be trained anew under its old name."""
+    """Return a SHA-256 of gaits' weights: a gait may be retrained under its old name."""
     digests = [sha256(gait_folder(name) / "actor_agent0.pt") for name in dict.fromkeys(names)]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The trot that gaits are learned on top of: what a gait policy sees, what it does, and what it remembers."""
+"""The trot that gaits are learned on top of: a gait policy's observation, action and memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _JOINT_SIGNS = (-1.0, 1.0, 1.0) * NUM_LEGS  # in a mirror, of hip, thigh, calf
 
 
 class GaitTerm(NamedTuple):
-    """One part of what a gait policy sees."""
+    """One term of a gait policy's observation."""
 
     name: str
     mirror_signs: tuple[float, ...]  # in a mirror that swaps left and right; one for each number
@@ -54,12 +54,12 @@ GAIT_OBS_SIZE = sum(len(term.mirror_signs) for term in GAIT_TERMS)
 
 
 class GaitMemory:
-    """What a gait carries from one control step to the next: its clock and its last two actions."""
+    """A gait's memory from one control step to the next: its clock and its last two actions."""
 
     SIZE = 1 + 2 * NUM_JOINTS  # numbers a robot
 
     def __init__(self, values: Tensor) -> None:
-        """Live in ``values`` (N, A, 25); zeros are a gait that has not begun."""
+        """Keep the memory in ``values`` (N, A, 25); zeros are a gait that has not begun."""
         self.values = values
         self.phase = values[..., 0]  # (N, A) of the trot's cycle, in [0, 1)
         self.actions = values[..., 1:]  # (N, A, 24) the last and the one before it: some may be on their way still
@@ -71,7 +71,7 @@ class GaitMemory:
 
 
 class Trot:
-    """What a gait policy sees and does on a team of robots: observations, and actions on top of a trot."""
+    """A gait policy's interface to a team of robots: observations, and actions on top of a trot."""
 
     def __init__(self, robots: Robots) -> None:
         """Trot with ``robots`` about their nominal stance."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from mqe.robots.robot import LEG_JOINTS, LEGS, Inertial, RobotCfg, Shape
 
-COLORS = (  # one a robot, so that teammates can be told apart
+COLORS = (  # one a robot, so that teammates can be distinguished
     (0.13, 0.38, 0.80, 1.0),
     (0.93, 0.50, 0.10, 1.0),
     (0.20, 0.62, 0.30, 1.0),

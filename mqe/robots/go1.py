@@ -115,9 +115,8 @@ GO1 = RobotCfg(
     standing_height=0.30,
     walking_height=0.28,
     low_height=0.215,  # it walks at 0.26 to 0.30 m, and at 0.20 m on one knee
-    # The reference's actuator net follows its target one 5 ms physics step late (small-signal slopes: -18.9 N m/rad of
-    # the last step's error, 0.1 of the present one's, -0.9 N m s/rad of the speed, of which 0.1 are the lag of the
-    # position).
+    # The reference's actuator net follows its target one 5 ms physics step late. Small-signal slopes: -18.9 N m/rad of
+    # the last step's error, 0.1 of the present one's, -0.9 N m s/rad of the speed (0.1 of it the lag of the position).
     stiffness=19.0,
     damping=0.8,
     # What the reference clips to (hips and thighs), and where its net saturates (21.4 at 2 rad) below its clip of 25.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class SimulatorError(RuntimeError):
-    """A simulator cannot be had, or is lost: one line for the user. What was saved before can be resumed from."""
+    """A simulator cannot be started, or is lost: one line for the user. The run can resume from its last checkpoint."""
 
 
 class Simulator(Protocol):

@@ -69,14 +69,15 @@ class MujocoBatchSimulator:
         rows, before = ctrl.transpose(0, 1).numpy(), self._time.numpy().copy()
         with self._failures_marked():
             self._batch.rollout(len(ctrl), rows if ids is None else rows[ids], record=(), ids=ids)
-        # A rollout stops where MuJoCo warns of a world. Single steps go on; what they lead to, the environment judges.
+        # A rollout stops at a world for which MuJoCo warns. Single steps continue it, and the environment checks the
+        # result.
         num_taken = np.rint((self._time.numpy() - before) / self.model.opt.timestep)
-        is_late = (num_taken < len(ctrl)) & ~self._is_resting & ~self.failed.numpy()
-        for k, row in enumerate(ctrl) if is_late.any() else ():
-            late = np.flatnonzero(is_late & (num_taken <= k))
-            self.ctrl[late] = row[late].to(self.ctrl.dtype)
+        is_behind = (num_taken < len(ctrl)) & ~self._is_resting & ~self.failed.numpy()
+        for k, row in enumerate(ctrl) if is_behind.any() else ():
+            behind = np.flatnonzero(is_behind & (num_taken <= k))
+            self.ctrl[behind] = row[behind].to(self.ctrl.dtype)
             with self._failures_marked():
-                self._batch.step(late)
+                self._batch.step(behind)
 
     @contextmanager
     def _failures_marked(self) -> Iterator[None]:

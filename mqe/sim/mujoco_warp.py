@@ -68,7 +68,7 @@ class Capacity(NamedTuple):
 
 
 def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
-    """Copy a model without the options that MuJoCo Warp does not know and does not need; its sparse solver is sound."""
+    """Copy a model without the options that MuJoCo Warp does not know and does not need; its sparse solver works."""
     model = copy.copy(model)
     model.opt.disableflags &= ~_UNKNOWN_FLAGS
     model.opt.jacobian = mujoco.mjtJacobian.mjJAC_AUTO
@@ -78,8 +78,8 @@ def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
 def capacity(model: mujoco.MjModel) -> Capacity:
     """Derive buffer sizes from the number of robots and free objects in ``model``.
 
-    Measured over random actions, trained policies and robots piled up (docs/performance.md): a robot on its feet has 4
-    contacts of 4 rows, on its back up to 16; an object 4 to 8 with the floor and a few with every robot.
+    Measured over random actions, trained policies and robots piled up (docs/performance.md). A robot on its feet has 4
+    contacts of 4 rows, on its back up to 16. An object has 4 to 8 with the floor and a few with every robot.
     """
     robots = len(set(model.dof_treeid[model.jnt_dofadr[model.actuator_trnid[:, 0]]]))  # trees that have motors
     others = model.ntree - robots
@@ -168,7 +168,7 @@ class MujocoWarpSimulator:
     def usage(self) -> Capacity:
         """Return the most that any control step needed since the last ``grow_buffers``; waits for the device.
 
-        What found no room counts as well, so that one growth is enough.
+        Lost contacts count as well, so that growing once is enough.
         """
         contacts, rows = torch.stack([self._most_contacts.max(), self._most_rows.max()]).tolist()
         return Capacity(math.ceil(contacts / self.num_envs), rows)
@@ -298,7 +298,7 @@ class MujocoWarpSimulator:
             integrate(self._model, self._data)
 
     def _renew(self) -> None:
-        """Forget recordings of memory that is about to be replaced, once nothing uses it any more."""
+        """Drop recordings of memory that is about to be replaced, once nothing uses it any more."""
         self._wait()
         self._graphs: dict[tuple[int, bool], _Recorded] = {}
         self.generation += 1
@@ -371,7 +371,7 @@ def _names(bits: int) -> str:
 
 @contextmanager
 def _announced(device: torch.device, *, active: bool) -> Iterator[None]:
-    """Say what takes so long where kernels do not come from the cache at once, and when it is over."""
+    """Report that kernels are being compiled, if they are not in the cache, and when that is over."""
     if not active:
         yield
         return

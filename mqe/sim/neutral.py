@@ -1,6 +1,6 @@
 """A compiled model as text that other programs read: MJCF for any MuJoCo, URDF for Isaac Gym.
 
-Every number is written so that reading it gives the same number again.
+Numbers are written so that reading them gives the same numbers again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A simulator in a process of its own, under an interpreter of its own, behind the same protocol as the others.
 
-State lies in memory that both sides map, so that a control step costs two short words on pipes. Whatever happens to the
+The state is in memory that both sides map, so a control step costs two short messages on pipes. Whatever happens to the
 process becomes a ``SimulatorError`` of one line with the last words that it printed.
 """
 
@@ -93,9 +93,9 @@ class ProcessSimulator:
         self.sensordata, self.failed = self._tensors["sensordata"], self._tensors["failed"]
         self.resting = torch.zeros_like(self.failed)  # has no effect: the other process steps all worlds
         self.qpos.copy_(torch.as_tensor(model.qpos0))
-        word = {"do": "open", "version": VERSION, "sizes": list(sizes), "dtype": spec.dtype, "scene": scene}
+        message = {"do": "open", "version": VERSION, "sizes": list(sizes), "dtype": spec.dtype, "scene": scene}
         try:
-            self.versions: dict[str, str] = self._ask(word)["versions"]
+            self.versions: dict[str, str] = self._ask(message)["versions"]
         except BaseException:
             self.close()
             raise
@@ -140,8 +140,8 @@ class ProcessSimulator:
     def set_field(self, name: str, values: Tensor) -> None:
         """Set per-world values (N, ...) of a model field; raise SimulatorError where the engine has no such thing."""
         array = np.ascontiguousarray(values.cpu().numpy())
-        word = {"do": "set_field", "name": name, "dtype": array.dtype.str, "shape": array.shape}
-        self._ask(word, array.tobytes())
+        message = {"do": "set_field", "name": name, "dtype": array.dtype.str, "shape": array.shape}
+        self._ask(message, array.tobytes())
 
     def data(self, env: int) -> mujoco.MjData:
         """World ``env`` as MjData of the host's model, forward kinematics done."""
@@ -203,7 +203,7 @@ class ProcessSimulator:
         self._listener.start()
 
     def _listen(self) -> None:
-        """Keep the worker's text: a pipe that is full because it is not read would stop the worker."""
+        """Read the worker's output: a full pipe would stop the worker."""
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
         while True:
@@ -216,18 +216,18 @@ class ProcessSimulator:
             self._tail = (self._tail + text)[-_TAIL:]
             _LOG.debug("%s: %s", self._spec.name, text.decode(errors="replace").rstrip())
 
-    def _ask(self, word: dict[str, Any], payload: bytes = b"") -> dict[str, Any]:
-        """Send a word and return the answer; raise SimulatorError in whatever else happens."""
+    def _ask(self, message: dict[str, Any], payload: bytes = b"") -> dict[str, Any]:
+        """Send a message and return the answer; raise SimulatorError in whatever else happens."""
         if self._error is not None:
             raise self._error
-        if word["do"] != "close":
-            self._doing = word["do"] if self._is_started else "start"
+        if message["do"] != "close":
+            self._doing = message["do"] if self._is_started else "start"
             self._timeout = self._step_timeout if self._is_started else self._start_timeout
         try:
-            if word["do"] == "step":
-                self._channel.send_step(word["steps"], word["rows"])
+            if message["do"] == "step":
+                self._channel.send_step(message["steps"], message["rows"])
             else:
-                self._channel.send(word, payload)
+                self._channel.send(message, payload)
             answer, _ = self._channel.receive()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self._fail(self._how_it_ended())
@@ -295,7 +295,7 @@ def _interpreter(python: str | None) -> str:
 
 
 def _last_words(said: str) -> str:
-    """Return in one line what matters of a program's last output: where it crashed, or else its last lines."""
+    """Return a program's last output in one line: where it crashed, or else its last lines."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     fatal = next((k for k, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
     if fatal is not None:

@@ -1,4 +1,4 @@
-"""What the GPU simulator will take of a device's memory, found without a GPU and without running a kernel."""
+"""How much of a device's memory the GPU simulator will take, computed without a GPU or running a kernel."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class MemoryUse(NamedTuple):
 def memory_use(model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None) -> MemoryUse:
     """Return what ``MujocoWarpSimulator`` of ``model`` allocates; ``fields`` are bytes a world of per-world fields.
 
-    A few worlds are made on Warp's CPU device and stepped with every kernel launch left out: what remains of a step is
-    its allocations, and Warp's own tracker counts them.
+    A few worlds are made on Warp's CPU device and stepped without launching any kernel. Only the allocations of a step
+    remain, and Warp's own tracker counts them.
     """
     known, size = known_to_warp(model), size or capacity(model)
     (few, few_peak), (many, many_peak) = (_bytes(known, size, num_envs) for num_envs in _WORLDS)

@@ -1,4 +1,4 @@
-"""Cameras that keep everybody of a world in view."""
+"""Cameras that keep all bodies of a world in view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the light that casts shadows stands; needs neither torch nor the scene."""
+"""The position of the light that casts shadows; needs neither torch nor the scene."""
 
 from __future__ import annotations
 

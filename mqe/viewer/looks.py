@@ -77,7 +77,7 @@ def shown_model(scene: Scene) -> mujoco.MjModel:
 
 
 def _set_light(spec: mujoco.MjSpec) -> None:
-    """One light that casts shadows, a weak one from the other side, and what the sky gives."""
+    """Add a light that casts shadows, a weak one from the other side, and ambient light."""
     visual = spec.visual
     visual.headlight.ambient, visual.headlight.diffuse, visual.headlight.specular = (0.42,) * 3, (0.14,) * 3, (0.0,) * 3
     visual.quality.shadowsize, visual.quality.offsamples = 2048, 0
@@ -161,22 +161,22 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
             add("cylinder", (part.size[0] + 0.003, _TRIM), (0.0, 0.0, z))
         return
     half = [length / 2 for length in part.size]
-    proud = 0.002  # [m] that an edge stands out
+    protrusion = 0.002  # [m] that an edge stands out
     for i in range(3):
         j, k = (i + 1) % 3, (i + 2) % 3
         for sign_j in (1, -1):
             for sign_k in (1, -1):
                 size, offset = [_TRIM] * 3, [0.0] * 3
-                size[i] = half[i] + proud
-                offset[j] = sign_j * (half[j] - _TRIM + proud)
-                offset[k] = sign_k * (half[k] - _TRIM + proud)
+                size[i] = half[i] + protrusion
+                offset[j] = sign_j * (half[j] - _TRIM + protrusion)
+                offset[k] = sign_k * (half[k] - _TRIM + protrusion)
                 add("box", tuple(size), (offset[0], offset[1], offset[2]))
 
 
 def _mark_goal(spec: mujoco.MjSpec) -> None:
     """Draw a ring around the goal's disc, and mark its middle."""
     goal, disc = spec.body("goal"), spec.site("goal")
-    disc.group = HIDDEN  # what is drawn here can be told to cast no shadow
+    disc.group = HIDDEN  # geoms of this group can be drawn without a shadow
     radius = float(disc.size[0])
     _draw_ring(goal, radius)
     cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER

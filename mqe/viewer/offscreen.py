@@ -1,4 +1,4 @@
-"""Pictures of a scene without a display: an OpenGL context that works on this machine, and a renderer on top of it."""
+"""Pictures of a scene without a display: an OpenGL context that works on this machine, and a renderer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROBE_TIMEOUT = 60.0  # [s]
 def choose_backend() -> str:
     """Return the OpenGL backend to render with: ``MUJOCO_GL`` where it is set, else the first that works.
 
-    A backend that is half there can take its process down, and a failed one keeps the next from loading: each is tried
+    A backend that is half installed can crash its process, and a failed one keeps the next from loading: each is tried
     in a process of its own. Raises ConfigError, naming the package to install, where none works.
     """
     asked = os.environ.get("MUJOCO_GL", "").lower().strip()

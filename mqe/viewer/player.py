@@ -1,4 +1,4 @@
-"""Plays one world's episodes at the pace that the viewer asks for; knows nothing of windows and pages."""
+"""Plays one world's episodes at the speed that the viewer sets; independent of windows and pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Controls:
 
 
 class Player:
-    """One world, the policies that can act in it, and what there is to show of the episode."""
+    """One world, the policies that can act in it, and the quantities of the episode to show."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Player:
         if wanted != self._name:
             try:
                 self._policy = self.policies[wanted]()
-            except ValueError as error:  # a checkpoint that has gone, or was damaged: the last policy goes on
+            except ValueError as error:  # a checkpoint that has gone, or was damaged: the last policy stays
                 if self._policy is None:
                     raise
                 self.note = str(error)
@@ -175,13 +175,13 @@ class _ClosedError(Exception):
 
 
 def zero_actions(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
-    """Return a policy that does nothing."""
+    """Return a policy whose actions are zero."""
     actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
     return lambda _: actions
 
 
 def random_actions(env: MultiAgentEnv, seed: int) -> Callable[[Tensor], Tensor]:
-    """Return a policy that draws every action anew, uniform in [-1, 1]."""
+    """Return a policy that draws every action uniformly in [-1, 1]."""
     generator = torch.Generator().manual_seed(seed)
     shape = (env.num_envs, env.num_agents, max(env.action_sizes))
     return lambda _: (2.0 * torch.rand(shape, generator=generator) - 1.0).to(env.device)

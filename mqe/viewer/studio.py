@@ -95,7 +95,7 @@ def _serve(endpoint: Any, own: socket.socket, panel: Panel) -> None:
 
 @contextmanager
 def _bound_to(web_viewer: Any, own: socket.socket) -> Iterator[None]:
-    """Make Studio's server use ``own``: it would listen to the whole network, to which it lets anybody in."""
+    """Make Studio's server use ``own``: by itself it listens to the whole network, without any check."""
     server = web_viewer.web_server
     bind, banner = server.bind_public_socket, web_viewer._print_url_banner
     server.bind_public_socket, web_viewer._print_url_banner = (lambda *_: own), (lambda *_: None)
@@ -124,7 +124,7 @@ class _Hands(plugin.SimPlugin):
 
     @messages.handler
     def on_state(self, event: messages.StateEvent) -> bool:
-        """Leave the world as it is."""
+        """Do nothing: the viewer does not change the state."""
         return True
 
 
@@ -153,7 +153,7 @@ class Panel(plugin.ViewerPlugin):
 
     @messages.handler
     def on_update(self, _: messages.UpdateEvent) -> None:
-        """Take the mouse's word, and draw the commands."""
+        """Read the mouse, and draw the commands."""
         viewer, controls = self.viewer, self.player.controls
         self.num_frames += 1
         move = viewer.client_camera is None

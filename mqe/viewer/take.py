@@ -25,7 +25,7 @@ class FilmedPolicy(Protocol):
 
 @dataclass
 class Episode:
-    """The states of an episode that are drawn, and in words how it ended."""
+    """The states of an episode that are drawn, and a text that says how it ended."""
 
     number: int  # from 1, of the film
     states: list[ShownState] = field(default_factory=list)
@@ -37,10 +37,10 @@ class Round:
     """Episodes that are shown side by side; the last picture of each stays until all have ended, and a while longer."""
 
     episodes: Sequence[Episode | None]  # one a tile
-    linger: int  # pictures
+    hold_frames: int  # for which the last picture stays
 
     def __len__(self) -> int:
-        return max(len(episode.states) for episode in self.episodes if episode is not None) + self.linger
+        return max(len(episode.states) for episode in self.episodes if episode is not None) + self.hold_frames
 
 
 class Take:
@@ -86,11 +86,11 @@ class Take:
             if self._is_running(tile) and self._steps[tile] % self._stride == 0:
                 self._keep(tile)
 
-    def rounds(self, linger: int) -> list[Round]:
+    def rounds(self, hold_frames: int) -> list[Round]:
         """Return what was simulated in the order in which it is shown."""
         most = max(len(episodes) for episodes in self._episodes)
         return [
-            Round([episodes[k] if k < len(episodes) else None for episodes in self._episodes], linger)
+            Round([episodes[k] if k < len(episodes) else None for episodes in self._episodes], hold_frames)
             for k in range(most)
         ]
 
@@ -115,7 +115,7 @@ class Take:
 
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
-    """Return in words how the episode that has just ended in ``world`` ended."""
+    """Return a text that says how the last episode in ``world`` ended."""
     if not is_valid:
         return "the simulation broke"
     happened = [words for name, words in env.report.outcomes.items() if bool(env.episode_metrics[name][world] > 0.5)]

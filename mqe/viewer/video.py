@@ -1,4 +1,4 @@
-"""Films of a team at work: episodes at the world's own speed, drawn off-screen on all cores, one or several at a time.
+"""Films of a team: episodes in real time, drawn off-screen on all cores, one or several side by side.
 
 A film is made in two passes: the episodes are simulated and their states kept, then the states are drawn.
 """

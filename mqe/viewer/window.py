@@ -72,7 +72,7 @@ def show(player: Player) -> list[str]:
 
 
 def press(player: Player, key: int) -> None:
-    """Do what a key stands for."""
+    """Handle a key."""
     controls = player.controls
     if key == _SPACE:
         controls.is_paused = not controls.is_paused

@@ -29,7 +29,7 @@ TOLERANCE = 1e-4  # of friction
 
 
 class IsaacGym:
-    """N worlds on PhysX. Motors are torques of the scene's own law, so that no drive of Isaac Gym's is in use."""
+    """N worlds on PhysX. Motors are torques of the scene's own law; Isaac Gym's drives are not used."""
 
     def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
         self.versions = {"isaacgym": "Preview 4 (1.0rc4)", "torch": torch.__version__}
@@ -266,8 +266,8 @@ class IsaacGym:
                 qpos[:, at + POSE : at + POSE + JOINTS] = own[..., 0]
                 qvel[:, vel_at + VELOCITY : vel_at + VELOCITY + JOINTS] = own[..., 1]
         views["failed"][:] = ~(np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1))
-        # Isaac Gym knows a link's net contact force and not with whom: a robot's push on the object is what its trunk,
-        # hips and thighs feel, turned round, and forces between robots are not measured.
+        # Isaac Gym knows a link's net contact force, but not with which body. A robot's push on the object is the
+        # negative of the forces on its trunk, hips and thighs. Forces between robots are not measured.
         forces = views["sensordata"].reshape(self._sizes.num_envs, -1, 3)
         forces[:] = 0.0
         for row, (first, second) in enumerate(self._scene["forces"]):

@@ -1,4 +1,4 @@
-"""What host and worker agree on: words on two pipes, and the layout of the memory that they share.
+"""What host and worker agree on: messages on two pipes, and the layout of the memory that they share.
 
 Both sides import this file, so it runs on Python 3.8 with numpy alone.
 """
@@ -13,25 +13,25 @@ from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
-VERSION = 1  # of words and layout; both sides must have the same
-MAX_ROWS = 8  # physics steps with targets of their own that fit into one word
+VERSION = 1  # of messages and layout; both sides must have the same
+MAX_ROWS = 8  # physics steps with targets of their own that fit into one message
 _MAGIC = b"MAPUSH\0\0"
 _HEADER = struct.Struct("<8sII8Q")  # magic, version, bytes a number, sizes
 _FIRST = 4096  # where the arrays begin
 _ALIGNED = 64  # bytes
-_WORD = struct.Struct("<4sIQ")  # mark, length of the JSON, length of what follows it
+_MESSAGE = struct.Struct("<4sIQ")  # mark, length of the JSON, length of what follows it
 _MARK = b"MPSH"
 _STEP, _DONE = (
     b"STEP",
     b"DONE",
 )  # without JSON: a step, two numbers in place of lengths, and its answer
-_LONGEST = 1 << 32  # bytes of a word
+_LONGEST = 1 << 32  # bytes of a message
 
 Wait = Callable[[int], None]  # return when the pipe is ready, or raise
 
 
 class ProtocolError(Exception):
-    """The other side said something else than was agreed on, or has gone."""
+    """The other side broke the protocol, or has gone."""
 
 
 class Sizes(NamedTuple):
@@ -65,7 +65,7 @@ def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ..
 
 
 def create_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
-    """Return the file its length and header; return the arrays in it."""
+    """Set the file's length and header; return the arrays in it."""
     os.ftruncate(fd, layout(sizes, dtype)[1])
     os.pwrite(fd, _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes), 0)
     return open_memory(fd, sizes, dtype)
@@ -85,43 +85,43 @@ def open_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
 
 
 class Channel:
-    """Words to and from the other side: JSON, and bytes after it."""
+    """Messages to and from the other side: JSON, and bytes after it."""
 
     def __init__(self, read_fd: int, write_fd: int, wait: Wait | None = None) -> None:
-        """Speak on two pipes; ``wait``, if given, is asked before every read and write."""
+        """Communicate on two pipes; ``wait``, if given, is called before every read and write."""
         self._read_fd, self._write_fd, self._wait = read_fd, write_fd, wait
 
-    def send(self, word: dict[str, Any], payload: bytes = b"") -> None:
-        """Send a word."""
-        text = json.dumps(word).encode()
-        rest = memoryview(_WORD.pack(_MARK, len(text), len(payload)) + text + payload)
+    def send(self, message: dict[str, Any], payload: bytes = b"") -> None:
+        """Send a message."""
+        text = json.dumps(message).encode()
+        rest = memoryview(_MESSAGE.pack(_MARK, len(text), len(payload)) + text + payload)
         while rest:
             if self._wait is not None:
                 self._wait(self._write_fd)
             rest = rest[os.write(self._write_fd, rest[:65536]) :]
 
     def send_step(self, num_steps: int, num_rows: int) -> None:
-        """Send the word for a step; the pipe is empty between words and has room for it."""
-        os.write(self._write_fd, _WORD.pack(_STEP, num_steps, num_rows))
+        """Send the message for a step; the pipe is empty between messages and has room for it."""
+        os.write(self._write_fd, _MESSAGE.pack(_STEP, num_steps, num_rows))
 
     def send_done(self) -> None:
-        """Answer it."""
-        os.write(self._write_fd, _WORD.pack(_DONE, 0, 0))
+        """Send the answer to a step."""
+        os.write(self._write_fd, _MESSAGE.pack(_DONE, 0, 0))
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        """Return the next word; raise ProtocolError where what comes is none, EOFError where nothing will come."""
-        mark, length, further = _WORD.unpack(self._exactly(_WORD.size))
+        """Return the next message; raise ProtocolError for other bytes, EOFError at the end."""
+        mark, length, further = _MESSAGE.unpack(self._exactly(_MESSAGE.size))
         if mark == _STEP:
             return {"do": "step", "steps": length, "rows": further}, b""
         if mark == _DONE:
             return {"ok": "step"}, b""
         if mark != _MARK or length + further > _LONGEST:
-            raise ProtocolError(f"bytes on the pipe that are no word: {mark!r}")
+            raise ProtocolError(f"bytes on the pipe that are no message: {mark!r}")
         try:
-            word = json.loads(self._exactly(length).decode())
+            message = json.loads(self._exactly(length).decode())
         except ValueError:
-            raise ProtocolError("a word on the pipe that is no JSON") from None
-        return word, self._exactly(further)
+            raise ProtocolError("a message on the pipe that is no JSON") from None
+        return message, self._exactly(further)
 
     def _exactly(self, count: int) -> bytes:
         parts = []

@@ -1,4 +1,4 @@
-"""The worker's side: an engine that does what the host says, word by word. Runs on Python 3.8."""
+"""The worker's side: an engine that does what the host says, message by message. Runs on Python 3.8."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mqe.sim.worker.protocol import VERSION, Channel, ProtocolError, Sizes, open
 
 
 class Refused(Exception):  # noqa: N818, an answer
-    """What this engine cannot do, in words for the user."""
+    """What this engine cannot do, as a message for the user."""
 
 
 class Engine(Protocol):
     """What a worker's module makes with ``make_engine(scene, sizes, views)``; ``views`` is the shared memory.
 
     qpos, qvel, ctrl and xfrc_applied are the host's to change between steps; after a step they, sensordata, memory and
-    failed are the engine's word. Quaternions are wxyz, joints in the scene's order, whatever the engine has inside.
+    failed are the engine's to set. Quaternions are wxyz, joints in the scene's order, whatever the engine has inside.
     """
 
     versions: dict[str, str]  # of what the engine is made of
@@ -40,30 +40,30 @@ class Engine(Protocol):
 
 def serve(make_engine: Callable[[dict[str, Any], Sizes, dict[str, np.ndarray]], Engine], channel: Channel,
           memory_fd: int) -> None:  # fmt: skip
-    """Answer words until ``close``, or until the host has gone; an error is answered, too, and ends it."""
+    """Answer messages until ``close``, an error, or until the host has gone; an error is answered as well."""
     engine, do = None, "start"
     try:
         while True:
-            word, payload = channel.receive()
-            do = word["do"]
+            message, payload = channel.receive()
+            do = message["do"]
             if do == "open":
-                engine, answer = _open(make_engine, word, memory_fd)
+                engine, answer = _open(make_engine, message, memory_fd)
                 channel.send(answer)
                 continue
             if engine is None:
-                raise ProtocolError(f"the first word must be open, not {do!r}")
+                raise ProtocolError(f"the first message must be open, not {do!r}")
             if do == "step":
-                engine.step(word["steps"], word["rows"])
+                engine.step(message["steps"], message["rows"])
                 channel.send_done()
                 continue
             if do == "set_field":
-                engine.set_field(word["name"], np.frombuffer(payload, word["dtype"]).reshape(word["shape"]))
+                engine.set_field(message["name"], np.frombuffer(payload, message["dtype"]).reshape(message["shape"]))
             elif do == "close":
                 engine.close()
                 channel.send({"ok": do})
                 return
             else:
-                raise ProtocolError(f"unknown word {do!r}")
+                raise ProtocolError(f"unknown message {do!r}")
             channel.send({"ok": do})
     except EOFError:
         return
@@ -75,9 +75,9 @@ def serve(make_engine: Callable[[dict[str, Any], Sizes, dict[str, np.ndarray]], 
         channel.send({"error": f"{type(error).__name__}: {' '.join(str(error).split())} ({place})"})
 
 
-def _open(make_engine: Any, word: dict[str, Any], memory_fd: int) -> tuple[Engine, dict[str, Any]]:
-    if word["version"] != VERSION:
-        raise Refused(f"the worker speaks version {VERSION} of the protocol, the host {word['version']!r}")
-    sizes = Sizes(*word["sizes"])
-    engine = make_engine(word["scene"], sizes, open_memory(memory_fd, sizes, word["dtype"]))
+def _open(make_engine: Any, message: dict[str, Any], memory_fd: int) -> tuple[Engine, dict[str, Any]]:
+    if message["version"] != VERSION:
+        raise Refused(f"the worker speaks version {VERSION} of the protocol, the host {message['version']!r}")
+    sizes = Sizes(*message["sizes"])
+    engine = make_engine(message["scene"], sizes, open_memory(memory_fd, sizes, message["dtype"]))
     return engine, {"ok": "open", "versions": dict(engine.versions, python=platform.python_version())}

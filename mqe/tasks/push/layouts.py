@@ -35,9 +35,10 @@ TANGLED_JOINTS = ((-0.45, 0.45), (0.2, 1.6), (-2.2, -1.0))  # [rad] hip, thigh, 
 class PushLayouts:
     """Draws episode starts: all of a world's numbers from one stream, each scaled to its own range.
 
-    ``independent`` spawn is the reference's distribution: robots know nothing of one another, and 6 to 7 % of all
-    spawns are collisions. ``separated`` keeps every two robots, and every robot and the object, too far apart to touch.
-    In shares of the separated starts, ``close_share`` and ``tangled_share``, two robots then are brought together.
+    ``independent`` spawn is the reference's distribution: each robot is placed without regard to the others, and 6 to 7
+    % of all spawns are collisions. ``separated`` keeps every two robots, and every robot and the object, too far apart
+    to touch. In shares of the separated starts, ``close_share`` and ``tangled_share``, two robots then are brought
+    together.
     """
 
     purpose = 10  # the random stream it draws from
@@ -189,9 +190,9 @@ class Encounters:
 def spread_angles(draw: Tensor, gap: float) -> Tensor:
     """Return angles (N, A) [rad] on a circle, uniform among those with at least ``gap`` [rad] between any two.
 
-    Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in what is left of the circle once every robot has
-    its gap, [0, 2 pi - A gap). The first turns the whole circle; the gaps are then put back in by rank, of equals by
-    number: each draw gives a valid answer, where rejection may give none.
+    Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in [0, 2 pi - A gap), the part of the circle that
+    the gaps leave. The first turns the whole circle; the gaps are then put back in by rank, of equals by number: each
+    draw gives a valid answer, where rejection may give none.
     """
     least, turns = _spread_table(draw.shape[1], draw.device)
     rank = (draw.unsqueeze(2) - draw.unsqueeze(1) > least).sum(dim=2)

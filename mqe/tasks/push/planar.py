@@ -1,8 +1,8 @@
-"""The push task as a learned model predicts it: the critic's state as numbers in the plane, and what they are worth.
+"""The push task for a learned model: the critic's state as numbers in the plane, with its rewards and endings.
 
 B rows, A agents, S state size. A state is the critic's (``PushTask.observe`` with ``sincos`` and ``EP``): its frame
-stands at the object and looks at the goal. Rewards and endings come from the task's own functions. What they ask for
-and the plane does not have is stood in for in ``_scene``, and nowhere else.
+stands at the object and looks at the goal. Rewards and endings come from the task's own functions. ``_scene`` alone
+makes assumptions about what these functions need and the plane does not have.
 """
 
 from __future__ import annotations
@@ -84,11 +84,12 @@ class PlanarPush:
     def _scene(self, state: Tensor, speed: Tensor) -> SceneState:
         """Return scenes of states (B, S) whose objects move at ``speed`` (B,) [m/s] towards the goal.
 
-        Stand-ins: robots are level, at the height they walk at, and their knees are off the floor, so that nobody falls
-        or collapses; the object lies level on the floor, moves straight towards the goal or away from it, and does not
-        turn the frame by its sideways motion. What slides is pushed with the force of its sliding friction, by all
-        robots alike that are within reach behind it and move with it. Robots touch where their trunks are ``TOUCHING``
-        apart. Yaw counts from the way to the goal, which only the term ``ocb_expanded`` notices.
+        What the plane lacks is assumed. Robots are level, at walking height, with their knees off the floor, so that no
+        robot falls or collapses. The object lies level on the floor, moves straight towards the goal or away from it,
+        and its sideways motion does not turn the frame. A sliding object is pushed with the force of its sliding
+        friction, in equal parts by the robots that are within reach behind it and move with it. Robots touch if their
+        trunks are ``TOUCHING`` apart. Yaw is measured from the direction to the goal, which matters to the term
+        ``ocb_expanded`` only.
         """
         world, robots = self.split(state)
         a, pairs = self.num_robots, self._task.pairs

@@ -38,7 +38,7 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     Every rate ``NAME_rate`` of all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
 
     Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is off), a time-out or
-    broken; in a rare one two of the first four come in the same control step, and both count.
+    broken. In rare cases two of the first four happen in the same control step; then both count.
     """
     is_broken = episodes["broken"].cpu()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
@@ -81,8 +81,8 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
 def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
     """Return Pearson's chi squared of success (N,) against eight sectors of the goal's direction (N,) [rad].
 
-    Of a team to which all directions are alike it exceeds ``CHI2_99`` in 1 % of evaluations; where fewer than about
-    five failures a sector are to be expected, that is a rough figure: pool evaluations. None if all episodes or none
+    For a team that is equally good in all directions it exceeds ``CHI2_99`` in 1 % of evaluations. If fewer than about
+    five failures per sector are expected, this is a rough figure: pool evaluations. None if all episodes or none
     succeeded, or if a sector is empty.
     """
     sector = torch.round(direction * NUM_SECTORS / (2.0 * math.pi)).to(torch.int64) % NUM_SECTORS
@@ -96,7 +96,7 @@ def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
 def describe(metrics: Metrics) -> str:
     """Format the calculator's metrics for a person, one a line."""
 
-    def words(name: str, unit: str = "") -> str:
+    def formatted(name: str, unit: str = "") -> str:
         value = metrics[name]
         return "-" if value is None else f"{value:.3f}{unit}"
 
@@ -104,7 +104,7 @@ def describe(metrics: Metrics) -> str:
         if metrics[name] is None:
             return "-"
         low, high = metrics[interval]  # type: ignore[misc]
-        return f"{words(name)} ({low:.3f} to {high:.3f})"
+        return f"{formatted(name)} ({low:.3f} to {high:.3f})"
 
     def event(name: str) -> str:
         return share(f"{name}_rate", f"{name}_ci95")
@@ -112,8 +112,8 @@ def describe(metrics: Metrics) -> str:
     spawned = share("success_rate_spawned", "success_spawned_ci95")
     rows = [
         ("success rate", f"{event('success')}, 95 % interval, n = {metrics['num_episodes']}"),
-        ("time of the successes", f"{words('time_given_success_s', ' s')}, n = {metrics['num_successes']}"),
-        ("finished time, failures as the limit", words("finished_time_s", " s")),
+        ("time of the successes", f"{formatted('time_given_success_s', ' s')}, n = {metrics['num_successes']}"),
+        ("finished time, failures as the limit", formatted("finished_time_s", " s")),
         ("collisions", event("collision")),
         ("collisions at spawn", event("lost_at_birth")),
         ("success rate, lost at spawn left out", f"{spawned}, n = {metrics['num_spawned']}"),
@@ -121,16 +121,19 @@ def describe(metrics: Metrics) -> str:
         ("time-outs", event("timeout")),
         ("collapses", event("collapse")),
         ("tangles", event("tangle")),
-        ("success by goal direction, chi squared", f"{words('goal_direction_chi2')}  (1 % are above {CHI2_99})"),
-        ("collaboration degree", words("collaboration_degree")),
-        ("collaboration degree, reference's", words("collaboration_degree_reference")),
+        ("success by goal direction, chi squared", f"{formatted('goal_direction_chi2')}  (1 % are above {CHI2_99})"),
+        ("collaboration degree", formatted("collaboration_degree")),
+        ("collaboration degree, reference's", formatted("collaboration_degree_reference")),
     ]
     agents = [name.removeprefix("contact_share_") for name in metrics if name.startswith("contact_share_")]
     rows += [
-        (agent, f"{words(f'contact_share_{agent}')} of the impulse, {words(f'object_distance_{agent}', ' m')} away")
+        (
+            agent,
+            f"{formatted(f'contact_share_{agent}')} of the impulse, {formatted(f'object_distance_{agent}', ' m')} away",
+        )
         for agent in agents
     ]
-    rows.append(("the least share of an episode, mean", words("lesser_contact_share")))
+    rows.append(("the least share of an episode, mean", formatted("lesser_contact_share")))
     if metrics["num_broken"]:
         rows.append(("broken simulations, no successes", str(metrics["num_broken"])))
     return "".join(f"{label:<40}{value}\n" for label, value in rows)

@@ -148,12 +148,12 @@ def ocb(inward: Tensor, goal_direction: Tensor) -> Tensor:
 def expanded_direction(to_goal: Tensor, object_yaw: Tensor) -> Tensor:
     """Return the direction (N, 2) that the expanded OCB term compares with, world frame.
 
-    It is the way to the goal turned back by half of what the object's yaw lacks of the goal's. Goals have no yaw, so
-    the goal's counts as 0. The length carries the reference's 0.01 m in both coordinates and so is not quite 1.
+    It is the direction to the goal, turned back by half the difference between the goal's yaw and the object's. Goals
+    have no yaw, so theirs counts as 0. The reference adds 0.01 m to both coordinates, so the length is not quite 1.
     """
-    lacking = wrap_to_pi(-object_yaw)
+    yaw_error = wrap_to_pi(-object_yaw)
     direction = to_goal / length(to_goal + 0.01).unsqueeze(-1)
-    return rotate_2d(direction, -0.5 * lacking)
+    return rotate_2d(direction, -0.5 * yaw_error)
 
 
 # The fork's and our own terms
@@ -202,7 +202,7 @@ def _idle(m: StepFeatures) -> Tensor:
 
 
 class Term(NamedTuple):
-    """A reward term: what it pays for, and how much at every control step, (N,) or (N, A)."""
+    """A reward term: what it rewards, and its value at every control step, (N,) or (N, A)."""
 
     help: str
     function: Callable[[StepFeatures], Tensor]

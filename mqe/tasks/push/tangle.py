@@ -16,7 +16,7 @@ class TangleTimers:
     SIZE = 2  # numbers a pair
 
     def __init__(self, values: Tensor) -> None:
-        """Live in ``values`` (N, P, 2) [s]: contact, and time since the last touch; zeros are robots apart."""
+        """Keep the timers in ``values`` (N, P, 2) [s]: contact, time since the last touch; zeros are robots apart."""
         self.values = values
 
     def begin(self, mask: Tensor) -> None:

@@ -195,7 +195,7 @@ class PushTask(TaskDefaults):
         return Outcome(self._rewards(m, endings), endings, self._metrics(m, is_collapsed))
 
     def judge(self, state: SceneState, prev: SceneState, teamwork: Teamwork) -> tuple[Tensor, Tensor]:
-        """Return rewards and endings, as ``evaluate``, of any W worlds in which nobody collapses; remember nothing.
+        """Return rewards and endings, as ``evaluate``, of any W worlds in which no robot collapses; change no state.
 
         ``teamwork`` is that of these worlds up to ``prev``.
         """
@@ -214,13 +214,13 @@ class PushTask(TaskDefaults):
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return every agent's view (N, A, O) in its own heading frame, and the critic's of the whole scene.
 
-        An agent sees goal and object (x, y), the object's heading, then of every other robot, in the order i - 1,
-        i - 2, ... round the team, (x, y) and heading, as sine and cosine. The critic stands at the object and looks at
-        the goal: it sees the goal's distance, the object's heading, and of every robot position (x, y), heading,
-        velocity (x, y) and yaw rate. Metres, radians and seconds. ``reference`` observations have headings in one
-        number, in [0, 2 pi), and a critic state in the arena's frame: object (x, y, heading), goal (x, y), robots
-        alike. ``FP`` gives every agent that state with the robots in its own order, itself first. Terms of
-        ``task.more_observations`` follow what an agent sees.
+        An agent sees goal and object (x, y), the object's heading, then every other robot's (x, y) and heading, in the
+        order i - 1, i - 2, ... round the team. Headings are sine and cosine. The critic's frame has its origin at the
+        object and x towards the goal. Its state has the goal's distance, the object's heading, then every robot's
+        position (x, y), heading, velocity (x, y) and yaw rate. Metres, radians and seconds. ``reference`` observations
+        have headings in one number, in [0, 2 pi), and a critic state in the arena's frame: object (x, y, heading), goal
+        (x, y), robots as above. ``FP`` gives every agent that state with the robots in its own order, itself first.
+        Terms of ``task.more_observations`` follow what an agent sees.
         """
         agents, world, robots = self.observation_terms(state)
         obs = torch.cat(tuple(agents.values()), dim=-1)
@@ -271,7 +271,7 @@ class PushTask(TaskDefaults):
         return ("goal_x", "goal_y", *bodies, *more)
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and who did the work.
+        """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and each robot's share.
 
         A collapse or a tangle counts wherever in the episode it was. Where success does not end an episode, it counts
         once it was reached, and the time is that until then. The collaboration degrees, shares of control
@@ -294,7 +294,7 @@ class PushTask(TaskDefaults):
         return torch.cat((ended, time, degrees, shares, means[:, 2:]), dim=1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The command that is held, the gait's memory, teamwork, and how long robots have been down or in contact."""
+        """Return the command that is held, the gait's memory, teamwork, and how long robots were down or in contact."""
         return {
             "controller": self._controller.state_dict(),
             "collapse": self._collapse.values.clone(), "tangle": self._tangle.values.clone(),

@@ -14,7 +14,7 @@ LEAST_EFFORT = 1.0  # [N] a team that pushes less hard has no shares
 class Teamwork:
     """Each robot's push towards the goal, smoothed over about a second, and the object's nearest approach to the goal.
 
-    Only new ground counts, so that pushing to and fro gains nothing.
+    Only new ground counts, so pushing back and forth gains nothing.
     """
 
     def __init__(self, num_envs: int, num_agents: int, device: torch.device | str = "cpu") -> None:

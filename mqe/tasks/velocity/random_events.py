@@ -1,4 +1,4 @@
-"""What chance brings to a gait's training: starts, commands, kicks and forces."""
+"""Random events of a gait's training: starts, commands, kicks and forces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Event(NamedTuple):
 
 
 class RandomEvents:
-    """Starts, commands, kicks and forces at random."""
+    """Draws starts, commands, kicks and forces."""
 
     def __init__(self, cfg: VelocityCfg, streams: Streams, episode: Tensor) -> None:
         """Draw from ``streams`` on the device of ``episode`` (N,)."""

@@ -134,7 +134,7 @@ class VelocityTask:
         self.state_size = self.observe(SceneState.zeros(1, 1, False, device), self.memory[:1])[1].shape[-1]
 
     def layout(self, episode: Tensor) -> Layout:
-        """Stand, drop or lie somewhere, facing anywhere."""
+        """Return starts that stand, drop or lie, with any heading."""
         pose, self._first_command = self._random_events.start(episode)
         drawn = self._poses[(pose * len(self._poses)).to(torch.int64)]
         turned, pos, velocity, joints = drawn.split(self._pose_sizes, dim=1)
@@ -175,7 +175,7 @@ class VelocityTask:
         return Disturbance(kick, self._memory.force)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
-        """Judge how well the command is followed, and how gracefully."""
+        """Compute rewards and endings: how well the command is followed, and in what posture."""
         memory = self._memory
         velocity = planar_velocity(state)
         memory.mean_velocity.lerp_(velocity, STEP_DT / MEAN_VELOCITY_TIME)
@@ -277,7 +277,7 @@ class VelocityTask:
 
 
 class _Memory(NamedTuple):
-    """What the task carries from one control step to the next, as views of one tensor."""
+    """The task's memory from one control step to the next, as views of one tensor."""
 
     SIZE = GaitMemory.SIZE + 9
 
