@@ -140,9 +140,11 @@ def learned(name: str, use_recurrent_policy: bool, device: torch.device, enabled
             storage.actor_hidden[:, k + 1] = decision.hidden
         if device.type != "cpu":
             torch.cuda.set_sync_debug_mode("error" if k == 4 and name != "hatrpo" else "default")
-        metrics = algorithm.update(storage)
-        if device.type != "cpu":
-            torch.cuda.set_sync_debug_mode("default")
+        try:
+            metrics = algorithm.update(storage)
+        finally:
+            if device.type != "cpu":
+                torch.cuda.set_sync_debug_mode("default")
     return torch.cat([o.flat for o in (*algorithm.optimizers, algorithm.value.optimizer)]), metrics
 
 

@@ -49,10 +49,12 @@ def test_collecting_and_learning_never_wait_for_a_gpu(name):
         step = env.step(actions)
         moved = TimeStep(*(x.to(device) for x in step[:-1]), info={})
         torch.cuda.set_sync_debug_mode("error" if k > 18 else "default")
-        decision = team.act(moved.obs)
-        experience.add(0, moved.obs, decision, moved)
-        metrics = team.update(experience)
-        torch.cuda.set_sync_debug_mode("default")
+        try:
+            decision = team.act(moved.obs)
+            experience.add(0, moved.obs, decision, moved)
+            metrics = team.update(experience)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
     assert all(torch.isfinite(value) for value in metrics.values())
     assert team.num_updates > 20
 

@@ -141,7 +141,7 @@ class RingReplay:
         self.order[row] = torch.argsort((~x.valid).to(torch.uint8), stable=True)
         self.num_valid[row] = x.valid.sum()
         torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)
-        self.newest[ring] = row
+        self.newest[ring].fill_(row)  # an assignment copies from the host, and waits
         self.num_added[ring] += 1
 
     def cut(self, ring: int) -> None:
