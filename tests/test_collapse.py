@@ -53,6 +53,14 @@ def test_a_collapse_is_uninterrupted(height, joints, limit):
     assert not timers.collapsed.any()
 
 
+def test_a_trunk_at_the_low_height_is_not_below_it():
+    timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE), team(1))
+    timers.update(state_of(GO1.low_height, torch.tensor(DEFAULT_JOINT_POS)))
+    assert float(timers.values[0, 0, 0]) == 0.0
+    timers.update(state_of(GO1.low_height - 1e-6, torch.tensor(DEFAULT_JOINT_POS)))
+    assert float(timers.values[0, 0, 0]) > 0.0
+
+
 def test_grace_at_the_start_is_not_lost_by_standing_up_for_a_moment():
     timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE), team(1))
     timers.begin(torch.tensor([True]), grace=0.2)

@@ -103,6 +103,9 @@ def test_a_task_is_built_and_stepped(task: str) -> None:
     obs, state = env.reset()
     assert obs.shape == (3, env.num_agents, max(env.obs_sizes))
     assert state.shape[-1] == env.state_size
+    starts = env.task.layout(torch.zeros(3, dtype=torch.int64))
+    assert {len(part) for part in starts} == {3}
+    assert starts.robot_vel.shape == (3, env.num_agents, 6)
     for _ in range(2):
         step = env.step(torch.zeros(3, env.num_agents, max(env.action_sizes)))
     assert step.obs.isfinite().all()
