@@ -20,7 +20,7 @@ def no_gpu(monkeypatch) -> None:
 def test_a_gpu_preset_reports_what_it_takes_and_asks(capsys) -> None:
     assert train.main(["--preset", "h100"]) == 2
     error = capsys.readouterr().err
-    assert "on 2 cores its 60,000,000 env steps take about 2 h 12 min; say --device cpu" in error
+    assert "on 2 cores its 50,000,000 env steps take about 1 h 50 min; say --device cpu" in error
     assert error.count("\n") == 1
 
 
