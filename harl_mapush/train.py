@@ -346,16 +346,15 @@ def _learn(
     except CollectionError as error:
         return _save_and_end(runner, saver, folder, error, program)
     except UnsavedError as error:
-        lost = f"{folder}: {error}; what came after the last save is lost"
-        _write_error(ranks, program, f"{lost}; {resume.how_to_resume(folder, program)}")
+        _write_error(ranks, program, folder, f"{folder}: {error}; what came after the last save is lost")
         return NOTHING_SAVED
     except SimulatorError as error:
-        _write_error(ranks, program, f"{error}; {resume.how_to_resume(folder, program)}")
+        _write_error(ranks, program, folder, str(error))
         return 1
     except (NonFiniteError, BrokenWorldsError, UnequalRanksError) as error:
         is_learners = isinstance(error, NonFiniteError) and not str(error).startswith("reward/")
         lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
-        _write_error(ranks, program, f"{error}; {resume.how_to_resume(folder, program, lower)}")
+        _write_error(ranks, program, folder, str(error), lower)
         return 1
     except (KeyboardInterrupt, Signalled) as ending:  # the second, or one before the first iteration
         number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
@@ -369,10 +368,10 @@ def _learn(
             evaluation.close()
 
 
-def _write_error(ranks: Ranks, program: str, line: str) -> None:
-    """Write what ended a run on all ranks."""
+def _write_error(ranks: Ranks, program: str, folder: Path, line: str, more: str = "") -> None:
+    """Write what ended a run on all ranks, and how to resume it."""
     if ranks.is_first:
-        sys.stderr.write(f"{program}: {line}\n")
+        sys.stderr.write(f"{program}: {line}; {resume.how_to_resume(folder, program, more)}\n")
 
 
 def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionError, program: str) -> int:
