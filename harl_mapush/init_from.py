@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from harl_mapush import checkpoint, config
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.config import RunCfg
 from harl_mapush.runner import Runner
@@ -61,8 +62,11 @@ def check(cfg: RunCfg) -> None:
     )
 
 
-def load(what: str, runner: Runner) -> str:
-    """Load a checkpoint's networks into a new run; return a line about it. Raise ConfigError if they do not fit."""
+def load(what: str, runner: Runner, algorithm: str) -> str:
+    """Load a checkpoint's networks into a new run of ``algorithm``; return a line about it.
+
+    Raises ConfigError if they do not fit.
+    """
     folder, networks = resolve(what), runner.algorithm.networks
     has, wants = checkpoint.format_of(folder).num_agents(folder), runner.env.num_agents
     if has != wants:
@@ -70,16 +74,36 @@ def load(what: str, runner: Runner) -> str:
             f"{KEY}: {what} has actors of {has} robots, and this run has {wants}; train such a team with --num_agents "
             f"{has} and the --object that it pushed, or start from another"
         )
-    if _has_critic(folder, networks):
-        checkpoint.load(folder, networks)
-        said = f"Starts with the actors and the critic of {folder}"
-    else:
-        checkpoint.load_actors(folder, networks)
-        said = f"Starts with the actors of {folder}, and with a new critic"
+    has_critic = _has_critic(folder, networks)
+    try:
+        (checkpoint.load if has_critic else checkpoint.load_actors)(folder, networks)
+    except ConfigError:
+        _check_algorithm(what, folder, algorithm)
+        raise
+    critic = "and the critic of" if has_critic else "of"
+    said = f"Starts with the actors {critic} {folder}{'' if has_critic else ', and with a new critic'}"
     if isinstance(runner.algorithm, OffPolicy):
         for target, network in runner.algorithm.targets:
             target.copy_(network)
     return said
+
+
+def _check_algorithm(what: str, folder: Path, here: str) -> None:
+    """Raise ConfigError if actors of a checkpoint are networks of another kind than those of algorithm ``here``."""
+    learned = (checkpoint.read_config(folder).get("algorithm") or {}).get("name")
+    if learned not in ALGORITHMS or _kind_of_actor(learned) is _kind_of_actor(here):
+        return
+    alike = " or ".join(name for name in ALGORITHMS if _kind_of_actor(name) is _kind_of_actor(here))
+    raise ConfigError(
+        f"{KEY}: {what} learned by {learned}, whose actors are networks of another kind than those of {here}; start "
+        f"from a checkpoint of {alike}, or train with --algo {learned}"
+    ) from None
+
+
+def _kind_of_actor(name: str) -> Any:
+    """Return what algorithms with the same networks that act have in common."""
+    made_by = ALGORITHMS[name].cls
+    return OnPolicy if isinstance(made_by, type) and issubclass(made_by, OnPolicy) else made_by
 
 
 def _has_critic(folder: Path, networks: Mapping[str, nn.Module]) -> bool:

@@ -182,15 +182,15 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def how_to_resume(folder: Path, more: str = "") -> str:
-    """Return how to resume a run that ended early; ``more`` is what the command line should add."""
+def how_to_resume(folder: Path, program: str = PROGRAM, more: str = "") -> str:
+    """Return how to resume a run that ended early; ``more`` is what the command line of ``program`` should add."""
     if not folder.is_dir():
         return "the folder is gone; if it was moved, --resume takes its new place"
     if runs.checkpoints(folder):
-        return f"resume from its last checkpoint with: {command(folder)}{more}"
+        return f"resume from its last checkpoint with: {command(folder, program)}{more}"
     return f"it has no checkpoint yet, start anew{f' with{more}' if more else ''}"
 
 
-def command(folder: Path) -> str:
+def command(folder: Path, program: str = PROGRAM) -> str:
     """Return the command line that resumes a run."""
-    return f"{PROGRAM} --resume {shlex.quote(str(folder))}"
+    return f"{program} --resume {shlex.quote(str(folder))}"

@@ -17,6 +17,7 @@ import torch
 
 from harl_mapush import checkpoint, config, init_from, launch, origin, resume, runs
 from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
 from harl_mapush.collectors import settings as collectors
@@ -49,10 +50,10 @@ PROGRAM = resume.PROGRAM
 NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
 
 
-def make_parser() -> config.Parser:
-    """Build the command line."""
+def make_parser(program: str = PROGRAM) -> config.Parser:
+    """Build the command line of ``program``."""
     parser = config.Parser(
-        prog=PROGRAM,
+        prog=program,
         description="Train a team of quadrupeds. Later wins: defaults, config or preset, HARL's file, flags, --set.",
     )
     source = parser.add_mutually_exclusive_group()
@@ -75,26 +76,26 @@ def make_parser() -> config.Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Train as the command line says; return the exit code."""
+def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
+    """Train as the command line of ``program`` says; return the exit code."""
     harl_format.register()
-    program = launch.name_rank(PROGRAM)
-    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv), program, launch.write_error))
+    name = launch.name_rank(program)
+    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv, program), name, launch.write_error))
 
 
-def _main(argv: Sequence[str] | None) -> int:
+def _main(argv: Sequence[str] | None, program: str) -> int:
     keep_freed_memory()
     started = Launch.of_environment()
     if started.rank > 0:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, until the end: rank 0 says all there is to say
-    arguments = make_parser().parse(argv)
+    arguments = make_parser(program).parse(argv)
     begun = started.remembered()
     if begun is not None:  # torchrun starts a run again that it had started
-        return _resume(str(begun), {})
+        return _resume(str(begun), {}, program)
     if arguments.resume is not None:
         if arguments.load_config is not None:
             raise ConfigError("--load_config: a resumed run keeps the settings that it began with; leave it out")
-        return _resume(arguments.resume, config.flag_values(arguments))
+        return _resume(arguments.resume, config.flag_values(arguments), program)
     base, over = _base(arguments), config.flag_values(arguments)
     notices: list[str] = []
     start = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
@@ -113,7 +114,7 @@ def _main(argv: Sequence[str] | None) -> int:
     return train(cfg)
 
 
-def _resume(what: str, over: Mapping[str, Any]) -> int:
+def _resume(what: str, over: Mapping[str, Any], program: str) -> int:
     """Resume a run, changed by ``over``; for one that has reached its end print so, and return 0."""
     saved, notices = resume.find(what)
     cfg, more = resume.settings(saved, over)
@@ -125,7 +126,7 @@ def _resume(what: str, over: Mapping[str, Any]) -> int:
             "a larger --num_env_steps continues the run.\n"
         )
         return 0
-    return train(cfg, saved)
+    return train(cfg, saved, program)
 
 
 def _base(arguments: Any) -> dict[str, Any]:
@@ -137,8 +138,11 @@ def _base(arguments: Any) -> dict[str, Any]:
     return config.load_preset(arguments.preset if arguments.preset is not None else config.DEFAULT_PRESET)
 
 
-def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
-    """Build everything, train, and write a run folder, or resume a saved run in its own; return the exit code."""
+def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) -> int:
+    """Build everything, train, and write a run folder, or resume a saved run in its own; return the exit code.
+
+    ``program`` is what error lines begin with, and resumes a run that ended early.
+    """
     wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
     started = Launch.of_environment()
     if cfg.runner.collectors:
@@ -157,7 +161,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
         stack.enter_context(torch.accelerator.device_index(learner.index))  # else the first GPU is in use as well
-        ranks = stack.enter_context(launch.joined(started, device, lambda: resume.how_to_resume(folder)))
+        ranks = stack.enter_context(launch.joined(started, device, lambda: resume.how_to_resume(folder, program)))
         ranks.check_equal(facts(cfg, saved))
         state = None
         with ranks.together():
@@ -191,7 +195,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
                 if own.runner.engine != "local":
                     sys.stdout.write(f"Collectors on {runner.engine.describe()}.\n")
             if saved is None and cfg.runner.init_from is not None:
-                sys.stdout.write(f"{init_from.load(cfg.runner.init_from, runner)}.\n")
+                sys.stdout.write(f"{init_from.load(cfg.runner.init_from, runner, cfg.algorithm.name)}.\n")
             if saved is not None and state is not None:
                 resume.load(runner, saved, state)
         with ranks.together():
@@ -225,7 +229,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None) -> int:
         start = origin.describe(str(device), getattr(env.task, "weights", None))  # a task need not weigh terms
         if ranks.is_first:
             origin.write(folder, start)
-        return _learn(cfg, runner, folder, runs.sealed(settings), start, wall_time, env.report.headline)
+        return _learn(cfg, runner, folder, runs.sealed(settings), start, wall_time, env.report.headline, program)
 
 
 def _with_absolute_gait(task: Any) -> Any:
@@ -244,6 +248,8 @@ def _build_runner(cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch
     try:
         spec = env.spec if isinstance(env, DistantWorlds) else TeamSpec.of(env)
         algorithm = make_algorithm(cfg.algorithm, cfg.network, spec, device, cfg.runner.seed, ranks)
+        if isinstance(algorithm, OffPolicy):
+            algorithm.starts_at_random = cfg.runner.init_from is None
         if isinstance(env, DistantWorlds):
             return AsyncRunner(env, algorithm, cfg)
         return Runner(env, algorithm, cfg.runner, ranks=ranks)
@@ -253,7 +259,7 @@ def _build_runner(cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch
 
 def _learn(
     cfg: RunCfg, runner: Runner, folder: Path, settings: str, start: Mapping[str, Any], wall_time: WallTime,
-    headline: Headline,
+    headline: Headline, program: str,
 ) -> int:  # fmt: skip
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
@@ -334,28 +340,27 @@ def _learn(
         reason += "" if number is None else f" ({number.name})"
         logger.say(
             f"{reason}; the last state is saved in {runs.last_checkpoint(folder)}. "
-            f"Resume with: {resume.command(folder)}"
+            f"Resume with: {resume.command(folder, program)}"
         )
         return TIME_IS_UP if number is None else SIGNALLED + number
     except CollectionError as error:
-        return _save_and_end(runner, saver, folder, error)
+        return _save_and_end(runner, saver, folder, error, program)
     except UnsavedError as error:
-        _write_error(ranks, f"{folder}: {error}; what came after the last save is lost; {resume.how_to_resume(folder)}")
+        _write_error(ranks, program, folder, f"{folder}: {error}; what came after the last save is lost")
         return NOTHING_SAVED
     except SimulatorError as error:
-        _write_error(ranks, f"{error}; {resume.how_to_resume(folder)}")
+        _write_error(ranks, program, folder, str(error))
         return 1
     except (NonFiniteError, BrokenWorldsError, UnequalRanksError) as error:
         is_learners = isinstance(error, NonFiniteError) and not str(error).startswith("reward/")
         lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
-        _write_error(ranks, f"{error}; {resume.how_to_resume(folder, lower)}")
+        _write_error(ranks, program, folder, str(error), lower)
         return 1
     except (KeyboardInterrupt, Signalled) as ending:  # the second, or one before the first iteration
         number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
         ranks.ends_together = False
-        sys.stderr.write(
-            f"{PROGRAM}: interrupted, and what came after the last save is lost; {resume.how_to_resume(folder)}\n"
-        )
+        lost = "interrupted, and what came after the last save is lost"
+        sys.stderr.write(f"{program}: {lost}; {resume.how_to_resume(folder, program)}\n")
         return SIGNALLED + number
     finally:
         logger.close()
@@ -363,20 +368,20 @@ def _learn(
             evaluation.close()
 
 
-def _write_error(ranks: Ranks, line: str) -> None:
-    """Write what ended a run on all ranks."""
+def _write_error(ranks: Ranks, program: str, folder: Path, line: str, more: str = "") -> None:
+    """Write what ended a run on all ranks, and how to resume it."""
     if ranks.is_first:
-        sys.stderr.write(f"{PROGRAM}: {line}\n")
+        sys.stderr.write(f"{program}: {line}; {resume.how_to_resume(folder, program, more)}\n")
 
 
-def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionError) -> int:
+def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionError, program: str) -> int:
     """Save a run that cannot continue, if it has done an iteration; return the exit code."""
     if runner.iteration:
         try:
             saver.save_last(runner.env_steps)
         except UnsavedError as unsaved:
-            sys.stderr.write(f"{PROGRAM}: {unsaved}\n")
-    sys.stderr.write(f"{PROGRAM}: {error}; {resume.how_to_resume(folder)}\n")
+            sys.stderr.write(f"{program}: {unsaved}\n")
+    sys.stderr.write(f"{program}: {error}; {resume.how_to_resume(folder, program)}\n")
     return 1
 
 

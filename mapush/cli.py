@@ -24,6 +24,7 @@ _COMMANDS = {
     "completion": ("mapush.completion", "print a script that completes commands and settings in a shell"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
+_MODULES_TOO = ("train", "test")  # are also run as modules, and are told what they are called here
 
 
 def commands() -> dict[str, Callable[[], Callable[[Sequence[str]], int]]]:
@@ -33,7 +34,8 @@ def commands() -> dict[str, Callable[[], Callable[[Sequence[str]], int]]]:
 
 def _load(name: str) -> Callable[[Sequence[str]], int]:
     module, _, function = _COMMANDS[name][0].partition(":")
-    return getattr(importlib.import_module(module), function or "main")
+    command = getattr(importlib.import_module(module), function or "main")
+    return partial(command, program=f"mapush {name}") if name in _MODULES_TOO else command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -267,6 +267,17 @@ def test_a_share_of_the_worlds_is_the_same_worlds_on_a_cpu():
         made.close()
 
 
+@pytest.mark.parametrize("start", [None, "pretrained:cuboid"])
+def test_a_collector_acts_at_random_at_first_unless_the_run_starts_from_a_team(start):
+    over = {
+        "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1}, "env": {"num_envs": 1},
+        "algorithm": {"name": "hasac"}, "network": {"hidden_sizes": [8]}, "runner": {"init_from": start},
+    }  # fmt: skip
+    made = build(config.resolve(over, {})[0], Identity(0, 1))
+    assert made.team.starts_at_random == (start is None)
+    made.close()
+
+
 def test_noise_of_hatd3_differs_over_all_worlds_and_not_over_a_share():
     spec = TeamSpec.of(ToyEnv(1))
     cfg, _ = config.resolve({"algorithm": {"name": "hatd3", "exploration_noise": [0.0, 0.4]}}, {})

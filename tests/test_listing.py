@@ -13,6 +13,7 @@ from conftest import TINY
 
 from harl_mapush import config, foreign, train
 from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.checkpoint import actor_file
 from harl_mapush.runs import last_checkpoint
 from mapush import cli, listing
@@ -81,12 +82,33 @@ def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(ru
     assert load_yaml(third / "config.yaml")["task"]["decision_period"] == 1
 
 
+def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(gait, tmp_path, monkeypatch) -> None:
+    num_random = []
+    at_random = OffPolicy._act_at_random
+
+    def counted(team: OffPolicy, obs: torch.Tensor) -> torch.Tensor:
+        num_random.append(len(obs))
+        return at_random(team, obs)
+
+    monkeypatch.setattr(OffPolicy, "_act_at_random", counted)
+    argv = [*TINY, *SIZES[:2], "--set", f"task.gait={gait}", "--algo", "hasac", "--num_env_steps", "16"]
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    assert train.main([*argv, "--out", first]) == 0
+    assert num_random
+    num_random.clear()
+    assert train.main([*argv, "--init_from", first, "--out", second]) == 0
+    assert train.main(["--resume", second, "--num_env_steps", "32"]) == 0
+    assert not num_random
+
+
 @pytest.mark.parametrize("argv, words", [
     (("--init_from", "RUN", "--num_agents", "3"), "this run has 3; train such a team with --num_agents 2 and"),
     (("--init_from", "RUN", "--set", "task.observation=reference"), "the settings that it goes with are in its own"),
     (("--init_from", "pretrained:go1_velocity"), "pretrained:go1_velocity is a policy of go1_velocity, and this run "
      "trains go1push_mid; start from a checkpoint of go1push_mid, or let the robots walk with this one: "
      "--set task.gait=pretrained:go1_velocity"),
+    (("--init_from", "RUN", "--algo", "hasac"), "learned by happo, whose actors are networks of another kind than "
+     "those of hasac; start from a checkpoint of hasac or masac, or train with --algo happo"),
     (("--init_from", "RUN", "--task", "go1_velocity"), "and this run trains go1_velocity; start from a checkpoint of "
      "go1_velocity"),
 ])  # fmt: skip

@@ -79,19 +79,28 @@ def test_the_goal_is_shown_as_a_flat_ring_of_the_success_radius_end_to_end(radiu
     assert not model.geom_contype[goal].any()
     assert not model.geom_conaffinity[goal].any()
     assert model.site_group.tolist() == [HIDDEN]  # the ring's fill is drawn instead
-    ring = goal[model.geom_type[goal] == mujoco.mjtGeom.mjGEOM_BOX]
-    signs, corners = np.array([(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]), []
-    for k in ring:
-        rotation = np.zeros(9)
-        mujoco.mju_quat2Mat(rotation, model.geom_quat[k])
-        corners.append(model.geom_pos[k] + (signs * model.geom_size[k]) @ rotation.reshape(3, 3).T)
-    points = np.concatenate(corners)
-    np.testing.assert_allclose([points[:, 2].min(), points[:, 2].max()], [0.0, 0.004], atol=1e-9)
-    np.testing.assert_allclose(np.linalg.norm(points[:, :2], axis=1), radius, atol=0.03)
-    outer = points[np.linalg.norm(points[:, :2], axis=1) > radius + 0.02]
-    half_turns = np.arctan2(outer[:, 1], outer[:, 0]) / (np.pi / len(ring))
-    assert len(outer) == 4 * len(ring)
-    np.testing.assert_allclose(np.remainder(half_turns, 2.0), 1.0, atol=1e-6)
+    [ring] = goal[model.geom_type[goal] == mujoco.mjtGeom.mjGEOM_MESH]
+    mesh, rotation = model.mesh(model.geom_dataid[ring].item()), np.zeros(9)
+    mujoco.mju_quat2Mat(rotation, model.geom_quat[ring])
+    vertices = model.mesh_vert[mesh.vertadr.item() :][: mesh.vertnum.item()]
+    points = model.geom_pos[ring] + vertices @ rotation.reshape(3, 3).T
+    np.testing.assert_allclose(points[:, 2], 0.005, atol=1e-6)
+    radii, parts = np.linalg.norm(points[:, :2], axis=1), looks.RING_PARTS
+    is_outer = radii > radius
+    np.testing.assert_allclose(radii, np.where(is_outer, radius + 0.025, radius - 0.025), atol=1e-6)
+    for side in (points[is_outer], points[~is_outer]):
+        steps = np.unique(np.round(np.arctan2(side[:, 1], side[:, 0]) / (2.0 * np.pi / parts), 3) % parts)
+        np.testing.assert_allclose(steps, np.arange(parts))
+
+
+def test_no_two_lines_on_the_floor_overlap() -> None:  # where they did, both would be lit
+    quads = np.array(looks.line_quads(6))
+    low, high = quads.min(axis=1), quads.max(axis=1)
+    overlaps = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)  # (K, K, 2)
+    shared = np.argwhere((overlaps > 1e-9).all(axis=-1))
+    assert np.array_equal(shared, np.repeat(np.arange(len(quads)), 2).reshape(-1, 2))  # each with itself only
+    assert low.min() == pytest.approx(-6.011)
+    assert high.max() == pytest.approx(6.011)
 
 
 def test_a_state_is_shown_with_its_contacts() -> None:

@@ -227,6 +227,23 @@ def test_a_trial_moves_every_network_at_once():
 
 
 @pytest.mark.parametrize("name", ["hasac", "hatd3"])
+def test_a_team_with_trained_actors_acts_by_them_before_its_first_update(name):
+    env = ToyEnv(256, 2)
+    team, _ = make(name, env, **SMALL)
+    for actor in team.unique_actors:  # which command 0.9 or so, whatever they see
+        for layer in (module for module in actor.modules() if isinstance(module, torch.nn.Linear)):
+            torch.nn.init.zeros_(layer.weight)
+            torch.nn.init.constant_(layer.bias, -6.0 if layer is getattr(actor, "log_std_layer", None) else 1.5)
+    obs = torch.zeros(256, 2, 3)
+    assert team.act(obs).actions.mean().abs() < 0.1
+    team.starts_at_random = False
+    means = team.act(obs).actions.mean(), team.act(obs, deterministic=True).actions.mean()
+    torch.testing.assert_close(*means, rtol=0, atol=0.15)
+    assert min(means) > 0.7
+    assert team.num_updates == 0
+
+
+@pytest.mark.parametrize("name", ["hasac", "hatd3"])
 def test_targets_begin_at_the_networks_that_a_run_starts_with(name, tmp_path):
     env = ToyEnv(8, 2)
     old, experience = make(name, env, **SMALL)
@@ -234,7 +251,7 @@ def test_targets_begin_at_the_networks_that_a_run_starts_with(name, tmp_path):
     folder = checkpoint.save(tmp_path, 1_000, old.networks, settings="env: {num_agents: 2}")
     new, _ = make(name, env, **SMALL)
     fresh = new.targets[0][0].clone()
-    init_from.load(str(folder), SimpleNamespace(algorithm=new, env=env))  # type: ignore[arg-type]
+    init_from.load(str(folder), SimpleNamespace(algorithm=new, env=env), name)  # type: ignore[arg-type]
     assert not torch.equal(new.targets[0][0], fresh)
     for target, source in new.targets:
         assert torch.equal(target, source)

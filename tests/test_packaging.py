@@ -28,6 +28,18 @@ def test_the_version_stands_once(capsys) -> None:
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
 
 
+@pytest.mark.parametrize("argv, words", [
+    (["train", "--object", "ball"], "mapush train: task.object: unknown value 'ball'"),
+    (["test"], "mapush test: --checkpoint is missing"),
+])  # fmt: skip
+def test_a_command_is_called_what_the_user_called_it(capsys, argv: list[str], words: str) -> None:
+    assert cli.main(argv) == 2
+    assert capsys.readouterr().err.startswith(words)
+    with pytest.raises(SystemExit):
+        cli.main([argv[0], "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: mapush {argv[0]} ")
+
+
 def test_what_is_installed_holds_configurations_assets_and_types(tmp_path: Path) -> None:
     build = [sys.executable, "setup.py", "-q", "egg_info", "-e", str(tmp_path), "build_py", "-d", str(tmp_path / "lib")]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)

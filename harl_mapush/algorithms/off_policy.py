@@ -73,6 +73,7 @@ class OffPolicy(ABC):
         self.graphs = Graphs(self.device, self.generator)
         self.world_share: tuple[int, int] | None = None  # first world and their number, where others have some as well
         self.num_updates = 0
+        self.starts_at_random = True  # until the first update; a team with trained actors acts by them instead
         self.num_owed = 0.0  # updates that the settings ask for, and that wait for a whole one
         self.model = None
         if cfg.model == "ensemble" and spec.planar is not None:
@@ -100,8 +101,9 @@ class OffPolicy(ABC):
 
     @torch.no_grad()
     def act(self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False) -> Decision:
-        """Decide for obs (N, A, O): at random before the first update, then with exploration or ``deterministic``."""
-        kind = "act" if deterministic else "explore" if self.num_updates else "warm up"
+        """Decide for obs (N, A, O): with exploration, before the first update at random, or ``deterministic``."""
+        is_random = self.starts_at_random and not self.num_updates
+        kind = "act" if deterministic else "warm up" if is_random else "explore"
         decide = {"act": self._act, "explore": self.explore, "warm up": self._act_at_random}[kind]
         return Decision(self.graphs((kind, obs.shape), decide, obs), None, None)
 

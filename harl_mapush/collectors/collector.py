@@ -130,4 +130,5 @@ def build(cfg: RunCfg, who: Identity) -> Collector:
     team = make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63)
     assert isinstance(team, OffPolicy)
     team.world_share = first_world, cfg.env.num_envs
+    team.starts_at_random = runner.init_from is None
     return Collector(env, team, runner.num_steps, staggered=runner.staggered_start)

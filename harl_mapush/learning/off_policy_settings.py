@@ -27,7 +27,7 @@ class OffPolicyCfg(CompatCfg):
     team_reward: str = option("mean", "what is learned; own: with task.state_type=FP", choices=("mean", "sum", "own"))
     buffer_size: int = option(1_000_000, "transitions in the replay, rounded up to rows", min=1, max=10**8)
     save_replay: bool = option(True, "with every checkpoint; without, a resumed run fills an empty one first")
-    warmup: int = option(10_000, "transitions before the first update, at random", min=0)
+    warmup: int = option(10_000, "transitions before the first update, at random or by init_from's actors", min=0)
     batch_size: int = option(1024, "transitions per update", min=1, max=2**22)
     update_ratio: float = option(0.03, "updates per transition of one environment", above=0.0, max=1e4)
     n_step: int = option(3, "rewards summed before the critic's value", min=1, max=1000)

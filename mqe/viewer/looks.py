@@ -19,11 +19,13 @@ from mqe.viewer.light import LIGHT_DIR, SHADOW_HALF_SIZE
 
 HIDDEN = 3  # the group of geoms that is not drawn
 EXTENT = 3.0  # [m] of the scene, from which MuJoCo derives how far things are drawn
-_RING_PARTS = 36  # boxes that the goal's circle is drawn with
-_RING_WIDTH, _RING_HEIGHT = 0.05, 0.004  # [m]
+RING_PARTS = 72  # straight parts that the goal's circle is drawn with
+_RING_WIDTH, _RING_HEIGHT = 0.05, 0.005  # [m]; the goal's fill ends below it
 _MARK = 0.004  # [m] above the floor, of what lies on it
 _LINE_HALF_WIDTH = 0.011  # [m] of the lines on the floor; every fifth is twice as wide
 _TRIM = 0.012  # [m] half the width of an object's edges
+
+Quad = tuple[tuple[float, float], ...]  # four corners (x, y) [m]
 
 _STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
@@ -41,7 +43,7 @@ COLORS: dict[str, tuple[tuple[float, float, float], float, float]] = {
     "line": ((0.72, 0.745, 0.78), 0.0, 0.0),
     "goal": ((0.85, 0.12, 0.12), 0.0, 0.3),
 }
-_NOTHING: dict[str, Any] = {"mass": 0.0, "contype": 0, "conaffinity": 0, "castshadow": False}  # lies on the floor
+_NOTHING: dict[str, Any] = {"mass": 0.0, "contype": 0, "conaffinity": 0, "castshadow": False}  # lies on a surface
 _WALL = (0.45, 0.48, 0.52, 0.30)
 _GOAL_FILL = (0.90, 0.20, 0.18, 0.22)
 _ALONG = {
@@ -81,7 +83,7 @@ def _set_light(spec: mujoco.MjSpec) -> None:
     visual = spec.visual
     visual.headlight.ambient, visual.headlight.diffuse, visual.headlight.specular = (0.42,) * 3, (0.14,) * 3, (0.0,) * 3
     visual.quality.shadowsize, visual.quality.offsamples = 2048, 0
-    visual.quality.numslices, visual.quality.numstacks = 24, 8
+    visual.quality.numslices, visual.quality.numstacks, visual.quality.numquads = 24, 6, 1
     visual.map.shadowclip = SHADOW_HALF_SIZE / EXTENT
     visual.map.fogstart, visual.map.fogend = 5.0, 14.0
     visual.map.haze = 0.5
@@ -102,14 +104,30 @@ def _draw_ground(spec: mujoco.MjSpec) -> None:
     for wall in spec.worldbody.geoms:
         if wall.type == mujoco.mjtGeom.mjGEOM_BOX:  # a camera may stand behind it
             wall.rgba, wall.castshadow = _WALL, False
-    reach = round(ARENA_HALF_SIZE)
-    for at in range(-reach, reach + 1):
-        half_width = _LINE_HALF_WIDTH * (2.0 if at % 5 == 0 else 1.0)
-        for size, pos in (
-            ((half_width, reach, reach), (at, 0.0, _MARK / 2)),
-            ((reach, half_width, reach), (0.0, at, _MARK / 2)),
-        ):
-            spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=size, pos=pos, material="line", **_NOTHING)
+    spec.add_mesh(name="lines", **_flat(line_quads(round(ARENA_HALF_SIZE)), _MARK / 2))
+    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="lines", material="line", **_NOTHING)
+
+
+def line_quads(reach: int) -> list[Quad]:
+    """Return the lines' rectangles (corners anticlockwise) [m]; none overlaps another, for both would be lit twice."""
+
+    def half_width(at: int) -> float:
+        return _LINE_HALF_WIDTH * (2.0 if at % 5 == 0 else 1.0)
+
+    def rectangle(x0: float, x1: float, y0: float, y1: float) -> Quad:
+        return ((x0, y0), (x1, y0), (x1, y1), (x0, y1))
+
+    lines = range(-reach, reach + 1)
+    along_y = [rectangle(x - half_width(x), x + half_width(x), -reach, reach) for x in lines]
+    between = [(x + half_width(x), x + 1 - half_width(x + 1)) for x in lines[:-1]]
+    return along_y + [rectangle(x0, x1, y - half_width(y), y + half_width(y)) for x0, x1 in between for y in lines]
+
+
+def _flat(quads: list[Quad], height: float) -> dict[str, Any]:
+    """Return a mesh's arguments: quadrangles at one height [m], that are seen from above."""
+    corners = [value for quad in quads for x, y in quad for value in (x, y, height)]
+    faces = [4 * k + i for k in range(len(quads)) for i in (0, 1, 2, 0, 2, 3)]
+    return {"uservert": corners, "userface": faces, "inertia": mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL}
 
 
 def _add_materials(spec: mujoco.MjSpec) -> None:
@@ -151,8 +169,7 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
 
     def add(kind: str, size: tuple[float, ...], offset: tuple[float, float, float]) -> None:
         pos = tuple(a + b for a, b in zip(part.pos, offset, strict=True))
-        body.add_geom(type=_TYPES[kind], size=(*size, 0.0)[:3], pos=pos, material="trim", mass=0.0, contype=0,
-                      conaffinity=0)  # fmt: skip
+        body.add_geom(type=_TYPES[kind], size=(*size, 0.0)[:3], pos=pos, material="trim", **_NOTHING)
 
     half_height = part.size[-1] / 2
     if part.type == "cylinder":
@@ -178,21 +195,22 @@ def _mark_goal(spec: mujoco.MjSpec) -> None:
     goal, disc = spec.body("goal"), spec.site("goal")
     disc.group = HIDDEN  # geoms of this group can be drawn without a shadow
     radius = float(disc.size[0])
-    _draw_ring(goal, radius)
+    _draw_ring(spec, goal, radius)
     cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER
     goal.add_geom(type=cylinder, size=(radius, 0.001, 0.0), pos=(0.0, 0.0, 0.004), rgba=_GOAL_FILL, **_NOTHING)
     goal.add_geom(type=cylinder, size=(0.06, 0.001, 0.0), pos=(0.0, 0.0, 0.006), material="goal", **_NOTHING)
 
 
-def _draw_ring(body: mujoco.MjsBody, radius: float) -> None:
-    """Draw a circle of ``radius`` [m] on the floor around ``body``: thin boxes, end to end, that touch nothing."""
-    angle = 2.0 * math.pi / _RING_PARTS
-    half_size = (_RING_WIDTH / 2, (radius + _RING_WIDTH / 2) * math.tan(angle / 2), _RING_HEIGHT / 2)
-    for k in range(_RING_PARTS):
-        cos, sin = math.cos(k * angle), math.sin(k * angle)
-        quat = (math.cos(k * angle / 2), 0.0, 0.0, math.sin(k * angle / 2))
-        pos = (radius * cos, radius * sin, _RING_HEIGHT / 2)
-        body.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, size=half_size, quat=quat, pos=pos, material="goal", **_NOTHING)
+def _draw_ring(spec: mujoco.MjSpec, body: mujoco.MjsBody, radius: float) -> None:
+    """Draw a circle of ``radius`` [m] on the floor around ``body``."""
+    angles = [2.0 * math.pi * k / RING_PARTS for k in range(RING_PARTS + 1)]
+    inner, outer = (
+        [(r * math.cos(angle), r * math.sin(angle)) for angle in angles]
+        for r in (radius - _RING_WIDTH / 2, radius + _RING_WIDTH / 2)
+    )
+    quads = [(inner[k], outer[k], outer[k + 1], inner[k + 1]) for k in range(RING_PARTS)]
+    spec.add_mesh(name="ring", **_flat(quads, _RING_HEIGHT))
+    body.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="ring", material="goal", **_NOTHING)
 
 
 def copy_state(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.MjData) -> None:
