@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from harl_mapush import checkpoint, config
@@ -32,17 +33,22 @@ def resolve(what: str) -> Path:
 def own_settings(what: str, base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     """Return what a run of ``base`` and ``over`` takes from a checkpoint's settings instead of what ``base`` says.
 
-    These are its networks' sizes and, where it learned the same task, what its policy sees and commands. Return also a
-    line that names the values of section ``task`` that change; None if there are none.
+    These are its networks' sizes and, where it learned the same task, what its policy sees and commands, and whether
+    each robot has an actor of its own. Return also a line that names the values that change; None if there are none.
     """
-    own, here = checkpoint.read_config(resolve(what)), config.resolve(base, over)[0].task
+    own, cfg = checkpoint.read_config(resolve(what)), config.resolve(base, over)[0]
     taken: dict[str, Any] = {"network": own.get("network") or {}}
-    learned = config.resolve(own, {})[0].task
+    source, here = config.resolve(own, {})[0], cfg.task
+    learned = source.task
     if learned.name != here.name:  # which ``check`` is going to refuse
         return taken, None
     given = over.get("task") or {}
     taken["task"] = {key: value for key, value in to_dict(learned).items() if key in INTERFACE and key not in given}
     changed = [f"task.{key}={value}" for key, value in taken["task"].items() if value != to_dict(here)[key]]
+    is_given = "share_param" in (over.get("algorithm") or {})
+    if _shares(cfg.algorithm) and not _shares(source.algorithm) and not is_given:
+        taken["algorithm"] = {"share_param": False}  # each robot has an actor of its own
+        changed.append("algorithm.share_param=false")
     return taken, f"{', '.join(changed)} as {what} learned it; --set takes others" if changed else None
 
 
@@ -62,8 +68,8 @@ def check(cfg: RunCfg) -> None:
     )
 
 
-def load(what: str, runner: Runner, algorithm: str) -> str:
-    """Load a checkpoint's networks into a new run of ``algorithm``; return a line about it.
+def load(what: str, runner: Runner, cfg: Any) -> str:
+    """Load a checkpoint's networks into a new run whose section ``algorithm`` is ``cfg``; return a line about it.
 
     Raises ConfigError if they do not fit.
     """
@@ -74,11 +80,16 @@ def load(what: str, runner: Runner, algorithm: str) -> str:
             f"{KEY}: {what} has actors of {has} robots, and this run has {wants}; train such a team with --num_agents "
             f"{has} and the --object that it pushed, or start from another"
         )
+    if _shares(cfg) and not _actors_are_equal(folder, has):
+        raise ConfigError(
+            f"{KEY}: {what} has an actor of its own for each robot, and this run has one for all; say "
+            f"--set algorithm.share_param=false"
+        )
     has_critic = _has_critic(folder, networks)
     try:
         (checkpoint.load if has_critic else checkpoint.load_actors)(folder, networks)
     except ConfigError:
-        _check_algorithm(what, folder, algorithm)
+        _check_algorithm(what, folder, cfg.name)
         raise
     critic = "and the critic of" if has_critic else "of"
     said = f"Starts with the actors {critic} {folder}{'' if has_critic else ', and with a new critic'}"
@@ -104,6 +115,21 @@ def _kind_of_actor(name: str) -> Any:
     """Return what algorithms with the same networks that act have in common."""
     made_by = ALGORITHMS[name].cls
     return OnPolicy if isinstance(made_by, type) and issubclass(made_by, OnPolicy) else made_by
+
+
+def _shares(algorithm: Any) -> bool:
+    """Return whether all agents have one actor under these settings."""
+    return getattr(algorithm, "share_param", False)
+
+
+def _actors_are_equal(folder: Path, num_agents: int) -> bool:
+    """Return whether all actors of a checkpoint in our format have the same weights; true of other formats."""
+    if checkpoint.format_of(folder) is not checkpoint.OURS:
+        return True
+    first, *others = (read_tensors(folder / f"actor_agent{i}.pt") for i in range(num_agents))
+    return all(
+        first.keys() == actor.keys() and all(map(torch.equal, first.values(), actor.values())) for actor in others
+    )
 
 
 def _has_critic(folder: Path, networks: Mapping[str, nn.Module]) -> bool:

@@ -195,7 +195,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
                 if own.runner.engine != "local":
                     sys.stdout.write(f"Collectors on {runner.engine.describe()}.\n")
             if saved is None and cfg.runner.init_from is not None:
-                sys.stdout.write(f"{init_from.load(cfg.runner.init_from, runner, cfg.algorithm.name)}.\n")
+                sys.stdout.write(f"{init_from.load(cfg.runner.init_from, runner, cfg.algorithm)}.\n")
             if saved is not None and state is not None:
                 resume.load(runner, saved, state)
         with ranks.together():

@@ -82,6 +82,19 @@ def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(ru
     assert load_yaml(third / "config.yaml")["task"]["decision_period"] == 1
 
 
+def test_each_robot_keeps_an_actor_of_its_own_where_it_had_one(gait, tmp_path, capsys) -> None:
+    argv = [*TINY, *SIZES, "--set", f"task.gait={gait}"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert train.main([*argv, "--set", "algorithm.share_param=false", "--out", str(first)]) == 0
+    capsys.readouterr()
+    assert train.main([*argv, "--set", "runner.num_steps=4", "--init_from", str(first), "--out", str(second)]) == 0
+    assert f"Note: algorithm.share_param=false as {first} learned it" in capsys.readouterr().out
+    assert load_yaml(second / "config.yaml")["algorithm"]["share_param"] is False
+    share = ("--set", "algorithm.share_param=true", "--init_from", str(first))
+    assert train.main([*argv, *share, "--out", str(tmp_path / "third")]) == 2
+    assert "has an actor of its own for each robot, and this run has one for all; say --set" in capsys.readouterr().err
+
+
 def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(gait, tmp_path, monkeypatch) -> None:
     num_random = []
     at_random = OffPolicy._act_at_random
