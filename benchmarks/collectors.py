@@ -34,6 +34,7 @@ from harl_mapush.collectors.settings import settled  # noqa: E402
 from harl_mapush.collectors.worlds import DistantWorlds  # noqa: E402
 from harl_mapush.config import RunCfg  # noqa: E402
 from harl_mapush.runner import Runner  # noqa: E402
+from mqe.cores import num_cores
 
 
 class _EnoughError(Exception):
@@ -115,7 +116,7 @@ def compare(arguments: argparse.Namespace) -> None:
         ratios.append(both["collectors"]["env_steps_per_s"] / both["in_the_loop"]["env_steps_per_s"])
     emit(
         ratio_of_env_steps=round(statistics.median(ratios), 3), ratios=[round(x, 3) for x in ratios],
-        num_envs=loop.env.num_envs, update_ratio=loop.algorithm.update_ratio, cores=os.cpu_count(),
+        num_envs=loop.env.num_envs, update_ratio=loop.algorithm.update_ratio, cores=num_cores(),
         load=os.getloadavg()[1],
     )  # fmt: skip
 

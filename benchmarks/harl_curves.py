@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
 import subprocess
 import sys
 import time
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from mqe.cores import num_cores
 
 ALGORITHMS = ("happo", "hatrpo", "haa2c", "mappo")
 TAGS = ("reward/total", "mapush/success_rate", "mapush/collision_rate")
@@ -46,7 +47,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--num_envs", default="64")
     parser.add_argument("--num_env_steps", default="400_000", help="decisions summed over worlds")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of torch, on both sides")
+    parser.add_argument("--threads", type=int, default=num_cores(), help="of torch, on both sides")
     parser.add_argument("--out", type=Path, default=Path("results/harl_curves"))
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     given = parser.parse_args()

@@ -27,6 +27,7 @@ from torch.distributed.rendezvous import rendezvous
 from harl_mapush import config
 from harl_mapush.ranks import ALONE, Ranks
 from mqe.config import ConfigError
+from mqe.cores import num_cores
 
 RANK_LOST = 5  # the exit code of ranks that end because another one died or hangs
 
@@ -74,8 +75,8 @@ class Launch(NamedTuple):
         return torch.device("cuda", self.local_rank)
 
     def threads(self) -> int:
-        """Return how many of this machine's cores a rank may keep busy."""
-        return max(1, (os.cpu_count() or 1) // self.local_size)
+        """Return how many cores a rank may keep busy."""
+        return max(1, num_cores() // self.local_size)
 
     def remember(self, run: Path) -> None:
         """Note the run's folder for the next start of these processes."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.logger import duration
 from mqe.config import ConfigError
+from mqe.cores import num_cores
 from mqe.registry import resolve_sim
 
 GPU_WORLDS = 2048  # of a preset for GPUs, at least
@@ -18,7 +17,7 @@ def check_preset(name: str, cfg: RunCfg) -> None:
     """Raise ConfigError where a preset for GPUs would run on a CPU that was not asked for."""
     if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto" or resolve_sim(cfg.sim)[1].type != "cpu":
         return
-    cores = os.cpu_count() or 1
+    cores = num_cores()
     time_s = cfg.runner.num_env_steps / (CPU_SPEED * cores)
     raise ConfigError(
         f"--preset {name}: {cfg.env.num_envs} worlds are meant for a GPU, and none can be used here; on {cores} cores "

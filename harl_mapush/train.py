@@ -42,6 +42,7 @@ from harl_mapush.seeding import seed_everything
 from harl_mapush.shares import compile_first, facts, own_settings
 from mqe.config import ConfigError, dump_yaml, merge, to_dict
 from mqe.controllers.gait import from_anywhere
+from mqe.cores import num_cores
 from mqe.env import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.sim.base import SimulatorError
@@ -153,10 +154,10 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
     slow = slow_choice(cfg.sim)
     if slow is not None:
         sys.stdout.write(f"Note: {slow}.\n")
-    num_cores = os.cpu_count() or 1
-    if (cfg.runner.torch_threads or 1) > num_cores:
+    cores = num_cores()
+    if (cfg.runner.torch_threads or 1) > cores:
         sys.stdout.write(
-            f"Note: runner.torch_threads={cfg.runner.torch_threads} on {num_cores} cores, which wait for one another.\n"
+            f"Note: runner.torch_threads={cfg.runner.torch_threads} on {cores} cores, which wait for one another.\n"
         )
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:

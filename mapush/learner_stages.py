@@ -15,7 +15,7 @@ from mapush.checkup import Checkup
 from mapush.stage import REPORT, StageError, finite, runner_of
 from mapush.tensors import tensors_of
 from mqe.config import dump_yaml, to_dict
-from mqe.viewer.painters import num_cores
+from mqe.cores import num_cores
 
 
 def check_policy(checkup: Checkup) -> str:

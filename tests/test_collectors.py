@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,7 @@ from harl_mapush.collectors.worlds import merged_statistics
 from harl_mapush.learning.replay import RingReplay, replay_shape
 from harl_mapush.ranks import Ranks
 from mqe.config import ConfigError
+from mqe.cores import num_cores
 
 SHAPE = replay_shape(40, 2, num_agents=2, obs_size=3, action_size=2, num_views=1, state_size=4, num_rings=2)
 
@@ -299,6 +301,17 @@ def test_noise_of_hatd3_differs_over_all_worlds_and_not_over_a_share():
 def test_settings_that_do_not_go_together_are_refused(over, said):
     with pytest.raises(ConfigError, match=said):
         settled(config.resolve(over, {})[0])
+
+
+def test_collectors_share_the_cores_that_the_run_may_use_not_the_machines(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    over = {"algorithm": {"name": "hasac"}, "env": {"num_envs": 8}, "sim": {"name": "mujoco", "device": "cpu"}}
+    for collectors, threads in ((1, 6), (2, 3), (4, 1), (8, 1)):
+        cfg, _ = config.resolve(over | {"runner": {"collectors": collectors}}, {})
+        assert settled(cfg).sim.num_threads == threads
+    monkeypatch.delattr(os, "sched_getaffinity")  # macOS has none
+    assert num_cores() == 64
 
 
 def test_the_learners_device_is_named_or_found():

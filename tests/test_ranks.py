@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import subprocess
 import threading
 from pathlib import Path
@@ -30,6 +29,7 @@ from mapush.doctor import judge
 from mapush.ranks import start
 from mapush.stages import STAGES
 from mqe.config import ConfigError
+from mqe.cores import num_cores
 from mqe.registry import make_env
 from mqe.statistics import EpisodeStatistics
 from mqe.streams import Streams
@@ -242,7 +242,7 @@ def test_settings_of_a_rank_are_its_share_of_the_worlds() -> None:
     cfg, _ = config.resolve({}, {"env": {"num_envs": 12}, "sim": {"device": "cpu"}})
     own = own_settings(cfg, Ranks(1, 3), Launch(1, 3, 1, 3), CPU)
     assert own.env.num_envs == 4
-    assert own.sim.num_threads == max(1, (os.cpu_count() or 1) // 3)
+    assert own.sim.num_threads == max(1, num_cores() // 3)
     with pytest.raises(ConfigError, match="num_envs=12 .*multiple of the 5 ranks, for instance 10"):
         own_settings(cfg, Ranks(1, 5), Launch(1, 5, 1, 5), CPU)
     cfg, _ = config.resolve({}, {"runner": {"collectors": 2}, "sim": {"device": "cpu"}})

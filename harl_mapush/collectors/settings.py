@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import os
 
 import torch
 
@@ -12,6 +11,7 @@ from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError
+from mqe.cores import num_cores
 from mqe.registry import SimCfg, resolve_sim
 
 
@@ -33,7 +33,7 @@ def settled(cfg: RunCfg) -> RunCfg:
         )
     sim = _of_a_cluster(cfg.sim) if runner.engine == "ray" else cfg.sim
     name, device = resolve_sim(sim)
-    num_threads = sim.num_threads or max(1, (os.cpu_count() or 1) // runner.collectors)
+    num_threads = sim.num_threads or max(1, num_cores() // runner.collectors)
     ratio = algorithm.update_ratio if runner.update_ratio is None else runner.update_ratio
     return dataclasses.replace(
         cfg,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import importlib
 import io
-import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from harl_mapush.policy import TeamPolicy, make_team
 from harl_mapush.seeding import seed_everything
 from mqe.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.config import ConfigError, merge, to_dict
+from mqe.cores import num_cores
 from mqe.env import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim
 
@@ -167,7 +167,7 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
         most = min(most, -(-request.num_envs // SIZE))
     sections = to_dict(request.cfg)
     if num_workers and not request.cfg.sim.num_threads:
-        threads = max(1, len(os.sched_getaffinity(0)) // num_workers)
+        threads = max(1, num_cores() // num_workers)
         sections = merge(sections, {"sim": {"num_threads": threads}})
     weights = None
     if request.folder is not None and checkpoint.format_of(request.folder) is checkpoint.OURS:

@@ -34,6 +34,7 @@ from mapush.sweep.trials import (
     wait_until_saved,
 )  # fmt: skip
 from mqe.config import ConfigError, dump_yaml, parse_yaml, to_dict
+from mqe.cores import num_cores
 
 PROGRAM = "mapush sweep"
 _PARTS = ("ray", "optuna", "matplotlib")
@@ -111,7 +112,7 @@ def _run(engine: Any, space: Space, ledger: Ledger, jobs: int, share: float, imp
     """Run the search, or the grid, and then the best settings with other seeds."""
     common = [word for name in imports for word in ("--import", name)]
     if not share:
-        threads = max(1, _num_cores() // jobs)
+        threads = max(1, num_cores() // jobs)
         for key, given in (("runner.torch_threads", None), ("sim.num_threads", 0)):
             section, _, name = key.partition(".")
             if getattr(getattr(space.run, section), name) == given:
@@ -193,9 +194,9 @@ def _places(space: Space, jobs: int | None, share: float | None) -> tuple[int, f
         if is_local and not num_gpus:
             raise ConfigError("--gpus_per_trial: no GPU is visible here; say --jobs J")
         return 0, share, f"{share:g} of a GPU a trial"
-    jobs = jobs or _num_cores()
-    if is_local and jobs > _num_cores():
-        raise ConfigError(f"--jobs: must be at most {_num_cores()}, the cores of this machine, not {jobs}")
+    jobs = jobs or num_cores()
+    if is_local and jobs > num_cores():
+        raise ConfigError(f"--jobs: must be at most {num_cores()}, the cores of this machine, not {jobs}")
     if space.run.sim.device.startswith("cuda"):
         raise ConfigError(f"--jobs: trials on cores cannot use sim.device {space.run.sim.device}; say --gpus_per_trial")
     return jobs, 0.0, f"{jobs} at once"
@@ -227,10 +228,6 @@ def _share(text: str | None) -> float | None:
             f"--gpus_per_trial: must be above 0 and at most 1, for a trial trains on one GPU, not {text!r}"
         )
     return float(value)
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _now() -> str:

@@ -48,6 +48,7 @@ from mapush.sweep.trials import (
     wait_until_saved,
 )
 from mapush.sweep.worker import ENV_STEPS, OUTCOME, REASON, VALUE, TrialRun
+from mqe.cores import num_cores
 
 LEAST_TRIALS, BEST_SHARE = 8, 0.25  # of what importance is computed from
 _PATIENCE_S = 10.0  # with Ray, once every trial has saved its state
@@ -332,7 +333,7 @@ def _keep(trial: Trial, result: dict[str, Any]) -> None:
 @contextmanager
 def _cluster(jobs: int, gpus_per_trial: float) -> Iterator[None]:
     """Run Ray: the cluster that RAY_ADDRESS names, or else this machine for as long as this lasts."""
-    ray_cluster.connect(num_cpus=os.cpu_count() if gpus_per_trial else jobs, object_store_memory=_OBJECT_STORE)
+    ray_cluster.connect(num_cpus=num_cores() if gpus_per_trial else jobs, object_store_memory=_OBJECT_STORE)
     try:
         yield
     finally:

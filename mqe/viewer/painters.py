@@ -18,6 +18,7 @@ from typing import IO, NamedTuple
 import mujoco
 
 from mqe.config import ConfigError
+from mqe.cores import num_cores
 from mqe.viewer.light import aim_light
 from mqe.viewer.offscreen import OffscreenRenderer, choose_backend
 
@@ -142,13 +143,6 @@ class Painters:
 
 _READY = "ready"
 _ENDED = "cannot render: a process that draws pictures has ended; make memory free, or ask for smaller ones (--size)"
-
-
-def num_cores() -> int:
-    """Return the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _send(painter: subprocess.Popen[bytes], message: bytes) -> None:
