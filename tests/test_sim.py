@@ -130,6 +130,12 @@ def test_cpu_results_do_not_depend_on_the_number_of_threads():
     assert torch.equal(results[0], results[2])
 
 
+def test_worlds_take_a_thread_for_each_core_that_may_be_used_unless_told_otherwise(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(3)), raising=False)
+    model = build_scene(1, None).model
+    assert [MujocoBatchSimulator(model, 4, threads)._batch.nthread for threads in (0, 1)] == [3, 1]
+
+
 @pytest.mark.parametrize("name", sorted(SIMULATORS))
 def test_robots_with_their_legs_in_each_others_are_not_torn_apart(name):
     """A state of three trained robots at the cylinder, from which MuJoCo's sparse solver gives 930 rad/s."""

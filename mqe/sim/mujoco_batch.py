@@ -14,6 +14,8 @@ from mujoco.batch import Batch, SimulationError
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mqe.cores import num_cores
+
 _LOG = logging.getLogger(__name__)
 
 # Else MuJoCo writes every warning, of a world that broke for instance, to the terminal and MUJOCO_LOG.TXT beside it.
@@ -29,11 +31,11 @@ class MujocoBatchSimulator:
     generation = 0
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int = 0) -> None:
-        """Make ``num_envs`` worlds on ``num_threads`` threads (0: one a core)."""
+        """Make ``num_envs`` worlds on ``num_threads`` threads (0: one for each core that it may use)."""
         self.model = model
         self.num_envs = num_envs
         self.device = torch.device("cpu")
-        self._batch = Batch(model, num_envs, num_threads)
+        self._batch = Batch(model, num_envs, num_threads or num_cores())
         self.qpos, self.qvel, self.ctrl = self._bind("qpos"), self._bind("qvel"), self._bind("ctrl")
         self.mocap_pos, self.xfrc_applied = self._bind("mocap_pos"), self._bind("xfrc_applied")
         self._warmstart, self._time = self._bind("qacc_warmstart"), self._bind("time")
