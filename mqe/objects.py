@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -83,6 +83,16 @@ class ObjectCfg:
     def mass(self) -> float:
         """Return the total mass [kg]."""
         return sum(geom.mass for geom in self.geoms)
+
+    @property
+    def mirror_signs(self) -> tuple[float, float] | None:
+        """Signs of x and y in a reflection that leaves the object as it is, in its frame; None: there is none."""
+
+        def looks(x: float, y: float) -> tuple[set[Any], set[Any]]:
+            geoms = {(g.type, g.size, g.mass, (x * g.pos[0], y * g.pos[1], g.pos[2])) for g in self.geoms}
+            return geoms, {(x * corner[0], y * corner[1]) for corner in self.outline}
+
+        return next((signs for signs in ((1.0, -1.0), (-1.0, 1.0)) if looks(*signs) == looks(1.0, 1.0)), None)
 
     def inertia(self, kind: str = "physical") -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         """Return mass [kg], centre of mass (3,) [m] in the object frame and inertia (3, 3) [kg m^2] about it.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mqe.blocks import ActiveWorlds
 from mqe.state import SceneState
-from mqe.vec_env import Mirror, Planar
+from mqe.vec_env import MirrorImage, Planar
 
 
 class Layout(NamedTuple):
@@ -53,7 +53,7 @@ class Task(Protocol):
     metric_names: tuple[str, ...]  # M per-step measures
     episode_metric_names: tuple[str, ...]  # F metrics of an episode
     memory: Tensor  # (N, C) all that observations show besides the scene, live; C may be 0
-    mirror: tuple[Mirror, Mirror] | None  # of an agent's observation and action, where left and right are alike
+    mirror: MirrorImage | None  # of observation, action and critic state, where left and right are alike
     planar: Planar | None  # what a learned model predicts of it; None: it has no such state
     noise_scale: Tensor  # (O,) what env.randomize.observation_noise means for each number of an observation
 
@@ -108,7 +108,7 @@ class TaskDefaults:
     obs_sizes: tuple[int, ...]
     state_type = "EP"
     decision_period = 1
-    mirror: tuple[Mirror, Mirror] | None = None
+    mirror: MirrorImage | None = None
     planar: Planar | None = None
 
     def __init__(self, num_envs: int, device: torch.device) -> None:

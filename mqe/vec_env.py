@@ -52,6 +52,14 @@ class Mirror(NamedTuple):
         return vector[..., self.index] * self.sign
 
 
+class MirrorImage(NamedTuple):
+    """How a team looks in a mirror that swaps left and right; every agent is mirrored alike and keeps its number."""
+
+    obs: Mirror  # of an agent's
+    action: Mirror  # of an agent's
+    state: Mirror | None = None  # of the critic's, in each view; None: it has no such image
+
+
 class Planar(Protocol):
     """What a learned model needs to know of the critic's state (B, S): its numbers, and its rewards and endings.
 
@@ -105,7 +113,7 @@ class VecEnv(Protocol):
     state_type: str  # "EP": one state an environment, "FP": one an agent
     decision_period: int  # control steps a decision
     step_dt: float  # [s] one control step
-    mirror: tuple[Mirror, Mirror] | None  # of an agent's obs and action, where left and right are alike
+    mirror: MirrorImage | None  # where left and right are alike
     planar: Planar | None  # what a learned model of it needs; None: it has no state that could be predicted
     device: torch.device
 

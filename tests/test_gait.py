@@ -253,7 +253,7 @@ def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up
 
 
 def test_the_mirror_swaps_left_and_right_and_undoes_itself():
-    see, act = mirrored_gait(CPU)
+    see, act, _ = mirrored_gait(CPU)
     obs, action = torch.randn(5, GAIT_OBS_SIZE), torch.randn(5, 12)
     assert torch.equal(see(see(obs)), obs)
     assert torch.equal(act(act(action)), action)
@@ -273,7 +273,7 @@ def test_mirrored_states_give_mirrored_observations():
     pose = torch.tensor([0.0, 0.0, 0.3, 0.97, 0.13, 0.11, 0.17], dtype=torch.float64)
     pose[3:] /= pose[3:].norm()
     joints, velocity = torch.rand(12).double() - 0.5, torch.randn(18).double()
-    _, act = mirrored_gait(CPU)
+    act = mirrored_gait(CPU).action
     flip = torch.tensor([1.0, -1.0, 1.0]).double()
     env.sim.qpos[0], env.sim.qvel[0] = torch.cat((pose, joints)), velocity
     env.sim.qpos[1, :3], env.sim.qpos[1, 3:7] = pose[:3] * flip, pose[3:] * torch.tensor([1.0, -1.0, 1.0, -1.0])
@@ -284,5 +284,5 @@ def test_mirrored_states_give_mirrored_observations():
     memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
     memory.phase[1] = 0.5
     obs = Trot(team(1)).observe(state, command, is_moving(command), memory)
-    see, _ = mirrored_gait(CPU)
+    see = mirrored_gait(CPU).obs
     torch.testing.assert_close(see(obs[0]), obs[1], atol=1e-5, rtol=0.0)

@@ -209,6 +209,7 @@ def test_a_resumed_run_equals_one_that_never_stopped_where_the_replay_is_saved(n
     ({"num_atoms": 1}, {}, "at least 2"),
     ({"num_atoms": 5, "compat": "harl"}, {}, "upstream has no other"),
     ({"std_range": (1.0, 0.5)}, {}, "a lower and a higher bound"),
+    ({"mirror": True}, {}, "mirror must be false: this task names no mirror image"),
 ])  # fmt: skip
 def test_settings_that_do_not_go_together_are_refused(settings, network, said):
     with pytest.raises(ValueError, match=said):

@@ -11,10 +11,10 @@ from harl_mapush.learning.networks import Actor, NetworkCfg
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
 from harl_mapush.learning.surrogate import policy_gradient
-from mqe.vec_env import Mirror
+from mqe.vec_env import Mirror, MirrorImage
 
 CPU = torch.device("cpu")
-MIRROR = (Mirror.of((0, 1, 2), (1.0, -1.0, -1.0), CPU), Mirror.of((1, 0), (1.0, 1.0), CPU))
+MIRROR = MirrorImage(Mirror.of((0, 1, 2), (1.0, -1.0, -1.0), CPU), Mirror.of((1, 0), (1.0, 1.0), CPU))
 
 
 def make_batch(rows: int = 64) -> ActorBatch:
@@ -55,7 +55,7 @@ def test_steps_on_it_make_a_policy_symmetric():
 
     @torch.no_grad()
     def asymmetry() -> float:
-        see, act = MIRROR
+        see, act, _ = MIRROR
         return float((actor(see(batch.obs)) - act(actor(batch.obs))).square().mean())
 
     before = asymmetry()

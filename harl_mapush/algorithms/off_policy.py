@@ -27,7 +27,7 @@ from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
 from harl_mapush.learning.off_policy_settings import OffPolicyCfg
 from harl_mapush.learning.optimizer import FlatAdam, flatten
 from harl_mapush.learning.q_networks import DeterministicActor, SquashedActor, TwinCritic
-from harl_mapush.learning.replay import Batch, ReplayShape, RingReplay, Transition, replay_shape
+from harl_mapush.learning.replay import Batch, ReplayShape, RingReplay, Transition, half_mirrored, replay_shape
 from harl_mapush.learning.targets import target_of
 from harl_mapush.learning.world_model import check_worlds, make_model
 from harl_mapush.ranks import ALONE, Ranks
@@ -216,11 +216,16 @@ class OffPolicy(ABC):
         """Take one step with a batch that is drawn from a replay, and from the model's where there is a model."""
         size = self._batch_size
         if self.model is None:
-            return self.learn(self.graphs("sample", lambda: replay.sample(size), over=replay))
+            return self.learn(self.graphs("sample", lambda: self._half_mirrored(replay.sample(size)), over=replay))
         metrics = self.model.advance(replay, self.explore, self.num_updates)
         num_predicted = self.model.num_predicted(size, self.num_updates)
         mix = partial(self.model.mixed, replay, size - num_predicted, num_predicted)
-        return metrics | self.learn(self.graphs(("sample", num_predicted), mix, over=replay))
+        return metrics | self.learn(
+            self.graphs(("sample", num_predicted), lambda: self._half_mirrored(mix()), over=replay)
+        )
+
+    def _half_mirrored(self, batch: Batch) -> Batch:
+        return half_mirrored(batch, self.spec.mirror) if self.cfg.mirror and self.spec.mirror is not None else batch
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step with the critics, and every ``policy_delay``-th time with the actors and targets."""

@@ -21,6 +21,8 @@ def check_together(
         raise ValueError(f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size})")
     if cfg.num_atoms and not arithmetic.has_atoms:
         raise ValueError(f"num_atoms must be 0 under compat=harl, not {cfg.num_atoms}: upstream has no other")
+    if cfg.mirror:
+        _check_mirror(spec, arithmetic)
     if cfg.model == "none":
         return
     if spec.planar is None:
@@ -32,3 +34,19 @@ def check_together(
         raise ValueError(f"model={cfg.model} is nothing that upstream has; set it to none, or compat=mapush")
     if ranks.size > 1:
         raise ValueError(f"model={cfg.model} is fitted by one process, not by {ranks.size} ranks; set it to none")
+
+
+def _check_mirror(spec: TeamSpec, arithmetic: OffPolicyArithmetic) -> None:
+    """Raise ValueError where transitions have no mirror image."""
+    reason = None
+    if not arithmetic.has_mirror:
+        reason = "upstream has nothing like it; take compat=mapush"
+    elif spec.mirror is None or spec.mirror.state is None:
+        reason = (
+            "this task names no mirror image of what agents and critics see, or not with these settings (the push "
+            "task: task.observation=sincos)"
+        )
+    elif len(set(spec.obs_sizes)) > 1 or len(set(spec.action_sizes)) > 1:
+        reason = f"agents see and do different things (observations of {list(spec.obs_sizes)} numbers)"
+    if reason is not None:
+        raise ValueError(f"mirror must be false: {reason}")

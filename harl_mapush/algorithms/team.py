@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from mqe.vec_env import Mirror, Planar, VecEnv
+from mqe.vec_env import MirrorImage, Planar, VecEnv
 
 _Actor = TypeVar("_Actor")
 
@@ -17,7 +17,7 @@ class TeamSpec(NamedTuple):
     action_sizes: tuple[int, ...]
     state_size: int
     state_type: str  # "EP" or "FP"
-    mirror: tuple[Mirror, Mirror] | None = None  # of an agent's obs and action, where left and right are alike
+    mirror: MirrorImage | None = None  # where left and right are alike
     planar: Planar | None = None  # what a learned model of the worlds needs to know
 
     @property

@@ -25,14 +25,14 @@ class DistantWorlds:
         """Read sizes off a world of ``cfg``; the learner is on ``device``."""
         calm = dataclasses.replace(cfg.env, num_envs=1, randomize=NatureCfg())
         one = make_env(calm, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
-        self.spec, self.num_agents, self.report = TeamSpec.of(one)._replace(mirror=None), one.num_agents, one.report
+        self.spec, self.num_agents, self.report = TeamSpec.of(one), one.num_agents, one.report
         self.decision_period = one.decision_period
         self.num_envs, self.device = cfg.env.num_envs, device
         self.task, self._statistics = one.task, one.statistics()
         one.close()
         if device.type != "cpu":
             task = TASKS[cfg.task.name].make(cfg.task, calm, device, Streams(0, 1, device)).task
-            self.spec = self.spec._replace(planar=task.planar)
+            self.spec = self.spec._replace(mirror=task.mirror, planar=task.planar)
 
     def grow_buffers(self) -> None:
         """Do nothing: collectors do it themselves, and report it with a block."""

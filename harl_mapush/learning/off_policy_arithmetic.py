@@ -31,6 +31,7 @@ class OffPolicyArithmetic:
     takes_first_reward = False  # whether one view is rewarded with agent 0's own reward
     has_atoms = True  # whether values may be categorical
     has_model = True  # whether a learned model of the worlds may help
+    has_mirror = True  # whether transitions may be mirrored
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
         """Take statistics over the rows of all ``ranks``."""
@@ -93,6 +94,7 @@ class HarlOffPolicyArithmetic(OffPolicyArithmetic):
     takes_first_reward = True
     has_atoms = False
     has_model = False
+    has_mirror = False
 
     def network(self, network: NetworkCfg) -> NetworkCfg:
         return dataclasses.replace(network, use_layer_norm=False, normalize_obs=False)

@@ -47,6 +47,7 @@ class OffPolicyCfg(CompatCfg):
     use_huber_loss: bool = option(True, "of values that are numbers; false: squares")
     huber_delta: float = option(10.0, "where use_huber_loss turns from squares to lines", above=0.0)
     use_policy_active_masks: bool = option(True, "leave dead agents out of their losses")
+    mirror: bool = option(False, "half of each batch's transitions are replaced by their mirror images; task's mirror")
     model: str = option("none", "of the worlds, learned beside the team; ensemble: one", choices=MODELS)
     ensemble: EnsembleCfg = option(EnsembleCfg, "the learned model, with model=ensemble")
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from harl_mapush.ranks import ALONE, Ranks
+from mqe.vec_env import MirrorImage
 
 _TERMINATED, _DONE, _VALID = 1, 2, 4
 
@@ -50,6 +51,15 @@ class Batch(NamedTuple):
 def joined(first: Batch, second: Batch) -> Batch:
     """Return the transitions of two batches in one."""
     return Batch(*(torch.cat(parts) for parts in zip(first, second, strict=True)))
+
+
+def half_mirrored(batch: Batch, image: MirrorImage) -> Batch:
+    """Put the mirror image of every other transition in its place; return the batch, which is changed."""
+    assert image.state is not None
+    parts = (batch.obs, image.obs), (batch.next_obs, image.obs), (batch.actions, image.action)
+    for values, mirror in (*parts, (batch.state, image.state), (batch.next_state, image.state)):
+        values[::2] = mirror(values[::2])
+    return batch
 
 
 class Replay(Protocol):

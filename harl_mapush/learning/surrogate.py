@@ -22,7 +22,7 @@ from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
 from harl_mapush.learning.storage import Storage
-from mqe.vec_env import Mirror
+from mqe.vec_env import MirrorImage
 
 _RATE_STEP, _RATE_MIN, _RATE_MAX = 1.5, 1e-5, 1e-2  # schedule "adaptive", as rsl_rl's
 
@@ -88,7 +88,7 @@ def update_policy(
     clip_param: float | None,
     shuffle: Shuffle,
     arithmetic: Arithmetic,
-    mirror: tuple[Mirror, Mirror] | None = None,
+    mirror: MirrorImage | None = None,
 ) -> dict[str, Tensor]:
     """Maximise the surrogate objective in ``num_epochs`` epochs over one agent's batch, or several agents' together.
 
@@ -125,7 +125,7 @@ def policy_gradient(
     clip_param: float | None,
     cfg: OnPolicyCfg,
     arithmetic: Arithmetic,
-    mirror: tuple[Mirror, Mirror] | None = None,
+    mirror: MirrorImage | None = None,
 ) -> MinibatchStats:
     """Add the gradient of policy loss - entropy_coef entropy + symmetry_coef asymmetry over a minibatch.
 
@@ -159,10 +159,9 @@ def policy_gradient(
     return MinibatchStats(loss_sum, entropy, ratio_sum / rows, kl_sum / rows)
 
 
-def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: tuple[Mirror, Mirror]) -> Tensor:
+def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: MirrorImage) -> Tensor:
     """Return the squared distance (...) of mean actions to the mirrored ones of mirrored obs (Yu, Turk & Liu 2018)."""
-    mirrored_obs, mirrored_action = mirror
-    return (actor(mirrored_obs(obs)) - mirrored_action(mean)).square().sum(-1)
+    return (actor(mirror.obs(obs)) - mirror.action(mean)).square().sum(-1)
 
 
 def adapt_learning_rate(learning_rate: Tensor, kl: Tensor, desired_kl: float) -> None:

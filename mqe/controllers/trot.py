@@ -14,7 +14,7 @@ from mqe.robots.robot import NUM_LEGS
 from mqe.robots.tensors import by_leg
 from mqe.scene import STEP_DT
 from mqe.state import SceneState
-from mqe.vec_env import Mirror
+from mqe.vec_env import Mirror, MirrorImage
 
 GAIT_FREQUENCY = 2.5  # [Hz] one trot cycle in 20 control steps
 STANDING_COMMAND = 0.05  # [m/s, rad/s] below this on every axis the clock stops and the robot stands
@@ -137,14 +137,14 @@ def gait_noise_scale(device: torch.device) -> Tensor:
     return _each_number(device, lambda term: term.noise)
 
 
-def mirrored_gait(device: torch.device) -> tuple[Mirror, Mirror]:
+def mirrored_gait(device: torch.device) -> MirrorImage:
     """Return how a gait's observation and action look in a mirror that swaps left and right."""
     swapped = [leg * 3 + joint for leg in (1, 0, 3, 2) for joint in range(3)]
     index: list[int] = []
     for term in GAIT_TERMS:
         index += [len(index) + k for k in (swapped if term.has_legs else range(len(term.mirror_signs)))]
     signs = [sign for term in GAIT_TERMS for sign in term.mirror_signs]
-    return Mirror.of(index, signs, device), Mirror.of(swapped, _JOINT_SIGNS, device)
+    return MirrorImage(Mirror.of(index, signs, device), Mirror.of(swapped, _JOINT_SIGNS, device))
 
 
 def _each_number(device: torch.device, value: Callable[[GaitTerm], float]) -> Tensor:

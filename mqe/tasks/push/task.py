@@ -27,13 +27,17 @@ from mqe.tasks.push.planar import PlanarPush
 from mqe.tasks.push.rewards import PRESETS, TERMS, Pairs, StepFeatures, check_weights, weights_of
 from mqe.tasks.push.tangle import TangleTimers
 from mqe.tasks.push.teamwork import Teamwork
-from mqe.vec_env import Planar
+from mqe.vec_env import Mirror, MirrorImage, Planar
 
 ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
 # Terms that agents may see besides, (N, A, ...) of a state of N worlds, each robot's own.
 OBSERVATIONS: dict[str, Callable[[SceneState], Tensor]] = {
     "own_velocity": planar_velocity,  # vx, vy [m/s] in the heading frame, yaw rate [rad/s]
 }
+# Signs in a mirror of x, y, of a heading's sine and cosine, and of vx, vy and yaw rate;
+_PLACE, _HEADING, _VELOCITY = (1.0, -1.0), (-1.0, 1.0), (1.0, -1.0, -1.0)
+# and of the terms above. A task that shows other terms has no mirror image.
+OBSERVATION_SIGNS: dict[str, tuple[float, ...]] = {"own_velocity": _VELOCITY}
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the reference's definition
 
@@ -156,6 +160,7 @@ class PushTask(TaskDefaults):
         super().__init__(num_envs, device)
         has_planar_state = self.uses_sincos and self.state_type == "EP"
         self.planar: Planar | None = PlanarPush(self, robots) if has_planar_state else None
+        self.mirror: MirrorImage | None = self._mirror_image(device)
         self._action_scale = torch.tensor(cfg.action_scale, device=device)
 
     def layout(self, episode: Tensor) -> Layout:
@@ -310,6 +315,23 @@ class PushTask(TaskDefaults):
         self._teamwork.load_state_dict(state["teamwork"])
         if not self.cfg.success_ends:
             self._is_reached.copy_(state["is_reached"])
+
+    def _mirror_image(self, device: torch.device) -> MirrorImage | None:
+        """Return how observations, actions and states look in a mirror; None where a change of signs does not say it.
+
+        Reflected at its own x axis, an object's heading changes its sign; at its y axis, it is also turned by half a
+        turn.
+        """
+        axis, more = self.object.mirror_signs, self.cfg.more_observations
+        if not self.uses_sincos or axis is None or not all(name in OBSERVATION_SIGNS for name in more):
+            return None
+        sine_cosine = (-axis[0], axis[0])
+        others = self.num_agents - 1
+        seen = (*_PLACE, *_PLACE, *sine_cosine, *(*_PLACE, *_HEADING) * others)
+        seen += tuple(sign for name in more for sign in OBSERVATION_SIGNS[name])
+        state = (1.0, *sine_cosine, *(*_PLACE, *_HEADING, *_VELOCITY) * self.num_agents)
+        signs = (seen, _VELOCITY, state)
+        return MirrorImage(*(Mirror.of(range(len(part)), part, device) for part in signs))
 
     def _endings(self, m: StepFeatures, is_collapsed: Tensor) -> Tensor:
         """Return what ends now, (E, N) bool in the order of ``ENDINGS``."""

@@ -30,7 +30,7 @@ from mqe.streams import Streams
 from mqe.task import Disturbance, Layout, Outcome
 from mqe.tasks.velocity.random_events import RandomEvents
 from mqe.tasks.velocity.starts import start_poses
-from mqe.vec_env import Mirror, Planar
+from mqe.vec_env import MirrorImage, Planar
 
 MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
 FALL_HEIGHT = 0.15  # [m] trunk below this has fallen
@@ -123,7 +123,7 @@ class VelocityTask:
         self._action_change, self._action_jerk = torch.zeros_like(self._targets), torch.zeros_like(self._targets)
         self._collapse = CollapseTimers(torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=device), robots)
         self._steered: Tensor | None = None
-        self.mirror: tuple[Mirror, Mirror] | None = mirrored_gait(device)
+        self.mirror: MirrorImage | None = mirrored_gait(device)
         self.planar: Planar | None = None  # legs leave the plane
         self.noise_scale = gait_noise_scale(device)
 
