@@ -103,6 +103,7 @@ def timed(runner: Runner, seconds: float) -> dict[str, float]:
 def compare(arguments: argparse.Namespace) -> None:
     """Print rounds of both, and the medians of their ratios."""
     loop = settings(arguments)
+    loop = dataclasses.replace(loop, runner=dataclasses.replace(loop.runner, collectors=0))
     runner = dataclasses.replace(
         loop.runner, collectors=arguments.collectors, learner_device=arguments.learner_device or str(loop.sim.device)
     )

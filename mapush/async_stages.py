@@ -82,10 +82,11 @@ def check_settings(checkup: Checkup) -> str:
     checkup.cfg = cfg = settled(dataclasses.replace(cfg, runner=runner))
     said, here = check_device(checkup), _own(checkup)
     here.engine = here.stack.enter_context(make_engine(cfg))
-    worlds = cfg.env.num_envs // cfg.runner.collectors
+    number = cfg.runner.collectors
+    worlds = cfg.env.num_envs // number
     return (
-        f"{cfg.runner.collectors} collectors, {worlds} worlds each, {said}, {here.engine.describe()}; learner on "
-        f"{cfg.runner.learner_device}"
+        f"{number} collector{'s' if number > 1 else ''}, {worlds} worlds each, {said}, {here.engine.describe()}; "
+        f"learner on {cfg.runner.learner_device}"
     )
 
 

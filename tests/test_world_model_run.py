@@ -17,7 +17,7 @@ SMALL = (
     "algorithm.warmup=64", "algorithm.batch_size=32", "algorithm.buffer_size=2048", "algorithm.ensemble.first_steps=16",
     "algorithm.ensemble.batch_size=32", "algorithm.ensemble.branches=16", "algorithm.ensemble.buffer_size=256",
     "algorithm.ensemble.ramp=100", "network.hidden_sizes=[16]", "runner.checkpoint_interval=640", "logger.interval=1",
-    "runner.torch_threads=1", "sim.num_threads=1",
+    "runner.torch_threads=1", "runner.collectors=0", "sim.num_threads=1",
 )  # fmt: skip
 
 
