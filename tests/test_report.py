@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from harl_mapush.curves import Curves
 from harl_mapush.runs import LOGS, write_config
 from mapush import cli
 from mapush.figures import OTHER_COLOR, from_above, outcome_colors
-from mapush.run_logs import band, groups, read_run
+from mapush.run_logs import Curve, band, groups, read_run
 from mapush.trajectories import Trajectory
 from mqe.registry import TASKS
 
@@ -97,3 +98,17 @@ def test_without_the_extra_a_line_names_it(tmp_path, capsys, monkeypatch) -> Non
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main(["plot", str(run), "--out", str(tmp_path / "c.png")]) == 2
     assert "pip install 'mapush[report]'" in capsys.readouterr().err
+
+
+def test_success_of_a_benchmark_is_that_of_the_episodes_since_the_point_before() -> None:
+    path = Path(__file__).parents[1] / "benchmarks" / "who_wins.py"
+    spec = importlib.util.spec_from_file_location("who_wins", path)
+    assert spec is not None
+    who_wins = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(who_wins)  # type: ignore[union-attr]
+    steps = np.array([100.0, 200.0, 300.0, 400.0])
+    successes, episodes = np.array([5.0, 50.0, 200.0, 245.0]), np.array([0.0, 100.0, 250.0, 310.0])
+    reach = Curve(steps, steps / 10, 20.0 * np.diff(successes, prepend=0.0) / 100.0)
+    found = who_wins.success(reach, Curve(steps, steps / 10, episodes), 20.0)
+    assert (found.env_steps.tolist(), found.seconds.tolist()) == ([400.0], [40.0])
+    assert found.values.tolist() == pytest.approx([195 / 210])  # 50 of the first 100 came before episodes counted
