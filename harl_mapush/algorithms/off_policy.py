@@ -75,7 +75,7 @@ class OffPolicy(ABC):
         self.num_updates = 0
         self.starts_at_random = True  # until the first update; a team with trained actors acts by them instead
         self.num_owed = 0.0  # updates that the settings ask for, and that wait for a whole one
-        self.model = None
+        self.model, self.mirror = None, spec.mirror if cfg.mirror else None
         if cfg.model == "ensemble" and spec.planar is not None:
             sizes = self.replay_shape(1)
             self.model = make_model(cfg, spec.planar, sizes, self.team_rewards, self.generator, seed)
@@ -214,18 +214,14 @@ class OffPolicy(ABC):
 
     def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
         """Take one step with a batch that is drawn from a replay, and from the model's where there is a model."""
-        size = self._batch_size
+        size, image = self._batch_size, self.mirror
         if self.model is None:
-            return self.learn(self.graphs("sample", lambda: self._half_mirrored(replay.sample(size)), over=replay))
+            return self.learn(self.graphs("sample", lambda: half_mirrored(replay.sample(size), image), over=replay))
         metrics = self.model.advance(replay, self.explore, self.num_updates)
         num_predicted = self.model.num_predicted(size, self.num_updates)
         mix = partial(self.model.mixed, replay, size - num_predicted, num_predicted)
-        return metrics | self.learn(
-            self.graphs(("sample", num_predicted), lambda: self._half_mirrored(mix()), over=replay)
-        )
-
-    def _half_mirrored(self, batch: Batch) -> Batch:
-        return half_mirrored(batch, self.spec.mirror) if self.cfg.mirror and self.spec.mirror is not None else batch
+        batch = self.graphs(("sample", num_predicted), lambda: half_mirrored(mix(), image), over=replay)
+        return metrics | self.learn(batch)
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step with the critics, and every ``policy_delay``-th time with the actors and targets."""

@@ -53,9 +53,10 @@ def joined(first: Batch, second: Batch) -> Batch:
     return Batch(*(torch.cat(parts) for parts in zip(first, second, strict=True)))
 
 
-def half_mirrored(batch: Batch, image: MirrorImage) -> Batch:
-    """Put the mirror image of every other transition in its place; return the batch, which is changed."""
-    assert image.state is not None
+def half_mirrored(batch: Batch, image: MirrorImage | None) -> Batch:
+    """Put the mirror image of every other transition in its place, in a world that has one; return the batch itself."""
+    if image is None or image.state is None:
+        return batch
     parts = (batch.obs, image.obs), (batch.next_obs, image.obs), (batch.actions, image.action)
     for values, mirror in (*parts, (batch.state, image.state), (batch.next_state, image.state)):
         values[::2] = mirror(values[::2])
