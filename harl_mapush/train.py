@@ -154,8 +154,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
     slow = slow_choice(cfg.sim)
     if slow is not None:
         sys.stdout.write(f"Note: {slow}.\n")
-    cores = num_cores()
-    if (cfg.runner.torch_threads or 1) > cores:
+    if (cfg.runner.torch_threads or 1) > (cores := num_cores()):
         sys.stdout.write(
             f"Note: runner.torch_threads={cfg.runner.torch_threads} on {cores} cores, which wait for one another.\n"
         )

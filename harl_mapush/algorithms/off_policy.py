@@ -218,10 +218,9 @@ class OffPolicy(ABC):
         if self.model is None:
             return self.learn(self.graphs("sample", lambda: half_mirrored(replay.sample(size), image), over=replay))
         metrics = self.model.advance(replay, self.explore, self.num_updates)
-        num_predicted = self.model.num_predicted(size, self.num_updates)
-        mix = partial(self.model.mixed, replay, size - num_predicted, num_predicted)
-        batch = self.graphs(("sample", num_predicted), lambda: half_mirrored(mix(), image), over=replay)
-        return metrics | self.learn(batch)
+        number = self.model.num_predicted(size, self.num_updates)
+        mix = partial(self.model.mixed, replay, size - number, number)
+        return metrics | self.learn(self.graphs(("sample", number), lambda: half_mirrored(mix(), image), over=replay))
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step with the critics, and every ``policy_delay``-th time with the actors and targets."""
