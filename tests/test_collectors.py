@@ -310,7 +310,7 @@ def test_collectors_share_the_cores_that_the_run_may_use_not_the_machines(monkey
     for collectors, threads in ((1, 6), (2, 3), (4, 1), (8, 1)):
         cfg, _ = config.resolve(over | {"runner": {"collectors": collectors}}, {})
         assert settled(cfg).sim.num_threads == threads
-    monkeypatch.delattr(os, "sched_getaffinity")  # macOS has none
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
     assert num_cores() == 64
 
 

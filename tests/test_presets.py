@@ -14,7 +14,7 @@ from harl_mapush.presets import GPU_WORLDS, check_preset
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
 
 
 def test_a_gpu_preset_reports_what_it_takes_and_asks(capsys) -> None:
