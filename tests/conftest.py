@@ -18,7 +18,8 @@ openrl_format.register()
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     signal.signal(_number, _usual)  # tests that run in the background inherit that these are ignored
 
-TINY = ("--num_envs", "4", "--set", "runner.num_steps=4", "--set", "network.hidden_sizes=[8]")
+SMALL = ("--num_envs", "4", "--set", "runner.num_steps=4", "--set", "network.hidden_sizes=[8]")
+TINY = (*SMALL, "--set", "algorithm.share_param=false")  # actors that differ show more than one that is shared
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import TINY
+from conftest import SMALL, TINY
 
 from harl_mapush import config, foreign, train
 from harl_mapush.algorithms import ALGORITHMS
@@ -83,7 +83,7 @@ def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(ru
 
 
 def test_each_robot_keeps_an_actor_of_its_own_where_it_had_one(gait, tmp_path, capsys) -> None:
-    argv = [*TINY, *SIZES, "--set", f"task.gait={gait}"]
+    argv = [*SMALL, *SIZES, "--set", f"task.gait={gait}"]
     first, second = tmp_path / "first", tmp_path / "second"
     assert train.main([*argv, "--set", "algorithm.share_param=false", "--out", str(first)]) == 0
     capsys.readouterr()
