@@ -123,10 +123,11 @@ def _shares(algorithm: Any) -> bool:
 
 
 def _actors_are_equal(folder: Path, num_agents: int) -> bool:
-    """Return whether all actors of a checkpoint in our format have the same weights; true of other formats."""
-    if checkpoint.format_of(folder) is not checkpoint.OURS:
+    """Return whether all actors of a checkpoint have the same weights."""
+    files = dict.fromkeys(map(checkpoint.format_of(folder).actor_file, range(num_agents)))
+    if len(files) == 1:  # one actor for all
         return True
-    first, *others = (read_tensors(folder / f"actor_agent{i}.pt") for i in range(num_agents))
+    first, *others = (read_tensors(folder / name) for name in files)
     return all(
         first.keys() == actor.keys() and all(map(torch.equal, first.values(), actor.values())) for actor in others
     )

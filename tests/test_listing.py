@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SMALL, TINY
+from test_harl_files import upstream_folder
 
 from harl_mapush import config, foreign, train
 from harl_mapush.algorithms import ALGORITHMS
@@ -93,6 +94,14 @@ def test_each_robot_keeps_an_actor_of_its_own_where_it_had_one(gait, tmp_path, c
     share = ("--set", "algorithm.share_param=true", "--init_from", str(first))
     assert train.main([*argv, *share, "--out", str(tmp_path / "third")]) == 2
     assert "has an actor of its own for each robot, and this run has one for all; say --set" in capsys.readouterr().err
+
+
+def test_a_run_with_one_actor_for_all_does_not_start_from_upstreams_actors_of_their_own(tmp_path, capsys) -> None:
+    models = upstream_folder(tmp_path / "harl")
+    share = ("--set", "algorithm.compat=harl", "--set", "algorithm.share_param=true")
+    argv = ["--preset", "smoke", "--init_from", str(models), *share, "--out", str(tmp_path / "run")]
+    assert train.main(argv) == 2
+    assert "has an actor of its own for each robot, and this run has one for all" in capsys.readouterr().err
 
 
 def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(gait, tmp_path, monkeypatch) -> None:

@@ -194,13 +194,13 @@ def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monke
 
 
 @pytest.mark.parametrize(("compat", "change", "said"), [
-    ("harl", {}, "upstream has nothing like it; take compat=mapush"),
+    ("harl", {}, "upstream has nothing like it under compat=harl"),
     ("mapush", {"mirror": MIRROR._replace(state=None)}, "this task names no mirror image of what agents and critics"),
     ("mapush", {"obs_sizes": (3, 2)}, "agents see and do different things"),
 ])  # fmt: skip
 def test_what_cannot_be_mirrored_is_refused_in_one_line(compat, change, said):
     spec = TeamSpec.of(ToyEnv(4))._replace(mirror=MIRROR)
-    with pytest.raises(ValueError, match=f"mirror must be false: {said}"):
+    with pytest.raises(ValueError, match=f"mirror must be false: {said}.*; set algorithm.mirror=false$"):
         team_of("hatd3", spec._replace(**change), compat=compat)
 
 

@@ -40,7 +40,7 @@ def _check_mirror(spec: TeamSpec, arithmetic: OffPolicyArithmetic) -> None:
     """Raise ValueError where transitions have no mirror image."""
     reason = None
     if not arithmetic.has_mirror:
-        reason = "upstream has nothing like it; take compat=mapush"
+        reason = "upstream has nothing like it under compat=harl"
     elif spec.mirror is None or spec.mirror.state is None:
         reason = (
             "this task names no mirror image of what agents and critics see, or not with these settings (the push "
@@ -49,4 +49,4 @@ def _check_mirror(spec: TeamSpec, arithmetic: OffPolicyArithmetic) -> None:
     elif len(set(spec.obs_sizes)) > 1 or len(set(spec.action_sizes)) > 1:
         reason = f"agents see and do different things (observations of {list(spec.obs_sizes)} numbers)"
     if reason is not None:
-        raise ValueError(f"mirror must be false: {reason}")
+        raise ValueError(f"mirror must be false: {reason}; set algorithm.mirror=false")
