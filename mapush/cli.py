@@ -24,7 +24,7 @@ _COMMANDS = {
     "completion": ("mapush.completion", "print a script that completes commands and settings in a shell"),
     "doctor": ("mapush.doctor", "check this machine, step by step"),
 }
-_MODULES_TOO = ("train", "test")  # are also run as modules, and are told what they are called here
+_MODULES_TOO = ("train", "test")  # these also run as modules; the name goes into usage and errors
 
 
 def commands() -> dict[str, Callable[[], Callable[[Sequence[str]], int]]]:

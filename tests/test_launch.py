@@ -1,4 +1,4 @@
-"""harl_mapush.launch: how ranks meet, whose mistake is told, and what they do when one of them dies or hangs."""
+"""harl_mapush.launch: how ranks meet, which of them reports a mistake, and how they end when one dies or hangs."""
 
 from __future__ import annotations
 

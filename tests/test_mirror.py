@@ -1,4 +1,4 @@
-"""The push task's mirror image: what is seen, paid and simulated in a mirror is the mirror image of it."""
+"""The push task's mirror image: observations, states, rewards and motion of a mirrored scene are mirrored."""
 
 from __future__ import annotations
 

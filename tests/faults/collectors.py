@@ -272,7 +272,7 @@ def main() -> int:
 
 
 def run_faults(faults: dict[str, Callable[..., str | None]], doc: str | None, tries: int) -> bool:
-    """Give runs the faults that the command line names, and print a row for each; return whether all ended well."""
+    """Inject the faults named on the command line, and print a row each; return whether all ended as they should."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--tries", type=int, default=tries, help="of each fault")
     parser.add_argument("--only", help="faults whose name has this in it")

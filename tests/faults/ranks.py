@@ -193,37 +193,29 @@ class Cases:
 
     def mismatch(self) -> Verdict:
         """Ranks with other settings are refused before anything is built."""
-        job, run = self.new("mismatch", *FOREVER, "--set", "algorithm.gamma=0.9{rank}")
-        took = job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
-        is_right = job.codes() == {0: 2, 1: 2} and len(said) == 1 and "gamma is 0.91 on rank 1, but 0.9 on" in said[0]
-        return Verdict(is_right and not run.exists(), job.codes(), took, said)
+        return self._refused("mismatch", "gamma is 0.91 on rank 1, but 0.9 on", "--set", "algorithm.gamma=0.9{rank}")
 
     def mistake(self) -> Verdict:
         """A mistake of all ranks is one line."""
-        job, _ = self.new("mistake", "--set", "algorithm.gamma=2")
-        took = job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
-        return Verdict(job.codes() == {0: 2, 1: 2} and len(said) == 1, job.codes(), took, said)
+        return self._refused("mistake", "algorithm.gamma", "--set", "algorithm.gamma=2")
 
     def alone(self) -> Verdict:
         """A mistake of one rank only is that rank's line, and ends the others."""
-        job, run = self.new("alone", *FOREVER, "--set", "algorithm.gamma={rank}.5")
-        took = job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
-        is_right = job.codes() == {0: 2, 1: 2} and len(said) == 1 and "train (rank 1): algorithm.gamma" in said[0]
-        return Verdict(is_right and not run.exists(), job.codes(), took, said)
+        return self._refused("alone", "train (rank 1): algorithm.gamma", "--set", "algorithm.gamma={rank}.5")
 
     def crowded(self) -> Verdict:
         """More ranks than GPUs are refused in one line; on a CPU there is nothing to try."""
         import torch
 
-        count = torch.cuda.device_count() + 1
-        job, _ = self.new("crowded", *FOREVER, ranks=count)
+        return self._refused("crowded", "GPU(s)", ranks=torch.cuda.device_count() + 1)
+
+    def _refused(self, name: str, words: str, *settings: str, ranks: int = 2) -> Verdict:
+        """Start a run that all ranks must refuse, with one line that has ``words`` and without a folder."""
+        job, run = self.new(name, *FOREVER, *settings, ranks=ranks)
         took = job.wait(job.has_ended, self.limit_s)
         said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
-        is_right = job.codes() == dict.fromkeys(range(count), 2) and len(said) == 1 and "GPU(s)" in said[0]
-        return Verdict(is_right, job.codes(), took, said)
+        is_right = job.codes() == dict.fromkeys(range(ranks), 2) and len(said) == 1 and words in said[0]
+        return Verdict(is_right and not run.exists(), job.codes(), took, said)
 
     def restarted(self) -> Verdict:
         """With ``--max-restarts`` a run whose rank 0 is killed resumes by itself and reaches its end."""
