@@ -276,7 +276,7 @@ def test_a_collector_acts_at_random_at_first_unless_the_run_starts_from_a_team(s
         "algorithm": {"name": "hasac"}, "network": {"hidden_sizes": [8]}, "runner": {"init_from": start},
     }  # fmt: skip
     made = build(config.resolve(over, {})[0], Identity(0, 1))
-    assert made.team.starts_at_random == (start is None)
+    assert made.team.spec.is_trained == (start is not None)
     made.close()
 
 
