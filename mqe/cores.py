@@ -15,7 +15,7 @@ def num_cores() -> int:
     A part is named cores (``taskset``) or processor time (a container's CPU limit, rounded up to whole cores).
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, math.ceil(min(cores, cpu_quota())))
+    return math.ceil(min(cores, cpu_quota()))
 
 
 def cpu_quota() -> float:

@@ -169,25 +169,29 @@ def test_a_plan_counts_what_the_algorithm_keeps() -> None:
     assert plan_memory(wide, "mujoco", torch.device("cpu")).rollout == pytest.approx(2 * small.rollout, abs=1)
 
 
-def test_an_algorithm_from_outside_trains_resumes_and_is_evaluated(gait, tmp_path: Path, monkeypatch) -> None:
-    run = tmp_path / "run"
+def test_an_algorithm_from_outside_trains_resumes_starts_from_another_run_and_is_evaluated(
+    gait, tmp_path: Path, monkeypatch
+) -> None:
+    trained = []  # of every team that is built, for the memory plan as well
+
+    def build(cfg: ReplayingCfg, network: NetworkCfg, spec: TeamSpec, *others: Any) -> ThroughAlgorithm:
+        trained.append(spec.is_trained)
+        return ThroughAlgorithm(Replaying(cfg, network, spec, *others))
+
+    monkeypatch.setitem(ALGORITHMS, OWN, AlgorithmEntry(ReplayingCfg, build))  # type: ignore[arg-type]
+    run, on = tmp_path / "run", tmp_path / "on"
     task = ("--set", f"task.gait={gait}", "--set", "task.decision_period=2", "--set", "network.hidden_sizes=[8]")
     size = ("--num_envs", "4", "--set", "runner.num_steps=8", "--num_env_steps", "128")
     assert train.main(["--algo", OWN, *size, *task, "--out", str(run)]) == 0
     files = {path.name for path in checkpoint.resolve(str(run)).iterdir()}
     assert {"actor_agent0.pt", "actor_agent1.pt", "critic_agent.pt", "training_state.pt"} <= files
     assert train.main(["--resume", str(run), "--num_env_steps", "192"]) == 0
-    built = []
-
-    def build(cfg: ReplayingCfg, network: NetworkCfg, spec: TeamSpec, *others: Any) -> ThroughAlgorithm:
-        built.append(spec.is_trained)
-        return ThroughAlgorithm(Replaying(cfg, network, spec, *others))
-
-    monkeypatch.setitem(ALGORITHMS, OWN, AlgorithmEntry(ReplayingCfg, build))  # type: ignore[arg-type]
-    on = tmp_path / "on"
-    assert train.main(["--algo", OWN, *size, *task, "--init_from", str(run), "--out", str(on)]) == 0
-    assert train.main(["--resume", str(on), "--num_env_steps", "192"]) == 0
-    assert all(built[-1:])
-    assert True in built
+    assert trained
+    assert not any(trained)
+    start = ["--algo", OWN, *size, *task, "--init_from", str(run), "--out", str(on)]
+    for argv in (start, ["--resume", str(on), "--num_env_steps", "192"]):
+        trained.clear()
+        assert train.main(argv) == 0
+        assert trained.count(True) == 1  # the one that learns
     short = ("--set", "task.episode_length_s=0.2", "--num_envs", "2")
     assert evaluate.main(["--checkpoint", str(run), "--mode", "calculator", *short]) == 0

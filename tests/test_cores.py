@@ -51,6 +51,7 @@ def on(tmp_path: Path, monkeypatch):
     (V2, {"cpu.max": "300000 100000\n"}, 3),  # a container sees its own group as the root, and the host's path
     ("0::/\n", {"cpu.max": "300000 100000\n"}, 3),
     (V2, {"other/cpu.max": "100000 100000\n"}, 64),
+    (V2, {"../cpu.max": "100000 100000\n"}, 64),  # above the tree
     (V2, {}, 64),
     (V1, old("cpu,cpuacct/docker/7", 250_000), 3),
     (V1, old("cpu,cpuacct/docker/7", -1), 64),
