@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -28,7 +28,7 @@ import toy_collectors  # noqa: E402
 from measuring import add_settings, emit, make_run, say, settings  # noqa: E402
 
 from harl_mapush.algorithms import make_algorithm  # noqa: E402
-from harl_mapush.algorithms.off_policy import OffPolicy  # noqa: E402
+from harl_mapush.collectors.learner import ReplayLearner  # noqa: E402
 from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.settings import settled  # noqa: E402
 from harl_mapush.collectors.worlds import DistantWorlds  # noqa: E402
@@ -51,8 +51,7 @@ class Timer:
         runner.on_iteration = self._look
 
     def _look(self, report: Any) -> None:
-        team = self._runner.algorithm
-        assert isinstance(team, OffPolicy)
+        team = cast(ReplayLearner, self._runner.algorithm)
         now = time.monotonic(), report.env_steps, team.num_updates
         if self._begin is None:
             self._begin = now if team.num_updates else None

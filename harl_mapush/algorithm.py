@@ -6,7 +6,7 @@ T decisions a block, N environments, A agents, U action size, R recurrent layers
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from torch import Tensor, nn
 
@@ -18,6 +18,8 @@ from mqe.vec_env import TimeStep
 @dataclass(frozen=True)
 class AlgorithmCfg:
     """Section ``algorithm``: what the settings of every algorithm have."""
+
+    takes_collectors: ClassVar[bool] = False  # whether it is a ``ReplayLearner`` (``collectors/learner.py``)
 
     name: str = option("", "which algorithm")
 
@@ -107,7 +109,12 @@ class Algorithm(Protocol):
 
     @property
     def networks(self) -> dict[str, nn.Module]:
-        """The modules of a checkpoint by file name: ``actor_agent{i}``, which are all that acting needs, and others."""
+        """The modules of a checkpoint by file name: ``actor_agent{i}``, which are all that acting needs, and others.
+
+        A run with ``runner.init_from`` loads trained weights into them once the team is built, and says so when it
+        builds it: with ``TeamSpec.is_trained`` the team acts by its actors from the first decision on, not at random,
+        and whatever copies weights (a target network) copies them no earlier than at the first update.
+        """
         ...
 
     @property

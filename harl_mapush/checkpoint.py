@@ -128,7 +128,7 @@ def check_whole(folder: Path) -> None:
         raise ConfigError(problem)
     resolve(str(folder))
     if not (folder / TRAINING_STATE).is_file():
-        raise ConfigError(f"it has no {TRAINING_STATE}, so that it can be evaluated but not gone on from")
+        raise ConfigError(f"it has no {TRAINING_STATE}, so that it can be evaluated but cannot be resumed")
     if not (folder / MANIFEST).is_file():  # an older one: see whether its files can be read at all
         read_training_state(folder)
 

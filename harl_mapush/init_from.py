@@ -11,10 +11,9 @@ from torch import nn
 
 from harl_mapush import checkpoint, config
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy
-from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.config import RunCfg
 from harl_mapush.runner import Runner
-from mqe.config import ConfigError, to_dict
+from mqe.config import ConfigError, merge, to_dict
 from mqe.tensor_files import read_tensors
 
 KEY = "runner.init_from (--init_from)"
@@ -30,26 +29,13 @@ def resolve(what: str) -> Path:
         raise ConfigError(str(error).replace("--checkpoint", f"{KEY}:")) from None
 
 
-def own_settings(what: str, base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Return what a run of ``base`` and ``over`` takes from a checkpoint's settings instead of what ``base`` says.
-
-    These are its networks' sizes and, where it learned the same task, what its policy sees and commands, and whether
-    each robot has an actor of its own. Return also a line that names the values that change; None if there are none.
-    """
-    own, cfg = checkpoint.read_config(resolve(what)), config.resolve(base, over)[0]
-    taken: dict[str, Any] = {"network": own.get("network") or {}}
-    source, here = config.resolve(own, {})[0], cfg.task
-    learned = source.task
-    if learned.name != here.name:  # which ``check`` is going to refuse
-        return taken, None
-    given = over.get("task") or {}
-    taken["task"] = {key: value for key, value in to_dict(learned).items() if key in INTERFACE and key not in given}
-    changed = [f"task.{key}={value}" for key, value in taken["task"].items() if value != to_dict(here)[key]]
-    is_given = "share_param" in (over.get("algorithm") or {})
-    if _shares(cfg.algorithm) and not _shares(source.algorithm) and not is_given:
-        taken["algorithm"] = {"share_param": False}  # each robot has an actor of its own
-        changed.append("algorithm.share_param=false")
-    return taken, f"{', '.join(changed)} as {what} learned it; --set takes others" if changed else None
+def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return ``base`` with what it takes from the checkpoint that it or ``over`` starts from, and lines about it."""
+    what = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
+    if not isinstance(what, str):
+        return dict(base), []
+    taken, notice = _own_settings(what, base, over)
+    return merge(base, taken), [notice] if notice is not None else []
 
 
 def check(cfg: RunCfg) -> None:
@@ -88,15 +74,33 @@ def load(what: str, runner: Runner, cfg: Any) -> str:
     has_critic = _has_critic(folder, networks)
     try:
         (checkpoint.load if has_critic else checkpoint.load_actors)(folder, networks)
-    except ConfigError:
+    except ConfigError as error:
         _check_algorithm(what, folder, cfg.name)
-        raise
+        raise ConfigError(f"{error}{_hint(folder, cfg)}") from None
     critic = "and the critic of" if has_critic else "of"
-    said = f"Starts with the actors {critic} {folder}{'' if has_critic else ', and with a new critic'}"
-    if isinstance(runner.algorithm, OffPolicy):
-        for target, network in runner.algorithm.targets:
-            target.copy_(network)
-    return said
+    return f"Starts with the actors {critic} {folder}{'' if has_critic else ', and with a new critic'}"
+
+
+def _own_settings(what: str, base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """Return what a run of ``base`` and ``over`` takes from a checkpoint's settings instead of what ``base`` says.
+
+    These are its networks' sizes and, where it learned the same task, what its policy sees and commands, and whether
+    each robot has an actor of its own. Return also a line that names the values that change; None if there are none.
+    """
+    own, cfg = checkpoint.read_config(resolve(what)), config.resolve(base, over)[0]
+    taken: dict[str, Any] = {"network": own.get("network") or {}}
+    source, here = config.resolve(own, {})[0], cfg.task
+    learned = source.task
+    if learned.name != here.name:  # which ``check`` is going to refuse
+        return taken, None
+    given = over.get("task") or {}
+    taken["task"] = {key: value for key, value in to_dict(learned).items() if key in INTERFACE and key not in given}
+    changed = [f"task.{key}={value}" for key, value in taken["task"].items() if value != to_dict(here)[key]]
+    is_given = "share_param" in (over.get("algorithm") or {})
+    if _shares(cfg.algorithm) and not _shares(source.algorithm) and not is_given:
+        taken["algorithm"] = {"share_param": False}  # each robot has an actor of its own
+        changed.append("algorithm.share_param=false")
+    return taken, f"{', '.join(changed)} as {what} learned it; --set takes others" if changed else None
 
 
 def _check_algorithm(what: str, folder: Path, here: str) -> None:
@@ -109,6 +113,14 @@ def _check_algorithm(what: str, folder: Path, here: str) -> None:
         f"{KEY}: {what} learned by {learned}, whose actors are networks of another kind than those of {here}; start "
         f"from a checkpoint of {alike}, or train with --algo {learned}"
     ) from None
+
+
+def _hint(folder: Path, cfg: Any) -> str:
+    """Return what to say where a checkpoint has upstream HARL's networks and ``cfg`` means ours, or vice versa."""
+    learned = (checkpoint.read_config(folder).get("algorithm") or {}).get("compat")
+    if learned is None or learned == getattr(cfg, "compat", learned):
+        return ""
+    return f"; they are networks of compat={learned}, so say --set algorithm.compat={learned}"
 
 
 def _kind_of_actor(name: str) -> Any:

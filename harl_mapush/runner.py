@@ -38,7 +38,7 @@ class RunnerCfg:
     matmul_precision: str = option(
         "high", "of matrix products on a GPU; high is TF32", choices=("highest", "high", "medium")
     )
-    torch_threads: int | None = option(None, "null: torch's own choice", min=1, max=1024)
+    torch_threads: int | None = option(None, "null: torch's own choice, at most one per core", min=1, max=1024)
     staggered_start: bool = option(True, "first episodes end at times spread over the time limit, not all at once")
     max_wall_time: str | None = option(None, "save and end in time for this limit, 3h50m for instance; null: none")
 

@@ -17,7 +17,6 @@ import torch
 
 from harl_mapush import checkpoint, config, init_from, launch, origin, resume, runs
 from harl_mapush.algorithms import TeamSpec, make_algorithm
-from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.broken import BrokenLog
 from harl_mapush.collectors import settings as collectors
@@ -40,7 +39,7 @@ from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteErro
 from harl_mapush.saver import Saver, UnsavedError
 from harl_mapush.seeding import seed_everything
 from harl_mapush.shares import compile_first, facts, own_settings
-from mqe.config import ConfigError, dump_yaml, merge, to_dict
+from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.cores import num_cores
 from mqe.env import MultiAgentEnv
@@ -98,12 +97,7 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
             raise ConfigError("--load_config: a resumed run keeps the settings that it began with; leave it out")
         return _resume(arguments.resume, config.flag_values(arguments), program)
     base, over = _base(arguments), config.flag_values(arguments)
-    notices: list[str] = []
-    start = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
-    if isinstance(start, str):
-        taken, notice = init_from.own_settings(start, base, over)
-        base = merge(base, taken)
-        notices += [notice] if notice is not None else []
+    base, notices = init_from.apply(base, over)
     if arguments.load_config is not None:
         base, more = harl_files.apply(base, over, harl_files.read(arguments.load_config))
         notices += more
@@ -154,7 +148,8 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
     slow = slow_choice(cfg.sim)
     if slow is not None:
         sys.stdout.write(f"Note: {slow}.\n")
-    if (cfg.runner.torch_threads or 1) > (cores := num_cores()):
+    cores = num_cores()
+    if (cfg.runner.torch_threads or 1) > cores:
         sys.stdout.write(
             f"Note: runner.torch_threads={cfg.runner.torch_threads} on {cores} cores, which wait for one another.\n"
         )
@@ -181,8 +176,8 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
                 sys.stdout.write(f"{describe(alone)}\n")
             sys.stdout.write(f"{describe(plan)}\n")
             check_memory(plan)
-        if cfg.runner.torch_threads is not None:
-            torch.set_num_threads(cfg.runner.torch_threads)
+        if cfg.runner.torch_threads is not None or torch.get_num_threads() > cores:
+            torch.set_num_threads(cfg.runner.torch_threads or cores)
         if ranks.size > 1 and device.type != "cpu":
             compile_first(own, ranks, started)
         with ranks.together():
@@ -247,9 +242,8 @@ def _worlds(cfg: RunCfg, ranks: Ranks) -> MultiAgentEnv:
 def _build_runner(cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch.device, ranks: Ranks) -> Runner:
     try:
         spec = env.spec if isinstance(env, DistantWorlds) else TeamSpec.of(env)
+        spec = spec._replace(is_trained=cfg.runner.init_from is not None)
         algorithm = make_algorithm(cfg.algorithm, cfg.network, spec, device, cfg.runner.seed, ranks)
-        if isinstance(algorithm, OffPolicy):
-            algorithm.starts_at_random = cfg.runner.init_from is None
         if isinstance(env, DistantWorlds):
             return AsyncRunner(env, algorithm, cfg)
         return Runner(env, algorithm, cfg.runner, ranks=ranks)

@@ -11,15 +11,15 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from harl_mapush.algorithms import make_algorithm
-from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors.collector import Collector, Identity, build
 from harl_mapush.collectors.engine import Engine, LocalEngine, make_engine
 from harl_mapush.collectors.filler import Filler
+from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pace import Pace, Turns
 from harl_mapush.collectors.pool import CollectionError, FullBlock, Pool
 from harl_mapush.collectors.runner import AsyncRunner
@@ -45,7 +45,7 @@ class AsyncCheckup(Checkup):
     """What one stage builds and the next ones use."""
 
     collector: Collector | None = None
-    team: OffPolicy | None = None  # the learner's
+    team: ReplayLearner | None = None  # the learner's
     weights: SharedWeights | None = None
     blocks: list[FullBlock] = field(default_factory=list)
     experience: ReplayExperience | None = None  # with these blocks
@@ -109,9 +109,9 @@ def check_agent(checkup: Checkup) -> str:
     here = _own(checkup)
     collector = _there(here.collector)
     cfg, env = here.cfg, collector.env
-    team = make_algorithm(cfg.algorithm, cfg.network, DistantWorlds(cfg, here.learner).spec, here.learner, 2)
-    assert isinstance(team, OffPolicy)
-    here.team, actors = team, list(team.unique_actors)
+    spec = DistantWorlds(cfg, here.learner).spec
+    here.team = team = cast(ReplayLearner, make_algorithm(cfg.algorithm, cfg.network, spec, here.learner, 2))
+    actors = list(team.unique_actors)
     here.weights = weights = SharedWeights(actors)
     here.stack.callback(weights.memory.close)
     weights.publish(actors, 1, 0)

@@ -2,9 +2,48 @@
 
 from __future__ import annotations
 
+import math
 import os
+from pathlib import Path
+
+OWN_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def num_cores() -> int:
-    """Return the cores that this process may use, fewer than the machine's where it was given a part of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the cores that this process may use: fewer than the machine's where it was given a part of them.
+
+    A part is named cores (``taskset``) or processor time (a container's CPU limit, rounded up to whole cores).
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return math.ceil(min(cores, cpu_quota()))
+
+
+def cpu_quota() -> float:
+    """Return the seconds of processor time a second that Linux's control groups, v1 or v2, leave; infinite: no limit.
+
+    A group's limit holds for the groups inside it. A container sees its own group as the root, under either path.
+    """
+    try:
+        lines = OWN_GROUPS.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):  # not Linux, or the name of a group is no text
+        return math.inf
+    quotas = [math.inf]
+    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = GROUPS / controllers
+        own = root / path.lstrip("/")
+        quotas += [_quota(group) for group in (own, *own.parents) if group.is_relative_to(root)]
+    return min(quotas)
+
+
+def _quota(group: Path) -> float:
+    """Return the limit of one group, infinite where it has none of its own."""
+    try:
+        if (group / "cpu.max").is_file():
+            quota, period = (group / "cpu.max").read_text().split()
+        else:
+            quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    except (OSError, ValueError, ZeroDivisionError):  # "max", and files that are not there
+        return math.inf

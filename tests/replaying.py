@@ -99,9 +99,8 @@ class Replaying:
             return Decision(means, None, None)
         self.num_decisions += 1
         noise = torch.randn(means.shape, generator=self.generator, device=self.device)
-        return Decision(
-            (noise if self.num_decisions <= self.cfg.warmup else means + 0.3 * noise).clamp(-1, 1), None, None
-        )
+        is_random = self.num_decisions <= self.cfg.warmup and not self.spec.is_trained
+        return Decision((noise if is_random else means + 0.3 * noise).clamp(-1, 1), None, None)
 
     def update(self, experience: Replay, progress: float = 0.0) -> dict[str, Tensor]:
         losses = [torch.zeros((), device=self.device)]

@@ -132,6 +132,23 @@ def test_nothing_is_learned_during_a_warm_up() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_every_trained_team_acts_by_its_actors_from_the_first_decision_on(name: str) -> None:
+    env = ToyEnv(256)
+    spec = TeamSpec.of(env)._replace(is_trained=True)
+    team = make_algorithm(ALGORITHMS[name].cfg(), NetworkCfg((8,)), spec, "cpu", 3)
+    for key, network in team.networks.items():  # which command 0.9 or so, whatever they see
+        layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
+        for layer in layers if key.startswith("actor_agent") else []:
+            torch.nn.init.zeros_(layer.weight)
+            is_spread = layer is getattr(network, "log_std_layer", None)
+            torch.nn.init.constant_(layer.bias, -6.0 if is_spread else 1.5)
+    obs = torch.zeros(256, 2, 3)
+    means = team.act(obs).actions.mean().item(), team.act(obs, deterministic=True).actions.mean().item()
+    assert means[0] == pytest.approx(means[1], abs=0.2)
+    assert min(means) > 0.7
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_passes_the_doctors_stages(name: str) -> None:
     cfg, _ = config.resolve({}, {"algorithm": {"name": name}, "network": {"hidden_sizes": [8]}})
     checkup = Checkup(cfg)
@@ -152,13 +169,29 @@ def test_a_plan_counts_what_the_algorithm_keeps() -> None:
     assert plan_memory(wide, "mujoco", torch.device("cpu")).rollout == pytest.approx(2 * small.rollout, abs=1)
 
 
-def test_an_algorithm_from_outside_trains_resumes_and_is_evaluated(gait, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+def test_an_algorithm_from_outside_trains_resumes_starts_from_another_run_and_is_evaluated(
+    gait, tmp_path: Path, monkeypatch
+) -> None:
+    trained = []  # of every team that is built, for the memory plan as well
+
+    def build(cfg: ReplayingCfg, network: NetworkCfg, spec: TeamSpec, *others: Any) -> ThroughAlgorithm:
+        trained.append(spec.is_trained)
+        return ThroughAlgorithm(Replaying(cfg, network, spec, *others))
+
+    monkeypatch.setitem(ALGORITHMS, OWN, AlgorithmEntry(ReplayingCfg, build))  # type: ignore[arg-type]
+    run, on = tmp_path / "run", tmp_path / "on"
     task = ("--set", f"task.gait={gait}", "--set", "task.decision_period=2", "--set", "network.hidden_sizes=[8]")
     size = ("--num_envs", "4", "--set", "runner.num_steps=8", "--num_env_steps", "128")
     assert train.main(["--algo", OWN, *size, *task, "--out", str(run)]) == 0
     files = {path.name for path in checkpoint.resolve(str(run)).iterdir()}
     assert {"actor_agent0.pt", "actor_agent1.pt", "critic_agent.pt", "training_state.pt"} <= files
     assert train.main(["--resume", str(run), "--num_env_steps", "192"]) == 0
+    assert trained
+    assert not any(trained)
+    start = ["--algo", OWN, *size, *task, "--init_from", str(run), "--out", str(on)]
+    for argv in (start, ["--resume", str(on), "--num_env_steps", "192"]):
+        trained.clear()
+        assert train.main(argv) == 0
+        assert trained.count(True) == 1  # the one that learns
     short = ("--set", "task.episode_length_s=0.2", "--num_envs", "2")
     assert evaluate.main(["--checkpoint", str(run), "--mode", "calculator", *short]) == 0

@@ -56,6 +56,13 @@ def test_the_arithmetic_is_chosen_in_one_place(path: Path) -> None:
     assert len(asked) == (name(path) == "harl_mapush/learning/settings.py")
 
 
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if not name(path).startswith(("mqe/", "harl_mapush/algorithms/"))], ids=name
+)
+def test_no_module_but_algorithms_asks_which_class_an_off_policy_one_is(path: Path) -> None:
+    assert not [found for found in imports(path) if found.startswith("harl_mapush.algorithms.off_policy")]
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "harl_mapush" / "learning").glob("*.py")), ids=name)
 def test_what_algorithms_are_made_of_knows_none_of_them(path: Path) -> None:
     assert not [module for module in imports(path) if module.startswith("harl_mapush.algorithms")]

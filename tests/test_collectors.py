@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
 from types import SimpleNamespace
 
@@ -13,21 +15,23 @@ from toy import ToyEnv
 from toy_collectors import settings
 
 from harl_mapush import config
-from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec, make_algorithm
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
 from harl_mapush.collectors.engine import last_line
 from harl_mapush.collectors.filler import Filler
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
+from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pace import Pace, Turns
 from harl_mapush.collectors.pool import FullBlock
 from harl_mapush.collectors.runner import merged_rewards
 from harl_mapush.collectors.settings import learner_device, settled
 from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, SharedWeights
 from harl_mapush.collectors.worlds import merged_statistics
+from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.replay import RingReplay, replay_shape
 from harl_mapush.ranks import Ranks
+from mqe import cores
 from mqe.config import ConfigError
-from mqe.cores import num_cores
 
 SHAPE = replay_shape(40, 2, num_agents=2, obs_size=3, action_size=2, num_views=1, state_size=4, num_rings=2)
 
@@ -276,7 +280,7 @@ def test_a_collector_acts_at_random_at_first_unless_the_run_starts_from_a_team(s
         "algorithm": {"name": "hasac"}, "network": {"hidden_sizes": [8]}, "runner": {"init_from": start},
     }  # fmt: skip
     made = build(config.resolve(over, {})[0], Identity(0, 1))
-    assert made.team.starts_at_random == (start is None)
+    assert made.team.spec.is_trained == (start is not None)
     made.close()
 
 
@@ -304,6 +308,7 @@ def test_settings_that_do_not_go_together_are_refused(over, said):
 
 
 def test_collectors_share_the_cores_that_the_run_may_use_not_the_machines(monkeypatch):
+    monkeypatch.setattr(cores, "cpu_quota", lambda: math.inf)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
     over = {"algorithm": {"name": "hasac"}, "env": {"num_envs": 8}, "sim": {"name": "mujoco", "device": "cpu"}}
@@ -311,7 +316,19 @@ def test_collectors_share_the_cores_that_the_run_may_use_not_the_machines(monkey
         cfg, _ = config.resolve(over | {"runner": {"collectors": collectors}}, {})
         assert settled(cfg).sim.num_threads == threads
     monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
-    assert num_cores() == 64
+    assert cores.num_cores() == 64
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ALGORITHMS.items() if entry.cfg.takes_collectors])
+def test_every_algorithm_that_takes_collectors_has_what_they_use(name):
+    entry = ALGORITHMS[name]
+    team = make_algorithm(entry.cfg(), NetworkCfg((8,)), TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    assert all(hasattr(team, value) for value in ReplayLearner.__annotations__)
+    for member, wanted in vars(ReplayLearner).items():
+        if inspect.isfunction(wanted) and not member.startswith("_"):
+            ours = inspect.signature(getattr(type(team), member))
+            assert list(ours.parameters) == list(inspect.signature(wanted).parameters), member
+    assert len(team.unique_actors) == (1 if team.cfg.share_param else 2)
 
 
 def test_the_learners_device_is_named_or_found():

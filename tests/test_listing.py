@@ -104,6 +104,15 @@ def test_a_run_with_one_actor_for_all_does_not_start_from_upstreams_actors_of_th
     assert "has an actor of its own for each robot, and this run has one for all" in capsys.readouterr().err
 
 
+def test_upstreams_actors_name_the_arithmetic_that_they_go_with(tmp_path, capsys) -> None:
+    argv = ["--preset", "smoke", "--init_from", str(upstream_folder(tmp_path / "harl"))]
+    argv += ["--set", "algorithm.share_param=false", "--out", str(tmp_path / "run")]
+    assert train.main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.endswith("they are networks of compat=harl, so say --set algorithm.compat=harl\n")
+    assert error.count("\n") == 1
+
+
 def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(gait, tmp_path, monkeypatch) -> None:
     num_random = []
     at_random = OffPolicy._act_at_random

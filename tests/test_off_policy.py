@@ -20,10 +20,13 @@ LIVELY: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}
 SMALL: dict[str, Any] = {"warmup": 64, "batch_size": 32, "buffer_size": 256, "update_ratio": 1 / 8, "num_atoms": 11}
 
 
-def make(name: str, env: ToyEnv, network: NetworkCfg | None = None, **settings: Any) -> tuple[OffPolicy, Any]:
+def make(
+    name: str, env: ToyEnv, network: NetworkCfg | None = None, *, is_trained: bool = False, **settings: Any
+) -> tuple[OffPolicy, Any]:
     torch.manual_seed(0)
     entry = ALGORITHMS[name]
-    team = entry.cls(entry.cfg(**settings), network or NetworkCfg((16,)), TeamSpec.of(env))
+    spec = TeamSpec.of(env)._replace(is_trained=is_trained)
+    team = entry.cls(entry.cfg(**settings), network or NetworkCfg((16,)), spec)
     experience = team.make_experience(1, env.num_envs)
     obs, state = env.reset()
     experience.start(obs, state)
@@ -228,19 +231,21 @@ def test_a_trial_moves_every_network_at_once():
 
 
 @pytest.mark.parametrize("name", ["hasac", "hatd3"])
-def test_a_team_with_trained_actors_acts_by_them_before_its_first_update(name):
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_a_team_acts_at_random_before_its_first_update_unless_it_is_trained(name, is_trained):
     env = ToyEnv(256, 2)
-    team, _ = make(name, env, **SMALL)
+    team, experience = make(name, env, is_trained=is_trained, **SMALL)
     for actor in team.unique_actors:  # which command 0.9 or so, whatever they see
         for layer in (module for module in actor.modules() if isinstance(module, torch.nn.Linear)):
             torch.nn.init.zeros_(layer.weight)
             torch.nn.init.constant_(layer.bias, -6.0 if layer is getattr(actor, "log_std_layer", None) else 1.5)
     obs = torch.zeros(256, 2, 3)
-    assert team.act(obs).actions.mean().abs() < 0.1
-    team.starts_at_random = False
     means = team.act(obs).actions.mean(), team.act(obs, deterministic=True).actions.mean()
-    torch.testing.assert_close(*means, rtol=0, atol=0.15)
-    assert min(means) > 0.7
+    assert means[1] > 0.7
+    if is_trained:
+        torch.testing.assert_close(*means, rtol=0, atol=0.15)
+    else:
+        assert means[0].abs() < 0.1
     assert team.num_updates == 0
 
 
@@ -250,9 +255,13 @@ def test_targets_begin_at_the_networks_that_a_run_starts_with(name, tmp_path):
     old, experience = make(name, env, **SMALL)
     go(old, experience, env, 14)
     folder = checkpoint.save(tmp_path, 1_000, old.networks, settings="env: {num_agents: 2}")
-    new, _ = make(name, env, **SMALL)
-    fresh = new.targets[0][0].clone()
+    new, experience = make(name, env, is_trained=True, polyak=0.0, policy_delay=1, **SMALL)
     init_from.load(str(folder), SimpleNamespace(algorithm=new, env=env), name)  # type: ignore[arg-type]
-    assert not torch.equal(new.targets[0][0], fresh)
-    for target, source in new.targets:
-        assert torch.equal(target, source)
+    loaded = [source.clone() for _, source in new.targets]
+    fresh = [target.clone() for target, _ in new.targets]
+    go(new, experience, env, 14)
+    assert new.num_updates > 1
+    for (target, source), at_first, before in zip(new.targets, loaded, fresh, strict=True):
+        assert torch.equal(target, at_first)
+        assert not torch.equal(target, before)
+        assert not torch.equal(target, source)  # which has learned meanwhile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
@@ -9,12 +10,14 @@ import torch
 
 from harl_mapush import config, train
 from harl_mapush.presets import GPU_WORLDS, check_preset
+from mqe import cores
 
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setattr(cores, "cpu_quota", lambda: math.inf)
 
 
 def test_a_gpu_preset_reports_what_it_takes_and_asks(capsys) -> None:

@@ -1,6 +1,7 @@
 """Every simulator keeps the protocol: live views, isolation of broken worlds, exact continuation."""
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from scenes import DEFAULT_JOINT_POS
 
+from mqe import cores
 from mqe.objects import OBJECTS
 from mqe.registry import SIMULATORS, SimCfg, make_simulator
 from mqe.scene import DECIMATION, build_scene
@@ -132,6 +134,7 @@ def test_cpu_results_do_not_depend_on_the_number_of_threads():
 
 def test_worlds_take_a_thread_for_each_core_that_may_be_used_unless_told_otherwise(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(3)), raising=False)
+    monkeypatch.setattr(cores, "cpu_quota", lambda: math.inf)
     model = build_scene(1, None).model
     assert [MujocoBatchSimulator(model, 4, threads)._batch.nthread for threads in (0, 1)] == [3, 1]
 

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms.off_policy import OffPolicy, add_target_actors
+from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.algorithms.team import make_actors
 from harl_mapush.learning import td
 from harl_mapush.learning.off_policy_settings import OffPolicyCfg
 from harl_mapush.learning.q_networks import DeterministicActor
+from harl_mapush.learning.targets import targets_of
 from mqe.config import option
 
 
@@ -48,7 +49,9 @@ class Hatd3(OffPolicy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.target_actors = add_target_actors(self)
+        targets, pairs = targets_of(self.unique_actors, self.optimizers)
+        self.target_actors = targets * self.num_agents if self.cfg.share_param else targets
+        self.targets += pairs
 
     def _make_actors(self) -> list[DeterministicActor]:
         return make_actors(partial(DeterministicActor, self.network), self.spec, is_shared=self.cfg.share_param)

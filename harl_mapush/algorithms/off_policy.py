@@ -25,10 +25,10 @@ from harl_mapush.learning.experience import ReplayExperience
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
 from harl_mapush.learning.off_policy_settings import OffPolicyCfg
-from harl_mapush.learning.optimizer import FlatAdam, flatten
-from harl_mapush.learning.q_networks import DeterministicActor, SquashedActor, TwinCritic
+from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.q_networks import TwinCritic
 from harl_mapush.learning.replay import Batch, ReplayShape, RingReplay, Transition, half_mirrored, replay_shape
-from harl_mapush.learning.targets import target_of
+from harl_mapush.learning.targets import targets_of
 from harl_mapush.learning.world_model import check_worlds, make_model
 from harl_mapush.ranks import ALONE, Ranks
 
@@ -58,14 +58,11 @@ class OffPolicy(ABC):
         self.actors = [actor.to(self.device) for actor in self._make_actors()]
         size = max(cfg.num_atoms, 1)
         self.critic = TwinCritic(self.network, spec.state_size, sum(spec.action_sizes), size).to(self.device)
-        self.target_critic = target_of(self.critic)
         self.rates = [cfg.learning_rate] * len(self.unique_actors)
         make_adam = partial(FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, ranks=ranks)
         self.optimizers = [make_adam(actor, rate) for actor, rate in zip(self.unique_actors, self.rates, strict=True)]
         self.critic_optimizer = make_adam(self.critic, cfg.critic_learning_rate)
-        self.targets = [
-            (flatten(list(self.target_critic.parameters())), self.critic_optimizer.flat)
-        ]  # and what they follow
+        (self.target_critic,), self.targets = targets_of([self.critic], [self.critic_optimizer])
         self.normalizer = self.arithmetic.normalizer(cfg).to(self.device)
         self.support = td.atoms(cfg.value_bound, size, self.device) if cfg.num_atoms else None
         self.generator = torch.Generator(self.device).manual_seed(seed)
@@ -73,7 +70,6 @@ class OffPolicy(ABC):
         self.graphs = Graphs(self.device, self.generator)
         self.world_share: tuple[int, int] | None = None  # first world and their number, where others have some as well
         self.num_updates = 0
-        self.starts_at_random = True  # until the first update; a team with trained actors acts by them instead
         self.num_owed = 0.0  # updates that the settings ask for, and that wait for a whole one
         self.model, self.mirror = None, spec.mirror if cfg.mirror else None
         if cfg.model == "ensemble" and spec.planar is not None:
@@ -101,8 +97,8 @@ class OffPolicy(ABC):
 
     @torch.no_grad()
     def act(self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False) -> Decision:
-        """Decide for obs (N, A, O): with exploration, before the first update at random, or ``deterministic``."""
-        is_random = self.starts_at_random and not self.num_updates
+        """Decide for obs (N, A, O): with exploration, or ``deterministic``; an untrained team warms up at random."""
+        is_random = not self.spec.is_trained and not self.num_updates
         kind = "act" if deterministic else "warm up" if is_random else "explore"
         decide = {"act": self._act, "explore": self.explore, "warm up": self._act_at_random}[kind]
         return Decision(self.graphs((kind, obs.shape), decide, obs), None, None)
@@ -224,6 +220,9 @@ class OffPolicy(ABC):
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step with the critics, and every ``policy_delay``-th time with the actors and targets."""
+        if self.spec.is_trained and not self.num_updates:  # the networks were loaded after their copies were made
+            for target, source in self.targets:
+                target.copy_(source)
         self.num_updates += 1
         improves_actors = self.num_updates % self.cfg.policy_delay == 0
         order = self.draw_order() if improves_actors else ()
@@ -380,16 +379,6 @@ class OffPolicy(ABC):
             num_views=self.num_views,
             state_size=self.spec.state_size,
         )
-
-
-def add_target_actors(algorithm: OffPolicy) -> list[DeterministicActor | SquashedActor]:
-    """Make copies of an algorithm's actors that follow them slowly; return one an agent."""
-    unique = [target_of(actor) for actor in algorithm.unique_actors]
-    sources = [optimizer.flat for optimizer in algorithm.optimizers]
-    algorithm.targets += [
-        (flatten(list(target.parameters())), source) for target, source in zip(unique, sources, strict=True)
-    ]
-    return unique * algorithm.num_agents if algorithm.cfg.share_param else unique
 
 
 def _step(optimizer: FlatAdam, loss: Tensor, max_grad_norm: float, weights: Tensor | None = None) -> Tensor:

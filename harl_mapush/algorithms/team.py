@@ -11,7 +11,7 @@ _Actor = TypeVar("_Actor")
 
 
 class TeamSpec(NamedTuple):
-    """Sizes of a team's observations, states and actions."""
+    """What a team is built for: the sizes of its observations, states and actions, and how it starts."""
 
     obs_sizes: tuple[int, ...]  # each agent's own
     action_sizes: tuple[int, ...]
@@ -19,6 +19,7 @@ class TeamSpec(NamedTuple):
     state_type: str  # "EP" or "FP"
     mirror: MirrorImage | None = None  # where left and right are alike
     planar: Planar | None = None  # what a learned model of the worlds needs to know
+    is_trained: bool = False  # the run starts from trained networks (``Algorithm.networks``)
 
     @property
     def num_agents(self) -> int:

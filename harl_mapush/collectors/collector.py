@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from harl_mapush import config
 from harl_mapush.algorithms import TeamSpec, make_algorithm
-from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.shared import BlockLayout
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.experience import ReplayExperience
@@ -50,7 +50,7 @@ class BlockReport(NamedTuple):
 class Collector:
     """A share of the run's worlds, and the team that acts in it."""
 
-    def __init__(self, env: VecEnv, team: OffPolicy, num_steps: int, *, staggered: bool = True) -> None:
+    def __init__(self, env: VecEnv, team: ReplayLearner, num_steps: int, *, staggered: bool = True) -> None:
         """Collect blocks of ``num_steps`` decisions from an environment that was not reset yet."""
         self.env, self.team, self.staggered = env, team, staggered
         shape = team.replay_shape(env.num_envs)
@@ -126,9 +126,7 @@ def build(cfg: RunCfg, who: Identity) -> Collector:
         dataclasses.replace(cfg.env, num_envs=num_envs), cfg.sim, cfg.task, runner.seed,
         Share(first_world, who.num_collectors), first_episode=EPISODES_A_START * who.num_starts,
     )  # fmt: skip
-    acting, spec = cfg.algorithm.for_acting(), TeamSpec.of(env)
-    team = make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63)
-    assert isinstance(team, OffPolicy)
+    acting, spec = cfg.algorithm.for_acting(), TeamSpec.of(env)._replace(is_trained=runner.init_from is not None)
+    team = cast(ReplayLearner, make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63))
     team.world_share = first_world, cfg.env.num_envs
-    team.starts_at_random = runner.init_from is None
     return Collector(env, team, runner.num_steps, staggered=runner.staggered_start)

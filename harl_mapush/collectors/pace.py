@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.learning.experience import ReplayExperience
 
 
@@ -46,7 +46,7 @@ class Turns:
 class Pace:
     """What is stored and learned, and the rule between the two."""
 
-    algorithm: OffPolicy
+    algorithm: ReplayLearner
     experience: ReplayExperience
     ratio: float  # updates a transition
     block: int  # transitions

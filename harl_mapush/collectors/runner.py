@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithm import Algorithm
-from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.engine import Engine, LocalEngine
 from harl_mapush.collectors.filler import Filler
 from harl_mapush.collectors.fitter import Fitter
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
+from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pace import Pace, Stopwatch, Turns
 from harl_mapush.collectors.pool import CollectionError, Pool
 from harl_mapush.collectors.shared import BlockLayout, SharedWeights
@@ -42,20 +42,19 @@ class AsyncRunner(Runner):
     """
 
     env: DistantWorlds  # pyright: ignore[reportIncompatibleVariableOverride]
-    algorithm: OffPolicy
+    algorithm: ReplayLearner
     experience: ReplayExperience
 
     def __init__(self, env: DistantWorlds, algorithm: Algorithm, cfg: RunCfg) -> None:
-        """Allocate the replay; ``cfg`` is the run's, ``settled``."""
-        assert isinstance(algorithm, OffPolicy)
+        """Allocate the replay; ``cfg`` is the run's, ``settled``, and ``algorithm`` the ``ReplayLearner`` it names."""
         self._cfg = cfg
         super().__init__(env, algorithm, cfg.runner)  # pyright: ignore[reportArgumentType], for it steps no world
         self.on_wait: Callable[[], None] = lambda: None  # called after every update, and now and then in between
         self.engine: Engine = LocalEngine()  # starts the collectors
         self.logs: Path | None = None  # folder for what the collectors write; None: a temporary one
-        ratio, lag = algorithm.cfg.update_ratio, cfg.runner.max_policy_lag
+        ratio, lag = self.algorithm.cfg.update_ratio, cfg.runner.max_policy_lag
         block = self.num_transitions // cfg.runner.collectors
-        self.pace = Pace(algorithm, self.experience, ratio, block, lag)
+        self.pace = Pace(self.algorithm, self.experience, ratio, block, lag)
         self._updates_a_version = max(1, round(ratio * block))
         self._turns, self._waited, self._window = Turns(), Stopwatch(), Window()
         self._stored_before = 0  # transitions, when the collectors were started
@@ -151,7 +150,7 @@ class AsyncRunner(Runner):
             to_dict(cfg), cfg.runner.collectors, layout, weights, folder, cfg.runner.queue_blocks,
             self._num_starts, self.engine,
         )  # fmt: skip
-        filler = Filler(pool, pace, self._turns, self.algorithm.device)
+        filler = Filler(pool, pace, self._turns, self.env.device)
         watchdog = Watchdog(pool, filler, lambda: (self._beat, self._doing), cfg.runner.stall_time)
         self.pool, self.filler, self._stored_before = pool, filler, pace.num_stored
         total = self.num_iterations * self.num_transitions
@@ -173,7 +172,7 @@ class AsyncRunner(Runner):
         with self._turns.taken():
             reports, self.filler.reports = self.filler.reports, []
             self._window.add(self.snapshot())
-        values = self._fetch(metrics | merged_rewards(reports, self.algorithm.device))
+        values = self._fetch(metrics | merged_rewards(reports, self.env.device))
         self.env.take_statistics(merged_statistics([block.report for block in self.filler.newest.values()]))
         self.iteration += 1
         waited_s = self._waited.total_s - waited

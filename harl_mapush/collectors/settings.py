@@ -8,7 +8,6 @@ import importlib.util
 import torch
 
 from harl_mapush.algorithms import ALGORITHMS
-from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError
 from mqe.cores import num_cores
@@ -56,10 +55,8 @@ def _of_a_cluster(sim: SimCfg) -> SimCfg:
 
 
 def off_policy_algorithms() -> list[str]:
-    """Return the names of the algorithms that learn from a replay of ours."""
-    return [
-        name for name, entry in ALGORITHMS.items() if isinstance(entry.cls, type) and issubclass(entry.cls, OffPolicy)
-    ]
+    """Return the names of the algorithms that learn from a replay which collectors can fill."""
+    return [name for name, entry in ALGORITHMS.items() if entry.cfg.takes_collectors]
 
 
 def learner_device(name: str) -> torch.device:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.algorithms.hasac import Hasac
 from harl_mapush.algorithms.hatd3 import Hatd3
-from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.replay import RingReplay
@@ -41,7 +40,7 @@ def read(path: Path) -> dict[str, Any]:
     return torch.load(io.BytesIO(lzma.decompress(path.read_bytes())), map_location="cpu", weights_only=True)
 
 
-def build(record: Mapping[str, Any]) -> OffPolicy:
+def build(record: Mapping[str, Any]) -> Hasac | Hatd3:
     """Build the algorithm that a recording's configuration asks for."""
     env, name = record["env"], record["meta"]["algo"]
     harl = {**record["config"]["train"], **record["config"]["model"], **record["config"]["algo"]}
@@ -54,7 +53,7 @@ def build(record: Mapping[str, Any]) -> OffPolicy:
     spec = TeamSpec((env["obs_dim"],) * agents, (env["act_dim"],) * agents, env["share_obs_dim"], "EP")
     cfg: Any = entry.cfg
     algorithm = entry.cls(cfg(compat="harl", warmup=0, **settings), NetworkCfg(**network), spec)
-    assert isinstance(algorithm, OffPolicy)
+    assert isinstance(algorithm, (Hasac, Hatd3))
     return algorithm
 
 
@@ -80,7 +79,7 @@ def replay(record: Mapping[str, Any], stage: int) -> dict[str, float]:
     return sizes | compare(algorithm, recorded["post"])
 
 
-def load_ring(algorithm: OffPolicy, record: Mapping[str, Any]) -> RingReplay:
+def load_ring(algorithm: Hasac | Hatd3, record: Mapping[str, Any]) -> RingReplay:
     """Put upstream's flat buffer into a ring of rows."""
     buffer, envs = record["buffer"], record["env"]["N"]
     ring = algorithm.make_experience(1, envs).replay
@@ -99,7 +98,7 @@ def load_ring(algorithm: OffPolicy, record: Mapping[str, Any]) -> RingReplay:
     return ring
 
 
-def load_learner(algorithm: OffPolicy, state: Mapping[str, Any]) -> None:
+def load_learner(algorithm: Hasac | Hatd3, state: Mapping[str, Any]) -> None:
     """Put the algorithm into a recorded state."""
     for actor, optimizer, saved, adam in zip(
         algorithm.unique_actors, algorithm.optimizers, state["actor"], state["actor_optim"], strict=True
@@ -121,7 +120,7 @@ def load_learner(algorithm: OffPolicy, state: Mapping[str, Any]) -> None:
         algorithm.normalizer.load_state_dict(state["value_norm"])
 
 
-def compare(algorithm: OffPolicy, state: Mapping[str, Any]) -> dict[str, float]:
+def compare(algorithm: Hasac | Hatd3, state: Mapping[str, Any]) -> dict[str, float]:
     """Return the largest difference of every part from a recorded state."""
     pairs: dict[str, list[tuple[Tensor, Tensor]]] = {
         "actors": [p for a, s in zip(algorithm.unique_actors, state["actor"], strict=True) for p in _pairs(a, s)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.off_policy_arithmetic import HarlOffPolicyArithmetic, OffPolicyArithmetic
@@ -18,6 +18,8 @@ MODELS = ("none", "ensemble")
 @dataclass(frozen=True)
 class OffPolicyCfg(CompatCfg):
     """Section ``algorithm``; an algorithm's own class adds its own settings and its name."""
+
+    takes_collectors: ClassVar[bool] = True
 
     share_param: bool = option(False, "one actor for all agents")
     is_sequential: bool = option(
