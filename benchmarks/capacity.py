@@ -27,8 +27,9 @@ from mqe.env import MultiAgentEnv
 from mqe.objects import OBJECTS
 from mqe.registry import make_env
 from mqe.robots import NUM_JOINTS
-from mqe.scene import DECIMATION, ROBOT_QPOS
+from mqe.scene import DECIMATION
 from mqe.sim.mujoco_warp import Capacity, MujocoWarpSimulator, capacity
+from mqe.state import ROBOT_QPOS
 
 HELD_STEPS = 25
 
