@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 from harl_mapush import runs
 from mqe.config import ConfigError
 
-_OWN = ("runner.seed", "logger.exp_name", "logger.out_dir", "logger.interval", "sim.device", "runner.torch_threads")
+_OWN = (  # settings that do not change what is learned
+    "runner.seed", "runner.max_wall_time", "runner.checkpoint_interval", "runner.torch_threads", "sim.device",
+    "logger.exp_name", "logger.out_dir", "logger.interval",
+)  # fmt: skip
 NUM_POINTS = 200  # of a band
 
 Array = NDArray[np.float64]

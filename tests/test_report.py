@@ -16,7 +16,7 @@ from harl_mapush.curves import Curves
 from harl_mapush.runs import LOGS, write_config
 from mapush import cli
 from mapush.figures import OTHER_COLOR, from_above, outcome_colors
-from mapush.run_logs import Curve, band, groups, read_run
+from mapush.run_logs import Curve, RunLog, band, groups, read_run
 from mapush.trajectories import Trajectory
 from mqe.registry import TASKS
 
@@ -100,15 +100,20 @@ def test_without_the_extra_a_line_names_it(tmp_path, capsys, monkeypatch) -> Non
     assert "pip install 'mapush[report]'" in capsys.readouterr().err
 
 
-def test_success_of_a_benchmark_is_that_of_the_episodes_since_the_point_before() -> None:
+def test_a_benchmark_takes_the_calculators_success_of_each_checkpoint(tmp_path) -> None:
     path = Path(__file__).parents[1] / "benchmarks" / "who_wins.py"
     spec = importlib.util.spec_from_file_location("who_wins", path)
     assert spec is not None
     who_wins = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(who_wins)  # type: ignore[union-attr]
-    steps = np.array([100.0, 200.0, 300.0, 400.0])
-    successes, episodes = np.array([5.0, 50.0, 200.0, 245.0]), np.array([0.0, 100.0, 250.0, 310.0])
-    reach = Curve(steps, steps / 10, 20.0 * np.diff(successes, prepend=0.0) / 100.0)
-    found = who_wins.success(reach, Curve(steps, steps / 10, episodes), 20.0)
-    assert (found.env_steps.tolist(), found.seconds.tolist()) == ([400.0], [40.0])
-    assert found.values.tolist() == pytest.approx([195 / 210])  # 50 of the first 100 came before episodes counted
+    rows = ["300,False,0.9", "100,False,0.3", "200,False,0.7", "300,True,0.8"]  # the best once more, on fresh seeds
+    (tmp_path / "checkpoints.csv").write_text("\n".join(["env_steps,is_fresh,success_rate", *rows]), encoding="utf-8")
+    clock = Curve(np.array([0.0, 400.0]), np.array([0.0, 40.0]), np.zeros(2))
+    found = who_wins.measured(tmp_path / "checkpoints.csv", clock)
+    assert found.env_steps.tolist() == [100.0, 200.0, 300.0]
+    assert found.seconds.tolist() == [10.0, 20.0, 30.0]
+    assert found.values.tolist() == [0.3, 0.7, 0.9]
+    log = RunLog(tmp_path, {}, {who_wins.SUCCESS: found})
+    assert who_wins.reached(log, 0.6, "env_steps") == pytest.approx(175e-6)
+    assert who_wins.reached(log, 0.2, "seconds") == pytest.approx(10.0 / 60.0)
+    assert who_wins.reached(log, 0.95, "seconds") is None
