@@ -1,4 +1,4 @@
-"""Which algorithm learns from fewer steps, and which in less time: ``who_wins.py RUN [RUN ...] [--svg FILE]``.
+"""Which algorithm learns from fewer steps, and which in less time: ``who_wins.py RUN [RUN ...] [--figure FILE]``.
 
 Runs of the push task that differ in nothing but their seed are one row of the table and one line of the figure: the
 mean of its seeds with a band from the least to the largest. Success is the calculator's, of each checkpoint, where the
@@ -129,15 +129,16 @@ def main() -> int:
     """Print the table, and draw the figure where one is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    parser.add_argument("--svg", type=Path, help="where to draw it")
+    parser.add_argument("--figure", type=Path, help="where to draw it (.png, .svg, .webp)")
     given = parser.parse_args()
     try:
         found = groups([read(run) for run in given.runs])
     except ConfigError as error:
         parser.exit(2, f"who_wins.py: {error}\n")
     sys.stdout.write(table(found))
-    if given.svg is not None:
-        draw(found).savefig(given.svg, metadata={"Date": None})
+    if given.figure is not None:
+        options = {"metadata": {"Date": None}} if given.figure.suffix == ".svg" else {}
+        draw(found).savefig(given.figure, **options)
     return 0
 
 
