@@ -9,7 +9,7 @@ from mqe.config import ConfigError
 from mqe.cores import num_cores
 from mqe.registry import resolve_sim
 
-GPU_WORLDS = 2048  # of a preset for GPUs, at least
+GPU_WORLDS = 1024  # of a preset for GPUs, at least
 CPU_SPEED = 3800.0  # env steps/s that a core manages, with two robots (preset laptop)
 
 
