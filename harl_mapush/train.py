@@ -6,7 +6,6 @@ import dataclasses
 import os
 import signal
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
@@ -138,8 +137,12 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
 
     ``program`` is what error lines begin with, and resumes a run that ended early.
     """
-    wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
     started = Launch.of_environment()
+    wall_time = WallTime(cfg.runner.max_wall_time, started.first_start())
+    if wall_time.is_past():  # before a restart
+        how = "" if saved is None else f" Resume with: {resume.command(saved.run, program)}"
+        sys.stdout.write(f"Time is up (max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start).{how}\n")
+        return started.end_for_good(TIME_IS_UP)
     if cfg.runner.collectors:
         cfg = collectors.settled(cfg)
     name, device = resolve_sim(cfg.sim)
@@ -336,7 +339,7 @@ def _learn(
             f"{reason}; the last state is saved in {runs.last_checkpoint(folder)}. "
             f"Resume with: {resume.command(folder, program)}"
         )
-        return TIME_IS_UP if number is None else SIGNALLED + number
+        return Launch.of_environment().end_for_good(TIME_IS_UP if number is None else SIGNALLED + number)
     except CollectionError as error:
         return _save_and_end(runner, saver, folder, error, program)
     except UnsavedError as error:
