@@ -194,7 +194,8 @@ def run_to_exit(main: Callable[[], int]) -> int:
     code = launch.ended_for_good()
     if code is not None:
         if launch.rank == 0:
-            sys.stderr.write(f"Restart {launch.restarts} ends at once: the run ended with exit code {code} (see above).\n")
+            line = f"Restart {launch.restarts} ends at once: the run ended with exit code {code} (see above)."
+            sys.stderr.write(f"{line}\n")
         return code
     try:
         code = main()

@@ -38,6 +38,7 @@ from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteErro
 from harl_mapush.saver import Saver, UnsavedError
 from harl_mapush.seeding import seed_everything
 from harl_mapush.shares import compile_first, facts, own_settings
+from harl_mapush.threads import limit_threads
 from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.cores import num_cores
@@ -179,8 +180,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
                 sys.stdout.write(f"{describe(alone)}\n")
             sys.stdout.write(f"{describe(plan)}\n")
             check_memory(plan)
-        if cfg.runner.torch_threads is not None or torch.get_num_threads() > cores:
-            torch.set_num_threads(cfg.runner.torch_threads or cores)
+        limit_threads(cfg.runner.torch_threads)
         if ranks.size > 1 and device.type != "cpu":
             compile_first(own, ranks, started)
         with ranks.together():

@@ -121,7 +121,8 @@ def start(tmp_path: Path, monkeypatch) -> Callable[[int], Launch]:
     """Return what makes this process a later start, or the first (0), of the same launch of torchrun's."""
 
     def start(restarts: int) -> Launch:
-        for name, value in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("TORCHELASTIC_RESTART_COUNT", restarts)):
+        values = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "TORCHELASTIC_RESTART_COUNT": restarts}
+        for name, value in values.items():
             monkeypatch.setenv(name, str(value))
         folder = tmp_path / "none_abc" / f"attempt_{restarts}" / "0"
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,6 +142,15 @@ def test_later_starts_know_the_run_and_when_the_first_was(start, tmp_path: Path,
     assert start(1).remembered() == tmp_path
     (tmp_path / "none_abc" / "mapush-start").write_text("")  # on a full disk
     assert start(1).first_start() == 900.0
+
+
+@pytest.mark.parametrize(("begun", "is_noted"), [(Launch(2, 4, 0, 2), True), (Launch(3, 4, 1, 2), False)])
+def test_each_machine_notes_its_start_and_the_run(begun: Launch, is_noted: bool, start, tmp_path: Path) -> None:
+    start(0)
+    begun.remember(tmp_path)
+    moment = begun.first_start()
+    assert (start(1).remembered() == tmp_path) == is_noted
+    assert (start(1).first_start() == moment) == is_noted
 
 
 def test_without_torchruns_folder_a_later_start_is_like_the_first(start, tmp_path: Path, monkeypatch) -> None:

@@ -2,8 +2,8 @@
 
 ``python tests/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for each case: whether it
 ended as ``docs/several_gpus.md`` says, the exit codes of the ranks, the seconds from the fault to the end of the
-others, and what they said. It exits with 1 where a case went wrong. On two CPU cores it takes two minutes. Everything
-has a time limit.
+others, and what they said. It exits with 1 where a case went wrong. On two CPU cores it takes two minutes, and one
+more for ``timed``. Everything has a time limit.
 """
 
 from __future__ import annotations
