@@ -191,12 +191,13 @@ def run_to_exit(main: Callable[[], int]) -> int:
     begun; later the settings were right, and what the system refused may be over at the next start.
     """
     launch = Launch.of_environment()
-    code = launch.ended_for_good()
-    if code is not None:
+    ended = launch.ended_for_good()
+    if ended is not None:
         if launch.rank == 0:
-            line = f"Restart {launch.restarts} ends at once: the run ended with exit code {code} (see above)."
+            line = f"Restart {launch.restarts} ends at once: the run ended with exit code {ended} (see above)."
             sys.stderr.write(f"{line}\n")
-        return code
+        return ended
+    code = 1
     try:
         code = main()
     except SystemExit as ending:
@@ -207,7 +208,6 @@ def run_to_exit(main: Callable[[], int]) -> int:
         if not dist.is_initialized():
             raise
         traceback.print_exc()
-        code = 1
     finally:
         run = _note(_RUN)
         if code == MISTAKE and run is not None and not run.is_file():
