@@ -217,7 +217,9 @@ def test_a_run_that_time_or_a_signal_ended_is_not_started_again(
     assert train.main(argv) == code
     start(1)
     assert train.main(argv) == code
-    assert capsys.readouterr().out.count("Run folder") == 1
+    out, err = capsys.readouterr()
+    assert out.count("Run folder") == 1
+    assert err == f"Restart 1 ends at once: the run ended with exit code {code} (see above).\n"
 
 
 def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
