@@ -42,7 +42,12 @@ _PATIENCE = timedelta(hours=2)  # of a meeting on the host; the watch ends what 
 _PATIENCE_AT_AN_END = timedelta(seconds=60)  # of a rank with a mistake: others may still be importing torch
 _POLL_S = 0.05
 _READY = "ready"  # in place of a mistake
-_NOTE = "mapush-run"  # file in torchrun's folder of this launch, with the name of the run
+MISTAKE = 2  # the exit code of a mistake in the settings, or of what the system refuses
+
+# Files in torchrun's folder of this launch, for its later starts.
+_RUN = "mapush-run"  # the run's folder
+_START = "mapush-start"  # when the first of them was [s, monotonic clock]
+_END = "mapush-end"  # the exit code of an end that a restart does not change
 
 
 class Launch(NamedTuple):
@@ -80,17 +85,40 @@ class Launch(NamedTuple):
 
     def remember(self, run: Path) -> None:
         """Note the run's folder for the next start of these processes."""
-        note = _note()
-        if note is not None and self.rank == 0:
-            with suppress(OSError):
-                note.write_text(str(run.resolve()), encoding="utf-8")
+        if self.local_rank == 0:
+            _write_note(_RUN, str(run.resolve()))
 
     def remembered(self) -> Path | None:
         """Return the run of an earlier start of these processes; None at the first, and where nothing is known."""
-        note = _note()
+        run = self._read_note(_RUN)
+        return None if run is None else Path(run)
+
+    def first_start(self) -> float:
+        """Return when these processes were started first, on the monotonic clock; now where nothing is known."""
+        start = self._read_note(_START)
+        if start is not None:
+            return float(start)
+        now = time.monotonic()
+        if self.local_rank == 0:
+            _write_note(_START, repr(now))
+        return now
+
+    def end_for_good(self, code: int) -> int:
+        """Note that the starts that follow shall end at once with ``code``; return it."""
+        _write_note(_END, str(code))
+        return code
+
+    def ended_for_good(self) -> int | None:
+        """Return the exit code of an earlier start that a restart does not change; None where there is none."""
+        code = self._read_note(_END)
+        return None if code is None else int(code)
+
+    def _read_note(self, name: str) -> str | None:
+        """Return what an earlier start of these processes noted, None where there is nothing."""
+        note = _note(name)
         if self.restarts == 0 or note is None or not note.is_file():
             return None
-        return Path(note.read_text(encoding="utf-8"))
+        return note.read_text(encoding="utf-8") or None  # empty: the disk was full
 
 
 def name_rank(program: str) -> str:
@@ -124,7 +152,7 @@ def joined(launch: Launch, device: torch.device, how_to_resume: Callable[[], str
         torch.cuda.set_device(device)  # before anything is sent: else all ranks would do so from the first GPU
     store, mistakes = _compare(launch, _READY, _PATIENCE)
     if set(mistakes) - {_READY}:
-        raise SystemExit(2)  # the rank that made the mistake says so
+        raise SystemExit(MISTAKE)  # the rank that made the mistake says so
     watched = PrefixStore(f"watch/{launch.restarts}", store.clone())
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
@@ -157,18 +185,33 @@ def joined(launch: Launch, device: torch.device, how_to_resume: Callable[[], str
 
 
 def run_to_exit(main: Callable[[], int]) -> int:
-    """Run ``main`` and return its exit code; a rank ends with it at once, as NCCL waits for graphs that still exist."""
+    """Run ``main`` and return its exit code; a rank ends with it at once, as NCCL waits for graphs that still exist.
+
+    Where an earlier start of torchrun's ended for good, return its code. A mistake is such an end until the run has
+    begun; later the settings were right, and what the system refused may be over at the next start.
+    """
+    launch = Launch.of_environment()
+    ended = launch.ended_for_good()
+    if ended is not None:
+        if launch.rank == 0:
+            line = f"Restart {launch.restarts} ends at once: the run ended with exit code {ended} (see above)."
+            sys.stderr.write(f"{line}\n")
+        return ended
+    code = 1
     try:
         code = main()
     except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
         if not dist.is_initialized():
             raise
-        code = int(ending.code or 0)
     except Exception:
         if not dist.is_initialized():
             raise
         traceback.print_exc()
-        code = 1
+    finally:
+        run = _note(_RUN)
+        if code == MISTAKE and run is not None and not run.is_file():
+            launch.end_for_good(code)
     if dist.is_initialized():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -299,8 +342,15 @@ def _compare(launch: Launch, line: str, patience: timedelta) -> tuple[Any, list[
     return store, [said.get(name).decode() if said.check([name]) else None for name in names]
 
 
-def _note() -> Path | None:
-    """Return where a launch notes its run: beside the folders that ``torchrun`` makes for every start."""
+def _write_note(name: str, text: str) -> None:
+    note = _note(name)
+    if note is not None:
+        with suppress(OSError):
+            note.write_text(text, encoding="utf-8")
+
+
+def _note(name: str) -> Path | None:
+    """Return where a launch keeps a note: beside the folders that ``torchrun`` makes for every start."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     attempt = None if path is None else Path(path).parent.parent
-    return attempt.parent / _NOTE if attempt is not None and attempt.name.startswith("attempt") else None
+    return attempt.parent / name if attempt is not None and attempt.name.startswith("attempt") else None

@@ -23,6 +23,7 @@ from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.play import AGENTS, watch
 from harl_mapush.seeding import seed_everything
+from harl_mapush.threads import limit_threads
 from mqe.config import ConfigError, merge, unknown
 from mqe.controllers.gait import load_gait
 from mqe.registry import TASKS, resolve_sim
@@ -95,6 +96,7 @@ def _say(line: str) -> None:
 
 
 def _main(arguments: Any, program: str) -> int:
+    limit_threads()
     if arguments.mode is None:
         arguments.mode = "calculator" if arguments.record is None else "viewer"
     if arguments.mode not in MODES:

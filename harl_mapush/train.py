@@ -6,7 +6,6 @@ import dataclasses
 import os
 import signal
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
@@ -39,6 +38,7 @@ from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteErro
 from harl_mapush.saver import Saver, UnsavedError
 from harl_mapush.seeding import seed_everything
 from harl_mapush.shares import compile_first, facts, own_settings
+from harl_mapush.threads import limit_threads
 from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.cores import num_cores
@@ -138,8 +138,12 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
 
     ``program`` is what error lines begin with, and resumes a run that ended early.
     """
-    wall_time = WallTime(cfg.runner.max_wall_time, time.monotonic())
     started = Launch.of_environment()
+    wall_time = WallTime(cfg.runner.max_wall_time, started.first_start())
+    if wall_time.is_past():  # before a restart
+        how = "" if saved is None else f" Resume with: {resume.command(saved.run, program)}"
+        sys.stdout.write(f"Time is up (max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start).{how}\n")
+        return started.end_for_good(TIME_IS_UP)
     if cfg.runner.collectors:
         cfg = collectors.settled(cfg)
     name, device = resolve_sim(cfg.sim)
@@ -176,8 +180,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
                 sys.stdout.write(f"{describe(alone)}\n")
             sys.stdout.write(f"{describe(plan)}\n")
             check_memory(plan)
-        if cfg.runner.torch_threads is not None or torch.get_num_threads() > cores:
-            torch.set_num_threads(cfg.runner.torch_threads or cores)
+        limit_threads(cfg.runner.torch_threads)
         if ranks.size > 1 and device.type != "cpu":
             compile_first(own, ranks, started)
         with ranks.together():
@@ -336,7 +339,7 @@ def _learn(
             f"{reason}; the last state is saved in {runs.last_checkpoint(folder)}. "
             f"Resume with: {resume.command(folder, program)}"
         )
-        return TIME_IS_UP if number is None else SIGNALLED + number
+        return Launch.of_environment().end_for_good(TIME_IS_UP if number is None else SIGNALLED + number)
     except CollectionError as error:
         return _save_and_end(runner, saver, folder, error, program)
     except UnsavedError as error:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import TINY
 
-from harl_mapush import train
+from harl_mapush import test, threads, train
 from mqe import cores
 
 V2 = "0::/pods/one\n"
@@ -93,9 +93,19 @@ def test_a_run_takes_no_more_torch_threads_than_cores_unless_it_is_told(
     told: tuple[str, ...], taken: int, gait, tmp_path: Path, monkeypatch
 ) -> None:
     set_to: list[int] = []
-    monkeypatch.setattr(train, "num_cores", lambda: 2)
+    monkeypatch.setattr(threads, "num_cores", lambda: 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     monkeypatch.setattr(torch, "set_num_threads", set_to.append)
     argv = [*TINY, *told, "--num_env_steps", "1", "--set", f"task.gait={gait}"]
     assert train.main([*argv, "--out", str(tmp_path / "run")]) == 0
     assert set_to == [taken]
+
+
+@pytest.mark.parametrize("threads_before, set_to", [(64, [2]), (2, []), (1, [])])
+def test_a_test_takes_no_more_torch_threads_than_cores(threads_before: int, set_to: list[int], monkeypatch) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(threads, "num_cores", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads_before)
+    monkeypatch.setattr(torch, "set_num_threads", found.append)
+    assert test.main([]) == 2  # --checkpoint is missing
+    assert found == set_to

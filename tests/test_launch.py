@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from conftest import TINY
 
-from harl_mapush import launch
+from harl_mapush import launch, train
 from harl_mapush.launch import Beat, Launch, verdict
+from harl_mapush.logger import RunLogger
 from mqe.config import ConfigError
 
 CPU = torch.device("cpu")
@@ -111,6 +114,112 @@ def test_ranks_that_have_met_end_at_once(main: Any, code: int, monkeypatch, caps
     launch.run_to_exit(main)
     assert left == [code]
     assert ("ZeroDivisionError" in capsys.readouterr().err) == (code == 1)
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch) -> Callable[[int], Launch]:
+    """Return what makes this process a later start, or the first (0), of the same launch of torchrun's."""
+
+    def start(restarts: int) -> Launch:
+        values = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "TORCHELASTIC_RESTART_COUNT": restarts}
+        for name, value in values.items():
+            monkeypatch.setenv(name, str(value))
+        folder = tmp_path / "none_abc" / f"attempt_{restarts}" / "0"
+        folder.mkdir(parents=True, exist_ok=True)
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(folder / "error.json"))
+        return Launch.of_environment()
+
+    return start
+
+
+def test_later_starts_know_the_run_and_when_the_first_was(start, tmp_path: Path, monkeypatch) -> None:
+    now = [100.25]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert (start(0).first_start(), start(0).remembered()) == (100.25, None)
+    start(0).remember(tmp_path)
+    now[0] = 900.0
+    assert (start(1).first_start(), start(2).first_start()) == (100.25, 100.25)
+    assert start(1).remembered() == tmp_path
+    (tmp_path / "none_abc" / "mapush-start").write_text("")  # on a full disk
+    assert start(1).first_start() == 900.0
+
+
+@pytest.mark.parametrize(("begun", "is_noted"), [(Launch(2, 4, 0, 2), True), (Launch(3, 4, 1, 2), False)])
+def test_each_machine_notes_its_start_and_the_run(begun: Launch, is_noted: bool, start, tmp_path: Path) -> None:
+    start(0)
+    begun.remember(tmp_path)
+    moment = begun.first_start()
+    assert (start(1).remembered() == tmp_path) == is_noted
+    assert (start(1).first_start() == moment) == is_noted
+
+
+def test_without_torchruns_folder_a_later_start_is_like_the_first(start, tmp_path: Path, monkeypatch) -> None:
+    for restarts in (0, 1):
+        begun = start(restarts)
+        monkeypatch.delenv("TORCHELASTIC_ERROR_FILE")
+        now = time.monotonic()
+        assert begun.first_start() >= now
+        assert (begun.remembered(), begun.ended_for_good()) == (None, None)
+        assert launch.run_to_exit(lambda: 2) == 2
+        begun.remember(tmp_path)
+
+
+def test_a_mistake_is_said_by_the_first_start_alone(start, capsys) -> None:
+    start(0)
+    assert train.main(["--set", "algorithm.gamma=2"]) == 2
+    assert "algorithm.gamma" in capsys.readouterr().err
+    for restarts in (1, 2):
+        start(restarts)
+        assert train.main(["--set", "algorithm.gamma=2"]) == 2
+        line = f"Restart {restarts} ends at once: the run ended with exit code 2 (see above).\n"
+        assert capsys.readouterr() == ("", line)
+
+
+def test_a_rank_that_ends_with_anothers_mistake_ends_for_good(start) -> None:
+    start(0)
+    with pytest.raises(SystemExit):
+        launch.run_to_exit(lambda: ends(2))
+    start(1)
+    assert launch.run_to_exit(lambda: 0) == 2
+
+
+@pytest.mark.parametrize("code", [1, 2, 4, 5, 143])  # 143: torchrun ends ranks that are left with SIGTERM
+def test_a_run_that_has_begun_is_started_again(code: int, start, tmp_path: Path) -> None:
+    start(0).remember(tmp_path)
+    assert launch.run_to_exit(lambda: code) == code
+    start(1)
+    assert launch.run_to_exit(lambda: 0) == 0
+
+
+def test_a_restart_after_the_time_limit_builds_nothing(start, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(train, "resolve_sim", None)
+    start(0).first_start()
+    (tmp_path / "none_abc" / "mapush-start").write_text(repr(time.monotonic() - 3600))
+    argv, said = [*TINY, "--max_wall_time", "1h", "--out", str(tmp_path / "run")], []
+    for restarts in (1, 2):
+        start(restarts)
+        assert train.main(argv) == 3
+        said += capsys.readouterr()
+    assert said[:2] == ["Time is up (max_wall_time 1h, from torchrun's first start).\n", ""]
+    assert said[2:] == ["", "Restart 2 ends at once: the run ended with exit code 3 (see above).\n"]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--max_wall_time", "1s"], 3), ([], 143)])
+def test_a_run_that_time_or_a_signal_ended_is_not_started_again(
+    words: list[str], code: int, start, gait: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    argv = [*TINY, *words, "--num_env_steps", "1_000_000", "--set", f"task.gait={gait}", "--out", str(tmp_path / "run")]
+    log = RunLogger.log
+    if code == 143:
+        monkeypatch.setattr(RunLogger, "log", lambda *about: (log(*about), signal.raise_signal(signal.SIGTERM)))
+    start(0)
+    assert train.main(argv) == code
+    start(1)
+    assert train.main(argv) == code
+    out, err = capsys.readouterr()
+    assert out.count("Run folder") == 1
+    assert err == f"Restart 1 ends at once: the run ended with exit code {code} (see above).\n"
 
 
 def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:

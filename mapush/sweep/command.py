@@ -1,4 +1,4 @@
-"""``mapush sweep SPACE.yaml``: train over a space of settings; on a sweep's folder, go on with it."""
+"""``mapush sweep SPACE.yaml``: train over a space of settings; on a sweep's folder, continue that sweep."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class _Progress:
             FINISHED: f"finished, {worth}",
             STOPPED: f"stopped early, {worth}",
             FAILED: f"failed ({trial.reason})",
-            OPEN: "interrupted; it goes on when the sweep is started again",
+            OPEN: "interrupted; it resumes when the sweep is started again",
         }[trial.state]
         is_over = [each for each in self._ledger.trials if each.state != OPEN]
         best = best_first([each for each in self._ledger.trials if each.stage == SEARCH], self._space.cfg.mode)

@@ -65,7 +65,7 @@ class Search:
         """Begin where the ledger stands."""
         self._space = space
         self._distributions = distributions(space.parameters)
-        seed = (space.run.runner.seed + len(ledger.trials)) % 2**32  # going on, it does not draw the same once more
+        seed = (space.run.runner.seed + len(ledger.trials)) % 2**32  # a resumed search draws other settings
         startup = max(1, min(10, space.num_settings // 3))
         if space.cfg.search == "random":
             sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed)
@@ -155,7 +155,7 @@ class SearchStage(Searcher):
         _keep(self._running[trial_id], result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Record how a trial ended: by itself, by ASHA, or with its worker, after which it may go on another time."""
+        """Record how a trial ended: by itself, by ASHA, or with its worker, after which it may be resumed."""
         trial = self._running.pop(trial_id, None)
         if trial is None:
             return

@@ -34,7 +34,7 @@ _OWN = {  # settings that are the sweep's own business
 
 @dataclass(frozen=True)
 class StoppingCfg:
-    """When ASHA ends a trial early: at every rung it goes on only if it is among the best ``1 / keep`` so far."""
+    """When ASHA ends a trial early: it continues past a rung only if it is among the best ``1 / keep`` so far."""
 
     first: int | None = option(None, "env steps of the first rung; null: a tenth of runner.num_env_steps", min=1)
     keep: float = option(

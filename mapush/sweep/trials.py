@@ -2,7 +2,7 @@
 
 ``sweep.yaml`` is the space, ``settings.yaml`` the run that is varied, ``trials/0007/`` an ordinary run folder with
 ``trial.json`` (written by the sweep alone) and ``output.log`` beside what a run leaves. Whatever happens to the sweep,
-it can go on from these.
+it can be resumed from these.
 """
 
 from __future__ import annotations
@@ -181,6 +181,6 @@ def _read(path: Path) -> Trial:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{path}: cannot be read as a trial's record ({type(error).__name__}); remove {path.parent}, and the sweep "
-            "goes on without that trial"
+            "continues without that trial"
         ) from None
     return trial

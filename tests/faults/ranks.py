@@ -2,8 +2,8 @@
 
 ``python tests/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for each case: whether it
 ended as ``docs/several_gpus.md`` says, the exit codes of the ranks, the seconds from the fault to the end of the
-others, and what they said. It exits with 1 where a case went wrong. On two CPU cores it takes two minutes. Everything
-has a time limit.
+others, and what they said. It exits with 1 where a case went wrong. On two CPU cores it takes two minutes, and one
+more for ``timed``. Everything has a time limit.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ SETTINGS = (
 FOREVER = ["--num_env_steps", "1_000_000_000"]
 WITHIN_S = 30.0  # docs/several_gpus.md
 LOST = 5  # the exit code of ranks that another one left
+TIME_S = 40  # a limit that leaves time for a second start
+AGAIN = r"^Restart \d ends at once"  # of a restart that has nothing to do
 
 
 class Verdict(NamedTuple):
@@ -156,13 +158,15 @@ class Cases:
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
     def asked(self) -> Verdict:
-        """SIGTERM to rank 1 ends both after the iteration, with one checkpoint."""
-        job, run = self.new("asked", *FOREVER)
+        """SIGTERM to rank 1 ends both after the iteration, with one checkpoint, and a restart leaves it so."""
+        job, run = self.new("asked", *FOREVER, restarts=1)
         job.wait_for_checkpoint(run, self.limit_s)
         os.kill(job.pid(1), signal.SIGTERM)
-        took = job.wait(job.has_ended, self.limit_s)
-        said = job.said(r"Interrupted", r"^Traceback", r"^rank \d \(")
-        is_right = job.codes() == {0: 143, 1: 143} and len(said) == 1 and said[0].startswith("Interrupted (SIGTERM)")
+        took = job.wait(lambda: len(job.codes()) == 2 or job.has_ended(), self.limit_s)
+        job.wait(job.has_ended, self.limit_s)
+        said = job.said(r"Interrupted", AGAIN, r"^Traceback", r"^rank \d \(")
+        is_right = job.codes() == {0: 143, 1: 143} and [line.split()[0] for line in said] == ["Interrupted", "Restart"]
+        is_right = is_right and said[0].startswith("Interrupted (SIGTERM)")
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
     def fewer(self) -> Verdict:
@@ -196,8 +200,8 @@ class Cases:
         return self._refused("mismatch", "gamma is 0.91 on rank 1, but 0.9 on", "--set", "algorithm.gamma=0.9{rank}")
 
     def mistake(self) -> Verdict:
-        """A mistake of all ranks is one line."""
-        return self._refused("mistake", "algorithm.gamma", "--set", "algorithm.gamma=2")
+        """A mistake of all ranks is one line, and a restart does not repeat it."""
+        return self._refused("mistake", "algorithm.gamma", "--set", "algorithm.gamma=2", restarts=1)
 
     def alone(self) -> Verdict:
         """A mistake of one rank only is that rank's line, and ends the others."""
@@ -209,13 +213,14 @@ class Cases:
 
         return self._refused("crowded", "GPU(s)", ranks=torch.cuda.device_count() + 1)
 
-    def _refused(self, name: str, words: str, *settings: str, ranks: int = 2) -> Verdict:
+    def _refused(self, name: str, words: str, *settings: str, ranks: int = 2, restarts: int = 0) -> Verdict:
         """Start a run that all ranks must refuse, with one line that has ``words`` and without a folder."""
-        job, run = self.new(name, *FOREVER, *settings, ranks=ranks)
+        job, run = self.new(name, *FOREVER, *settings, ranks=ranks, restarts=restarts)
         took = job.wait(job.has_ended, self.limit_s)
         said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
         is_right = job.codes() == dict.fromkeys(range(ranks), 2) and len(said) == 1 and words in said[0]
-        return Verdict(is_right and not run.exists(), job.codes(), took, said)
+        again = job.said(AGAIN)
+        return Verdict(is_right and len(again) == restarts and not run.exists(), job.codes(), took, said + again)
 
     def restarted(self) -> Verdict:
         """With ``--max-restarts`` a run whose rank 0 is killed resumes by itself and reaches its end."""
@@ -229,6 +234,18 @@ class Cases:
         is_right = is_right and [line.split()[0] for line in said] == ["rank", "Run", "Done;"]
         return Verdict(is_right, job.codes(), took, said)
 
+    def timed(self) -> Verdict:
+        """A time limit counts from the first start: a killed rank adds nothing to it, nor does the last restart."""
+        job, run = self.new("timed", *FOREVER, "--max_wall_time", f"{TIME_S}s", restarts=2)
+        job.wait_for_checkpoint(run, self.limit_s)
+        os.kill(job.pid(0), signal.SIGKILL)
+        took = job.wait(lambda: job.codes().get(0) == 3 or job.has_ended(), self.limit_s)
+        job.wait(job.has_ended, self.limit_s)
+        said = job.said(r"^Time is up", AGAIN, r"^Traceback", r"^rank \d \(")
+        is_right = took < TIME_S and job.codes() == {0: 3, 1: 3} and is_whole(run)
+        is_right = is_right and [line.split()[0] for line in said] == ["rank", "Time", "Restart"]
+        return Verdict(is_right, job.codes(), took, said)
+
 
 CHAINS = (
     ("killed",),
@@ -236,6 +253,7 @@ CHAINS = (
     ("asked", "fewer"),
     ("more",),
     ("restarted",),
+    ("timed",),
     ("mismatch", "mistake", "alone", "crowded"),
 )
 
