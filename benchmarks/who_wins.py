@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -45,7 +46,9 @@ def read(folder: Path) -> RunLog:
 def measured(path: Path, clock: Curve) -> Curve:
     """Return the calculator's success rates of a run's checkpoints, at the seconds that ``clock`` gives their steps."""
     with path.open(encoding="utf-8", newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["is_fresh"] == "False"]  # the best is there twice
+        rows = [row for row in csv.DictReader(lines) if row.get("is_fresh") == "False"]  # the best is there twice
+    if not rows:
+        raise ConfigError(f"{path} has no success rates of checkpoints; make it anew, as who_wins.py --help says")
     rates = dict(sorted((float(row["env_steps"]), float(row["success_rate"])) for row in rows))
     env_steps = np.array(list(rates))
     return Curve(env_steps, np.interp(env_steps, clock.env_steps, clock.seconds), np.array(list(rates.values())))
@@ -137,7 +140,7 @@ def main() -> int:
         parser.exit(2, f"who_wins.py: {error}\n")
     sys.stdout.write(table(found))
     if given.figure is not None:
-        options = {"metadata": {"Date": None}} if given.figure.suffix == ".svg" else {}
+        options: dict[str, Any] = {"metadata": {"Date": None}} if given.figure.suffix == ".svg" else {}
         draw(found).savefig(given.figure, **options)
     return 0
 

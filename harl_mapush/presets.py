@@ -18,9 +18,14 @@ def check_preset(name: str, cfg: RunCfg) -> None:
     if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto" or resolve_sim(cfg.sim)[1].type != "cpu":
         return
     cores = num_cores()
-    time_s = cfg.runner.num_env_steps / (CPU_SPEED * cores)
+    time = duration(cfg.runner.num_env_steps / (CPU_SPEED * cores))
+    takes = (
+        f"take at least {time}, and much longer to learn from"
+        if cfg.algorithm.takes_collectors
+        else f"take about {time}"
+    )
     raise ConfigError(
         f"--preset {name}: {cfg.env.num_envs} worlds are meant for a GPU, and none can be used here; on {cores} cores "
-        f"its {cfg.runner.num_env_steps:,} env steps take about {duration(time_s)}; say --device cpu to run them all "
-        f"the same, or --preset {config.DEFAULT_PRESET}"
+        f"its {cfg.runner.num_env_steps:,} env steps {takes}; say --device cpu to run them all the same, or "
+        f"--preset {config.DEFAULT_PRESET}"
     )
