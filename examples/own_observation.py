@@ -2,4 +2,4 @@
 
 import mapush
 
-mapush.register_observation("height", lambda state: state.robot_pos[..., 2:])
+mapush.register_observation("height", lambda state: state.robot_pos[..., 2:], mirror_signs=(1.0,))

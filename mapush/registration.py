@@ -34,14 +34,17 @@ def register_reward(name: str, function: Callable[[StepFeatures], Tensor], weigh
     _add("reward", TERMS, name, Term(help or (function.__doc__ or "").strip(), function, weight), ENDING_TERMS)
 
 
-def register_observation(name: str, function: Callable[[SceneState], Tensor]) -> None:
+def register_observation(
+    name: str, function: Callable[[SceneState], Tensor], mirror_signs: tuple[float, ...] | None = None
+) -> None:
     """Add a term that agents of the push task may see, (N, A, ...) of a state; ``task.more_observations`` asks for it.
 
-    Raises ConfigError where the name is taken.
+    ``mirror_signs`` has 1 or -1 for each of its numbers: what becomes of it when left and right are swapped. Without
+    them, ``algorithm.mirror`` and ``symmetry_coef`` cannot be used with it. Raises ConfigError where the name is taken.
     """
-    from mqe.tasks.push.task import OBSERVATIONS
+    from mqe.tasks.push.task import OBSERVATIONS, ObservationTerm
 
-    _add("observation", OBSERVATIONS, name, function)
+    _add("observation", OBSERVATIONS, name, ObservationTerm(function, mirror_signs))
 
 
 def register_task(name: str, entry: TaskEntry) -> None:

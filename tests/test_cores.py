@@ -88,17 +88,17 @@ def test_affinity_and_limit_count_both_whichever_is_smaller(on, monkeypatch) -> 
     assert cores.num_cores() == 2
 
 
-@pytest.mark.parametrize("told, taken", [((), 2), (("--set", "runner.torch_threads=3"), 3)])
-def test_a_run_takes_no_more_torch_threads_than_cores_unless_it_is_told(
-    told: tuple[str, ...], taken: int, gait, tmp_path: Path, monkeypatch
+@pytest.mark.parametrize("flags, num_threads", [((), 2), (("--set", "runner.torch_threads=3"), 3)])
+def test_a_run_takes_no_more_torch_threads_than_cores_unless_it_is_asked_to(
+    flags: tuple[str, ...], num_threads: int, gait, tmp_path: Path, monkeypatch
 ) -> None:
     set_to: list[int] = []
     monkeypatch.setattr(threads, "num_cores", lambda: 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     monkeypatch.setattr(torch, "set_num_threads", set_to.append)
-    argv = [*TINY, *told, "--num_env_steps", "1", "--set", f"task.gait={gait}"]
+    argv = [*TINY, *flags, "--num_env_steps", "1", "--set", f"task.gait={gait}"]
     assert train.main([*argv, "--out", str(tmp_path / "run")]) == 0
-    assert set_to == [taken]
+    assert set_to == [num_threads]
 
 
 @pytest.mark.parametrize("threads_before, set_to", [(64, [2]), (2, []), (1, [])])

@@ -19,6 +19,7 @@ from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.collectors.worlds import DistantWorlds
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.replay import Batch
+from mqe.config import ConfigError
 from mqe.controllers.trot import mirrored_gait
 from mqe.env import MultiAgentEnv
 from mqe.objects import OBJECTS, GeomCfg
@@ -27,7 +28,7 @@ from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.state import SceneState
 from mqe.tasks.push import PUSH
 from mqe.tasks.push.rewards import TERMS
-from mqe.tasks.push.task import OBSERVATIONS, PushTask
+from mqe.tasks.push.task import OBSERVATIONS, ObservationTerm, PushTask
 from mqe.vec_env import Mirror, MirrorImage
 
 PLACE, QUAT, TURN = tensor([1.0, -1.0, 1.0]), tensor([1.0, -1.0, 1.0, -1.0]), tensor([-1.0, 1.0, -1.0])
@@ -144,8 +145,14 @@ def mirrored_worlds(qpos: Tensor, qvel: Tensor, kind: str) -> tuple[Tensor, Tens
 def test_tasks_whose_mirror_image_is_no_change_of_signs_have_none(monkeypatch):
     assert make_task(object="tblock").mirror is not None
     assert make_task(observation="reference").mirror is None  # an angle in [0, 2 pi) is more than a sign away
-    monkeypatch.setitem(OBSERVATIONS, "own_height", lambda state: state.robot_pos[..., 2:])
+    height = ObservationTerm(lambda state: state.robot_pos[..., 2:])
+    monkeypatch.setitem(OBSERVATIONS, "own_height", height)
     assert make_task(more_observations=("own_height",)).mirror is None
+    monkeypatch.setitem(OBSERVATIONS, "own_height", height._replace(mirror_signs=(1.0,)))
+    assert make_task(more_observations=("own_height",)).mirror is not None
+    monkeypatch.setitem(OBSERVATIONS, "own_height", height._replace(mirror_signs=(1.0, 1.0, 1.0)))
+    with pytest.raises(ConfigError, match="mirror_signs of own_height must have a sign for each number, -2 in all"):
+        make_task(more_observations=("own_height",))
     hook = dataclasses.replace(
         OBJECTS["tblock"], geoms=(*OBJECTS["tblock"].geoms, GeomCfg("box", (0.1, 0.1, 0.5), 0.1, (0.4, 0.4, 0.0)))
     )

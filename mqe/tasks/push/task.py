@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,16 +30,22 @@ from mqe.tasks.push.teamwork import Teamwork
 from mqe.vec_env import Mirror, MirrorImage, Planar
 
 ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
-# Terms that agents may see besides, (N, A, ...) of a state of N worlds, each robot's own.
-OBSERVATIONS: dict[str, Callable[[SceneState], Tensor]] = {
-    "own_velocity": planar_velocity,  # vx, vy [m/s] in the heading frame, yaw rate [rad/s]
-}
-# Signs in a mirror of x, y, of a heading's sine and cosine, and of vx, vy and yaw rate;
+# Signs that a mirror gives to x, y; to the sine and cosine of a heading; and to vx, vy, yaw rate.
 _PLACE, _HEADING, _VELOCITY = (1.0, -1.0), (-1.0, 1.0), (1.0, -1.0, -1.0)
-# and of the terms above. A task that shows other terms has no mirror image.
-OBSERVATION_SIGNS: dict[str, tuple[float, ...]] = {"own_velocity": _VELOCITY}
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the reference's definition
+
+
+class ObservationTerm(NamedTuple):
+    """Something more that agents may see: its values, (N, A, ...) of a state of N worlds, each robot's own."""
+
+    function: Callable[[SceneState], Tensor]
+    mirror_signs: tuple[float, ...] | None = None  # of each number, left and right swapped; None: it has no such image
+
+
+OBSERVATIONS: dict[str, ObservationTerm] = {
+    "own_velocity": ObservationTerm(planar_velocity, _VELOCITY),  # vx, vy [m/s] in the heading frame, yaw rate [rad/s]
+}
 
 
 @dataclass(frozen=True)
@@ -260,7 +266,7 @@ class PushTask(TaskDefaults):
             robots = torch.cat((pos[:, :a], heading[:, :a], moving, turning), dim=-1)
         bodies = torch.cat((targets[:, :, 1:], turned), dim=-1)
         agents = {"goal": targets[:, :, 0], "object_and_teammates": bodies.flatten(2)}
-        return agents | {name: OBSERVATIONS[name](state) for name in self.cfg.more_observations}, world, robots
+        return agents | {name: OBSERVATIONS[name].function(state) for name in self.cfg.more_observations}, world, robots
 
     def obs_names(self, agent: int) -> tuple[str, ...]:
         """Return the names of the numbers that an agent sees, in their order (``observe`` says what they mean).
@@ -271,7 +277,7 @@ class PushTask(TaskDefaults):
         others = [f"robot{int(other)}" for other in self._order[agent, 1:]]
         bodies = [f"{name}_{number}" for name in ("object", *others) for number in ("x", "y", *turned)]
         nothing = SceneState.zeros(1, self.num_agents, True, self._nan.device)
-        sizes = {name: OBSERVATIONS[name](nothing).shape[-1] for name in self.cfg.more_observations}
+        sizes = {name: OBSERVATIONS[name].function(nothing).shape[-1] for name in self.cfg.more_observations}
         more = [f"{name}_{k}" for name, size in sizes.items() for k in range(size)]
         return ("goal_x", "goal_y", *bodies, *more)
 
@@ -317,18 +323,23 @@ class PushTask(TaskDefaults):
             self._is_reached.copy_(state["is_reached"])
 
     def _mirror_image(self, device: torch.device) -> MirrorImage | None:
-        """Return how observations, actions and states look in a mirror; None where a change of signs does not say it.
+        """Return how observations, actions and states look in a mirror; None where more than signs would change.
 
-        Reflected at its own x axis, an object's heading changes its sign; at its y axis, it is also turned by half a
-        turn.
+        The image of an object that is symmetric about its own x axis has the opposite heading; one that is symmetric
+        about its y axis is turned by half a turn as well. Raises ConfigError for a term with too few or too many signs.
         """
-        axis, more = self.object.mirror_signs, self.cfg.more_observations
-        if not self.uses_sincos or axis is None or not all(name in OBSERVATION_SIGNS for name in more):
+        axis, more = self.object.mirror_signs, [OBSERVATIONS[name].mirror_signs for name in self.cfg.more_observations]
+        if not self.uses_sincos or axis is None or None in more:
             return None
         sine_cosine = (-axis[0], axis[0])
         others = self.num_agents - 1
         seen = (*_PLACE, *_PLACE, *sine_cosine, *(*_PLACE, *_HEADING) * others)
-        seen += tuple(sign for name in more for sign in OBSERVATION_SIGNS[name])
+        seen += tuple(sign for signs in more if signs is not None for sign in signs)
+        if len(seen) != self.obs_sizes[0]:
+            raise ConfigError(
+                f"task.more_observations: mirror_signs of {', '.join(self.cfg.more_observations)} must have a sign for "
+                f"each number, {self.obs_sizes[0] - len(seen):+d} in all; correct them where the term is registered"
+            )
         state = (1.0, *sine_cosine, *(*_PLACE, *_HEADING, *_VELOCITY) * self.num_agents)
         signs = (seen, _VELOCITY, state)
         return MirrorImage(*(Mirror.of(range(len(part)), part, device) for part in signs))
