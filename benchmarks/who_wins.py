@@ -44,7 +44,7 @@ def read(folder: Path) -> RunLog:
 
 
 def measured(path: Path, clock: Curve) -> Curve:
-    """Return the calculator's success rates of a run's checkpoints, at the seconds that ``clock`` gives their steps."""
+    """Read the calculator's table of a run; ``clock``, any curve of that run, says when each checkpoint was reached."""
     with path.open(encoding="utf-8", newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if row.get("is_fresh") == "False"]  # the best is there twice
     if not rows:
@@ -91,14 +91,14 @@ def table(found: Sequence[Group]) -> str:
         digits = {"env_steps": 2, "seconds": 1}
         curves = [log.curves.get(SUCCESS) for log in group.runs]
         lasts = [None if curve is None else float(curve.values[-1]) for curve in curves]
-        source = "calculator" if all((log.folder / TABLE).is_file() for log in group.runs) else "training"
+        sources = dict.fromkeys("calculator" if (log.folder / TABLE).is_file() else "training" for log in group.runs)
         ends = [log.curves["mapush/num_episodes"] for log in group.runs]
         lines.append([
             name,
             ", ".join(str(log.settings["runner.seed"]) for log in group.runs),
             *(each([reached(log, goal, x) for log in group.runs], digits[x]) for x in UNITS for goal in GOALS),
             each(lasts, 3),
-            source,
+            " and ".join(sources),
             *(each([UNITS[x][1] * float(getattr(end, x)[-1]) for end in ends], digits[x]) for x in UNITS),
         ])  # fmt: skip
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

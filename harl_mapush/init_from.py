@@ -30,7 +30,10 @@ def resolve(what: str) -> Path:
 
 
 def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return ``base`` with what it takes from the checkpoint that it or ``over`` starts from, and lines about it."""
+    """Return ``base`` with the settings that follow from its checkpoint to start from, if it or ``over`` names one.
+
+    Return also what to tell the user about them.
+    """
     what = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
     if not isinstance(what, str):
         return dict(base), []
@@ -116,7 +119,7 @@ def _check_algorithm(what: str, folder: Path, here: str) -> None:
 
 
 def _hint(folder: Path, cfg: Any) -> str:
-    """Return what to say where a checkpoint has upstream HARL's networks and ``cfg`` means ours, or vice versa."""
+    """Return the end of an error: the ``compat`` that a checkpoint's networks need, if this run has the other one."""
     learned = (checkpoint.read_config(folder).get("algorithm") or {}).get("compat")
     if learned is None or learned == getattr(cfg, "compat", learned):
         return ""

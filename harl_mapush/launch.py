@@ -104,12 +104,12 @@ class Launch(NamedTuple):
         return now
 
     def end_for_good(self, code: int) -> int:
-        """Note that the starts that follow shall end at once with ``code``; return it."""
+        """Make all later starts of this launch end at once with ``code``; return it."""
         _write_note(_END, str(code))
         return code
 
     def ended_for_good(self) -> int | None:
-        """Return the exit code of an earlier start that a restart does not change; None where there is none."""
+        """Return the code with which an earlier start of this launch ended for good; None if none did."""
         code = self._read_note(_END)
         return None if code is None else int(code)
 

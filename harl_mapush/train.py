@@ -140,7 +140,7 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
     """
     started = Launch.of_environment()
     wall_time = WallTime(cfg.runner.max_wall_time, started.first_start())
-    if wall_time.is_past():  # before a restart
+    if wall_time.is_past():  # an earlier start has used it up
         how = "" if saved is None else f" Resume with: {resume.command(saved.run, program)}"
         sys.stdout.write(f"Time is up (max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start).{how}\n")
         return started.end_for_good(TIME_IS_UP)

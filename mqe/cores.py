@@ -19,7 +19,7 @@ def num_cores() -> int:
 
 
 def cpu_quota() -> float:
-    """Return the seconds of processor time a second that Linux's control groups, v1 or v2, leave; infinite: no limit.
+    """Return how many cores' worth of time Linux's control groups (v1 or v2) allow; infinity without a limit.
 
     A group's limit holds for the groups inside it. A container sees its own group as the root, under either path.
     """

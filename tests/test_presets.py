@@ -20,10 +20,14 @@ def no_gpu(monkeypatch) -> None:
     monkeypatch.setattr(cores, "cpu_quota", lambda: math.inf)
 
 
-def test_a_gpu_preset_reports_what_it_takes_and_asks(capsys) -> None:
-    assert train.main(["--preset", "h100"]) == 2
+@pytest.mark.parametrize(("preset", "takes"), [
+    ("h100", "50,000,000 env steps take about 1 h 50 min"),
+    ("h100_hasac", "12,000,000 env steps take at least 26 min, and much longer to learn from"),
+])  # fmt: skip
+def test_a_gpu_preset_reports_what_it_takes_and_asks(preset: str, takes: str, capsys) -> None:
+    assert train.main(["--preset", preset]) == 2
     error = capsys.readouterr().err
-    assert "on 2 cores its 50,000,000 env steps take about 1 h 50 min; say --device cpu" in error
+    assert f"on 2 cores its {takes}; say --device cpu" in error
     assert error.count("\n") == 1
 
 

@@ -18,6 +18,7 @@ from mapush import cli
 from mapush.figures import OTHER_COLOR, from_above, outcome_colors
 from mapush.run_logs import Curve, RunLog, band, groups, read_run
 from mapush.trajectories import Trajectory
+from mqe.config import ConfigError
 from mqe.registry import TASKS
 
 
@@ -113,6 +114,9 @@ def test_a_benchmark_takes_the_calculators_success_of_each_checkpoint(tmp_path) 
     assert found.env_steps.tolist() == [100.0, 200.0, 300.0]
     assert found.seconds.tolist() == [10.0, 20.0, 30.0]
     assert found.values.tolist() == [0.3, 0.7, 0.9]
+    (tmp_path / "empty.csv").write_text("a,b\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="empty.csv has no success rates of checkpoints"):
+        who_wins.measured(tmp_path / "empty.csv", clock)
     log = RunLog(tmp_path, {}, {who_wins.SUCCESS: found})
     assert who_wins.reached(log, 0.6, "env_steps") == pytest.approx(175e-6)
     assert who_wins.reached(log, 0.2, "seconds") == pytest.approx(10.0 / 60.0)
