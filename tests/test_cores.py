@@ -88,17 +88,22 @@ def test_affinity_and_limit_count_both_whichever_is_smaller(on, monkeypatch) -> 
     assert cores.num_cores() == 2
 
 
-@pytest.mark.parametrize("flags, num_threads", [((), 2), (("--set", "runner.torch_threads=3"), 3)])
+@pytest.mark.parametrize("before, flags, set_to", [
+    (64, (), [2]),
+    (1, (), []),
+    (64, ("--set", "runner.torch_threads=3"), [3]),
+    (1, ("--set", "runner.torch_threads=3"), [3]),
+])  # fmt: skip
 def test_a_run_takes_no_more_torch_threads_than_cores_unless_it_is_asked_to(
-    flags: tuple[str, ...], num_threads: int, gait, tmp_path: Path, monkeypatch
+    before: int, flags: tuple[str, ...], set_to: list[int], gait, tmp_path: Path, monkeypatch
 ) -> None:
-    set_to: list[int] = []
+    found: list[int] = []
     monkeypatch.setattr(threads, "num_cores", lambda: 2)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
-    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: before)
+    monkeypatch.setattr(torch, "set_num_threads", found.append)
     argv = [*TINY, *flags, "--num_env_steps", "1", "--set", f"task.gait={gait}"]
     assert train.main([*argv, "--out", str(tmp_path / "run")]) == 0
-    assert set_to == [num_threads]
+    assert found == set_to
 
 
 @pytest.mark.parametrize("threads_before, set_to", [(64, [2]), (2, []), (1, [])])
