@@ -112,14 +112,25 @@ def look(pid: int, log: Path, offset: int, part: int, seconds: float) -> Sample 
 
 
 def gpu_memory(pid: int) -> float:
-    """Return what a process holds of all GPUs [MiB]; 0 where there is none."""
-    command = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+    """Return what a process holds of all GPUs [MiB], or what all hold of its first GPU if none is named; 0 without one.
+
+    A container hides the processes' numbers from the driver, and its list is then empty.
+    """
+    rows = [line.split(",") for line in query("--query-compute-apps=pid,used_memory")]
+    own = [float(used) for owner, used in rows if owner.strip() == str(pid)]
+    if own or rows:
+        return sum(own)
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    return sum(float(line) for line in query("--query-gpu=memory.used", "-i", first)[:1])
+
+
+def query(*words: str) -> list[str]:
+    """Return the lines of ``nvidia-smi``; none where it cannot be run."""
+    command = ["nvidia-smi", *words, "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
-        return 0.0
-    rows = [line.split(",") for line in done.stdout.splitlines()]
-    return sum(float(used) for owner, used in rows if owner.strip() == str(pid))
+        return []
 
 
 def report(samples: list[Sample], part: int, code: int) -> bool:
