@@ -187,10 +187,11 @@ def picture(samples: list[Sample]) -> str:
         values = [(sample.seconds, float(getattr(sample, name))) for sample in samples]
         values = [(seconds, value) for seconds, value in values if value == value]
         most = max((value for _, value in values), default=1.0) * 1.1 or 1.0
+        number = f"{most:,.0f}" if most >= 10 else f"{most:.2g}"
         places = " ".join(f"{left + width * s / end:.1f},{top + height * (1 - v / most):.1f}" for s, v in values)
         parts.append(f'<path d="M{left} {top}v{height}h{width}" stroke="#aaa" fill="none"/>')
         parts.append(f'<text x="{left}" y="{top - 6}">{label}</text>')
-        parts.append(f'<text x="{left - 6}" y="{top + 8}" text-anchor="end">{most:.3g}</text>')
+        parts.append(f'<text x="{left - 6}" y="{top + 8}" text-anchor="end">{number}</text>')
         parts.append(f'<polyline points="{places}" fill="none" stroke="#1b6ca8" stroke-width="1.5"/>')
     parts.append(f'<text x="{left + width}" y="{total - 12}" text-anchor="end">{end / 60:.0f} minutes</text>')
     return "\n".join([*parts, "</svg>\n"])
