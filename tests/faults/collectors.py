@@ -176,7 +176,7 @@ def put(thing: object, name: str, error: type[BaseException] = MemoryError) -> N
 
 
 def signalled(number: int, is_group: bool, folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Send a run a signal after its second checkpoint, and go on with it."""
+    """Send a run a signal after its second checkpoint, and resume it."""
     run = folder / "run"
     process = start(run, folder / "log")
     deadline = time.monotonic() + 120.0
@@ -202,7 +202,7 @@ def signalled(number: int, is_group: bool, folder: Path, said: Said, draw: rando
 
 
 def start(run: Path, log: Path, *more: str) -> int:
-    """Start a run, or go on with it, in a process group of its own; return its id."""
+    """Start or resume a run in a process group of its own; return its id."""
     from harl_mapush import train
 
     process = os.fork()

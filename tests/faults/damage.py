@@ -2,7 +2,7 @@
 
 ``python tests/faults/damage.py`` prints a table and exits with 1 where damage went unnoticed. A truncation or a flipped
 bit is ``noticed`` where a resume passes over the checkpoint, or over the run's settings, with a line that names the
-file, and ``harmless`` where it goes on from the same checkpoint with the same settings: in a log, or in what a manifest
+file, and ``harmless`` where it resumes from the same checkpoint with the same settings: in a log, or in what a manifest
 says about versions. An evaluation ``refuses`` a checkpoint with a line that names the file or its manifest.
 """
 
@@ -80,7 +80,7 @@ def judge(run: Path, newest: Path, path: Path, settings: object) -> str:
         found, lines = resume.find(str(run))
         now, more = resume.settings(found, {})
     except ConfigError:
-        return "unnoticed"  # there are whole checkpoints, and it did not go on from one
+        return "unnoticed"  # there are whole checkpoints, and it did not resume from one
     is_named = any(path.name in line for line in lines + more)
     if now != settings:
         return "unnoticed"

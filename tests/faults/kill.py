@@ -1,4 +1,4 @@
-"""Kill tiny runs at random times, inside a save and by a power loss, go on with them, and compare how they end.
+"""Kill tiny runs at random times, inside a save and by a power loss, resume them, and compare how they end.
 
 ``python tests/faults/kill.py --runs 30`` prints a table; it exits with 1 where a run did not end bit-equal to one that
 never stopped. ``power loss`` is a copy of the run's folder between two system calls of a save, in which files that were
@@ -102,7 +102,7 @@ def kill_in_save(run: Path, length: int, draw: random.Random, num_steps: int, re
 
 
 def lose_power(run: Path, length: int, draw: random.Random, num_steps: int, reference: dict) -> Tally:
-    """Copy what is on the disk at one step of a save, and go on with the copy."""
+    """Copy what is on the disk at one step of a save, and resume the copy."""
     number, step = draw.randrange(length), draw.randrange(num_steps)
     copied = run.with_name("copied")
 
@@ -124,7 +124,7 @@ def ends_equal(run: Path, length: int, reference: dict) -> bool:
     log = run.with_name("log")
     log.unlink(missing_ok=True)
     if run.exists() and not (run / "config.yaml").exists() and any((run / "checkpoints").glob("[0-9]*")):
-        return False  # checkpoints without settings: a script would not know how to go on
+        return False  # checkpoints without settings: a script would not know how to resume
     return tiny.wait(tiny.start(run, length, log=log)) == 0 and tiny.is_equal(tiny.final_state(run), reference)
 
 

@@ -170,7 +170,7 @@ class Cases:
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
     def fewer(self) -> Verdict:
-        """A run of two ranks goes on with one, where ``asked`` left it."""
+        """One rank resumes a run of two, where ``asked`` left it."""
         return self._resume("fewer", self.place / "run-asked", 1)
 
     def first(self) -> Verdict:
@@ -181,7 +181,7 @@ class Cases:
         return Verdict(job.codes() == {0: 0} and saved(run)[-1:] == [2 * INTERVAL], job.codes(), took, said)
 
     def more(self) -> Verdict:
-        """A run of one process goes on with two ranks."""
+        """Two ranks resume a run of one process."""
         return self._resume("more", self.place / "run-first", 2)
 
     def _resume(self, name: str, run: Path, ranks: int) -> Verdict:

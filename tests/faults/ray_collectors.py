@@ -249,7 +249,7 @@ def ends_in(process: int, within_s: float) -> float:
 
 
 def start(run: Path, log: Path, *more: str) -> int:
-    """Start a run, or go on with it, in a new process: one that is forked from a user of Ray cannot use Ray."""
+    """Start or resume a run in a new process: one that is forked from a user of Ray cannot use Ray."""
     words = ["--resume", str(run), *more] if run.exists() else [*collectors.SETTINGS, "--out", str(run)]
     with log.open("a") as stream:
         command = [sys.executable, "-m", "harl_mapush.train", *words]

@@ -21,7 +21,7 @@ SETTINGS = (
 
 
 def command(run: Path, num_iterations: int) -> list[str]:
-    """Return the command line that starts a run, or goes on with it, as a script on a cluster would."""
+    """Return the command line that starts or resumes a run, as a script on a cluster would."""
     if (run / "config.yaml").exists():
         return ["--resume", str(run)]
     return [*SETTINGS, "--num_env_steps", str(num_iterations * ITERATION), "--out", str(run)]
