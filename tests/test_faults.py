@@ -32,6 +32,20 @@ def test_killed_runs_end_bit_equal() -> None:
     assert [line.split()[-1] for line in table.splitlines()[1:]] == ["1", "1", "1"]
 
 
+@pytest.mark.parametrize(("listed", "taken"), [
+    (["7, 300", "8, 50", "7, 20"], 320.0),
+    (["8, 50"], 0.0),
+    ([], 6372.0),  # in a container: all of the GPU
+])  # fmt: skip
+def test_a_soak_knows_the_memory_of_its_gpu(listed: list[str], taken: float, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(FAULTS)
+    soak = importlib.import_module("soak")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    answers = {"--query-compute-apps=pid,used_memory": listed, "--query-gpu=memory.used -i 1": ["6372"]}
+    monkeypatch.setattr(soak, "query", lambda *words: answers[" ".join(words)])
+    assert soak.gpu_memory(7) == taken
+
+
 @pytest.mark.filterwarnings("ignore")  # of torch, about tensors that are on their way out
 def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
     for module, name in (

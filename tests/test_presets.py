@@ -37,3 +37,8 @@ def test_what_is_asked_for_is_done(preset: str) -> None:
     check_preset(preset, config.resolve(config.load_preset(preset), {"sim": {"device": "cpu"}})[0])
     check_preset(preset, config.resolve(config.load_preset(preset), {"env": {"num_envs": GPU_WORLDS - 1}})[0])
     assert (own.env.num_envs >= GPU_WORLDS) == preset.startswith(("h100", "rtx", "go1", "go2"))
+
+
+def test_hasac_and_happo_learn_in_the_same_world_on_a_gpu() -> None:
+    happo, hasac = (config.resolve(config.load_preset(name), {})[0] for name in ("h100", "h100_hasac"))
+    assert (happo.task, happo.env.randomize) == (hasac.task, hasac.env.randomize)

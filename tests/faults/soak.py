@@ -112,14 +112,14 @@ def look(pid: int, log: Path, offset: int, part: int, seconds: float) -> Sample 
 
 
 def gpu_memory(pid: int) -> float:
-    """Return what a process holds of all GPUs [MiB], or what all hold of its first GPU if none is named; 0 without one.
+    """Return the GPU memory that a process uses [MiB]; 0 without a GPU.
 
-    A container hides the processes' numbers from the driver, and its list is then empty.
+    In a container the driver cannot list processes. Then return what is used of the first GPU that this process sees,
+    by whomever.
     """
     rows = [line.split(",") for line in query("--query-compute-apps=pid,used_memory")]
-    own = [float(used) for owner, used in rows if owner.strip() == str(pid)]
-    if own or rows:
-        return sum(own)
+    if rows:
+        return sum(float(used) for owner, used in rows if owner.strip() == str(pid))
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     return sum(float(line) for line in query("--query-gpu=memory.used", "-i", first)[:1])
 
