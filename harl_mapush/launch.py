@@ -187,8 +187,9 @@ def joined(launch: Launch, device: torch.device, how_to_resume: Callable[[], str
 def run_to_exit(main: Callable[[], int]) -> int:
     """Run ``main`` and return its exit code; a rank ends with it at once, as NCCL waits for graphs that still exist.
 
-    Where an earlier start of torchrun's ended for good, return its code. A mistake is such an end until the run has
-    begun; later the settings were right, and what the system refused may be over at the next start.
+    If torchrun starts the processes again although the run has ended for good, return the code it ended with. Exit
+    code 2 before the run has a folder is such an end, as the same settings would fail again. Later it may be passing
+    trouble, such as a full disk, and the next start tries once more.
     """
     launch = Launch.of_environment()
     ended = launch.ended_for_good()

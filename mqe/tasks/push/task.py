@@ -241,9 +241,10 @@ class PushTask(TaskDefaults):
         return obs, torch.cat((*everyone, robots[:, self._order].flatten(2)), dim=-1)
 
     def observation_terms(self, state: SceneState) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
-        """Return what each agent sees, (N, A, ...) by name, and the critic's terms: the world's (N, ...), the robots'.
+        """Return the terms of the agents' observations, of the critic's state, and the robots' part of that state.
 
-        The robots' (N, A, ...) are place, heading, velocity and yaw rate.
+        The first are (N, A, ...) by name, what each agent sees; the second (N, ...) by name, the same for all. The
+        third, (N, A, ...), has place, heading, velocity and yaw rate of every robot.
         """
         a = self.num_agents
         pos, goal = state.body_pos[..., :2], state.goal_pos[:, :2]
