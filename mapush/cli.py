@@ -18,6 +18,7 @@ _COMMANDS = {
     "report": ("mapush.report", "write a page about runs"),
     "plot": ("mapush.report:plot", "draw the curves of runs"),
     "robustness": ("mapush.robustness", "measure a team in worlds that differ from the usual ones"),
+    "average": ("mapush.averaging", "average a run's last checkpoints into one team"),
     "export": ("mapush.export", "write a trained team as ONNX, with a description of every number"),
     "import": ("mapush.importing", "turn policies and task files of MAPush into runs and run files"),
     "sweep": ("mapush.sweep.command", "train over a space of settings and rank them"),

@@ -13,7 +13,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -54,12 +54,12 @@ def packages() -> dict[str, str]:
     return {name: found for name in PACKAGES if (found := installed(name)) is not None}
 
 
-def renew_manifest(folder: Path) -> None:
-    """Write the manifest of ``folder`` again after files were removed, or changed on purpose.
+def renew_manifest(folder: Path, more: Mapping[str, Any] | None = None) -> None:
+    """Write the manifest of ``folder`` again after files were removed, or changed on purpose; ``more`` joins it.
 
     What it says of the program that wrote them stays; of a folder that had none, only the files are known.
     """
-    _write(folder, {**read_manifest(folder), **_checksums(folder)})
+    _write(folder, {**read_manifest(folder), **(more or {}), **_checksums(folder)})
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
