@@ -50,7 +50,12 @@ def find(what: str) -> tuple[SavedRun, list[str]]:
         problem = "is not a folder" if path.exists() else "does not exist"
         raise ConfigError(f"--resume {what!r} {problem}; give {KINDS}")
     env_steps = runs.parse_step_name(path.resolve().name)
-    if (path / runs.CHECKPOINTS).is_dir() or (env_steps is None and (path / runs.CONFIG).is_file()):
+    is_run = (path / runs.CHECKPOINTS).is_dir() or (env_steps is None and (path / runs.CONFIG).is_file())
+    if is_run and any(path.glob("actor_agent*.pt")):
+        raise ConfigError(
+            f"--resume {what!r} is a checkpoint without the rest of its run; start a new run with --init_from {what}"
+        )
+    if is_run:
         return _newest(path)
     real = path.resolve()
     run = real.parent.parent

@@ -10,7 +10,7 @@ import torch
 from conftest import TINY
 from torch import Tensor, nn
 
-from harl_mapush import checkpoint, runs, test, train
+from harl_mapush import checkpoint, resume, runs, test, train
 from mapush import averaging
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST, damage
@@ -62,7 +62,7 @@ def test_means_are_rounded_once(run) -> None:
     assert read_tensors(run / "mean" / "actor_agent0.pt")["weight"].item() == exact.float().item()
 
 
-def test_it_is_a_checkpoint_that_cannot_be_resumed(run, tmp_path) -> None:
+def test_it_is_a_checkpoint_from_which_no_run_resumes(run, tmp_path) -> None:
     out = tmp_path / "new" / "mean"
     assert averaging.main([str(run), str(out), "--last", "3"]) == 0
     assert checkpoint.resolve(out) == out
@@ -71,8 +71,8 @@ def test_it_is_a_checkpoint_that_cannot_be_resumed(run, tmp_path) -> None:
     assert manifest["average_of"] == ["9k", "10k", "11k"]
     assert manifest["gait_sha256"] == "walks"
     assert sorted(path.name for path in out.iterdir()) == sorted([*manifest["files"], MANIFEST])
-    with pytest.raises(ConfigError, match="cannot be resumed"):
-        checkpoint.check_whole(out)
+    with pytest.raises(ConfigError, match="a checkpoint without the rest of its run; start a new run with --init_from"):
+        resume.find(str(out))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,7 @@ def test_what_cannot_be_is_refused_in_one_line(run, tmp_path, words: str, said: 
     ("how", "said"),
     [
         ("damaged", "damaged"),
+        ("damaged critic", "critic_agent.pt: damaged"),
         ("not a number", "not finite"),
         ("another shape", "not all of one shape"),
         ("a robot less", "incomplete"),
@@ -112,12 +113,14 @@ def test_a_checkpoint_that_cannot_be_averaged_leaves_nothing(run, how: str, said
         save(run, 12_000, Numbers(1.0, 1.0), Numbers(1.0))
     elif how == "a robot less":
         actor.unlink()
-    save(run, 13_000, Numbers(1.0, 1.0), Numbers(1.0, 1.0))
+    last = save(run, 13_000, Numbers(1.0, 1.0), Numbers(1.0, 1.0))
+    if how == "damaged critic":  # the last one's, which goes with the mean
+        (last / "critic_agent.pt").write_bytes(b"half of it")
     before = sorted(run.iterdir())
     with pytest.raises(ConfigError) as caught:
-        averaging.average([folder, run / "checkpoints" / "13k"], run / "mean")
+        averaging.average([folder, last], run / "mean")
     assert said in str(caught.value)
-    assert "12k" in str(caught.value)
+    assert ("13k" if how == "damaged critic" else "12k") in str(caught.value)
     assert sorted(run.iterdir()) == before
 
 
