@@ -1,7 +1,8 @@
 """Average a run's last checkpoints into one team: ``mapush average RUN OUT_DIR --last 4``.
 
-A learning rate that does not fall keeps a policy moving around a good one, and the mean of its weights is closer to it
-than most of them (B. T. Polyak and A. B. Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992).
+While the learning rate does not fall, a policy keeps moving around a good one, and the mean of several checkpoints is
+nearer to it than most of them (B. T. Polyak and A. B. Juditsky, "Acceleration of Stochastic Approximation by
+Averaging", 1992).
 """
 
 from __future__ import annotations
@@ -70,18 +71,12 @@ def average(folders: Sequence[Path], out: Path) -> None:
         for name in kept:
             shutil.copy(last / name, partial / name)
         for name in actors[-1]:
-            weights = [_actor(of, name, folder) for of, folder in zip(actors, folders, strict=True)]
-            torch.save(_mean(weights, f"{folders[0]} to {last.name}, {name}"), partial / f"{name}.pt")
+            mean = _mean([of.get(name, {}) for of in actors], f"{folders[0]} to {last.name}, {name}")
+            torch.save(mean, partial / f"{name}.pt")
         renew_manifest(partial, {"average_of": [folder.name for folder in folders]})
         durable.publish(partial, out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _actor(actors: dict[str, dict[str, Tensor]], name: str, folder: Path) -> dict[str, Tensor]:
-    if name not in actors:
-        raise ConfigError(f"checkpoint {folder}: has no {name}, which a later one has; average checkpoints of one run")
-    return actors[name]
 
 
 def _mean(weights: Sequence[dict[str, Tensor]], what: str) -> dict[str, Tensor]:
