@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 
-from harl_mapush import config, train
+from harl_mapush import checkpoint, config, train
 from harl_mapush.presets import GPU_WORLDS, check_preset
 from mqe import cores
 
@@ -36,9 +36,20 @@ def test_what_is_asked_for_is_done(preset: str) -> None:
     own = config.resolve(config.load_preset(preset), {})[0]
     check_preset(preset, config.resolve(config.load_preset(preset), {"sim": {"device": "cpu"}})[0])
     check_preset(preset, config.resolve(config.load_preset(preset), {"env": {"num_envs": GPU_WORLDS - 1}})[0])
-    assert (own.env.num_envs >= GPU_WORLDS) == preset.startswith(("h100", "rtx", "go1", "go2"))
+    assert (own.env.num_envs >= GPU_WORLDS) == preset.startswith(("h100", "rtx", "go1", "go2", "cylinder_hasac"))
 
 
 def test_hasac_and_happo_learn_in_the_same_world_on_a_gpu() -> None:
     happo, hasac = (config.resolve(config.load_preset(name), {})[0] for name in ("h100", "h100_hasac"))
     assert (happo.task, happo.env.randomize) == (hasac.task, hasac.env.randomize)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "task"),
+    [("cuboid", "h100_hasac", {}), ("tblock", "h100_hasac", {"object": "tblock"}), ("cylinder", "cylinder_hasac", {})],
+)
+def test_the_shipped_teams_are_of_their_presets(name: str, preset: str, task: dict) -> None:
+    own = config.resolve(checkpoint.read_config(checkpoint.resolve(f"pretrained:{name}")), {})[0]
+    now = config.resolve(config.load_preset(preset), {"task": task})[0]
+    assert (own.env, own.task, own.network, own.algorithm) == (now.env, now.task, now.network, now.algorithm)
+    assert own.runner.num_steps == now.runner.num_steps
