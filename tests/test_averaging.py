@@ -71,6 +71,7 @@ def test_it_is_a_checkpoint_from_which_no_run_resumes(run, tmp_path) -> None:
     assert manifest["average_of"] == ["9k", "10k", "11k"]
     assert manifest["gait_sha256"] == "walks"
     assert sorted(path.name for path in out.iterdir()) == sorted([*manifest["files"], MANIFEST])
+    assert checkpoint.TRAINING_STATE not in manifest["files"]
     with pytest.raises(ConfigError, match="a checkpoint without the rest of its run; start a new run with --init_from"):
         resume.find(str(out))
 
