@@ -51,11 +51,8 @@ def save(
     ``gait_sha256`` is for its manifest.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
-    partial = folder.with_name(f".{folder.name}-{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        folder.parent.mkdir(exist_ok=True)  # not its parents: a run that was moved is not made again
-        partial.mkdir()
+    folder.parent.mkdir(exist_ok=True)  # not its parents: a run that was moved is not made again
+    with durable.new_folder(folder) as partial:
         for name, network in networks.items():
             torch.save(_plain(network), partial / f"{name}.pt")
         if training_state is not None:
@@ -63,9 +60,6 @@ def save(
         text = (run / CONFIG).read_text(encoding="utf-8") if settings is None else settings
         (partial / CONFIG).write_text(text, encoding="utf-8")
         write_manifest(partial, device, gait_sha256)
-        durable.publish(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)  # where the disk was full
     _drop_old_training_states(run)
     return folder
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # some network file systems cannot sync a folder
@@ -22,7 +24,23 @@ def write_text(path: Path, text: str) -> None:
         partial.unlink(missing_ok=True)  # where the disk was full
 
 
-def publish(partial: Path, folder: Path) -> None:
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill with files; at the end it replaces ``folder`` whole, or after an error is removed.
+
+    What it holds is on the disk before it gets its name. The folder above it must exist.
+    """
+    partial = folder.with_name(f".{folder.name}-{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        yield partial
+        _publish(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)  # where the disk was full
+
+
+def _publish(partial: Path, folder: Path) -> None:
     """Rename a finished folder of files to ``folder``, replacing one that exists, once its files are on the disk."""
     for path in partial.iterdir():
         sync(path)

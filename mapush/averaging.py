@@ -63,9 +63,8 @@ def average(folders: Sequence[Path], out: Path) -> None:
     """
     last = folders[-1]
     actors = [checkpoint.read_actors(checkpoint.resolve(folder)) for folder in folders]
-    partial = out.with_name(f".{out.name}-{os.getpid()}")
-    try:
-        partial.mkdir(parents=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with durable.new_folder(out) as partial:
         kept = [path.name for path in last.iterdir() if path.is_file() and path.name != checkpoint.TRAINING_STATE]
         check_files(last, [name for name in kept if name != MANIFEST])
         for name in kept:
@@ -74,9 +73,6 @@ def average(folders: Sequence[Path], out: Path) -> None:
             mean = _mean([of.get(name, {}) for of in actors], f"{folders[0]} to {last.name}, {name}")
             torch.save(mean, partial / f"{name}.pt")
         renew_manifest(partial, {"average_of": [folder.name for folder in folders]})
-        durable.publish(partial, out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _mean(weights: Sequence[dict[str, Tensor]], what: str) -> dict[str, Tensor]:

@@ -9,7 +9,6 @@ import importlib
 import json
 import math
 import os
-import shutil
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from harl_mapush import checkpoint, config
+from harl_mapush import checkpoint, config, durable
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import playing
 from harl_mapush.interop import harl_format
@@ -85,13 +84,9 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ConfigError(f"task.name={cfg.task.name}: only push teams and gaits can be exported; load it from Python")
     checkpoint.check_actors(folder)
     seed_everything(cfg.runner.seed)
-    partial = out.with_name(f".{out.name}-{os.getpid()}")
-    try:
-        partial.mkdir(parents=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with durable.new_folder(out) as partial:
         worst = export(cfg, folder, arguments.checkpoint, partial)
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     largest = ", ".join(f"{name} {error:.1e}" for name, error in worst.items())
     sys.stdout.write(f"{out}: largest differences from torch: {largest}.\n")
     return 0
