@@ -26,9 +26,10 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to fill with files; at the end it replaces ``folder`` whole, or after an error is removed.
+    """Yield an empty folder to put files in, which then becomes ``folder``; after an error it is removed instead.
 
-    What it holds is on the disk before it gets its name. The folder above it must exist.
+    Its files are on the disk before it gets that name, and a folder of that name is replaced. The folder above it must
+    exist.
     """
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)

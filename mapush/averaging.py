@@ -58,8 +58,8 @@ def _main(argv: Sequence[str] | None) -> int:
 def average(folders: Sequence[Path], out: Path) -> None:
     """Write a checkpoint folder ``out`` whose actors are the mean of those of the checkpoints ``folders`` of one run.
 
-    The critic and all else are those of the last of them; what a run resumes from is left out. Raises ConfigError for
-    checkpoints that are damaged or whose actors do not have the same shapes.
+    All other files are copies of the last checkpoint's, but for the training state, as no run can resume from a mean.
+    Raises ConfigError for checkpoints that are damaged or whose actors do not have the same shapes.
     """
     last = folders[-1]
     actors = [checkpoint.read_actors(checkpoint.resolve(folder)) for folder in folders]

@@ -55,9 +55,10 @@ def packages() -> dict[str, str]:
 
 
 def renew_manifest(folder: Path, more: Mapping[str, Any] | None = None) -> None:
-    """Write the manifest of ``folder`` again after files were removed, or changed on purpose; ``more`` joins it.
+    """Write the manifest of ``folder`` again after files were removed, or changed on purpose.
 
-    What it says of the program that wrote them stays; of a folder that had none, only the files are known.
+    What it says of the program that wrote them stays; of a folder that had none, only the files are known. ``more`` are
+    further entries, by name.
     """
     _write(folder, {**read_manifest(folder), **(more or {}), **_checksums(folder)})
 
