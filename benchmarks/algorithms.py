@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush.algorithms import ALGORITHMS
-from harl_mapush.runs import curves_folder
+from harl_mapush.runs.run_folder import curves_folder
 
 RESULTS = "algorithms.jsonl"
 CURVE_TAG = "mapush/success_rate"
@@ -29,7 +29,9 @@ CURVE_TAG = "mapush/success_rate"
 
 def main() -> int:
     """Run what is missing; print one JSON line a run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--algo", nargs="+", choices=sorted(ALGORITHMS), default=sorted(ALGORITHMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
@@ -42,7 +44,12 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     there = {(row["algo"], row["seed"]) for row in read(arguments.out)}
-    missing = [(algo, seed) for seed in arguments.seeds for algo in arguments.algo if (algo, seed) not in there]
+    missing = [
+        (algo, seed)
+        for seed in arguments.seeds
+        for algo in arguments.algo
+        if (algo, seed) not in there
+    ]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for row in pool.map(lambda run: train(arguments, *run), missing):
             line = json.dumps(row)
@@ -60,18 +67,48 @@ def train(arguments: argparse.Namespace, algo: str, seed: int) -> dict[str, Any]
     run = arguments.out / f"{algo}-{seed}"
     shutil.rmtree(run, ignore_errors=True)  # of a call that was cut off
     settings = [word for text in arguments.set for word in ("--set", text)]
-    command = [sys.executable, "-m", "harl_mapush.train", "--preset", arguments.preset, "--algo", algo]
-    command += ["--seed", str(seed), "--num_env_steps", str(arguments.num_env_steps), "--out", str(run), *settings]
+    command = [
+        sys.executable,
+        "-m",
+        "harl_mapush.train",
+        "--preset",
+        arguments.preset,
+        "--algo",
+        algo,
+    ]
+    command += [
+        "--seed",
+        str(seed),
+        "--num_env_steps",
+        str(arguments.num_env_steps),
+        "--out",
+        str(run),
+        *settings,
+    ]
     start = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     wall_s = time.perf_counter() - start
     figures = run / "figures.json"
-    command = [sys.executable, "-m", "harl_mapush.test", "--checkpoint", str(run), "--mode", "calculator"]
+    command = [
+        sys.executable,
+        "-m",
+        "harl_mapush.test",
+        "--checkpoint",
+        str(run),
+        "--mode",
+        "calculator",
+    ]
     command += ["--num_envs", str(arguments.num_episodes), "--json", str(figures)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     curve = [(point.step, point.value) for point in scalars(curves_folder(run), CURVE_TAG)]
     written = json.loads(figures.read_text())
-    return {"algo": algo, "seed": seed, "preset": arguments.preset, "wall_s": wall_s, "curve": curve} | written
+    return {
+        "algo": algo,
+        "seed": seed,
+        "preset": arguments.preset,
+        "wall_s": wall_s,
+        "curve": curve,
+    } | written
 
 
 def scalars(logs: Path, tag: str) -> list[Any]:
@@ -96,14 +133,27 @@ def draw(rows: list[dict[str, Any]], picture: Path) -> None:
     by_algo: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_algo[row["algo"]].append(row)
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(8.6, 3.8), layout="constrained", sharey=True)
+    figure, (left, right) = pyplot.subplots(
+        1, 2, figsize=(8.6, 3.8), layout="constrained", sharey=True
+    )
     for number, (algo, runs) in enumerate(sorted(by_algo.items())):
         color = f"C{number}"
         for k, row in enumerate(runs):
             steps, rates = zip(*row["curve"], strict=True)
-            left.plot([s / 1e6 for s in steps], rates, color=color, label=algo if k == 0 else None, alpha=0.8)
+            left.plot(
+                [s / 1e6 for s in steps],
+                rates,
+                color=color,
+                label=algo if k == 0 else None,
+                alpha=0.8,
+            )
         right.scatter([algo] * len(runs), [row["success_rate"] for row in runs], color=color)
-    left.set(title="while training, last 1,000 episodes", xlabel="M env steps", ylabel="success rate", ylim=(0, 1))
+    left.set(
+        title="while training, last 1,000 episodes",
+        xlabel="M env steps",
+        ylabel="success rate",
+        ylim=(0, 1),
+    )
     right.set(title="calculator, one point a seed")
     for axes in (left, right):
         axes.grid(alpha=0.3)

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from sleeping_engine import make_engine
 
-from mqe.objects import OBJECTS
-from mqe.scene import DECIMATION, build_scene
-from mqe.sim.process import EngineSpec, ProcessSimulator
-from mqe.sim.worker.protocol import Sizes, layout
+from mqe.sim.remote.remote_simulator import EngineSpec, ProcessSimulator
+from mqe.sim.remote.worker.protocol import Sizes, layout
+from mqe.world.objects import OBJECTS
+from mqe.world.scene import DECIMATION, build_scene
 
 ENGINE = EngineSpec("sleeper", Path(__file__).parent / "sleeping_engine.py", "float32", False)
 
@@ -31,11 +31,15 @@ def main() -> None:
     """Measure and write the lines."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num_envs", type=int, default=500)
-    parser.add_argument("--milliseconds", type=float, default=4.0, help="of a control step of all worlds")
+    parser.add_argument(
+        "--milliseconds", type=float, default=4.0, help="of a control step of all worlds"
+    )
     parser.add_argument("--num_steps", type=int, default=500)
     parser.add_argument("--num_robots", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--busy", action="store_true", help="compute instead of sleeping")
-    parser.add_argument("--pause_ms", type=float, default=0.0, help="between steps, as a policy takes")
+    parser.add_argument(
+        "--pause_ms", type=float, default=0.0, help="between steps, as a policy takes"
+    )
     parser.add_argument("--python", help="the worker's interpreter")
     arguments = parser.parse_args()
     for num_robots in arguments.num_robots:
@@ -47,9 +51,16 @@ def measure(arguments: argparse.Namespace, num_robots: int) -> dict[str, object]
     """Return the figures of a case."""
     model, num_envs = build_scene(num_robots, OBJECTS["cuboid"]).model, arguments.num_envs
     scene = {"seconds": arguments.milliseconds / 1000.0, "is_busy": arguments.busy}
-    sim = ProcessSimulator(ENGINE, arguments.python, scene, model, num_envs, torch.device("cpu"), (4.0, 60.0))
-    sizes = Sizes(num_envs, model.nq, model.nv, model.nu, model.nmocap, model.nbody, model.nsensordata, 0)
-    views = {name: np.zeros(shape, kind) for name, (_, shape, kind) in layout(sizes, ENGINE.dtype)[0].items()}
+    sim = ProcessSimulator(
+        ENGINE, arguments.python, scene, model, num_envs, torch.device("cpu"), (4.0, 60.0)
+    )
+    sizes = Sizes(
+        num_envs, model.nq, model.nv, model.nu, model.nmocap, model.nbody, model.nsensordata, 0
+    )
+    views = {
+        name: np.zeros(shape, kind)
+        for name, (_, shape, kind) in layout(sizes, ENGINE.dtype)[0].items()
+    }
     engine = make_engine(scene, sizes, views)
     targets = torch.randn(DECIMATION, num_envs, model.nu)
     sim.step(DECIMATION, targets)
@@ -76,13 +87,18 @@ def measure(arguments: argparse.Namespace, num_robots: int) -> dict[str, object]
     own, around_here, around, cpu_here, cpu = (statistics.median(column) for column in columns)
     means = [statistics.fmean(column) for column in columns]
     return {
-        "num_envs": num_envs, "num_robots": num_robots, "python": version, "is_busy": arguments.busy,
-        "pause_ms": arguments.pause_ms, "engine_ms": round(1e3 * own, 3),
-        "around_in_process_ms": round(1e3 * around_here, 3), "around_bridged_ms": round(1e3 * around, 3),
+        "num_envs": num_envs,
+        "num_robots": num_robots,
+        "python": version,
+        "is_busy": arguments.busy,
+        "pause_ms": arguments.pause_ms,
+        "engine_ms": round(1e3 * own, 3),
+        "around_in_process_ms": round(1e3 * around_here, 3),
+        "around_bridged_ms": round(1e3 * around, 3),
         "overhead": round((around - around_here) / (own + around_here), 4),
         "overhead_of_means": round((means[2] - means[1]) / (means[0] + means[1]), 4),
         "cpu_ms_more": round(1e3 * (cpu - cpu_here), 3),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

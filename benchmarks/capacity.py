@@ -20,29 +20,34 @@ import torch
 from measuring import add_settings, emit, lines_of_simulators, name_of, settings
 from torch import Tensor
 
-from harl_mapush import checkpoint, config
+from harl_mapush import config
 from harl_mapush.interop import harl_format
-from harl_mapush.policy import load_team
-from mqe.env import MultiAgentEnv
-from mqe.objects import OBJECTS
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.policy import load_team
+from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
-from mqe.robots import NUM_JOINTS
-from mqe.scene import DECIMATION
 from mqe.sim.mujoco_warp import Capacity, MujocoWarpSimulator, capacity
-from mqe.state import ROBOT_QPOS
+from mqe.world.objects import OBJECTS
+from mqe.world.robots import NUM_JOINTS
+from mqe.world.scene import DECIMATION
+from mqe.world.state import ROBOT_QPOS
 
 HELD_STEPS = 25
 
 
 def main() -> int:
     """Measure every team with every object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_settings(parser, "h100")
     parser.add_argument("--num_envs", type=int, default=4096)
     parser.add_argument("--num_agents", type=int, nargs="+", default=[1, 2, 3, 4])
     parser.add_argument("--objects", nargs="+", default=sorted(OBJECTS))
     parser.add_argument("--num_steps", type=int, default=500, help="control steps")
-    parser.add_argument("--checkpoint", help="a trained team, measured where team and object are its own")
+    parser.add_argument(
+        "--checkpoint", help="a trained team, measured where team and object are its own"
+    )
     arguments = parser.parse_args()
     harl_format.register()
     with lines_of_simulators():
@@ -55,7 +60,9 @@ def main() -> int:
 def measure(arguments: argparse.Namespace, num_agents: int, name: str) -> None:
     """Print the line of one team and object."""
     env_values = {"num_envs": arguments.num_envs, "num_agents": num_agents}
-    cfg = settings(arguments, env=env_values, task={"object": name, "decision_period": 1}, sim={"name": "warp"})
+    cfg = settings(
+        arguments, env=env_values, task={"object": name, "decision_period": 1}, sim={"name": "warp"}
+    )
     env = make_env(cfg.env, cfg.sim, cfg.task, 1)
     sim = env.sim
     assert isinstance(sim, MujocoWarpSimulator)
@@ -88,7 +95,9 @@ def measure(arguments: argparse.Namespace, num_agents: int, name: str) -> None:
 
 
 @torch.no_grad()
-def walk(env: MultiAgentEnv, num_steps: int, held_steps: int, decide: Callable[[Tensor], Tensor]) -> Capacity:
+def walk(
+    env: MultiAgentEnv, num_steps: int, held_steps: int, decide: Callable[[Tensor], Tensor]
+) -> Capacity:
     """Use what ``decide`` makes of observations, every so often; give the most that was needed."""
     obs, _ = env.reset()
     for _ in range(math.ceil(num_steps / held_steps)):
@@ -116,7 +125,9 @@ def pile_up(env: MultiAgentEnv, num_steps: int, draw: torch.Generator) -> Capaci
     targets = stance
     for t in range(num_steps):
         if t % HELD_STEPS == 0:
-            targets = stance + 0.5 * torch.randn((n, agents, NUM_JOINTS), generator=draw, device=device)
+            targets = stance + 0.5 * torch.randn(
+                (n, agents, NUM_JOINTS), generator=draw, device=device
+            )
         sim.ctrl.copy_(targets.flatten(1))
         sim.step(DECIMATION)
     return _take(sim)

@@ -22,19 +22,19 @@ from typing import Any, cast
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import toy_collectors  # noqa: E402
 from measuring import add_settings, emit, make_run, say, settings  # noqa: E402
 
 from harl_mapush.algorithms import make_algorithm  # noqa: E402
+from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.learner import ReplayLearner  # noqa: E402
-from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
+from harl_mapush.collectors.remote_env import DistantWorlds  # noqa: E402
 from harl_mapush.collectors.settings import settled  # noqa: E402
-from harl_mapush.collectors.worlds import DistantWorlds  # noqa: E402
 from harl_mapush.config import RunCfg  # noqa: E402
 from harl_mapush.runner import Runner  # noqa: E402
 from mqe.cores import num_cores
+from tests.support import toy_collectors  # noqa: E402
 
 
 class _EnoughError(Exception):
@@ -61,7 +61,9 @@ class Timer:
             "env_steps_per_s": (now[1] - self._begin[1]) / span_s,
             "updates_per_s": (now[2] - self._begin[2]) / span_s,
         }
-        self.figures |= {name: value for name, value in report.metrics.items() if name.startswith(_HEALTH)}
+        self.figures |= {
+            name: value for name, value in report.metrics.items() if name.startswith(_HEALTH)
+        }
         if span_s >= self._seconds:
             for line in report.health:
                 say(line)
@@ -85,7 +87,9 @@ def beside_collectors(cfg: RunCfg, seconds: float) -> dict[str, float]:
     cfg = settled(cfg)
     torch.manual_seed(cfg.runner.seed)
     worlds = DistantWorlds(cfg, torch.device(cfg.runner.learner_device))
-    runner = AsyncRunner(worlds, make_algorithm(cfg.algorithm, cfg.network, worlds.spec, worlds.device, 1), cfg)
+    runner = AsyncRunner(
+        worlds, make_algorithm(cfg.algorithm, cfg.network, worlds.spec, worlds.device, 1), cfg
+    )
     figures = timed(runner, seconds)
     runner.check_counts()
     return figures
@@ -104,7 +108,9 @@ def compare(arguments: argparse.Namespace) -> None:
     loop = settings(arguments)
     loop = dataclasses.replace(loop, runner=dataclasses.replace(loop.runner, collectors=0))
     runner = dataclasses.replace(
-        loop.runner, collectors=arguments.collectors, learner_device=arguments.learner_device or str(loop.sim.device)
+        loop.runner,
+        collectors=arguments.collectors,
+        learner_device=arguments.learner_device or str(loop.sim.device),
     )
     sim = dataclasses.replace(loop.sim, num_threads=1)
     apart = dataclasses.replace(loop, runner=runner, sim=sim)
@@ -112,13 +118,20 @@ def compare(arguments: argparse.Namespace) -> None:
     for number in range(arguments.rounds):
         both = {"in_the_loop": in_the_loop(loop, arguments.seconds)}
         both["collectors"] = beside_collectors(apart, arguments.seconds)
-        emit(round=number, num_collectors=arguments.collectors, learner=runner.learner_device, **both)
-        ratios.append(both["collectors"]["env_steps_per_s"] / both["in_the_loop"]["env_steps_per_s"])
+        emit(
+            round=number, num_collectors=arguments.collectors, learner=runner.learner_device, **both
+        )
+        ratios.append(
+            both["collectors"]["env_steps_per_s"] / both["in_the_loop"]["env_steps_per_s"]
+        )
     emit(
-        ratio_of_env_steps=round(statistics.median(ratios), 3), ratios=[round(x, 3) for x in ratios],
-        num_envs=loop.env.num_envs, update_ratio=loop.algorithm.update_ratio, cores=num_cores(),
+        ratio_of_env_steps=round(statistics.median(ratios), 3),
+        ratios=[round(x, 3) for x in ratios],
+        num_envs=loop.env.num_envs,
+        update_ratio=loop.algorithm.update_ratio,
+        cores=num_cores(),
         load=os.getloadavg()[1],
-    )  # fmt: skip
+    )
 
 
 def count(arguments: argparse.Namespace) -> None:
@@ -126,9 +139,17 @@ def count(arguments: argparse.Namespace) -> None:
     size = 512 * arguments.collectors * 16
     total = -(-arguments.transitions // size) * size
     cfg = toy_collectors.settings(
-        arguments.collectors, 512 * arguments.collectors, total, runner={"num_steps": 16},
-        algorithm={"buffer_size": 200_000, "update_ratio": 0.0005, "batch_size": 256, "warmup": 10_000},
-    )  # fmt: skip
+        arguments.collectors,
+        512 * arguments.collectors,
+        total,
+        runner={"num_steps": 16},
+        algorithm={
+            "buffer_size": 200_000,
+            "update_ratio": 0.0005,
+            "batch_size": 256,
+            "warmup": 10_000,
+        },
+    )
     runner, begin = toy_collectors.make_runner(cfg), time.monotonic()
     lags: list[float] = []
     runner.on_iteration = lambda report: lags.append(report.metrics["learner/policy_lag_max"])
@@ -137,15 +158,22 @@ def count(arguments: argparse.Namespace) -> None:
     for line in runner.health():
         say(line)
     emit(
-        sent=runner.pool.num_sent() * runner.pace.block, received=runner.pool.num_received() * runner.pace.block,
-        stored=runner.pace.num_stored, updates=runner.pace.num_learned, counted=runner.pace.num_counted,
-        policy_lag_max=max(lags), seconds=round(time.monotonic() - begin, 1), load=os.getloadavg()[0],
-    )  # fmt: skip
+        sent=runner.pool.num_sent() * runner.pace.block,
+        received=runner.pool.num_received() * runner.pace.block,
+        stored=runner.pace.num_stored,
+        updates=runner.pace.num_learned,
+        counted=runner.pace.num_counted,
+        policy_lag_max=max(lags),
+        seconds=round(time.monotonic() - begin, 1),
+        load=os.getloadavg()[0],
+    )
 
 
 def main() -> None:
     """Compare, or count."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", nargs="?", choices=("compare", "count"), default="compare")
     parser.add_argument("--collectors", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -14,7 +14,17 @@ import argparse
 import sys
 
 import torch
-from measuring import GIB, add_settings, alone, emit, lines_of_simulators, make_run, name_of, settings, used
+from measuring import (
+    GIB,
+    add_settings,
+    alone,
+    emit,
+    lines_of_simulators,
+    make_run,
+    name_of,
+    settings,
+    used,
+)
 from rates import run_rates, shares, step_rates
 
 PARTS = ("step", "training", "laptop")
@@ -22,7 +32,9 @@ PARTS = ("step", "training", "laptop")
 
 def main() -> int:
     """Measure the parts asked for, each in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_settings(parser, "laptop")
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--num_envs", type=int, default=None)

@@ -22,7 +22,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.runner import Runner
 from mqe.config import dump_yaml, to_dict
-from mqe.env import MultiAgentEnv
+from mqe.env.environment import MultiAgentEnv
 from mqe.registry import EnvCfg, make_env
 
 NUM_EPISODES, EVALUATION_SEED = 300, 0
@@ -49,7 +49,10 @@ def resume(cfg: RunCfg, folder: Path, limit_s: float, interval: int) -> dict[str
     def on_iteration(_: Any) -> None:
         nonlocal trained_s, mark
         env.statistics()
-        crossed = runner.env_steps // interval > (runner.env_steps - runner.steps_per_iteration) // interval
+        crossed = (
+            runner.env_steps // interval
+            > (runner.env_steps - runner.steps_per_iteration) // interval
+        )
         is_last = runner.iteration == num_iterations
         is_late = time.perf_counter() - begun > limit_s
         if not (crossed or is_last or is_late):
@@ -71,12 +74,18 @@ def resume(cfg: RunCfg, folder: Path, limit_s: float, interval: int) -> dict[str
     for used in (env, judges):
         used.close()
     rows = read(folder)
-    return {"finished": finished, "num_env_steps": runner.env_steps, "trained_s": trained_s} | reached(rows)
+    return {
+        "finished": finished,
+        "num_env_steps": runner.env_steps,
+        "trained_s": trained_s,
+    } | reached(rows)
 
 
 def reached(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Say after how many minutes and env steps each goal was first reached, and the best rate."""
-    facts: dict[str, Any] = {"best_success_rate": max((row["success_rate"] for row in rows), default=None)}
+    facts: dict[str, Any] = {
+        "best_success_rate": max((row["success_rate"] for row in rows), default=None)
+    }
     for goal in GOALS:
         first = next((row for row in rows if row["success_rate"] >= goal), None)
         facts[f"minutes_to_{goal:.2f}"] = None if first is None else first["trained_s"] / 60.0
@@ -97,12 +106,21 @@ def draw(rows: list[dict[str, Any]], title: str, picture: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
     for seed, commit in sorted({_run_of(row) for row in rows}):
         run = [row for row in rows if _run_of(row) == (seed, commit)]
-        minutes, rates = [row["trained_s"] / 60.0 for row in run], [row["success_rate"] for row in run]
+        minutes, rates = (
+            [row["trained_s"] / 60.0 for row in run],
+            [row["success_rate"] for row in run],
+        )
         low, high = ([row["success_ci95"][end] for row in run] for end in (0, 1))
         axes.fill_between(minutes, low, high, alpha=0.15)
         axes.plot(minutes, rates, marker="o", markersize=4, label=f"seed {seed} {commit}".strip())
     axes.legend()
-    axes.set(title=title, xlabel="minutes of training", ylabel="success rate", xlim=(0, None), ylim=(0, 1))
+    axes.set(
+        title=title,
+        xlabel="minutes of training",
+        ylabel="success rate",
+        xlim=(0, None),
+        ylim=(0, 1),
+    )
     axes.grid(alpha=0.3)
     figure.savefig(picture)
 
@@ -120,10 +138,16 @@ def _make_judges(cfg: RunCfg) -> MultiAgentEnv:
 def _measure(runner: Runner, judges: MultiAgentEnv, folder: Path, trained_s: float) -> None:
     algorithm = runner.algorithm
     figures = evaluate(judges, lambda obs: algorithm.act(obs, deterministic=True).actions)
-    row = {"seed": runner.cfg.seed, "env_steps": runner.env_steps, "trained_s": round(trained_s, 2)} | figures
+    row = {
+        "seed": runner.cfg.seed,
+        "env_steps": runner.env_steps,
+        "trained_s": round(trained_s, 2),
+    } | figures
     with (folder / CURVE).open("a") as file:
         file.write(json.dumps(row) + "\n")
-    say(f"{runner.env_steps / 1e6:.1f} M env steps, {trained_s:.0f} s: success {figures['success_rate']:.3f}")
+    say(
+        f"{runner.env_steps / 1e6:.1f} M env steps, {trained_s:.0f} s: success {figures['success_rate']:.3f}"
+    )
 
 
 def _keep(runner: Runner, folder: Path, trained_s: float) -> None:
@@ -149,7 +173,11 @@ def main() -> int:
     parser.add_argument("picture", type=Path, nargs="?", help="default: beside the curve, as .svg")
     arguments = parser.parse_args()
     path = arguments.curve
-    rows = read(path) if path.is_dir() else [json.loads(line) for line in path.read_text().splitlines()]
+    rows = (
+        read(path)
+        if path.is_dir()
+        else [json.loads(line) for line in path.read_text().splitlines()]
+    )
     picture = arguments.picture or path.with_suffix(".svg")
     draw(rows, "Success rate of the calculator (300 episodes, independent spawn)", picture)
     return 0

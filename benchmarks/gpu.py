@@ -31,7 +31,18 @@ import gpu_memory
 import torch
 from curve import resume
 from kernels import time_kernels
-from measuring import GIB, Watch, add_settings, alone, emit, lines_of_simulators, make_run, name_of, settings, used
+from measuring import (
+    GIB,
+    Watch,
+    add_settings,
+    alone,
+    emit,
+    lines_of_simulators,
+    make_run,
+    name_of,
+    settings,
+    used,
+)
 from rates import run_rates, step_rates, warm_up, where_time_goes
 
 from harl_mapush.memory_plan import plan_memory
@@ -44,13 +55,24 @@ MJLAB = {  # env-steps/s of mjlab 1.6 on an H100, one Go1, flat ground, by numbe
     4096: {"env": 122_000, "training": 112_000},
     8192: {"env": 224_000, "training": 170_000},
 }
-PARTS = ("throughput", "three_cylinder", "gait", "sync", "kernels", "memory", "train100m", "time_to_success")
+PARTS = (
+    "throughput",
+    "three_cylinder",
+    "gait",
+    "sync",
+    "kernels",
+    "memory",
+    "train100m",
+    "time_to_success",
+)
 CYLINDER = ("task.object=cylinder", "env.num_agents=3")
 
 
 def main() -> int:
     """Measure one part; every number of worlds in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_settings(parser, "h100")
     parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("--num_envs", type=int, nargs="+", default=None)
@@ -58,8 +80,12 @@ def main() -> int:
     parser.add_argument("--control_steps", type=int, default=200, help="of a pass, for trials")
     parser.add_argument("--out", default=None, help="folder of time_to_success")
     parser.add_argument("--limit", type=float, default=420.0, help="seconds of time_to_success")
-    parser.add_argument("--interval", type=int, default=5_000_000, help="env steps between two measurements")
-    parser.add_argument("--here", action="store_true", help="in this process, for one number of worlds")
+    parser.add_argument(
+        "--interval", type=int, default=5_000_000, help="env steps between two measurements"
+    )
+    parser.add_argument(
+        "--here", action="store_true", help="in this process, for one number of worlds"
+    )
     arguments = parser.parse_args()
     part = arguments.part
     if part == "gait":
@@ -67,14 +93,19 @@ def main() -> int:
     if part == "three_cylinder":
         arguments.set = [*CYLINDER, *arguments.set]
     if part == "memory":
-        return gpu_memory.measure_all(arguments.preset, arguments.set, arguments.num_envs or list(SIZES))
+        return gpu_memory.measure_all(
+            arguments.preset, arguments.set, arguments.num_envs or list(SIZES)
+        )
     if part == "train100m":
         return train(arguments)
     if part == "time_to_success":
         return time_to_success(arguments)
     sizes = arguments.num_envs or {"throughput": SIZES, "gait": tuple(MJLAB)}.get(part, (8192,))
     if not arguments.here:
-        return max(alone(__file__, *sys.argv[1:], "--here", "--num_envs", str(num_envs)) for num_envs in sizes)
+        return max(
+            alone(__file__, *sys.argv[1:], "--here", "--num_envs", str(num_envs))
+            for num_envs in sizes
+        )
     {"sync": sync, "kernels": kernels}.get(part, throughput)(arguments, sizes[0])
     return 0
 
@@ -110,7 +141,9 @@ def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
         num_envs=num_envs,
         num_agents=env.num_agents,
         num_steps=cfg.runner.num_steps,
-        env_steps_per_s={name: rates[name] for name in ("physics", "env", "replayed", "collect", "training")},
+        env_steps_per_s={
+            name: rates[name] for name in ("physics", "env", "replayed", "collect", "training")
+        },
         env_share=rates["env_share"],
         training_share=rates["training"] / rates["physics"],
         learning_share=rates["learning_share"],
@@ -152,7 +185,9 @@ def sync(arguments: argparse.Namespace, num_envs: int) -> None:
 
 def kernels(arguments: argparse.Namespace, num_envs: int) -> None:
     """Print which kernels a rollout and an update spend their time in, one line each."""
-    env, runner = make_run(settings(arguments, env={"num_envs": num_envs}, task={"decision_period": 1}))
+    env, runner = make_run(
+        settings(arguments, env={"num_envs": num_envs}, task={"decision_period": 1})
+    )
     warm_up(runner)
     for name, facts in time_kernels(runner).items():
         emit(part="kernels", of=name, device=name_of(env.device), num_envs=num_envs, **facts)
@@ -177,7 +212,12 @@ def train(arguments: argparse.Namespace) -> int:
     device = torch.device(cfg.sim.device)
     with tempfile.TemporaryDirectory() as folder, Watch(device) as watch:
         command = [sys.executable, "-m", "harl_mapush.train", "--preset", arguments.preset]
-        command += ["--num_env_steps", str(arguments.num_env_steps), "--out", str(Path(folder) / "run")]
+        command += [
+            "--num_env_steps",
+            str(arguments.num_env_steps),
+            "--out",
+            str(Path(folder) / "run"),
+        ]
         command += [word for text in arguments.set for word in ("--set", text)]
         start = time.perf_counter()
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -203,10 +243,17 @@ def time_to_success(arguments: argparse.Namespace) -> int:
         return 2
     over = {} if arguments.num_envs is None else {"env": {"num_envs": arguments.num_envs[0]}}
     cfg = settings(arguments, **over)
-    cfg = dataclasses.replace(cfg, runner=dataclasses.replace(cfg.runner, num_env_steps=arguments.num_env_steps))
+    cfg = dataclasses.replace(
+        cfg, runner=dataclasses.replace(cfg.runner, num_env_steps=arguments.num_env_steps)
+    )
     with lines_of_simulators():
         facts = resume(cfg, Path(arguments.out), arguments.limit, arguments.interval)
-    emit(part="time_to_success", device=name_of(torch.device(cfg.sim.device)), preset=arguments.preset, **facts)
+    emit(
+        part="time_to_success",
+        device=name_of(torch.device(cfg.sim.device)),
+        preset=arguments.preset,
+        **facts,
+    )
     return 0
 
 

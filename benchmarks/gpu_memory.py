@@ -12,7 +12,18 @@ import argparse
 import sys
 
 import torch
-from measuring import GIB, Watch, add_settings, alone, emit, lines_of_simulators, make_run, name_of, settings, used
+from measuring import (
+    GIB,
+    Watch,
+    add_settings,
+    alone,
+    emit,
+    lines_of_simulators,
+    make_run,
+    name_of,
+    settings,
+    used,
+)
 
 from harl_mapush.memory_plan import plan_memory
 
@@ -29,11 +40,21 @@ def main() -> int:
     if arguments.here:
         measure(arguments, arguments.num_envs[0])
         return 0
-    return measure_all(arguments.preset, arguments.set, arguments.num_envs, arguments.num_steps, arguments.iterations)
+    return measure_all(
+        arguments.preset,
+        arguments.set,
+        arguments.num_envs,
+        arguments.num_steps,
+        arguments.iterations,
+    )
 
 
 def measure_all(
-    preset: str, changes: list[str], sizes: list[int], num_steps: int | None = None, iterations: int = 3
+    preset: str,
+    changes: list[str],
+    sizes: list[int],
+    num_steps: int | None = None,
+    iterations: int = 3,
 ) -> int:
     """Print one line a size; return the worst exit code."""
     own = ["--preset", preset, "--iterations", str(iterations)]

@@ -41,7 +41,9 @@ class Point(NamedTuple):
 
 def main() -> int:
     """Train, read the curves, write and show them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--harl", required=True, metavar="PATH", help="a checkout of upstream HARL")
     parser.add_argument("--algo", default="happo", choices=ALGORITHMS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
@@ -65,18 +67,43 @@ def main() -> int:
         csv.writer(file, lineterminator="\n").writerows(columns(points))
     (given.out / "curves.svg").write_text(picture(points), encoding="utf-8")
     sys.stdout.write(
-        table(points) + "".join(f"{side}: {min(s):.0f} to {max(s):.0f} s\n" for side, s in seconds.items())
+        table(points)
+        + "".join(f"{side}: {min(s):.0f} to {max(s):.0f} s\n" for side, s in seconds.items())
     )
     return 0
 
 
 def train_upstream(given: argparse.Namespace, seed: int, folder: Path) -> tuple[Path, float]:
     """Train by upstream's runner; give its run folder and the seconds it took."""
-    settings = ("train.log_interval=1", "eval.use_eval=false", f"device.torch_threads={given.threads}", *given.set)
+    settings = (
+        "train.log_interval=1",
+        "eval.use_eval=false",
+        f"device.torch_threads={given.threads}",
+        *given.set,
+    )
     command = [
-        *("harl_mapush.interop.run_harl", "--harl", given.harl, "--algo", given.algo, "--seed", str(seed)),
-        *("--num_envs", given.num_envs, "--num_env_steps", given.num_env_steps.replace("_", ""), "--device", "cpu"),
-        *("--out", str(folder / "upstream"), *(word for text in settings for word in ("--set", text))),
+        *(
+            "harl_mapush.clients.run_harl",
+            "--harl",
+            given.harl,
+            "--algo",
+            given.algo,
+            "--seed",
+            str(seed),
+        ),
+        *(
+            "--num_envs",
+            given.num_envs,
+            "--num_env_steps",
+            given.num_env_steps.replace("_", ""),
+            "--device",
+            "cpu",
+        ),
+        *(
+            "--out",
+            str(folder / "upstream"),
+            *(word for text in settings for word in ("--set", text)),
+        ),
     ]
     took = timed(command)
     (config,) = (folder / "upstream").rglob("config.json")
@@ -87,7 +114,9 @@ def train_ours(config: Path, folder: Path) -> tuple[int, float]:
     """Train by our runner under upstream's configuration; give control steps a decision and the seconds it took."""
     took = timed(["harl_mapush.train", "--load_config", str(config), "--out", str(folder)])
     lines = (folder / "config.yaml").read_text(encoding="utf-8").splitlines()
-    (period,) = (int(line.split(":")[1]) for line in lines if line.strip().startswith("decision_period:"))
+    (period,) = (
+        int(line.split(":")[1]) for line in lines if line.strip().startswith("decision_period:")
+    )
     return period, took
 
 
@@ -109,7 +138,9 @@ def curves(logs: Path, side: str, seed: int, steps_per_decision: int) -> list[Po
     ]
 
 
-def means(points: list[Point], side: str, tag: str, count: int, seed: int | None = None) -> list[float | None]:
+def means(
+    points: list[Point], side: str, tag: str, count: int, seed: int | None = None
+) -> list[float | None]:
     """Return the mean of one curve, or of all seeds', over each of ``count`` parts of the run; None if empty."""
     end = max(point.decisions for point in points)
     parts: list[list[float]] = [[] for _ in range(count)]
@@ -122,11 +153,21 @@ def means(points: list[Point], side: str, tag: str, count: int, seed: int | None
 def columns(points: list[Point]) -> list[list[str]]:
     """Lay the curves out as rows of text, the first of them names."""
     end = max(point.decisions for point in points)
-    names = [(side, seed, tag) for tag in TAGS for seed in sorted({p.seed for p in points}) for side in SIDES]
+    names = [
+        (side, seed, tag)
+        for tag in TAGS
+        for seed in sorted({p.seed for p in points})
+        for side in SIDES
+    ]
     curve_means = [means(points, side, tag, NUM_MEANS, seed) for side, seed, tag in names]
     rows = [["decisions", *(f"{tag.split('/')[1]} {side} {seed}" for side, seed, tag in names)]]
     for k, values in enumerate(zip(*curve_means, strict=True)):
-        rows.append([str(end * (k + 1) // NUM_MEANS), *("" if value is None else f"{value:.4f}" for value in values)])
+        rows.append(
+            [
+                str(end * (k + 1) // NUM_MEANS),
+                *("" if value is None else f"{value:.4f}" for value in values),
+            ]
+        )
     return rows
 
 
@@ -144,9 +185,13 @@ def picture(points: list[Point]) -> str:
         x, y = left + width * k / 4, top + height * (1 - k / 4)
         parts.append(f'<path d="M{left} {y:g}h{width}M{x:g} {top}v{height}" stroke="#ddd"/>')
         parts.append(f'<text x="{left - 8}" y="{y + 4:g}" text-anchor="end">{k / 4:g}</text>')
-        parts.append(f'<text x="{x:g}" y="{top + height + 18}" text-anchor="middle">{end * k / 4e6:.2g} M</text>')
+        parts.append(
+            f'<text x="{x:g}" y="{top + height + 18}" text-anchor="middle">{end * k / 4e6:.2g} M</text>'
+        )
     caption = "decisions; success rate of the last 1,000 episodes while training"
-    parts.append(f'<text x="{left + width / 2:g}" y="{top + height + 40}" text-anchor="middle">{caption}</text>')
+    parts.append(
+        f'<text x="{left + width / 2:g}" y="{top + height + 40}" text-anchor="middle">{caption}</text>'
+    )
     for k, (side, colour) in enumerate(zip(SIDES, ("#d95f02", "#1b6ca8"), strict=True)):
         parts.append(f'<text x="{left + 12}" y="{top + 20 + 18 * k}" fill="{colour}">{side}</text>')
         for seed in seeds:
@@ -156,7 +201,9 @@ def picture(points: list[Point]) -> str:
                 for i, value in enumerate(curve)
                 if value is not None
             ]
-            parts.append(f'<polyline points="{" ".join(places)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+            parts.append(
+                f'<polyline points="{" ".join(places)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            )
     return "\n".join([*parts, "</svg>\n"])
 
 
@@ -164,7 +211,10 @@ def table(points: list[Point]) -> str:
     """Lay out the means over seeds of each part of the run."""
     end = max(point.decisions for point in points)
     names = [(side, tag) for tag in TAGS for side in SIDES]
-    rows = [f"{'up to decision':>16}" + "".join(f"{tag.split('/')[1] + ', ' + side:>26}" for side, tag in names)]
+    rows = [
+        f"{'up to decision':>16}"
+        + "".join(f"{tag.split('/')[1] + ', ' + side:>26}" for side, tag in names)
+    ]
     curve_means = [means(points, side, tag, NUM_ROWS) for side, tag in names]
     for k, values in enumerate(zip(*curve_means, strict=True)):
         cells = "".join(f"{'-':>26}" if value is None else f"{value:>26.5f}" for value in values)

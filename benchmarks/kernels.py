@@ -27,7 +27,9 @@ def _works(runner: Runner) -> dict[str, Callable[[], object]]:
 def _profiled(work: Callable[[], object], device: torch.device) -> dict[str, Any]:
     on_cpu = device.type == "cpu"
     took = seconds(device, work)
-    with profile(activities=[ProfilerActivity.CPU if on_cpu else ProfilerActivity.CUDA], acc_events=True) as profiler:
+    with profile(
+        activities=[ProfilerActivity.CPU if on_cpu else ProfilerActivity.CUDA], acc_events=True
+    ) as profiler:
         work()
         wait(device)
     column = "self_cpu_time_total" if on_cpu else "self_device_time_total"
@@ -36,5 +38,8 @@ def _profiled(work: Callable[[], object], device: torch.device) -> dict[str, Any
         "wall_ms": 1e3 * took,
         "kernels_ms": sum(getattr(event, column) for event in events) / 1e3,
         "launches": sum(event.count for event in events),
-        "kernels": [[event.key[:_NAME], getattr(event, column) / 1e3, event.count] for event in events[:_NAMED]],
+        "kernels": [
+            [event.key[:_NAME], getattr(event, column) / 1e3, event.count]
+            for event in events[:_NAMED]
+        ],
     }

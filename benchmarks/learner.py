@@ -32,14 +32,15 @@ from torch import Tensor
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
 from harl_mapush.allocator import keep_freed_memory
-from harl_mapush.interop import harl_parity
-from harl_mapush.learning import minibatches
 from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.on_policy import minibatches
 from harl_mapush.runner import Runner, RunnerCfg
 from harl_mapush.seeding import seed_everything
 from mqe.vec_env import TimeStep
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.support import harl_parity  # noqa: E402
 
 OBS_SIZE, STATE_SIZE, ACTION_SIZE = 8, 17, 3
 HARL_DEFAULTS = {  # upstream's HAPPO, in our words
@@ -64,11 +65,18 @@ class SyntheticEnv:
     def __init__(self, num_envs: int, num_agents: int, device: torch.device) -> None:
         self.num_envs, self.num_agents, self.device = num_envs, num_agents, device
         self.obs_sizes, self.action_sizes = (OBS_SIZE,) * num_agents, (ACTION_SIZE,) * num_agents
-        self.state_size, self.state_type, self.decision_period, self.step_dt = STATE_SIZE, "EP", 1, 0.02
+        self.state_size, self.state_type, self.decision_period, self.step_dt = (
+            STATE_SIZE,
+            "EP",
+            1,
+            0.02,
+        )
         draw = torch.Generator(device).manual_seed(0)
         self.obs = torch.randn(16, num_envs, num_agents, OBS_SIZE, generator=draw, device=device)
         self.state = torch.randn(16, num_envs, STATE_SIZE, generator=draw, device=device)
-        self.reward = torch.randn(16, num_envs, 1, generator=draw, device=device).expand(-1, -1, num_agents)
+        self.reward = torch.randn(16, num_envs, 1, generator=draw, device=device).expand(
+            -1, -1, num_agents
+        )
         self.done = torch.rand(16, num_envs, generator=draw, device=device) < 0.01
         self.valid = torch.ones(num_envs, dtype=torch.bool, device=device)
         self.t = 0
@@ -102,8 +110,12 @@ class SyntheticEnv:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the JSON lines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--harl", type=_checkout, metavar="PATH", help="a checkout of upstream HARL to time beside")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--harl", type=_checkout, metavar="PATH", help="a checkout of upstream HARL to time beside"
+    )
     parser.add_argument("--algo", default="happo", choices=list(ALGORITHMS))
     parser.add_argument("--num_envs", type=int, default=500)
     parser.add_argument("--num_steps", type=int, default=200)
@@ -135,7 +147,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _checkout(path: str) -> Path:
     if not (Path(path) / "harl" / "runners").is_dir():
-        raise argparse.ArgumentTypeError(f"{path} is not a checkout of upstream HARL (no harl/runners in it)")
+        raise argparse.ArgumentTypeError(
+            f"{path} is not a checkout of upstream HARL (no harl/runners in it)"
+        )
     return Path(path)
 
 
@@ -143,7 +157,9 @@ def _upstream(args: argparse.Namespace) -> Any:
     import upstream_harl
 
     sizes = (OBS_SIZE, STATE_SIZE, ACTION_SIZE)
-    return upstream_harl.build_runner(args.harl, args.algo, args.num_envs, args.num_steps, args.num_agents, sizes)
+    return upstream_harl.build_runner(
+        args.harl, args.algo, args.num_envs, args.num_steps, args.num_agents, sizes
+    )
 
 
 def _ours(args: argparse.Namespace) -> Runner:
@@ -157,7 +173,9 @@ def _ours(args: argparse.Namespace) -> Runner:
 
 def _algorithm(args: argparse.Namespace, device: str) -> OnPolicy:
     entry = ALGORITHMS[args.algo]
-    spec = TeamSpec((OBS_SIZE,) * args.num_agents, (ACTION_SIZE,) * args.num_agents, STATE_SIZE, "EP")
+    spec = TeamSpec(
+        (OBS_SIZE,) * args.num_agents, (ACTION_SIZE,) * args.num_agents, STATE_SIZE, "EP"
+    )
     return entry.cls(entry.cfg(**HARL_DEFAULTS), NetworkCfg(**HARL_NETWORK), spec, device)
 
 
@@ -196,7 +214,9 @@ def _time_upstream(runner: Any) -> dict[str, float]:
     def train() -> None:
         upstream_harl.train(runner)
 
-    laps = _laps(torch.device("cpu"), {"collect_s": collect, "returns_s": runner.compute, "actors_s": train})
+    laps = _laps(
+        torch.device("cpu"), {"collect_s": collect, "returns_s": runner.compute, "actors_s": train}
+    )
     runner.critic.train = train_critic
     runner.after_update()
     return laps | {"actors_s": laps["actors_s"] - critic_s, "critic_s": critic_s}
@@ -209,22 +229,42 @@ def _laps(device: torch.device, parts: dict[str, Callable[[], Any]]) -> dict[str
     wall, system_s = sum(laps.values()), after.ru_stime - before.ru_stime
     cpus_used = (after.ru_utime - before.ru_utime + system_s) / wall
     page_faults = after.ru_minflt - before.ru_minflt
-    return {"iteration_s": wall} | laps | {"cpus_used": cpus_used, "system_s": system_s, "page_faults": page_faults}
+    return (
+        {"iteration_s": wall}
+        | laps
+        | {"cpus_used": cpus_used, "system_s": system_s, "page_faults": page_faults}
+    )
 
 
-def _summary(learner: str, laps: list[dict[str, float]], args: argparse.Namespace) -> dict[str, Any]:
+def _summary(
+    learner: str, laps: list[dict[str, float]], args: argparse.Namespace
+) -> dict[str, Any]:
     counted = laps[1:] or laps
-    medians = {name: round(statistics.median(lap[name] for lap in counted), 4) for name in counted[0]}
-    workload = {name: getattr(args, name) for name in ("algo", "num_envs", "num_steps", "num_agents", "threads")}
+    medians = {
+        name: round(statistics.median(lap[name] for lap in counted), 4) for name in counted[0]
+    }
+    workload = {
+        name: getattr(args, name)
+        for name in ("algo", "num_envs", "num_steps", "num_agents", "threads")
+    }
     workload["allocator"] = args.allocator
-    return {"learner": learner} | medians | workload | {"device": args.device if learner == "mapush" else "cpu"}
+    return (
+        {"learner": learner}
+        | medians
+        | workload
+        | {"device": args.device if learner == "mapush" else "cpu"}
+    )
 
 
-def _comparison(laps: dict[str, list[dict[str, float]]], args: argparse.Namespace) -> dict[str, Any]:
+def _comparison(
+    laps: dict[str, list[dict[str, float]]], args: argparse.Namespace
+) -> dict[str, Any]:
     def update_s(lap: dict[str, float]) -> float:
         return lap["returns_s"] + lap["actors_s"] + lap["critic_s"]
 
-    medians = {name: statistics.median(map(update_s, rows[1:] or rows)) for name, rows in laps.items()}
+    medians = {
+        name: statistics.median(map(update_s, rows[1:] or rows)) for name, rows in laps.items()
+    }
     return {
         "update_s": round(medians["mapush"], 4),
         "harl_update_s": round(medians["harl"], 4),
@@ -257,7 +297,10 @@ def _weights_apart(args: argparse.Namespace) -> dict[str, float]:
     floor = _algorithm(args, "cpu")
     harl_parity.load_learner(floor, unshuffled)
     apart = {"harl_noise_floor": _apart(floor, outcome)}
-    for name, is_in_its_order in (("weights_max_difference", True), ("weights_max_difference_as_timed", False)):
+    for name, is_in_its_order in (
+        ("weights_max_difference", True),
+        ("weights_max_difference_as_timed", False),
+    ):
         algorithm = _algorithm(args, "cpu")
         harl_parity.load_learner(algorithm, begin)
         storage = algorithm.make_experience(args.num_steps, args.num_envs)
@@ -265,8 +308,12 @@ def _weights_apart(args: argparse.Namespace) -> dict[str, float]:
         algorithm.value.compute_returns(storage)
         algorithm.shuffle.agents = lambda num_agents: agent_order
         if is_in_its_order:
-            algorithm.shuffle = algorithm.value.shuffle = harl_parity.RecordedShuffle(drawn, agent_order)
-        with _tiles_of(args.num_steps * args.num_envs * args.num_agents if is_in_its_order else None):
+            algorithm.shuffle = algorithm.value.shuffle = harl_parity.RecordedShuffle(
+                drawn, agent_order
+            )
+        with _tiles_of(
+            args.num_steps * args.num_envs * args.num_agents if is_in_its_order else None
+        ):
             algorithm.learn(storage)
         apart[name] = _apart(algorithm, outcome)
     return apart

@@ -18,12 +18,12 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
-from harl_mapush.logger import library_lines
 from harl_mapush.runner import Runner
 from harl_mapush.seeding import seed_everything
 from mqe.config import assignment, merge
-from mqe.env import MultiAgentEnv
+from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim
 
 GIB = 2**30
@@ -50,7 +50,9 @@ def make_run(cfg: RunCfg) -> tuple[MultiAgentEnv, Runner]:
     """Build environment and runner as the trainer does."""
     seed_everything(cfg.runner.seed)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    algorithm = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed)
+    algorithm = make_algorithm(
+        cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed
+    )
     return env, Runner(env, algorithm, cfg.runner)
 
 
@@ -99,7 +101,10 @@ def interleaved(
             part()
 
     rounds = [
-        {name: seconds(device, partial(repeat, part)) / num_calls * 1e3 for name, part in parts.items()}
+        {
+            name: seconds(device, partial(repeat, part)) / num_calls * 1e3
+            for name, part in parts.items()
+        }
         for _ in range(num_rounds + 1)
     ]
     return {name: [times[name] for times in rounds[1:]] for name in parts}
@@ -116,7 +121,11 @@ def used(device: torch.device) -> int:
 
 def name_of(device: torch.device) -> str:
     """Name the device."""
-    return f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return (
+        f"{torch.get_num_threads()} threads"
+        if device.type == "cpu"
+        else torch.cuda.get_device_name(device)
+    )
 
 
 def alone(script: str, *arguments: str) -> int:
@@ -163,7 +172,9 @@ def _reader(device: torch.device) -> Callable[[], int] | None:
     except OSError:
         return None
     handle, memory = ctypes.c_void_p(), Memory()
-    name = f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()  # the library counts hidden GPUs as well
+    name = (
+        f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()
+    )  # the library counts hidden GPUs as well
     if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(name, ctypes.byref(handle)):
         return None
 

@@ -19,27 +19,34 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np  # noqa: E402
-import record_off_policy as upstream  # noqa: E402
 from measuring import emit, interleaved  # noqa: E402
-from planar_toy import PlanarToyEnv  # noqa: E402
-from test_off_policy import go, make  # noqa: E402
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec  # noqa: E402
-from harl_mapush.interop.harl_off_policy import build, load_ring  # noqa: E402
 from harl_mapush.learning.networks import NetworkCfg  # noqa: E402
-from harl_mapush.learning.replay import RingReplay  # noqa: E402
-from harl_mapush.learning.world_model import EnsembleCfg  # noqa: E402
+from harl_mapush.learning.off_policy.replay_buffer import RingReplay  # noqa: E402
+from harl_mapush.learning.world_model.world_model import EnsembleCfg  # noqa: E402
+from tests.harl_mapush.algorithms.test_off_policy import go, make  # noqa: E402
+from tests.support import record_off_policy as upstream  # noqa: E402
+from tests.support.harl_off_policy import build, load_ring  # noqa: E402
+from tests.support.planar_toy import PlanarToyEnv  # noqa: E402
 
 CALLS = 6  # updates of each part a round
 BASE: dict[str, Any] = {
-    "warmup": 640, "batch_size": 128, "update_ratio": 2 / 32, "gamma": 0.9, "polyak": 0.02, "learning_rate": 1e-3,
+    "warmup": 640,
+    "batch_size": 128,
+    "update_ratio": 2 / 32,
+    "gamma": 0.9,
+    "polyak": 0.02,
+    "learning_rate": 1e-3,
     "critic_learning_rate": 1e-3,
-}  # fmt: skip
+}
 SMALL_MODEL = EnsembleCfg(hidden_size=32, batch_size=128, first_steps=200, ramp=2000, branches=128)
-SWITCHES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # algorithm, its settings, the network's
+SWITCHES: dict[
+    str, tuple[str, dict[str, Any], dict[str, Any]]
+] = {  # algorithm, its settings, the network's
     "hasac": ("hasac", {}, {}),
     "hasac, 51 atoms": ("hasac", {"num_atoms": 51}, {}),
     "hasac, layer norm": ("hasac", {}, {"use_layer_norm": True}),
@@ -74,35 +81,56 @@ def time_updates(arguments: argparse.Namespace) -> None:
         buffer: dict[str, Any] = {key: upstream.plain(getattr(theirs.buffer, key)) for key in names}
         for key in ("obs", "next_obs", "actions", "valid_transitions"):
             buffer[key] = [upstream.plain(x) for x in getattr(theirs.buffer, key)]
-        env = {"n_agents": 2, "N": upstream.ENVS, "obs_dim": upstream.OBS, "share_obs_dim": upstream.STATE}
+        env = {
+            "n_agents": 2,
+            "N": upstream.ENVS,
+            "obs_dim": upstream.OBS,
+            "share_obs_dim": upstream.STATE,
+        }
         record = {
-            "meta": {"algo": name}, "config": config, "env": env | {"act_dim": upstream.ACTION},
+            "meta": {"algo": name},
+            "config": config,
+            "env": env | {"act_dim": upstream.ACTION},
             "buffer": buffer | {"idx": theirs.buffer.idx},
-        }  # fmt: skip
+        }
         compatible = build(record)
         ring = load_ring(compatible, record)
         spec = TeamSpec((upstream.OBS,) * 2, (upstream.ACTION,) * 2, upstream.STATE, "EP")
         network = NetworkCfg(tuple(arguments.hidden_sizes), activation="relu")
         entry = ALGORITHMS[name]
         plain = {"batch_size": arguments.batch_size, "n_step": own["n_step"]}
-        categorical, scalar = (entry.cls(entry.cfg(**plain, num_atoms=k), network, spec) for k in (101, 0))  # type: ignore
+        categorical, scalar = (
+            entry.cls(entry.cfg(**plain, num_atoms=k), network, spec) for k in (101, 0)
+        )  # type: ignore
         index = torch.Generator().manual_seed(0)
 
-        def learn(team: Any, ring: RingReplay = ring, index: torch.Generator = index) -> Callable[[], object]:
+        def learn(
+            team: Any, ring: RingReplay = ring, index: torch.Generator = index
+        ) -> Callable[[], object]:
             count = ring.shape.num_transitions
-            return lambda: team.learn(ring.look_up(torch.randint(count, (arguments.batch_size,), generator=index)))
+            return lambda: team.learn(
+                ring.look_up(torch.randint(count, (arguments.batch_size,), generator=index))
+            )
 
         parts: dict[str, Callable[[], object]] = {
-            "upstream": theirs.train, "ours, compat=harl": learn(compatible), "ours, values are numbers": learn(scalar),
+            "upstream": theirs.train,
+            "ours, compat=harl": learn(compatible),
+            "ours, values are numbers": learn(scalar),
             "ours, 101 atoms": learn(categorical),
-        }  # fmt: skip
+        }
         times = interleaved(torch.device("cpu"), parts, arguments.rounds, CALLS)
         medians = {part: statistics.median(found) for part, found in times.items()}
         ratios = {
             part: statistics.median(u / o for u, o in zip(times["upstream"], found, strict=True))
             for part, found in times.items()
         }
-        emit(algo=algo, ms=medians, times_upstream=ratios, settings=vars(arguments), threads=torch.get_num_threads())
+        emit(
+            algo=algo,
+            ms=medians,
+            times_upstream=ratios,
+            settings=vars(arguments),
+            threads=torch.get_num_threads(),
+        )
 
 
 def learn_with_switches(arguments: argparse.Namespace) -> None:
@@ -117,14 +145,25 @@ def learn_with_switches(arguments: argparse.Namespace) -> None:
             team.generator.manual_seed(seed)
             start = time.perf_counter()
             rewards = [round(go(team, experience, env, 20)[0], 3) for _ in range(arguments.blocks)]
-            used = {key: getattr(team.cfg, key) for key in ("num_atoms", "n_step", "normalize_returns", "update_ratio")}
+            used = {
+                key: getattr(team.cfg, key)
+                for key in ("num_atoms", "n_step", "normalize_returns", "update_ratio")
+            }
             used |= {"use_layer_norm": team.network.use_layer_norm, "num_updates": team.num_updates}
-            emit(switch=label, seed=seed, rewards=rewards, used=used, seconds=time.perf_counter() - start)
+            emit(
+                switch=label,
+                seed=seed,
+                rewards=rewards,
+                used=used,
+                seconds=time.perf_counter() - start,
+            )
 
 
 def main() -> None:
     """Do what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("update", "switches"))
     parser.add_argument("--batch_size", type=int, default=1000)
     parser.add_argument("--hidden_sizes", type=int, nargs="+", default=[256, 256])

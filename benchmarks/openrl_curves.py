@@ -18,7 +18,7 @@ mpl.rcParams.update({"svg.hashsalt": "1", "svg.fonttype": "none"})
 import matplotlib.pyplot as plt  # noqa: E402
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
 
-from harl_mapush.runs import curves_folder  # noqa: E402
+from harl_mapush.runs.run_folder import curves_folder  # noqa: E402
 from mqe.config import load_yaml  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
@@ -30,17 +30,27 @@ def of_openrl(run: Path, decision_period: int) -> list[dict[str, Any]]:
     """Return the rollouts of a run of OpenRL's, whose rewards are those of decisions."""
     lines = [json.loads(line) for line in (run / "progress.jsonl").read_text().splitlines()]
     return [
-        {"learner": "openrl_ppo", "env_steps": line["env_steps"], "seconds": line["seconds"],
-         "reward": round(line["average_step_reward"] / decision_period, 5)} | {name: line[name] for name in NAMES}
+        {
+            "learner": "openrl_ppo",
+            "env_steps": line["env_steps"],
+            "seconds": line["seconds"],
+            "reward": round(line["average_step_reward"] / decision_period, 5),
+        }
+        | {name: line[name] for name in NAMES}
         for line in lines
-    ]  # fmt: skip
+    ]
 
 
 def of_ours(run: Path) -> list[dict[str, Any]]:
     """Return the iterations of a run of ours."""
     events = EventAccumulator(str(curves_folder(run)), size_guidance={"scalars": 0})
     events.Reload()
-    tags = ("reward/total", "perf/collect_s", "perf/update_s", *(f"mapush/{name}" for name in NAMES))
+    tags = (
+        "reward/total",
+        "perf/collect_s",
+        "perf/update_s",
+        *(f"mapush/{name}" for name in NAMES),
+    )
     values = {tag: {event.step: event.value for event in events.Scalars(tag)} for tag in tags}
     learner, seconds, lines = load_yaml(run / "config.yaml")["algorithm"]["name"], 0.0, []
     for step, reward in sorted(values["reward/total"].items()):
@@ -59,21 +69,30 @@ def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Gather and draw."""
-    period = load_yaml(Path(sys.argv[2], "config.yaml"))["task"]["decision_period"]  # the same in all runs
+    period = load_yaml(Path(sys.argv[2], "config.yaml"))["task"][
+        "decision_period"
+    ]  # the same in all runs
     curves = [of_openrl(Path(sys.argv[1]), period), *(of_ours(Path(run)) for run in sys.argv[2:])]
     curves = [thinned(curve) for curve in curves]
     text = "".join(json.dumps(line) + "\n" for curve in curves for line in curve)
     (ROOT / "benchmarks" / "results" / "cpu_openrl.jsonl").write_text(text, encoding="utf-8")
     figure, axes = plt.subplots(1, 3, figsize=(12, 3))
     for curve in curves:
-        steps, minutes = [line["env_steps"] / 1e6 for line in curve], [line["seconds"] / 60 for line in curve]
-        success = [float("nan") if line["success_rate"] is None else line["success_rate"] for line in curve]
+        steps, minutes = (
+            [line["env_steps"] / 1e6 for line in curve],
+            [line["seconds"] / 60 for line in curve],
+        )
+        success = [
+            float("nan") if line["success_rate"] is None else line["success_rate"] for line in curve
+        ]
         axes[0].plot(steps, [line["reward"] for line in curve], label=curve[0]["learner"])
         axes[1].plot(steps, success)
         axes[2].plot(minutes, success)
     axes[0].set(xlabel="env steps [million]", ylabel="mean reward an env step")
     axes[1].set(xlabel="env steps [million]", ylabel="success of training episodes", ylim=(0, 1))
-    axes[2].set(xlabel="wall clock on a busy CPU [min]", ylabel="success of training episodes", ylim=(0, 1))
+    axes[2].set(
+        xlabel="wall clock on a busy CPU [min]", ylabel="success of training episodes", ylim=(0, 1)
+    )
     axes[0].legend(frameon=False)
     figure.tight_layout()
     figure.savefig(ROOT / "docs" / "openrl_curves.svg", metadata={"Date": None})

@@ -14,13 +14,15 @@ import torch
 from measuring import seconds
 
 from harl_mapush.runner import Runner
-from mqe.env import MultiAgentEnv
-from mqe.scene import DECIMATION
+from mqe.env.environment import MultiAgentEnv
+from mqe.world.scene import DECIMATION
 
 NUM_STEPS = 200  # control steps of a pass
 HELD_STEPS = 25  # control steps that a drawn command is held
 WARM_STEPS = 5  # the first ones load kernels and capture graphs
-WARM_ITERATIONS = 10  # likewise: agents take turns at random, and a part of a turn is captured at its third
+WARM_ITERATIONS = (
+    10  # likewise: agents take turns at random, and a part of a turn is captured at its third
+)
 
 
 class CtrlRecorder:
@@ -43,7 +45,9 @@ class CtrlRecorder:
             self._step(DECIMATION, ctrl)
 
 
-def step_rates(env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS) -> dict[str, float]:
+def step_rates(
+    env: MultiAgentEnv, repeats: int = 3, num_steps: int = NUM_STEPS
+) -> dict[str, float]:
     """Return env-steps/s of ``env.step`` with held random commands, and of the physics alone.
 
     Physics alone replays, from the same state and without resets, the ``ctrl`` recorded in the ``env.step`` pass. Both
@@ -86,7 +90,9 @@ def warm_up(runner: Runner) -> None:
     _learn(runner, WARM_ITERATIONS)
 
 
-def run_rates(runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4) -> dict[str, float]:
+def run_rates(
+    runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4
+) -> dict[str, float]:
     """Return env-steps/s of collecting with policies and of whole training, once every graph of an update exists.
 
     ``replayed`` is ``env.step`` alone with the actions of one rollout, from where that began: what an iteration takes
@@ -142,7 +148,9 @@ def shares(runner: Runner, iterations: int = 3) -> dict[str, float]:
 
 def where_time_goes(rates: dict[str, float], num_envs: int) -> dict[str, float]:
     """Turn rates into milliseconds a control step of all worlds: what each layer adds to the one below."""
-    took = {name: 1e3 * num_envs / rates[name] for name in ("physics", "env", "collect", "training")}
+    took = {
+        name: 1e3 * num_envs / rates[name] for name in ("physics", "env", "collect", "training")
+    }
     return {
         "physics": took["physics"],
         "gait_and_task": took["env"] - took["physics"],

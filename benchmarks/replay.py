@@ -18,7 +18,7 @@ from measuring import emit, interleaved
 
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.learning.networks import NetworkCfg
-from harl_mapush.learning.replay import RingReplay, Transition, replay_shape
+from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition, replay_shape
 
 AGENTS, OBS, STATE, ACTION = 2, 10, 17, 3
 CALLS = 20  # of each part a round
@@ -32,13 +32,22 @@ def transition(num_envs: int, device: torch.device) -> Transition:
 
     done, valid = draw() < 0.01, draw() >= 0.001
     return Transition(
-        obs=draw(AGENTS, OBS), state=draw(1, STATE), actions=draw(AGENTS, ACTION), active=draw(AGENTS) < 2.0,
-        rewards=draw(1), next_obs=draw(AGENTS, OBS), next_state=draw(1, STATE), terminated=done & (draw() < 0.5),
-        done=done | ~valid, valid=valid,
-    )  # fmt: skip
+        obs=draw(AGENTS, OBS),
+        state=draw(1, STATE),
+        actions=draw(AGENTS, ACTION),
+        active=draw(AGENTS) < 2.0,
+        rewards=draw(1),
+        next_obs=draw(AGENTS, OBS),
+        next_state=draw(1, STATE),
+        terminated=done & (draw() < 0.5),
+        done=done | ~valid,
+        valid=valid,
+    )
 
 
-def torchrl_parts(arguments: argparse.Namespace, step: Transition) -> dict[str, Callable[[], object]]:
+def torchrl_parts(
+    arguments: argparse.Namespace, step: Transition
+) -> dict[str, Callable[[], object]]:
     """Return adding and sampling by TorchRL, in memory of the same device; nothing where it is not installed.
 
     One step at a time, and broken transitions are drawn like others: less than what ours does.
@@ -49,10 +58,13 @@ def torchrl_parts(arguments: argparse.Namespace, step: Transition) -> dict[str, 
     from torchrl.data import LazyTensorStorage, ReplayBuffer  # type: ignore[import-not-found]
 
     buffer = ReplayBuffer(
-        storage=LazyTensorStorage(arguments.capacity, device=arguments.device), batch_size=arguments.batch_size
+        storage=LazyTensorStorage(arguments.capacity, device=arguments.device),
+        batch_size=arguments.batch_size,
     )
     rows = TensorDict(step._asdict(), batch_size=[arguments.num_envs])
-    fill = TensorDict({k: v[:1].expand(arguments.capacity, *v.shape[1:]) for k, v in step._asdict().items()})
+    fill = TensorDict(
+        {k: v[:1].expand(arguments.capacity, *v.shape[1:]) for k, v in step._asdict().items()}
+    )
     fill.batch_size = [arguments.capacity]
     buffer.extend(fill)
     return {"torchrl add": lambda: buffer.extend(rows), "torchrl sample": buffer.sample}
@@ -63,9 +75,14 @@ def our_parts(arguments: argparse.Namespace, step: Transition) -> dict[str, Call
     parts: dict[str, Callable[[], object]] = {}
     device = step.obs.device
     shape = replay_shape(
-        arguments.capacity, arguments.num_envs, num_agents=AGENTS, obs_size=OBS, action_size=ACTION, num_views=1,
+        arguments.capacity,
+        arguments.num_envs,
+        num_agents=AGENTS,
+        obs_size=OBS,
+        action_size=ACTION,
+        num_views=1,
         state_size=STATE,
-    )  # fmt: skip
+    )
     for n_step in (1, 3):
         ring = RingReplay(shape, n_step, 0.99, torch.Generator(device), device)
         for _ in range(shape.num_rows if n_step == 3 else 0):
@@ -88,7 +105,9 @@ def our_parts(arguments: argparse.Namespace, step: Transition) -> dict[str, Call
 
 def main() -> None:
     """Time every part in turns."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--num_envs", type=int, default=64)
     parser.add_argument("--batch_size", type=int, default=1024)

@@ -26,17 +26,27 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from measuring import GIB, add_settings, emit, lines_of_simulators, name_of, say, seconds, settings, used
+from measuring import (
+    GIB,
+    add_settings,
+    emit,
+    lines_of_simulators,
+    name_of,
+    say,
+    seconds,
+    settings,
+    used,
+)
 from torch.profiler import ProfilerActivity, profile
 
-from harl_mapush import launch
 from harl_mapush.algorithms import TeamSpec, make_algorithm
-from harl_mapush.launch import Launch
+from harl_mapush.distributed import launch
+from harl_mapush.distributed.launch import Launch
+from harl_mapush.distributed.ranks import Ranks, UnequalRanksError
+from harl_mapush.distributed.shares import compile_first, own_settings
 from harl_mapush.memory_plan import plan_memory
-from harl_mapush.ranks import Ranks, UnequalRanksError
 from harl_mapush.runner import Runner
 from harl_mapush.seeding import seed_everything
-from harl_mapush.shares import compile_first, own_settings
 from mqe.registry import make_env, resolve_sim
 
 WARM_ITERATIONS = 4  # graphs are recorded in the third
@@ -45,12 +55,16 @@ MESSAGES = 200  # of one timing
 
 def main() -> int:
     """Measure as one rank, or start the ranks and compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_settings(parser, "h100")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--num_envs", type=int, default=8192)
     parser.add_argument("--iterations", type=int, default=8)
-    parser.add_argument("--here", action="store_true", help="measure in this process, also where it is the only one")
+    parser.add_argument(
+        "--here", action="store_true", help="measure in this process, also where it is the only one"
+    )
     arguments = parser.parse_args()
     started = Launch.of_environment()
     if started.size == 1 and not arguments.here:
@@ -64,15 +78,37 @@ def compare(arguments: argparse.Namespace) -> int:
     one = start(arguments, 1, each)
     weak, strong = start(arguments, ranks, ranks * each), start(arguments, ranks, each)
     for name, found in (("weak", weak), ("strong", strong)):
-        efficiency = found["env_steps_per_s"]["training"] / one["env_steps_per_s"]["training"] / ranks
-        emit(scaling=name, ranks=ranks, efficiency=efficiency, weights_are_equal=found["weights_are_equal"])
+        efficiency = (
+            found["env_steps_per_s"]["training"] / one["env_steps_per_s"]["training"] / ranks
+        )
+        emit(
+            scaling=name,
+            ranks=ranks,
+            efficiency=efficiency,
+            weights_are_equal=found["weights_are_equal"],
+        )
     return 0
 
 
 def start(arguments: argparse.Namespace, ranks: int, num_envs: int) -> dict[str, Any]:
     """Measure in processes of their own, and return what the first printed."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), __file__, "--here"]
-    command += ["--preset", arguments.preset, "--num_envs", str(num_envs), "--iterations", str(arguments.iterations)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        str(ranks),
+        __file__,
+        "--here",
+    ]
+    command += [
+        "--preset",
+        arguments.preset,
+        "--num_envs",
+        str(num_envs),
+        "--iterations",
+        str(arguments.iterations),
+    ]
     command += [word for text in arguments.set for word in ("--set", text)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     sys.stdout.write(done.stdout)
@@ -96,7 +132,9 @@ def measure(arguments: argparse.Namespace, started: Launch) -> int:
             compile_first(own, ranks, started)
         seed_everything(cfg.runner.seed)
         env = make_env(own.env, own.sim, own.task, cfg.runner.seed, ranks.share(own.env.num_envs))
-        algorithm = make_algorithm(own.algorithm, own.network, TeamSpec.of(env), device, cfg.runner.seed, ranks)
+        algorithm = make_algorithm(
+            own.algorithm, own.network, TeamSpec.of(env), device, cfg.runner.seed, ranks
+        )
         runner = Runner(env, algorithm, own.runner, ranks=ranks)
         facts = time_training(runner, arguments.iterations)
         facts |= share_of_messages(runner) if ranks.size > 1 else {}
@@ -146,7 +184,10 @@ def time_training(runner: Runner, iterations: int) -> dict[str, Any]:
     reports.clear()
     took = seconds(device, lambda: learn(iterations))
     steps = iterations * runner.steps_per_iteration
-    parts = {"collect": sum(r.collect_s for r in reports), "update": sum(r.update_s for r in reports)}
+    parts = {
+        "collect": sum(r.collect_s for r in reports),
+        "update": sum(r.update_s for r in reports),
+    }
     rates = {"training": steps / took} | {name: steps / part for name, part in parts.items()}
     shares = {name: part / took for name, part in parts.items()}
     return {"env_steps_per_s": rates, "iteration_s": took / iterations, "shares": shares}
@@ -163,7 +204,9 @@ def share_of_messages(runner: Runner) -> dict[str, Any]:
     ranks.gather(None)
     with ranks.busy():
         in_messages, count, took = (_on_cpu if device.type == "cpu" else _on_gpu)(runner, iterate)
-    message = torch.zeros(max(len(flat) for flat in runner.algorithm.weights.values()), device=device)
+    message = torch.zeros(
+        max(len(flat) for flat in runner.algorithm.weights.values()), device=device
+    )
 
     def send() -> None:
         for _ in range(MESSAGES):
@@ -183,7 +226,11 @@ def _on_gpu(runner: Runner, work: Callable[[], None]) -> tuple[float, int, float
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         took = seconds(runner.env.device, work)
     events = [event for event in profiler.key_averages() if "nccl" in event.key.lower()]
-    return sum(event.self_device_time_total for event in events) / 1e6, sum(event.count for event in events), took
+    return (
+        sum(event.self_device_time_total for event in events) / 1e6,
+        sum(event.count for event in events),
+        took,
+    )
 
 
 def _on_cpu(runner: Runner, work: Callable[[], None]) -> tuple[float, int, float]:

@@ -10,7 +10,9 @@ class Sleeper:
 
     def __init__(self, scene, sizes, views):
         self._seconds, self._is_busy, self._views = scene["seconds"], scene["is_busy"], views
-        self._state = {name: views[name].copy() for name in ("qpos", "qvel", "targets", "sensordata")}
+        self._state = {
+            name: views[name].copy() for name in ("qpos", "qvel", "targets", "sensordata")
+        }
 
     def set_field(self, name, values):
         """Ignore it."""

@@ -17,14 +17,19 @@ import torch
 from measuring import emit, lines_of_simulators, name_of
 from torch import Tensor
 
-from harl_mapush import checkpoint, config
+from harl_mapush import config
 from harl_mapush.interop import harl_format
-from harl_mapush.policy import load_team
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.policy import load_team
 from mqe.registry import make_env, resolve_sim
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.mujoco_warp import MujocoWarpSimulator
 
-NUM_DECISIONS, EVERY, SETTLING = 60, 14, 20  # how states are taken: every 14th control step after the first 20
+NUM_DECISIONS, EVERY, SETTLING = (
+    60,
+    14,
+    20,
+)  # how states are taken: every 14th control step after the first 20
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 State = dict[str, Tensor]
@@ -32,7 +37,9 @@ State = dict[str, Tensor]
 
 def main() -> int:
     """Print a line a limit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--checkpoint", default="pretrained:cuboid")
     parser.add_argument("--num_envs", type=int, default=64)
     parser.add_argument("--iterations", type=int, nargs="+", default=[10, 8, 6, 5, 4])
@@ -42,7 +49,9 @@ def main() -> int:
         model, states = pushing(arguments.checkpoint, arguments.num_envs)
         truth, _ = advance(MujocoBatchSimulator(without_limits(model), arguments.num_envs), states)
         device = resolve_sim(config.resolve({}, {"sim": {"name": "warp"}})[0].sim)[1]
-        _, needed = advance(MujocoWarpSimulator(without_limits(model), arguments.num_envs, device), states)
+        _, needed = advance(
+            MujocoWarpSimulator(without_limits(model), arguments.num_envs, device), states
+        )
         for iterations in arguments.iterations:
             sim = MujocoWarpSimulator(limited(model, iterations), arguments.num_envs, device)
             velocity, _ = advance(sim, states)
@@ -63,7 +72,9 @@ def pushing(what: str, num_envs: int) -> tuple[mujoco.MjModel, list[State]]:
     """Return the scene's model and states of ``num_envs`` worlds in which a trained team is at work, on the CPU."""
     folder = checkpoint.resolve(what)
     sim = {"name": "mujoco", "device": "cpu"}
-    cfg, _ = config.resolve(checkpoint.read_config(folder), {"env": {"num_envs": num_envs}, "sim": sim})
+    cfg, _ = config.resolve(
+        checkpoint.read_config(folder), {"env": {"num_envs": num_envs}, "sim": sim}
+    )
     env = make_env(cfg.env, cfg.sim, cfg.task, 3)
     team = load_team(cfg, folder, env)
     step, states, count = env.sim.step, [], 0

@@ -30,7 +30,9 @@ class Box(NamedTuple):
 class SyntheticArrays:
     """An environment in upstream's contract that serves random numbers drawn beforehand."""
 
-    def __init__(self, num_envs: int, sizes: tuple[int, int, int], num_agents: int, seed: int) -> None:
+    def __init__(
+        self, num_envs: int, sizes: tuple[int, int, int], num_agents: int, seed: int
+    ) -> None:
         draw = numpy.random.default_rng(seed)
         obs_size, state_size, _ = sizes
         self.n_agents = num_agents
@@ -39,9 +41,13 @@ class SyntheticArrays:
         self.state = numpy.broadcast_to(state, (16, num_envs, num_agents, state_size))
         reward = draw.standard_normal((16, num_envs, 1, 1), dtype=numpy.float32)
         self.reward = numpy.broadcast_to(reward, (16, num_envs, num_agents, 1))
-        self.done = numpy.broadcast_to(draw.random((16, num_envs, 1)) < 0.01, (16, num_envs, num_agents))
+        self.done = numpy.broadcast_to(
+            draw.random((16, num_envs, 1)) < 0.01, (16, num_envs, num_agents)
+        )
         self.available = numpy.array([None] * num_envs)
-        self.infos: list[list[dict[str, Any]]] = [[{} for _ in range(num_agents)] for _ in range(num_envs)]
+        self.infos: list[list[dict[str, Any]]] = [
+            [{} for _ in range(num_agents)] for _ in range(num_envs)
+        ]
         self.t = 0
 
     def reset(self) -> tuple[Any, ...]:
@@ -54,13 +60,21 @@ class SyntheticArrays:
 
 
 def build_runner(
-    path: Path, algo: str, num_envs: int, num_steps: int, num_agents: int, sizes: tuple[int, int, int], seed: int = 1
+    path: Path,
+    algo: str,
+    num_envs: int,
+    num_steps: int,
+    num_agents: int,
+    sizes: tuple[int, int, int],
+    seed: int = 1,
 ) -> Any:
     """Build upstream's runner for ``sizes`` (obs, state, action) with its default settings, EP states."""
     _import_checkout(path)
     settings = _read_settings(path / "harl" / "configs" / "algos_cfgs" / f"{algo}.yaml")
     settings["train"].update(
-        n_rollout_threads=num_envs, episode_length=num_steps, num_env_steps=10 * num_envs * num_steps
+        n_rollout_threads=num_envs,
+        episode_length=num_steps,
+        num_env_steps=10 * num_envs * num_steps,
     )
     torch.manual_seed(seed)
     kind = "ma" if algo == "mappo" else "ha"
@@ -72,15 +86,23 @@ def build_runner(
     obs_space, state_space, action_space = (Box((size,)) for size in sizes)
     runner.algo_args, runner.state_type, runner.num_agents = settings, "EP", num_agents
     runner.recurrent_n, runner.rnn_hidden_size = model["recurrent_n"], model["hidden_sizes"][-1]
-    runner.action_aggregation, runner.device = algorithm.get("action_aggregation"), torch.device("cpu")
+    runner.action_aggregation, runner.device = (
+        algorithm.get("action_aggregation"),
+        torch.device("cpu"),
+    )
     runner.share_param, runner.fixed_order = algorithm["share_param"], algorithm["fixed_order"]
     runner.envs = SyntheticArrays(num_envs, sizes, num_agents, seed)
     make_actor = base.ALGO_REGISTRY[algo]
     count = 1 if runner.share_param else num_agents
-    actors = [make_actor({**model, **algorithm}, obs_space, action_space, device=runner.device) for _ in range(count)]
+    actors = [
+        make_actor({**model, **algorithm}, obs_space, action_space, device=runner.device)
+        for _ in range(count)
+    ]
     runner.actor = actors * (num_agents // count)
     buffers = {**settings["train"], **model}
-    runner.actor_buffer = [base.OnPolicyActorBuffer(buffers, obs_space, action_space) for _ in range(num_agents)]
+    runner.actor_buffer = [
+        base.OnPolicyActorBuffer(buffers, obs_space, action_space) for _ in range(num_agents)
+    ]
     runner.critic = base.VCritic({**model, **algorithm}, state_space, device=runner.device)
     runner.critic_buffer = base.OnPolicyCriticBufferEP({**buffers, **algorithm}, state_space)
     runner.value_normalizer = base.ValueNorm(1, device=runner.device)
@@ -123,7 +145,10 @@ def snapshot(runner: Any) -> dict[str, Any]:
         "actor": [_copy(actor.actor.state_dict()) for actor in actors],
         "critic": _copy(runner.critic.critic.state_dict()),
         "value_norm": _copy(
-            {name: getattr(norm, name) for name in ("running_mean", "running_mean_sq", "debiasing_term")}
+            {
+                name: getattr(norm, name)
+                for name in ("running_mean", "running_mean_sq", "debiasing_term")
+            }
         ),
         "actor_optim": [_adam(actor.actor_optimizer, actor.actor) for actor in actors],
         "critic_optim": _adam(runner.critic.critic_optimizer, runner.critic.critic),
@@ -134,7 +159,9 @@ def rollout(runner: Any) -> dict[str, Any]:
     """Copy the buffers, laid out as in a parity recording."""
     buffers, critic = runner.actor_buffer, runner.critic_buffer
     agent_arrays = ("obs", "actions", "action_log_probs", "active_masks")
-    recorded: dict[str, Any] = {name: [_tensor(getattr(b, name)) for b in buffers] for name in agent_arrays}
+    recorded: dict[str, Any] = {
+        name: [_tensor(getattr(b, name)) for b in buffers] for name in agent_arrays
+    }
     for name in ("share_obs", "value_preds", "rewards", "bad_masks"):
         recorded[name] = _tensor(getattr(critic, name))
     return recorded | {"critic_masks": _tensor(critic.masks)}
@@ -163,7 +190,9 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def _adam(optimizer: torch.optim.Optimizer, network: torch.nn.Module) -> dict[str, Any]:
-    states = {name: optimizer.state[p] for name, p in network.named_parameters() if p in optimizer.state}
+    states = {
+        name: optimizer.state[p] for name, p in network.named_parameters() if p in optimizer.state
+    }
     return {
         "lr": float(optimizer.param_groups[0]["lr"]),
         "step": max((int(state["step"]) for state in states.values()), default=0),

@@ -25,7 +25,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from mapush.run_logs import Curve, Group, RunLog, band, differences, groups, read_run
+from mapush.report.run_logs import Curve, Group, RunLog, band, differences, groups, read_run
 from mqe.config import ConfigError
 
 mpl.rcParams.update({"svg.hashsalt": "1", "svg.fonttype": "none"})
@@ -40,18 +40,28 @@ def read(folder: Path) -> RunLog:
     log = read_run(folder)
     lagging, path = log.curves.get("mapush/success_rate"), folder / TABLE
     found = measured(path, log.curves["mapush/num_episodes"]) if path.is_file() else lagging
-    return dataclasses.replace(log, curves=log.curves | ({SUCCESS: found} if found is not None else {}))
+    return dataclasses.replace(
+        log, curves=log.curves | ({SUCCESS: found} if found is not None else {})
+    )
 
 
 def measured(path: Path, clock: Curve) -> Curve:
     """Read the calculator's table of a run; ``clock``, any curve of that run, says when each checkpoint was reached."""
     with path.open(encoding="utf-8", newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row.get("is_fresh") == "False"]  # the best is there twice
+        rows = [
+            row for row in csv.DictReader(lines) if row.get("is_fresh") == "False"
+        ]  # the best is there twice
     if not rows:
-        raise ConfigError(f"{path} has no success rates of checkpoints; make it anew, as who_wins.py --help says")
+        raise ConfigError(
+            f"{path} has no success rates of checkpoints; make it anew, as who_wins.py --help says"
+        )
     rates = dict(sorted((float(row["env_steps"]), float(row["success_rate"])) for row in rows))
     env_steps = np.array(list(rates))
-    return Curve(env_steps, np.interp(env_steps, clock.env_steps, clock.seconds), np.array(list(rates.values())))
+    return Curve(
+        env_steps,
+        np.interp(env_steps, clock.env_steps, clock.seconds),
+        np.array(list(rates.values())),
+    )
 
 
 def reached(log: RunLog, goal: float, against: str) -> float | None:
@@ -62,7 +72,9 @@ def reached(log: RunLog, goal: float, against: str) -> float | None:
         return None
     k = where[0]
     x, y = getattr(curve, against), curve.values
-    return UNITS[against][1] * float(x[0] if k == 0 else np.interp(goal, y[k - 1 : k + 1], x[k - 1 : k + 1]))
+    return UNITS[against][1] * float(
+        x[0] if k == 0 else np.interp(goal, y[k - 1 : k + 1], x[k - 1 : k + 1])
+    )
 
 
 def names(found: Sequence[Group]) -> list[str]:
@@ -77,7 +89,9 @@ def names(found: Sequence[Group]) -> list[str]:
         places = [k for k, other in enumerate(short) if other == name]
         differing = differences([found[k].runs[0] for k in places]) if count > 1 else {}
         for place, k in enumerate(places):
-            words = [f"{key.rpartition('.')[2]}={values[place]}" for key, values in differing.items()]
+            words = [
+                f"{key.rpartition('.')[2]}={values[place]}" for key, values in differing.items()
+            ]
             full[k] = ", ".join((name, *words))
     return full
 
@@ -91,16 +105,27 @@ def table(found: Sequence[Group]) -> str:
         digits = {"env_steps": 2, "seconds": 1}
         curves = [log.curves.get(SUCCESS) for log in group.runs]
         lasts = [None if curve is None else float(curve.values[-1]) for curve in curves]
-        sources = dict.fromkeys("calculator" if (log.folder / TABLE).is_file() else "training" for log in group.runs)
+        sources = dict.fromkeys(
+            "calculator" if (log.folder / TABLE).is_file() else "training" for log in group.runs
+        )
         ends = [log.curves["mapush/num_episodes"] for log in group.runs]
-        lines.append([
-            name,
-            ", ".join(str(log.settings["runner.seed"]) for log in group.runs),
-            *(each([reached(log, goal, x) for log in group.runs], digits[x]) for x in UNITS for goal in GOALS),
-            each(lasts, 3),
-            " and ".join(sources),
-            *(each([UNITS[x][1] * float(getattr(end, x)[-1]) for end in ends], digits[x]) for x in UNITS),
-        ])  # fmt: skip
+        lines.append(
+            [
+                name,
+                ", ".join(str(log.settings["runner.seed"]) for log in group.runs),
+                *(
+                    each([reached(log, goal, x) for log in group.runs], digits[x])
+                    for x in UNITS
+                    for goal in GOALS
+                ),
+                each(lasts, 3),
+                " and ".join(sources),
+                *(
+                    each([UNITS[x][1] * float(getattr(end, x)[-1]) for end in ends], digits[x])
+                    for x in UNITS
+                ),
+            ]
+        )
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
@@ -130,7 +155,9 @@ def draw(found: Sequence[Group]) -> Figure:
 
 def main() -> int:
     """Print the table, and draw the figure where one is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     parser.add_argument("--figure", type=Path, help="where to draw it (.png, .svg, .webp)")
     given = parser.parse_args()
@@ -140,7 +167,9 @@ def main() -> int:
         parser.exit(2, f"who_wins.py: {error}\n")
     sys.stdout.write(table(found))
     if given.figure is not None:
-        options: dict[str, Any] = {"metadata": {"Date": None}} if given.figure.suffix == ".svg" else {}
+        options: dict[str, Any] = (
+            {"metadata": {"Date": None}} if given.figure.suffix == ".svg" else {}
+        )
         draw(found).savefig(given.figure, **options)
     return 0
 

@@ -21,11 +21,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from measuring import emit  # noqa: E402
 
-from harl_mapush import checkpoint, config  # noqa: E402
-from harl_mapush.learning.ensemble import Ensemble, disagreement, within_interval  # noqa: E402
+from harl_mapush import config
 from harl_mapush.learning.optimizer import FlatAdam  # noqa: E402
-from harl_mapush.policy import load_team  # noqa: E402
-from mqe.env import MultiAgentEnv  # noqa: E402
+from harl_mapush.learning.world_model.ensemble import Ensemble, disagreement, within_interval  # noqa: E402
+from harl_mapush.runs import checkpoint  # noqa: E402
+from harl_mapush.runs.policy import load_team  # noqa: E402
+from mqe.env.environment import MultiAgentEnv  # noqa: E402
 from mqe.registry import SimCfg, make_env  # noqa: E402
 from mqe.tasks.push.task import PushTask  # noqa: E402
 
@@ -60,7 +61,11 @@ def collect(env: MultiAgentEnv, num_decisions: int) -> Decisions:
     share, held, rows = torch.linspace(0.0, 1.0, env.num_envs).view(-1, 1, 1), torch.zeros(0), []
     for t in range(num_decisions):
         noise = 2.0 * torch.rand(env.num_envs, env.num_agents, 3) - 1.0
-        held = noise if t % 5 == 0 else torch.where(torch.arange(env.num_envs).view(-1, 1, 1) % 2 == 0, held, noise)
+        held = (
+            noise
+            if t % 5 == 0
+            else torch.where(torch.arange(env.num_envs).view(-1, 1, 1) % 2 == 0, held, noise)
+        )
         actions = ((1.0 - share) * team(obs) + share * held).clamp(-1.0, 1.0)
         step = env.step(actions)
         terms = torch.stack([value[:, 0] for value in step.info.values()], dim=-1)
@@ -72,13 +77,23 @@ def collect(env: MultiAgentEnv, num_decisions: int) -> Decisions:
 def compare_rewards(task: PushTask, found: Decisions) -> None:
     """Compare terms and endings; R2 is 1 - (mean squared error) / (variance)."""
     planar: Any = task.planar
-    state, next_state, given = (x[found.valid] for x in (found.state, found.next_state, found.terms))
+    state, next_state, given = (
+        x[found.valid] for x in (found.state, found.next_state, found.terms)
+    )
     rewards, ended = planar.judge(state, next_state)
     is_same = ended == found.terminated[found.valid]
-    emit(terminated=int(found.terminated.sum()), predicted=int(ended.sum()), agree=int((ended & is_same).sum()))
+    emit(
+        terminated=int(found.terminated.sum()),
+        predicted=int(ended.sum()),
+        agree=int((ended & is_same).sum()),
+    )
     error, continues = rewards[:, 0] - given.sum(-1), ~ended & is_same
-    emit(term="sum", given=given.sum(-1)[continues].mean().item(), bias=error[continues].mean().item(),
-         error=error[continues].abs().mean().item())  # fmt: skip
+    emit(
+        term="sum",
+        given=given.sum(-1)[continues].mean().item(),
+        bias=error[continues].mean().item(),
+        error=error[continues].abs().mean().item(),
+    )
     weights = task._weights.clone()
     for k, name in enumerate(task.reward_names):
         task._weights.zero_()[k] = weights[k]
@@ -102,27 +117,45 @@ def fit(kind: type[Ensemble], task: PushTask, found: Decisions, num_steps: int) 
     for _ in range(num_steps):
         index = torch.randint(len(own[0]), (MEMBERS, BATCH), generator=draw)
         optimizer.zero_grad()
-        optimizer.add_gradient(ensemble.loss(*(x[index] for x in own), weights=torch.ones(MEMBERS, BATCH)))
+        optimizer.add_gradient(
+            ensemble.loss(*(x[index] for x in own), weights=torch.ones(MEMBERS, BATCH))
+        )
         optimizer.step(0.0)
     seconds = time.perf_counter() - start
     with torch.no_grad():
         state, actions, next_state = theirs
         prediction = ensemble(state.expand(MEMBERS, -1, -1), actions.expand(MEMBERS, -1, -1, -1))
         spread = disagreement(prediction)
-    names = [*planar.world_names, *(f"robot{i}_{name}" for i in range(2) for name in planar.robot_names)]
+    names = [
+        *planar.world_names,
+        *(f"robot{i}_{name}" for i in range(2) for name in planar.robot_names),
+    ]
     error = (prediction.mean.mean(0) - next_state).square().mean(0).sqrt().tolist()
     still = (next_state - state).square().mean(0).sqrt().tolist()
     emit(kind=kind.__name__, steps=num_steps, ms_a_step=1e3 * seconds / num_steps)
-    emit(errors={name: [round(x, 4), round(y, 4)] for name, x, y in zip(names, error, still, strict=True)})
     emit(
-        calibration={share: round(within_interval(prediction, next_state, share).mean().item(), 3) for share in SHARES}
+        errors={
+            name: [round(x, 4), round(y, 4)] for name, x, y in zip(names, error, still, strict=True)
+        }
     )
-    emit(disagreement=[round(x, 3) for x in spread.quantile(torch.tensor([0.1, 0.5, 0.9, 0.99])).tolist()])
+    emit(
+        calibration={
+            share: round(within_interval(prediction, next_state, share).mean().item(), 3)
+            for share in SHARES
+        }
+    )
+    emit(
+        disagreement=[
+            round(x, 3) for x in spread.quantile(torch.tensor([0.1, 0.5, 0.9, 0.99])).tolist()
+        ]
+    )
 
 
 def main() -> None:
     """Do what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--decisions", type=int, default=400)
     parser.add_argument("--steps", type=int, default=500)
     arguments = parser.parse_args()

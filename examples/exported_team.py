@@ -23,7 +23,9 @@ class Team:
     def __init__(self, folder: Path, contract: dict) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # networks this small gain nothing from more
-        self._session = onnxruntime.InferenceSession(str(folder / "team.onnx"), options, ["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            str(folder / "team.onnx"), options, ["CPUExecutionProvider"]
+        )
         self._shapes = {each.name: [1, *each.shape[1:]] for each in self._session.get_inputs()}
         self._outputs = [each.name for each in self._session.get_outputs()]
         self._period = contract["rates"]["control_steps_per_decision"]
@@ -41,7 +43,9 @@ class Team:
         inputs = {"obs": obs, **robots}
         inputs = {name: values[None].astype(np.float32) for name, values in inputs.items()}
         inputs["decide"] = np.array([self._step % self._period == 0])
-        outputs = dict(zip(self._outputs, self._session.run(None, inputs | self._carried), strict=True))
+        outputs = dict(
+            zip(self._outputs, self._session.run(None, inputs | self._carried), strict=True)
+        )
         self._carried = {name: outputs[f"{name}_out"] for name in self._carried}
         self._step += 1
         return outputs["joint_targets"][0]
@@ -60,8 +64,13 @@ class World:
         self._roots = [self.model.joint(f"{name}/root") for name in self.names]
         self._steps = contract["rates"]["physics_steps_per_control_step"]
         self._delay = contract["motors"]["delay_physics_steps"]
-        calves = [body for body in range(self.model.nbody) if self.model.body(body).name.endswith("_calf")]
-        self._knees = [[calf for calf in calves if self.model.body_rootid[calf] == trunk] for trunk in self.trunks]
+        calves = [
+            body for body in range(self.model.nbody) if self.model.body(body).name.endswith("_calf")
+        ]
+        self._knees = [
+            [calf for calf in calves if self.model.body_rootid[calf] == trunk]
+            for trunk in self.trunks
+        ]
         self._shapes = [np.flatnonzero(self.model.geom_bodyid == trunk) for trunk in self.trunks]
 
     def begin(self, start: dict[str, np.ndarray]) -> None:
@@ -70,7 +79,11 @@ class World:
         for name, values in start.items():
             if name.startswith("model."):  # what differs from world to world, friction for instance
                 getattr(self.model, name.removeprefix("model."))[:] = values
-        self.data.qpos[:], self.data.qvel[:], self.goal = start["qpos"], start["qvel"], start["goal"]
+        self.data.qpos[:], self.data.qvel[:], self.goal = (
+            start["qpos"],
+            start["qvel"],
+            start["goal"],
+        )
         self.data.mocap_pos[0] = self.goal
         self._targets = None
         self._low, self._resting = np.zeros(len(self.trunks)), np.zeros(len(self.trunks))
@@ -99,8 +112,13 @@ class World:
     def observations(self, names: list[list[str]]) -> np.ndarray:
         """Return what each robot sees (A, O), number by number as the contract names them."""
         bodies = dict(zip(self.names, self.trunks, strict=True)) | {"object": self.object}
-        pos = {name: self.data.xpos[body][:2] for name, body in bodies.items()} | {"goal": self.goal[:2]}
-        yaw = {name: math.atan2(self.data.xmat[body][3], self.data.xmat[body][0]) for name, body in bodies.items()}
+        pos = {name: self.data.xpos[body][:2] for name, body in bodies.items()} | {
+            "goal": self.goal[:2]
+        }
+        yaw = {
+            name: math.atan2(self.data.xmat[body][3], self.data.xmat[body][0])
+            for name, body in bodies.items()
+        }
         rows = zip(names, self.names, strict=True)
         return np.array([self._seen(row, robot, pos, yaw) for row, robot in rows])
 
@@ -109,7 +127,12 @@ class World:
         ends, data = self.contract["episode"], self.data
         dt = 1.0 / self.contract["rates"]["control_hz"]
         to_goal = np.linalg.norm(self.goal[:2] - data.xpos[self.object][:2])
-        apart = [np.linalg.norm(data.xpos[a] - data.xpos[b]) for a in self.trunks for b in self.trunks if a < b]
+        apart = [
+            np.linalg.norm(data.xpos[a] - data.xpos[b])
+            for a in self.trunks
+            for b in self.trunks
+            if a < b
+        ]
         is_collapsed = self._is_collapsed(ends["collapse"], dt)
         if to_goal < ends["success"]["object_to_goal_below_m"]:
             return "success"
@@ -127,10 +150,16 @@ class World:
         for name in names:
             what, _, number = name.partition("_")
             if what not in pos:
-                raise SystemExit(f"the team sees {name}, which this example does not compute; add it here")
+                raise SystemExit(
+                    f"the team sees {name}, which this example does not compute; add it here"
+                )
             x, y = pos[what] - pos[robot]
             turned = yaw.get(what, 0.0) - yaw[robot]
-            values = {"x": cos * x + sin * y, "y": cos * y - sin * x, "yaw": turned % (2.0 * math.pi)}
+            values = {
+                "x": cos * x + sin * y,
+                "y": cos * y - sin * x,
+                "yaw": turned % (2.0 * math.pi),
+            }
             values |= {"sin_yaw": math.sin(turned), "cos_yaw": math.cos(turned)}
             numbers.append(values[number])
         return numbers
@@ -138,11 +167,17 @@ class World:
     def _has_fallen(self, limits: dict) -> bool:
         heights = [(trunk, limits["robot_height_m"]) for trunk in self.trunks]
         heights.append((self.object, limits["object_height_m"]))
-        if any(abs(self.data.xpos[body][2] - height) > limits["height_limit_m"] for body, height in heights):
+        if any(
+            abs(self.data.xpos[body][2] - height) > limits["height_limit_m"]
+            for body, height in heights
+        ):
             return True
         for trunk in self.trunks:
             rotation = self.data.xmat[trunk].reshape(3, 3)
-            roll, pitch = math.atan2(rotation[2, 1], rotation[2, 2]), math.asin(max(-1.0, min(1.0, -rotation[2, 0])))
+            roll, pitch = (
+                math.atan2(rotation[2, 1], rotation[2, 2]),
+                math.asin(max(-1.0, min(1.0, -rotation[2, 0]))),
+            )
             if abs(roll) > limits["roll_limit_rad"] or abs(pitch) > limits["pitch_limit_rad"]:
                 return True
         return False
@@ -182,16 +217,22 @@ def run_episode(world: World, team: Team, start: dict[str, np.ndarray]) -> tuple
 
 def main() -> int:
     """Run episodes one after the other and print how they ended."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="what mapush export wrote")
-    parser.add_argument("--num_episodes", type=int, default=20, help="of the starts that came along (default: 20)")
+    parser.add_argument(
+        "--num_episodes", type=int, default=20, help="of the starts that came along (default: 20)"
+    )
     arguments = parser.parse_args()
     contract = json.loads((arguments.folder / "contract.json").read_text())
     starts = dict(np.load(arguments.folder / contract["starts"]))
     world, team = World(arguments.folder, contract), Team(arguments.folder, contract)
     outcomes = []
     for i in range(min(arguments.num_episodes, len(starts["qpos"]))):
-        outcome, seconds = run_episode(world, team, {name: values[i] for name, values in starts.items()})
+        outcome, seconds = run_episode(
+            world, team, {name: values[i] for name, values in starts.items()}
+        )
         outcomes.append(outcome)
         sys.stdout.write(f"episode {i}: {outcome} after {seconds:.2f} s\n")
         sys.stdout.flush()

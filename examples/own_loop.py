@@ -15,7 +15,9 @@ def act(obs: torch.Tensor) -> torch.Tensor:
     """Walk towards the object, which every agent sees as the second pair of numbers, (N, A, O) to (N, A, 3)."""
     to_object = obs[..., 2:4]
     turn = torch.atan2(to_object[..., 1:], to_object[..., :1])
-    return torch.cat((to_object / to_object.norm(dim=-1, keepdim=True), turn), dim=-1).clamp(-1.0, 1.0)
+    return torch.cat((to_object / to_object.norm(dim=-1, keepdim=True), turn), dim=-1).clamp(
+        -1.0, 1.0
+    )
 
 
 def main(num_envs: int = 16, num_decisions: int = 200) -> None:

@@ -4,7 +4,7 @@ python -m harl_mapush.train --import own_object --object crate
 """
 
 import mapush
-from mqe.objects import GeomCfg, ObjectCfg
+from mqe.world.objects import GeomCfg, ObjectCfg
 
 mapush.register_object(
     "crate",

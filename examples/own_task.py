@@ -11,13 +11,13 @@ from torch import Tensor
 import mapush
 from mqe.config import option
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.entry import EnvCfg, TaskEntry, TaskSetup
-from mqe.report import Report
-from mqe.robots import Robots
-from mqe.scene import STEP_DT, build_scene
-from mqe.state import SceneState
-from mqe.streams import Streams
-from mqe.task import Layout, Outcome, TaskDefaults
+from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
+from mqe.tasks.episode_report import Report
+from mqe.tasks.task import Layout, Outcome, TaskDefaults
+from mqe.world.robots import Robots
+from mqe.world.scene import STEP_DT, build_scene
+from mqe.world.state import SceneState
+from mqe.world.streams import Streams
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,10 @@ class RaceTask(TaskDefaults):
     def __init__(self, cfg: RaceCfg, num_envs: int, robots: Robots) -> None:
         self.cfg, self._robots, self.num_agents = cfg, robots, len(robots)
         self.obs_sizes, self.action_sizes = (4,) * len(robots), (3,) * len(robots)
-        self.state_size, self.max_episode_length = 4 * len(robots), round(cfg.episode_length_s / STEP_DT)
+        self.state_size, self.max_episode_length = (
+            4 * len(robots),
+            round(cfg.episode_length_s / STEP_DT),
+        )
         super().__init__(num_envs, robots.device)
         self._controller = GaitController(load_team_gait(None, robots), num_envs, robots)
         self._lanes = torch.arange(len(robots), device=robots.device) * 1.5
@@ -46,7 +49,9 @@ class RaceTask(TaskDefaults):
     def layout(self, episode: Tensor) -> Layout:
         """Stand at the start, side by side."""
         n, a = len(episode), self.num_agents
-        pos = torch.stack((self._lanes * 0.0, self._lanes, self._lanes * 0.0 + 0.35), dim=1).expand(n, a, 3)
+        pos = torch.stack((self._lanes * 0.0, self._lanes, self._lanes * 0.0 + 0.35), dim=1).expand(
+            n, a, 3
+        )
         quat = torch.tensor([1.0, 0.0, 0.0, 0.0], device=pos.device).expand(n, a, 4)
         still, joints = pos.new_zeros(n, a, 6), self._robots.joint_pos.expand(n, a, -1)
         return Layout(pos, quat, still, joints, pos[:, 0], quat[:, 0], pos[:, 0])
@@ -67,12 +72,16 @@ class RaceTask(TaskDefaults):
         """Reward every robot for its speed along x; the first at the end of its lane ends the race."""
         speed = state.robot_linvel[..., 0]  # (N, A)
         finished = (state.robot_pos[..., 0] > self.cfg.finish).any(dim=1)
-        return Outcome(0.1 * speed.unsqueeze(0), finished.unsqueeze(0), speed.mean(dim=1, keepdim=True))
+        return Outcome(
+            0.1 * speed.unsqueeze(0), finished.unsqueeze(0), speed.mean(dim=1, keepdim=True)
+        )
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return each robot's position and heading, and for the critic those of all."""
         across = state.robot_pos[..., 1] - self._lanes
-        obs = torch.cat((state.robot_pos[..., :1], across.unsqueeze(-1), state.robot_frame[..., 0, :]), dim=-1)
+        obs = torch.cat(
+            (state.robot_pos[..., :1], across.unsqueeze(-1), state.robot_frame[..., 0, :]), dim=-1
+        )
         return obs, obs.flatten(1)
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:

@@ -20,14 +20,23 @@ from typing import Any, NoReturn
 
 from harl_mapush import foreign
 from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.callbacks.logger import LoggerCfg
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from harl_mapush.learning.networks import NetworkCfg
-from harl_mapush.logger import LoggerCfg
 from harl_mapush.runner import RunnerCfg
-from mqe.config import ConfigError, assignment, build, check_values, load_yaml, merge, parse_yaml, unknown
-from mqe.objects import OBJECTS
+from mqe.config import (
+    ConfigError,
+    assignment,
+    build,
+    check_values,
+    load_yaml,
+    merge,
+    parse_yaml,
+    unknown,
+)
 from mqe.registry import TASKS, EnvCfg, SimCfg
-from mqe.sim.base import SimulatorError
+from mqe.sim.simulator import SimulatorError
+from mqe.world.objects import OBJECTS
 
 DEFAULT_PRESET = "laptop"
 DEFAULT_TASK = "go1push_mid"
@@ -50,9 +59,16 @@ class RunCfg:
 
 SECTIONS = tuple(field.name for field in fields(RunCfg))
 SECTION_CLASSES: dict[str, type] = {
-    "env": EnvCfg, "sim": SimCfg, "network": NetworkCfg, "runner": RunnerCfg, "logger": LoggerCfg
-}  # fmt: skip
-_NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {"task": TASKS, "algorithm": ALGORITHMS}  # the class is the name's
+    "env": EnvCfg,
+    "sim": SimCfg,
+    "network": NetworkCfg,
+    "runner": RunnerCfg,
+    "logger": LoggerCfg,
+}
+_NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {
+    "task": TASKS,
+    "algorithm": ALGORITHMS,
+}  # the class is the name's
 
 FLAGS = {
     "--algo": "algorithm.name",
@@ -104,7 +120,9 @@ class Parser(argparse.ArgumentParser):
         arguments, rest = self.parse_known_args(argv)
         if rest:
             shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
-            flags = [flag for action in shown for flag in action.option_strings if flag.startswith("--")]
+            flags = [
+                flag for action in shown for flag in action.option_strings if flag.startswith("--")
+            ]
             raise ConfigError(_with_hint(rest[0], unknown("argument", rest[0], flags)))
         import_modules(getattr(arguments, "imports", ()))
         return arguments
@@ -136,9 +154,13 @@ def import_modules(names: Sequence[str], flag: str = "--import") -> None:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise  # something that the module itself needs
-            raise ConfigError(f"{flag} {name}: there is no such module in {here} or on PYTHONPATH") from None
+            raise ConfigError(
+                f"{flag} {name}: there is no such module in {here} or on PYTHONPATH"
+            ) from None
         except SyntaxError as error:
-            raise ConfigError(f"{flag} {name}: {error.filename}, line {error.lineno}: {error.msg}") from None
+            raise ConfigError(
+                f"{flag} {name}: {error.filename}, line {error.lineno}: {error.msg}"
+            ) from None
         if name not in IMPORTED:
             IMPORTED.append(name)
 
@@ -148,7 +170,9 @@ def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
     for flag in flags:
         names = (flag, *_ALIASES.get(flag, ()))
         metavar = "N" if flag in _NUMBERS else flag.strip("-").rpartition("_")[2].upper()
-        parser.add_argument(*names, dest=flag.strip("-"), metavar=metavar, help=f"{_HELP[flag]} ({FLAGS[flag]})")
+        parser.add_argument(
+            *names, dest=flag.strip("-"), metavar=metavar, help=f"{_HELP[flag]} ({FLAGS[flag]})"
+        )
     parser.add_argument(
         "--set",
         action="append",
@@ -188,7 +212,9 @@ def check_writable(flag: str, name: str | None) -> None:
         if is_new:
             path.unlink()
     except OSError as error:
-        raise ConfigError(f"--{flag} {name!r} cannot be written ({error.strerror}); name another file") from None
+        raise ConfigError(
+            f"--{flag} {name!r} cannot be written ({error.strerror}); name another file"
+        ) from None
 
 
 def presets() -> list[str]:
@@ -202,7 +228,7 @@ def load_file(path: str | Path) -> dict[str, Any]:
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """Read ``harl_mapush/configs/NAME.yaml``."""
+    """Read ``configs/NAME.yaml``."""
     if name not in presets():
         raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
     return load_yaml(_preset_folder() / f"{name}.yaml")
@@ -219,7 +245,9 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
         _check_imports(layer.get("env"))
     check_layer(base)  # also what ``over`` replaces
     check_layer(over)
-    sections = merge({name: {} for name in SECTIONS}, {name: dict(base[name] or {}) for name in base})
+    sections = merge(
+        {name: {} for name in SECTIONS}, {name: dict(base[name] or {}) for name in base}
+    )
     for section, default in (("task", DEFAULT_TASK), ("algorithm", DEFAULT_ALGORITHM)):
         registry = _NAMED_SECTIONS[section]
         old = sections[section].get("name", default)
@@ -227,12 +255,16 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
         for name in (old, new):
             _check_name(section, name)
         if new != old:
-            sections[section], left_out = _common_keys(sections[section], registry[old].cfg, registry[new].cfg)
+            sections[section], left_out = _common_keys(
+                sections[section], registry[old].cfg, registry[new].cfg
+            )
             if left_out:
                 named = ", ".join(f"{section}.{key}" for key in left_out)
                 notices.append(f"{named} left out: set for {old}, unknown to {new}")
             if section == "task" and sections["env"].pop("num_agents", None) is not None:
-                notices.append(f"env.num_agents left out: the team of {new} is its own unless it is named")
+                notices.append(
+                    f"env.num_agents left out: the team of {new} is its own unless it is named"
+                )
         sections[section]["name"] = new
     values = merge(sections, {name: over[name] or {} for name in over})
     classes = SECTION_CLASSES | {
@@ -243,10 +275,16 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     network = cfg.algorithm.built_network(cfg.network)
     if network != cfg.network:
         given, usual = cfg.network, NetworkCfg()
-        keys = [field.name for field in fields(given) if getattr(given, field.name) != getattr(usual, field.name)]
+        keys = [
+            field.name
+            for field in fields(given)
+            if getattr(given, field.name) != getattr(usual, field.name)
+        ]
         ignored = [f"network.{key}" for key in keys if getattr(network, key) != getattr(given, key)]
         if ignored:
-            notices.append(f"{', '.join(ignored)} left out: under algorithm.compat=harl networks are as upstream's")
+            notices.append(
+                f"{', '.join(ignored)} left out: under algorithm.compat=harl networks are as upstream's"
+            )
         cfg = replace(cfg, network=network)
     return cfg, notices
 
@@ -256,7 +294,9 @@ def write_error(program: str, line: str) -> None:
     sys.stderr.write(f"{program}: {line}\n")
 
 
-def exit_code(main: Callable[[], int], program: str, write: Callable[[str, str], None] = write_error) -> int:
+def exit_code(
+    main: Callable[[], int], program: str, write: Callable[[str, str], None] = write_error
+) -> int:
     """Run ``main``; turn the user's mistakes, and what the system refuses, into one line on stderr and exit code 2.
 
     ``write`` writes that line, given the program's name. Signals give 128 and their number, as the shell counts
@@ -284,7 +324,9 @@ def exit_code(main: Callable[[], int], program: str, write: Callable[[str, str],
         if error.strerror is None:  # not the system's word
             raise
         where = f"{error.filename}: " if error.filename is not None else ""
-        line = ConfigError(f"{where}{error.strerror}; mend that, or name another place")  # a name may be of any length
+        line = ConfigError(
+            f"{where}{error.strerror}; mend that, or name another place"
+        )  # a name may be of any length
         write(program, " ".join(str(line).split()))
         return 2
 
@@ -312,7 +354,9 @@ def check_layer(values: Mapping[str, Any]) -> None:
         if section not in SECTIONS:
             raise ConfigError(unknown("section", section, SECTIONS))
         if content is not None and not isinstance(content, Mapping):
-            raise ConfigError(f"{section}: must be a section of keys, not {content!r}; try {section}.key=value")
+            raise ConfigError(
+                f"{section}: must be a section of keys, not {content!r}; try {section}.key=value"
+            )
         if section in SECTION_CLASSES:
             check_values(SECTION_CLASSES[section], content, section)
         else:
@@ -346,7 +390,10 @@ def _check_name(section: str, name: Any) -> None:
 
 def all_classes() -> dict[str, type]:
     """Return the classes of all sections, those of the default task and algorithm among them."""
-    return SECTION_CLASSES | {"task": TASKS[DEFAULT_TASK].cfg, "algorithm": ALGORITHMS[DEFAULT_ALGORITHM].cfg}
+    return SECTION_CLASSES | {
+        "task": TASKS[DEFAULT_TASK].cfg,
+        "algorithm": ALGORITHMS[DEFAULT_ALGORITHM].cfg,
+    }
 
 
 def _with_hint(name: str, complaint: str) -> str:
@@ -358,18 +405,30 @@ def _with_hint(name: str, complaint: str) -> str:
 def _check_foreign(key: str) -> None:
     """Raise ConfigError for a key that exists under another name."""
     section, _, name = key.partition(".")
-    known = foreign.dotted({"task": TASKS[DEFAULT_TASK].cfg} if section == "task" else all_classes())
+    known = foreign.dotted(
+        {"task": TASKS[DEFAULT_TASK].cfg} if section == "task" else all_classes()
+    )
     if section in SECTIONS and key not in known and name in foreign.NAMES:
         raise ConfigError(_with_hint(key, ""))
 
 
-def _common_keys(section: Mapping[str, Any], old: type, new: type) -> tuple[dict[str, Any], list[str]]:
+def _common_keys(
+    section: Mapping[str, Any], old: type, new: type
+) -> tuple[dict[str, Any], list[str]]:
     """Keep the keys that mean the same to both classes; a section within has another class where they do not."""
     known = {field.name: field.type for field in fields(new)}
     meant = {field.name: field.type for field in fields(old)}
-    kept = {key: value for key, value in section.items() if key in known and known[key] == meant.get(key, known[key])}
+    kept = {
+        key: value
+        for key, value in section.items()
+        if key in known and known[key] == meant.get(key, known[key])
+    }
     return kept, [key for key in section if key not in kept]
 
 
 def _preset_folder() -> Path:
-    return Path(str(files("harl_mapush"))) / "configs"
+    """Return the folder of presets: ``configs/`` of a checkout, or the package that a wheel installs it as."""
+    checkout = Path(__file__).parents[1] / "configs"
+    if (checkout / "smoke.yaml").is_file():
+        return checkout
+    return Path(str(files("harl_mapush.configs")))

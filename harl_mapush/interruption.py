@@ -17,12 +17,25 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-SIGNALLED = 128  # an exit code less the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM
+SIGNALLED = (
+    128  # an exit code less the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM
+)
 TIME_IS_UP = 3  # the exit code of a run that ``runner.max_wall_time`` ended
 
 # Ctrl-C, what clusters send before they end a job, and what a terminal sends that closes.
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-_BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # meant as "at once" where they come a second time
+ENDING_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
+_BY_HAND = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+)  # meant as "at once" where they come a second time
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:(\d{{1,6}}){unit})?" for unit in _UNITS_S))
@@ -80,13 +93,19 @@ class WallTime:
         """
         now = time.monotonic()
         self._longest_s, self._last = max(self._longest_s, now - self._last), now
-        return self._limit_s is not None and now - self._start + 1.5 * self._longest_s >= self._limit_s
+        return (
+            self._limit_s is not None and now - self._start + 1.5 * self._longest_s >= self._limit_s
+        )
 
 
 def seconds(duration: str) -> int:
     """Return the seconds of ``3h50m``, ``90m``, ``1d12h`` or ``30s``; raise ValueError for anything else."""
     match = _DURATION.fullmatch(duration)
-    total = sum(int(n) * unit_s for n, unit_s in zip(match.groups("0"), _UNITS_S.values(), strict=True)) if match else 0
+    total = (
+        sum(int(n) * unit_s for n, unit_s in zip(match.groups("0"), _UNITS_S.values(), strict=True))
+        if match
+        else 0
+    )
     if total == 0:
         raise ValueError(f"{duration[:40]!r} is no duration; write it as 3h50m, 90m, 1d12h or 30s")
     return total

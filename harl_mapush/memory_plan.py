@@ -11,19 +11,22 @@ import torch
 
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.config import RunCfg
-from harl_mapush.learning.memory import gru_floats, passed_floats
-from harl_mapush.ranks import Ranks
-from mqe.broken_worlds import bytes_of_last_states, num_rows
+from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.learning.network_memory import gru_floats, passed_floats
 from mqe.config import ConfigError
-from mqe.nature import model_fields
 from mqe.registry import IN_PROCESS, TASKS, TaskSetup
-from mqe.streams import Streams
+from mqe.world.broken_worlds import bytes_of_last_states, num_rows
+from mqe.world.randomization import model_fields
+from mqe.world.streams import Streams
 
 GIB = 2**30
 _MIB = 2**20
 _FLOAT = 4  # bytes
 _WEIGHT = 4 * _FLOAT  # bytes: a weight, its gradient and the two moments of Adam
-_ENV = (2048, 2560)  # bytes a world, and a robot: state of task and environment, and one decision's tensors, held twice
+_ENV = (
+    2048,
+    2560,
+)  # bytes a world, and a robot: state of task and environment, and one decision's tensors, held twice
 _SLACK = 1.05  # torch rounds blocks up and keeps some that it freed
 _MESSAGES = 512 * _MIB  # of NCCL, between ranks on GPUs
 _ROOM = 0.98  # share of the free memory that a suggestion uses
@@ -56,7 +59,9 @@ class MemoryPlan(NamedTuple):
         return self.fixed + self.simulator + self.environment + self.rollout + self.update
 
 
-def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int = 1, num_local: int = 1) -> MemoryPlan:
+def plan_memory(
+    cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int = 1, num_local: int = 1
+) -> MemoryPlan:
     """Compute what training by ``cfg`` takes, on the simulator and device that it resolves to.
 
     Of ``num_ranks`` processes, ``num_local`` of them on this machine, ``cfg`` has one's share of the worlds.
@@ -65,13 +70,22 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
         task = setup.task
-        spec = TeamSpec(task.obs_sizes, task.action_sizes, task.state_size, task.state_type, task.mirror, task.planar)
+        spec = TeamSpec(
+            task.obs_sizes,
+            task.action_sizes,
+            task.state_size,
+            task.state_type,
+            task.mirror,
+            task.planar,
+        )
         try:
             ranks = Ranks(size=num_ranks)
             team = make_algorithm(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0, ranks)
             learner = team.plan_bytes(cfg.runner.num_steps, cfg.env.num_envs, device.type)
         except ValueError as error:
-            raise ConfigError(f"algorithm, network and runner do not go together: {error}") from None
+            raise ConfigError(
+                f"algorithm, network and runner do not go together: {error}"
+            ) from None
     num_weights = sum(flat.numel() for flat in team.weights.values())
     worlds = _plan_worlds(cfg, setup, sim_name, device)
     evaluation = 0
@@ -84,7 +98,10 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
         environment=worlds.environment + cfg.env.num_envs * kept,
-        fixed=(1 + cfg.runner.collectors) * worlds.fixed + round(num_weights * _WEIGHT) + evaluation + messages,
+        fixed=(1 + cfg.runner.collectors) * worlds.fixed
+        + round(num_weights * _WEIGHT)
+        + evaluation
+        + messages,
         rollout=round(learner.experience * _SLACK),
         update=round(learner.update * _SLACK),
         free=worlds.free // num_local if is_shared and worlds.free is not None else worlds.free,
@@ -92,14 +109,18 @@ def plan_memory(cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int
     )
 
 
-def plan_learner(cfg: RunCfg, plan: MemoryPlan, device: torch.device) -> tuple[MemoryPlan, MemoryPlan]:
+def plan_learner(
+    cfg: RunCfg, plan: MemoryPlan, device: torch.device
+) -> tuple[MemoryPlan, MemoryPlan]:
     """Split the plan of a run whose learner is on another device than the worlds: theirs, and the learner's.
 
     Raises ConfigError where replay and update do not fit.
     """
     free, total = device_memory(device)
     fixed = _CONTEXT + _CODE if device.type != "cpu" else _PROCESS
-    alone = plan._replace(device=str(device), fixed=fixed, simulator=0, environment=0, free=free, total=total)
+    alone = plan._replace(
+        device=str(device), fixed=fixed, simulator=0, environment=0, free=free, total=total
+    )
     if free is not None and alone.needed > free:
         raise ConfigError(
             f"algorithm.buffer_size={cfg.algorithm.buffer_size} takes {alone.needed / GIB:.1f} GiB with an update, but "
@@ -114,14 +135,18 @@ def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan
         setup = _one_world_setup(cfg)
     worlds, sizes = _plan_worlds(cfg, setup, sim_name, device), cfg.network.hidden_sizes
     decision = passed_floats(cfg.network, sizes, worlds.num_envs, worlds.num_envs) * _FLOAT * _SLACK
-    hidden = 2 * gru_floats(cfg.network, sizes) * worlds.num_envs * setup.task.num_agents * _FLOAT  # before and after
+    hidden = (
+        2 * gru_floats(cfg.network, sizes) * worlds.num_envs * setup.task.num_agents * _FLOAT
+    )  # before and after
     return worlds._replace(environment=worlds.environment + round(decision + hidden))
 
 
 def share_among(plan: MemoryPlan, num_workers: int) -> MemoryPlan:
     """Return the plan of ``num_workers`` processes that play beside this one, each as ``plan`` says."""
     if plan.free is not None and plan.device != "cpu":
-        plan = plan._replace(free=plan.free - _CONTEXT)  # this process has made its own, and keeps it
+        plan = plan._replace(
+            free=plan.free - _CONTEXT
+        )  # this process has made its own, and keeps it
     return plan._replace(num_workers=num_workers)
 
 
@@ -139,7 +164,11 @@ def check_memory(plan: MemoryPlan) -> None:
     ways += [f"runner.num_steps to {num_steps}"] if num_steps >= 1 else []
     num_fitting = int(plan.free * _ROOM / plan.needed)
     ways += [f"--workers to {num_fitting}"] if workers > 1 and num_fitting >= 1 else []
-    hint = f"lower {' or '.join(ways)}" if ways else "end other programs that use it, or take another device"
+    hint = (
+        f"lower {' or '.join(ways)}"
+        if ways
+        else "end other programs that use it, or take another device"
+    )
     each = "" if plan.num_ranks == 1 else f" on each of {plan.num_ranks} ranks"
     each += "" if workers == 1 else f" in each of {workers} workers"
     steps = f" with runner.num_steps={plan.num_steps}" if plan.num_steps else ""
@@ -154,7 +183,11 @@ def describe(plan: MemoryPlan) -> str:
     parts = ("simulator", "environment", "rollout", "update", "fixed")
     sizes = {name: f"{getattr(plan, name) / GIB:.2f}" for name in parts}
     named = ", ".join(f"{name} {size}" for name, size in sizes.items() if size != "0.00")
-    room = "" if plan.free is None or plan.total is None else f"; {plan.free / GIB:.1f} of {plan.total / GIB:.1f} free"
+    room = (
+        ""
+        if plan.free is None or plan.total is None
+        else f"; {plan.free / GIB:.1f} of {plan.total / GIB:.1f} free"
+    )
     each = "" if plan.num_ranks == 1 else f", each of {plan.num_ranks} ranks"
     return f"Memory on {plan.device}{each}: {plan.needed / GIB:.2f} GiB planned ({named}){room}."
 
@@ -176,7 +209,9 @@ def _one_world_setup(cfg: RunCfg) -> TaskSetup:
     host = torch.device("cpu")
     streams = Streams(0, 1, host)
     setup = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, streams)
-    return setup._replace(fields=model_fields(cfg.env.randomize, setup.scene, setup.fields, streams, 1))
+    return setup._replace(
+        fields=model_fields(cfg.env.randomize, setup.scene, setup.fields, streams, 1)
+    )
 
 
 def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.device) -> MemoryPlan:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harl_mapush import config
+from harl_mapush.callbacks.logger import duration
 from harl_mapush.config import RunCfg
-from harl_mapush.logger import duration
 from mqe.config import ConfigError
 from mqe.cores import num_cores
 from mqe.registry import resolve_sim
@@ -15,7 +15,11 @@ CPU_SPEED = 3800.0  # env steps/s that a core manages, with two robots (preset l
 
 def check_preset(name: str, cfg: RunCfg) -> None:
     """Raise ConfigError where a preset for GPUs would run on a CPU that was not asked for."""
-    if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto" or resolve_sim(cfg.sim)[1].type != "cpu":
+    if (
+        cfg.env.num_envs < GPU_WORLDS
+        or cfg.sim.device != "auto"
+        or resolve_sim(cfg.sim)[1].type != "cpu"
+    ):
         return
     cores = num_cores()
     time = duration(cfg.runner.num_env_steps / (CPU_SPEED * cores))

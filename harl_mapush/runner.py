@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithm import Algorithm, Experience
+from harl_mapush.algorithms.algorithm import Algorithm, Experience
+from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.distributed.resharding import on_host, redistribute
 from harl_mapush.interruption import seconds
-from harl_mapush.learning.world_model import health_line
-from harl_mapush.ranks import ALONE, Ranks
-from harl_mapush.resharding import on_host, redistribute
+from harl_mapush.learning.world_model.world_model import health_line
 from mqe.config import option
 from mqe.vec_env import TimeStep, VecEnv
 
@@ -27,34 +27,59 @@ class RunnerCfg:
     """How long a run lasts and how it is cut into iterations."""
 
     seed: int = option(1, "of every random number in the run", min=0, max=2**63 - 1)
-    num_env_steps: int = option(100_000_000, "control steps summed over environments, rounded up", min=1)
-    num_steps: int = option(32, "decisions of every environment per iteration", min=1, max=1_000_000)
+    num_env_steps: int = option(
+        100_000_000, "control steps summed over environments, rounded up", min=1
+    )
+    num_steps: int = option(
+        32, "decisions of every environment per iteration", min=1, max=1_000_000
+    )
     checkpoint_interval: int = option(10_000_000, "env steps", min=1)
     evaluation_interval: int | None = option(
         None, "env steps between evaluations in environments of their own; null: none", min=1
     )
     evaluation_envs: int = option(50, "worlds of an evaluation", min=1, max=1_000)
-    evaluation_episodes: int = option(100, "of an evaluation, in whole rounds of its worlds", min=1, max=1_000)
+    evaluation_episodes: int = option(
+        100, "of an evaluation, in whole rounds of its worlds", min=1, max=1_000
+    )
     matmul_precision: str = option(
         "high", "of matrix products on a GPU; high is TF32", choices=("highest", "high", "medium")
     )
-    torch_threads: int | None = option(None, "null: torch's own choice, at most one per core", min=1, max=1024)
-    staggered_start: bool = option(True, "first episodes end at times spread over the time limit, not all at once")
-    max_wall_time: str | None = option(None, "save and end in time for this limit, 3h50m for instance; null: none")
-
-    init_from: str | None = option(None, "start with the networks of a checkpoint, run or pretrained:NAME")
-    collectors: int = option(0, "processes that collect beside the learner; 0: it collects itself", min=0, max=256)
-    engine: str = option(
-        "local", "where collectors run: as local processes, on a Ray cluster", choices=("local", "ray")
+    torch_threads: int | None = option(
+        None, "null: torch's own choice, at most one per core", min=1, max=1024
     )
-    learner_device: str = option("auto", "of the learner beside collectors: auto (a GPU if there is one), cpu, cuda:K")
+    staggered_start: bool = option(
+        True, "first episodes end at times spread over the time limit, not all at once"
+    )
+    max_wall_time: str | None = option(
+        None, "save and end in time for this limit, 3h50m for instance; null: none"
+    )
+
+    init_from: str | None = option(
+        None, "start with the networks of a checkpoint, run or pretrained:NAME"
+    )
+    collectors: int = option(
+        0, "processes that collect beside the learner; 0: it collects itself", min=0, max=256
+    )
+    engine: str = option(
+        "local",
+        "where collectors run: as local processes, on a Ray cluster",
+        choices=("local", "ray"),
+    )
+    learner_device: str = option(
+        "auto", "of the learner beside collectors: auto (a GPU if there is one), cpu, cuda:K"
+    )
     update_ratio: float | None = option(
         None, "updates per transition with collectors; null: the algorithm's", above=0.0, max=1e4
     )
     queue_blocks: int = option(4, "full blocks that may wait, for each collector", min=1, max=1000)
-    max_policy_lag: int = option(64, "versions; the learner waits for older transitions", min=1, max=1_000_000)
+    max_policy_lag: int = option(
+        64, "versions; the learner waits for older transitions", min=1, max=1_000_000
+    )
     stall_time: float = option(
-        30.0, "a collector idle for so long is named, for twice as long restarted [s]", min=0.5, max=1e6
+        30.0,
+        "a collector idle for so long is named, for twice as long restarted [s]",
+        min=0.5,
+        max=1e6,
     )
 
     def __post_init__(self) -> None:
@@ -64,7 +89,9 @@ class RunnerCfg:
             except ValueError as error:
                 raise ValueError(f"max_wall_time (--max_wall_time): {error}") from None
         if self.update_ratio is not None and not self.collectors:
-            raise ValueError("update_ratio: needs runner.collectors; without them, set algorithm.update_ratio")
+            raise ValueError(
+                "update_ratio: needs runner.collectors; without them, set algorithm.update_ratio"
+            )
         if self.engine != "local" and not self.collectors:
             raise ValueError(f"engine={self.engine}: needs runner.collectors, at least 1")
 
@@ -80,7 +107,9 @@ class IterationReport(NamedTuple):
     update_s: float
     metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
     note: str | None = None  # a message about buffers that grew or worlds that broke
-    health: tuple[str, ...] = ()  # lines about a learned model, and the processes of a run with collectors
+    health: tuple[
+        str, ...
+    ] = ()  # lines about a learned model, and the processes of a run with collectors
 
 
 class NonFiniteError(RuntimeError):
@@ -112,7 +141,11 @@ class Runner:
         Raises ValueError if the algorithm's settings do not allow blocks of ``num_steps``.
         """
         self.env, self.algorithm, self.cfg, self.ranks = env, algorithm, cfg, ranks
-        self.on_iteration, self.on_checkpoint, self.on_broken = on_iteration, on_checkpoint, on_broken
+        self.on_iteration, self.on_checkpoint, self.on_broken = (
+            on_iteration,
+            on_checkpoint,
+            on_broken,
+        )
         self.experience = self.make_experience()
         self.num_transitions = cfg.num_steps * env.num_envs * ranks.size  # an iteration
         self.steps_per_iteration = self.num_transitions * env.decision_period
@@ -224,9 +257,13 @@ class Runner:
 
         The error names the first one; rewards come before the losses that become non-finite because of them.
         """
-        sizes = {f"{name}/weights": flat.abs().max() for name, flat in self.algorithm.weights.items()}
+        sizes = {
+            f"{name}/weights": flat.abs().max() for name, flat in self.algorithm.weights.items()
+        }
         everything = metrics | sizes
-        numbers = self.ranks.mean_(torch.stack([x.to(torch.float32) for x in everything.values()])).tolist()
+        numbers = self.ranks.mean_(
+            torch.stack([x.to(torch.float32) for x in everything.values()])
+        ).tolist()
         values = dict(zip(everything, numbers, strict=True))
         bad = [name for name, value in values.items() if not math.isfinite(value)]
         if bad:
@@ -260,14 +297,23 @@ class Runner:
         total = self.num_iterations * self.steps_per_iteration
         line = health_line(metrics)
         return IterationReport(
-            self.iteration, self.num_iterations, self.env_steps, total, collect_s, update_s, metrics, note,
+            self.iteration,
+            self.num_iterations,
+            self.env_steps,
+            total,
+            collect_s,
+            update_s,
+            metrics,
+            note,
             () if line is None else (line,),
-        )  # fmt: skip
+        )
 
     def is_checkpoint_due(self) -> bool:
         """Return whether the iteration that was just done ends with a checkpoint."""
         interval = self.cfg.checkpoint_interval
-        crossed = self.env_steps // interval > (self.env_steps - self.steps_per_iteration) // interval
+        crossed = (
+            self.env_steps // interval > (self.env_steps - self.steps_per_iteration) // interval
+        )
         return crossed or self.iteration == self.num_iterations
 
 
@@ -282,7 +328,9 @@ class RewardSums:
 
     def add(self, step: TimeStep) -> None:
         self._names = [name for name in step.info if name.startswith("reward/")]
-        terms = torch.stack([*(step.info[name] for name in self._names), step.reward, self._counter])  # (K, N, A)
+        terms = torch.stack(
+            [*(step.info[name] for name in self._names), step.reward, self._counter]
+        )  # (K, N, A)
         sums = torch.where(step.valid.unsqueeze(1), terms, 0.0).sum(dim=(1, 2))
         self._sums = sums if self._sums is None else self._sums + sums
 
@@ -315,7 +363,9 @@ class _Clock:
     def lap(self) -> None:
         if self._on_device:
             event = torch.Event(self._device, enable_timing=True)
-            event.record(torch.accelerator.current_stream(self._device))  # else the current device's
+            event.record(
+                torch.accelerator.current_stream(self._device)
+            )  # else the current device's
             self._marks.append(event)
         else:
             self._marks.append(time.perf_counter())

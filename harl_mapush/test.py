@@ -10,25 +10,34 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, film
-from harl_mapush.broken import replay
+from harl_mapush import config
+from harl_mapush.callbacks.broken_log import replay
+from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import playing
+from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.drawing import check_figure, draw_checkpoints
 from harl_mapush.evaluation.episodes import Request, check_request, load_function
-from harl_mapush.evaluation.gait_evaluation import evaluate_gait
-from harl_mapush.evaluation.measuring import as_csv, describe, headline, measure, run_of, table_of_checkpoints
+from harl_mapush.evaluation.gait.examination import evaluate_gait
+from harl_mapush.evaluation.measuring import (
+    as_csv,
+    describe,
+    headline,
+    measure,
+    run_of,
+    table_of_checkpoints,
+)
 from harl_mapush.interop import harl_format, openrl_format
-from harl_mapush.logger import library_lines
 from harl_mapush.memory_plan import check_memory, plan_playing
-from harl_mapush.play import AGENTS, watch
+from harl_mapush.runs import checkpoint
 from harl_mapush.seeding import seed_everything
 from harl_mapush.threads import limit_threads
+from harl_mapush.viewing import film
+from harl_mapush.viewing.watch import AGENTS, watch
 from mqe.config import ConfigError, merge, unknown
 from mqe.controllers.gait import load_gait
 from mqe.registry import TASKS, resolve_sim
-from mqe.report import describe_metrics
-from mqe.robots import ROBOTS
+from mqe.tasks.episode_report import describe_metrics
+from mqe.world.robots import ROBOTS
 
 PROGRAM = "python -m harl_mapush.test"
 WORDS = "Measure or watch a trained team."
@@ -41,37 +50,69 @@ CALCULATOR = ("json", "csv", "figure", "protocol", "seeds", "all_checkpoints", "
 def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
     """Build the command line of ``program``, which ``words`` describe."""
     parser = config.Parser(prog=program, description=words)
-    parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="a checkpoint or run folder, or pretrained:NAME")
-    parser.add_argument("--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)")
     parser.add_argument(
-        "--protocol", choices=playing.PROTOCOLS, help="what the calculator measures, and where (default: mapush)"
+        "--checkpoint", metavar="CHECKPOINT", help="a checkpoint or run folder, or pretrained:NAME"
     )
-    parser.add_argument("--seeds", metavar="SEED", type=int, nargs="+", help="pool the episodes of several seeds")
-    parser.add_argument("--policy", metavar="MODULE:FUNCTION", help="a function of yours acts, observations to actions")
-    parser.add_argument("--workers", metavar="K", type=int, help="play in so many processes (default: this one)")
     parser.add_argument(
-        "--all_checkpoints", action="store_const", const=True, help="measure every checkpoint of the run"
+        "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
+    )
+    parser.add_argument(
+        "--protocol",
+        choices=evaluation_worlds.PROTOCOLS,
+        help="what the calculator measures, and where (default: mapush)",
+    )
+    parser.add_argument(
+        "--seeds", metavar="SEED", type=int, nargs="+", help="pool the episodes of several seeds"
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="MODULE:FUNCTION",
+        help="a function of yours acts, observations to actions",
+    )
+    parser.add_argument(
+        "--workers", metavar="K", type=int, help="play in so many processes (default: this one)"
+    )
+    parser.add_argument(
+        "--all_checkpoints",
+        action="store_const",
+        const=True,
+        help="measure every checkpoint of the run",
     )
     parser.add_argument("--json", metavar="FILE", help="write the calculator's metrics there")
     parser.add_argument(
-        "--csv", metavar="FILE.csv", help="with --all_checkpoints: write a table, a row for each checkpoint"
+        "--csv",
+        metavar="FILE.csv",
+        help="with --all_checkpoints: write a table, a row for each checkpoint",
     )
     parser.add_argument(
-        "--figure", metavar="FILE", help="with --all_checkpoints: draw success against env steps (.png, .svg or .pdf)"
+        "--figure",
+        metavar="FILE",
+        help="with --all_checkpoints: draw success against env steps (.png, .svg or .pdf)",
     )
-    parser.add_argument("--record", metavar="FILE", help="film instead of showing: an .mp4 or a .gif")
+    parser.add_argument(
+        "--record", metavar="FILE", help="film instead of showing: an .mp4 or a .gif"
+    )
     film.add_flags(parser)
     config.add_import(parser)
-    parser.add_argument("--replay", metavar="FILE.npz", help="film a world that broke, from a run's folder broken/")
+    parser.add_argument(
+        "--replay", metavar="FILE.npz", help="film a world that broke, from a run's folder broken/"
+    )
     parser.add_argument(
         "--num_episodes",
         metavar="N",
         type=int,
         help="end the viewer or film after so many; measure so many of each seed",
     )
-    parser.add_argument("--agent", choices=AGENTS, help="who acts first in the viewer (default: trained)")
     parser.add_argument(
-        "--web", metavar="PORT", type=int, nargs="?", const=0, help="show the viewer on a page of this machine"
+        "--agent", choices=AGENTS, help="who acts first in the viewer (default: trained)"
+    )
+    parser.add_argument(
+        "--web",
+        metavar="PORT",
+        type=int,
+        nargs="?",
+        const=0,
+        help="show the viewer on a page of this machine",
     )
     config.add_flags(parser, FLAGS)
     return parser
@@ -82,7 +123,9 @@ def main(argv: Sequence[str] | None = None, program: str = PROGRAM, words: str =
     harl_format.register()
     openrl_format.register()
     with library_lines(_say):
-        return config.exit_code(lambda: _main(make_parser(program, words).parse(argv), program), program)
+        return config.exit_code(
+            lambda: _main(make_parser(program, words).parse(argv), program), program
+        )
 
 
 def _episodes(outcomes: Sequence[str]) -> str:
@@ -104,12 +147,18 @@ def _main(arguments: Any, program: str) -> int:
     if arguments.replay is not None:
         return _replay(arguments)
     if arguments.checkpoint is None and arguments.policy is None:
-        raise ConfigError("--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME")
-    others, mode = (VIEWER, "viewer") if arguments.mode == "calculator" else (CALCULATOR, "calculator")
+        raise ConfigError(
+            "--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME"
+        )
+    others, mode = (
+        (VIEWER, "viewer") if arguments.mode == "calculator" else (CALCULATOR, "calculator")
+    )
     for flag in others:
         value = getattr(arguments, flag)
         if value is not None:
-            raise ConfigError(f"--{flag} {value!r} belongs to --mode {mode}, not to --mode {arguments.mode}")
+            raise ConfigError(
+                f"--{flag} {value!r} belongs to --mode {mode}, not to --mode {arguments.mode}"
+            )
     _check_viewer(arguments)
     wanted = film.read(arguments)
     _check_calculator(arguments)
@@ -127,9 +176,13 @@ def _main(arguments: Any, program: str) -> int:
 def _replay(arguments: Any) -> int:
     """Film a world that broke."""
     flags = {*VIEWER, *CALCULATOR, *film.FLAGS, "checkpoint", "num_episodes"} - {"record"}
-    others = config.flag_values(arguments) or any(getattr(arguments, flag) is not None for flag in flags)
+    others = config.flag_values(arguments) or any(
+        getattr(arguments, flag) is not None for flag in flags
+    )
     if arguments.mode != "viewer" or arguments.record is None or others:
-        raise ConfigError("--replay FILE.npz needs --record FILE.mp4, and takes nothing else but --mode viewer")
+        raise ConfigError(
+            "--replay FILE.npz needs --record FILE.mp4, and takes nothing else but --mode viewer"
+        )
     film.read(arguments)
     config.check_writable("record", arguments.record)
     made, cause = replay(Path(arguments.replay), Path(arguments.record))
@@ -145,7 +198,9 @@ def _check_viewer(arguments: Any) -> None:
         raise ConfigError(f"--web {arguments.web}: a port is a number from 1 to 65535")
     for flag in ("web", "agent"):
         if arguments.record is not None and getattr(arguments, flag) is not None:
-            raise ConfigError(f"--{flag} does not go with --record, which films instead of showing; leave one out")
+            raise ConfigError(
+                f"--{flag} does not go with --record, which films instead of showing; leave one out"
+            )
 
 
 def _check_calculator(arguments: Any) -> None:
@@ -156,20 +211,31 @@ def _check_calculator(arguments: Any) -> None:
     check_request(seeds, arguments.num_episodes, arguments.workers)
     for flag in ("csv", "figure"):
         if getattr(arguments, flag) is not None and not arguments.all_checkpoints:
-            raise ConfigError(f"--{flag} shows the checkpoints of a run; say --all_checkpoints as well")
+            raise ConfigError(
+                f"--{flag} shows the checkpoints of a run; say --all_checkpoints as well"
+            )
     if arguments.figure is not None:
         check_figure(arguments.figure)
     if arguments.policy is not None:
         if arguments.all_checkpoints:
-            raise ConfigError("--policy and --all_checkpoints exclude each other: a function has no checkpoints")
+            raise ConfigError(
+                "--policy and --all_checkpoints exclude each other: a function has no checkpoints"
+            )
         load_function(arguments.policy)
 
 
 def _play(
-    cfg: RunCfg, folder: Path, arguments: Any, wanted: film.FilmCfg | None, name: str, device: torch.device
+    cfg: RunCfg,
+    folder: Path,
+    arguments: Any,
+    wanted: film.FilmCfg | None,
+    name: str,
+    device: torch.device,
 ) -> int:
     """Do what the command line asks for."""
-    examine = None if arguments.mode == "viewer" else EXAMINATIONS.get(TASKS[cfg.task.name].examination)
+    examine = (
+        None if arguments.mode == "viewer" else EXAMINATIONS.get(TASKS[cfg.task.name].examination)
+    )
     if arguments.mode == "viewer":
         check_memory(plan_playing(cfg, name, device))
     checkpoint.check_actors(folder)
@@ -177,10 +243,14 @@ def _play(
     seed_everything(cfg.runner.seed)
     if wanted is not None:
         made = film.make(cfg, folder, wanted, _say)
-        _say(f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: {', '.join(made.outcomes)}.")
+        _say(
+            f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: {', '.join(made.outcomes)}."
+        )
         return 0
     if arguments.mode == "viewer":
-        outcomes = watch(cfg, folder, arguments.agent or AGENTS[0], arguments.num_episodes, arguments.web, _say)
+        outcomes = watch(
+            cfg, folder, arguments.agent or AGENTS[0], arguments.num_episodes, arguments.web, _say
+        )
         _say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
     if examine is None:
@@ -194,15 +264,24 @@ def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg
     over = config.flag_values(arguments)
     if num_tiles > 1:
         over = merge({"env": {"num_envs": num_tiles}}, over)
-    is_film, protocol = arguments.mode == "viewer", arguments.protocol or playing.PROTOCOLS[0]
-    cfg = playing.settings(folder, over, is_film, protocol)
+    is_film, protocol = (
+        arguments.mode == "viewer",
+        arguments.protocol or evaluation_worlds.PROTOCOLS[0],
+    )
+    cfg = evaluation_worlds.settings(folder, over, is_film, protocol)
     if arguments.mode == "calculator" and TASKS[cfg.task.name].examination is not None:
         _refuse_worlds(over)
-        given = [flag for flag in (*CALCULATOR, "num_episodes") if flag != "json" and getattr(arguments, flag)]
+        given = [
+            flag
+            for flag in (*CALCULATOR, "num_episodes")
+            if flag != "json" and getattr(arguments, flag)
+        ]
         if given:
-            raise ConfigError(f"--{given[0]}: a gait is examined by a protocol of its own; leave it out")
+            raise ConfigError(
+                f"--{given[0]}: a gait is examined by a protocol of its own; leave it out"
+            )
     elif arguments.mode == "calculator" and folder is not None:
-        sys.stdout.write(playing.differences(folder, cfg))
+        sys.stdout.write(evaluation_worlds.differences(folder, cfg))
     return cfg
 
 
@@ -217,7 +296,9 @@ def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
             raise ConfigError(
                 f"env.{key}: a gait is examined in worlds of its own; leave it out, or film it (--mode viewer)"
             )
-        sys.stdout.write("Note: a gait is examined in worlds of its own; --num_envs has no effect.\n")
+        sys.stdout.write(
+            "Note: a gait is examined in worlds of its own; --num_envs has no effect.\n"
+        )
 
 
 def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
@@ -230,7 +311,9 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
         folder if arguments.policy is None else None,
         arguments.policy,
         arguments.protocol == "strict",
-        cfg.env.num_envs if arguments.num_episodes is not None and arguments.num_envs is not None else None,
+        cfg.env.num_envs
+        if arguments.num_episodes is not None and arguments.num_envs is not None
+        else None,
     )
     num_workers = arguments.workers or 0
     if not arguments.all_checkpoints:
@@ -240,7 +323,9 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
         return 0
     run = None if folder is None else run_of(folder)
     if run is None:
-        raise ConfigError(f"--all_checkpoints: {arguments.checkpoint} is no run of ours; name its folder")
+        raise ConfigError(
+            f"--all_checkpoints: {arguments.checkpoint} is no run of ours; name its folder"
+        )
     rows = table_of_checkpoints(request, run, num_workers, _say)
     _write_json(arguments.json, rows)
     if arguments.csv is not None:
@@ -258,7 +343,9 @@ def _check_files(arguments: Any) -> None:
 
 def _write_json(name: str | None, values: Any) -> None:
     if name is not None:
-        Path(name).write_text(json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        Path(name).write_text(
+            json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, Any]:
@@ -271,7 +358,9 @@ def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, 
 
 
 # What measures a policy instead of the calculator, by the name that an entry of TASKS has for it.
-EXAMINATIONS: dict[str | None, Callable[[RunCfg, Path, torch.device], dict[str, Any]]] = {"gait": _examine_gait}
+EXAMINATIONS: dict[str | None, Callable[[RunCfg, Path, torch.device], dict[str, Any]]] = {
+    "gait": _examine_gait
+}
 
 
 if __name__ == "__main__":

@@ -14,37 +14,39 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, config, init_from, launch, origin, resume, runs
+from harl_mapush import config
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.allocator import keep_freed_memory
-from harl_mapush.broken import BrokenLog
+from harl_mapush.callbacks.broken_log import BrokenLog
+from harl_mapush.callbacks.logger import Headline, RunLogger, Silent
+from harl_mapush.callbacks.saver import Saver, UnsavedError
+from harl_mapush.callbacks.training_evaluation import TrainingEvaluation, evaluated
 from harl_mapush.collectors import settings as collectors
-from harl_mapush.collectors.engine import are_elsewhere, make_engine
+from harl_mapush.collectors.async_runner import AsyncRunner
+from harl_mapush.collectors.launcher import are_elsewhere, make_engine
 from harl_mapush.collectors.pool import CollectionError
-from harl_mapush.collectors.runner import AsyncRunner
-from harl_mapush.collectors.worlds import DistantWorlds
+from harl_mapush.collectors.remote_env import DistantWorlds
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import playing
-from harl_mapush.evaluation.training_evaluation import TrainingEvaluation, evaluated
+from harl_mapush.distributed import launch
+from harl_mapush.distributed.launch import Launch
+from harl_mapush.distributed.ranks import Ranks, UnequalRanksError
+from harl_mapush.distributed.shares import compile_first, facts, own_settings
+from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.interop import harl_files, harl_format
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Interruption, Signalled, WallTime
-from harl_mapush.launch import Launch
-from harl_mapush.logger import Headline, RunLogger, Silent
 from harl_mapush.memory_plan import check_memory, describe, plan_learner, plan_memory
 from harl_mapush.presets import check_preset
-from harl_mapush.ranks import Ranks, UnequalRanksError
-from harl_mapush.resume import SavedRun
 from harl_mapush.runner import BrokenWorldsError, IterationReport, NonFiniteError, Runner
-from harl_mapush.saver import Saver, UnsavedError
+from harl_mapush.runs import checkpoint, init_from, provenance, resume, run_folder
+from harl_mapush.runs.resume import SavedRun
 from harl_mapush.seeding import seed_everything
-from harl_mapush.shares import compile_first, facts, own_settings
 from harl_mapush.threads import limit_threads
 from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.controllers.gait import from_anywhere
 from mqe.cores import num_cores
-from mqe.env import MultiAgentEnv
+from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim, slow_choice
-from mqe.sim.base import SimulatorError
+from mqe.sim.simulator import SimulatorError
 
 PROGRAM = resume.PROGRAM
 NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
@@ -57,9 +59,15 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
         description="Train a team of quadrupeds. Later wins: defaults, config or preset, HARL's file, flags, --set.",
     )
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--config", metavar="FILE", help="run file (YAML), for instance the config.yaml of another run")
     source.add_argument(
-        "--preset", metavar="NAME", help=f"run file that ships with mapush: {', '.join(config.presets())}"
+        "--config",
+        metavar="FILE",
+        help="run file (YAML), for instance the config.yaml of another run",
+    )
+    source.add_argument(
+        "--preset",
+        metavar="NAME",
+        help=f"run file that ships with mapush: {', '.join(config.presets())}",
     )
     source.add_argument(
         "--resume",
@@ -80,7 +88,9 @@ def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Train as the command line of ``program`` says; return the exit code."""
     harl_format.register()
     name = launch.name_rank(program)
-    return launch.run_to_exit(lambda: config.exit_code(lambda: _main(argv, program), name, launch.write_error))
+    return launch.run_to_exit(
+        lambda: config.exit_code(lambda: _main(argv, program), name, launch.write_error)
+    )
 
 
 def _main(argv: Sequence[str] | None, program: str) -> int:
@@ -94,7 +104,9 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
         return _resume(str(begun), {}, program)
     if arguments.resume is not None:
         if arguments.load_config is not None:
-            raise ConfigError("--load_config: a resumed run keeps the settings that it began with; leave it out")
+            raise ConfigError(
+                "--load_config: a resumed run keeps the settings that it began with; leave it out"
+            )
         return _resume(arguments.resume, config.flag_values(arguments), program)
     base, over = _base(arguments), config.flag_values(arguments)
     base, notices = init_from.apply(base, over)
@@ -130,7 +142,9 @@ def _base(arguments: Any) -> dict[str, Any]:
         return config.load_file(arguments.config)
     if arguments.load_config is not None and arguments.preset is None:
         return {}
-    return config.load_preset(arguments.preset if arguments.preset is not None else config.DEFAULT_PRESET)
+    return config.load_preset(
+        arguments.preset if arguments.preset is not None else config.DEFAULT_PRESET
+    )
 
 
 def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) -> int:
@@ -142,7 +156,9 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
     wall_time = WallTime(cfg.runner.max_wall_time, started.first_start())
     if wall_time.is_past():  # an earlier start has used it up
         how = "" if saved is None else f" Resume with: {resume.command(saved.run, program)}"
-        sys.stdout.write(f"Time is up (max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start).{how}\n")
+        sys.stdout.write(
+            f"Time is up (max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start).{how}\n"
+        )
         return started.end_for_good(TIME_IS_UP)
     if cfg.runner.collectors:
         cfg = collectors.settled(cfg)
@@ -159,8 +175,12 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
         )
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
-        stack.enter_context(torch.accelerator.device_index(learner.index))  # else the first GPU is in use as well
-        ranks = stack.enter_context(launch.joined(started, device, lambda: resume.how_to_resume(folder, program)))
+        stack.enter_context(
+            torch.accelerator.device_index(learner.index)
+        )  # else the first GPU is in use as well
+        ranks = stack.enter_context(
+            launch.joined(started, device, lambda: resume.how_to_resume(folder, program))
+        )
         ranks.check_equal(facts(cfg, saved))
         state = None
         with ranks.together():
@@ -168,9 +188,11 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
             if saved is None:
                 init_from.check(cfg)
             if saved is None and ranks.is_first:
-                runs.check_new_run_dir(folder if cfg.logger.out_dir is not None else folder.parent)
+                run_folder.check_new_run_dir(
+                    folder if cfg.logger.out_dir is not None else folder.parent
+                )
             elif ranks.is_first:
-                stack.enter_context(runs.locked(folder))
+                stack.enter_context(run_folder.locked(folder))
             state = None if saved is None or saved.folder is None else resume.read(saved)
             plan = plan_memory(own, name, device, ranks.size, started.local_size)
             if are_elsewhere(own):
@@ -193,48 +215,71 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
                 if own.runner.engine != "local":
                     sys.stdout.write(f"Collectors on {runner.engine.describe()}.\n")
             if saved is None and cfg.runner.init_from is not None:
-                sys.stdout.write(f"{init_from.load(cfg.runner.init_from, runner, cfg.algorithm)}.\n")
+                sys.stdout.write(
+                    f"{init_from.load(cfg.runner.init_from, runner, cfg.algorithm)}.\n"
+                )
             if saved is not None and state is not None:
                 resume.load(runner, saved, state)
         with ranks.together():
             if ranks.is_first and saved is None:
-                folder = stack.enter_context(runs.new_run_dir(folder, is_named=cfg.logger.out_dir is not None))
+                folder = stack.enter_context(
+                    run_folder.new_run_dir(folder, is_named=cfg.logger.out_dir is not None)
+                )
             elif ranks.is_first and saved is not None:
                 checkpoint.remove_partial(folder)
-                for path in runs.set_aside_after(folder, saved.env_steps):
+                for path in run_folder.set_aside_after(folder, saved.env_steps):
                     sys.stdout.write(f"Note: a later checkpoint is now called {path}.\n")
         folder = ranks.first(folder)
         cfg = dataclasses.replace(
             cfg,
             env=dataclasses.replace(cfg.env, num_agents=env.num_agents),
-            sim=dataclasses.replace(cfg.sim, name=name, device=str(device) if ranks.size == 1 else device.type),
+            sim=dataclasses.replace(
+                cfg.sim, name=name, device=str(device) if ranks.size == 1 else device.type
+            ),
             task=_with_absolute_gait(cfg.task),
             runner=dataclasses.replace(
                 cfg.runner,
                 torch_threads=torch.get_num_threads(),
-                init_from=None if cfg.runner.init_from is None else from_anywhere(cfg.runner.init_from),
+                init_from=None
+                if cfg.runner.init_from is None
+                else from_anywhere(cfg.runner.init_from),
             ),
             logger=dataclasses.replace(cfg.logger, out_dir=None),
         )
         settings = dump_yaml(to_dict(cfg))
         if ranks.is_first:
-            runs.write_config(folder, settings)
+            run_folder.write_config(folder, settings)
         started.remember(folder)
         if isinstance(runner, AsyncRunner):
-            runner.logs = folder / runs.COLLECTORS
+            runner.logs = folder / run_folder.COLLECTORS
         elif isinstance(env, MultiAgentEnv) and cfg.logger.broken_worlds:
             runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds, ranks)
-        start = origin.describe(str(device), getattr(env.task, "weights", None))  # a task need not weigh terms
+        start = provenance.describe(
+            str(device), getattr(env.task, "weights", None)
+        )  # a task need not weigh terms
         if ranks.is_first:
-            origin.write(folder, start)
-        return _learn(cfg, runner, folder, runs.sealed(settings), start, wall_time, env.report.headline, program)
+            provenance.write(folder, start)
+        return _learn(
+            cfg,
+            runner,
+            folder,
+            run_folder.sealed(settings),
+            start,
+            wall_time,
+            env.report.headline,
+            program,
+        )
 
 
 def _with_absolute_gait(task: Any) -> Any:
     gait = getattr(task, "gait", None)
     if gait is None:
         return task
-    found = from_anywhere(gait) if isinstance(gait, str) else tuple(from_anywhere(name) for name in gait)
+    found = (
+        from_anywhere(gait)
+        if isinstance(gait, str)
+        else tuple(from_anywhere(name) for name in gait)
+    )
     return dataclasses.replace(task, gait=found)
 
 
@@ -242,7 +287,9 @@ def _worlds(cfg: RunCfg, ranks: Ranks) -> MultiAgentEnv:
     return make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, ranks.share(cfg.env.num_envs))
 
 
-def _build_runner(cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch.device, ranks: Ranks) -> Runner:
+def _build_runner(
+    cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch.device, ranks: Ranks
+) -> Runner:
     try:
         spec = env.spec if isinstance(env, DistantWorlds) else TeamSpec.of(env)
         spec = spec._replace(is_trained=cfg.runner.init_from is not None)
@@ -255,9 +302,15 @@ def _build_runner(cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch
 
 
 def _learn(
-    cfg: RunCfg, runner: Runner, folder: Path, settings: str, start: Mapping[str, Any], wall_time: WallTime,
-    headline: Headline, program: str,
-) -> int:  # fmt: skip
+    cfg: RunCfg,
+    runner: Runner,
+    folder: Path,
+    settings: str,
+    start: Mapping[str, Any],
+    wall_time: WallTime,
+    headline: Headline,
+    program: str,
+) -> int:
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
     ``settings`` is the text of ``config.yaml``, ``start`` what ``origin.json`` has of this start; ``headline`` names
@@ -270,12 +323,17 @@ def _learn(
     names = list(runner.env.statistics())  # a sum over all ranks
     if ranks.is_first:
         logger = RunLogger(
-            cfg.logger, runs.curves_folder(folder), title, num_env_steps, env_steps=runner.env_steps, headline=headline
+            cfg.logger,
+            run_folder.curves_folder(folder),
+            title,
+            num_env_steps,
+            env_steps=runner.env_steps,
+            headline=headline,
         )
         if not runner.env_steps:
-            logger.introduce(origin.cards(to_dict(cfg), start, names))
+            logger.introduce(provenance.cards(to_dict(cfg), start, names))
     interruption = Interruption()
-    gait = playing.digest_of_gaits(cfg)
+    gait = evaluation_worlds.digest_of_gaits(cfg)
 
     def state_to_save() -> dict[str, Any]:
         ranks.check_weights(runner.algorithm.weights)
@@ -283,17 +341,23 @@ def _learn(
 
     def write(env_steps: int, state: dict[str, Any]) -> None:
         networks, device = runner.algorithm.networks, cfg.sim.device
-        checkpoint.save(folder, env_steps, networks, state, settings=settings, device=device, gait_sha256=gait)
+        checkpoint.save(
+            folder, env_steps, networks, state, settings=settings, device=device, gait_sha256=gait
+        )
 
     saver = Saver(state_to_save, write, logger.say, ranks)
 
     def on_iteration(report: IterationReport) -> None:
         if cfg.runner.evaluation_interval is not None:
-            report = evaluated(evaluation, cfg.runner.evaluation_interval, runner, report, saver, logger)
+            report = evaluated(
+                evaluation, cfg.runner.evaluation_interval, runner, report, saver, logger
+            )
         logger.log(report, runner.env.statistics())
         signals, times = zip(*ranks.gather((interruption.signal, wall_time.is_up())), strict=True)
         interruption.signal = next((number for number in signals if number is not None), None)
-        if (interruption.signal is not None or any(times)) and report.iteration < report.num_iterations:
+        if (
+            interruption.signal is not None or any(times)
+        ) and report.iteration < report.num_iterations:
             logger.flush()
             saver.save_last(report.env_steps)
             raise _Interrupted
@@ -320,30 +384,44 @@ def _learn(
     runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
     if isinstance(runner, AsyncRunner):
         runner.on_wait = on_wait
-    begins = f"; resumes at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
+    begins = (
+        f"; resumes at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
+    )
     where = cfg.sim.device if ranks.size == 1 else f"{ranks.size} x {cfg.sim.device}"
-    logger.say(f"Run folder {folder}; {cfg.env.num_envs} worlds on {where} ({cfg.sim.name}){begins}.")
+    logger.say(
+        f"Run folder {folder}; {cfg.env.num_envs} worlds on {where} ({cfg.sim.name}){begins}."
+    )
     try:
         with interruption:
             runner.learn()
-        logger.say(f"Done; the last checkpoint is {runs.last_checkpoint(folder)}.")
+        logger.say(f"Done; the last checkpoint is {run_folder.last_checkpoint(folder)}.")
         if evaluation is not None and evaluation.best is not None:
-            where = folder / runs.CHECKPOINTS / runs.step_name(evaluation.best["env_steps"])
+            where = (
+                folder / run_folder.CHECKPOINTS / run_folder.step_name(evaluation.best["env_steps"])
+            )
             logger.say(f"Best in evaluation: {where} ({evaluation.worth(evaluation.best)}).")
         return 0
     except _Interrupted:
         number = interruption.signal
-        reason = f"Time is up (max_wall_time {cfg.runner.max_wall_time})" if number is None else "Interrupted"
+        reason = (
+            f"Time is up (max_wall_time {cfg.runner.max_wall_time})"
+            if number is None
+            else "Interrupted"
+        )
         reason += "" if number is None else f" ({number.name})"
         logger.say(
-            f"{reason}; the last state is saved in {runs.last_checkpoint(folder)}. "
+            f"{reason}; the last state is saved in {run_folder.last_checkpoint(folder)}. "
             f"Resume with: {resume.command(folder, program)}"
         )
-        return Launch.of_environment().end_for_good(TIME_IS_UP if number is None else SIGNALLED + number)
+        return Launch.of_environment().end_for_good(
+            TIME_IS_UP if number is None else SIGNALLED + number
+        )
     except CollectionError as error:
         return _save_and_end(runner, saver, folder, error, program)
     except UnsavedError as error:
-        _write_error(ranks, program, folder, f"{folder}: {error}; what came after the last save is lost")
+        _write_error(
+            ranks, program, folder, f"{folder}: {error}; what came after the last save is lost"
+        )
         return NOTHING_SAVED
     except SimulatorError as error:
         _write_error(ranks, program, folder, str(error))
@@ -353,7 +431,10 @@ def _learn(
         lower = " --set algorithm.learning_rate=LOWER" if is_learners else ""
         _write_error(ranks, program, folder, str(error), lower)
         return 1
-    except (KeyboardInterrupt, Signalled) as ending:  # the second, or one before the first iteration
+    except (
+        KeyboardInterrupt,
+        Signalled,
+    ) as ending:  # the second, or one before the first iteration
         number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
         ranks.ends_together = False
         lost = "interrupted, and what came after the last save is lost"
@@ -371,7 +452,9 @@ def _write_error(ranks: Ranks, program: str, folder: Path, line: str, more: str 
         sys.stderr.write(f"{program}: {line}; {resume.how_to_resume(folder, program, more)}\n")
 
 
-def _save_and_end(runner: Runner, saver: Saver, folder: Path, error: CollectionError, program: str) -> int:
+def _save_and_end(
+    runner: Runner, saver: Saver, folder: Path, error: CollectionError, program: str
+) -> int:
     """Save a run that cannot continue, if it has done an iteration; return the exit code."""
     if runner.iteration:
         try:
@@ -390,7 +473,9 @@ def _run_dir(cfg: RunCfg) -> Path:
     if cfg.logger.out_dir is not None:
         return Path(cfg.logger.out_dir)
     subject = getattr(cfg.task, "object", cfg.task.name)
-    return runs.default_run_dir(subject, cfg.algorithm.name, cfg.logger.exp_name, cfg.runner.seed, datetime.now())
+    return run_folder.default_run_dir(
+        subject, cfg.algorithm.name, cfg.logger.exp_name, cfg.runner.seed, datetime.now()
+    )
 
 
 if __name__ == "__main__":

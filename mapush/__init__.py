@@ -4,7 +4,19 @@ A module that calls these is named with ``--import`` on the command line of ``tr
 ``run_harl``. See ``examples/``.
 """
 
-from mapush.registration import register_object, register_observation, register_reward, register_robot, register_task
+from mapush.registration import (
+    register_object,
+    register_observation,
+    register_reward,
+    register_robot,
+    register_task,
+)
 
-__all__ = ["register_object", "register_observation", "register_reward", "register_robot", "register_task"]
+__all__ = [
+    "register_object",
+    "register_observation",
+    "register_reward",
+    "register_robot",
+    "register_task",
+]
 __version__ = "0.2.0"

@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from harl_mapush import checkpoint, config, durable
-from harl_mapush.runs import checkpoints
+from harl_mapush import config
+from harl_mapush.runs import checkpoint, durable
+from harl_mapush.runs.run_folder import checkpoints
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST, check_files, renew_manifest
 
@@ -26,10 +27,14 @@ PROGRAM = "mapush average"
 
 def make_parser() -> config.Parser:
     """Build the command line."""
-    parser = config.Parser(prog=PROGRAM, description="Average the actors of a run's last checkpoints into one team.")
+    parser = config.Parser(
+        prog=PROGRAM, description="Average the actors of a run's last checkpoints into one team."
+    )
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("target", metavar="OUT_DIR", help="the checkpoint folder to make")
-    parser.add_argument("--last", type=int, default=4, metavar="K", help="so many of its checkpoints (default: 4)")
+    parser.add_argument(
+        "--last", type=int, default=4, metavar="K", help="so many of its checkpoints (default: 4)"
+    )
     return parser
 
 
@@ -47,8 +52,14 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ConfigError(f"{out} exists; name another folder, or remove it")
     found = [folder for _, folder in checkpoints(run)]
     if len(found) < arguments.last:
-        has = f"has {len(found)} of the {arguments.last} checkpoints" if run.is_dir() else "does not exist"
-        raise ConfigError(f"{arguments.run!r} {has}; give a run folder that has them, or another --last")
+        has = (
+            f"has {len(found)} of the {arguments.last} checkpoints"
+            if run.is_dir()
+            else "does not exist"
+        )
+        raise ConfigError(
+            f"{arguments.run!r} {has}; give a run folder that has them, or another --last"
+        )
     chosen = found[: arguments.last][::-1]
     average(chosen, out)
     sys.stdout.write(f"{out}: the mean of {', '.join(folder.name for folder in chosen)}.\n")
@@ -65,12 +76,18 @@ def average(folders: Sequence[Path], out: Path) -> None:
     actors = [checkpoint.read_actors(checkpoint.resolve(folder)) for folder in folders]
     out.parent.mkdir(parents=True, exist_ok=True)
     with durable.new_folder(out) as partial:
-        kept = [path.name for path in last.iterdir() if path.is_file() and path.name != checkpoint.TRAINING_STATE]
+        kept = [
+            path.name
+            for path in last.iterdir()
+            if path.is_file() and path.name != checkpoint.TRAINING_STATE
+        ]
         check_files(last, [name for name in kept if name != MANIFEST])
         for name in kept:
             shutil.copy(last / name, partial / name)
         for name in actors[-1]:
-            mean = _mean([of.get(name, {}) for of in actors], f"{folders[0]} to {last.name}, {name}")
+            mean = _mean(
+                [of.get(name, {}) for of in actors], f"{folders[0]} to {last.name}, {name}"
+            )
             torch.save(mean, partial / f"{name}.pt")
         renew_manifest(partial, {"average_of": [folder.name for folder in folders]})
 
@@ -78,7 +95,10 @@ def average(folders: Sequence[Path], out: Path) -> None:
 def _mean(weights: Sequence[dict[str, Tensor]], what: str) -> dict[str, Tensor]:
     """Return the mean of state dicts; tensors that are no floating-point numbers are the last one's."""
     last = weights[-1]
-    if any({k: v.shape for k, v in of.items()} != {k: v.shape for k, v in last.items()} for of in weights):
+    if any(
+        {k: v.shape for k, v in of.items()} != {k: v.shape for k, v in last.items()}
+        for of in weights
+    ):
         raise ConfigError(f"{what}: not all of one shape; average checkpoints of one run")
     return {
         key: torch.stack([of[key].double() for of in weights]).mean(dim=0).to(value.dtype)

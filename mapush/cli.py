@@ -15,15 +15,24 @@ _COMMANDS = {
     "play": ("mapush.play", "watch a trained team, in a window or on a page"),
     "list": ("mapush.listing", "list runs and the policies that ship with mapush"),
     "settings": ("mapush.listing:settings", "list all settings, with default, range and meaning"),
-    "report": ("mapush.report", "write a page about runs"),
-    "plot": ("mapush.report:plot", "draw the curves of runs"),
+    "report": ("mapush.report.command", "write a page about runs"),
+    "plot": ("mapush.report.command:plot", "draw the curves of runs"),
     "robustness": ("mapush.robustness", "measure a team in worlds that differ from the usual ones"),
     "average": ("mapush.averaging", "average a run's last checkpoints into one team"),
-    "export": ("mapush.export", "write a trained team as ONNX, with a description of every number"),
-    "import": ("mapush.importing", "turn policies and task files of MAPush into runs and run files"),
+    "export": (
+        "mapush.export.command",
+        "write a trained team as ONNX, with a description of every number",
+    ),
+    "import": (
+        "mapush.importing",
+        "turn policies and task files of MAPush into runs and run files",
+    ),
     "sweep": ("mapush.sweep.command", "train over a space of settings and rank them"),
-    "completion": ("mapush.completion", "print a script that completes commands and settings in a shell"),
-    "doctor": ("mapush.doctor", "check this machine, step by step"),
+    "completion": (
+        "mapush.completion",
+        "print a script that completes commands and settings in a shell",
+    ),
+    "doctor": ("mapush.doctor.command", "check this machine, step by step"),
 }
 _MODULES_TOO = ("train", "test")  # these also run as modules; the name goes into usage and errors
 
@@ -51,17 +60,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"mapush {__version__}\n")
         return 0
     if arguments[0] not in _COMMANDS:
-        sys.stderr.write(f"mapush: unknown command {arguments[0]!r} (allowed: {', '.join(_COMMANDS)}); see --help\n")
+        sys.stderr.write(
+            f"mapush: unknown command {arguments[0]!r} (allowed: {', '.join(_COMMANDS)}); see --help\n"
+        )
         return 2
     try:
-        from harl_mapush.interruption import as_exits  # here, for it may complain of MUJOCO_GL as the others do
+        from harl_mapush.interruption import (
+            as_exits,  # here, for it may complain of MUJOCO_GL as the others do
+        )
 
-        with as_exits(f"mapush {arguments[0]}"):  # the next seconds go to importing torch and MuJoCo
+        with as_exits(
+            f"mapush {arguments[0]}"
+        ):  # the next seconds go to importing torch and MuJoCo
             command = _load(arguments[0])
     except ImportError as error:
         if "MUJOCO_GL" in str(error):  # a mistake of the user's
             sys.stderr.write(f"mapush: {error}\n")
             return 2
-        sys.stderr.write(f"mapush: the installation is incomplete ({error}); reinstall it with pip\n")
+        sys.stderr.write(
+            f"mapush: the installation is incomplete ({error}); reinstall it with pip\n"
+        )
         return 1
     return command(arguments[1:])

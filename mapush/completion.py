@@ -14,9 +14,9 @@ from harl_mapush.foreign import dotted
 from mapush.listing import setting_lines
 from mqe.config import ConfigError
 from mqe.controllers.gait import PRETRAINED, pretrained_names
-from mqe.objects import OBJECTS
 from mqe.registry import TASKS
 from mqe.viewer.camera import CAMERAS
+from mqe.world.objects import OBJECTS
 
 SHELLS = ("bash", "zsh", "fish")
 _CHECKPOINTS = ("play", "export")  # commands that begin with one
@@ -39,15 +39,21 @@ def _main(argv: Sequence[str] | None) -> int:
         raise ConfigError(f"shell {shell!r}: none of {', '.join(SHELLS)}")
     from mapush.cli import commands
 
-    flags = {name: _flags(load) for name, load in commands().items() if name != "completion"} | {"completion": []}
-    sys.stdout.write(_fish(flags, values()) if shell == "fish" else _bash(flags, values(), is_zsh=shell == "zsh"))
+    flags = {name: _flags(load) for name, load in commands().items() if name != "completion"} | {
+        "completion": []
+    }
+    sys.stdout.write(
+        _fish(flags, values()) if shell == "fish" else _bash(flags, values(), is_zsh=shell == "zsh")
+    )
     return 0
 
 
 def values() -> dict[str, list[str]]:
     """Return what may follow a flag."""
     return {
-        "--set": sorted({f"{line.split()[0]}=" for line in setting_lines()} | {f"{key}=" for key in _known()}),
+        "--set": sorted(
+            {f"{line.split()[0]}=" for line in setting_lines()} | {f"{key}=" for key in _known()}
+        ),
         "--preset": config.presets(),
         "--algo": [*ALGORITHMS],
         "--task": [*TASKS],
@@ -75,14 +81,18 @@ def _flags(load: Callable[[], Callable[[Sequence[str]], int]]) -> list[str]:
     return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text.getvalue())))
 
 
-def _bash(flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]], is_zsh: bool) -> str:
+def _bash(
+    flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]], is_zsh: bool
+) -> str:
     """Return the script of bash or of zsh, which can run bash functions; no space follows a setting's ``=``."""
     begin, option = "", ""
     spaces = 'case "${COMPREPLY[0]}" in *=) compopt -o nospace 2>/dev/null ;; esac'
     if is_zsh:  # it has no compopt
         begin, option = "autoload -U +X bashcompinit && bashcompinit\n", "-o nospace "
         spaces = 'COMPREPLY=("${COMPREPLY[@]/%/ }") && COMPREPLY=("${COMPREPLY[@]/%= /=}")'
-    after = "".join(f'    {flag}) words="{" ".join(words)}" ;;\n' for flag, words in following.items())
+    after = "".join(
+        f'    {flag}) words="{" ".join(words)}" ;;\n' for flag, words in following.items()
+    )
     own = "".join(
         f'      {name}) words="{" ".join([*found, *(_pretrained() if name in _CHECKPOINTS else [])])}" ;;\n'
         for name, found in flags.items()

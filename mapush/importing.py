@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harl_mapush import checkpoint, config, runs
+from harl_mapush import config
 from harl_mapush.interop import mapush_tasks, openrl_format
 from harl_mapush.interop.openrl_files import MODULE
+from harl_mapush.runs import checkpoint, run_folder
 from mqe.config import ConfigError, dump_yaml, to_dict, unknown
-from mqe.objects import OBJECTS
+from mqe.world.objects import OBJECTS
 
 PROGRAM = "mapush import"
 KINDS = ("openrl", "config")
@@ -22,12 +23,20 @@ KINDS = ("openrl", "config")
 
 def make_parser() -> config.Parser:
     """Build the command line."""
-    parser = config.Parser(prog=PROGRAM, description="Turn files of MAPush into files of this project.")
-    parser.add_argument("kind", metavar="KIND", help="openrl (trained policies) or config (task/*/config.py)")
-    parser.add_argument("source", metavar="FILE|FOLDER", help="a module.pt or a folder that has some; a config.py")
+    parser = config.Parser(
+        prog=PROGRAM, description="Turn files of MAPush into files of this project."
+    )
+    parser.add_argument(
+        "kind", metavar="KIND", help="openrl (trained policies) or config (task/*/config.py)"
+    )
+    parser.add_argument(
+        "source", metavar="FILE|FOLDER", help="a module.pt or a folder that has some; a config.py"
+    )
     parser.add_argument("--out", metavar="PATH", help="the run folder, or run file, to write")
     objects = ", ".join(OBJECTS)
-    parser.add_argument("--object", metavar="NAME", help=f"what they push; default: what the files name; {objects}")
+    parser.add_argument(
+        "--object", metavar="NAME", help=f"what they push; default: what the files name; {objects}"
+    )
     return parser
 
 
@@ -55,21 +64,28 @@ def _main(argv: Sequence[str] | None) -> int:
 def _import_policies(source: Path, out: str | None, object_name: str | None) -> None:
     """Write a run folder with a checkpoint for every policy."""
     files = {openrl_format.env_steps_of(path): path for path in _policies(source)}
-    imported = {steps: openrl_format.convert(path, object_name) for steps, path in sorted(files.items())}
+    imported = {
+        steps: openrl_format.convert(path, object_name) for steps, path in sorted(files.items())
+    }
     settings = {steps: _settings(policy.sections) for steps, policy in imported.items()}
-    run = Path("results", source.stem if source.is_file() and source.name != MODULE else source.resolve().name)
+    run = Path(
+        "results",
+        source.stem if source.is_file() and source.name != MODULE else source.resolve().name,
+    )
     run = run if out is None else Path(out)
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise ConfigError(f"--out {str(run)!r} exists; name a new folder")
     run.mkdir(parents=True, exist_ok=True)
-    runs.write_config(run, settings[max(settings)])
+    run_folder.write_config(run, settings[max(settings)])
     for steps, policy in imported.items():
         folder = checkpoint.save(run, steps, policy.networks, settings=settings[steps])
         sys.stdout.write(f"{files[steps]} -> {folder}\n")
     last = imported[max(imported)]
     guess = "" if last.is_object_known else " (a guess: no file says so; --object)"
     task, env = last.sections["task"], last.sections["env"]
-    sys.stdout.write(f"{run}: {len(files)} policies of {env['num_agents']} robots, pushing {task['object']}{guess}.\n")
+    sys.stdout.write(
+        f"{run}: {len(files)} policies of {env['num_agents']} robots, pushing {task['object']}{guess}.\n"
+    )
 
 
 def _policies(source: Path) -> list[Path]:
@@ -78,7 +94,9 @@ def _policies(source: Path) -> list[Path]:
         return [source]
     found = sorted(source.rglob(MODULE))
     if not found:
-        raise ConfigError(f"{str(source)!r} has no {MODULE} in it; give a file or folder of OpenRL's")
+        raise ConfigError(
+            f"{str(source)!r} has no {MODULE} in it; give a file or folder of OpenRL's"
+        )
     taken: dict[int, Path] = {}
     for path in found:
         steps = openrl_format.env_steps_of(path)
@@ -98,7 +116,9 @@ def _import_config(source: Path, out: str | None) -> None:
     if path.exists():
         raise ConfigError(f"--out {str(path)!r} exists; name a new file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"# From MAPush's {source.name}.\n{dump_yaml(task_file.sections)}", encoding="utf-8")
+    path.write_text(
+        f"# From MAPush's {source.name}.\n{dump_yaml(task_file.sections)}", encoding="utf-8"
+    )
     for key, reason in task_file.ignored.items():
         sys.stdout.write(f"not honoured: {key}={reason}\n")
     sys.stdout.write(f"{path}: train with --config {path}\n")

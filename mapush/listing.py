@@ -8,11 +8,12 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
-from harl_mapush import config, runs
+from harl_mapush import config
 from harl_mapush.algorithms import ALGORITHMS
 from harl_mapush.config import DEFAULT_TASK
 from harl_mapush.foreign import dotted
-from mapush.run_logs import read_run
+from harl_mapush.runs import run_folder
+from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, unknown
 from mqe.controllers.gait import PRETRAINED, pretrained_names
 from mqe.registry import TASKS
@@ -26,14 +27,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _list(argv: Sequence[str] | None) -> int:
     parser = config.Parser(
-        prog="mapush list", description="List runs with their checkpoints, and the policies that ship with mapush."
+        prog="mapush list",
+        description="List runs with their checkpoints, and the policies that ship with mapush.",
     )
-    parser.add_argument("folder", metavar="FOLDER", nargs="?", default="results", help="to search (default: results)")
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        default="results",
+        help="to search (default: results)",
+    )
     arguments = parser.parse(argv)
     root = Path(arguments.folder)
     if not root.is_dir() and arguments.folder != "results":
         raise ConfigError(f"{root} is no folder; name one that holds runs")
-    found = sorted(path.parent for path in root.rglob(runs.CHECKPOINTS) if (path.parent / runs.CONFIG).is_file())
+    found = sorted(
+        path.parent
+        for path in root.rglob(run_folder.CHECKPOINTS)
+        if (path.parent / run_folder.CONFIG).is_file()
+    )
     for run in found:
         sys.stdout.write(_run_line(run))
     if not found:
@@ -46,13 +58,15 @@ def _list(argv: Sequence[str] | None) -> int:
 def _run_line(run: Path) -> str:
     """Return a line that describes a run."""
     try:
-        settings = load_yaml(run / runs.CONFIG)
-        task, algorithm, runner = (settings.get(section) or {} for section in ("task", "algorithm", "runner"))
+        settings = load_yaml(run / run_folder.CONFIG)
+        task, algorithm, runner = (
+            settings.get(section) or {} for section in ("task", "algorithm", "runner")
+        )
         what = task.get("object") or task.get("name")
         words = f"{what}, {algorithm.get('name')}, seed {runner.get('seed')}"
     except (ConfigError, AttributeError):
-        return f"{run}: its {runs.CONFIG} is damaged\n"
-    names = [path.name for _, path in runs.checkpoints(run)]
+        return f"{run}: its {run_folder.CONFIG} is damaged\n"
+    names = [path.name for _, path in run_folder.checkpoints(run)]
     success = "none yet"
     try:
         rates = read_run(run).curves.get("mapush/success_rate")
@@ -68,16 +82,24 @@ def settings(argv: Sequence[str] | None = None) -> int:
 
 
 def _settings(argv: Sequence[str] | None) -> int:
-    parser = config.Parser(prog="mapush settings", description="List settings with default, range and meaning.")
+    parser = config.Parser(
+        prog="mapush settings", description="List settings with default, range and meaning."
+    )
     parser.add_argument(
-        "pattern", metavar="PATTERN", nargs="?", default="", help="only settings whose line contains this"
+        "pattern",
+        metavar="PATTERN",
+        nargs="?",
+        default="",
+        help="only settings whose line contains this",
     )
     config.add_import(parser)
     pattern = parser.parse(argv).pattern
     lines = [line for line in setting_lines() if pattern.lower() in line.lower()]
     if not lines:
         names = [line.split()[0] for line in setting_lines()]
-        raise ConfigError(f"nothing has it; {unknown('setting', pattern, names).partition(' (allowed')[0]}")
+        raise ConfigError(
+            f"nothing has it; {unknown('setting', pattern, names).partition(' (allowed')[0]}"
+        )
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
 
@@ -93,7 +115,11 @@ def setting_lines() -> list[str]:
         for name, field in dotted(classes).items():
             line = _setting_line(name, field)
             key = f"{name} {line}"
-            lines[key] = f"{lines[key]}, {owner}" if key in lines else f"{line}{f'  [{owner}' if owner else ''}"
+            lines[key] = (
+                f"{lines[key]}, {owner}"
+                if key in lines
+                else f"{line}{f'  [{owner}' if owner else ''}"
+            )
     listed = [line + ("]" if "  [" in line else "") for line in lines.values()]
     return listed + _weight_lines()
 
@@ -103,7 +129,9 @@ def _weight_lines() -> list[str]:
     defaults = weights_of("default", "cuboid", {})
     return [
         f"task.weights.{name} = {defaults.get(name, 0.0)}  {words}  [{DEFAULT_TASK}]"
-        for name, words in ({name: term.help for name, term in TERMS.items()} | ENDING_TERMS).items()
+        for name, words in (
+            {name: term.help for name, term in TERMS.items()} | ENDING_TERMS
+        ).items()
     ]
 
 
@@ -111,11 +139,23 @@ def _setting_line(name: str, field: Any) -> str:
     if field.default is not MISSING:
         default = field.default
     else:
-        default = field.default_factory() if field.default_factory is not MISSING else "must be given"
+        default = (
+            field.default_factory() if field.default_factory is not MISSING else "must be given"
+        )
     limits = field.metadata
     words = [f"{key} {limits[key]}" for key in ("min", "above", "max") if key in limits]
     if "choices" in limits:
         words.append(" | ".join(str(choice) for choice in limits["choices"]))
-    shown = "null" if default is None else str(default).lower() if isinstance(default, bool) else default
+    shown = (
+        "null"
+        if default is None
+        else str(default).lower()
+        if isinstance(default, bool)
+        else default
+    )
     meaning = limits.get("help", "")
-    return f"{name} = {shown}" + (f"  ({', '.join(words)})" if words else "") + (f"  {meaning}" if meaning else "")
+    return (
+        f"{name} = {shown}"
+        + (f"  ({', '.join(words)})" if words else "")
+        + (f"  {meaning}" if meaning else "")
+    )

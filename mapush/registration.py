@@ -10,32 +10,42 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # at run time only where they are needed: the command line begins without torch
     from torch import Tensor
 
-    from mqe.entry import TaskEntry
-    from mqe.objects import ObjectCfg
-    from mqe.robots import RobotCfg
-    from mqe.state import SceneState
+    from mqe.tasks.entry import TaskEntry
     from mqe.tasks.push.rewards import StepFeatures
+    from mqe.world.objects import ObjectCfg
+    from mqe.world.robots import RobotCfg
+    from mqe.world.state import SceneState
 
 
 def register_object(name: str, cfg: ObjectCfg) -> None:
     """Make ``task.object=NAME`` stand for an object; raise ConfigError where the name is taken."""
-    from mqe.objects import OBJECTS
+    from mqe.world.objects import OBJECTS
 
     _add("object", OBJECTS, name, replace(cfg, name=name))
 
 
-def register_reward(name: str, function: Callable[[StepFeatures], Tensor], weight: float = 0.0, help: str = "") -> None:
+def register_reward(
+    name: str, function: Callable[[StepFeatures], Tensor], weight: float = 0.0, help: str = ""
+) -> None:
     """Add a reward term of the push task, (N,) or (N, A) unweighted at every control step.
 
     ``weight`` is its weight if ``task.weights.NAME`` is not set. Raises ConfigError where the name is taken.
     """
     from mqe.tasks.push.rewards import ENDING_TERMS, TERMS, Term
 
-    _add("reward", TERMS, name, Term(help or (function.__doc__ or "").strip(), function, weight), ENDING_TERMS)
+    _add(
+        "reward",
+        TERMS,
+        name,
+        Term(help or (function.__doc__ or "").strip(), function, weight),
+        ENDING_TERMS,
+    )
 
 
 def register_observation(
-    name: str, function: Callable[[SceneState], Tensor], mirror_signs: tuple[float, ...] | None = None
+    name: str,
+    function: Callable[[SceneState], Tensor],
+    mirror_signs: tuple[float, ...] | None = None,
 ) -> None:
     """Add a term that agents of the push task may see, (N, A, ...) of a state; ``task.more_observations`` asks for it.
 
@@ -59,7 +69,7 @@ def register_task(name: str, entry: TaskEntry) -> None:
 
 def register_robot(name: str, cfg: RobotCfg) -> None:
     """Make ``env.robots=NAME`` stand for a robot; raise ConfigError where the name is taken."""
-    from mqe.robots import ROBOTS
+    from mqe.world.robots import ROBOTS
 
     _add("robot", ROBOTS, name, replace(cfg, name=name))
 
@@ -69,7 +79,9 @@ def _add(kind: str, registry: dict[str, Any], name: str, member: Any, others: An
     from mqe.config import ConfigError
 
     if not re.fullmatch(r"[A-Za-z]\w*", name):
-        raise ConfigError(f"{kind} {name!r}: a name has letters, digits and _, and begins with a letter")
+        raise ConfigError(
+            f"{kind} {name!r}: a name has letters, digits and _, and begins with a letter"
+        )
     if name in others or (name in registry and registry[name] != member):
         raise ConfigError(f"{kind} {name!r}: there is one of this name; choose another")
     registry[name] = member

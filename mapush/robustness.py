@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harl_mapush import checkpoint, config
-from harl_mapush.evaluation import playing
+from harl_mapush import config
+from harl_mapush.callbacks.logger import library_lines
+from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.drawing import check_figure, draw_conditions
 from harl_mapush.evaluation.episodes import Request, check_request
 from harl_mapush.evaluation.measuring import as_csv, headline, measure_all, with_interval
 from harl_mapush.interop import harl_format, openrl_format
-from harl_mapush.logger import library_lines
+from harl_mapush.runs import checkpoint
 from mqe.config import ConfigError, merge, unknown
 from mqe.registry import TASKS
 
@@ -25,19 +26,37 @@ DIGITS = 5  # of numbers in JSON lines
 
 def make_parser() -> config.Parser:
     """Build the command line."""
-    parser = config.Parser(prog=PROGRAM, description="Measure teams in worlds that differ from the usual ones.")
-    parser.add_argument(
-        "checkpoints", metavar="CHECKPOINT", nargs="+", help="checkpoint folders, run folders or pretrained:NAME"
+    parser = config.Parser(
+        prog=PROGRAM, description="Measure teams in worlds that differ from the usual ones."
     )
-    parser.add_argument("--num_episodes", metavar="N", type=int, default=NUM_EPISODES, help="episodes of each seed")
     parser.add_argument(
-        "--seeds", metavar="SEED", type=int, nargs="+", default=[0], help="seeds whose episodes are pooled (default: 0)"
+        "checkpoints",
+        metavar="CHECKPOINT",
+        nargs="+",
+        help="checkpoint folders, run folders or pretrained:NAME",
     )
-    parser.add_argument("--only", metavar="CONDITION", nargs="+", help="some of the conditions, by name")
-    parser.add_argument("--workers", metavar="K", type=int, help="play in so many processes (default: this one)")
+    parser.add_argument(
+        "--num_episodes", metavar="N", type=int, default=NUM_EPISODES, help="episodes of each seed"
+    )
+    parser.add_argument(
+        "--seeds",
+        metavar="SEED",
+        type=int,
+        nargs="+",
+        default=[0],
+        help="seeds whose episodes are pooled (default: 0)",
+    )
+    parser.add_argument(
+        "--only", metavar="CONDITION", nargs="+", help="some of the conditions, by name"
+    )
+    parser.add_argument(
+        "--workers", metavar="K", type=int, help="play in so many processes (default: this one)"
+    )
     parser.add_argument("--json", metavar="FILE", help="write a JSON line for each condition there")
     parser.add_argument("--csv", metavar="FILE.csv", help="write a row for each condition there")
-    parser.add_argument("--figure", metavar="FILE", help="draw success under each condition (.png, .svg or .pdf)")
+    parser.add_argument(
+        "--figure", metavar="FILE", help="draw success under each condition (.png, .svg or .pdf)"
+    )
     config.add_import(parser)
     config.add_flags(parser, ("--num_envs", "--device", "--sim"))
     return parser
@@ -59,18 +78,28 @@ def _main(arguments: Any) -> int:
         config.check_writable(flag, getattr(arguments, flag))
     over = config.flag_values(arguments)
     if "seed" in (over.get("runner") or {}):
-        raise ConfigError("runner.seed: the seeds of episodes are those of --seeds; say --seeds alone")
+        raise ConfigError(
+            "runner.seed: the seeds of episodes are those of --seeds; say --seeds alone"
+        )
     teams = [(what, checkpoint.resolve(what)) for what in arguments.checkpoints]
-    tables = [_conditions(folder, arguments.only) for _, folder in teams]  # a mistake in the last one shows at once
+    tables = [
+        _conditions(folder, arguments.only) for _, folder in teams
+    ]  # a mistake in the last one shows at once
     for conditions in tables:
         _check_settings(over, conditions)
     rows: list[dict[str, Any]] = []
     name = ""
     for (what, folder), conditions in zip(teams, tables, strict=True):
-        requests = [_request(folder, merge(over, content), arguments) for content in conditions.values()]
+        requests = [
+            _request(folder, merge(over, content), arguments) for content in conditions.values()
+        ]
         name = headline(requests[0].cfg)
-        _say(f"{what}: {name}, n = {arguments.num_episodes * len(arguments.seeds)} a condition, 95 % intervals")
-        for condition, metrics in zip(conditions, measure_all(requests, arguments.workers or 0, _say), strict=True):
+        _say(
+            f"{what}: {name}, n = {arguments.num_episodes * len(arguments.seeds)} a condition, 95 % intervals"
+        )
+        for condition, metrics in zip(
+            conditions, measure_all(requests, arguments.workers or 0, _say), strict=True
+        ):
             _say(f"  {condition:<32}{with_interval(metrics, name)}")
             rows.append(_row(what, condition, arguments.seeds, metrics))
             if arguments.json is not None:
@@ -88,7 +117,9 @@ def _conditions(folder: Path, only: Sequence[str] | None) -> Mapping[str, Mappin
     task = config.resolve(checkpoint.read_config(folder), {})[0].task.name
     known = TASKS[task].conditions
     if not known:
-        raise ConfigError(f"checkpoint {folder}: its task {task} names no conditions to be robust under")
+        raise ConfigError(
+            f"checkpoint {folder}: its task {task} names no conditions to be robust under"
+        )
     for word in only or ():
         if word not in known:
             raise ConfigError(f"--only: {unknown('condition', word, known)}")
@@ -101,27 +132,41 @@ def _check_settings(over: Mapping[str, Any], conditions: Mapping[str, Mapping[st
         before, after = _flat(over), _flat(merge(over, content))
         for key in before:
             if before[key] != after[key]:
-                raise ConfigError(f"{key}={before[key]}: condition {name!r} sets {after[key]}; leave it out")
+                raise ConfigError(
+                    f"{key}={before[key]}: condition {name!r} sets {after[key]}; leave it out"
+                )
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested settings by dotted name."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        found |= (
+            _flat(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": value}
+        )
     return found
 
 
 def _request(folder: Path, over: Mapping[str, Any], arguments: Any) -> Request:
-    cfg = playing.settings(folder, over)
+    cfg = evaluation_worlds.settings(folder, over)
     num_envs = None if arguments.num_envs is None else cfg.env.num_envs
     return Request(cfg, tuple(arguments.seeds), arguments.num_episodes, folder, num_envs=num_envs)
 
 
-def _row(what: str, condition: str, seeds: Sequence[int], metrics: Mapping[str, Any]) -> dict[str, Any]:
+def _row(
+    what: str, condition: str, seeds: Sequence[int], metrics: Mapping[str, Any]
+) -> dict[str, Any]:
     shares = [value for key, value in metrics.items() if key.startswith("contact_share_agent")]
     pooled = {key: _short(value) for key, value in metrics.items() if key != "per_seed"}
-    row = {"part": "robustness", "checkpoint": what, "condition": condition, "seeds": list(seeds), **pooled}
+    row = {
+        "part": "robustness",
+        "checkpoint": what,
+        "condition": condition,
+        "seeds": list(seeds),
+        **pooled,
+    }
     return row | ({"contact_shares": _short(shares)} if shares else {})
 
 

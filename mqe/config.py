@@ -66,15 +66,24 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{where}{at}: not valid YAML ({getattr(error, 'problem', None) or error})") from None
+        raise ConfigError(
+            f"{where}{at}: not valid YAML ({getattr(error, 'problem', None) or error})"
+        ) from None
     except RecursionError:
         raise ConfigError(f"{where}: too many values inside one another") from None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:  # of constructors: !!bool maybe, !!map [1]
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+    ) as error:  # of constructors: !!bool maybe, !!map [1]
         reason = error if isinstance(error, ValueError) else "a value is not what its tag says"
         raise ConfigError(f"{where}: not valid YAML ({reason})") from None
 
 
-def load_yaml(path: str | Path, check: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+def load_yaml(
+    path: str | Path, check: Callable[[dict[str, Any]], None] | None = None
+) -> dict[str, Any]:
     """Read a YAML file of keys; ``base: other.yaml``, relative to the file, is read first and then overridden.
 
     ``check`` is called with the values of each file, also of those that another one overrides.
@@ -92,7 +101,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = (
+            merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        )
     return merged
 
 
@@ -101,7 +112,9 @@ def assignment(text: str) -> dict[str, Any]:
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
     if not equals or len(keys) < 2 or not all(keys):
-        raise ConfigError(f"--set {text!r}: must have the form section.key=value, for instance env.num_envs=64")
+        raise ConfigError(
+            f"--set {text!r}: must have the form section.key=value, for instance env.num_envs=64"
+        )
     nested = parse_yaml(value, f"--set {path.strip()}")
     for key in reversed(keys):
         nested = {key: nested}
@@ -122,7 +135,11 @@ def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
     except TypeError:
-        needed = [name for name, field in _fields(cls).items() if name not in checked and _is_required(field)]
+        needed = [
+            name
+            for name, field in _fields(cls).items()
+            if name not in checked and _is_required(field)
+        ]
         raise ConfigError(f"{where}: {', '.join(needed)} must be given") from None
 
 
@@ -134,14 +151,23 @@ def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dic
     fields, hints = _fields(cls), _hints(cls)
     for key in values:
         if key not in fields:
-            raise ConfigError(unknown("key", _join(where, key), [_join(where, name) for name in fields]))
-    return {key: _check(value, hints[key], fields[key], _join(where, key)) for key, value in values.items()}
+            raise ConfigError(
+                unknown("key", _join(where, key), [_join(where, name) for name in fields])
+            )
+    return {
+        key: _check(value, hints[key], fields[key], _join(where, key))
+        for key, value in values.items()
+    }
 
 
 def to_dict(instance: Any) -> Any:
     """Turn a dataclass into plain values that ``build`` takes back: sections, lists and scalars."""
     if dataclasses.is_dataclass(instance) and not isinstance(instance, type):
-        return {f.name: to_dict(getattr(instance, f.name)) for f in dataclasses.fields(instance) if f.init}
+        return {
+            f.name: to_dict(getattr(instance, f.name))
+            for f in dataclasses.fields(instance)
+            if f.init
+        }
     if isinstance(instance, Mapping):
         return {key: to_dict(value) for key, value in instance.items()}
     if isinstance(instance, (list, tuple)):
@@ -159,7 +185,9 @@ def nearest(word: Any, allowed: Iterable[Any]) -> str:
     word = str(word)[:100]
 
     def likeness(candidate: str) -> tuple[float, float]:
-        tail = difflib.SequenceMatcher(None, str(word).rpartition(".")[2], candidate.rpartition(".")[2]).ratio()
+        tail = difflib.SequenceMatcher(
+            None, str(word).rpartition(".")[2], candidate.rpartition(".")[2]
+        ).ratio()
         return tail, difflib.SequenceMatcher(None, str(word), candidate).ratio()
 
     return max((str(candidate) for candidate in allowed), key=likeness, default="")
@@ -196,7 +224,11 @@ def _check_range(value: Any, limits: Mapping[str, Any], where: str) -> None:
         ("above", "above", lambda limit: value > limit),
         ("max", "at most", lambda limit: value <= limit),
     ]
-    given = [(words, limits[key], holds(limits[key])) for key, words, holds in rules if limits.get(key) is not None]
+    given = [
+        (words, limits[key], holds(limits[key]))
+        for key, words, holds in rules
+        if limits.get(key) is not None
+    ]
     if not all(holds for _, _, holds in given):
         allowed = " and ".join(f"{words} {limit}" for words, limit, _ in given)
         raise ConfigError(f"{where}: must be {allowed}, not {value}")
@@ -210,7 +242,9 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         return _convert_union(value, get_args(hint), where)
     if origin is Literal:
         allowed = get_args(hint)
-        if value not in allowed or isinstance(value, bool) != any(value is one for one in allowed if type(one) is bool):
+        if value not in allowed or isinstance(value, bool) != any(
+            value is one for one in allowed if type(one) is bool
+        ):
             raise ConfigError(f"{where}: {unknown('value', value, allowed)}")
         return value
     if origin in (tuple, list) or hint in (tuple, list):
@@ -230,16 +264,22 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
         raise ConfigError(f"{where}: must be at most {_LARGEST} in size, not {str(value):.40}")
     if hint is float and is_number:
         if abs(value) > _LARGEST_FLOAT or 0 < abs(value) < _SMALLEST_FLOAT:
-            raise ConfigError(f"{where}: must be 0 or {_SMALLEST_FLOAT} to {_LARGEST_FLOAT} in size, not {value}")
+            raise ConfigError(
+                f"{where}: must be 0 or {_SMALLEST_FLOAT} to {_LARGEST_FLOAT} in size, not {value}"
+            )
         return float(value)
     if hint is int and is_number and value == int(value):
         return int(value)
     if hint in (bool, str) and isinstance(value, hint):
         if isinstance(value, str) and not _is_text(value):
-            raise ConfigError(f"{where}: must be text without null bytes or halves of characters, not {value!r}")
+            raise ConfigError(
+                f"{where}: must be text without null bytes or halves of characters, not {value!r}"
+            )
         return value
     suggestion = (
-        "; put it in quotes" if hint is str and value is not None and not isinstance(value, (list, dict)) else ""
+        "; put it in quotes"
+        if hint is str and value is not None and not isinstance(value, (list, dict))
+        else ""
     )
     raise ConfigError(f"{where}: must be {_name(hint)}, not {value!r}{suggestion}")
 
@@ -255,7 +295,9 @@ def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:
     for member in members:
         with suppress(ConfigError):
             return _convert(value, member, where)
-    raise ConfigError(f"{where}: must be {' or '.join(_name(member) for member in members)}, not {value!r}")
+    raise ConfigError(
+        f"{where}: must be {' or '.join(_name(member) for member in members)}, not {value!r}"
+    )
 
 
 def _convert_sequence(value: Any, hint: Any, where: str) -> Any:
@@ -268,7 +310,8 @@ def _convert_sequence(value: Any, hint: Any, where: str) -> Any:
     else:
         members = (members[0] if members else Any,) * len(value)
     return kind(
-        _convert(item, member, f"{where}[{i}]") for i, (item, member) in enumerate(zip(value, members, strict=True))
+        _convert(item, member, f"{where}[{i}]")
+        for i, (item, member) in enumerate(zip(value, members, strict=True))
     )
 
 
@@ -323,7 +366,9 @@ def _load_with_bases(
         path = path.resolve()
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: not text, or a name with a null byte
-        reason = getattr(error, "strerror", None) or ("not text" if isinstance(error, UnicodeError) else "no file name")
+        reason = getattr(error, "strerror", None) or (
+            "not text" if isinstance(error, UnicodeError) else "no file name"
+        )
         raise ConfigError(
             f"{ascii(str(path))[1:-1]}: cannot be read as a YAML file ({reason}); check the path"
         ) from None
@@ -350,14 +395,20 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         if not isinstance(node, yaml.MappingNode):
-            raise yaml.constructor.ConstructorError(None, None, "no keys and values", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, "no keys and values", node.start_mark
+            )
         seen = set()
         for name, _ in node.value:
             key = self.construct_object(name, deep=True)
             if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(None, None, "a key that is a list or section", node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key that is a list or section", node.start_mark
+                )
             if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key!r} is given twice", node.start_mark
+                )
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -385,10 +436,14 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, list(_first))
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
 _Loader.add_constructor("tag:yaml.org,2002:int", lambda _, node: int(node.value))
-_Loader.add_constructor("tag:yaml.org,2002:float", lambda _, node: float(re.sub(r"\.(?=[inIN])", "", node.value)))
+_Loader.add_constructor(
+    "tag:yaml.org,2002:float", lambda _, node: float(re.sub(r"\.(?=[inIN])", "", node.value))
+)
 _Dumper.add_representer(
     list,
     lambda dumper, data: dumper.represent_sequence(
-        "tag:yaml.org,2002:seq", data, flow_style=not any(isinstance(item, (list, dict)) for item in data)
+        "tag:yaml.org,2002:seq",
+        data,
+        flow_style=not any(isinstance(item, (list, dict)) for item in data),
     ),
 )

@@ -14,7 +14,9 @@ def num_cores() -> int:
 
     A part is named cores (``taskset``) or processor time (a container's CPU limit, rounded up to whole cores).
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return math.ceil(min(cores, cpu_quota()))
 
 
@@ -43,7 +45,9 @@ def _quota(group: Path) -> float:
         if (group / "cpu.max").is_file():
             quota, period = (group / "cpu.max").read_text().split()
         else:
-            quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            quota, period = (
+                (group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+            )
         return int(quota) / int(period) if int(quota) > 0 else math.inf
     except (OSError, ValueError, ZeroDivisionError):  # "max", and files that are not there
         return math.inf

@@ -76,15 +76,24 @@ class _Recorded(NamedTuple):
 
 @contextmanager
 def capturing(
-    graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None, generator: torch.Generator | None = None
+    graph: torch.cuda.CUDAGraph,
+    device: torch.device,
+    pool: Any = None,
+    generator: torch.Generator | None = None,
 ) -> Iterator[None]:
     """Record what is launched on ``device`` into ``graph``, whose memory is ``pool``'s or its own.
 
     Each replay draws anew from ``generator``. What fails in between leaves stream and device as they were.
     """
-    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)), _no_garbage_collection():
+    with (
+        torch.cuda.device(device),
+        torch.cuda.stream(torch.cuda.current_stream(device)),
+        _no_garbage_collection(),
+    ):
         if generator is not None:
-            graph.register_generator_state(generator)  # puts what replays read on the current device
+            graph.register_generator_state(
+                generator
+            )  # puts what replays read on the current device
         stream = capture_stream(torch.cuda.current_device())
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             yield

@@ -122,7 +122,16 @@ def git_revision() -> str | None:
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    command = [
+        "git",
+        "-C",
+        str(root),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+        "--exclude=*",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -144,7 +153,9 @@ def installed(package: str) -> str | None:
 
 
 def _device_name(device: str) -> str:
-    return f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
+    return (
+        f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
+    )
 
 
 if __name__ == "__main__":

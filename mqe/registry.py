@@ -13,16 +13,25 @@ import numpy as np
 import torch
 
 from mqe.config import ConfigError, checked, option, to_dict
-from mqe.entry import EnvCfg, TaskEntry, TaskSetup
-from mqe.env import MultiAgentEnv
-from mqe.nature import Nature, model_fields
-from mqe.sim.base import Simulator
-from mqe.streams import Streams
+from mqe.env.environment import MultiAgentEnv
+from mqe.sim.simulator import Simulator
+from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push import PUSH
 from mqe.tasks.velocity import VELOCITY
 from mqe.vec_env import ALL_WORLDS, Share
+from mqe.world.randomization import Nature, model_fields
+from mqe.world.streams import Streams
 
-__all__ = ["SIMULATORS", "TASKS", "EnvCfg", "SimCfg", "TaskEntry", "TaskSetup", "make_env", "make_simulator"]
+__all__ = [
+    "SIMULATORS",
+    "TASKS",
+    "EnvCfg",
+    "SimCfg",
+    "TaskEntry",
+    "TaskSetup",
+    "make_env",
+    "make_simulator",
+]
 
 
 @dataclass(frozen=True)
@@ -37,17 +46,25 @@ class SimCfg:
     device: str = option("auto", "auto | cpu | cuda | cuda:K")
     num_threads: int = option(0, "threads of the CPU simulator; 0: one per core", min=0, max=1024)
     python: str | None = option(None, "interpreter of the simulator's own process; null: this one")
-    step_timeout: float = option(4.0, "its process is lost if a step takes longer [s]", min=0.1, max=86400.0)
-    start_timeout: float = option(300.0, "likewise, up to the end of the first step [s]", min=0.1, max=86400.0)
+    step_timeout: float = option(
+        4.0, "its process is lost if a step takes longer [s]", min=0.1, max=86400.0
+    )
+    start_timeout: float = option(
+        300.0, "likewise, up to the end of the first step [s]", min=0.1, max=86400.0
+    )
 
 
-def _make_mujoco(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
+def _make_mujoco(
+    model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device
+) -> Simulator:
     from mqe.sim.mujoco_batch import MujocoBatchSimulator
 
     return MujocoBatchSimulator(model, num_envs, cfg.num_threads)
 
 
-def _make_warp(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
+def _make_warp(
+    model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device
+) -> Simulator:
     from mqe.sim.mujoco_warp import MujocoWarpSimulator  # needs the extra; nothing else here does
 
     return MujocoWarpSimulator(model, num_envs, device)
@@ -55,9 +72,11 @@ def _make_warp(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.
 
 def _in_process(name: str) -> Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]:
     def make(model: mujoco.MjModel, num_envs: int, cfg: SimCfg, device: torch.device) -> Simulator:
-        from mqe.sim.engines import make_process
+        from mqe.sim.remote.engines import make_process
 
-        return make_process(name, model, num_envs, device, cfg.python, (cfg.step_timeout, cfg.start_timeout))
+        return make_process(
+            name, model, num_envs, device, cfg.python, (cfg.step_timeout, cfg.start_timeout)
+        )
 
     return make
 
@@ -85,11 +104,17 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
             "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco --device cpu"
         )
     if name == "isaacgym" and cfg.python is None:
-        raise ConfigError("sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8")
+        raise ConfigError(
+            "sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8"
+        )
     if name in IN_PROCESS and not hasattr(os, "memfd_create"):
-        raise ConfigError(f"sim.name={name}: a simulator in its own process needs Linux; say --sim mujoco")
+        raise ConfigError(
+            f"sim.name={name}: a simulator in its own process needs Linux; say --sim mujoco"
+        )
     if name == "mujoco" and device.type != "cpu":
-        raise ConfigError(f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or --sim warp")
+        raise ConfigError(
+            f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or --sim warp"
+        )
     return name, device
 
 
@@ -117,13 +142,17 @@ def _resolve_device(cfg: SimCfg) -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"sim.device: unknown device '{cfg.device}'; allowed: auto, cpu, cuda, cuda:K")
+        raise ConfigError(
+            f"sim.device: unknown device '{cfg.device}'; allowed: auto, cpu, cuda, cuda:K"
+        )
     if device.type == "cuda":
         count = torch.cuda.device_count()
         index = device.index or 0
         if index >= count:
             hint = "--device cpu or auto" + (" and --sim auto" if cfg.name == "warp" else "")
-            raise ConfigError(f"sim.device: no {cfg.device} here ({count} GPU(s) visible); say {hint}")
+            raise ConfigError(
+                f"sim.device: no {cfg.device} here ({count} GPU(s) visible); say {hint}"
+            )
         return torch.device("cuda", index)
     return torch.device("cpu")
 
@@ -157,7 +186,9 @@ def make_env(
     entry = TASKS[task.name]
     setup = entry.make(task, env, device, streams)
     simulator = make_simulator(sim, setup.scene.model, env.num_envs)
-    for field, values in model_fields(env.randomize, setup.scene, setup.fields, streams, env.num_envs).items():
+    for field, values in model_fields(
+        env.randomize, setup.scene, setup.fields, streams, env.num_envs
+    ).items():
         simulator.set_field(field, values)
     actions = (env.num_envs, setup.task.num_agents, max(setup.task.action_sizes))
     nature = Nature(env.randomize, setup.scene, actions, setup.task.max_episode_length, streams)

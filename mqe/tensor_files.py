@@ -38,13 +38,23 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         tensors = read_file(path)
     except PermissionError as error:
         raise ConfigError(f"checkpoint file {path}: cannot be read ({error.strerror})") from None
-    except Exception as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
-        raise ConfigError(f"checkpoint file {path}: damaged ({type(error).__name__}); {hint}") from None
-    is_flat = isinstance(tensors, dict) and all(isinstance(value, Tensor) for value in tensors.values())
+    except (
+        Exception
+    ) as error:  # torch raises what its readers raise: RuntimeError, EOFError, UnpicklingError, ...
+        raise ConfigError(
+            f"checkpoint file {path}: damaged ({type(error).__name__}); {hint}"
+        ) from None
+    is_flat = isinstance(tensors, dict) and all(
+        isinstance(value, Tensor) for value in tensors.values()
+    )
     if not is_flat or not is_plain(tensors):
-        raise ConfigError(f"checkpoint file {path}: damaged (not a flat dictionary of plain tensors); {hint}")
+        raise ConfigError(
+            f"checkpoint file {path}: damaged (not a flat dictionary of plain tensors); {hint}"
+        )
     if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
-        raise ConfigError(f"checkpoint file {path}: damaged (holds numbers that are not finite); {hint}")
+        raise ConfigError(
+            f"checkpoint file {path}: damaged (holds numbers that are not finite); {hint}"
+        )
     return tensors
 
 
@@ -54,11 +64,17 @@ def is_plain(values: Any) -> bool:
     Sparse, quantised, complex and 8-bit tensors are not plain, nor is one that repeats a few numbers many times.
     """
     if isinstance(values, dict):
-        return all(isinstance(name, (str, int)) and is_plain(value) for name, value in values.items())
+        return all(
+            isinstance(name, (str, int)) and is_plain(value) for name, value in values.items()
+        )
     if isinstance(values, (list, tuple)):
         return all(is_plain(value) for value in values)
     if not isinstance(values, Tensor):
         return values is None or isinstance(values, (bool, int, float, str))
-    if values.layout != torch.strided or values.device.type != "cpu" or values.dtype not in _PLAIN_TYPES:
+    if (
+        values.layout != torch.strided
+        or values.device.type != "cpu"
+        or values.dtype not in _PLAIN_TYPES
+    ):
         return False
     return values.numel() * values.element_size() <= values.untyped_storage().nbytes()

@@ -23,7 +23,9 @@ class TimeStep(NamedTuple):
     obs: Tensor  # (N, A, O)
     state: Tensor  # (N, S), or (N, A, S) where state_type is "FP"
     reward: Tensor  # (N, A), summed over the decision's control steps
-    terminated: Tensor  # (N, A) bool, ended by the task; an environment ends when all its agents have
+    terminated: (
+        Tensor  # (N, A) bool, ended by the task; an environment ends when all its agents have
+    )
     truncated: Tensor  # (N,) bool, ended by the clock
     valid: Tensor  # (N,) bool, False where the simulation broke: reset, counted, and not to be learned from
     final_obs: Tensor  # (N, A, O)
@@ -96,7 +98,9 @@ class Share(NamedTuple):
 
     first: int = 0  # number of its first world
     num_shares: int = 1
-    sum_: Callable[[Tensor], object] = lambda tensor: None  # add a tensor up over all processes, in place
+    sum_: Callable[[Tensor], object] = lambda tensor: (
+        None
+    )  # add a tensor up over all processes, in place
 
 
 ALL_WORLDS = Share()
@@ -114,7 +118,9 @@ class VecEnv(Protocol):
     decision_period: int  # control steps a decision
     step_dt: float  # [s] one control step
     mirror: MirrorImage | None  # where left and right are alike
-    planar: Planar | None  # what a learned model of it needs; None: it has no state that could be predicted
+    planar: (
+        Planar | None
+    )  # what a learned model of it needs; None: it has no state that could be predicted
     device: torch.device
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:

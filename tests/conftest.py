@@ -11,15 +11,18 @@ import torch
 
 from harl_mapush import train
 from harl_mapush.interop import harl_format, openrl_format
+from tests.support.tiny_runs import TINY
 
 torch.set_num_threads(1)
 harl_format.register()  # as the entry points do
 openrl_format.register()
-for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
-    signal.signal(_number, _usual)  # tests that run in the background inherit that these are ignored
-
-SMALL = ("--num_envs", "4", "--set", "runner.num_steps=4", "--set", "network.hidden_sizes=[8]")
-TINY = (*SMALL, "--set", "algorithm.share_param=false")  # actors that differ show more than one that is shared
+for _number, _usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    signal.signal(
+        _number, _usual
+    )  # tests that run in the background inherit that these are ignored
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +36,15 @@ def one_thread() -> Iterator[None]:
 def gait(tmp_path_factory) -> Path:
     """A run of the velocity task that has learned nothing yet."""
     out = tmp_path_factory.mktemp("gait") / "run"
-    walk = ["--task", "go1_velocity", "--num_agents", "1", "--num_env_steps", "1", "--out", str(out)]
+    walk = [
+        "--task",
+        "go1_velocity",
+        "--num_agents",
+        "1",
+        "--num_env_steps",
+        "1",
+        "--out",
+        str(out),
+    ]
     assert train.main([*walk, *TINY]) == 0
     return next((out / "checkpoints").iterdir())

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from pushing import make_env
-from test_cli import complaint
 
-from harl_mapush import checkpoint, config, test, train
-from harl_mapush.envs import MAPushEnv
-from mapush import doctor
+from harl_mapush import config, test, train
+from harl_mapush.clients import MAPushEnv
+from harl_mapush.runs import checkpoint
+from mapush.doctor import command
 from mqe.config import ConfigError, load_yaml, parse_yaml
 from mqe.controllers.gait import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg
@@ -26,6 +25,8 @@ from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.tensor_files import read_tensors
 from mqe.viewer import video
+from tests.harl_mapush.test_cli import complaint
+from tests.support.pushing import make_env
 
 WORLD = EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu", num_threads=1)
 
@@ -36,23 +37,35 @@ WORLD = EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu", num_threads=1)
         ("--set algorithm.name=[a]", "algorithm.name: unknown algorithm \"['a']\""),
         ("--set task.name=[a]", "task.name: unknown task"),
         ("--set task.name={}", "task.name: unknown task '{}'"),
-        ("--set algorithm.clip_param=1e39", "algorithm.clip_param: must be 0 or 1.2e-38 to 3.4e+38 in size, not 1e+39"),
+        (
+            "--set algorithm.clip_param=1e39",
+            "algorithm.clip_param: must be 0 or 1.2e-38 to 3.4e+38 in size, not 1e+39",
+        ),
         ("--set task.success_radius=1e-40", "task.success_radius: must be 0 or 1.2e-38"),
         (
             "--set task.goal_distance=[50,60]",
             "[50.0, 60.0] must be two distances in ascending order, up to 12.0 m, where the wall is",
         ),
-        ("--set algorithm.num_epochs=1e9", "algorithm.num_epochs: must be at least 1 and at most 1000"),
+        (
+            "--set algorithm.num_epochs=1e9",
+            "algorithm.num_epochs: must be at least 1 and at most 1000",
+        ),
         ("--num_envs=abc --set env.num_envs=2", "env.num_envs: must be a whole number, not 'abc'"),
         ("--set env.num_envs=-1 --set env.num_envs=2", "env.num_envs: must be at least 1"),
         ("--set runner.seed=!!bool 1", "not valid YAML"),
         ("--set runner.seed=!!timestamp abc", "not valid YAML"),
-        ('--set task.gait="\\ud800"', "task.gait: must be text without null bytes or halves of characters"),
+        (
+            '--set task.gait="\\ud800"',
+            "task.gait: must be text without null bytes or halves of characters",
+        ),
         ('--set task.gait="a\\0b"', "task.gait: must be text without null bytes"),
         ("--out //", "is the root of all folders"),
         ("--out /..", "logger.out_dir (--out): /.. is the root of all folders"),
         ("--out /", "logger.out_dir (--out): / is the root of all folders"),
-        ("--set task.gait=pretrained:../pretrained/go1_velocity", "unknown pretrained policy '../pretrained"),
+        (
+            "--set task.gait=pretrained:../pretrained/go1_velocity",
+            "unknown pretrained policy '../pretrained",
+        ),
     ],
 )
 def test_a_command_line(argv: str, said: str, capsys) -> None:
@@ -63,7 +76,7 @@ def test_a_command_line(argv: str, said: str, capsys) -> None:
 
 
 def test_names_that_are_lists_are_refused_everywhere(capsys) -> None:
-    for main, argv in ((doctor.main, []), (test.main, ["--checkpoint", "pretrained:cuboid"])):
+    for main, argv in ((command.main, []), (test.main, ["--checkpoint", "pretrained:cuboid"])):
         for key in ("algorithm.name", "task.name"):
             assert main([*argv, *(("--set", f"{key}=[a]"))]) == 2
             assert key in complaint(capsys)
@@ -80,21 +93,48 @@ def test_a_value_of_a_megabyte_is_not_repeated(capsys) -> None:
 
 
 OVERRIDDEN = [  # a file, its base, the command line, and what is wrong
-    ("env: {num_envs: many}", "", "--num_envs 2", "env.num_envs: must be a whole number, not 'many'"),
-    ("env: {num_envs: 2}", "env: {num_envs: many}", "", "env.num_envs: must be a whole number, not 'many'"),
+    (
+        "env: {num_envs: many}",
+        "",
+        "--num_envs 2",
+        "env.num_envs: must be a whole number, not 'many'",
+    ),
+    (
+        "env: {num_envs: 2}",
+        "env: {num_envs: many}",
+        "",
+        "env.num_envs: must be a whole number, not 'many'",
+    ),
     ("task: {object: ball}", "", "--object cuboid", "task.object: unknown value 'ball'"),
     ("task: {object: tblock}", "task: {object: [1]}", "", "task.object: must be a string, not [1]"),
-    ("algorithm: {gamma: 0.9}", "algorithm: {gamma: many}", "", "algorithm.gamma: must be a number, not 'many'"),
+    (
+        "algorithm: {gamma: 0.9}",
+        "algorithm: {gamma: many}",
+        "",
+        "algorithm.gamma: must be a number, not 'many'",
+    ),
     ("algorithm: {name: x}", "", "--algo happo", "algorithm.name: unknown algorithm 'x'"),
-    ("task: {name: go1_velocity, max_kick: x}", "", "--task go1push_mid", "task.max_kick: must be a number, not 'x'"),
+    (
+        "task: {name: go1_velocity, max_kick: x}",
+        "",
+        "--task go1push_mid",
+        "task.max_kick: must be a number, not 'x'",
+    ),
     ("", "", "--object ball --set task.object=cuboid", "task.object: unknown value 'ball'"),
     ("", "", "--task walk --set task.name=go1push_mid", "task.name: unknown task 'walk'"),
-    ("", "", "--set algorithm.gamma=7 --set algorithm.gamma=0.9", "algorithm.gamma: must be at least 0"),
+    (
+        "",
+        "",
+        "--set algorithm.gamma=7 --set algorithm.gamma=0.9",
+        "algorithm.gamma: must be at least 0",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("file", "base", "words", "said"), OVERRIDDEN)
-def test_a_value_that_is_overridden_is_checked_as_well(file: str, base: str, words: str, said: str, tmp_path, capsys):
+def test_a_value_that_is_overridden_is_checked_as_well(
+    file: str, base: str, words: str, said: str, tmp_path, capsys
+):
     (tmp_path / "base.yaml").write_text(base)
     (tmp_path / "run.yaml").write_text(f"base: base.yaml\n{file}\n")
     assert train.main(["--config", str(tmp_path / "run.yaml"), *words.split()]) == 2
@@ -109,7 +149,15 @@ def test_a_value_of_another_algorithm_is_no_mistake_where_that_is_overridden() -
 
 
 @pytest.mark.parametrize(
-    "text", ["a: !!bool maybe", "a: !!timestamp abc", "env: !!map [1]", "? [1]\n: 2", "a: !!int x", "a: !!float x"]
+    "text",
+    [
+        "a: !!bool maybe",
+        "a: !!timestamp abc",
+        "env: !!map [1]",
+        "? [1]\n: 2",
+        "a: !!int x",
+        "a: !!float x",
+    ],
 )
 def test_yaml_that_builds_nothing(text: str) -> None:
     with pytest.raises(ConfigError, match="not valid YAML") as caught:
@@ -133,7 +181,9 @@ def test_twenty_thousand_keys_take_no_time() -> None:
         parse_yaml("a: 1\nb: 1\nb: 2")
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"train": {"lr": ' + "9" * 5000 + "}}"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, '{"train": {"lr": ' + "9" * 5000 + "}}"]
+)
 def test_a_file_of_harl_that_is_none(text: str, tmp_path, capsys) -> None:
     path = tmp_path / "config.json"
     path.write_text(text)
@@ -176,7 +226,9 @@ def test_a_checkpoint_of_a_billion_robots(tmp_path) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "abc", 2**70, True, None])
 def test_seeds(seed: object) -> None:
-    with pytest.raises(ConfigError, match="seed: must be a whole number from 0 to 9223372036854775807"):
+    with pytest.raises(
+        ConfigError, match="seed: must be a whole number from 0 to 9223372036854775807"
+    ):
         make_any_env(*WORLD, PushCfg(), seed)  # type: ignore[arg-type]
 
 
@@ -188,11 +240,19 @@ def test_a_decision_of_no_steps() -> None:
 @pytest.mark.parametrize(
     ("cfg", "wrong", "said"),
     [
-        (PushCfg, {"decision_period": "a"}, "task.decision_period: must be a whole number, not 'a'"),
+        (
+            PushCfg,
+            {"decision_period": "a"},
+            "task.decision_period: must be a whole number, not 'a'",
+        ),
         (PushCfg, {"episode_length_s": math.nan}, "task.episode_length_s: must be a finite number"),
         (PushCfg, {"goal_distance": 3}, "task.goal_distance: must be a list of numbers, not 3"),
         (VelocityCfg, {"episode_length_s": 1e-9}, "task.episode_length_s: must be at least 0.02"),
-        (VelocityCfg, {"floor_friction": (2.0, 1.0)}, "task.floor_friction: [2.0, 1.0] must be in ascending order"),
+        (
+            VelocityCfg,
+            {"floor_friction": (2.0, 1.0)},
+            "task.floor_friction: [2.0, 1.0] must be in ascending order",
+        ),
     ],
 )
 def test_settings_made_by_hand(cfg: type, wrong: dict, said: str) -> None:
@@ -212,16 +272,21 @@ def test_actions_and_environments_that_cannot_step() -> None:
     env.reset()
     with pytest.raises(TypeError, match=r"actions must be a torch\.Tensor, not ndarray"):
         env.step(np.zeros((1, 2, 3)))  # type: ignore[arg-type]
-    for actions in (torch.zeros(1, 2, 3, dtype=torch.bool), torch.zeros(1, 2, 3, dtype=torch.complex64)):
+    for actions in (
+        torch.zeros(1, 2, 3, dtype=torch.bool),
+        torch.zeros(1, 2, 3, dtype=torch.complex64),
+    ):
         with pytest.raises(TypeError, match="actions must be real numbers, not torch"):
             env.step(actions)
     state = env.state_dict()
     env.close()
     calls = {
-        "step": lambda: env.step(torch.zeros(1, 2, 3)), "reset": env.reset, "state_dict": env.state_dict,
+        "step": lambda: env.step(torch.zeros(1, 2, 3)),
+        "reset": env.reset,
+        "state_dict": env.state_dict,
         "load_state_dict": lambda: env.load_state_dict(state),
         "record": lambda: video.record(env, lambda obs: obs, "x.mp4"),  # type: ignore[arg-type]
-    }  # fmt: skip
+    }
     for call in calls.values():
         with pytest.raises(RuntimeError, match="the environment is closed"):
             call()
@@ -241,12 +306,21 @@ def test_a_client_of_harl_that_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"seconds": 0.0}, {"episodes": 0}, {"fps": 0}, {"world": 1}, {"size": (0, 36)}, {"tiles": (0, 3)}]
+    "wrong",
+    [
+        {"seconds": 0.0},
+        {"episodes": 0},
+        {"fps": 0},
+        {"world": 1},
+        {"size": (0, 36)},
+        {"tiles": (0, 3)},
+    ],
 )
 def test_a_film_of_nothing(wrong: dict, tmp_path) -> None:
     env = make_env(num_envs=1)
     with pytest.raises(
-        ConfigError, match="a film needs episodes, seconds, fps, size and tiles above 0 and a world below 1"
+        ConfigError,
+        match="a film needs episodes, seconds, fps, size and tiles above 0 and a world below 1",
     ):
         video.record(env, lambda obs: obs, tmp_path / "film.mp4", **wrong)  # type: ignore[arg-type]
     env.close()
@@ -267,13 +341,20 @@ def test_a_world_that_breaks_leaves_no_file_behind(tmp_path, monkeypatch, capfd)
 def test_a_plain_function_can_be_filmed(tmp_path) -> None:
     env = make_env(num_envs=1)
     try:
-        still = video.record(env, lambda obs: torch.zeros(1, 2, 3), tmp_path / "film.mp4", seconds=0.1, size=(64, 36))  # type: ignore[arg-type]
+        still = video.record(
+            env, lambda obs: torch.zeros(1, 2, 3), tmp_path / "film.mp4", seconds=0.1, size=(64, 36)
+        )  # type: ignore[arg-type]
     finally:
         env.close()
     assert still.num_frames == 3
 
 
 def test_a_flag_that_is_nonsense_in_a_run_of_harl(tmp_path, capsys) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"algo": {"gamma": 0.9}, "train": {}, "model": {}}))
-    assert train.main(["--load_config", str(tmp_path / "config.json"), "--set", "algorithm.name=[a]"]) == 2
+    (tmp_path / "config.json").write_text(
+        json.dumps({"algo": {"gamma": 0.9}, "train": {}, "model": {}})
+    )
+    assert (
+        train.main(["--load_config", str(tmp_path / "config.json"), "--set", "algorithm.name=[a]"])
+        == 2
+    )
     assert "unknown algorithm" in complaint(capsys)

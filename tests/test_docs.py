@@ -6,17 +6,21 @@ import re
 from pathlib import Path
 from typing import Any
 
-from harl_mapush.resume import CHANGEABLE_ON_RESUME
+from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 
 def test_python_is_shown_as_it_works(capsys) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (DOCS / "python.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert len(blocks) == 3
     shown: dict[str, Any] = {}
     for block in blocks:
-        exec(compile(block.replace("16", "4"), "docs/python.md", "exec"), shown)  # fewer worlds take less time
+        exec(
+            compile(block.replace("16", "4"), "docs/python.md", "exec"), shown
+        )  # fewer worlds take less time
     assert shown["metrics"]["success_rate"] >= 0.75
     assert shown["step"].reward.shape == (4, 2)
 
@@ -25,4 +29,8 @@ def test_what_a_resume_may_change_is_listed() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     listed = text.partition("A resume may change:")[2].partition("Anything else is refused")[0]
     names = set(re.findall(r"`(?:\w+\.)?(\w+)`", listed))
-    assert names == {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {"runner", "algorithm", "sim"}
+    assert names == {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {
+        "runner",
+        "algorithm",
+        "sim",
+    }

@@ -8,14 +8,15 @@ import sys
 
 import mujoco
 import pytest
-from conftest import TINY
 from torch import Tensor
 
-from harl_mapush import config, runs, train
-from harl_mapush.logger import RunLogger
+from harl_mapush import config, train
+from harl_mapush.callbacks.logger import RunLogger
 from harl_mapush.runner import Runner
+from harl_mapush.runs import run_folder
 from mqe.config import ConfigError
 from mqe.viewer import offscreen
+from tests.support.tiny_runs import TINY
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,9 @@ def test_output_that_no_one_reads_ends_quietly() -> None:
         "    while True: print('x' * 1000, flush=True)\n"
         "sys.exit(config.exit_code(main, 'prog'))"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.read(1)
@@ -66,7 +69,9 @@ def test_output_that_no_one_reads_ends_quietly() -> None:
 
 
 @pytest.mark.parametrize("interval", [1, 10**9])
-def test_a_second_ctrl_c_names_what_is_left(interval: int, gait, tmp_path, monkeypatch, capsys) -> None:
+def test_a_second_ctrl_c_names_what_is_left(
+    interval: int, gait, tmp_path, monkeypatch, capsys
+) -> None:
     collect = Runner.collect
 
     def collect_or_stop(runner: Runner) -> dict[str, Tensor]:
@@ -77,7 +82,17 @@ def test_a_second_ctrl_c_names_what_is_left(interval: int, gait, tmp_path, monke
 
     monkeypatch.setattr(Runner, "collect", collect_or_stop)
     run, every = tmp_path / "run", f"runner.checkpoint_interval={interval}"
-    argv = [*TINY, "--set", f"task.gait={gait}", "--set", every, "--num_env_steps", "4096", "--out", str(run)]
+    argv = [
+        *TINY,
+        "--set",
+        f"task.gait={gait}",
+        "--set",
+        every,
+        "--num_env_steps",
+        "4096",
+        "--out",
+        str(run),
+    ]
     assert train.main(argv) == 130
     line = capsys.readouterr().err
     left = f"resume from its last checkpoint with: {train.PROGRAM} --resume {run}"
@@ -85,7 +100,15 @@ def test_a_second_ctrl_c_names_what_is_left(interval: int, gait, tmp_path, monke
 
 
 def _command(gait, out, num_env_steps: int = 128) -> list[str]:
-    return [*TINY, "--set", f"task.gait={gait}", "--num_env_steps", str(num_env_steps), "--out", str(out)]
+    return [
+        *TINY,
+        "--set",
+        f"task.gait={gait}",
+        "--num_env_steps",
+        str(num_env_steps),
+        "--out",
+        str(out),
+    ]
 
 
 def test_what_is_ignored_stays_ignored(gait, tmp_path, monkeypatch) -> None:
@@ -98,7 +121,9 @@ def test_what_is_ignored_stays_ignored(gait, tmp_path, monkeypatch) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_signal_in_the_last_iteration_finishes_the_run(gait, tmp_path, monkeypatch, capsys) -> None:
+def test_a_signal_in_the_last_iteration_finishes_the_run(
+    gait, tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.setattr(RunLogger, "log", lambda *_: signal.raise_signal(signal.SIGTERM))
     assert train.main(_command(gait, tmp_path / "run", 1)) == 0
     assert "Done" in capsys.readouterr().out
@@ -106,8 +131,10 @@ def test_a_signal_in_the_last_iteration_finishes_the_run(gait, tmp_path, monkeyp
 
 def test_two_runs_may_begin_within_a_second(gait, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    usual = runs.default_run_dir
-    monkeypatch.setattr(runs, "default_run_dir", lambda *about: usual(*about[:-1], train.datetime(2026, 1, 2)))
+    usual = run_folder.default_run_dir
+    monkeypatch.setattr(
+        run_folder, "default_run_dir", lambda *about: usual(*about[:-1], train.datetime(2026, 1, 2))
+    )
     argv = [*TINY, "--set", f"task.gait={gait}", "--num_env_steps", "1"]
     assert (train.main(argv), train.main(argv)) == (0, 0)
     made = sorted(path.parent.name for path in tmp_path.rglob("checkpoints"))
@@ -117,7 +144,7 @@ def test_two_runs_may_begin_within_a_second(gait, tmp_path, monkeypatch) -> None
 def test_what_is_written_in_one_move_leaves_nothing_where_it_fails(tmp_path, monkeypatch) -> None:
     (tmp_path / "config.yaml").mkdir()  # in the way
     with pytest.raises(OSError, match="config.yaml"):
-        runs.write_config(tmp_path, "a: 1")
+        run_folder.write_config(tmp_path, "a: 1")
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 

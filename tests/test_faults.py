@@ -11,16 +11,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import TINY
 
-from harl_mapush import broken, test, train
+from harl_mapush import test, train
+from harl_mapush.callbacks import broken_log
+from tests.support.tiny_runs import TINY
 
 FAULTS = Path(__file__).parent / "faults"
 
 
 def script(name: str, *words: str) -> str:
     """Run a script, which says by its exit code whether all went well, and return what it printed."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(FAULTS.parent.parent), *sys.path])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(FAULTS.parent.parent), *sys.path])
+    }
     command = [sys.executable, "-W", "ignore", str(FAULTS / name), *words]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -32,16 +35,22 @@ def test_killed_runs_end_bit_equal() -> None:
     assert [line.split()[-1] for line in table.splitlines()[1:]] == ["1", "1", "1"]
 
 
-@pytest.mark.parametrize(("listed", "taken"), [
-    (["7, 300", "8, 50", "7, 20"], 320.0),
-    (["8, 50"], 0.0),
-    ([], 6372.0),  # in a container: all of the GPU
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("listed", "taken"),
+    [
+        (["7, 300", "8, 50", "7, 20"], 320.0),
+        (["8, 50"], 0.0),
+        ([], 6372.0),  # in a container: all of the GPU
+    ],
+)
 def test_a_soak_knows_the_memory_of_its_gpu(listed: list[str], taken: float, monkeypatch) -> None:
     monkeypatch.syspath_prepend(FAULTS)
     soak = importlib.import_module("soak")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    answers = {"--query-compute-apps=pid,used_memory": listed, "--query-gpu=memory.used -i 1": ["6372"]}
+    answers = {
+        "--query-compute-apps=pid,used_memory": listed,
+        "--query-gpu=memory.used -i 1": ["6372"],
+    }
     monkeypatch.setattr(soak, "query", lambda *words: answers[" ".join(words)])
     assert soak.gpu_memory(7) == taken
 
@@ -51,7 +60,7 @@ def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
     for module, name in (
         (train, "train"),
         (test, "_play"),
-        (broken, "film_states"),
+        (broken_log, "film_states"),
     ):  # the script puts others in their places
         monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.syspath_prepend(str(FAULTS))
@@ -61,9 +70,18 @@ def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
 
 def test_damage_is_noticed(gait, tmp_path, monkeypatch, capsys) -> None:
     run = tmp_path / "run"
-    every = ("--set", "runner.checkpoint_interval=32", "--set", "task.decision_period=2", "--num_env_steps", "64")
+    every = (
+        "--set",
+        "runner.checkpoint_interval=32",
+        "--set",
+        "task.decision_period=2",
+        "--num_env_steps",
+        "64",
+    )
     assert train.main([*TINY, *every, "--set", f"task.gait={gait}", "--out", str(run)]) == 0
-    shutil.copytree(gait, run / "checkpoints" / "notes")  # a folder of another name is no checkpoint
+    shutil.copytree(
+        gait, run / "checkpoints" / "notes"
+    )  # a folder of another name is no checkpoint
     monkeypatch.syspath_prepend(str(FAULTS))
     damage = importlib.import_module("damage")
     assert damage.try_files(run, random.Random(0), truncations=2, flips=4)

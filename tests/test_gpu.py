@@ -12,17 +12,19 @@ from harl_mapush import config
 from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.runner import Runner, _Clock
 from mqe.cuda_graphs import capturing
-from mqe.env import MultiAgentEnv
+from mqe.env.environment import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env
-from mqe.scene import DECIMATION
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.viewer.video import tapped
+from mqe.world.scene import DECIMATION
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-pytest.importorskip("mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'")
+pytest.importorskip(
+    "mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'"
+)
 
 from mqe.sim.mujoco_warp import Capacity  # noqa: E402, after the skip
 
@@ -34,10 +36,16 @@ DEVICES = [f"cuda:{index}" for index in range(min(torch.cuda.device_count(), 2))
 def runner(request):
     cfg, _ = config.resolve(
         config.load_preset("h100"),
-        {"env": {"num_envs": NUM_ENVS}, "runner": {"num_steps": 8}, "sim": {"device": request.param}},
+        {
+            "env": {"num_envs": NUM_ENVS},
+            "runner": {"num_steps": 8},
+            "sim": {"device": request.param},
+        },
     )
     env = make_env(cfg.env, cfg.sim, cfg.task, 1)
-    algorithm = ALGORITHMS[cfg.algorithm.name].cls(cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, 1)
+    algorithm = ALGORITHMS[cfg.algorithm.name].cls(
+        cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, 1
+    )
     yield Runner(env, algorithm, cfg.runner)
     env.close()
 

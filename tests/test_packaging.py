@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import TINY
 
 from mapush import __version__, cli
+from tests.support.tiny_runs import TINY
 
 ROOT = Path(__file__).parent.parent
 
@@ -28,10 +28,13 @@ def test_the_version_stands_once(capsys) -> None:
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
 
 
-@pytest.mark.parametrize("argv, words", [
-    (["train", "--object", "ball"], "mapush train: task.object: unknown value 'ball'"),
-    (["test"], "mapush test: --checkpoint is missing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "argv, words",
+    [
+        (["train", "--object", "ball"], "mapush train: task.object: unknown value 'ball'"),
+        (["test"], "mapush test: --checkpoint is missing"),
+    ],
+)
 def test_a_command_is_called_what_the_user_called_it(capsys, argv: list[str], words: str) -> None:
     assert cli.main(argv) == 2
     assert capsys.readouterr().err.startswith(words)
@@ -41,36 +44,81 @@ def test_a_command_is_called_what_the_user_called_it(capsys, argv: list[str], wo
 
 
 def test_what_is_installed_holds_configurations_assets_and_types(tmp_path: Path) -> None:
-    build = [sys.executable, "setup.py", "-q", "egg_info", "-e", str(tmp_path), "build_py", "-d", str(tmp_path / "lib")]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    installed = {path.relative_to(tmp_path / "lib").as_posix() for path in (tmp_path / "lib").rglob("*")}
-    packages = [
-        path for name in ("mqe", "harl_mapush", "mapush") for path in (ROOT / name).rglob("*") if path.is_file()
+    build = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "egg_info",
+        "-e",
+        str(tmp_path),
+        "build_py",
+        "-d",
+        str(tmp_path / "lib"),
     ]
-    wanted = {path.relative_to(ROOT).as_posix() for path in packages if "__pycache__" not in path.parts}
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    installed = {
+        path.relative_to(tmp_path / "lib").as_posix() for path in (tmp_path / "lib").rglob("*")
+    }
+    packages = [
+        path
+        for name in ("mqe", "harl_mapush", "mapush")
+        for path in (ROOT / name).rglob("*")
+        if path.is_file()
+    ]
+    wanted = {
+        path.relative_to(ROOT).as_posix() for path in packages if "__pycache__" not in path.parts
+    }
     assert wanted <= installed
-    assert {"harl_mapush/configs/laptop.yaml", "mqe/py.typed", "harl_mapush/py.typed", "mapush/py.typed"} <= installed
+    assert {
+        "harl_mapush/configs/laptop.yaml",
+        "mqe/py.typed",
+        "harl_mapush/py.typed",
+        "mapush/py.typed",
+    } <= installed
 
 
 @pytest.mark.slow
 def test_examples_run_elsewhere_with_nothing_but_the_wheel(tmp_path: Path) -> None:
-    parts = [("egg_info", "-e"), ("build", "-b"), ("bdist_wheel", "-b", str(tmp_path / "all"), "-d")]
+    parts = [
+        ("egg_info", "-e"),
+        ("build", "-b"),
+        ("bdist_wheel", "-b", str(tmp_path / "all"), "-d"),
+    ]
     build = [word for part in parts for word in (*part, str(tmp_path))]
-    subprocess.run([sys.executable, "setup.py", "-q", *build], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", *build], cwd=ROOT, check=True, capture_output=True
+    )
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path / "installed")
     own = shutil.copytree(ROOT / "examples", tmp_path / "own")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed"), "CUDA_VISIBLE_DEVICES": ""}
+    environment = os.environ | {
+        "PYTHONPATH": str(tmp_path / "installed"),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
 
     def run(*words: str) -> None:
         done = subprocess.run(
-            [sys.executable, *words], cwd=own, env=environment, capture_output=True, text=True, timeout=120
+            [sys.executable, *words],
+            cwd=own,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
         assert done.returncode == 0, done.stderr
 
     run("-c", f"import mqe; assert mqe.__file__.startswith({str(tmp_path)!r})")
     run("own_loop.py", "2", "3")
-    train = ("-m", "harl_mapush.train", *TINY, "--num_env_steps", "16", "--device", "cpu", "--import")
+    train = (
+        "-m",
+        "harl_mapush.train",
+        *TINY,
+        "--num_env_steps",
+        "16",
+        "--device",
+        "cpu",
+        "--import",
+    )
     run(*train, "own_object", "--object", "crate")
     run(*train, "own_reward", "--set", "task.weights.looking=0.01")
     run(*train, "own_observation", "--set", "task.more_observations=[height]")
@@ -82,4 +130,8 @@ def test_every_supported_python_is_tested() -> None:
     tested = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     prefix = "Programming Language :: Python :: 3."
-    assert [f"3.{line.removeprefix(prefix)}" for line in project["classifiers"] if line.startswith(prefix)] == tested
+    assert [
+        f"3.{line.removeprefix(prefix)}"
+        for line in project["classifiers"]
+        if line.startswith(prefix)
+    ] == tested

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from harl_mapush.algorithm import Algorithm, AlgorithmCfg, Decision
+from harl_mapush.algorithms.algorithm import Algorithm, AlgorithmCfg, Decision
 from harl_mapush.algorithms.haa2c import Haa2c, Haa2cCfg
 from harl_mapush.algorithms.happo import Happo, HappoCfg
 from harl_mapush.algorithms.hasac import Hasac, HasacCfg, MasacCfg
@@ -17,9 +17,9 @@ from harl_mapush.algorithms.ippo import Ippo, IppoCfg
 from harl_mapush.algorithms.mappo import Mappo, MappoCfg
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.networks import NetworkCfg
-from harl_mapush.learning.settings import OnPolicyCfg
-from harl_mapush.ranks import ALONE, Ranks
+from harl_mapush.learning.on_policy.settings import OnPolicyCfg
 
 
 class AlgorithmEntry(NamedTuple):
@@ -43,7 +43,12 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
 
 
 def make_algorithm(
-    cfg: AlgorithmCfg, network: NetworkCfg, spec: TeamSpec, device: torch.device | str, seed: int, ranks: Ranks = ALONE
+    cfg: AlgorithmCfg,
+    network: NetworkCfg,
+    spec: TeamSpec,
+    device: torch.device | str,
+    seed: int,
+    ranks: Ranks = ALONE,
 ) -> Algorithm:
     """Build the algorithm that ``cfg`` names on a device; its actions, orders and shuffles are drawn from ``seed``.
 
@@ -53,6 +58,13 @@ def make_algorithm(
 
 
 __all__ = [
-    "ALGORITHMS", "Algorithm", "AlgorithmCfg", "AlgorithmEntry", "Decision", "OnPolicy", "OnPolicyCfg", "TeamSpec",
+    "ALGORITHMS",
+    "Algorithm",
+    "AlgorithmCfg",
+    "AlgorithmEntry",
+    "Decision",
+    "OnPolicy",
+    "OnPolicyCfg",
+    "TeamSpec",
     "make_algorithm",
-]  # fmt: skip
+]

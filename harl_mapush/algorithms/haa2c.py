@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from harl_mapush.algorithms.happo import Happo, HappoCfg
-from harl_mapush.learning.minibatches import ActorBatch
+from harl_mapush.learning.on_policy.minibatches import ActorBatch
 from mqe.config import option
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.learning import losses
-from harl_mapush.learning.minibatches import ActorBatch
-from harl_mapush.learning.settings import OnPolicyCfg
-from harl_mapush.learning.storage import Storage
-from harl_mapush.learning.surrogate import actor_batch, rollout_log_probs
+from harl_mapush.learning.on_policy.minibatches import ActorBatch
+from harl_mapush.learning.on_policy.rollout_storage import Storage
+from harl_mapush.learning.on_policy.settings import OnPolicyCfg
+from harl_mapush.learning.on_policy.surrogate import actor_batch, rollout_log_probs
 from mqe.config import option
 
 _Output = TypeVar("_Output")
@@ -35,7 +35,11 @@ class Happo(OnPolicy):
     is_capturable = True  # whether a turn never waits for the host
 
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
-        order = list(range(self.num_agents)) if self.cfg.fixed_order else self.shuffle.agents(self.num_agents)
+        order = (
+            list(range(self.num_agents))
+            if self.cfg.fixed_order
+            else self.shuffle.agents(self.num_agents)
+        )
         storage.next_factor.fill_(1.0)
         metrics = {}
         for agent in order:
@@ -44,17 +48,25 @@ class Happo(OnPolicy):
                 self._replayed(self._update_factor, storage, agent, before)
         return metrics
 
-    def _replayed(self, part: Callable[..., _Output], storage: Storage, agent: int, *inputs: Tensor) -> _Output:
+    def _replayed(
+        self, part: Callable[..., _Output], storage: Storage, agent: int, *inputs: Tensor
+    ) -> _Output:
         """Run one part of an agent's turn, as a CUDA graph where that is possible."""
         work = partial(part, storage, agent)
-        return self.replay((part.__name__, agent), work, *inputs, over=storage) if self.is_capturable else work(*inputs)
+        return (
+            self.replay((part.__name__, agent), work, *inputs, over=storage)
+            if self.is_capturable
+            else work(*inputs)
+        )
 
     def _take_turn(self, storage: Storage, agent: int) -> tuple[dict[str, Tensor], Tensor]:
         """Update one actor; return its metrics and its log probabilities (T, N, U) from before the update."""
         actor = self.actors[agent]
         storage.factor[agent] = storage.next_factor
         before = self._log_probs_before(storage, agent)
-        batch = actor_batch(actor, storage, agent, self.advantages(storage)[agent], self.chunk_length(storage))
+        batch = actor_batch(
+            actor, storage, agent, self.advantages(storage)[agent], self.chunk_length(storage)
+        )
         return self.update_actor(agent, batch), before
 
     def _update_factor(self, storage: Storage, agent: int, before: Tensor) -> None:

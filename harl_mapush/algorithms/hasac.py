@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.algorithms.team import make_actors
-from harl_mapush.learning import td
-from harl_mapush.learning.off_policy_settings import OffPolicyCfg
+from harl_mapush.learning.off_policy import td
+from harl_mapush.learning.off_policy.q_networks import SquashedActor
+from harl_mapush.learning.off_policy.replay_buffer import Batch
+from harl_mapush.learning.off_policy.settings import OffPolicyCfg
 from harl_mapush.learning.optimizer import FlatAdam
-from harl_mapush.learning.q_networks import SquashedActor
-from harl_mapush.learning.replay import Batch
 from mqe.config import option
 
 
@@ -28,7 +28,9 @@ class HasacCfg(OffPolicyCfg):
     auto_alpha: bool = option(True, "each agent's temperature follows target_std")
     alpha: float = option(0.01, "temperature, or where it starts", above=0.0)
     alpha_learning_rate: float = option(3e-4, "temperatures", above=0.0)
-    target_std: float = option(0.15, "its normal distribution has the entropy aimed at; not HARL's -1", above=0.0)
+    target_std: float = option(
+        0.15, "its normal distribution has the entropy aimed at; not HARL's -1", above=0.0
+    )
     std_range: tuple[float, float] = option(
         (0.02, 1.0), "of the standard deviation before tanh; compat=harl: e^-20 to e^2", above=0.0
     )
@@ -37,7 +39,9 @@ class HasacCfg(OffPolicyCfg):
         """Raise ValueError for bounds in the wrong order."""
         super().__post_init__()
         if self.std_range[0] >= self.std_range[1]:
-            raise ValueError(f"std_range must be a lower and a higher bound, not {list(self.std_range)}")
+            raise ValueError(
+                f"std_range must be a lower and a higher bound, not {list(self.std_range)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,9 @@ class MasacCfg(HasacCfg):
 
     name: str = option("masac", "which algorithm")
     share_param: bool = option(True, "one actor for all agents")
-    is_sequential: bool = option(False, "each agent learns beside the others' newest actions, not those of the replay")
+    is_sequential: bool = option(
+        False, "each agent learns beside the others' newest actions, not those of the replay"
+    )
 
 
 class Temperatures(nn.Module):
@@ -65,9 +71,13 @@ class Hasac(OffPolicy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         cfg = self.cfg
-        start = self.arithmetic.temperatures(self.num_agents, cfg.alpha, is_automatic=cfg.auto_alpha)
+        start = self.arithmetic.temperatures(
+            self.num_agents, cfg.alpha, is_automatic=cfg.auto_alpha
+        )
         self.temperatures = Temperatures(start).to(self.device)
-        self.alpha_optimizer = FlatAdam(self.temperatures, cfg.alpha_learning_rate, cfg.adam_eps, 0.0, self.ranks)
+        self.alpha_optimizer = FlatAdam(
+            self.temperatures, cfg.alpha_learning_rate, cfg.adam_eps, 0.0, self.ranks
+        )
         aim = self.arithmetic.target_entropy(cfg.target_std)
         self.target_entropies = [size * aim for size in self.spec.action_sizes]
 
@@ -90,11 +100,15 @@ class Hasac(OffPolicy):
         return actor.sample(self.own_obs(agent, obs), self.noise(len(obs), actor.action_size))
 
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        actions, log_probs = zip(*(self.decide(i, obs) for i in range(self.num_agents)), strict=True)
+        actions, log_probs = zip(
+            *(self.decide(i, obs) for i in range(self.num_agents)), strict=True
+        )
         alpha = self.arithmetic.critic_temperatures(self.alpha, self.num_agents)
         return torch.cat(actions, dim=-1), -(torch.stack(log_probs, dim=-1) * alpha).sum(-1)
 
-    def actor_loss(self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None) -> Tensor:
+    def actor_loss(
+        self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
         assert log_probs is not None
         gain = values.amin(0) - self.alpha[agent] * log_probs.unsqueeze(-1)
         return -td.weighted_mean(gain.mean(-1), weights)
@@ -103,7 +117,9 @@ class Hasac(OffPolicy):
         found = [x.detach() for x in log_probs if x is not None]
         metrics = {f"agent{i}/entropy": -x.mean() for i, x in enumerate(found)}
         if self.cfg.auto_alpha:
-            gradients = self.arithmetic.temperature_gradients(found, self.target_entropies, batch.active)
+            gradients = self.arithmetic.temperature_gradients(
+                found, self.target_entropies, batch.active
+            )
             self.alpha_optimizer.grad.copy_(gradients)
             self.alpha_optimizer.share(None)
             self.alpha_optimizer.step(0.0)
@@ -111,7 +127,9 @@ class Hasac(OffPolicy):
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        return super().weights | ({"temperatures": self.alpha_optimizer.flat} if self.cfg.auto_alpha else {})
+        return super().weights | (
+            {"temperatures": self.alpha_optimizer.flat} if self.cfg.auto_alpha else {}
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"temperatures": self.temperatures.state_dict()}

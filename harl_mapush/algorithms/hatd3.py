@@ -11,10 +11,10 @@ from torch import Tensor
 
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.algorithms.team import make_actors
-from harl_mapush.learning import td
-from harl_mapush.learning.off_policy_settings import OffPolicyCfg
-from harl_mapush.learning.q_networks import DeterministicActor
-from harl_mapush.learning.targets import targets_of
+from harl_mapush.learning.off_policy import td
+from harl_mapush.learning.off_policy.q_networks import DeterministicActor
+from harl_mapush.learning.off_policy.settings import OffPolicyCfg
+from harl_mapush.learning.off_policy.target_networks import targets_of
 from mqe.config import option
 
 
@@ -38,7 +38,9 @@ class Matd3Cfg(Hatd3Cfg):
 
     name: str = option("matd3", "which algorithm")
     share_param: bool = option(True, "one actor for all agents")
-    is_sequential: bool = option(False, "each agent learns beside the others' newest actions, not those of the replay")
+    is_sequential: bool = option(
+        False, "each agent learns beside the others' newest actions, not those of the replay"
+    )
 
 
 class Hatd3(OffPolicy):
@@ -54,7 +56,9 @@ class Hatd3(OffPolicy):
         self.targets += pairs
 
     def _make_actors(self) -> list[DeterministicActor]:
-        return make_actors(partial(DeterministicActor, self.network), self.spec, is_shared=self.cfg.share_param)
+        return make_actors(
+            partial(DeterministicActor, self.network), self.spec, is_shared=self.cfg.share_param
+        )
 
     def explore(self, obs: Tensor) -> Tensor:
         actions = self._act(obs)
@@ -72,9 +76,13 @@ class Hatd3(OffPolicy):
         actions = []
         for agent, actor in enumerate(self.target_actors):
             action = actor(self.own_obs(agent, obs))
-            noise = td.clipped_noise(self.noise(*action.shape), self.cfg.policy_noise, self.cfg.noise_clip)
+            noise = td.clipped_noise(
+                self.noise(*action.shape), self.cfg.policy_noise, self.cfg.noise_clip
+            )
             actions.append((action + noise).clamp(-1.0, 1.0))
         return torch.cat(actions, dim=-1), 0.0
 
-    def actor_loss(self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None) -> Tensor:
+    def actor_loss(
+        self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
         return -td.weighted_mean(values[0].mean(-1), self.arithmetic.actor_weights(weights))

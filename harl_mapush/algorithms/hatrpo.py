@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.happo import Happo, HappoCfg
+from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning import losses
-from harl_mapush.learning.minibatches import ActorBatch, gather, num_rows, tiles
 from harl_mapush.learning.networks import Actor
+from harl_mapush.learning.on_policy.minibatches import ActorBatch, gather, num_rows, tiles
 from harl_mapush.learning.optimizer import FlatAdam
-from harl_mapush.ranks import Ranks
 from mqe.config import option
 
 _CG_STEPS = 10
@@ -29,7 +29,9 @@ class HatrpoCfg(HappoCfg):
     kl_threshold: float = option(0.01, "[nat] trust region of a step", above=0.0)
     line_search_steps: int = option(10, "step sizes that are tried", min=1)
     accept_ratio: float = option(0.5, "least share of the promised gain", above=0.0)
-    backtrack_coeff: float = option(0.8, "each step size is this times the last", above=0.0, max=1.0)
+    backtrack_coeff: float = option(
+        0.8, "each step size is this times the last", above=0.0, max=1.0
+    )
 
 
 class Hatrpo(Happo):
@@ -50,14 +52,18 @@ class Hatrpo(Happo):
         actor = self.actors[agent]
         num_active = batch.weights.sum()
         self.ranks.sum_(num_active)
-        if not bool(num_active):  # never alive: it stays as it is, and upstream draws no order for it
+        if not bool(
+            num_active
+        ):  # never alive: it stays as it is, and upstream draws no order for it
             return _unmoved(actor)
         order = self.shuffle.rows(num_rows(batch), 1)
         batch = batch if order is None else gather(batch, order)
         return trust_region_step(actor, self.optimizer(agent), batch, self.cfg)
 
 
-def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: HatrpoCfg) -> dict[str, Tensor]:
+def trust_region_step(
+    actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: HatrpoCfg
+) -> dict[str, Tensor]:
     """Step the actor in place, or leave it where no try is accepted; return the last try's metrics as 0-dim tensors.
 
     Conjugate gradient amplifies rounding, so products and sums are in upstream HARL's order here.
@@ -70,14 +76,25 @@ def trust_region_step(actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: Hatr
     objective_old, gradient = objective_gradient(actor, flat, batch, cfg.action_aggregation)
     metrics = _unmoved(actor)
     if float(gradient.abs().max()) > 0.0:
-        step = _natural_step(lambda vector: kl_hessian_product(actor, flat, batch, vector), gradient, cfg.kl_threshold)
+        step = _natural_step(
+            lambda vector: kl_hessian_product(actor, flat, batch, vector),
+            gradient,
+            cfg.kl_threshold,
+        )
         expected = (gradient * step).sum()
         share = 1.0
         for _ in range(cfg.line_search_steps):
             flat.flat.copy_(start + share * step)
-            objective, kl, ratio = _evaluate(actor, flat.ranks, batch, mean_old, std_old, cfg.action_aggregation)
+            objective, kl, ratio = _evaluate(
+                actor, flat.ranks, batch, mean_old, std_old, cfg.action_aggregation
+            )
             gain = objective - objective_old
-            metrics |= {"kl": kl.float(), "loss_improve": gain, "expected_improve": expected, "ratio": ratio}
+            metrics |= {
+                "kl": kl.float(),
+                "loss_improve": gain,
+                "expected_improve": expected,
+                "ratio": ratio,
+            }
             accepted = (kl < cfg.kl_threshold) & (gain / expected > cfg.accept_ratio) & (gain > 0.0)
             if bool(accepted):
                 break
@@ -92,7 +109,13 @@ def _unmoved(actor: Actor) -> dict[str, Tensor]:
     """Return the metrics of an actor that stays as it is."""
     spread = _spread(actor)
     zero = torch.zeros_like(spread["std"])
-    return {"kl": zero, "loss_improve": zero, "expected_improve": zero, "ratio": torch.ones_like(zero), **spread}
+    return {
+        "kl": zero,
+        "loss_improve": zero,
+        "expected_improve": zero,
+        "ratio": torch.ones_like(zero),
+        **spread,
+    }
 
 
 def _spread(actor: Actor) -> dict[str, Tensor]:
@@ -119,7 +142,9 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], target: Tensor) -> T
     return x
 
 
-def _natural_step(hessian: Callable[[Tensor], Tensor], gradient: Tensor, kl_threshold: float) -> Tensor:
+def _natural_step(
+    hessian: Callable[[Tensor], Tensor], gradient: Tensor, kl_threshold: float
+) -> Tensor:
     """Return x sqrt(2 kl_threshold / x'(H + damping)x) with (H + damping) x = gradient."""
 
     def damped(vector: Tensor) -> Tensor:
@@ -130,7 +155,9 @@ def _natural_step(hessian: Callable[[Tensor], Tensor], gradient: Tensor, kl_thre
     return x * (1.0 / torch.sqrt(half_curvature / kl_threshold))
 
 
-def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregation: str) -> tuple[Tensor, Tensor]:
+def objective_gradient(
+    actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregation: str
+) -> tuple[Tensor, Tensor]:
     """Return the surrogate objective of the actor as it is, and its gradient as one flat tensor."""
     total = _total(batch, flat.ranks)
     objective = torch.zeros_like(total)
@@ -138,7 +165,9 @@ def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregat
     for tile in tiles(batch):
         ratio = _ratio(tile, _forward(actor, tile), actor.std(), aggregation)
         share = _gain(tile, ratio).sum() / total
-        gradient += torch.cat([part.reshape(-1) for part in torch.autograd.grad(share, flat.parameters)])
+        gradient += torch.cat(
+            [part.reshape(-1) for part in torch.autograd.grad(share, flat.parameters)]
+        )
         objective += share.detach()
     flat.ranks.sum_(gradient, objective)
     return objective, gradient
@@ -146,7 +175,12 @@ def objective_gradient(actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregat
 
 @torch.no_grad()
 def _evaluate(
-    actor: Actor, ranks: Ranks, batch: ActorBatch, mean_old: list[Tensor], std_old: Tensor, aggregation: str
+    actor: Actor,
+    ranks: Ranks,
+    batch: ActorBatch,
+    mean_old: list[Tensor],
+    std_old: Tensor,
+    aggregation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return surrogate objective, mean KL(old || new) [nat, float64] and mean ratio of the actor as it is now."""
     std, total = actor.std(), _total(batch, ranks)

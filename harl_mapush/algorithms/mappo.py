@@ -9,9 +9,9 @@ from functools import partial
 from torch import Tensor
 
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.learning.settings import OnPolicyCfg
-from harl_mapush.learning.storage import Storage
-from harl_mapush.learning.surrogate import actor_batch
+from harl_mapush.learning.on_policy.rollout_storage import Storage
+from harl_mapush.learning.on_policy.settings import OnPolicyCfg
+from harl_mapush.learning.on_policy.surrogate import actor_batch
 from mqe.config import option
 
 
@@ -29,10 +29,15 @@ class Mappo(OnPolicy):
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         storage.factor.fill_(1.0)
         if self.cfg.share_param:
-            metrics = self.replay("team", lambda: self._update_actor(storage, range(self.num_agents)), over=storage)
+            metrics = self.replay(
+                "team", lambda: self._update_actor(storage, range(self.num_agents)), over=storage
+            )
             return dict.fromkeys(range(self.num_agents), metrics)
         agents = range(self.num_agents)
-        return {i: self.replay(("agent", i), partial(self._update_actor, storage, [i]), over=storage) for i in agents}
+        return {
+            i: self.replay(("agent", i), partial(self._update_actor, storage, [i]), over=storage)
+            for i in agents
+        }
 
     def _update_actor(self, storage: Storage, agents: Sequence[int]) -> dict[str, Tensor]:
         """Update the actor that these agents use, one or all, on their rows."""

@@ -16,21 +16,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from harl_mapush.algorithm import Decision, LearnerBytes
+from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.off_policy_checks import check_together
 from harl_mapush.algorithms.team import TeamSpec
-from harl_mapush.learning import td
-from harl_mapush.learning.capture import Graphs
-from harl_mapush.learning.experience import ReplayExperience
+from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
-from harl_mapush.learning.off_policy_settings import OffPolicyCfg
+from harl_mapush.learning.off_policy import td
+from harl_mapush.learning.off_policy.experience import ReplayExperience
+from harl_mapush.learning.off_policy.q_networks import TwinCritic
+from harl_mapush.learning.off_policy.replay_buffer import (
+    Batch,
+    ReplayShape,
+    RingReplay,
+    Transition,
+    half_mirrored,
+    replay_shape,
+)
+from harl_mapush.learning.off_policy.settings import OffPolicyCfg
+from harl_mapush.learning.off_policy.target_networks import targets_of
 from harl_mapush.learning.optimizer import FlatAdam
-from harl_mapush.learning.q_networks import TwinCritic
-from harl_mapush.learning.replay import Batch, ReplayShape, RingReplay, Transition, half_mirrored, replay_shape
-from harl_mapush.learning.targets import targets_of
-from harl_mapush.learning.world_model import check_worlds, make_model
-from harl_mapush.ranks import ALONE, Ranks
+from harl_mapush.learning.update_graphs import Graphs
+from harl_mapush.learning.world_model.world_model import check_worlds, make_model
 
 _FLOAT = 4  # bytes
 
@@ -41,26 +48,44 @@ class OffPolicy(ABC):
     follows_first_critic = False  # whether actors learn from the first critic alone
 
     def __init__(
-        self, cfg: Any, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1,
+        self,
+        cfg: Any,
+        network: NetworkCfg,
+        spec: TeamSpec,
+        device: torch.device | str = "cpu",
+        seed: int = 1,
         ranks: Ranks = ALONE,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Build networks (initialised on the CPU from torch's global generator) and optimisers on ``device``.
 
         ``cfg`` is the algorithm's own settings class; actions, batches and orders are drawn from ``seed``.
         Each of ``ranks`` has a replay of its own worlds' transitions, and draws its share of every batch from it.
         """
         self.cfg: OffPolicyCfg = cfg
-        self.network, self.spec, self.device = cfg.built_network(network), spec, torch.device(device)
-        self.ranks, self.arithmetic, self.num_agents = ranks, self.cfg.arithmetic(ranks), spec.num_agents
+        self.network, self.spec, self.device = (
+            cfg.built_network(network),
+            spec,
+            torch.device(device),
+        )
+        self.ranks, self.arithmetic, self.num_agents = (
+            ranks,
+            self.cfg.arithmetic(ranks),
+            spec.num_agents,
+        )
         self.num_views = self.num_agents if spec.state_type == "FP" else 1
         self.action_size = max(spec.action_sizes)
         check_together(cfg, network, spec, self.arithmetic, ranks)
         self.actors = [actor.to(self.device) for actor in self._make_actors()]
         size = max(cfg.num_atoms, 1)
-        self.critic = TwinCritic(self.network, spec.state_size, sum(spec.action_sizes), size).to(self.device)
+        self.critic = TwinCritic(self.network, spec.state_size, sum(spec.action_sizes), size).to(
+            self.device
+        )
         self.rates = [cfg.learning_rate] * len(self.unique_actors)
         make_adam = partial(FlatAdam, eps=cfg.adam_eps, weight_decay=cfg.weight_decay, ranks=ranks)
-        self.optimizers = [make_adam(actor, rate) for actor, rate in zip(self.unique_actors, self.rates, strict=True)]
+        self.optimizers = [
+            make_adam(actor, rate)
+            for actor, rate in zip(self.unique_actors, self.rates, strict=True)
+        ]
         self.critic_optimizer = make_adam(self.critic, cfg.critic_learning_rate)
         (self.target_critic,), self.targets = targets_of([self.critic], [self.critic_optimizer])
         self.normalizer = self.arithmetic.normalizer(cfg).to(self.device)
@@ -68,13 +93,17 @@ class OffPolicy(ABC):
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.host_generator = torch.Generator().manual_seed(seed)
         self.graphs = Graphs(self.device, self.generator)
-        self.world_share: tuple[int, int] | None = None  # first world and their number, where others have some as well
+        self.world_share: tuple[int, int] | None = (
+            None  # first world and their number, where others have some as well
+        )
         self.num_updates = 0
         self.num_owed = 0.0  # updates that the settings ask for, and that wait for a whole one
         self.model, self.mirror = None, spec.mirror if cfg.mirror else None
         if cfg.model == "ensemble" and spec.planar is not None:
             sizes = self.replay_shape(1)
-            self.model = make_model(cfg, spec.planar, sizes, self.team_rewards, self.generator, seed)
+            self.model = make_model(
+                cfg, spec.planar, sizes, self.team_rewards, self.generator, seed
+            )
 
     @property
     def unique_actors(self) -> list[Any]:
@@ -93,10 +122,14 @@ class OffPolicy(ABC):
         if self.model is not None:
             check_worlds(shape.num_envs)
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
-        return ReplayExperience(replay, self.device, self.team_rewards, self.update_norms, is_saved=cfg.save_replay)
+        return ReplayExperience(
+            replay, self.device, self.team_rewards, self.update_norms, is_saved=cfg.save_replay
+        )
 
     @torch.no_grad()
-    def act(self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False) -> Decision:
+    def act(
+        self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
+    ) -> Decision:
         """Decide for obs (N, A, O): with exploration, or ``deterministic``; an untrained team warms up at random."""
         is_random = not self.spec.is_trained and not self.num_updates
         kind = "act" if deterministic else "warm up" if is_random else "explore"
@@ -171,13 +204,18 @@ class OffPolicy(ABC):
         cfg, sizes = self.cfg, self.network.critic_hidden_sizes or self.network.hidden_sizes
         shape = self.replay_shape(num_envs)
         row = shape.nbytes / shape.num_transitions
-        kept = 4 if self.network.use_layer_norm else 3  # of a layer, at the fullest moment of its gradients
+        kept = (
+            4 if self.network.use_layer_norm else 3
+        )  # of a layer, at the fullest moment of its gradients
         widths = 2 * self.num_views * (kept * sum(sizes) + 6 * max(cfg.num_atoms, 1)) + kept * sum(
             self.network.hidden_sizes
         )
         update, kept = self._batch_size * (3 * row + widths * _FLOAT), shape.nbytes
         if self.model is not None:
-            update, kept = update + self.model.plan_bytes(row), kept + self.model.replay.shape.nbytes
+            update, kept = (
+                update + self.model.plan_bytes(row),
+                kept + self.model.replay.shape.nbytes,
+            )
         return LearnerBytes(kept, round(update))
 
     # What differs between algorithms
@@ -199,7 +237,9 @@ class OffPolicy(ABC):
         """Return actions (B, U) of one agent for obs (B, A, O), and their log probabilities (B,) where it has any."""
 
     @abstractmethod
-    def actor_loss(self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None) -> Tensor:
+    def actor_loss(
+        self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None
+    ) -> Tensor:
         """Return the loss of one actor from the critics' values (2 or 1, B, G) of its actions and the team's."""
 
     def after_actors(self, log_probs: Sequence[Tensor | None], batch: Batch) -> dict[str, Tensor]:
@@ -212,15 +252,23 @@ class OffPolicy(ABC):
         """Take one step with a batch that is drawn from a replay, and from the model's where there is a model."""
         size, image = self._batch_size, self.mirror
         if self.model is None:
-            return self.learn(self.graphs("sample", lambda: half_mirrored(replay.sample(size), image), over=replay))
+            return self.learn(
+                self.graphs(
+                    "sample", lambda: half_mirrored(replay.sample(size), image), over=replay
+                )
+            )
         metrics = self.model.advance(replay, self.explore, self.num_updates)
         number = self.model.num_predicted(size, self.num_updates)
         mix = partial(self.model.mixed, replay, size - number, number)
-        return metrics | self.learn(self.graphs(("sample", number), lambda: half_mirrored(mix(), image), over=replay))
+        return metrics | self.learn(
+            self.graphs(("sample", number), lambda: half_mirrored(mix(), image), over=replay)
+        )
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
         """Take one step with the critics, and every ``policy_delay``-th time with the actors and targets."""
-        if self.spec.is_trained and not self.num_updates:  # the networks were loaded after their copies were made
+        if (
+            self.spec.is_trained and not self.num_updates
+        ):  # the networks were loaded after their copies were made
             for target, source in self.targets:
                 target.copy_(source)
         self.num_updates += 1
@@ -248,11 +296,18 @@ class OffPolicy(ABC):
         if self.support is not None:
             errors = td.cross_entropy(outputs, target)
         else:
-            errors = td.huber(outputs.squeeze(-1) - target, self.cfg.huber_delta if self.cfg.use_huber_loss else None)
+            errors = td.huber(
+                outputs.squeeze(-1) - target,
+                self.cfg.huber_delta if self.cfg.use_huber_loss else None,
+            )
         loss = td.weighted_mean(errors[0], weights) + td.weighted_mean(errors[1], weights)
         norm = _step(self.critic_optimizer, loss, self.cfg.max_grad_norm, weights)
         values = self.values(outputs.detach())
-        return {"critic/value_loss": loss.detach(), "critic/value": values.mean(), "critic/critic_grad_norm": norm}
+        return {
+            "critic/value_loss": loss.detach(),
+            "critic/value": values.mean(),
+            "critic/critic_grad_norm": norm,
+        }
 
     def _target(self, batch: Batch, outputs: Tensor, bonus: Tensor | float) -> Tensor:
         """Return what the critics learn: values (B, G), or their distributions (B, G, K)."""
@@ -261,7 +316,9 @@ class OffPolicy(ABC):
             bonus = bonus.unsqueeze(-1)
         if self.support is None:
             lower = values.amin(0)
-            return self.arithmetic.target(batch.returns, batch.discount, lower, bonus, self.normalizer, self.cfg)
+            return self.arithmetic.target(
+                batch.returns, batch.discount, lower, bonus, self.normalizer, self.cfg
+            )
         returns = self.arithmetic.scaled(batch.returns, self.normalizer, self.cfg)
         chances = torch.softmax(outputs, -1)
         lower = torch.where((values[0] < values[1]).unsqueeze(-1), chances[0], chances[1])
@@ -272,17 +329,28 @@ class OffPolicy(ABC):
         """Update the actors one after another; each sees the others' newest actions, or those of the replay."""
         cfg, metrics = self.cfg, {}
         with torch.no_grad():
-            actions = [self.decide(i, batch.obs)[0] for i in range(self.num_agents)] if cfg.is_sequential else []
+            actions = (
+                [self.decide(i, batch.obs)[0] for i in range(self.num_agents)]
+                if cfg.is_sequential
+                else []
+            )
         log_probs: list[Tensor | None] = [None] * self.num_agents
         for turn, agent in enumerate(order):
             mine, log_probs[agent] = self.decide(agent, batch.obs)
             others = actions if cfg.is_sequential else list(self._own(batch.actions))
             joint = torch.cat([*others[:agent], mine, *others[agent + 1 :]], dim=-1)
-            values = self.values(self.critic(batch.state, joint, only_first=self.follows_first_critic))
+            values = self.values(
+                self.critic(batch.state, joint, only_first=self.follows_first_critic)
+            )
             weights = batch.active[:, agent] if cfg.use_policy_active_masks else None
             loss = self.actor_loss(agent, values, log_probs[agent], weights)
-            norm = _step(self.optimizers[0 if cfg.share_param else agent], loss, cfg.max_grad_norm, weights)
-            metrics |= {f"agent{agent}/policy_loss": loss.detach(), f"agent{agent}/actor_grad_norm": norm}
+            norm = _step(
+                self.optimizers[0 if cfg.share_param else agent], loss, cfg.max_grad_norm, weights
+            )
+            metrics |= {
+                f"agent{agent}/policy_loss": loss.detach(),
+                f"agent{agent}/actor_grad_norm": norm,
+            }
             if cfg.is_sequential and turn < self.num_agents - 1:
                 with torch.no_grad():
                     actions[agent] = self.decide(agent, batch.obs)[0]
@@ -290,14 +358,20 @@ class OffPolicy(ABC):
 
     def values(self, outputs: Tensor) -> Tensor:
         """Return values (..., G) from a critic's outputs (..., G, K)."""
-        return outputs.squeeze(-1) if self.support is None else (torch.softmax(outputs, -1) * self.support).sum(-1)
+        return (
+            outputs.squeeze(-1)
+            if self.support is None
+            else (torch.softmax(outputs, -1) * self.support).sum(-1)
+        )
 
     def set_progress(self, progress: float) -> None:
         """Set learning rates that fall from the full rate to zero at the end of the run, where the settings say so."""
         if self.cfg.use_linear_decay:
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
                 optimizer.learning_rate.fill_(rate * (1.0 - progress))
-            self.critic_optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * (1.0 - progress))
+            self.critic_optimizer.learning_rate.fill_(
+                self.cfg.critic_learning_rate * (1.0 - progress)
+            )
 
     # What is drawn
 
@@ -317,7 +391,11 @@ class OffPolicy(ABC):
         """Turn the agents' rewards (N, A) into those that are learned (N, G); HARL's with one view are agent 0's."""
         if self.cfg.team_reward == "own":
             return rewards[:, : self.num_views]
-        total = rewards.mean(1, keepdim=True) if self.cfg.team_reward == "mean" else rewards.sum(1, keepdim=True)
+        total = (
+            rewards.mean(1, keepdim=True)
+            if self.cfg.team_reward == "mean"
+            else rewards.sum(1, keepdim=True)
+        )
         return total.expand(-1, self.num_views)
 
     def update_norms(self, transition: Transition, discounted: Tensor) -> None:
@@ -332,7 +410,9 @@ class OffPolicy(ABC):
             self.critic.state_norm.update(transition.state, weights, self.ranks)
         if isinstance(self.normalizer, ReturnNorm):
             discounted.mul_(self.cfg.gamma).add_(transition.rewards * valid.unsqueeze(1))
-            self.normalizer.update(discounted.unsqueeze(-1), valid.unsqueeze(1).expand_as(discounted), self.ranks)
+            self.normalizer.update(
+                discounted.unsqueeze(-1), valid.unsqueeze(1).expand_as(discounted), self.ranks
+            )
             discounted.masked_fill_((transition.done | ~transition.valid).unsqueeze(1), 0.0)
 
     # Acting
@@ -342,7 +422,10 @@ class OffPolicy(ABC):
 
     def _act_at_random(self, obs: Tensor) -> Tensor:
         shape = (*obs.shape[:2], self.action_size)
-        uniform = 2.0 * self.ranks.draw(torch.rand, shape, generator=self.generator, device=self.device) - 1.0
+        uniform = (
+            2.0 * self.ranks.draw(torch.rand, shape, generator=self.generator, device=self.device)
+            - 1.0
+        )
         return self.stacked(self._own(uniform))
 
     def own_obs(self, agent: int, obs: Tensor) -> Tensor:
@@ -357,7 +440,9 @@ class OffPolicy(ABC):
         return [actions[:, i, :size] for i, size in enumerate(self.spec.action_sizes)]
 
     def _joint(self, actions: Sequence[Tensor]) -> Tensor:
-        return torch.cat([x[..., :size] for x, size in zip(actions, self.spec.action_sizes, strict=True)], dim=-1)
+        return torch.cat(
+            [x[..., :size] for x, size in zip(actions, self.spec.action_sizes, strict=True)], dim=-1
+        )
 
     @property
     def _batch_size(self) -> int:
@@ -381,7 +466,9 @@ class OffPolicy(ABC):
         )
 
 
-def _step(optimizer: FlatAdam, loss: Tensor, max_grad_norm: float, weights: Tensor | None = None) -> Tensor:
+def _step(
+    optimizer: FlatAdam, loss: Tensor, max_grad_norm: float, weights: Tensor | None = None
+) -> Tensor:
     """Take a step along the mean loss of rows with ``weights``, of all where they are None; return the norm."""
     optimizer.zero_grad()
     optimizer.add_gradient(loss)

@@ -14,20 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from harl_mapush.algorithm import Decision, LearnerBytes
+from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
 from harl_mapush.algorithms.team import TeamSpec, make_actors
+from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning import losses
-from harl_mapush.learning.capture import Graphs
-from harl_mapush.learning.memory import GRU_KEPT, graph_floats, gru_floats, passed_floats
-from harl_mapush.learning.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
+from harl_mapush.learning.network_memory import GRU_KEPT, graph_floats, gru_floats, passed_floats
 from harl_mapush.learning.networks import Actor, Critic, NetworkCfg
 from harl_mapush.learning.normalization import RunningNorm, ValueNorm
+from harl_mapush.learning.on_policy.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
+from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
+from harl_mapush.learning.on_policy.settings import OnPolicyCfg
+from harl_mapush.learning.on_policy.surrogate import update_policy
+from harl_mapush.learning.on_policy.value_update import ValueLearner
 from harl_mapush.learning.optimizer import FlatAdam
-from harl_mapush.learning.settings import OnPolicyCfg
-from harl_mapush.learning.storage import Storage, StorageShape
-from harl_mapush.learning.surrogate import update_policy
-from harl_mapush.learning.value import ValueLearner
-from harl_mapush.ranks import ALONE, Ranks
+from harl_mapush.learning.update_graphs import Graphs
 
 
 class OnPolicy(ABC):
@@ -36,20 +36,31 @@ class OnPolicy(ABC):
     takes_symmetry = True  # whether the actors' loss has a place for symmetry_coef
 
     def __init__(
-        self, cfg: Any, network: NetworkCfg, spec: TeamSpec, device: torch.device | str = "cpu", seed: int = 1,
+        self,
+        cfg: Any,
+        network: NetworkCfg,
+        spec: TeamSpec,
+        device: torch.device | str = "cpu",
+        seed: int = 1,
         ranks: Ranks = ALONE,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Build networks (initialised on the CPU from torch's global generator) and optimisers on ``device``.
 
         ``cfg`` is the algorithm's own settings class; actions, orders and shuffles are drawn from ``seed``.
         It learns from the rollouts of all ``ranks``.
         """
         self.cfg: OnPolicyCfg = cfg
-        self.network, self.spec, self.device = cfg.built_network(network), spec, torch.device(device)
+        self.network, self.spec, self.device = (
+            cfg.built_network(network),
+            spec,
+            torch.device(device),
+        )
         self.num_agents = spec.num_agents
         self.ranks, self.arithmetic = ranks, self.cfg.arithmetic(self.device.type, ranks)
         self.state_type, state_size = self.critic_input()
-        self.state_shape = (state_size,) if self.state_type == "EP" else (self.num_agents, state_size)
+        self.state_shape = (
+            (state_size,) if self.state_type == "EP" else (self.num_agents, state_size)
+        )
         has_own = self.arithmetic.has_own_values(self.state_type, cfg.team_reward)
         self.num_values = self.num_agents if has_own else 1
         self.action_size = max(spec.action_sizes)
@@ -60,9 +71,13 @@ class OnPolicy(ABC):
             _check_symmetry(cfg, self.network, spec, is_possible=self.takes_symmetry)
         rates = cfg.agent_learning_rates or (cfg.learning_rate,) * self.num_agents
         if len(rates) != self.num_agents:
-            raise ValueError(f"agent_learning_rates must have {self.num_agents} values, one an agent, not {len(rates)}")
+            raise ValueError(
+                f"agent_learning_rates must have {self.num_agents} values, one an agent, not {len(rates)}"
+            )
         if cfg.share_param and len(set(rates)) > 1:
-            raise ValueError(f"agent_learning_rates {list(rates)} differ, but one actor has one: set share_param=false")
+            raise ValueError(
+                f"agent_learning_rates {list(rates)} differ, but one actor has one: set share_param=false"
+            )
         self.rates = list(rates[: len(self.unique_actors)])
         self.optimizers = [
             self.arithmetic.optimizer(actor, rate, cfg)
@@ -129,12 +144,18 @@ class OnPolicy(ABC):
         recurrent = self.network.use_recurrent_policy
         length = self.network.chunk_length or num_steps
         if recurrent and num_steps % length:
-            raise ValueError(f"num_steps ({num_steps}) must be a multiple of network.chunk_length ({length})")
+            raise ValueError(
+                f"num_steps ({num_steps}) must be a multiple of network.chunk_length ({length})"
+            )
         rows = num_envs * num_steps // (length if recurrent else 1)
         views = self.num_agents if self.state_type == "FP" else 1
         num_minibatches = self.cfg.num_minibatches
         _check_minibatches("num_minibatches", num_minibatches, rows)
-        _check_minibatches("critic_num_minibatches", self.cfg.critic_num_minibatches or num_minibatches, rows * views)
+        _check_minibatches(
+            "critic_num_minibatches",
+            self.cfg.critic_num_minibatches or num_minibatches,
+            rows * views,
+        )
         shape = StorageShape(
             num_steps,
             num_envs,
@@ -150,10 +171,14 @@ class OnPolicy(ABC):
         return Storage(shape, device, self.critic_state, self.team_rewards)
 
     @torch.no_grad()
-    def act(self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False) -> Decision:
+    def act(
+        self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
+    ) -> Decision:
         """Decide for obs (N, A, O); a recurrent team takes hidden (A, N, R, H), None at the start of an episode."""
         if hidden is None and self.network.use_recurrent_policy:
-            hidden = torch.zeros(self.num_agents, len(obs), *self.actors[0].hidden_shape, device=self.device)
+            hidden = torch.zeros(
+                self.num_agents, len(obs), *self.actors[0].hidden_shape, device=self.device
+            )
         inputs = (obs,) if hidden is None else (obs, hidden)
         decide = self._decide_mean if deterministic else self._decide
         return self.replay(("act", deterministic, obs.shape), decide, *inputs)
@@ -161,7 +186,9 @@ class OnPolicy(ABC):
     def _decide(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
         mean, after = self._means(obs, hidden)
         std = torch.stack([self._padded(actor.std()) for actor in self.actors])
-        noise = self.ranks.draw(torch.randn, tuple(mean.shape), generator=self.generator, device=self.device)
+        noise = self.ranks.draw(
+            torch.randn, tuple(mean.shape), generator=self.generator, device=self.device
+        )
         log_probs = losses.standard_log_prob(noise) - torch.log(std)
         if self.is_padded:
             log_probs = torch.where(std > 0.0, log_probs, 0.0)
@@ -210,7 +237,9 @@ class OnPolicy(ABC):
         if self.cfg.schedule == "linear":
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
                 optimizer.learning_rate.fill_(rate * (1.0 - progress))
-            self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * (1.0 - progress))
+            self.value.optimizer.learning_rate.fill_(
+                self.cfg.critic_learning_rate * (1.0 - progress)
+            )
 
     def learn(self, storage: Storage) -> dict[str, Tensor]:
         """Update actors, then critic, then the running normalisation of what they see."""
@@ -219,7 +248,9 @@ class OnPolicy(ABC):
             for agent, own in sorted(self.update_actors(storage).items())
             for name, value in own.items()
         }
-        metrics.update({f"critic/{name}": value for name, value in self.update_critic(storage).items()})
+        metrics.update(
+            {f"critic/{name}": value for name, value in self.update_critic(storage).items()}
+        )
         return metrics
 
     def update_critic(self, storage: Storage) -> dict[str, Tensor]:
@@ -245,14 +276,23 @@ class OnPolicy(ABC):
         """Whether the advantages of all agents are normalised together."""
         return self.arithmetic.joins_advantages(self.num_values)
 
-    def update_policy(self, agent: int, batches: list[ActorBatch], clip_param: float | None) -> dict[str, Tensor]:
+    def update_policy(
+        self, agent: int, batches: list[ActorBatch], clip_param: float | None
+    ) -> dict[str, Tensor]:
         """Update agent ``agent``'s actor on batches, all agents' where it is shared; return its metrics.
 
         Ratios are not clipped where ``clip_param`` is None.
         """
         actor, optimizer = self.actors[agent], self.optimizer(agent)
         return update_policy(
-            actor, optimizer, batches, self.cfg, clip_param, self.shuffle, self.arithmetic, self.spec.mirror
+            actor,
+            optimizer,
+            batches,
+            self.cfg,
+            clip_param,
+            self.shuffle,
+            self.arithmetic,
+            self.spec.mirror,
         )
 
     def chunk_length(self, storage: Storage) -> int | None:
@@ -264,7 +304,9 @@ class OnPolicy(ABC):
     @property
     def networks(self) -> dict[str, nn.Module]:
         """The modules of a checkpoint by file name; the value normaliser exists, unused, without use_value_norm too."""
-        actors: dict[str, nn.Module] = {f"actor_agent{i}": actor for i, actor in enumerate(self.actors)}
+        actors: dict[str, nn.Module] = {
+            f"actor_agent{i}": actor for i, actor in enumerate(self.actors)
+        }
         return actors | {"critic_agent": self.critic, "value_normalizer": self.value_normalizer}
 
     @property
@@ -321,7 +363,9 @@ class OnPolicy(ABC):
         def graph(sizes: tuple[int, ...]) -> int:
             return graph_floats(sizes, has_norm=network.use_layer_norm)
 
-        def trained(sizes: tuple[int, ...], input_size: int, num_minibatches: int, count: float) -> float:
+        def trained(
+            sizes: tuple[int, ...], input_size: int, num_minibatches: int, count: float
+        ) -> float:
             shuffled = count * input_size if num_minibatches > 1 else 0.0
             a_row = graph(sizes) + GRU_KEPT * gru_floats(network, sizes) + input_size
             return shuffled + a_row * cut(count / num_minibatches)
@@ -333,7 +377,12 @@ class OnPolicy(ABC):
         seen_by_critic = self.state_shape[-1] + 3 * self.num_values
         return max(
             trained(actor_sizes, seen_by_actor, cfg.num_minibatches, rows * self.graphs_at_once),
-            trained(critic_sizes, seen_by_critic, cfg.critic_num_minibatches or cfg.num_minibatches, rows * views),
+            trained(
+                critic_sizes,
+                seen_by_critic,
+                cfg.critic_num_minibatches or cfg.num_minibatches,
+                rows * views,
+            ),
             passed_floats(network, actor_sizes, rows, cut(rows)),
             passed_floats(network, critic_sizes, rows * views, cut(rows * views)),
         )
@@ -346,7 +395,9 @@ class OnPolicy(ABC):
     def _update_obs_norms(self, storage: Storage) -> None:
         for agent, actor in enumerate(self.actors):
             if isinstance(actor.obs_norm, RunningNorm):
-                actor.obs_norm.update(storage.obs[agent][..., : actor.obs_size], storage.weights(agent), self.ranks)
+                actor.obs_norm.update(
+                    storage.obs[agent][..., : actor.obs_size], storage.weights(agent), self.ranks
+                )
         self.value.update_obs_norm(storage)
 
 
@@ -357,7 +408,9 @@ def _team_rewards(rewards: Tensor, *, choice: str, num_values: int) -> Tensor:
     return total.expand(-1, num_values)
 
 
-def _check_symmetry(cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec, *, is_possible: bool) -> None:
+def _check_symmetry(
+    cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec, *, is_possible: bool
+) -> None:
     """Raise ValueError if symmetry_coef cannot be used with these actors or this task."""
     reason = None
     if not is_possible:
@@ -372,4 +425,6 @@ def _check_symmetry(cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec, *, is
 
 def _check_minibatches(name: str, number: int, rows: int) -> None:
     if number > rows:
-        raise ValueError(f"{name} must be at most {rows}, the training rows of a rollout, not {number}")
+        raise ValueError(
+            f"{name} must be at most {rows}, the training rows of a rollout, not {number}"
+        )

@@ -30,11 +30,18 @@ class TeamSpec(NamedTuple):
     def of(cls, env: VecEnv) -> TeamSpec:
         """Read the sizes off an environment."""
         return cls(
-            tuple(env.obs_sizes), tuple(env.action_sizes), env.state_size, env.state_type, env.mirror, env.planar
+            tuple(env.obs_sizes),
+            tuple(env.action_sizes),
+            env.state_size,
+            env.state_type,
+            env.mirror,
+            env.planar,
         )
 
 
-def make_actors(make: Callable[[int, int], _Actor], spec: TeamSpec, *, is_shared: bool) -> list[_Actor]:
+def make_actors(
+    make: Callable[[int, int], _Actor], spec: TeamSpec, *, is_shared: bool
+) -> list[_Actor]:
     """Build one actor an agent by ``make(obs size, action size)``, or the same one for all.
 
     Raises ValueError where sizes forbid sharing.
@@ -43,5 +50,7 @@ def make_actors(make: Callable[[int, int], _Actor], spec: TeamSpec, *, is_shared
     if not is_shared:
         return [make(*size) for size in sizes]
     if len(set(sizes)) > 1:
-        raise ValueError(f"share_param needs agents of equal sizes, not {sizes}; set algorithm.share_param=false")
+        raise ValueError(
+            f"share_param needs agents of equal sizes, not {sizes}; set algorithm.share_param=false"
+        )
     return [make(*sizes[0])] * len(sizes)

@@ -15,16 +15,18 @@ from torch import Tensor, nn
 from harl_mapush import config
 from harl_mapush.algorithms import TeamSpec, make_algorithm
 from harl_mapush.collectors.learner import ReplayLearner
-from harl_mapush.collectors.shared import BlockLayout
+from harl_mapush.collectors.shared_memory import BlockLayout
 from harl_mapush.config import RunCfg
-from harl_mapush.learning.experience import ReplayExperience
-from harl_mapush.learning.replay import ReplayShape, RingReplay, Transition
+from harl_mapush.learning.off_policy.experience import ReplayExperience
+from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, RingReplay, Transition
 from harl_mapush.runner import RewardSums
 from harl_mapush.seeding import seed_everything
 from mqe.registry import make_env
 from mqe.vec_env import Share, VecEnv
 
-EPISODES_A_START = 1 << 20  # so that worlds that start again do not repeat the episodes that they had
+EPISODES_A_START = (
+    1 << 20
+)  # so that worlds that start again do not repeat the episodes that they had
 _SEEDS_A_START = 1_000_003
 
 
@@ -50,7 +52,9 @@ class BlockReport(NamedTuple):
 class Collector:
     """A share of the run's worlds, and the team that acts in it."""
 
-    def __init__(self, env: VecEnv, team: ReplayLearner, num_steps: int, *, staggered: bool = True) -> None:
+    def __init__(
+        self, env: VecEnv, team: ReplayLearner, num_steps: int, *, staggered: bool = True
+    ) -> None:
         """Collect blocks of ``num_steps`` decisions from an environment that was not reset yet."""
         self.env, self.team, self.staggered = env, team, staggered
         shape = team.replay_shape(env.num_envs)
@@ -70,7 +74,9 @@ class Collector:
         """The networks that acting needs, without repetition."""
         return list(self.team.unique_actors)
 
-    def collect(self, block: Tensor, after_decision: Callable[[int], None] = lambda t: None) -> BlockReport:
+    def collect(
+        self, block: Tensor, after_decision: Callable[[int], None] = lambda t: None
+    ) -> BlockReport:
         """Fill a block (bytes); ``after_decision`` is called with the number of decisions done."""
         if self._obs is None:
             self._obs, state = self.env.reset(staggered=self.staggered)
@@ -123,10 +129,17 @@ def build(cfg: RunCfg, who: Identity) -> Collector:
     seed = runner.seed + who.number + 1 + _SEEDS_A_START * who.num_starts
     seed_everything(seed % 2**63)
     env = make_env(
-        dataclasses.replace(cfg.env, num_envs=num_envs), cfg.sim, cfg.task, runner.seed,
-        Share(first_world, who.num_collectors), first_episode=EPISODES_A_START * who.num_starts,
-    )  # fmt: skip
-    acting, spec = cfg.algorithm.for_acting(), TeamSpec.of(env)._replace(is_trained=runner.init_from is not None)
+        dataclasses.replace(cfg.env, num_envs=num_envs),
+        cfg.sim,
+        cfg.task,
+        runner.seed,
+        Share(first_world, who.num_collectors),
+        first_episode=EPISODES_A_START * who.num_starts,
+    )
+    acting, spec = (
+        cfg.algorithm.for_acting(),
+        TeamSpec.of(env)._replace(is_trained=runner.init_from is not None),
+    )
     team = cast(ReplayLearner, make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63))
     team.world_share = first_world, cfg.env.num_envs
     return Collector(env, team, runner.num_steps, staggered=runner.staggered_start)

@@ -58,7 +58,10 @@ class Window:
         span_s = max(new.time_s - old.time_s, 1e-9)
         lines = []
         for i, (before, now) in enumerate(zip(old.collectors, new.collectors, strict=True)):
-            rate, waited = (now.env_steps - before.env_steps) / span_s, _share(before.waited_s, now.waited_s, span_s)
+            rate, waited = (
+                (now.env_steps - before.env_steps) / span_s,
+                _share(before.waited_s, now.waited_s, span_s),
+            )
             lines.append(
                 f"[Collector {i}] {rate:,.0f} steps/s | sent {now.num_sent:,} | waited {waited:.0%} | "
                 f"policy v{now.version} (lag {now.lag})".replace("%", " %")

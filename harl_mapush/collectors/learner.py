@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from harl_mapush.algorithm import Algorithm
-from harl_mapush.learning.experience import ReplayExperience
-from harl_mapush.learning.off_policy_settings import OffPolicyCfg
-from harl_mapush.learning.replay import ReplayShape, RingReplay
-from harl_mapush.learning.world_model import WorldModel
+from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.learning.off_policy.experience import ReplayExperience
+from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, RingReplay
+from harl_mapush.learning.off_policy.settings import OffPolicyCfg
+from harl_mapush.learning.world_model.world_model import WorldModel
 
 
 class ReplayLearner(Algorithm, Protocol):
@@ -24,7 +24,9 @@ class ReplayLearner(Algorithm, Protocol):
     model: WorldModel | None  # of the worlds, learned beside the team
     num_updates: int
     num_owed: float  # updates that the settings ask for, and that are still to do
-    world_share: tuple[int, int] | None  # first world and their number, where others have some as well
+    world_share: (
+        tuple[int, int] | None
+    )  # first world and their number, where others have some as well
 
     @property
     def unique_actors(self) -> list[Any]:

@@ -14,8 +14,14 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from harl_mapush.collectors.collector import BlockReport, Identity
-from harl_mapush.collectors.engine import Engine, LocalEngine, Worker, last_line
-from harl_mapush.collectors.shared import BlockLayout, CollectorMemory, Numbers, Phase, SharedWeights
+from harl_mapush.collectors.launcher import Engine, LocalEngine, Worker, last_line
+from harl_mapush.collectors.shared_memory import (
+    BlockLayout,
+    CollectorMemory,
+    Numbers,
+    Phase,
+    SharedWeights,
+)
 
 MOST_DEATHS = 3  # of one collector in a row, without a block in between
 _END_S = 3.0  # [s] a collector has this long to end after the request
@@ -48,7 +54,9 @@ class Member:
         self.deaths = 0  # in a row
         self.free = deque(range(memory.num_blocks))
         self.given: set[int] = set()
-        self.num_received = self.num_lost = 0  # blocks, ever; lost are those that it died while it sent
+        self.num_received = self.num_lost = (
+            0  # blocks, ever; lost are those that it died while it sent
+        )
         self.is_new = True  # no block came since it was started
         self.has_worlds = False  # likewise, it was asked for a block
 
@@ -58,7 +66,10 @@ class Member:
 
     def is_ready(self) -> bool:
         """Return whether it has its worlds: what is given to one that never gets a place would never be filled."""
-        return self.connection is not None and self.numbers().phase in (Phase.WAITING, Phase.COLLECTING)
+        return self.connection is not None and self.numbers().phase in (
+            Phase.WAITING,
+            Phase.COLLECTING,
+        )
 
     def last_line(self) -> str:
         """Return the last line that it wrote."""
@@ -66,7 +77,9 @@ class Member:
 
     def describe(self) -> str:
         """Name it and its process."""
-        return f"Collector {self.number} ({self.process.describe() if self.process else 'no process'})"
+        return (
+            f"Collector {self.number} ({self.process.describe() if self.process else 'no process'})"
+        )
 
 
 class Pool:
@@ -93,7 +106,8 @@ class Pool:
         self.capacity = num_collectors * queue_blocks
         logs.mkdir(exist_ok=True)
         self.members = [
-            Member(i, CollectorMemory(layout, queue_blocks + 1), logs / f"{i}.txt") for i in range(num_collectors)
+            Member(i, CollectorMemory(layout, queue_blocks + 1), logs / f"{i}.txt")
+            for i in range(num_collectors)
         ]
         for member in self.members:
             member.num_starts = num_starts
@@ -112,7 +126,9 @@ class Pool:
 
         Raises CollectionError where one dies again and again.
         """
-        connections = {member.connection: member for member in self.members if member.connection is not None}
+        connections = {
+            member.connection: member for member in self.members if member.connection is not None
+        }
         if not connections:
             time.sleep(timeout_s)
         full = []
@@ -170,7 +186,9 @@ class Pool:
         ours, theirs = multiprocessing.Pipe()
         who = Identity(member.number, len(self.members), member.num_starts)
         member.memory.set(phase=Phase.STARTING, step=0)
-        member.process = self._engine.start(self.settings, who, theirs, member.memory, self.weights, member.log)
+        member.process = self._engine.start(
+            self.settings, who, theirs, member.memory, self.weights, member.log
+        )
         member.connection, member.is_new, member.has_worlds = ours, True, False
         member.num_starts += 1
         self._give()
@@ -200,7 +218,11 @@ class Pool:
             while connection is not None and connection.poll():
                 number, version, report = connection.recv()
                 content = member.memory.blocks[number]
-                full.append(FullBlock(member.number, number, content, version, member.is_new, BlockReport(*report)))
+                full.append(
+                    FullBlock(
+                        member.number, number, content, version, member.is_new, BlockReport(*report)
+                    )
+                )
                 member.given.discard(number)
                 member.num_received += 1
                 member.is_new, member.deaths = False, 0
@@ -228,15 +250,20 @@ class Pool:
             return
         member.deaths += 1
         self.num_restarts += 1
-        self.num_lost_episodes += member.has_worlds * (self.layout.num_transitions // self.layout.num_steps)
+        self.num_lost_episodes += member.has_worlds * (
+            self.layout.num_transitions // self.layout.num_steps
+        )
         problem = f"{member.describe()} died ({member.process.how_it_ended()}); its last line: {member.last_line()}"
         reason = self._engine.problem()
         if reason is not None:
             raise CollectionError(reason)
         if member.deaths >= MOST_DEATHS:
-            raise CollectionError(f"{problem}; it is the {member.deaths}. time without a block in between")
+            raise CollectionError(
+                f"{problem}; it is the {member.deaths}. time without a block in between"
+            )
         _LOG.warning(
             "Note: %s. Its unfinished episodes are lost (%d in all so far) and it is started anew.",
-            problem, self.num_lost_episodes,
-        )  # fmt: skip
+            problem,
+            self.num_lost_episodes,
+        )
         self._start(member)

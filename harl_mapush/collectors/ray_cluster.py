@@ -13,12 +13,14 @@ from typing import Any
 
 import ray
 
-from harl_mapush.collectors.engine import ADDRESS
+from harl_mapush.collectors.launcher import ADDRESS
 from harl_mapush.interruption import ENDING_SIGNALS
 from mqe.config import ConfigError
 
 _REACH_S = 5.0  # that the cluster's head may take to answer
-_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # of HTTP/2, with empty settings
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
+    (0, 0, 0, 4, 0, 0, 0, 0, 0)
+)  # of HTTP/2, with empty settings
 
 
 def check_room(num_collectors: int, num_cpus: int, nodes: Mapping[str, float]) -> None:
@@ -64,7 +66,9 @@ def connect(**own: Any) -> None:
         check_address(address)
     settings: dict[str, Any] = {} if address else own | {"include_dashboard": False}
     try:
-        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **settings)
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **settings
+        )
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
         raise ConfigError(
             f"{ADDRESS}={address}: {first_sentence(str(error))}; start Ray on this machine as well (ray start "
@@ -93,7 +97,9 @@ def answers(address: str) -> bool:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _REACH_S) as connection:
             connection.sendall(_HELLO)
-            return os.environ.get("RAY_USE_TLS") == "1" or connection.recv(9)[3:4] == b"\x04"  # settings
+            return (
+                os.environ.get("RAY_USE_TLS") == "1" or connection.recv(9)[3:4] == b"\x04"
+            )  # settings
     except (OSError, OverflowError):
         return False
 

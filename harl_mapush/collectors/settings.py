@@ -38,14 +38,18 @@ def settled(cfg: RunCfg) -> RunCfg:
         cfg,
         sim=dataclasses.replace(sim, name=name, device=str(device), num_threads=num_threads),
         algorithm=dataclasses.replace(algorithm, update_ratio=ratio),
-        runner=dataclasses.replace(runner, learner_device=str(learner_device(runner.learner_device))),
+        runner=dataclasses.replace(
+            runner, learner_device=str(learner_device(runner.learner_device))
+        ),
     )
 
 
 def _of_a_cluster(sim: SimCfg) -> SimCfg:
     """Return the simulator of collectors on other machines, where devices and cores of this one say nothing."""
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError("runner.engine=ray: Ray is not installed; pip install 'mapush[ray]', or say local")
+        raise ConfigError(
+            "runner.engine=ray: Ray is not installed; pip install 'mapush[ray]', or say local"
+        )
     if sim.device not in ("auto", "cpu"):
         raise ConfigError(
             f"sim.device={sim.device}: collectors of runner.engine=ray simulate on processors; say --device cpu "
@@ -62,13 +66,19 @@ def off_policy_algorithms() -> list[str]:
 def learner_device(name: str) -> torch.device:
     """Return the device of a learner beside collectors; raise ConfigError for one that is not here."""
     if name == "auto":
-        return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+        return (
+            torch.device("cuda", torch.cuda.current_device())
+            if torch.cuda.is_available()
+            else torch.device("cpu")
+        )
     try:
         device = torch.device(name)
     except RuntimeError:
         device = torch.device("meta")
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"runner.learner_device: unknown device {name!r}; allowed: auto, cpu, cuda, cuda:K")
+        raise ConfigError(
+            f"runner.learner_device: unknown device {name!r}; allowed: auto, cpu, cuda, cuda:K"
+        )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"runner.learner_device: no {name} here; set it to cpu or auto")
     return torch.device("cuda", device.index or 0) if device.type == "cuda" else device

@@ -10,9 +10,9 @@ import time
 import traceback
 from collections.abc import Callable
 
-from harl_mapush.collectors.filler import Filler
+from harl_mapush.collectors.ingest_thread import Filler
 from harl_mapush.collectors.pool import Member, Pool
-from harl_mapush.collectors.shared import Phase
+from harl_mapush.collectors.shared_memory import Phase
 
 _LOOKS = 20  # within the time after which something counts as stuck
 _START_S = 600.0  # that a collector may take to start at least: kernels are compiled, and the machine may be busy
@@ -24,16 +24,27 @@ class Watchdog(threading.Thread):
     """Checks collectors, filler and learner from time to time."""
 
     def __init__(
-        self, pool: Pool, filler: Filler, learner_beat: Callable[[], tuple[float, str]], stall_s: float
+        self,
+        pool: Pool,
+        filler: Filler,
+        learner_beat: Callable[[], tuple[float, str]],
+        stall_s: float,
     ) -> None:
         """Name what does nothing for ``stall_s`` [s], kill a collector after twice the time.
 
         ``learner_beat`` returns when the learner was last seen at work, and at what.
         """
         super().__init__(name="watchdog", daemon=True)
-        self._pool, self._filler, self._learner_beat, self._stall_s = pool, filler, learner_beat, stall_s
+        self._pool, self._filler, self._learner_beat, self._stall_s = (
+            pool,
+            filler,
+            learner_beat,
+            stall_s,
+        )
         self._learner = threading.current_thread()
-        self._seen: dict[int, tuple[object, float, bool]] = {}  # progress, since when, whether it was named
+        self._seen: dict[
+            int, tuple[object, float, bool]
+        ] = {}  # progress, since when, whether it was named
         self._named: dict[str, float] = {}  # by name, the beat after which nothing came
         self._is_ending = threading.Event()
 
@@ -93,5 +104,13 @@ class Watchdog(threading.Thread):
         self._named[name] = beat
         frame = sys._current_frames().get(thread.ident or 0)
         stack = traceback.extract_stack(frame)[-6:] if frame is not None else []
-        words = " < ".join(f"{os.path.basename(at.filename)}:{at.lineno} {at.name}" for at in reversed(stack))
-        _LOG.warning("Note: %s has done nothing for %.0f s while %s. Its stack: %s", name, idle_s, doing, words)
+        words = " < ".join(
+            f"{os.path.basename(at.filename)}:{at.lineno} {at.name}" for at in reversed(stack)
+        )
+        _LOG.warning(
+            "Note: %s has done nothing for %.0f s while %s. Its stack: %s",
+            name,
+            idle_s,
+            doing,
+            words,
+        )

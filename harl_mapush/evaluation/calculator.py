@@ -8,15 +8,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from harl_mapush.evaluation.strict import StrictWatcher
-from mqe.env import MultiAgentEnv
-from mqe.report import Metrics
+from harl_mapush.evaluation.strict_protocol import StrictWatcher
+from mqe.env.environment import MultiAgentEnv
+from mqe.tasks.episode_report import Metrics
 
 Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
 
 
 @torch.no_grad()
-def evaluate(env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None) -> Metrics:
+def evaluate(
+    env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None
+) -> Metrics:
     """Measure a policy over exactly one episode, the first, of every environment; the task defines the metrics.
 
     ``on_progress`` is called after every decision with the number of environments that have finished.
@@ -39,12 +41,17 @@ def first_episodes(
     adds what it measures.
     """
     obs, _ = env.reset()
-    is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device) if unused is None else unused
+    is_finished = (
+        torch.zeros(env.num_envs, dtype=torch.bool, device=env.device) if unused is None else unused
+    )
     env.rest(is_finished)
     if watch is not None:
         watch.begin(env.state)
         env.watch(watch)
-    episodes: dict[str, Tensor] = {"broken": torch.zeros_like(is_finished), **env.report.at_start(env.state)}
+    episodes: dict[str, Tensor] = {
+        "broken": torch.zeros_like(is_finished),
+        **env.report.at_start(env.state),
+    }
     for _ in range(math.ceil(env.max_episode_length / env.decision_period)):
         step = env.step(policy(obs))
         obs = step.obs

@@ -15,7 +15,9 @@ SUFFIXES = (".png", ".svg", ".pdf")
 def check_figure(name: str) -> None:
     """Raise ConfigError where a figure cannot be drawn into a file of that name."""
     if Path(name).suffix not in SUFFIXES:
-        raise ConfigError(f"--figure {name!r}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+        raise ConfigError(
+            f"--figure {name!r}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        )
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError("--figure: Matplotlib is missing; pip install 'mapush[report]'")
 
@@ -23,10 +25,20 @@ def check_figure(name: str) -> None:
 def draw_checkpoints(rows: Sequence[Mapping[str, Any]], name: str, path: Path) -> None:
     """Draw the figure ``name`` of a run's checkpoints, rows of a table, against env steps."""
     figure, axes = _axes(5.4, 3.2)
-    for is_fresh, style, label in ((False, "o-", "as measured"), (True, "s", "the best again, on fresh seeds")):
+    for is_fresh, style, label in (
+        (False, "o-", "as measured"),
+        (True, "s", "the best again, on fresh seeds"),
+    ):
         own = [row for row in rows if row["is_fresh"] == is_fresh]
         values = [row[name] for row in own]
-        axes.errorbar([row["env_steps"] for row in own], values, _spans(own, name), fmt=style, label=label, capsize=2)
+        axes.errorbar(
+            [row["env_steps"] for row in own],
+            values,
+            _spans(own, name),
+            fmt=style,
+            label=label,
+            capsize=2,
+        )
     axes.set_xlabel("env steps")
     axes.set_ylim(-0.05, 1.05)
     axes.set_ylabel(name.replace("_", " "))
@@ -43,7 +55,14 @@ def draw_conditions(rows: Sequence[Mapping[str, Any]], name: str, path: Path) ->
         own = [row for row in rows if row["checkpoint"] == team]
         shift = 0.5 * (k / max(len(teams) - 1, 1) - 0.5) if len(teams) > 1 else 0.0
         places = [conditions.index(row["condition"]) + shift for row in own]
-        axes.errorbar([row[name] for row in own], places, xerr=_spans(own, name), fmt="o", label=team, capsize=2)
+        axes.errorbar(
+            [row[name] for row in own],
+            places,
+            xerr=_spans(own, name),
+            fmt="o",
+            label=team,
+            capsize=2,
+        )
     axes.set_yticks(range(len(conditions)), conditions)
     axes.set_ylim(len(conditions) - 0.5, -0.5)
     axes.set_xlabel(f"{name.replace('_', ' ')}, 95 % interval")

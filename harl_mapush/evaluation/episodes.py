@@ -21,20 +21,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from harl_mapush import checkpoint, config
+from harl_mapush import config
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation import playing
+from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.calculator import Policy, first_episodes
-from harl_mapush.evaluation.strict import StrictWatcher
+from harl_mapush.evaluation.strict_protocol import StrictWatcher
 from harl_mapush.evaluation.workers import run_jobs
-from harl_mapush.formats import FOREIGN, Team
 from harl_mapush.memory_plan import check_memory, plan_playing, share_among
-from harl_mapush.policy import TeamPolicy, make_team
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.formats import FOREIGN, Team
+from harl_mapush.runs.policy import TeamPolicy, make_team
 from harl_mapush.seeding import seed_everything
-from mqe.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.config import ConfigError, merge, to_dict
+from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.cores import num_cores
-from mqe.env import MultiAgentEnv
+from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim
 
 Columns = dict[str, NDArray[np.float64]]  # metrics of episodes by name
@@ -64,7 +65,9 @@ class Job:
     blocks: tuple[Block, ...]
     num_episodes: int
     folder: str | None
-    weights: bytes | None  # of the actors, as torch saves tensors on the CPU; None: the format reads its own
+    weights: (
+        bytes | None
+    )  # of the actors, as torch saves tensors on the CPU; None: the format reads its own
     formats: tuple[str, ...]  # modules that register foreign formats
     function: str | None
     is_strict: bool
@@ -78,12 +81,18 @@ def play_requests(
 
     ``num_workers`` processes are spawned to play them; 0 plays them in this one.
     """
-    jobs = [job for number, request in enumerate(requests) for job in _jobs(number, request, num_workers)]
+    jobs = [
+        job
+        for number, request in enumerate(requests)
+        for job in _jobs(number, request, num_workers)
+    ]
     largest = max(jobs, key=lambda job: len(job.blocks))
     cfg = requests[largest.request].cfg
     worlds = replace(cfg, env=replace(cfg.env, num_envs=SIZE * len(largest.blocks)))
     plan = plan_playing(worlds, *resolve_sim(cfg.sim))
-    num_beside = -(-min(num_workers, len(jobs)) // len(largest.devices))  # workers on one device at a time
+    num_beside = -(
+        -min(num_workers, len(jobs)) // len(largest.devices)
+    )  # workers on one device at a time
     check_memory(share_among(plan, num_beside) if num_workers else plan)
     missing = [sum(job.request == number for job in jobs) for number in range(len(requests))]
     found: list[dict[Block, Columns]] = [{} for _ in requests]
@@ -97,8 +106,10 @@ def play_requests(
         found[request] |= blocks
         missing[request] -= 1
         while due < len(requests) and missing[due] == 0:
-            yield {seed: _joined([found[due][key] for key in sorted(found[due]) if key[0] == seed])
-                   for seed in requests[due].seeds}  # fmt: skip
+            yield {
+                seed: _joined([found[due][key] for key in sorted(found[due]) if key[0] == seed])
+                for seed in requests[due].seeds
+            }
             found[due] = {}
             due += 1
 
@@ -110,20 +121,31 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
     for module in job.formats:
         importlib.import_module(module).register()
     device = job.devices[worker % len(job.devices)]
-    sections = merge(job.sections, {"env": {"num_envs": SIZE * len(job.blocks)}, "sim": {"device": device}})
+    sections = merge(
+        job.sections, {"env": {"num_envs": SIZE * len(job.blocks)}, "sim": {"device": device}}
+    )
     cfg, _ = config.resolve(sections, {})
     seed_everything(cfg.runner.seed)
     places = [(seed, SIZE * block + row) for seed, block in job.blocks for row in range(SIZE)]
     index = resolve_sim(cfg.sim)[1].index
-    with torch.accelerator.device_index(index), _one_thread():  # else the first GPU is in use as well
+    with (
+        torch.accelerator.device_index(index),
+        _one_thread(),
+    ):  # else the first GPU is in use as well
         env = make_env(cfg.env, cfg.sim, cfg.task, 0, places=places)
         try:
             worlds = ActiveWorlds(env.sim.resting) if env.device.type == "cpu" else None
             policy, note = _policy(job, cfg, env, worlds)
             if worlds is not None:
                 env.task.use_blocks(worlds)
-            unused = torch.tensor([number >= job.num_episodes for _, number in places], device=env.device)
-            watch = StrictWatcher(env, getattr(cfg.task, "goal_heading", None)) if job.is_strict else None
+            unused = torch.tensor(
+                [number >= job.num_episodes for _, number in places], device=env.device
+            )
+            watch = (
+                StrictWatcher(env, getattr(cfg.task, "goal_heading", None))
+                if job.is_strict
+                else None
+            )
             episodes = first_episodes(env, policy, unused=unused, watch=watch)
         finally:
             env.close()
@@ -144,7 +166,9 @@ def check_request(seeds: Sequence[int], num_episodes: int | None, num_workers: i
     if num_episodes is not None and num_episodes > MOST_EPISODES:
         raise ConfigError(f"--num_episodes {num_episodes}: must be at most {MOST_EPISODES}")
     if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**62 for seed in seeds):
-        raise ConfigError(f"--seeds {' '.join(map(str, seeds))}: must be whole numbers from 0 on, each once")
+        raise ConfigError(
+            f"--seeds {' '.join(map(str, seeds))}: must be whole numbers from 0 on, each once"
+        )
 
 
 def load_function(name: str) -> Policy:
@@ -161,7 +185,9 @@ def load_function(name: str) -> Policy:
 
 def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
     """Cut a request into jobs: one, or one a worker, or as many as ``num_envs`` asks for."""
-    blocks = [(seed, block) for seed in request.seeds for block in range(-(-request.num_episodes // SIZE))]
+    blocks = [
+        (seed, block) for seed in request.seeds for block in range(-(-request.num_episodes // SIZE))
+    ]
     most = -(-len(blocks) // max(num_workers, 1))
     if request.num_envs is not None:
         most = min(most, -(-request.num_envs // SIZE))
@@ -176,11 +202,17 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
         weights = buffer.getvalue()
     for start in range(0, len(blocks), most):
         yield Job(
-            number, sections, tuple(blocks[start : start + most]), request.num_episodes,
-            None if request.folder is None else str(request.folder), weights,
-            tuple(kind.load_team.__module__ for kind in FOREIGN), request.function, request.is_strict,
+            number,
+            sections,
+            tuple(blocks[start : start + most]),
+            request.num_episodes,
+            None if request.folder is None else str(request.folder),
+            weights,
+            tuple(kind.load_team.__module__ for kind in FOREIGN),
+            request.function,
+            request.is_strict,
             _devices(request.cfg),
-        )  # fmt: skip
+        )
 
 
 def _devices(cfg: RunCfg) -> tuple[str, ...]:
@@ -192,17 +224,21 @@ def _devices(cfg: RunCfg) -> tuple[str, ...]:
     return (str(device), *others)
 
 
-def _policy(job: Job, cfg: RunCfg, env: MultiAgentEnv, worlds: ActiveWorlds | None) -> tuple[Policy, str | None]:
+def _policy(
+    job: Job, cfg: RunCfg, env: MultiAgentEnv, worlds: ActiveWorlds | None
+) -> tuple[Policy, str | None]:
     """Return what acts in ``env``, over blocks of ``worlds`` if there are any, and what is unfamiliar to it."""
     if job.folder is None:
         assert job.function is not None
         policy = _checked(load_function(job.function), job.function, env)
         return (policy if worlds is None else Blocks(policy, worlds)), None
     folder = Path(job.folder)
-    weights = None if job.weights is None else torch.load(io.BytesIO(job.weights), weights_only=True)
+    weights = (
+        None if job.weights is None else torch.load(io.BytesIO(job.weights), weights_only=True)
+    )
     team = make_team(cfg, folder, env, weights)
     policy = team if worlds is None else _in_blocks(team, worlds, len(job.blocks))
-    return policy, playing.unfamiliar(folder, env)
+    return policy, evaluation_worlds.unfamiliar(folder, env)
 
 
 def _in_blocks(team: Team, worlds: ActiveWorlds, num_blocks: int) -> Policy:
@@ -219,7 +255,9 @@ class _TeamBlocks:
         self._teams = [copy.copy(team) for _ in range(num_blocks)]
 
     def __call__(self, obs: Tensor) -> Tensor:
-        return torch.cat([team(block) for team, block in zip(self._teams, obs.split(SIZE), strict=True)])
+        return torch.cat(
+            [team(block) for team, block in zip(self._teams, obs.split(SIZE), strict=True)]
+        )
 
 
 def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
@@ -231,7 +269,9 @@ def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
         except Exception as error:
             at = traceback.extract_tb(error.__traceback__)[-1]
             what = " ".join(f"{type(error).__name__}: {error}".split())
-            raise ConfigError(f"--policy {name}: raised {what} ({at.filename}, line {at.lineno})") from error
+            raise ConfigError(
+                f"--policy {name}: raised {what} ({at.filename}, line {at.lineno})"
+            ) from error
         wanted = (len(obs), env.num_agents, max(env.action_sizes))
         if not isinstance(actions, Tensor) or actions.shape != wanted:
             what = tuple(actions.shape) if isinstance(actions, Tensor) else type(actions).__name__
@@ -261,5 +301,7 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 
 def as_tensors(columns: Mapping[str, NDArray[np.float64]]) -> dict[str, Tensor]:
     """Return metrics as tensors, ``broken`` as bool."""
-    return {name: torch.from_numpy(values) if name != "broken" else torch.from_numpy(values > 0.5)
-            for name, values in columns.items()}  # fmt: skip
+    return {
+        name: torch.from_numpy(values) if name != "broken" else torch.from_numpy(values > 0.5)
+        for name, values in columns.items()
+    }

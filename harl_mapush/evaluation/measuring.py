@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from harl_mapush import runs
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.episodes import Columns, Request, as_tensors, play_requests
-from harl_mapush.evaluation.strict import describe_strict, summarize_strict
+from harl_mapush.evaluation.strict_protocol import describe_strict, summarize_strict
+from harl_mapush.runs import run_folder
 from mqe.config import ConfigError
 from mqe.registry import TASKS
-from mqe.report import Metrics, Report, format_metric, rate
-from mqe.scene import STEP_DT
+from mqe.tasks.episode_report import Metrics, Report, format_metric, rate
+from mqe.world.scene import STEP_DT
 
 Say = Callable[[str], None]
 
@@ -29,12 +29,16 @@ def measure(request: Request, num_workers: int, say: Say) -> dict[str, Any]:
     return found
 
 
-def measure_all(requests: Sequence[Request], num_workers: int, say: Say) -> Iterable[dict[str, Any]]:
+def measure_all(
+    requests: Sequence[Request], num_workers: int, say: Say
+) -> Iterable[dict[str, Any]]:
     """Yield the metrics of each request as they are done, in order."""
     for request, by_seed in zip(requests, play_requests(requests, num_workers, say), strict=True):
         metrics: dict[str, Any] = dict(_metrics(request, list(by_seed.values())))
         if len(by_seed) > 1:
-            metrics["per_seed"] = {str(seed): _metrics(request, [columns]) for seed, columns in by_seed.items()}
+            metrics["per_seed"] = {
+                str(seed): _metrics(request, [columns]) for seed, columns in by_seed.items()
+            }
         yield metrics
 
 
@@ -46,7 +50,9 @@ def report_of(cfg: RunCfg) -> Report:
 def headline(cfg: RunCfg) -> str:
     """Return the metric by which teams of a task are compared, higher being better: the first of its progress line."""
     if not report_of(cfg).headline:
-        raise ConfigError(f"task.name={cfg.task.name}: its report has no headline to compare teams by; name one")
+        raise ConfigError(
+            f"task.name={cfg.task.name}: its report has no headline to compare teams by; name one"
+        )
     return report_of(cfg).headline[0][1]
 
 
@@ -57,7 +63,9 @@ def describe(request: Request, metrics: Mapping[str, Any]) -> str:
         text += describe_strict(metrics)  # type: ignore[arg-type]
     for seed, own in metrics.get("per_seed", {}).items():
         name = headline(request.cfg)
-        text += f"{f'seed {seed}: {name}':<40}{with_interval(own, name)}, n = {own['num_episodes']}\n"
+        text += (
+            f"{f'seed {seed}: {name}':<40}{with_interval(own, name)}, n = {own['num_episodes']}\n"
+        )
     return text
 
 
@@ -69,7 +77,9 @@ def with_interval(metrics: Mapping[str, Any], name: str) -> str:
 
 
 def _metrics(request: Request, parts: Sequence[Columns]) -> Metrics:
-    episodes = as_tensors({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    episodes = as_tensors(
+        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    )
     steps = round(request.cfg.task.episode_length_s / STEP_DT)
     metrics = report_of(request.cfg).summarize(episodes, steps * STEP_DT, STEP_DT)
     for name in report_of(request.cfg).rates:
@@ -80,29 +90,39 @@ def _metrics(request: Request, parts: Sequence[Columns]) -> Metrics:
 
 def run_of(folder: Path) -> Path | None:
     """Return the run that a checkpoint's folder belongs to, if any."""
-    return folder.parent.parent if folder.parent.name == runs.CHECKPOINTS else None
+    return folder.parent.parent if folder.parent.name == run_folder.CHECKPOINTS else None
 
 
-def table_of_checkpoints(request: Request, run: Path, num_workers: int, say: Say) -> list[dict[str, Any]]:
+def table_of_checkpoints(
+    request: Request, run: Path, num_workers: int, say: Say
+) -> list[dict[str, Any]]:
     """Measure every checkpoint of a run, the oldest first, and the best again on fresh seeds; return a row each.
 
     The best of many checkpoints owes its rank to luck as well: only fresh episodes measure it fairly.
     """
     name = headline(request.cfg)
-    found = sorted(runs.checkpoints(run))
+    found = sorted(run_folder.checkpoints(run))
     requests = [replace(request, folder=folder) for _, folder in found]
     rows = []
     say(f"{'env steps':>14}  {name}, n = {request.num_episodes * len(request.seeds)}")
-    for (env_steps, folder), metrics in zip(found, measure_all(requests, num_workers, say), strict=True):
+    for (env_steps, folder), metrics in zip(
+        found, measure_all(requests, num_workers, say), strict=True
+    ):
         say(f"{env_steps:>14,}  {with_interval(metrics, name)}")
-        rows.append({"checkpoint": folder.name, "env_steps": env_steps, "is_fresh": False, **metrics})
+        rows.append(
+            {"checkpoint": folder.name, "env_steps": env_steps, "is_fresh": False, **metrics}
+        )
     best = max(range(len(rows)), key=lambda k: (rows[k][name] or 0.0, k))
     first = max(request.seeds) + 1
     fresh = tuple(range(first, first + len(request.seeds)))
     again = measure(replace(requests[best], seeds=fresh), num_workers, say)
     seeds = " ".join(map(str, fresh))
-    say(f"{found[best][0]:>14,}  {with_interval(again, name)}  the best again, on fresh seeds ({seeds})")
-    rows.append({"checkpoint": found[best][1].name, "env_steps": found[best][0], "is_fresh": True, **again})
+    say(
+        f"{found[best][0]:>14,}  {with_interval(again, name)}  the best again, on fresh seeds ({seeds})"
+    )
+    rows.append(
+        {"checkpoint": found[best][1].name, "env_steps": found[best][0], "is_fresh": True, **again}
+    )
     return rows
 
 
@@ -118,7 +138,9 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
                 cells[name] = format_metric(value) if isinstance(value, list) else value
         flat.append(cells)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for cells in flat for name in cells)), lineterminator="\n")
+    writer = csv.DictWriter(
+        text, list(dict.fromkeys(name for cells in flat for name in cells)), lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(flat)
     return text.getvalue()

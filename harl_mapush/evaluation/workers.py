@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 from mqe.config import ConfigError
-from mqe.sim.base import SimulatorError
+from mqe.sim.simulator import SimulatorError
 
 TRIES = 3  # of a job whose worker dies
 Job = Callable[[Any, int], Any]
@@ -86,7 +86,9 @@ def _replaced(
     how = f"by {signal.Signals(-end).name}" if end < 0 else f"with exit code {end}"
     died = f"worker {worker.number} (process {worker.process.pid}) ended {how} in part {job + 1} of {num_jobs}"
     if tries == TRIES:
-        raise ConfigError(f"--workers: {died}, the third to do so; try fewer workers, or smaller --num_envs")
+        raise ConfigError(
+            f"--workers: {died}, the third to do so; try fewer workers, or smaller --num_envs"
+        )
     say(f"Note: {died}; its episodes are run again.")
     return _start(function, worker.number)
 
@@ -101,7 +103,10 @@ def _work(function: Job, number: int, connection: Connection) -> None:
             return
         try:
             answer = True, function(job, number)
-        except (ConfigError, SimulatorError) as error:  # one line for the user, wherever it is raised
+        except (
+            ConfigError,
+            SimulatorError,
+        ) as error:  # one line for the user, wherever it is raised
             answer = False, error
         except Exception:  # a mistake of ours, which would come again in another process
             answer = False, RuntimeError(traceback.format_exc())

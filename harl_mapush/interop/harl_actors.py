@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from harl_mapush import checkpoint
 from harl_mapush.interop.harl_files import config_beside, read
 from harl_mapush.learning.networks import ACTIVATIONS
+from harl_mapush.runs import checkpoint
 from mqe.config import ConfigError, unknown
 from mqe.tensor_files import read_tensors
 from mqe.vec_env import VecEnv
@@ -26,10 +26,15 @@ class OffPolicyTeam:
         path = config_beside(folder)
         assert path is not None
         model = read(path).algo_args.get("model", {})
-        activations = [model.get("activation_func", "relu"), model.get("final_activation_func", "tanh")]
+        activations = [
+            model.get("activation_func", "relu"),
+            model.get("final_activation_func", "tanh"),
+        ]
         for name in activations:
             if name not in ACTIVATIONS:
-                raise ConfigError(f"checkpoint {folder}: {unknown('activation', name, ACTIVATIONS)}")
+                raise ConfigError(
+                    f"checkpoint {folder}: {unknown('activation', name, ACTIVATIONS)}"
+                )
         self.actors: list[nn.Module] = []
         for agent, sizes in enumerate(zip(env.obs_sizes, env.action_sizes, strict=True)):
             name = folder / checkpoint.actor_file(agent)
@@ -49,13 +54,17 @@ class OffPolicyTeam:
         """Begin new episodes: nothing is remembered."""
 
 
-def _actor(weights: dict[str, Tensor], activation: str, final_activation: str) -> nn.Sequential | None:
+def _actor(
+    weights: dict[str, Tensor], activation: str, final_activation: str
+) -> nn.Sequential | None:
     """Stack an actor's layers, each with its activation; None where these are not the weights of one."""
     names = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
     trunk = [name for name in names if name.startswith(("pi.mlp.", "net.mlp."))]
     if not trunk:
         return None
-    is_squashed = trunk[0].startswith("net.")  # HASAC: the last hidden layer has the final activation, tanh the mean
+    is_squashed = trunk[0].startswith(
+        "net."
+    )  # HASAC: the last hidden layer has the final activation, tanh the mean
     after = [activation] * (len(trunk) - 1) + [final_activation]
     layers = list(zip(trunk, after, strict=True)) + ([("mu_layer", "tanh")] if is_squashed else [])
     stack: list[nn.Module] = []
@@ -64,6 +73,8 @@ def _actor(weights: dict[str, Tensor], activation: str, final_activation: str) -
             return None
         out_size, in_size = weights[f"{name}.weight"].shape
         linear = nn.Linear(in_size, out_size)
-        linear.load_state_dict({"weight": weights[f"{name}.weight"], "bias": weights[f"{name}.bias"]})
+        linear.load_state_dict(
+            {"weight": weights[f"{name}.weight"], "bias": weights[f"{name}.bias"]}
+        )
         stack += [linear, ACTIVATIONS[follows]()]
     return nn.Sequential(*stack)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harl_mapush.algorithms import ALGORITHMS, OnPolicyCfg
+from harl_mapush.callbacks.logger import LoggerCfg
+from harl_mapush.clients.mapush_env import TEAM_REWARD, long_key, parse_settings, team_reward_of
 from harl_mapush.config import DEFAULT_TASK, SECTIONS
-from harl_mapush.envs.mapush_env import TEAM_REWARD, long_key, parse_settings, team_reward_of
 from harl_mapush.interop.harl_settings import (
     ALGORITHM_KEYS,
     NETWORK_KEYS,
@@ -30,7 +31,6 @@ from harl_mapush.interop.harl_settings import (
     network_cfg,
 )
 from harl_mapush.learning.networks import NetworkCfg
-from harl_mapush.logger import LoggerCfg
 from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, merge, parse_yaml, to_dict, unknown
 from mqe.registry import TASKS, EnvCfg, SimCfg
@@ -46,33 +46,84 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "seed": {"seed_specify": True, "seed": 1},
     "device": {"cuda": True, "torch_threads": 4},
     "train": {
-        "n_rollout_threads": 20, "num_env_steps": 10_000_000, "episode_length": 200, "log_interval": 5,
-        "eval_interval": 25, "use_valuenorm": True, "use_linear_lr_decay": False, "use_proper_time_limits": True,
+        "n_rollout_threads": 20,
+        "num_env_steps": 10_000_000,
+        "episode_length": 200,
+        "log_interval": 5,
+        "eval_interval": 25,
+        "use_valuenorm": True,
+        "use_linear_lr_decay": False,
+        "use_proper_time_limits": True,
         "model_dir": None,
     },
-    "eval": {"use_eval": False, "n_eval_rollout_threads": 10, "eval_episodes": 20},  # upstream's use_eval is True
+    "eval": {
+        "use_eval": False,
+        "n_eval_rollout_threads": 10,
+        "eval_episodes": 20,
+    },  # upstream's use_eval is True
     "render": {"use_render": False},
     "model": {
-        "hidden_sizes": [128, 128], "activation_func": "relu", "use_feature_normalization": True,
-        "initialization_method": "orthogonal_", "gain": 0.01, "use_naive_recurrent_policy": False,
-        "use_recurrent_policy": False, "recurrent_n": 1, "data_chunk_length": 10, "lr": 5e-4, "critic_lr": 5e-4,
-        "opti_eps": 1e-5, "weight_decay": 0.0, "std_x_coef": 1.0, "std_y_coef": 0.5,
+        "hidden_sizes": [128, 128],
+        "activation_func": "relu",
+        "use_feature_normalization": True,
+        "initialization_method": "orthogonal_",
+        "gain": 0.01,
+        "use_naive_recurrent_policy": False,
+        "use_recurrent_policy": False,
+        "recurrent_n": 1,
+        "data_chunk_length": 10,
+        "lr": 5e-4,
+        "critic_lr": 5e-4,
+        "opti_eps": 1e-5,
+        "weight_decay": 0.0,
+        "std_x_coef": 1.0,
+        "std_y_coef": 0.5,
     },
     "algo": {
-        "critic_epoch": 5, "use_clipped_value_loss": True, "clip_param": 0.2, "actor_num_mini_batch": 1,
-        "critic_num_mini_batch": 1, "entropy_coef": 0.01, "value_loss_coef": 1.0, "use_max_grad_norm": True,
-        "max_grad_norm": 10.0, "use_gae": True, "gamma": 0.99, "gae_lambda": 0.95, "use_huber_loss": True,
-        "use_policy_active_masks": True, "huber_delta": 10.0, "action_aggregation": "prod",
+        "critic_epoch": 5,
+        "use_clipped_value_loss": True,
+        "clip_param": 0.2,
+        "actor_num_mini_batch": 1,
+        "critic_num_mini_batch": 1,
+        "entropy_coef": 0.01,
+        "value_loss_coef": 1.0,
+        "use_max_grad_norm": True,
+        "max_grad_norm": 10.0,
+        "use_gae": True,
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "use_huber_loss": True,
+        "use_policy_active_masks": True,
+        "huber_delta": 10.0,
+        "action_aggregation": "prod",
     },
     "logger": {"log_dir": "./results"},
-}  # fmt: skip
+}
 
-_OVERRULED = {"env.num_envs": "train.n_rollout_threads", "runner.seed": "seed.seed"}  # in env_args, and by what
+_OVERRULED = {
+    "env.num_envs": "train.n_rollout_threads",
+    "runner.seed": "seed.seed",
+}  # in env_args, and by what
 _HONOURED = {  # besides those of harl_settings
-    *("seed.seed", "device.cuda", "device.torch_threads", "render.render_episodes", "train.n_rollout_threads"),
+    *(
+        "seed.seed",
+        "device.cuda",
+        "device.torch_threads",
+        "render.render_episodes",
+        "train.n_rollout_threads",
+    ),
     *("train.num_env_steps", "train.episode_length", "train.log_interval", "train.eval_interval"),
-    *("train.use_linear_lr_decay", "model.use_naive_recurrent_policy", "model.use_recurrent_policy"),
-    *("algo.use_max_grad_norm", "eval.use_eval", "eval.n_eval_rollout_threads", "eval.eval_episodes"),
+    *(
+        "train.use_linear_lr_decay",
+        "model.use_naive_recurrent_policy",
+        "model.use_recurrent_policy",
+    ),
+    *(
+        "algo.use_max_grad_norm",
+        "eval.use_eval",
+        "eval.n_eval_rollout_threads",
+        "eval.eval_episodes",
+    ),
 }
 _WITHOUT_EFFECT_IF = {  # values that ask for nothing
     "seed.seed_specify": True,
@@ -106,7 +157,9 @@ def read(path: str | Path) -> HarlFile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not text"
-        raise ConfigError(f"HARL's file {str(path)!r}: cannot be read ({reason}); check the path") from None
+        raise ConfigError(
+            f"HARL's file {str(path)!r}: cannot be read ({reason}); check the path"
+        ) from None
     try:
         content = json.loads(text) if text.lstrip().startswith("{") else parse_yaml(text, str(path))
     except ConfigError:
@@ -118,8 +171,17 @@ def read(path: str | Path) -> HarlFile:
     named = {key: value for key, value in content.items() if key not in ("main_args", "env_args")}
     algo_args = content.get("algo_args", named)
     env_args = content.get("env_args") or {}
-    parts = (main, algo_args, env_args, *(algo_args.values() if isinstance(algo_args, dict) else ()))
-    if not all(isinstance(part, dict) for part in parts) or not set(algo_args) & {"train", "model", "algo"}:
+    parts = (
+        main,
+        algo_args,
+        env_args,
+        *(algo_args.values() if isinstance(algo_args, dict) else ()),
+    )
+    if not all(isinstance(part, dict) for part in parts) or not set(algo_args) & {
+        "train",
+        "model",
+        "algo",
+    }:
         hint = "; a run file of ours goes in by --config" if set(content) & _OUR_SECTIONS else ""
         raise ConfigError(
             f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, algo_args and env_args, or "
@@ -130,7 +192,9 @@ def read(path: str | Path) -> HarlFile:
     return HarlFile(path, algo, main.get("env"), algo_args, env_args)
 
 
-def apply(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
+def apply(
+    base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile
+) -> tuple[dict[str, Any], list[str]]:
     """Put HARL's settings on a run's ``base``; return the result, and a line that names the settings that are ignored.
 
     ``over`` is what the command line will put on top: it chooses the algorithm, and how many control steps a decision
@@ -144,20 +208,28 @@ def apply(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> t
         return base, notices
 
 
-def _apply(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> tuple[dict[str, Any], list[str]]:
+def _apply(
+    base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile
+) -> tuple[dict[str, Any], list[str]]:
     algo = (over.get("algorithm") or {}).get("name") or file.algo
     if algo is None:
         raise ConfigError("does not say which algorithm; add --algo")
     if algo in DISCRETE_ONLY:
-        raise ConfigError(f"{algo} acts in discrete spaces only, and robots here do not; take {', '.join(ALGORITHMS)}")
-    if isinstance(algo, str) and algo in ALGORITHMS and not issubclass(ALGORITHMS[algo].cfg, OnPolicyCfg):
+        raise ConfigError(
+            f"{algo} acts in discrete spaces only, and robots here do not; take {', '.join(ALGORITHMS)}"
+        )
+    if (
+        isinstance(algo, str)
+        and algo in ALGORITHMS
+        and not issubclass(ALGORITHMS[algo].cfg, OnPolicyCfg)
+    ):
         raise ConfigError(
             f"settings of {algo} are not read from HARL's files; leave --load_config out (--algo {algo}), or train by "
-            "upstream: python -m harl_mapush.interop.run_harl"
+            "upstream: python -m harl_mapush.clients.run_harl"
         )
     if algo in UPSTREAM_ONLY:
         raise ConfigError(
-            f"{algo} is trained by upstream alone, python -m harl_mapush.interop.run_harl; here: "
+            f"{algo} is trained by upstream alone, python -m harl_mapush.clients.run_harl; here: "
             f"{', '.join(ALGORITHMS)}"
         )
     if not isinstance(algo, str) or algo not in ALGORITHMS:
@@ -165,18 +237,29 @@ def _apply(base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile) -> 
     values = merge(DEFAULTS, file.algo_args)
     environment, foreign_keys = _environment(file)
     task = merge(merge(base, environment), over).get("task") or {}
-    team_reward = team_reward_of(file.env_args if file.env == ENV_NAME else {}, task.get("state_type") or "EP")
+    team_reward = team_reward_of(
+        file.env_args if file.env == ENV_NAME else {}, task.get("state_type") or "EP"
+    )
     period = task.get("decision_period") or 1
     sections = merge(_run(values, period if isinstance(period, int) else 1), environment)
-    build_from_harl(OnPolicyCfg, {TEAM_REWARD: team_reward}, "algorithm", {f"env_args.{TEAM_REWARD}": TEAM_REWARD})
+    build_from_harl(
+        OnPolicyCfg,
+        {TEAM_REWARD: team_reward},
+        "algorithm",
+        {f"env_args.{TEAM_REWARD}": TEAM_REWARD},
+    )
     flat = learning_settings(values)
-    algorithm, network = to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward}, network_cfg(flat)
+    algorithm, network = (
+        to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward},
+        network_cfg(flat),
+    )
     changed = {*(over.get("runner") or {}), *(over.get("network") or {})}
     if not changed & {"num_steps", "chunk_length", "use_recurrent_policy"}:
         _check_chunks(network, sections["runner"]["num_steps"])
     learning = {"network": to_dict(network), "algorithm": algorithm}
     named = [
-        f"{key} ({reason})" if reason else key for key, reason in (_ignored(file, values, algo) | foreign_keys).items()
+        f"{key} ({reason})" if reason else key
+        for key, reason in (_ignored(file, values, algo) | foreign_keys).items()
     ]
     notices = [f"{file.path}: not honoured: {'; '.join(named)}"] if named else []
     return merge({**base, "network": {}, "algorithm": {}}, sections | learning), notices
@@ -205,13 +288,20 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
     """Return the sections env, sim, runner and logger that HARL's seed, device, train and logger amount to."""
     train, device = values["train"], values["device"]
     runner = {"seed": values["seed"]["seed"], "torch_threads": device["torch_threads"]}
-    build_from_harl(RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"})
+    build_from_harl(
+        RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"}
+    )
     logger = {"interval": train["log_interval"]}
     build_from_harl(LoggerCfg, logger, "logger", {"train.log_interval": "interval"})
-    counts = {name: as_count(train[name], f"train.{name}") for name in ("n_rollout_threads", "episode_length")}
+    counts = {
+        name: as_count(train[name], f"train.{name}")
+        for name in ("n_rollout_threads", "episode_length")
+    }
     decisions = counts["n_rollout_threads"] * counts["episode_length"]
     num_iterations = as_count(train["num_env_steps"], "train.num_env_steps") // decisions
-    eval_interval = as_count(train["eval_interval"], "train.eval_interval") * decisions * decision_period
+    eval_interval = (
+        as_count(train["eval_interval"], "train.eval_interval") * decisions * decision_period
+    )
     return {
         "env": {"num_envs": counts["n_rollout_threads"]},
         "sim": {"device": "auto" if as_switch(device["cuda"], "device.cuda") else "cpu"},
@@ -233,7 +323,9 @@ def _evaluation(harl: Mapping[str, Any], interval: int) -> dict[str, Any]:
         return {}
     keys = {"n_eval_rollout_threads": "evaluation_envs", "eval_episodes": "evaluation_episodes"}
     values = {ours: as_count(harl[theirs], f"eval.{theirs}") for theirs, ours in keys.items()}
-    build_from_harl(RunnerCfg, values, "runner", {f"eval.{theirs}": ours for theirs, ours in keys.items()})
+    build_from_harl(
+        RunnerCfg, values, "runner", {f"eval.{theirs}": ours for theirs, ours in keys.items()}
+    )
     return {"evaluation_interval": interval, **values}
 
 
@@ -245,7 +337,9 @@ def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
         where = f"of environment {file.env or 'unknown'}"
     else:
         classes = _environment_classes(given)
-        names = {f"{section}.{field.name}" for section, cls in classes.items() for field in fields(cls)}
+        names = {
+            f"{section}.{field.name}" for section, cls in classes.items() for field in fields(cls)
+        }
         known = {key for key in given if long_key(key) in {*names, *_OVERRULED}}
         where = "unknown here"
         given.pop(TEAM_REWARD, None)  # the algorithm's here
@@ -272,16 +366,27 @@ def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
 def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) -> None:
     """Raise ConfigError, naming the key of ``env_args``, for values that cannot be."""
     for section, cls in classes.items():
-        keys = [(key, name) for key in settings for of, _, name in [long_key(key).partition(".")] if of == section]
+        keys = [
+            (key, name)
+            for key in settings
+            for of, _, name in [long_key(key).partition(".")]
+            if of == section
+        ]
         values = {name: settings[key] for key, name in keys}
         build_from_harl(cls, values, section, {f"env_args.{key}": name for key, name in keys})
 
 
 def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
     """Name the settings of a file that have no effect, and why."""
-    given = [(section, name, value) for section, content in file.algo_args.items() for name, value in content.items()]
+    given = [
+        (section, name, value)
+        for section, content in file.algo_args.items()
+        for name, value in content.items()
+    ]
     keys = [
-        f"{section}.{name}" for section, name, value in given if not _has_effect(section, name, value, values, algo)
+        f"{section}.{name}"
+        for section, name, value in given
+        if not _has_effect(section, name, value, values, algo)
     ]
     return {key: _REASONS.get(key, f"unknown to {algo}") for key in keys}
 
@@ -299,7 +404,10 @@ def _has_effect(section: str, name: str, value: Any, values: Mapping[str, Any], 
         if key != dotted(name) or not is_read(algo, name):
             return False
         settings = {field.name for field in fields(ALGORITHMS[algo].cfg)}
-        return ALGORITHM_KEYS[name] in settings or (algo, name) == ("mappo", "fixed_order")  # upstream ignores that one
+        return ALGORITHM_KEYS[name] in settings or (algo, name) == (
+            "mappo",
+            "fixed_order",
+        )  # upstream ignores that one
     return key in _HONOURED or (section == "model" and name in NETWORK_KEYS)
 
 

@@ -6,11 +6,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-from harl_mapush import formats
-from harl_mapush.checkpoint import CONFIG as OUR_CONFIG
-from harl_mapush.checkpoint import actor_file
 from harl_mapush.interop.harl_actors import OffPolicyTeam
-from harl_mapush.interop.harl_files import CONFIG, MODELS, UPSTREAM_ONLY, config_beside, models_config, read
+from harl_mapush.interop.harl_files import (
+    CONFIG,
+    MODELS,
+    UPSTREAM_ONLY,
+    config_beside,
+    models_config,
+    read,
+)
+from harl_mapush.runs import formats
+from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
+from harl_mapush.runs.checkpoint import actor_file
 from mqe.tensor_files import read_tensors
 from mqe.vec_env import VecEnv
 
@@ -30,7 +37,9 @@ def _num_agents(folder: Path) -> int:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    matrices = [tensor for tensor in read_tensors(folder / actor_file(0)).values() if tensor.dim() == 2]
+    matrices = [
+        tensor for tensor in read_tensors(folder / actor_file(0)).values() if tensor.dim() == 2
+    ]
     obs_size = matrices[0].shape[1] if matrices else 0  # the first layer's
     return models_config(_config(folder), _num_agents(folder), obs_size)
 
@@ -45,4 +54,6 @@ def _config(folder: Path) -> Path:
     return path
 
 
-HARL = formats.Format("HARL's", CONFIG, MODELS, _is_format_of, _num_agents, _read_config, _load_team)
+HARL = formats.Format(
+    "HARL's", CONFIG, MODELS, _is_format_of, _num_agents, _read_config, _load_team
+)

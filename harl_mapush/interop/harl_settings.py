@@ -56,11 +56,23 @@ ALGORITHM_KEYS = {
 TRAIN_KEYS = ("use_valuenorm", "use_linear_lr_decay", "use_proper_time_limits")
 MODEL_KEYS = (
     *NETWORK_KEYS,
-    *("lr", "critic_lr", "opti_eps", "weight_decay", "use_naive_recurrent_policy", "use_recurrent_policy"),
+    *(
+        "lr",
+        "critic_lr",
+        "opti_eps",
+        "weight_decay",
+        "use_naive_recurrent_policy",
+        "use_recurrent_policy",
+    ),
 )
 
 _EPOCHS = ("ppo_epoch", "a2c_epoch")  # one name each; HATRPO makes one step
-_SWITCHES = ("use_naive_recurrent_policy", "use_recurrent_policy", "use_max_grad_norm", "use_linear_lr_decay")
+_SWITCHES = (
+    "use_naive_recurrent_policy",
+    "use_recurrent_policy",
+    "use_max_grad_norm",
+    "use_linear_lr_decay",
+)
 _NOT_HATRPOS = (*_EPOCHS, "actor_num_mini_batch", "entropy_coef")
 
 _T = TypeVar("_T")
@@ -81,7 +93,11 @@ def algorithm_cfg(name: str, harl: Mapping[str, Any]) -> OnPolicyCfg:
     """Translate HARL's merged settings to the algorithm section, under compat=harl; errors alike."""
     cls = ALGORITHMS[name].cfg
     assert issubclass(cls, OnPolicyCfg)
-    keys = {theirs: ours for theirs, ours in ALGORITHM_KEYS.items() if theirs not in _EPOCHS or is_read(name, theirs)}
+    keys = {
+        theirs: ours
+        for theirs, ours in ALGORITHM_KEYS.items()
+        if theirs not in _EPOCHS or is_read(name, theirs)
+    }
     values = _translate(harl, keys, cls)
     if not _switch(harl, "use_max_grad_norm", True):
         values["max_grad_norm"] = 0.0
@@ -109,11 +125,15 @@ def is_read(name: str, key: str) -> bool:
 def settled_by_harl(name: str) -> list[str]:
     """Return the dotted keys that algorithm ``name`` and its networks take from HARL's settings."""
     known = ALGORITHMS[name].cfg.__dataclass_fields__
-    keys = [theirs for theirs, ours in ALGORITHM_KEYS.items() if ours in known and is_read(name, theirs)]
+    keys = [
+        theirs for theirs, ours in ALGORITHM_KEYS.items() if ours in known and is_read(name, theirs)
+    ]
     return [dotted(key) for key in (*NETWORK_KEYS, *keys, *_SWITCHES)]
 
 
-def build_from_harl(cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]) -> _T:
+def build_from_harl(
+    cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]
+) -> _T:
     """Build a section from HARL's values; errors say HARL's key as well as ours, ``names`` leads from one to the other.
 
     HARL's keys in ``names`` have their section before them, as in ``model.lr``.
@@ -168,4 +188,6 @@ def dotted(name: str) -> str:
 
 def _translate(harl: Mapping[str, Any], names: Mapping[str, str], cls: type) -> dict[str, Any]:
     known = cls.__dataclass_fields__
-    return {ours: harl[theirs] for theirs, ours in names.items() if theirs in harl and ours in known}
+    return {
+        ours: harl[theirs] for theirs, ours in names.items() if theirs in harl and ours in known
+    }

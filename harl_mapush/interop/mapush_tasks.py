@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mqe.config import ConfigError
-from mqe.objects import FLOOR_FRICTION, FLOOR_SLAB, OBJECTS, ObjectCfg
-from mqe.scene import ARENA_HALF_SIZE
 from mqe.tasks.drop import TILT
 from mqe.tasks.push.layouts import TURN
 from mqe.tasks.push.rewards import PRESETS, weights_of
+from mqe.world.objects import FLOOR_FRICTION, FLOOR_SLAB, OBJECTS, ObjectCfg
+from mqe.world.scene import ARENA_HALF_SIZE
 
 TASK_FILE = Path("task", "config.py")  # in a folder of MAPush's results
 MAX_BYTES = 2**18
@@ -28,26 +28,59 @@ _SIZE = 2.0 * ARENA_HALF_SIZE
 _FULL_TURN = [0, math.tau]
 _TRACK = "terrain.BarrierTrack_kwargs"
 _EXPECTED: dict[str, Any] = {  # what the push task is anyway
-    "env.num_npcs": 2, "asset.npc_collision": True, "asset.fix_npc_base_link": False, "asset.npc_gravity": True,
-    "terrain.map_size": [_SIZE, _SIZE], f"{_TRACK}.track_width": _SIZE, f"{_TRACK}.plane.block_length": _SIZE,
-    f"{_TRACK}.static_friction": FLOOR_FRICTION, f"{_TRACK}.dynamic_friction": FLOOR_FRICTION,
-    f"{_TRACK}.wall_height": 0.5, f"{_TRACK}.add_perlin_noise": False, f"{_TRACK}.options": ["init", "plane", "wall"],
-    "command.cfg.vel": True, "control.control_type": "C", "termination.check_obstacle_conditioned_threshold": False,
-    "termination.z_wave_kwargs.threshold": 0.35, "goal.static_goal_pos": False, "goal.random_goal_pos": True,
-    "goal.received_goal_pos": False, "goal.sequential_goal_pos": False, "goal.general_dist": False,
-    "goal.random_goal_theta_from_init": _FULL_TURN, "domain_rand.push_robots": False,
-    "rewards.individualized_rewards": False, "rewards.shared_gated_rewards": False,  # of its HARL fork
-    "domain_rand.random_base_init_state": True, "domain_rand.init_base_pos_range.theta": list(TURN),
-    "domain_rand.init_base_rpy_range.r": list(TILT), "domain_rand.init_base_rpy_range.p": list(TILT),
-    "domain_rand.init_base_rpy_range.y": list(TURN), "domain_rand.init_npc_rpy_range.y": list(TURN),
-}  # fmt: skip
+    "env.num_npcs": 2,
+    "asset.npc_collision": True,
+    "asset.fix_npc_base_link": False,
+    "asset.npc_gravity": True,
+    "terrain.map_size": [_SIZE, _SIZE],
+    f"{_TRACK}.track_width": _SIZE,
+    f"{_TRACK}.plane.block_length": _SIZE,
+    f"{_TRACK}.static_friction": FLOOR_FRICTION,
+    f"{_TRACK}.dynamic_friction": FLOOR_FRICTION,
+    f"{_TRACK}.wall_height": 0.5,
+    f"{_TRACK}.add_perlin_noise": False,
+    f"{_TRACK}.options": ["init", "plane", "wall"],
+    "command.cfg.vel": True,
+    "control.control_type": "C",
+    "termination.check_obstacle_conditioned_threshold": False,
+    "termination.z_wave_kwargs.threshold": 0.35,
+    "goal.static_goal_pos": False,
+    "goal.random_goal_pos": True,
+    "goal.received_goal_pos": False,
+    "goal.sequential_goal_pos": False,
+    "goal.general_dist": False,
+    "goal.random_goal_theta_from_init": _FULL_TURN,
+    "domain_rand.push_robots": False,
+    "rewards.individualized_rewards": False,
+    "rewards.shared_gated_rewards": False,  # of its HARL fork
+    "domain_rand.random_base_init_state": True,
+    "domain_rand.init_base_pos_range.theta": list(TURN),
+    "domain_rand.init_base_rpy_range.r": list(TILT),
+    "domain_rand.init_base_rpy_range.p": list(TILT),
+    "domain_rand.init_base_rpy_range.y": list(TURN),
+    "domain_rand.init_npc_rpy_range.y": list(TURN),
+}
 _WITHOUT_EFFECT = (  # there, as the rest of such a file stands
-    "asset.*name_npc", "asset._*", "asset.terminate_after_contacts_on", "terrain.num_rows", "terrain.num_cols",
-    f"{_TRACK}.*", "goal.goal_pos", "goal.goal_rpy", "goal.random_goal_rpy_range.*", "goal.received_final_pos",
-    "goal.goal_poses", "goal.yaw_active", "goal.check_setting", "init_state.multi_init_state",
-    "init_state.init_state_class", "init_state.init_states", "test_metrics.*", "env.env_name",
+    "asset.*name_npc",
+    "asset._*",
+    "asset.terminate_after_contacts_on",
+    "terrain.num_rows",
+    "terrain.num_cols",
+    f"{_TRACK}.*",
+    "goal.goal_pos",
+    "goal.goal_rpy",
+    "goal.random_goal_rpy_range.*",
+    "goal.received_final_pos",
+    "goal.goal_poses",
+    "goal.yaw_active",
+    "goal.check_setting",
+    "init_state.multi_init_state",
+    "init_state.init_state_class",
+    "init_state.init_states",
+    "test_metrics.*",
+    "env.env_name",
     "rewards.contact_threshold",
-)  # fmt: skip
+)
 _ELSEWHERE = {
     "env.num_envs": "the command line's, as there: --num_envs",
     "viewer.*": "films have a camera of their own",
@@ -57,10 +90,14 @@ _ELSEWHERE = {
     "goal.general_dist": "goals have no heading here",
 }
 _WEIGHTS = {
-    "target_reward_scale": "target", "approach_reward_scale": "approach", "collision_punishment_scale": "collision",
-    "push_reward_scale": "push", "ocb_reward_scale": "ocb", "reach_target_reward_scale": "reach",
+    "target_reward_scale": "target",
+    "approach_reward_scale": "approach",
+    "collision_punishment_scale": "collision",
+    "push_reward_scale": "push",
+    "ocb_reward_scale": "ocb",
+    "reach_target_reward_scale": "reach",
     "exception_punishment_scale": "exception",
-}  # fmt: skip
+}
 _ENDINGS = {"roll", "pitch", "z_wave", "collision"}
 
 
@@ -80,10 +117,17 @@ class TaskFile(NamedTuple):
 def reference_task(object_name: str) -> dict[str, Any]:
     """Return the section ``task`` with the settings that a team of MAPush's learned with, as far as they exist here."""
     return {
-        "name": "go1push_mid", "object": object_name, "observation": "reference", "decision_period": 1,
-        "action_scale": [0.5, 0.5, 0.5], "rewards": "published", "spawn": "independent", "inertia": "reference",
-        "pitch_limit": NO_PITCH_LIMIT, "collapse_ends": False,
-    }  # fmt: skip
+        "name": "go1push_mid",
+        "object": object_name,
+        "observation": "reference",
+        "decision_period": 1,
+        "action_scale": [0.5, 0.5, 0.5],
+        "rewards": "published",
+        "spawn": "independent",
+        "inertia": "reference",
+        "pitch_limit": NO_PITCH_LIMIT,
+        "collapse_ends": False,
+    }
 
 
 def object_beside(module: Path) -> str | None:
@@ -110,18 +154,50 @@ def convert(path: Path) -> TaskFile:
     ignored: dict[str, str] = {}
     _take(given, values, ignored, "env.num_agents", "env", "num_agents", lambda x: type(x) is int)
     _take(given, values, ignored, "env.episode_length_s", "task", "episode_length_s", _is_number)
-    _take(given, values, ignored, "goal.random_goal_distance_from_init", "task", "goal_distance", _is_range)
+    _take(
+        given,
+        values,
+        ignored,
+        "goal.random_goal_distance_from_init",
+        "task",
+        "goal_distance",
+        _is_range,
+    )
     _take(given, values, ignored, "goal.THRESHOLD", "task", "success_radius", _is_number)
-    _take(given, values, ignored, "termination.roll_kwargs.threshold", "task", "roll_limit", _is_number)
-    _take(given, values, ignored, "termination.pitch_kwargs.threshold", "task", "pitch_limit", _is_number)
+    _take(
+        given,
+        values,
+        ignored,
+        "termination.roll_kwargs.threshold",
+        "task",
+        "roll_limit",
+        _is_number,
+    )
+    _take(
+        given,
+        values,
+        ignored,
+        "termination.pitch_kwargs.threshold",
+        "task",
+        "pitch_limit",
+        _is_number,
+    )
     task |= _rewards(values, name, ignored)
     task |= _endings(values, ignored)
     expected = _EXPECTED | _of_object(obj)
-    known = {"asset.file_npc", "rewards.expanded_ocb_reward", "termination.termination_terms", *_TAKEN}
+    known = {
+        "asset.file_npc",
+        "rewards.expanded_ocb_reward",
+        "termination.termination_terms",
+        *_TAKEN,
+    }
     for key, value in values.items():
         if key in known or key.startswith("rewards.scales.") or key in ignored:
             continue
-        reason = next((text for pattern, text in _ELSEWHERE.items() if fnmatch.fnmatchcase(key, pattern)), None)
+        reason = next(
+            (text for pattern, text in _ELSEWHERE.items() if fnmatch.fnmatchcase(key, pattern)),
+            None,
+        )
         if key in expected:
             if not _is_same(value, expected[key]):
                 ignored[key] = f"{_show(value)}; {reason or f'here {_show(expected[key])}'}"
@@ -134,7 +210,9 @@ def read_values(path: Path) -> dict[str, Any]:
     """Return the values of the file's first class, by dotted names; nothing of it is executed."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise ConfigError(f"MAPush's file {path}: has more than {MAX_BYTES // 2**10} KiB; it is not read")
+            raise ConfigError(
+                f"MAPush's file {path}: has more than {MAX_BYTES // 2**10} KiB; it is not read"
+            )
         tree = ast.parse(path.read_text(encoding="utf-8"))
         top = next((node for node in tree.body if isinstance(node, ast.ClassDef)), None)
         values = {} if top is None else _flat(_class(top))
@@ -143,7 +221,9 @@ def read_values(path: Path) -> dict[str, Any]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"MAPush's file {path}: not Python that can be read ({type(error).__name__})") from None
+        raise ConfigError(
+            f"MAPush's file {path}: not Python that can be read ({type(error).__name__})"
+        ) from None
     if not any(key.startswith("env.") for key in values):
         raise ConfigError(
             f"MAPush's file {path}: no task configuration (a class with a class env); give task/*/config.py"
@@ -152,9 +232,13 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 _TAKEN = (
-    "env.num_agents", "env.episode_length_s", "goal.random_goal_distance_from_init", "goal.THRESHOLD",
-    "termination.roll_kwargs.threshold", "termination.pitch_kwargs.threshold",
-)  # fmt: skip
+    "env.num_agents",
+    "env.episode_length_s",
+    "goal.random_goal_distance_from_init",
+    "goal.THRESHOLD",
+    "termination.roll_kwargs.threshold",
+    "termination.pitch_kwargs.threshold",
+)
 
 
 def _take(
@@ -247,12 +331,16 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
             return math.pi
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_value(item, scope) for item in items]
-        case ast.UnaryOp(op=ast.USub(), operand=operand) if _is_number(value := _value(operand, scope)):
+        case ast.UnaryOp(op=ast.USub(), operand=operand) if _is_number(
+            value := _value(operand, scope)
+        ):
             return -value
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
             a, b = _value(left, scope), _value(right, scope)
             if _is_number(a) and _is_number(b) and not (isinstance(node.op, ast.Div) and b == 0):
-                return {ast.Add: a + b, ast.Sub: a - b, ast.Mult: a * b, ast.Div: a / (b or 1)}[type(node.op)]
+                return {ast.Add: a + b, ast.Sub: a - b, ast.Mult: a * b, ast.Div: a / (b or 1)}[
+                    type(node.op)
+                ]
         case ast.Subscript(value=whole, slice=ast.Constant(value=int(index))):
             items = _value(whole, scope)
             if isinstance(items, list) and -len(items) <= index < len(items):
@@ -260,7 +348,9 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
         case ast.Call(func=ast.Name(id="merge_dict"), args=[_, changes]):
             return _value(changes, scope)
         case ast.Call(func=ast.Name(id="dict" | "init_state_class"), args=[], keywords=keywords):
-            return {word.arg: _value(word.value, scope) for word in keywords if word.arg is not None}
+            return {
+                word.arg: _value(word.value, scope) for word in keywords if word.arg is not None
+            }
     return Unread(ast.unparse(node))
 
 
@@ -286,13 +376,19 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_range(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(_is_number(number) for number in value)
+    return (
+        isinstance(value, list) and len(value) == 2 and all(_is_number(number) for number in value)
+    )
 
 
 def _is_same(value: Any, expected: Any) -> bool:
     if isinstance(expected, list):
         pairs = zip(value, expected, strict=False) if isinstance(value, list) else ()
-        return isinstance(value, list) and len(value) == len(expected) and all(_is_same(a, b) for a, b in pairs)
+        return (
+            isinstance(value, list)
+            and len(value) == len(expected)
+            and all(_is_same(a, b) for a, b in pairs)
+        )
     if _is_number(expected):
         return _is_number(value) and math.isclose(value, expected, abs_tol=1e-6)
     return value == expected

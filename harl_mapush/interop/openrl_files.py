@@ -37,22 +37,47 @@ _INSTRUCTIONS = frozenset(
     "EMPTY_DICT SETITEM SETITEMS".split()
 )
 _STORAGES = {
-    "torch FloatStorage": torch.float32, "torch DoubleStorage": torch.float64, "torch LongStorage": torch.int64,
-    "torch IntStorage": torch.int32, "torch BoolStorage": torch.bool,
-}  # fmt: skip
-_INERT = frozenset({
-    _MODULE_CLASS, "openrl.modules.networks.policy_network PolicyNetwork",
-    "openrl.modules.networks.value_network ValueNetwork", "openrl.modules.networks.utils.mlp MLPBase",
-    "openrl.modules.networks.utils.mlp MLPLayer", "openrl.modules.networks.utils.act ACTLayer",
-    "openrl.modules.networks.utils.distributions DiagGaussian", "openrl.modules.networks.utils.distributions AddBias",
-    "openrl.modules.utils.valuenorm ValueNorm", "torch.nn.modules.container Sequential",
-    "torch.nn.modules.container ModuleList", "torch.nn.modules.linear Linear",
-    "torch.nn.modules.normalization LayerNorm", "torch.nn.modules.activation ReLU", "torch.nn.modules.activation Tanh",
-    "torch.nn.modules.activation LeakyReLU", "torch.nn.modules.activation ELU", "torch.optim.adam Adam", "torch device",
-    "torch float32", "torch float64", "gym.spaces.box Box", "gymnasium.spaces.box Box", "numpy dtype", "numpy ndarray",
-    "numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct", "_codecs encode", "__builtin__ dict",
-    "jsonargparse._namespace Namespace", "isaacgym._bindings.linux-x86_64.gym_38 SimType",
-})  # fmt: skip
+    "torch FloatStorage": torch.float32,
+    "torch DoubleStorage": torch.float64,
+    "torch LongStorage": torch.int64,
+    "torch IntStorage": torch.int32,
+    "torch BoolStorage": torch.bool,
+}
+_INERT = frozenset(
+    {
+        _MODULE_CLASS,
+        "openrl.modules.networks.policy_network PolicyNetwork",
+        "openrl.modules.networks.value_network ValueNetwork",
+        "openrl.modules.networks.utils.mlp MLPBase",
+        "openrl.modules.networks.utils.mlp MLPLayer",
+        "openrl.modules.networks.utils.act ACTLayer",
+        "openrl.modules.networks.utils.distributions DiagGaussian",
+        "openrl.modules.networks.utils.distributions AddBias",
+        "openrl.modules.utils.valuenorm ValueNorm",
+        "torch.nn.modules.container Sequential",
+        "torch.nn.modules.container ModuleList",
+        "torch.nn.modules.linear Linear",
+        "torch.nn.modules.normalization LayerNorm",
+        "torch.nn.modules.activation ReLU",
+        "torch.nn.modules.activation Tanh",
+        "torch.nn.modules.activation LeakyReLU",
+        "torch.nn.modules.activation ELU",
+        "torch.optim.adam Adam",
+        "torch device",
+        "torch float32",
+        "torch float64",
+        "gym.spaces.box Box",
+        "gymnasium.spaces.box Box",
+        "numpy dtype",
+        "numpy ndarray",
+        "numpy.core.multiarray _reconstruct",
+        "numpy._core.multiarray _reconstruct",
+        "_codecs encode",
+        "__builtin__ dict",
+        "jsonargparse._namespace Namespace",
+        "isaacgym._bindings.linux-x86_64.gym_38 SimType",
+    }
+)
 
 
 class Placeholder:
@@ -91,12 +116,16 @@ def read(path: Path) -> OpenRLModule:
     except OSError as error:
         raise ConfigError(f"OpenRL's file {path}: cannot be read ({error.strerror})") from None
     except Exception as error:  # a damaged file can raise anything
-        raise ConfigError(f"OpenRL's file {path}: damaged ({type(error).__name__}); take another copy") from None
+        raise ConfigError(
+            f"OpenRL's file {path}: damaged ({type(error).__name__}); take another copy"
+        ) from None
 
 
 def _unpickle(path: Path) -> Any:
     if path.stat().st_size > MAX_BYTES:
-        raise ConfigError(f"has more than {MAX_BYTES // 2**20} MiB, MAPush's have 0.2; it is not read")
+        raise ConfigError(
+            f"has more than {MAX_BYTES // 2**20} MiB, MAPush's have 0.2; it is not read"
+        )
     if not zipfile.is_zipfile(path):
         raise ConfigError("not an archive as torch.save writes it; give a module.pt of OpenRL")
     with zipfile.ZipFile(path) as archive:
@@ -106,7 +135,9 @@ def _unpickle(path: Path) -> Any:
         if len(members) > MAX_MEMBERS or len(pickles) != 1 or not is_stored:
             raise ConfigError("not an archive as torch.save writes it; give a module.pt of OpenRL")
         if members[pickles[0]].file_size > MAX_PICKLE_BYTES:
-            raise ConfigError(f"its pickle has more than {MAX_PICKLE_BYTES // 2**20} MiB; it is not read")
+            raise ConfigError(
+                f"its pickle has more than {MAX_PICKLE_BYTES // 2**20} MiB; it is not read"
+            )
         text = archive.read(pickles[0])
         _check(text)
         return _Unpickler(text, archive, pickles[0].removesuffix("data.pkl")).load()
@@ -116,7 +147,9 @@ def _check(text: bytes) -> None:
     """Raise ConfigError for a pickle with an instruction or a name that is not known here; follow none."""
     for count, (instruction, argument, _) in enumerate(pickletools.genops(text)):
         if count >= MAX_INSTRUCTIONS:
-            raise ConfigError(f"its pickle has more than {MAX_INSTRUCTIONS:,} instructions; it is not read")
+            raise ConfigError(
+                f"its pickle has more than {MAX_INSTRUCTIONS:,} instructions; it is not read"
+            )
         if instruction.name not in _INSTRUCTIONS:
             raise ConfigError(
                 f"its pickle has the instruction {instruction.name}, which is not allowed; nothing was run"
@@ -133,7 +166,9 @@ def _find(name: str) -> Any:
         return type("Inert", (Placeholder,), {"kind": name})
     found = _STORAGES.get(name, _KNOWN.get(name))
     if found is None:
-        raise ConfigError(f"asks for {name.replace(' ', '.')!r:.120}, which is not allowed; nothing was run")
+        raise ConfigError(
+            f"asks for {name.replace(' ', '.')!r:.120}, which is not allowed; nothing was run"
+        )
     return found
 
 
@@ -173,9 +208,12 @@ class _Parameter:
 
 
 _KNOWN = {
-    "collections OrderedDict": OrderedDict, "collections defaultdict": _NewDict(), "__builtin__ set": set,
-    "torch._utils _rebuild_tensor_v2": _View(), "torch._utils _rebuild_parameter": _Parameter(),
-}  # fmt: skip
+    "collections OrderedDict": OrderedDict,
+    "collections defaultdict": _NewDict(),
+    "__builtin__ set": set,
+    "torch._utils _rebuild_tensor_v2": _View(),
+    "torch._utils _rebuild_parameter": _Parameter(),
+}
 
 
 class _Unpickler(pickle.Unpickler):
@@ -189,36 +227,61 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Tensor:
         tag, dtype, key, _, count = pid
-        if tag != "storage" or not isinstance(dtype, torch.dtype) or not re.fullmatch(r"\d{1,6}", key):
+        if (
+            tag != "storage"
+            or not isinstance(dtype, torch.dtype)
+            or not re.fullmatch(r"\d{1,6}", key)
+        ):
             raise ConfigError("has a storage of no known kind; it is damaged")
         if key not in self._storages:
             numbers = self._archive.read(f"{self._folder}data/{key}")
             if len(numbers) != count * dtype.itemsize:
                 raise ConfigError(f"its storage {key} has another size than it says; it is damaged")
-            values = torch.frombuffer(bytearray(numbers), dtype=dtype) if numbers else torch.empty(0, dtype=dtype)
+            values = (
+                torch.frombuffer(bytearray(numbers), dtype=dtype)
+                if numbers
+                else torch.empty(0, dtype=dtype)
+            )
             self._storages[key] = values
         return self._storages[key]
 
 
 def _module(path: Path, top: Any) -> OpenRLModule:
     if not isinstance(top, Placeholder) or top.kind != _MODULE_CLASS:
-        raise ConfigError("holds no PPOModule of OpenRL; a state dict of ours or HARL's goes in by its folder")
+        raise ConfigError(
+            "holds no PPOModule of OpenRL; a state dict of ours or HARL's goes in by its folder"
+        )
     policy, critic = (top.state["models"][name] for name in ("policy", "critic"))
     weights, activations = _tensors(policy)
     values, _ = _tensors(critic)
     for tensor in (*weights.values(), *values.values()):
         if not bool(torch.isfinite(tensor).all()):
-            raise ConfigError("holds numbers that are not finite; take another checkpoint of the run")
-    normalizer = critic.state["_modules"].get("value_normalizer") or critic.state.get("value_normalizer")
+            raise ConfigError(
+                "holds numbers that are not finite; take another checkpoint of the run"
+            )
+    normalizer = critic.state["_modules"].get("value_normalizer") or critic.state.get(
+        "value_normalizer"
+    )
     statistics = normalizer.state if isinstance(normalizer, Placeholder) else {}
-    statistics = {**statistics, **statistics.get("_parameters", {})}  # where OpenRL had its networks on a CPU
+    statistics = {
+        **statistics,
+        **statistics.get("_parameters", {}),
+    }  # where OpenRL had its networks on a CPU
     kept = ("running_mean", "running_mean_sq", "debiasing_term")
-    statistics = {name: statistics[name] for name in kept if isinstance(statistics.get(name), Tensor)}
-    values = {name: value for name, value in values.items() if not name.startswith("value_normalizer.")}
+    statistics = {
+        name: statistics[name] for name in kept if isinstance(statistics.get(name), Tensor)
+    }
+    values = {
+        name: value for name, value in values.items() if not name.startswith("value_normalizer.")
+    }
     cfg = top.state.get("cfg")
     cfg = cfg.state if isinstance(cfg, Placeholder) and isinstance(cfg.state, dict) else {}
-    plain = {str(key): value for key, value in cfg.items() if isinstance(value, (bool, int, float, str))}
-    return OpenRLModule(path, weights, values, statistics if len(statistics) == 3 else {}, activations, plain)
+    plain = {
+        str(key): value for key, value in cfg.items() if isinstance(value, (bool, int, float, str))
+    }
+    return OpenRLModule(
+        path, weights, values, statistics if len(statistics) == 3 else {}, activations, plain
+    )
 
 
 def _tensors(module: Any) -> tuple[dict[str, Tensor], list[str]]:
@@ -237,5 +300,9 @@ def _tensors(module: Any) -> tuple[dict[str, Tensor], list[str]]:
                 if not isinstance(value, Tensor):
                     raise ConfigError(f"its {prefix}{name} is no tensor; it is damaged")
                 found[f"{prefix}{name}"] = value
-        ahead += [(f"{prefix}{name}.", child) for name, child in layer.state["_modules"].items() if child is not None]
+        ahead += [
+            (f"{prefix}{name}.", child)
+            for name, child in layer.state["_modules"].items()
+            if child is not None
+        ]
     raise ConfigError(f"has a network of more than {MAX_LAYERS} layers; it is not read")

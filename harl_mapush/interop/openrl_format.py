@@ -15,36 +15,48 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from harl_mapush import formats
 from harl_mapush.algorithms.ippo import IppoCfg
-from harl_mapush.checkpoint import CONFIG as OUR_CONFIG
 from harl_mapush.interop.mapush_tasks import object_beside, reference_task
 from harl_mapush.interop.openrl_files import MODULE, OpenRLModule, read
 from harl_mapush.learning.networks import Actor, Critic, NetworkCfg
 from harl_mapush.learning.normalization import ValueNorm
-from harl_mapush.runs import CHECKPOINTS
+from harl_mapush.runs import formats
+from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
+from harl_mapush.runs.run_folder import CHECKPOINTS
 from mqe.config import ConfigError, build, to_dict
-from mqe.objects import OBJECTS
-from mqe.scene import MAX_ROBOTS
 from mqe.vec_env import VecEnv
+from mqe.world.objects import OBJECTS
+from mqe.world.scene import MAX_ROBOTS
 
 ACTION_FACTOR = 0.5  # MAPush's trainer clips half of what the policy says to [-1, 1]
 _ACTION_SIZE = 3
 _TRUNK = {  # OpenRL's layers, and ours
-    "base.mlp.fc1.0": "base.mlp.fc.0", "base.mlp.fc1.2": "base.mlp.fc.2", "base.mlp.fc3.0": "base.mlp.fc.3",
+    "base.mlp.fc1.0": "base.mlp.fc.0",
+    "base.mlp.fc1.2": "base.mlp.fc.2",
+    "base.mlp.fc3.0": "base.mlp.fc.3",
     "base.mlp.fc3.1": "base.mlp.fc.5",
-}  # fmt: skip
+}
 _FIRST, _NORM, _SECOND = list(_TRUNK)[:3]
 _MEAN, _VALUE = "act.action_out.fc_mean", "v_out"
 _LOG_STD = "act.action_out.logstd._bias"
 _PARTS = ("weight", "bias")
 _LEARNING = {  # OpenRL's settings that ours have under another name
-    "lr": "learning_rate", "critic_lr": "critic_learning_rate", "ppo_epoch": "num_epochs",
-    "num_mini_batch": "num_minibatches", "clip_param": "clip_param", "entropy_coef": "entropy_coef",
-    "value_loss_coef": "value_loss_coef", "max_grad_norm": "max_grad_norm", "gamma": "gamma", "gae_lambda": "lam",
-    "huber_delta": "huber_delta", "use_huber_loss": "use_huber_loss", "opti_eps": "adam_eps",
-    "use_clipped_value_loss": "use_clipped_value_loss", "use_proper_time_limits": "use_proper_time_limits",
-}  # fmt: skip
+    "lr": "learning_rate",
+    "critic_lr": "critic_learning_rate",
+    "ppo_epoch": "num_epochs",
+    "num_mini_batch": "num_minibatches",
+    "clip_param": "clip_param",
+    "entropy_coef": "entropy_coef",
+    "value_loss_coef": "value_loss_coef",
+    "max_grad_norm": "max_grad_norm",
+    "gamma": "gamma",
+    "gae_lambda": "lam",
+    "huber_delta": "huber_delta",
+    "use_huber_loss": "use_huber_loss",
+    "opti_eps": "adam_eps",
+    "use_clipped_value_loss": "use_clipped_value_loss",
+    "use_proper_time_limits": "use_proper_time_limits",
+}
 
 
 class Imported(NamedTuple):
@@ -67,16 +79,24 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         num_agents, hidden_size = _sizes(module)
         actor = _trunk(module.policy) | _head(module.policy)
         std = ACTION_FACTOR * module.policy[_LOG_STD].view(-1).exp()
-        critic = _trunk(module.critic) | {f"v_out.{part}": module.critic[f"{_VALUE}.{part}"] for part in _PARTS}
+        critic = _trunk(module.critic) | {
+            f"v_out.{part}": module.critic[f"{_VALUE}.{part}"] for part in _PARTS
+        }
         largest = 2.0 * float(std.max())
         actor["act.action_out.log_std"] = torch.logit(std / largest)
         # IPPO's network settings, of which compat=harl asks for the LayerNorm
-        sizes = {"hidden_sizes": (hidden_size, hidden_size), "activation": "relu", "use_layer_norm": True}
+        sizes = {
+            "hidden_sizes": (hidden_size, hidden_size),
+            "activation": "relu",
+            "use_layer_norm": True,
+        }
         network = NetworkCfg(**sizes, std_y_coef=largest)  # type: ignore[arg-type]
         obs_size = actor["base.mlp.fc.0.weight"].shape[1]
         built = Actor(network, obs_size, _ACTION_SIZE)
         built.load_state_dict(actor)
-        networks: dict[str, nn.Module] = {f"actor_agent{agent}": built for agent in range(num_agents)}
+        networks: dict[str, nn.Module] = {
+            f"actor_agent{agent}": built for agent in range(num_agents)
+        }
         networks["critic_agent"] = Critic(network, obs_size)
         networks["critic_agent"].load_state_dict(critic)
         networks["value_normalizer"] = ValueNorm()
@@ -86,11 +106,15 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         raise
     except (KeyError, RuntimeError, ValueError) as error:
         detail = " ".join(str(error).split())[:160]
-        raise ConfigError(f"OpenRL's file {path}: not a network as MAPush trains it ({detail})") from None
+        raise ConfigError(
+            f"OpenRL's file {path}: not a network as MAPush trains it ({detail})"
+        ) from None
     found = object_name or object_beside(path) or _named(module.settings)
     sections = {
         "env": {"num_agents": num_agents} | _count(module.settings, "num_envs", "num_envs"),
-        "task": reference_task(found or ("cylinder" if num_agents == OBJECTS["cylinder"].num_agents else "cuboid")),
+        "task": reference_task(
+            found or ("cylinder" if num_agents == OBJECTS["cylinder"].num_agents else "cuboid")
+        ),
         "network": to_dict(network),
         "algorithm": _learning(module),
         "runner": _count(module.settings, "episode_length", "num_steps"),
@@ -129,7 +153,10 @@ def env_steps_of(path: Path) -> int:
 def _sizes(module: OpenRLModule) -> tuple[int, int]:
     """Return the team's and the hidden layers' size; raise ConfigError for another network than MAPush's."""
     names = {f"{layer}.{part}" for layer in _TRUNK for part in _PARTS}
-    heads = {f"{_MEAN}.{part}" for part in _PARTS} | {_LOG_STD}, {f"{_VALUE}.{part}" for part in _PARTS}
+    heads = (
+        {f"{_MEAN}.{part}" for part in _PARTS} | {_LOG_STD},
+        {f"{_VALUE}.{part}" for part in _PARTS},
+    )
     for weights, head in zip((module.policy, module.critic), heads, strict=True):
         other = sorted(set(weights) ^ (names | head))
         if other:
@@ -138,7 +165,9 @@ def _sizes(module: OpenRLModule) -> tuple[int, int]:
                 "no recurrence"
             )
     if module.activations != ["ReLU"]:
-        raise ConfigError(f"OpenRL's file {module.path}: has the activation {module.activations}, only ReLU is read")
+        raise ConfigError(
+            f"OpenRL's file {module.path}: has the activation {module.activations}, only ReLU is read"
+        )
     hidden_size, obs_size = module.policy[f"{_FIRST}.weight"].shape
     num_agents, rest = divmod(obs_size - 2, 3)
     if rest or not 1 <= num_agents <= MAX_ROBOTS or len(module.policy[_LOG_STD]) != _ACTION_SIZE:
@@ -160,7 +189,11 @@ def _trunk(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     spread = matrix * scale
     spread = (spread - spread.mean(dim=1, keepdim=True)).norm(dim=1)
     lowest = matrix @ bias + own - len(scale) ** 0.5 * spread
-    layers = {f"{ours}.{part}": weights[f"{theirs}.{part}"] for theirs, ours in _TRUNK.items() for part in _PARTS}
+    layers = {
+        f"{ours}.{part}": weights[f"{theirs}.{part}"]
+        for theirs, ours in _TRUNK.items()
+        for part in _PARTS
+    }
     layers[f"{_TRUNK[_SECOND]}.bias"] = (own - lowest.min().clamp(max=0.0)).float()
     return layers
 
@@ -171,8 +204,16 @@ def _head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _learning(module: OpenRLModule) -> dict[str, Any]:
     """Return the section ``algorithm``: OpenRL's PPO is IPPO with one actor, up to how it clips ratios."""
-    given = {ours: module.settings[name] for name, ours in _LEARNING.items() if name in module.settings}
-    section = {"name": "ippo", "compat": "harl", "share_param": True, "value_norm_beta": 0.99999, **given}
+    given = {
+        ours: module.settings[name] for name, ours in _LEARNING.items() if name in module.settings
+    }
+    section = {
+        "name": "ippo",
+        "compat": "harl",
+        "share_param": True,
+        "value_norm_beta": 0.99999,
+        **given,
+    }
     try:
         return to_dict(build(IppoCfg, section, "algorithm"))
     except ConfigError as error:

@@ -24,11 +24,17 @@ class _Activation(NamedTuple):
 _ACTIVATIONS = {
     "relu": _Activation(torch.relu_, lambda grad, y: _aten.threshold_backward(grad, y, 0.0)),
     "tanh": _Activation(torch.tanh_, lambda grad, y: _aten.tanh_backward(grad, y)),
-    "elu": _Activation(functional.elu_, lambda grad, y: _aten.elu_backward(grad, 1.0, 1.0, 1.0, True, y)),
-    "selu": _Activation(torch.selu_, lambda grad, y: _aten.elu_backward(grad, _SELU_ALPHA, _SELU_SCALE, 1.0, True, y)),
+    "elu": _Activation(
+        functional.elu_, lambda grad, y: _aten.elu_backward(grad, 1.0, 1.0, 1.0, True, y)
+    ),
+    "selu": _Activation(
+        torch.selu_,
+        lambda grad, y: _aten.elu_backward(grad, _SELU_ALPHA, _SELU_SCALE, 1.0, True, y),
+    ),
     "sigmoid": _Activation(torch.sigmoid_, lambda grad, y: _aten.sigmoid_backward(grad, y)),
     "leaky_relu": _Activation(
-        lambda y: functional.leaky_relu_(y, _LEAK), lambda grad, y: _aten.leaky_relu_backward(grad, y, _LEAK, True)
+        lambda y: functional.leaky_relu_(y, _LEAK),
+        lambda grad, y: _aten.leaky_relu_backward(grad, y, _LEAK, True),
     ),
     "identity": _Activation(lambda y: y, lambda grad, y: grad),
 }

@@ -70,7 +70,11 @@ def value_error(error: Tensor, huber_delta: float | None) -> Tensor:
 
 
 def value_loss(
-    values: Tensor, values_old: Tensor, targets: Tensor, clip_param: float | None, huber_delta: float | None
+    values: Tensor,
+    values_old: Tensor,
+    targets: Tensor,
+    clip_param: float | None,
+    huber_delta: float | None,
 ) -> Tensor:
     """Return the loss of each value, the worse of clipped and not with ``clip_param``; all in the critic's units."""
     loss = value_error(targets - values, huber_delta)

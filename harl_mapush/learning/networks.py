@@ -30,28 +30,46 @@ class NetworkCfg:
     hidden_sizes: tuple[int, ...] = option((64, 64), "actor's layers", min=1, max=_WIDEST)
     critic_hidden_sizes: tuple[int, ...] = option((), "empty: as hidden_sizes", min=1, max=_WIDEST)
     activation: str = option("elu", "of the hidden layers", choices=tuple(ACTIVATIONS))
-    normalize_obs: bool = option(False, "running mean and std of what the networks see, kept inside them")
+    normalize_obs: bool = option(
+        False, "running mean and std of what the networks see, kept inside them"
+    )
     use_feature_normalization: bool = option(False, "LayerNorm on the raw input (HARL)")
-    use_layer_norm: bool = option(False, "LayerNorm after every hidden layer; always under algorithm.compat=harl")
-    initialization_method: str = option("orthogonal_", "of the layers' weights", choices=INITIALIZATIONS)
+    use_layer_norm: bool = option(
+        False, "LayerNorm after every hidden layer; always under algorithm.compat=harl"
+    )
+    initialization_method: str = option(
+        "orthogonal_", "of the layers' weights", choices=INITIALIZATIONS
+    )
     gain: float = option(0.01, "gain of the actor's output layer at the start", min=0.0)
-    std_x_coef: float = option(1.0, "std = std_min + (std_y_coef - std_min) * sigmoid(log_std / std_x_coef)", above=0.0)
-    std_y_coef: float = option(1.0, "bounds the standard deviation from above, see std_x_coef", above=0.0)
+    std_x_coef: float = option(
+        1.0, "std = std_min + (std_y_coef - std_min) * sigmoid(log_std / std_x_coef)", above=0.0
+    )
+    std_y_coef: float = option(
+        1.0, "bounds the standard deviation from above, see std_x_coef", above=0.0
+    )
     std_min: float = option(0.0, "bounds the standard deviation from below", min=0.0)
-    initial_std: float | None = option(None, "standard deviation at the start; null: log_std = std_x_coef", above=0.0)
+    initial_std: float | None = option(
+        None, "standard deviation at the start; null: log_std = std_x_coef", above=0.0
+    )
     mean_bound: float | None = option(
-        None, "mean actions stay within this, by tanh; null, always with compat=harl: free", above=0.0
+        None,
+        "mean actions stay within this, by tanh; null, always with compat=harl: free",
+        above=0.0,
     )
     use_recurrent_policy: bool = option(False, "a GRU after the layers of actor and critic")
     num_recurrent_layers: int = option(1, "of the GRU", min=1, max=64)
-    chunk_length: int = option(10, "decisions a recurrent training sequence; 0: the whole rollout", min=0)
+    chunk_length: int = option(
+        10, "decisions a recurrent training sequence; 0: the whole rollout", min=0
+    )
 
     def __post_init__(self) -> None:
         """Refuse an empty network and standard deviations out of their own bounds."""
         if not self.hidden_sizes:
             raise ValueError("hidden_sizes must name at least one layer, for instance [64, 64]")
         if self.std_min >= self.std_y_coef:
-            raise ValueError(f"std_min must be below std_y_coef ({self.std_y_coef}), not {self.std_min}")
+            raise ValueError(
+                f"std_min must be below std_y_coef ({self.std_y_coef}), not {self.std_min}"
+            )
         if self.initial_std is not None and not self.std_min < self.initial_std < self.std_y_coef:
             raise ValueError(
                 f"initial_std must lie between std_min and std_y_coef ({self.std_min}, {self.std_y_coef}), "
@@ -61,7 +79,9 @@ class NetworkCfg:
 
 def harl_network(cfg: NetworkCfg) -> NetworkCfg:
     """Return the settings with the layers that HARL's networks always have and none that they never have."""
-    return dataclasses.replace(cfg, use_layer_norm=True, normalize_obs=False, std_min=0.0, mean_bound=None)
+    return dataclasses.replace(
+        cfg, use_layer_norm=True, normalize_obs=False, std_min=0.0, mean_bound=None
+    )
 
 
 class Body(nn.Module):
@@ -119,7 +139,9 @@ class Recurrence(nn.Module):
                 begun = (state * masks[start].view(1, -1, 1)).contiguous()
                 output, state = self.rnn(x[start:end], begun)
                 outputs.append(output)
-                after.append(output.unsqueeze(2) if end - start > 1 else state.transpose(0, 1).unsqueeze(0))
+                after.append(
+                    output.unsqueeze(2) if end - start > 1 else state.transpose(0, 1).unsqueeze(0)
+                )
         return self.norm(torch.cat(outputs)), torch.cat(after)
 
     def _spans(self, masks: Tensor) -> list[tuple[int, int]]:
@@ -131,7 +153,10 @@ class Recurrence(nn.Module):
         length = masks.shape[0]
         cuts = range(length)
         if not masks.is_cuda and self.rnn.num_layers == 1:
-            cuts = [0, *(t for t, begins in enumerate((masks == 0.0).any(1).tolist()) if begins and t > 0)]
+            cuts = [
+                0,
+                *(t for t, begins in enumerate((masks == 0.0).any(1).tolist()) if begins and t > 0),
+            ]
         return list(zip(cuts, (*cuts[1:], length), strict=True))
 
 
@@ -142,12 +167,20 @@ class GaussianHead(nn.Module):
         super().__init__()
         self.log_std = nn.Parameter(torch.full((action_size,), _initial_log_std(cfg)))
         self.fc_mean = _linear(in_size, action_size, cfg.initialization_method, cfg.gain)
-        self.std_x_coef, self.std_range, self.std_min = cfg.std_x_coef, cfg.std_y_coef - cfg.std_min, cfg.std_min
+        self.std_x_coef, self.std_range, self.std_min = (
+            cfg.std_x_coef,
+            cfg.std_y_coef - cfg.std_min,
+            cfg.std_min,
+        )
         self.mean_bound = cfg.mean_bound
 
     def forward(self, x: Tensor) -> Tensor:
         mean = self.fc_mean(x)
-        return mean if self.mean_bound is None else self.mean_bound * torch.tanh(mean / self.mean_bound)
+        return (
+            mean
+            if self.mean_bound is None
+            else self.mean_bound * torch.tanh(mean / self.mean_bound)
+        )
 
     def std(self) -> Tensor:
         """(U,) standard deviations, between std_min and std_y_coef."""
@@ -159,19 +192,27 @@ class Actor(nn.Module):
 
     def __init__(self, cfg: NetworkCfg, obs_size: int, action_size: int) -> None:
         super().__init__()
-        self.obs_size, self.action_size, self.is_recurrent = obs_size, action_size, cfg.use_recurrent_policy
+        self.obs_size, self.action_size, self.is_recurrent = (
+            obs_size,
+            action_size,
+            cfg.use_recurrent_policy,
+        )
         self.obs_norm = RunningNorm(obs_size) if cfg.normalize_obs else nn.Identity()
         self.base = Body(cfg, obs_size, cfg.hidden_sizes)
         if cfg.use_recurrent_policy:
             self.rnn = Recurrence(cfg, cfg.hidden_sizes[-1])
-        self.act = nn.ModuleDict({"action_out": GaussianHead(cfg, cfg.hidden_sizes[-1], action_size)})
+        self.act = nn.ModuleDict(
+            {"action_out": GaussianHead(cfg, cfg.hidden_sizes[-1], action_size)}
+        )
         self.hidden_shape = (cfg.num_recurrent_layers, cfg.hidden_sizes[-1])
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return mean actions (..., U) for obs (..., O) of a policy without recurrence."""
         return self.act["action_out"](self.base(self.obs_norm(obs)))
 
-    def unroll(self, obs: Tensor, hidden: Tensor | None, masks: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def unroll(
+        self, obs: Tensor, hidden: Tensor | None, masks: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Return mean actions (L, B, U) for obs (L, B, O), and the hidden states after each, if recurrent."""
         if not self.is_recurrent:
             return self(obs), None
@@ -203,7 +244,9 @@ class Critic(nn.Module):
         """Return values (..., num_values), in the value normaliser's units, of a critic without recurrence."""
         return self.v_out(self.base(self.obs_norm(state)))
 
-    def unroll(self, state: Tensor, hidden: Tensor | None, masks: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def unroll(
+        self, state: Tensor, hidden: Tensor | None, masks: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Return values (L, B, num_values) for state (L, B, S), and the hidden states after each, if recurrent."""
         if not self.is_recurrent:
             return self(state), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.ranks import ALONE, Ranks
+from harl_mapush.distributed.ranks import ALONE, Ranks
 
 _DEBIAS_MIN = 1e-5  # HARL's floor of the debiasing term
 _OBS_VARIANCE_MIN = 1e-4  # an observation that never changed is scaled by 100 at most
@@ -63,7 +63,9 @@ class ValueNorm(nn.Module):
         return x * std + mean
 
 
-def rescale_output(linear: nn.Linear, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:
+def rescale_output(
+    linear: nn.Linear, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]
+) -> None:
     """Change a critic's last layer so that its denormalised values survive a change of the normaliser.
 
     ``before`` and ``after`` are the normaliser's mean and standard deviation (van Hasselt et al. 2016, PopArt).
@@ -145,4 +147,6 @@ class ReturnNorm(RunningNorm):
 
     def scale(self) -> Tensor:
         """Return the factor of rewards, 0-dim."""
-        return 1.0 / torch.maximum(self.var[0].sqrt(), self.peak / self.bound).clamp(min=_RETURN_STD_MIN)
+        return 1.0 / torch.maximum(self.var[0].sqrt(), self.peak / self.bound).clamp(
+            min=_RETURN_STD_MIN
+        )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.ranks import ALONE, Ranks
+from harl_mapush.distributed.ranks import ALONE, Ranks
 
 BETA_1, BETA_2 = 0.9, 0.999
 _CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
@@ -22,7 +22,12 @@ class FlatAdam:
     """
 
     def __init__(
-        self, network: nn.Module, learning_rate: float, eps: float, weight_decay: float, ranks: Ranks = ALONE
+        self,
+        network: nn.Module,
+        learning_rate: float,
+        eps: float,
+        weight_decay: float,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Take over ``network``'s parameters; ``weight_decay`` is added to the gradient (L2).
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from harl_mapush import config, durable, runs
+from harl_mapush import config
 from harl_mapush.interruption import Signalled
+from harl_mapush.runs import durable, run_folder
 from mapush.sweep.child import GRACE_S
 from mapush.sweep.space import Space, read_space, reread_space
 from mapush.sweep.trials import (
@@ -32,7 +33,7 @@ from mapush.sweep.trials import (
     best_first,
     rank_settings,
     wait_until_saved,
-)  # fmt: skip
+)
 from mqe.config import ConfigError, dump_yaml, parse_yaml, to_dict
 from mqe.cores import num_cores
 
@@ -42,16 +43,28 @@ _PARTS = ("ray", "optuna", "matplotlib")
 
 def make_parser() -> config.Parser:
     """Build the command line."""
-    parser = config.Parser(prog=PROGRAM, description="Train over a space of settings and rank them.")
-    parser.add_argument(
-        "space", metavar="SPACE.yaml", help="what varies (docs/sweeps.md); or the folder of a sweep, to continue it"
+    parser = config.Parser(
+        prog=PROGRAM, description="Train over a space of settings and rank them."
     )
-    parser.add_argument("--num_trials", metavar="N", help="settings that the search tries, instead of SPACE.yaml's")
-    parser.add_argument("--jobs", metavar="J", help="trials at once on this machine's cores (default: one a core)")
     parser.add_argument(
-        "--gpus_per_trial", metavar="SHARE", help="of a GPU, 0.25 for four trials on each (default: 1 where there are)"
+        "space",
+        metavar="SPACE.yaml",
+        help="what varies (docs/sweeps.md); or the folder of a sweep, to continue it",
     )
-    parser.add_argument("--out", metavar="DIR", help="the sweep's folder (default: results/sweeps/<name>-<date>)")
+    parser.add_argument(
+        "--num_trials", metavar="N", help="settings that the search tries, instead of SPACE.yaml's"
+    )
+    parser.add_argument(
+        "--jobs", metavar="J", help="trials at once on this machine's cores (default: one a core)"
+    )
+    parser.add_argument(
+        "--gpus_per_trial",
+        metavar="SHARE",
+        help="of a GPU, 0.25 for four trials on each (default: 1 where there are)",
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="the sweep's folder (default: results/sweeps/<name>-<date>)"
+    )
     config.add_import(parser)
     return parser
 
@@ -65,12 +78,14 @@ def _sweep(arguments: Any) -> int:
     jobs = _number("--jobs", arguments.jobs)
     share = _share(arguments.gpus_per_trial)
     if jobs and share:
-        raise ConfigError("--jobs, --gpus_per_trial: one is for processor cores, the other for GPUs; leave one out")
+        raise ConfigError(
+            "--jobs, --gpus_per_trial: one is for processor cores, the other for GPUs; leave one out"
+        )
     folder, space = _find(arguments)
     jobs, share, words = _places(space, jobs, share)
     engine = _import_engine()
     durable.make_folder(folder)
-    with runs.locked(folder):
+    with run_folder.locked(folder):
         durable.write_text(folder / SETTINGS, dump_yaml(space.base))
         durable.write_text(folder / SWEEP, dump_yaml(to_dict(space.cfg)))
         ledger = Ledger(folder)
@@ -90,15 +105,26 @@ def _find(arguments: Any) -> tuple[Path, Space]:
     given, num_trials = Path(arguments.space), _number("--num_trials", arguments.num_trials)
     if given.is_dir():
         if arguments.out is not None:
-            raise ConfigError(f"--out: {given} is the folder of a sweep, which continues there; leave --out out")
+            raise ConfigError(
+                f"--out: {given} is the folder of a sweep, which continues there; leave --out out"
+            )
         if not (given / SWEEP).is_file():
-            raise ConfigError(f"{given}: holds no sweep; name a SPACE.yaml, or the folder of a sweep")
+            raise ConfigError(
+                f"{given}: holds no sweep; name a SPACE.yaml, or the folder of a sweep"
+            )
         return given, reread_space(given / SWEEP, given / SETTINGS, num_trials)
     space = read_space(given, num_trials, arguments.imports)
-    folder = Path(arguments.out) if arguments.out else Path("results", "sweeps", f"{given.stem}-{_now()}")
+    folder = (
+        Path(arguments.out)
+        if arguments.out
+        else Path("results", "sweeps", f"{given.stem}-{_now()}")
+    )
     if (folder / SWEEP).is_file():
         old = reread_space(folder / SWEEP, folder / SETTINGS)
-        is_same = replace(old.cfg, num_trials=None) == replace(space.cfg, num_trials=None) and old.base == space.base
+        is_same = (
+            replace(old.cfg, num_trials=None) == replace(space.cfg, num_trials=None)
+            and old.base == space.base
+        )
         if not is_same:
             raise ConfigError(
                 f"--out {folder}: holds a sweep over another space; name another folder, or say {PROGRAM} {folder}"
@@ -108,7 +134,9 @@ def _find(arguments: Any) -> tuple[Path, Space]:
     return folder, space
 
 
-def _run(engine: Any, space: Space, ledger: Ledger, jobs: int, share: float, imports: Sequence[str]) -> None:
+def _run(
+    engine: Any, space: Space, ledger: Ledger, jobs: int, share: float, imports: Sequence[str]
+) -> None:
     """Run the search, or the grid, and then the best settings with other seeds."""
     common = [word for name in imports for word in ("--import", name)]
     if not share:
@@ -134,7 +162,9 @@ def _run(engine: Any, space: Space, ledger: Ledger, jobs: int, share: float, imp
         engine.run_stage(space, stage, engine.stopping(space, ledger), jobs, share)
     if space.cfg.search == "grid" or ledger.open_trials(SEARCH):
         return
-    for best in best_first([t for t in ledger.trials if t.stage == SEARCH], space.cfg.mode)[: space.cfg.confirm]:
+    for best in best_first([t for t in ledger.trials if t.stage == SEARCH], space.cfg.mode)[
+        : space.cfg.confirm
+    ]:
         known = {trial.seed for trial in ledger.trials if trial.setting == best.setting}
         for seed in space.cfg.seeds:
             if seed not in known:
@@ -155,7 +185,9 @@ def _finish(engine: Any, space: Space, ledger: Ledger) -> int:
     _say(f"Written: {', '.join(str(path) for path in files)}.")
     num_open = sum(trial.state == OPEN for trial in ledger.trials)
     if num_open:
-        sys.stderr.write(f"{PROGRAM}: {num_open} trials are not over; continue with: {PROGRAM} {ledger.folder}\n")
+        sys.stderr.write(
+            f"{PROGRAM}: {num_open} trials are not over; continue with: {PROGRAM} {ledger.folder}\n"
+        )
     return 0 if ranked and not num_open else 1
 
 
@@ -175,7 +207,9 @@ class _Progress:
             OPEN: "interrupted; it resumes when the sweep is started again",
         }[trial.state]
         is_over = [each for each in self._ledger.trials if each.state != OPEN]
-        best = best_first([each for each in self._ledger.trials if each.stage == SEARCH], self._space.cfg.mode)
+        best = best_first(
+            [each for each in self._ledger.trials if each.stage == SEARCH], self._space.cfg.mode
+        )
         best_so_far = f"; best so far {best[0].value:.3f}, trial {best[0].number}" if best else ""
         _say(f"Trial {trial.number}: {became} ({len(is_over)} over{best_so_far}).")
 
@@ -196,9 +230,13 @@ def _places(space: Space, jobs: int | None, share: float | None) -> tuple[int, f
         return 0, share, f"{share:g} of a GPU a trial"
     jobs = jobs or num_cores()
     if is_local and jobs > num_cores():
-        raise ConfigError(f"--jobs: must be at most {num_cores()}, the cores of this machine, not {jobs}")
+        raise ConfigError(
+            f"--jobs: must be at most {num_cores()}, the cores of this machine, not {jobs}"
+        )
     if space.run.sim.device.startswith("cuda"):
-        raise ConfigError(f"--jobs: trials on cores cannot use sim.device {space.run.sim.device}; say --gpus_per_trial")
+        raise ConfigError(
+            f"--jobs: trials on cores cannot use sim.device {space.run.sim.device}; say --gpus_per_trial"
+        )
     return jobs, 0.0, f"{jobs} at once"
 
 
@@ -207,7 +245,7 @@ def _import_engine() -> Any:
     missing = [name for name in _PARTS if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"{', '.join(missing)} missing; pip install 'mapush[sweep]'")
-    return importlib.import_module("mapush.sweep.engine")
+    return importlib.import_module("mapush.sweep.tune")
 
 
 def _number(flag: str, text: str | None) -> int | None:

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harl_mapush import checkpoint, config
+from harl_mapush import config
 from harl_mapush.config import RunCfg
+from harl_mapush.runs import checkpoint
 from mqe.config import ConfigError, build, load_yaml, merge, option, to_dict, unknown
 from mqe.registry import SimCfg, make_env
 
@@ -36,9 +37,13 @@ _OWN = {  # settings that are the sweep's own business
 class StoppingCfg:
     """When ASHA ends a trial early: it continues past a rung only if it is among the best ``1 / keep`` so far."""
 
-    first: int | None = option(None, "env steps of the first rung; null: a tenth of runner.num_env_steps", min=1)
+    first: int | None = option(
+        None, "env steps of the first rung; null: a tenth of runner.num_env_steps", min=1
+    )
     keep: float = option(
-        3.0, "one trial in so many continues; each rung is so many times as far as the last", above=1.0
+        3.0,
+        "one trial in so many continues; each rung is so many times as far as the last",
+        above=1.0,
     )
 
 
@@ -49,16 +54,27 @@ class SweepCfg:
     space: dict[str, Any] = option(dict, f"settings that vary, section.key: {_FORMS}")
     preset: str | None = option(None, "the run that is varied; null, without config: laptop")
     config: str | None = option(None, "the run that is varied, as a run file")
-    settings: dict[str, Any] = option(dict, "what is laid over that run, section by section, in all trials")
+    settings: dict[str, Any] = option(
+        dict, "what is laid over that run, section by section, in all trials"
+    )
     metric: str = option("mapush/success_rate", "tag that trials are compared by, at their end")
     mode: str = option("max", "whether more of it is better, or less", choices=("max", "min"))
     search: str = option("optuna", "how settings are chosen", choices=SEARCHES)
     num_trials: int | None = option(
         None, f"settings that the search tries; null: {_DEFAULT_TRIALS}", min=1, max=100_000
     )
-    seeds: tuple[int, ...] = option((), "a grid trains every point with each, a search its best settings", min=0)
-    confirm: int = option(3, "best settings of a search that are trained again with each of the seeds", min=0, max=1000)
-    stopping: StoppingCfg | None = option(StoppingCfg, "ASHA; null: every trial has its whole budget")
+    seeds: tuple[int, ...] = option(
+        (), "a grid trains every point with each, a search its best settings", min=0
+    )
+    confirm: int = option(
+        3,
+        "best settings of a search that are trained again with each of the seeds",
+        min=0,
+        max=1000,
+    )
+    stopping: StoppingCfg | None = option(
+        StoppingCfg, "ASHA; null: every trial has its whole budget"
+    )
 
 
 class Parameter(NamedTuple):
@@ -91,7 +107,11 @@ class Space(NamedTuple):
     @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the first stage: a grid's own, a search's is that of its run."""
-        return self.cfg.seeds if self.cfg.search == "grid" and self.cfg.seeds else (self.run.runner.seed,)
+        return (
+            self.cfg.seeds
+            if self.cfg.search == "grid" and self.cfg.seeds
+            else (self.run.runner.seed,)
+        )
 
     @property
     def num_settings(self) -> int:
@@ -126,8 +146,14 @@ def read_space(path: Path, num_trials: int | None = None, imports: Sequence[str]
     """Read a SPACE.yaml and the run that it varies; raise ConfigError for anything in it that cannot be."""
     cfg = _build(load_yaml(path), num_trials)
     if cfg.preset is not None and cfg.config is not None:
-        raise ConfigError(f"{path}: config and preset both name the run that is varied; leave one out")
-    base = config.load_file(cfg.config) if cfg.config else config.load_preset(cfg.preset or config.DEFAULT_PRESET)
+        raise ConfigError(
+            f"{path}: config and preset both name the run that is varied; leave one out"
+        )
+    base = (
+        config.load_file(cfg.config)
+        if cfg.config
+        else config.load_preset(cfg.preset or config.DEFAULT_PRESET)
+    )
     over = dict(cfg.settings)
     config.check_layer(over)
     if imports:
@@ -145,7 +171,9 @@ def assignments(values: Mapping[str, Any]) -> list[str]:
     return [f"{key}={json.dumps(value)}" for key, value in values.items()]
 
 
-def settings_of(base: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[RunCfg, dict[str, Any]]:
+def settings_of(
+    base: Mapping[str, Any], values: Mapping[str, Any]
+) -> tuple[RunCfg, dict[str, Any]]:
     """Return a run with some settings changed, as it is built and as nested values."""
     over = config.flag_values(argparse.Namespace(set=assignments(values)))
     return config.resolve(base, over)[0], merge(base, over)
@@ -153,12 +181,19 @@ def settings_of(base: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[Run
 
 def _build(values: dict[str, Any], num_trials: int | None) -> SweepCfg:
     if values.get("search") == "grid":
-        values = {"stopping": None, **values}  # who asks for a grid wants all of it, unless said otherwise
+        values = {
+            "stopping": None,
+            **values,
+        }  # who asks for a grid wants all of it, unless said otherwise
     cfg = build(SweepCfg, values, "")
     if num_trials is not None:
-        cfg = replace(cfg, num_trials=build(SweepCfg, {"num_trials": num_trials}, "--num_trials").num_trials)
+        cfg = replace(
+            cfg, num_trials=build(SweepCfg, {"num_trials": num_trials}, "--num_trials").num_trials
+        )
     if cfg.search == "grid" and cfg.num_trials is not None:
-        raise ConfigError("num_trials: a grid has as many trials as it has points and seeds; leave it out")
+        raise ConfigError(
+            "num_trials: a grid has as many trials as it has points and seeds; leave it out"
+        )
     return cfg
 
 
@@ -166,7 +201,9 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
     run, _ = config.resolve(base, {})
     _check_start(run)
     if not cfg.space:
-        raise ConfigError(f"space: names no setting that varies; name at least one, section.key: {_FORMS}")
+        raise ConfigError(
+            f"space: names no setting that varies; name at least one, section.key: {_FORMS}"
+        )
     parameters = tuple(_parameter(key, given, base) for key, given in cfg.space.items())
     space = Space(cfg, parameters, base, run)
     _check_seeds(space)
@@ -178,7 +215,9 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
     if cfg.search == "grid":
         for parameter in parameters:
             if not parameter.choices:
-                raise ConfigError(f"space.{parameter.key}: a grid needs a list of values, not an interval")
+                raise ConfigError(
+                    f"space.{parameter.key}: a grid needs a list of values, not an interval"
+                )
         for point in space.grid():
             settings_of(base, point)  # values that are each possible, but not together
     tags = metric_tags(run)
@@ -191,7 +230,9 @@ def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
     """Return one setting that varies; raise ConfigError where one of its values cannot be."""
     section, dot, _ = str(key).partition(".")
     if not dot or section == "logger" or key in _OWN:
-        reason = _OWN.get(key, "names and logs are the sweep's" if dot else "must have the form section.key")
+        reason = _OWN.get(
+            key, "names and logs are the sweep's" if dot else "must have the form section.key"
+        )
         raise ConfigError(f"space.{key}: cannot vary; {reason}")
     if isinstance(given, Mapping) and len(given) == 1 and next(iter(given)) in _KINDS:
         (kind, ends), *_ = given.items()
@@ -211,7 +252,9 @@ def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
     is_int = type(_value(to_dict(run), key)) is int
     if not parameter.choices and is_int != parameter.is_whole:
         if is_int:
-            raise ConfigError(f"space.{key}: takes whole numbers, so both ends must be, not {given!r}")
+            raise ConfigError(
+                f"space.{key}: takes whole numbers, so both ends must be, not {given!r}"
+            )
         parameter = parameter._replace(low=float(parameter.low), high=float(parameter.high))
     return parameter
 
@@ -227,11 +270,15 @@ def _check_start(run: RunCfg) -> None:
 
 def _interval(key: str, kind: str, ends: Any) -> Parameter:
     is_pair = isinstance(ends, (list, tuple)) and len(ends) == 2
-    if not is_pair or any(isinstance(end, bool) or not isinstance(end, (int, float)) for end in ends):
+    if not is_pair or any(
+        isinstance(end, bool) or not isinstance(end, (int, float)) for end in ends
+    ):
         raise ConfigError(f"space.{key}: {kind}: must be two numbers, [low, high], not {ends!r}")
     low, high = ends
     if not low < high:
-        raise ConfigError(f"space.{key}: {kind}: the first number must be below the second, not {ends!r}")
+        raise ConfigError(
+            f"space.{key}: {kind}: the first number must be below the second, not {ends!r}"
+        )
     if kind == "log" and low <= 0:
         raise ConfigError(f"space.{key}: log: needs numbers above 0, not {ends!r}; say range")
     return Parameter(key, low=low, high=high, is_log=kind == "log")
@@ -257,7 +304,9 @@ def _check_seeds(space: Space) -> None:
 def metric_tags(run: RunCfg) -> list[str]:
     """Return the tags of a run's curves that a sweep can compare trials by: episodes, rewards, evaluations."""
     with torch.random.fork_rng():
-        env = make_env(replace(run.env, num_envs=1), SimCfg("mujoco", "cpu", 1), run.task, run.runner.seed)
+        env = make_env(
+            replace(run.env, num_envs=1), SimCfg("mujoco", "cpu", 1), run.task, run.runner.seed
+        )
     try:
         env.reset()
         actions = torch.zeros((1, env.num_agents, max(env.action_sizes)))
@@ -266,6 +315,10 @@ def metric_tags(run: RunCfg) -> list[str]:
     finally:
         env.close()
     per_agent = {name: re.fullmatch(r"(\w+)_(agent\d+)", name) for name in names}
-    tags = [f"{match[2]}/{match[1]}" if match else f"mapush/{name}" for name, match in per_agent.items()]
-    evaluated = [f"eval/{name}" for name in names] if run.runner.evaluation_interval is not None else []
+    tags = [
+        f"{match[2]}/{match[1]}" if match else f"mapush/{name}" for name, match in per_agent.items()
+    ]
+    evaluated = (
+        [f"eval/{name}" for name in names] if run.runner.evaluation_interval is not None else []
+    )
     return [*tags, *rewards, "reward/total", *evaluated]

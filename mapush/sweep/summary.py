@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harl_mapush import durable
+from harl_mapush.runs import durable
 from mapush.sweep.space import Space, settings_of
 from mapush.sweep.trials import (
     CONFIRM,
@@ -36,13 +36,20 @@ _MOST_PANELS = 6  # parameters that the figure shows, the most important ones
 _COLORS = {FINISHED: "#2f6db5", STOPPED: "#e08e22", FAILED: "#d1495b"}
 _CONFIRMING, _RUNNING = "#2a9d4a", "#8a8f98"
 _STYLE: dict[Any, Any] = {
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "font.size": 9,
-    "legend.frameon": False, "figure.constrained_layout.use": True,
-}  # fmt: skip
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "font.size": 9,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
 _WORDS = {FINISHED: "finished", STOPPED: "stopped early", FAILED: "failed", OPEN: "not over"}
 
 
-def write_summary(space: Space, ledger: Ledger, ranked: Sequence[Setting], shares: Mapping[str, float]) -> list[Path]:
+def write_summary(
+    space: Space, ledger: Ledger, ranked: Sequence[Setting], shares: Mapping[str, float]
+) -> list[Path]:
     """Write everything there is to say about a sweep into its folder; return the files."""
     folder = ledger.folder
     durable.write_text(folder / SUMMARY, page(space, ledger.trials, ranked, shares))
@@ -59,10 +66,14 @@ def write_summary(space: Space, ledger: Ledger, ranked: Sequence[Setting], share
     return written
 
 
-def page(space: Space, trials: Sequence[Trial], ranked: Sequence[Setting], shares: Mapping[str, float]) -> str:
+def page(
+    space: Space, trials: Sequence[Trial], ranked: Sequence[Setting], shares: Mapping[str, float]
+) -> str:
     """Return the summary as Markdown."""
     cfg, keys = space.cfg, [parameter.key for parameter in space.parameters]
-    numbers = [f"{sum(t.state == state for t in trials)} {words}" for state, words in _WORDS.items()]
+    numbers = [
+        f"{sum(t.state == state for t in trials)} {words}" for state, words in _WORDS.items()
+    ]
     better = "more" if cfg.mode == "max" else "less"
     parts = [
         "# Sweep",
@@ -75,7 +86,10 @@ def page(space: Space, trials: Sequence[Trial], ranked: Sequence[Setting], share
             [i + 1, *(_short(setting.values[key]) for key in keys), *_worth(setting)]
             for i, setting in enumerate(ranked[:_NUM_BEST])
         ]
-        parts += [_markdown(["", *keys, cfg.metric, "95 % interval", "seeds", "trials"], rows), _caveat(space, ranked)]
+        parts += [
+            _markdown(["", *keys, cfg.metric, "95 % interval", "seeds", "trials"], rows),
+            _caveat(space, ranked),
+        ]
     else:
         parts.append("No trial has finished.")
     if shares:
@@ -83,13 +97,17 @@ def page(space: Space, trials: Sequence[Trial], ranked: Sequence[Setting], share
         few = "" if count >= _MANY else " So few trials give a hint, no more."
         parts += [
             "## Importance",
-            _markdown(["setting", "share"], [[key, f"{share:.2f}"] for key, share in shares.items()]),
+            _markdown(
+                ["setting", "share"], [[key, f"{share:.2f}"] for key, share in shares.items()]
+            ),
             f"The share of each setting in what separates the best quarter of {count} trials from the rest "
             f"(PED-ANOVA); one that was stopped early counts as worse than any that finished.{few}",
         ]
     failed = [trial for trial in trials if trial.state == FAILED]
     if failed:
-        rows = [[t.number, *(_short(t.values[key]) for key in keys), t.seed, t.reason] for t in failed]
+        rows = [
+            [t.number, *(_short(t.values[key]) for key in keys), t.seed, t.reason] for t in failed
+        ]
         parts += ["## Failed trials", _markdown(["trial", *keys, "seed", "reason"], rows)]
     return "\n\n".join(parts) + "\n"
 
@@ -99,11 +117,35 @@ def table(space: Space, trials: Sequence[Trial]) -> str:
     keys = [parameter.key for parameter in space.parameters]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["trial", "setting", *keys, "seed", "stage", "state", "env_steps", space.cfg.metric, "reason"])
+    writer.writerow(
+        [
+            "trial",
+            "setting",
+            *keys,
+            "seed",
+            "stage",
+            "state",
+            "env_steps",
+            space.cfg.metric,
+            "reason",
+        ]
+    )
     for t in trials:
         value = "" if math.isnan(t.value) else repr(t.value)
         chosen = [t.values[key] for key in keys]
-        writer.writerow([t.number, t.setting, *chosen, t.seed, t.stage, t.state, t.env_steps, value, t.reason or ""])
+        writer.writerow(
+            [
+                t.number,
+                t.setting,
+                *chosen,
+                t.seed,
+                t.stage,
+                t.state,
+                t.env_steps,
+                value,
+                t.reason or "",
+            ]
+        )
     return stream.getvalue()
 
 
@@ -147,14 +189,25 @@ def _draw_order(panel: Any, space: Space, trials: Sequence[Trial]) -> None:
         of_state = [trial for trial in first_stage if trial.state == state]
         if of_state:
             label = f"{_WORDS[state]} ({len(of_state)})"
-            panel.plot([t.number for t in of_state], [t.value for t in of_state], "o", ms=4, color=color, label=label)
+            panel.plot(
+                [t.number for t in of_state],
+                [t.value for t in of_state],
+                "o",
+                ms=4,
+                color=color,
+                label=label,
+            )
     best, numbers, values = None, [], []
     for trial in first_stage:
-        (best, *_) = best_first([t for t in (best, trial) if t is not None], space.cfg.mode) or [best]
+        (best, *_) = best_first([t for t in (best, trial) if t is not None], space.cfg.mode) or [
+            best
+        ]
         if best is not None:
             numbers.append(trial.number)
             values.append(best.value)
-    panel.step(numbers, values, where="post", color="#555", linewidth=1, label="best finished so far")
+    panel.step(
+        numbers, values, where="post", color="#555", linewidth=1, label="best finished so far"
+    )
     panel.set_title(space.cfg.metric)
     panel.set_xlabel("trial")
     panel.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -164,7 +217,9 @@ def _draw_order(panel: Any, space: Space, trials: Sequence[Trial]) -> None:
 def _draw_curves(panel: Any, space: Space, trials: Sequence[Trial]) -> None:
     for trial in trials:
         color = _CONFIRMING if trial.stage == CONFIRM else _COLORS.get(trial.state, _RUNNING)
-        panel.plot(*zip(*trial.points, strict=True), color=color, alpha=0.6, linewidth=1, marker=".", ms=3)
+        panel.plot(
+            *zip(*trial.points, strict=True), color=color, alpha=0.6, linewidth=1, marker=".", ms=3
+        )
     panel.set_title(f"{space.cfg.metric}, every trial")
     panel.set_xlabel("env steps")
     if any(trial.stage == CONFIRM for trial in trials):
@@ -176,7 +231,9 @@ def _draw_intervals(panel: Any, space: Space, settings: Sequence[Setting]) -> No
     for i, setting in enumerate(settings):
         assert setting.interval is not None
         panel.plot(setting.interval, [i, i], color=_COLORS[FINISHED], linewidth=2)
-        panel.plot([t.value for t in setting.trials], [i] * len(setting.trials), ".", color=_CONFIRMING)
+        panel.plot(
+            [t.value for t in setting.trials], [i] * len(setting.trials), ".", color=_CONFIRMING
+        )
         panel.plot(setting.mean, i, "o", color=_COLORS[FINISHED])
     panel.set_yticks(range(len(settings)), [f"setting {setting.number}" for setting in settings])
     panel.invert_yaxis()
@@ -187,14 +244,21 @@ def _draw_intervals(panel: Any, space: Space, settings: Sequence[Setting]) -> No
 def _draw_setting(panel: Any, space: Space, key: str, trials: Sequence[Trial]) -> None:
     (parameter,) = [parameter for parameter in space.parameters if parameter.key == key]
     searched = [trial for trial in trials if trial.stage != CONFIRM]
-    groups = {color: [trial for trial in searched if trial.state == state] for state, color in _COLORS.items()}
+    groups = {
+        color: [trial for trial in searched if trial.state == state]
+        for state, color in _COLORS.items()
+    }
     groups[_CONFIRMING] = [trial for trial in trials if trial.stage == CONFIRM]
     for color, several in groups.items():
         values = [trial.values[key] for trial in several]
         xs = [parameter.choices.index(value) for value in values] if parameter.choices else values
         panel.plot(xs, [trial.value for trial in several], "o", ms=4, color=color, alpha=0.7)
     if parameter.choices:
-        panel.set_xticks(range(len(parameter.choices)), [_short(choice) for choice in parameter.choices], fontsize=7)
+        panel.set_xticks(
+            range(len(parameter.choices)),
+            [_short(choice) for choice in parameter.choices],
+            fontsize=7,
+        )
         panel.set_xlim(-0.5, len(parameter.choices) - 0.5)
     elif parameter.is_log:
         panel.set_xscale("log")
@@ -202,9 +266,18 @@ def _draw_setting(panel: Any, space: Space, key: str, trials: Sequence[Trial]) -
 
 
 def _worth(setting: Setting) -> list[object]:
-    interval = "-" if setting.interval is None else f"{setting.interval[0]:.3f} to {setting.interval[1]:.3f}"
+    interval = (
+        "-"
+        if setting.interval is None
+        else f"{setting.interval[0]:.3f} to {setting.interval[1]:.3f}"
+    )
     seeds = ", ".join(str(trial.seed) for trial in setting.trials)
-    return [f"{setting.mean:.3f}", interval, seeds, ", ".join(str(trial.number) for trial in setting.trials)]
+    return [
+        f"{setting.mean:.3f}",
+        interval,
+        seeds,
+        ", ".join(str(trial.number) for trial in setting.trials),
+    ]
 
 
 def _caveat(space: Space, ranked: Sequence[Setting]) -> str:
@@ -225,4 +298,6 @@ def _short(value: Any) -> str:
 
 def _markdown(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )

@@ -16,21 +16,54 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from harl_mapush import durable, runs
+from harl_mapush.runs import durable, run_folder
 from mqe.config import ConfigError
 
 SWEEP, SETTINGS, TRIALS = "sweep.yaml", "settings.yaml", "trials"
 OUTPUT = "output.log"
-OPEN, FINISHED, STOPPED, FAILED = "open", "finished", "stopped", "failed"  # open: waiting, running or interrupted
+OPEN, FINISHED, STOPPED, FAILED = (
+    "open",
+    "finished",
+    "stopped",
+    "failed",
+)  # open: waiting, running or interrupted
 STATES = (OPEN, FINISHED, STOPPED, FAILED)
 SEARCH, CONFIRM = "search", "confirm"  # stages
 _RECORD = "trial.json"
 
 # 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom
 _T_975 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+    2.201,
+    2.179,
+    2.160,
+    2.145,
+    2.131,
+    2.120,
+    2.110,
+    2.101,
+    2.093,
+    2.086,
+    2.080,
+    2.074,
+    2.069,
+    2.064,
+    2.060,
+    2.056,
+    2.052,
+    2.048,
+    2.045,
+    2.042,
+)
 _Z_975 = 1.959964
 
 
@@ -76,7 +109,9 @@ class Ledger:
         self.folder = folder
         self.trials = [_read(path) for path in sorted((folder / TRIALS).glob(f"*/{_RECORD}"))]
 
-    def add(self, setting: int | None, values: dict[str, Any], seed: int, stage: str = SEARCH) -> Trial:
+    def add(
+        self, setting: int | None, values: dict[str, Any], seed: int, stage: str = SEARCH
+    ) -> Trial:
         """Record a new trial; ``setting`` None: it is the first of a new setting."""
         number = 1 + max((trial.number for trial in self.trials), default=0)
         if setting is None:
@@ -117,7 +152,11 @@ def order_of_merit(trials: Iterable[Trial], mode: str) -> list[Trial]:
     A stopped one comes after all that finished, and after those that came further.
     """
     sign = -1.0 if mode == "max" else 1.0
-    known = [trial for trial in trials if trial.stage == SEARCH and trial.state in (FINISHED, STOPPED) and trial.points]
+    known = [
+        trial
+        for trial in trials
+        if trial.stage == SEARCH and trial.state in (FINISHED, STOPPED) and trial.points
+    ]
 
     def place(trial: Trial) -> tuple[bool, int, float]:
         is_stopped = trial.state == STOPPED
@@ -139,7 +178,9 @@ def rank_settings(trials: Sequence[Trial], mode: str) -> list[Setting]:
         confirming = [trial for trial in several if trial.stage == CONFIRM]
         counted = sorted(confirming or several, key=lambda trial: trial.number)
         values = [trial.value for trial in counted]
-        ranked.append(Setting(number, counted[0].values, tuple(counted), fmean(values), mean_interval(values)))
+        ranked.append(
+            Setting(number, counted[0].values, tuple(counted), fmean(values), mean_interval(values))
+        )
     sign = -1.0 if mode == "max" else 1.0
     return sorted(ranked, key=lambda setting: (setting.interval is None, sign * setting.mean))
 
@@ -166,7 +207,7 @@ def wait_until_saved(folders: Iterable[Path], limit_s: float) -> None:
     for folder in folders:
         while folder.is_dir() and time.monotonic() < deadline:
             try:
-                with runs.locked(folder):
+                with run_folder.locked(folder):
                     break
             except ConfigError:
                 time.sleep(0.2)
@@ -175,7 +216,9 @@ def wait_until_saved(folders: Iterable[Path], limit_s: float) -> None:
 def _read(path: Path) -> Trial:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        trial = Trial(**values | {"points": [(int(steps), float(value)) for steps, value in values["points"]]})
+        trial = Trial(
+            **values | {"points": [(int(steps), float(value)) for steps, value in values["points"]]}
+        )
         if trial.state not in STATES or not isinstance(trial.values, dict):
             raise ValueError(trial.state)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -16,14 +16,16 @@ from typing import Any
 from ray import tune
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harl_mapush import runs
+from harl_mapush.runs import run_folder
 from mapush.sweep.child import GRACE_S
 from mapush.sweep.trials import FAILED, FINISHED, OPEN, OUTPUT, wait_until_saved
 
 ENV_STEPS, VALUE, OUTCOME, REASON = "env_steps", "value", "outcome", "reason"  # of a result
 _POINTS = 100  # of a trial, at most, that are compared with other trials' while it trains
 _PAUSE_S = 0.5
-_INTERRUPTED = {128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)}
+_INTERRUPTED = {
+    128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+}
 
 
 class Points:
@@ -50,7 +52,9 @@ class Points:
         if not self._folder.is_dir():  # the run has not made it yet
             return []
         if self._log is None:
-            self._log = EventAccumulator(str(runs.curves_folder(self._folder)), size_guidance={"scalars": 0})
+            self._log = EventAccumulator(
+                str(run_folder.curves_folder(self._folder)), size_guidance={"scalars": 0}
+            )
         self._log.Reload()
         if self._metric not in self._log.Tags()["scalars"]:
             return []
@@ -71,20 +75,29 @@ class TrialRun(tune.Trainable):
         self._metric = config["metric"]
         self._waiting: list[tuple[int, float]] = []
         wait_until_saved([self._folder], GRACE_S)  # after a sweep that was killed
-        is_begun = (self._folder / runs.CONFIG).is_file()
-        words = ["--resume", str(self._folder)] if is_begun else [*config["words"], "--out", str(self._folder)]
+        is_begun = (self._folder / run_folder.CONFIG).is_file()
+        words = (
+            ["--resume", str(self._folder)]
+            if is_begun
+            else [*config["words"], "--out", str(self._folder)]
+        )
         self._output = (self._folder / OUTPUT).open("ab")
         self._child = subprocess.Popen(
             [sys.executable, "-m", "mapush.sweep.child", *words, *config["common"]],
             stdin=subprocess.PIPE,  # ends the child when it is closed, also by the death of this process
-            stdout=self._output, stderr=self._output, cwd=config["cwd"], start_new_session=True,
-        )  # fmt: skip
+            stdout=self._output,
+            stderr=self._output,
+            cwd=config["cwd"],
+            start_new_session=True,
+        )
 
     def step(self) -> dict[str, Any]:
         """Return the next point, or the last one and how the training ended."""
         try:
             return self._next()
-        except Exception as error:  # of whatever reads the curves: it ends this trial, not the sweep
+        except (
+            Exception
+        ) as error:  # of whatever reads the curves: it ends this trial, not the sweep
             return {OUTCOME: FAILED, REASON: f"{type(error).__name__}: {error}", "done": True}
 
     def cleanup(self) -> None:
@@ -123,9 +136,15 @@ class TrialRun(tune.Trainable):
         if code in _INTERRUPTED or code == -signal.SIGTERM:
             ended[OUTCOME] = OPEN
         elif code != 0:
-            ended |= {OUTCOME: FAILED, REASON: f"exit code {code}: {_last_line(self._folder / OUTPUT)}"}
+            ended |= {
+                OUTCOME: FAILED,
+                REASON: f"exit code {code}: {_last_line(self._folder / OUTPUT)}",
+            }
         elif not known:
-            ended |= {OUTCOME: FAILED, REASON: f"its curves never had {self._metric}; give it more env steps"}
+            ended |= {
+                OUTCOME: FAILED,
+                REASON: f"its curves never had {self._metric}; give it more env steps",
+            }
         return ended
 
 

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from mqe.blocks import ActiveWorlds
-from mqe.state import SceneState
+from mqe.controllers.blocks import ActiveWorlds
+from mqe.world.state import SceneState
 
 
 class Controller(Protocol):

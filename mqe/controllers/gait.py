@@ -12,16 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mqe.blocks import ActiveWorlds, Blocks
 from mqe.config import ConfigError, load_yaml, unknown
+from mqe.controllers.blocks import ActiveWorlds, Blocks
 from mqe.controllers.trot import GAIT_OBS_SIZE, GaitMemory, Trot, is_moving
 from mqe.manifest import MANIFEST, check_files, sha256
-from mqe.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, Robots
-from mqe.state import SceneState
 from mqe.tensor_files import read_tensors
+from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, Robots
+from mqe.world.state import SceneState
 
 PRETRAINED = "pretrained:"
-_UNKNOWN_LAYERS = ("normalize_obs", "use_feature_normalization", "use_layer_norm", "use_recurrent_policy")
+_UNKNOWN_LAYERS = (
+    "normalize_obs",
+    "use_feature_normalization",
+    "use_layer_norm",
+    "use_recurrent_policy",
+)
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
@@ -40,7 +45,9 @@ class GaitController:
     def __init__(self, policy: Callable[[Tensor], Tensor], num_envs: int, robots: Robots) -> None:
         """Move ``robots`` of N worlds with ``policy``, observation (N, A, 59) to action (N, A, J)."""
         self._policy, self._trot = policy, Trot(robots)
-        self._memory = GaitMemory(torch.zeros(num_envs, len(robots), GaitMemory.SIZE, device=robots.device))
+        self._memory = GaitMemory(
+            torch.zeros(num_envs, len(robots), GaitMemory.SIZE, device=robots.device)
+        )
         self._command = torch.zeros(num_envs, len(robots), 3, device=robots.device)
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:
@@ -76,10 +83,14 @@ class GaitController:
 class GaitNetwork(nn.Module):
     """A multilayer perceptron from gait observations (..., 59) to joint actions (..., J), weights frozen."""
 
-    def __init__(self, layers: list[tuple[Tensor, Tensor]], activation: str, mean_bound: float | None = None) -> None:
+    def __init__(
+        self, layers: list[tuple[Tensor, Tensor]], activation: str, mean_bound: float | None = None
+    ) -> None:
         """Stack ``layers`` with ``activation`` between them; tanh keeps actions within +- ``mean_bound``."""
         super().__init__()
-        self._weights = nn.ParameterList([nn.Parameter(weight.t().contiguous(), False) for weight, _ in layers])
+        self._weights = nn.ParameterList(
+            [nn.Parameter(weight.t().contiguous(), False) for weight, _ in layers]
+        )
         self._biases = nn.ParameterList([nn.Parameter(bias, False) for _, bias in layers])
         self._activation = ACTIVATIONS[activation]()
         self._mean_bound = mean_bound
@@ -101,7 +112,9 @@ def pretrained_folder(name: str) -> Path:
     """Return the folder of a policy that ships with the package, or raise ConfigError with the names there are."""
     known = pretrained_names()
     if name not in known:
-        raise ConfigError(f"unknown pretrained policy '{name}'; there are: {', '.join(known) or 'none'}")
+        raise ConfigError(
+            f"unknown pretrained policy '{name}'; there are: {', '.join(known) or 'none'}"
+        )
     folder = _pretrained_root() / name
     if not (folder / MANIFEST).is_file():
         raise ConfigError(
@@ -114,7 +127,11 @@ def pretrained_folder(name: str) -> Path:
 def pretrained_names() -> list[str]:
     """Return the policies that ship with the package, by name."""
     root = _pretrained_root()
-    return sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file()) if root.is_dir() else []
+    return (
+        sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file())
+        if root.is_dir()
+        else []
+    )
 
 
 def _pretrained_root() -> Path:
@@ -128,7 +145,11 @@ def from_anywhere(what: str) -> str:
 
 def gait_folder(what: str) -> Path:
     """Return the folder of ``pretrained:NAME``, or the one that ``what`` is the path of."""
-    return pretrained_folder(what.removeprefix(PRETRAINED)) if what.startswith(PRETRAINED) else Path(what)
+    return (
+        pretrained_folder(what.removeprefix(PRETRAINED))
+        if what.startswith(PRETRAINED)
+        else Path(what)
+    )
 
 
 def gait_names(what: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> list[str]:
@@ -141,7 +162,9 @@ def gait_names(what: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> 
 def gait_digest(names: Sequence[str]) -> str:
     """Return a SHA-256 of gaits' weights: a gait may be retrained under its old name."""
     digests = [sha256(gait_folder(name) / "actor_agent0.pt") for name in dict.fromkeys(names)]
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return (
+        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    )
 
 
 def load_team_gait(what: str | Sequence[str] | None, robots: Robots) -> Callable[[Tensor], Tensor]:
@@ -151,10 +174,15 @@ def load_team_gait(what: str | Sequence[str] | None, robots: Robots) -> Callable
     """
     num_robots, names = len(robots), gait_names(what, robots.cfgs)
     if len(names) != num_robots:
-        raise ConfigError(f"task.gait: {names} are {len(names)} gaits for {num_robots} robots; name one, or each")
+        raise ConfigError(
+            f"task.gait: {names} are {len(names)} gaits for {num_robots} robots; name one, or each"
+        )
     kinds = list(zip(names, robots.cfgs, strict=True))
     gaits = [
-        (load_gait(name, robots.device, cfg), [i for i, kind in enumerate(kinds) if kind == (name, cfg)])
+        (
+            load_gait(name, robots.device, cfg),
+            [i for i, kind in enumerate(kinds) if kind == (name, cfg)],
+        )
         for name, cfg in dict.fromkeys(kinds)
     ]
     return gaits[0][0] if len(gaits) == 1 else MixedGait(gaits)
@@ -171,17 +199,23 @@ class MixedGait:
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Return the mean actions (N, A, J) of observations (N, A, 59)."""
-        return torch.cat([gait(obs[:, robots]) for gait, robots in self._gaits], dim=1)[:, self._order]
+        return torch.cat([gait(obs[:, robots]) for gait, robots in self._gaits], dim=1)[
+            :, self._order
+        ]
 
 
 def load_gait(what: str, device: torch.device, robot: RobotCfg | None = None) -> GaitNetwork:
     """Load the gait of a checkpoint folder or ``pretrained:NAME``; raise ConfigError, also for one of another robot."""
     folder = gait_folder(what)
     if not folder.is_dir():
-        raise ConfigError(f"task.gait: there is no folder '{folder.absolute()}'; name a checkpoint or pretrained:NAME")
+        raise ConfigError(
+            f"task.gait: there is no folder '{folder.absolute()}'; name a checkpoint or pretrained:NAME"
+        )
     for name in ("config.yaml", "actor_agent0.pt"):
         if not (folder / name).is_file():
-            raise ConfigError(f"task.gait: '{what}' is no checkpoint of a gait, it lacks {name}; say pretrained:NAME")
+            raise ConfigError(
+                f"task.gait: '{what}' is no checkpoint of a gait, it lacks {name}; say pretrained:NAME"
+            )
     check_files(folder, ["config.yaml", "actor_agent0.pt"])
     settings = load_yaml(folder / "config.yaml")
     network = _network_of(what, settings)
@@ -191,11 +225,20 @@ def load_gait(what: str, device: torch.device, robot: RobotCfg | None = None) ->
             f"one that was trained with env.robots={robot.name}"
         )
     weights = read_tensors(folder / "actor_agent0.pt")
-    names = [name.removesuffix(".weight") for name in weights if re.fullmatch(r"base\.mlp\.fc\.\d+\.weight", name)]
+    names = [
+        name.removesuffix(".weight")
+        for name in weights
+        if re.fullmatch(r"base\.mlp\.fc\.\d+\.weight", name)
+    ]
     try:
-        layers = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in (*names, "act.action_out.fc_mean")]
+        layers = [
+            (weights[f"{name}.weight"], weights[f"{name}.bias"])
+            for name in (*names, "act.action_out.fc_mean")
+        ]
     except KeyError as error:
-        raise ConfigError(f"task.gait: '{what}' is no gait, its actor lacks {error}; say pretrained:NAME") from None
+        raise ConfigError(
+            f"task.gait: '{what}' is no gait, its actor lacks {error}; say pretrained:NAME"
+        ) from None
     sizes = [GAIT_OBS_SIZE, *(weight.shape[0] for weight, _ in layers[:-1]), NUM_JOINTS]
     for (weight, bias), size_in, size_out in zip(layers, sizes, sizes[1:], strict=False):
         if weight.shape != (size_out, size_in) or bias.shape != (size_out,):
@@ -217,10 +260,16 @@ def _network_of(what: str, cfg: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the network section of a gait's settings, checked."""
     task, network = cfg.get("task"), cfg.get("network")
     if not isinstance(task, Mapping) or not isinstance(network, Mapping):
-        raise ConfigError(f"task.gait: '{what}' lacks the sections task and network in its config.yaml")
+        raise ConfigError(
+            f"task.gait: '{what}' lacks the sections task and network in its config.yaml"
+        )
     for key in _UNKNOWN_LAYERS:
         if network.get(key):
-            raise ConfigError(f"task.gait: '{what}' was trained with network.{key}; a gait is a plain MLP")
+            raise ConfigError(
+                f"task.gait: '{what}' was trained with network.{key}; a gait is a plain MLP"
+            )
     if network.get("activation") not in ACTIVATIONS:
-        raise ConfigError(f"task.gait: '{what}': {unknown('activation', network.get('activation'), ACTIVATIONS)}")
+        raise ConfigError(
+            f"task.gait: '{what}': {unknown('activation', network.get('activation'), ACTIVATIONS)}"
+        )
     return network

@@ -8,16 +8,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.geometry import HALF_PI, TWO_PI, in_frame, on_circle
-from mqe.robots import NUM_JOINTS, Robots
-from mqe.robots.robot import NUM_LEGS
-from mqe.robots.tensors import by_leg
-from mqe.scene import STEP_DT
-from mqe.state import SceneState
 from mqe.vec_env import Mirror, MirrorImage
+from mqe.world.geometry import HALF_PI, TWO_PI, in_frame, on_circle
+from mqe.world.robots import NUM_JOINTS, Robots
+from mqe.world.robots.robot import NUM_LEGS
+from mqe.world.robots.tensors import by_leg
+from mqe.world.scene import STEP_DT
+from mqe.world.state import SceneState
 
 GAIT_FREQUENCY = 2.5  # [Hz] one trot cycle in 20 control steps
-STANDING_COMMAND = 0.05  # [m/s, rad/s] below this on every axis the clock stops and the robot stands
+STANDING_COMMAND = (
+    0.05  # [m/s, rad/s] below this on every axis the clock stops and the robot stands
+)
 ACTION_SCALE = (0.35, 0.6, 0.8)  # [rad] hip, thigh, calf at action 1
 SWING_HEIGHT = 0.08  # [m] clearance of a foot in the middle of its swing
 # [rad] added to the targets of a swinging leg at the top of its swing, so that a policy begins with a trot and learns
@@ -37,11 +39,15 @@ class GaitTerm(NamedTuple):
     mirror_signs: tuple[float, ...]  # in a mirror that swaps left and right; one for each number
     scale: float = 1.0  # to about unit size
     noise: float = 0.0  # what ``observation_noise`` means to it, after scaling
-    has_legs: bool = False  # numbers of joints, leg by leg: a mirror swaps left legs with right ones
+    has_legs: bool = (
+        False  # numbers of joints, leg by leg: a mirror swaps left legs with right ones
+    )
 
 
 GAIT_TERMS = (
-    GaitTerm("gravity", (1.0, -1.0, 1.0), scale=-1.0, noise=1.0),  # seen as the world's up, which points against it
+    GaitTerm(
+        "gravity", (1.0, -1.0, 1.0), scale=-1.0, noise=1.0
+    ),  # seen as the world's up, which points against it
     GaitTerm("turn_rates", (-1.0, 1.0, -1.0), scale=0.25, noise=1.0),
     GaitTerm("command", (1.0, -1.0, -1.0), scale=2.0),
     GaitTerm("joint_pos", _JOINT_SIGNS, noise=0.3, has_legs=True),  # [rad] from the default pose
@@ -62,7 +68,9 @@ class GaitMemory:
         """Keep the memory in ``values`` (N, A, 25); zeros are a gait that has not begun."""
         self.values = values
         self.phase = values[..., 0]  # (N, A) of the trot's cycle, in [0, 1)
-        self.actions = values[..., 1:]  # (N, A, 24) the last and the one before it: some may be on their way still
+        self.actions = values[
+            ..., 1:
+        ]  # (N, A, 24) the last and the one before it: some may be on their way still
         self.action, self.older_action = self.actions.split(NUM_JOINTS, dim=-1)
 
     def begin(self, mask: Tensor) -> None:
@@ -77,9 +85,12 @@ class Trot:
         """Trot with ``robots`` about their nominal stance."""
         device, self._joint_pos = robots.device, robots.joint_pos
         offset = [  # (A, 59)
-            [number for term in GAIT_TERMS for number in _offset(term, cfg.joint_pos)] for cfg in robots.cfgs
+            [number for term in GAIT_TERMS for number in _offset(term, cfg.joint_pos)]
+            for cfg in robots.cfgs
         ]
-        self._obs_offset = torch.tensor(offset if robots.is_mixed else offset[0], device=device)  # (59,) or (A, 59)
+        self._obs_offset = torch.tensor(
+            offset if robots.is_mixed else offset[0], device=device
+        )  # (59,) or (A, 59)
         self._obs_scale = gait_obs_scale(device)
         self._action_scale = torch.tensor(ACTION_SCALE * NUM_LEGS, device=device)  # (J,) [rad]
         self._quarter = torch.tensor(HALF_PI, device=device)  # [rad] of a turn
@@ -95,22 +106,36 @@ class Trot:
         torch.clamp(action, -1.0, 1.0, out=memory.action)
         memory.phase.add_(GAIT_FREQUENCY * STEP_DT).remainder_(1.0).mul_(moving)
         trot = torch.addcmul(self._joint_pos, self._action_scale, memory.action)
-        return torch.addcmul(by_leg(trot), self.swing(memory.phase, moving).unsqueeze(-1), self._lift).flatten(-2)
+        return torch.addcmul(
+            by_leg(trot), self.swing(memory.phase, moving).unsqueeze(-1), self._lift
+        ).flatten(-2)
 
-    def observe(self, state: SceneState, command: Tensor, moving: Tensor, memory: GaitMemory) -> Tensor:
+    def observe(
+        self, state: SceneState, command: Tensor, moving: Tensor, memory: GaitMemory
+    ) -> Tensor:
         """Return the policy's observation (N, A, 59): gravity, turn rates, command, joints, last two actions, clock.
 
         The clock is the sine and cosine of its angle, 0 and 0 while the robot stands.
         """
         # (sin a, cos a) is the point at angle pi / 2 - a on the circle.
         clock = on_circle(moving.float(), torch.sub(self._quarter, memory.phase, alpha=TWO_PI))
-        parts = (state.up_b, state.robot_angvel_b, command, state.joint_pos, state.joint_vel, memory.actions, clock)
+        parts = (
+            state.up_b,
+            state.robot_angvel_b,
+            command,
+            state.joint_pos,
+            state.joint_vel,
+            memory.actions,
+            clock,
+        )
         return torch.addcmul(self._obs_offset, torch.cat(parts, dim=-1), self._obs_scale)
 
     def swing(self, phase: Tensor, moving: Tensor) -> Tensor:
         """Return how far each foot is through its swing, (N, A, 4): 0 on the floor, 1 at the top; FL swings with RR."""
         cycle = torch.remainder(phase.unsqueeze(-1) + self._foot_offset, 1.0)
-        return torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)  # the cycle's second half
+        return torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(
+            -1
+        )  # the cycle's second half
 
 
 def planar_velocity(state: SceneState) -> Tensor:
@@ -142,16 +167,24 @@ def mirrored_gait(device: torch.device) -> MirrorImage:
     swapped = [leg * 3 + joint for leg in (1, 0, 3, 2) for joint in range(3)]
     index: list[int] = []
     for term in GAIT_TERMS:
-        index += [len(index) + k for k in (swapped if term.has_legs else range(len(term.mirror_signs)))]
+        index += [
+            len(index) + k for k in (swapped if term.has_legs else range(len(term.mirror_signs)))
+        ]
     signs = [sign for term in GAIT_TERMS for sign in term.mirror_signs]
     return MirrorImage(Mirror.of(index, signs, device), Mirror.of(swapped, _JOINT_SIGNS, device))
 
 
 def _each_number(device: torch.device, value: Callable[[GaitTerm], float]) -> Tensor:
     """Return a term's value for each of its numbers, (59,)."""
-    return torch.tensor([value(term) for term in GAIT_TERMS for _ in term.mirror_signs], device=device)
+    return torch.tensor(
+        [value(term) for term in GAIT_TERMS for _ in term.mirror_signs], device=device
+    )
 
 
 def _offset(term: GaitTerm, joint_pos: Sequence[float]) -> Sequence[float]:
     """Return what is added to a term's scaled numbers: joint angles are seen from the default pose [rad]."""
-    return [-angle for angle in joint_pos] if term.name == "joint_pos" else [0.0] * len(term.mirror_signs)
+    return (
+        [-angle for angle in joint_pos]
+        if term.name == "joint_pos"
+        else [0.0] * len(term.mirror_signs)
+    )

@@ -1,1 +1,1 @@
-"""Simulators: interchangeable members behind ``mqe.sim.base.Simulator``."""
+"""Simulators: interchangeable members behind ``mqe.sim.simulator.Simulator``."""

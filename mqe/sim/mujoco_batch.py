@@ -88,14 +88,18 @@ class MujocoBatchSimulator:
         except SimulationError as error:
             self.failed[torch.as_tensor(error.ids, dtype=torch.int64)] = True
             _LOG.warning(
-                "%d world(s) failed and will be reset: %s", len(error.ids), self._batch.error(int(error.ids[0]))
+                "%d world(s) failed and will be reset: %s",
+                len(error.ids),
+                self._batch.error(int(error.ids[0])),
             )
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
         """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
         rows = mask.unsqueeze(1)
         for view, values in ((self.qpos, qpos), (self.qvel, qvel), (self.mocap_pos, mocap_pos)):
-            view.copy_(torch.where(mask.view(-1, *[1] * (view.dim() - 1)), values.to(view.dtype), view))
+            view.copy_(
+                torch.where(mask.view(-1, *[1] * (view.dim() - 1)), values.to(view.dtype), view)
+            )
         for view in (self._warmstart, self.ctrl, self._time.view(self.num_envs, -1)):
             view.masked_fill_(rows, 0.0)
         self.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
@@ -127,9 +131,14 @@ class MujocoBatchSimulator:
 
     def _state(self) -> dict[str, Tensor]:
         return {
-            "qpos": self.qpos, "qvel": self.qvel, "ctrl": self.ctrl, "mocap_pos": self.mocap_pos,
-            "xfrc_applied": self.xfrc_applied, "qacc_warmstart": self._warmstart, "time": self._time,
-        }  # fmt: skip
+            "qpos": self.qpos,
+            "qvel": self.qvel,
+            "ctrl": self.ctrl,
+            "mocap_pos": self.mocap_pos,
+            "xfrc_applied": self.xfrc_applied,
+            "qacc_warmstart": self._warmstart,
+            "time": self._time,
+        }
 
     def close(self) -> None:
         """Drop the worlds, whose threads end with the last reference; a second time does nothing."""

@@ -29,20 +29,40 @@ wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)  # not a line for
 
 # What loses contacts or constraint rows. Solver iteration limits set bits of their own and lose nothing.
 LOST = int(
-    OverflowType.NEFC | OverflowType.NJMAX_NNZ | OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD
-    | OverflowType.CONTACT_MATCH | OverflowType.NVMAX | OverflowType.EPA_HORIZON
-)  # fmt: skip
+    OverflowType.NEFC
+    | OverflowType.NJMAX_NNZ
+    | OverflowType.BROADPHASE
+    | OverflowType.NARROWPHASE
+    | OverflowType.CCD
+    | OverflowType.CONTACT_MATCH
+    | OverflowType.NVMAX
+    | OverflowType.EPA_HORIZON
+)
 # What a larger buffer mends; the others mark their world, and that is all.
 _ROWS = int(OverflowType.NEFC | OverflowType.NJMAX_NNZ)
 _CONTACTS = int(OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD)
-_UNKNOWN_FLAGS = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET) | int(mujoco.mjtDisableBit.mjDSBL_MIDPHASE)  # has neither
+_UNKNOWN_FLAGS = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET) | int(
+    mujoco.mjtDisableBit.mjDSBL_MIDPHASE
+)  # has neither
 _NO_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
-_NO_PASSIVE_FORCES = int(mujoco.mjtDisableBit.mjDSBL_SPRING) | int(mujoco.mjtDisableBit.mjDSBL_DAMPER)
+_NO_PASSIVE_FORCES = int(mujoco.mjtDisableBit.mjDSBL_SPRING) | int(
+    mujoco.mjtDisableBit.mjDSBL_DAMPER
+)
 _PASSIVE_FIELDS = (
-    "jnt_stiffness", "jnt_stiffnesspoly", "dof_damping", "dof_dampingpoly", "tendon_stiffness", "tendon_stiffnesspoly",
-    "tendon_damping", "tendon_dampingpoly", "actuator_damping", "actuator_dampingpoly", "body_gravcomp",
-    "geom_adhesion", "pair_adhesion",
-)  # fmt: skip
+    "jnt_stiffness",
+    "jnt_stiffnesspoly",
+    "dof_damping",
+    "dof_dampingpoly",
+    "tendon_stiffness",
+    "tendon_stiffnesspoly",
+    "tendon_damping",
+    "tendon_dampingpoly",
+    "actuator_damping",
+    "actuator_dampingpoly",
+    "body_gravcomp",
+    "geom_adhesion",
+    "pair_adhesion",
+)
 # What MuJoCo derives from masses and inertias that a step reads.
 _DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0")
 _INTEGRATORS = {
@@ -84,7 +104,9 @@ def capacity(model: mujoco.MjModel) -> Capacity:
     Measured over random actions, trained policies and robots piled up (docs/performance.md). A robot on its feet has 4
     contacts of 4 rows, on its back up to 16. An object has 4 to 8 with the floor and a few with every robot.
     """
-    robots = len(set(model.dof_treeid[model.jnt_dofadr[model.actuator_trnid[:, 0]]]))  # trees that have motors
+    robots = len(
+        set(model.dof_treeid[model.jnt_dofadr[model.actuator_trnid[:, 0]]])
+    )  # trees that have motors
     others = model.ntree - robots
     return Capacity(contacts=14 + 14 * robots + 8 * others, rows=64 + 36 * robots + 24 * others)
 
@@ -93,7 +115,11 @@ class MujocoWarpSimulator:
     """N worlds of one model on one CUDA device, or on Warp's CPU device."""
 
     def __init__(
-        self, model: mujoco.MjModel, num_envs: int, device: torch.device, size: Capacity | None = None
+        self,
+        model: mujoco.MjModel,
+        num_envs: int,
+        device: torch.device,
+        size: Capacity | None = None,
     ) -> None:
         """Make ``num_envs`` worlds; ``size`` overrides the derived contact buffers."""
         wp.init()
@@ -115,7 +141,9 @@ class MujocoWarpSimulator:
             with self._place(), wp.ScopedCapture(stream=self._stream(), external=True):
                 self._substeps(decimation, ctrl)
         elif self.captures:
-            recorded = self._graphs.get((decimation, ctrl is None)) or self._capture(decimation, ctrl)
+            recorded = self._graphs.get((decimation, ctrl is None)) or self._capture(
+                decimation, ctrl
+            )
             if ctrl is not None:
                 recorded.ctrl.copy_(ctrl)
             wp.capture_launch(recorded.graph, stream=self._stream())
@@ -128,7 +156,11 @@ class MujocoWarpSimulator:
         torch.ne(lost, 0, out=self.failed)
         self._overflow.zero_()
         torch.maximum(self._most_rows, self._nefc, out=self._most_rows)
-        torch.maximum(self._most_contacts, torch.maximum(self._nacon, self._ncollision), out=self._most_contacts)
+        torch.maximum(
+            self._most_contacts,
+            torch.maximum(self._nacon, self._ncollision),
+            out=self._most_contacts,
+        )
 
     def write(self, mask: Tensor, qpos: Tensor, qvel: Tensor, mocap_pos: Tensor) -> None:
         """Put the worlds of ``mask`` (N,) into a new state, with no memory of the old one."""
@@ -151,7 +183,9 @@ class MujocoWarpSimulator:
     def _derived(self) -> dict[str, Tensor]:
         """Return per-world values of the fields that MuJoCo derives from those that were set, such as masses."""
         given = [name for name in self._fields if name in mujoco.MjModel._setconst_inputs]
-        batch = Batch(self._known, self.num_envs)  # derives on the host, where every field is at hand
+        batch = Batch(
+            self._known, self.num_envs
+        )  # derives on the host, where every field is at hand
         for name in given:
             field = batch.expand(name)
             field[:] = self._fields[name].cpu().numpy().reshape(field.shape)
@@ -198,7 +232,9 @@ class MujocoWarpSimulator:
             lost = f"{worlds} of {self.num_envs} worlds lost contacts ({_names(bits)}), which no larger buffer mends"
             return lost if bits else None
         size = Capacity(
-            contacts=int(max(old.contacts, used.contacts) * _GROWTH) if bits & _CONTACTS else old.contacts,
+            contacts=int(max(old.contacts, used.contacts) * _GROWTH)
+            if bits & _CONTACTS
+            else old.contacts,
             rows=int(max(old.rows, used.rows) * _GROWTH) if bits & _ROWS else old.rows,
         )
         self._resize(size)
@@ -211,13 +247,18 @@ class MujocoWarpSimulator:
         """World ``env`` as MjData on the host, forward kinematics done; per-world model fields are the shared ones."""
         data = mujoco.MjData(self.model)
         data.qpos[:], data.qvel[:] = self.qpos[env].cpu().numpy(), self.qvel[env].cpu().numpy()
-        data.ctrl[:], data.mocap_pos[:] = self.ctrl[env].cpu().numpy(), self.mocap_pos[env].cpu().numpy()
+        data.ctrl[:], data.mocap_pos[:] = (
+            self.ctrl[env].cpu().numpy(),
+            self.mocap_pos[env].cpu().numpy(),
+        )
         mujoco.mj_forward(self.model, data)
         return data
 
     def state_dict(self) -> dict[str, Tensor]:
         """The integration state of every world, and how far the contact buffers have grown."""
-        return {name: view.clone() for name, view in self._state().items()} | {"size": torch.tensor(self._size)}
+        return {name: view.clone() for name, view in self._state().items()} | {
+            "size": torch.tensor(self._size)
+        }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``; all views are replaced where its contact buffers were larger."""
@@ -243,9 +284,14 @@ class MujocoWarpSimulator:
 
     def _state(self) -> dict[str, Tensor]:
         return {
-            "qpos": self.qpos, "qvel": self.qvel, "ctrl": self.ctrl, "mocap_pos": self.mocap_pos,
-            "xfrc_applied": self.xfrc_applied, "qacc_warmstart": self._warmstart, "time": self._time,
-        }  # fmt: skip
+            "qpos": self.qpos,
+            "qvel": self.qvel,
+            "ctrl": self.ctrl,
+            "mocap_pos": self.mocap_pos,
+            "xfrc_applied": self.xfrc_applied,
+            "qacc_warmstart": self._warmstart,
+            "time": self._time,
+        }
 
     def _lost_bits(self) -> int:
         """All bits that any world lost contacts by since the last ``grow_buffers``; waits for the device, once."""
@@ -256,7 +302,9 @@ class MujocoWarpSimulator:
     def _make_model(self) -> None:
         self._renew()
         with self._place():
-            self._model = mjw.put_model(self._known, batch_sizes=dict.fromkeys(self._fields, self.num_envs))
+            self._model = mjw.put_model(
+                self._known, batch_sizes=dict.fromkeys(self._fields, self.num_envs)
+            )
             self._model.opt.warn_overflow = 0  # the flags are read instead
             for name, values in self._fields.items():
                 view = wp.to_torch(getattr(self._model, name))
@@ -266,16 +314,31 @@ class MujocoWarpSimulator:
         self._renew()
         self._size = size
         with self._place():
-            self._data = mjw.make_data(self._known, self.num_envs, nconmax=size.contacts, njmax=size.rows)
+            self._data = mjw.make_data(
+                self._known, self.num_envs, nconmax=size.contacts, njmax=size.rows
+            )
         data = self._data
-        self.qpos, self.qvel, self.ctrl = wp.to_torch(data.qpos), wp.to_torch(data.qvel), wp.to_torch(data.ctrl)
-        self.mocap_pos, self.xfrc_applied = wp.to_torch(data.mocap_pos), wp.to_torch(data.xfrc_applied)
+        self.qpos, self.qvel, self.ctrl = (
+            wp.to_torch(data.qpos),
+            wp.to_torch(data.qvel),
+            wp.to_torch(data.ctrl),
+        )
+        self.mocap_pos, self.xfrc_applied = (
+            wp.to_torch(data.mocap_pos),
+            wp.to_torch(data.xfrc_applied),
+        )
         self.sensordata, self._time = wp.to_torch(data.sensordata), wp.to_torch(data.time)
-        self._warmstart, self._overflow = wp.to_torch(data.qacc_warmstart), wp.to_torch(data.overflow)
+        self._warmstart, self._overflow = (
+            wp.to_torch(data.qacc_warmstart),
+            wp.to_torch(data.overflow),
+        )
         self._nacon, self._ncollision = wp.to_torch(data.nacon), wp.to_torch(data.ncollision)
         self._nefc = wp.to_torch(data.nefc)
         self._lost = torch.zeros_like(self._overflow)
-        self._most_rows, self._most_contacts = torch.zeros_like(self._nefc), torch.zeros_like(self._nacon)
+        self._most_rows, self._most_contacts = (
+            torch.zeros_like(self._nefc),
+            torch.zeros_like(self._nacon),
+        )
         self.actuator_force = wp.to_torch(data.actuator_force)
         self.failed = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         self.resting = torch.zeros_like(self.failed)  # has no effect: a launch steps all worlds
@@ -369,7 +432,9 @@ def _has_passive_forces(model: mujoco.MjModel, fields: Collection[str]) -> bool:
 
 def _names(bits: int) -> str:
     """Name the bits that are set, as MuJoCo Warp names them."""
-    return "|".join(bit.name or "" for bit in OverflowType if bits & int(bit) and int(bit).bit_count() == 1)
+    return "|".join(
+        bit.name or "" for bit in OverflowType if bits & int(bit) and int(bit).bit_count() == 1
+    )
 
 
 @contextmanager

@@ -28,7 +28,9 @@ class MemoryUse(NamedTuple):
         return round(self.fixed + num_envs * (self.state + self.step))
 
 
-def memory_use(model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None) -> MemoryUse:
+def memory_use(
+    model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None
+) -> MemoryUse:
     """Return what ``MujocoWarpSimulator`` of ``model`` allocates; ``fields`` are bytes a world of per-world fields.
 
     A few worlds are made on Warp's CPU device and stepped without launching any kernel. Only the allocations of a step
@@ -39,7 +41,9 @@ def memory_use(model: mujoco.MjModel, fields: dict[str, int] | None = None, size
     worlds = _WORLDS[1] - _WORLDS[0]
     state, peak = (many - few) / worlds, (many_peak - few_peak) / worlds
     per_world = sum((fields or {}).values())
-    return MemoryUse(fixed=max(few_peak - peak * _WORLDS[0], 0.0), state=state + per_world, step=peak - state)
+    return MemoryUse(
+        fixed=max(few_peak - peak * _WORLDS[0], 0.0), state=state + per_world, step=peak - state
+    )
 
 
 def _bytes(model: mujoco.MjModel, size: Capacity, num_envs: int) -> tuple[int, int]:

@@ -25,7 +25,9 @@ class Arrow(NamedTuple):
     def draw(self, geom: mujoco.MjvGeom) -> mujoco.MjvGeom:
         """Make ``geom`` this arrow, and return it."""
         kind = mujoco.mjtGeom.mjGEOM_ARROW
-        mujoco.mjv_initGeom(geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), np.array(self.color, np.float32))
+        mujoco.mjv_initGeom(
+            geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), np.array(self.color, np.float32)
+        )
         mujoco.mjv_connector(geom, kind, _WIDTH, self.start, self.end)
         return geom
 
@@ -41,4 +43,8 @@ def command_arrows(pos: np.ndarray, xmat: np.ndarray, command: Sequence[float]) 
     forward, left, turning = (_LENGTH * value for value in command)
     drive = np.array([cos * forward - sin * left, sin * forward + cos * left, 0.0])
     vectors = ((drive, _SPEED_COLOR), (np.array([0.0, 0.0, turning]), _TURN_COLOR))
-    return [Arrow(start, start + vector, color) for vector, color in vectors if np.linalg.norm(vector) > _SHORTEST]
+    return [
+        Arrow(start, start + vector, color)
+        for vector, color in vectors
+        if np.linalg.norm(vector) > _SHORTEST
+    ]

@@ -9,12 +9,14 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from mqe.env import MultiAgentEnv
-from mqe.scene import Scene
-from mqe.viewer.painters import Tile
+from mqe.env.environment import MultiAgentEnv
+from mqe.viewer.render_pool import Tile
+from mqe.world.scene import Scene
 
 FOLLOW_TIME = 0.8  # [s] the camera's time constant
-MARGIN = 1.1  # [m] around the origin of everything that is to be seen: the ring around the goal as well
+MARGIN = (
+    1.1  # [m] around the origin of everything that is to be seen: the ring around the goal as well
+)
 NEAREST = 3.0  # [m] from what it looks at
 
 
@@ -53,7 +55,12 @@ class Camera:
     """A free camera that keeps robots, object and goal of one world in the picture, moving smoothly in an episode."""
 
     def __init__(
-        self, env: MultiAgentEnv, world: int, rate: float, aspect: float, angle: Angle = CAMERAS["follow"]
+        self,
+        env: MultiAgentEnv,
+        world: int,
+        rate: float,
+        aspect: float,
+        angle: Angle = CAMERAS["follow"],
     ) -> None:
         """Follow world ``world`` at ``rate`` [Hz] pictures that are ``aspect`` times as wide as high."""
         self.world, self._scene = world, env.scene
@@ -66,7 +73,9 @@ class Camera:
         self._half_size = np.array([aspect * half_height, half_height])
         azimuth, elevation = math.radians(angle.azimuth), math.radians(angle.elevation)
         right = np.array([math.sin(azimuth), -math.cos(azimuth), 0.0])
-        self._ahead = np.array([*(math.cos(elevation) * np.array([-right[1], right[0]])), math.sin(elevation)])
+        self._ahead = np.array(
+            [*(math.cos(elevation) * np.array([-right[1], right[0]])), math.sin(elevation)]
+        )
         self._across = np.stack((right, np.cross(right, self._ahead)))
         self._center: NDArray[np.float64] | None = None
         self._fixed = angle.distance
@@ -88,14 +97,22 @@ class Camera:
         self._follow(state.points(self._scene))
         x, y, z = (float(value) for value in self.view.lookat)
         return Tile(
-            state.qpos.tobytes(), state.mocap_pos.tobytes(), (x, y, z), float(self.view.distance),
-            float(self.view.azimuth), float(self.view.elevation), caption, outcome,
-        )  # fmt: skip
+            state.qpos.tobytes(),
+            state.mocap_pos.tobytes(),
+            (x, y, z),
+            float(self.view.distance),
+            float(self.view.azimuth),
+            float(self.view.elevation),
+            caption,
+            outcome,
+        )
 
     def _follow(self, points: NDArray[np.float64]) -> None:
         center = (points.min(axis=0) + points.max(axis=0)) / 2
         offset = points - center
-        needed = (np.abs(offset @ self._across.T) + MARGIN) / self._half_size - (offset @ self._ahead)[:, None]
+        needed = (np.abs(offset @ self._across.T) + MARGIN) / self._half_size - (
+            offset @ self._ahead
+        )[:, None]
         distance = max(NEAREST, float(needed.max())) if self._fixed is None else self._fixed
         if self._center is None:
             self._center, self._distance = center, distance

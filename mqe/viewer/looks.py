@@ -11,11 +11,11 @@ from typing import Any
 
 import mujoco
 
-from mqe.objects import GeomCfg
-from mqe.robots.build import COLORS as TEAM_COLORS
-from mqe.robots.robot import LEG_JOINTS, LEGS, Look, RobotCfg
-from mqe.scene import ARENA_HALF_SIZE, Scene
 from mqe.viewer.light import LIGHT_DIR, SHADOW_HALF_SIZE
+from mqe.world.objects import GeomCfg
+from mqe.world.robots.build import COLORS as TEAM_COLORS
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, Look, RobotCfg
+from mqe.world.scene import ARENA_HALF_SIZE, Scene
 
 HIDDEN = 3  # the group of geoms that is not drawn
 EXTENT = 3.0  # [m] of the scene, from which MuJoCo derives how far things are drawn
@@ -43,7 +43,12 @@ COLORS: dict[str, tuple[tuple[float, float, float], float, float]] = {
     "line": ((0.72, 0.745, 0.78), 0.0, 0.0),
     "goal": ((0.85, 0.12, 0.12), 0.0, 0.3),
 }
-_NOTHING: dict[str, Any] = {"mass": 0.0, "contype": 0, "conaffinity": 0, "castshadow": False}  # lies on a surface
+_NOTHING: dict[str, Any] = {
+    "mass": 0.0,
+    "contype": 0,
+    "conaffinity": 0,
+    "castshadow": False,
+}  # lies on a surface
 _WALL = (0.45, 0.48, 0.52, 0.30)
 _GOAL_FILL = (0.90, 0.20, 0.18, 0.22)
 _ALONG = {
@@ -81,7 +86,11 @@ def shown_model(scene: Scene) -> mujoco.MjModel:
 def _set_light(spec: mujoco.MjSpec) -> None:
     """Add a light that casts shadows, a weak one from the other side, and ambient light."""
     visual = spec.visual
-    visual.headlight.ambient, visual.headlight.diffuse, visual.headlight.specular = (0.42,) * 3, (0.14,) * 3, (0.0,) * 3
+    visual.headlight.ambient, visual.headlight.diffuse, visual.headlight.specular = (
+        (0.42,) * 3,
+        (0.14,) * 3,
+        (0.0,) * 3,
+    )
     visual.quality.shadowsize, visual.quality.offsamples = 2048, 0
     visual.quality.numslices, visual.quality.numstacks, visual.quality.numquads = 24, 6, 1
     visual.map.shadowclip = SHADOW_HALF_SIZE / EXTENT
@@ -91,8 +100,13 @@ def _set_light(spec: mujoco.MjSpec) -> None:
     spec.stat.extent = EXTENT
     key = spec.lights[0]
     key.dir, key.diffuse, key.specular = LIGHT_DIR, (0.55, 0.54, 0.51), (0.25,) * 3
-    spec.worldbody.add_light(type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, dir=(-0.6, -0.5, -0.6), castshadow=False,
-                             diffuse=(0.16, 0.17, 0.20), specular=(0.0, 0.0, 0.0))  # fmt: skip
+    spec.worldbody.add_light(
+        type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+        dir=(-0.6, -0.5, -0.6),
+        castshadow=False,
+        diffuse=(0.16, 0.17, 0.20),
+        specular=(0.0, 0.0, 0.0),
+    )
     sky = spec.texture("sky")
     sky.rgb1, sky.rgb2 = (0.97, 0.98, 0.99), (0.80, 0.86, 0.92)
 
@@ -105,7 +119,9 @@ def _draw_ground(spec: mujoco.MjSpec) -> None:
         if wall.type == mujoco.mjtGeom.mjGEOM_BOX:  # a camera may stand behind it
             wall.rgba, wall.castshadow = _WALL, False
     spec.add_mesh(name="lines", **_flat(line_quads(round(ARENA_HALF_SIZE)), _MARK / 2))
-    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="lines", material="line", **_NOTHING)
+    spec.worldbody.add_geom(
+        type=mujoco.mjtGeom.mjGEOM_MESH, meshname="lines", material="line", **_NOTHING
+    )
 
 
 def line_quads(reach: int) -> list[Quad]:
@@ -120,14 +136,20 @@ def line_quads(reach: int) -> list[Quad]:
     lines = range(-reach, reach + 1)
     along_y = [rectangle(x - half_width(x), x + half_width(x), -reach, reach) for x in lines]
     between = [(x + half_width(x), x + 1 - half_width(x + 1)) for x in lines[:-1]]
-    return along_y + [rectangle(x0, x1, y - half_width(y), y + half_width(y)) for x0, x1 in between for y in lines]
+    return along_y + [
+        rectangle(x0, x1, y - half_width(y), y + half_width(y)) for x0, x1 in between for y in lines
+    ]
 
 
 def _flat(quads: list[Quad], height: float) -> dict[str, Any]:
     """Return a mesh's arguments: quadrangles at one height [m], that are seen from above."""
     corners = [value for quad in quads for x, y in quad for value in (x, y, height)]
     faces = [4 * k + i for k in range(len(quads)) for i in (0, 1, 2, 0, 2, 3)]
-    return {"uservert": corners, "userface": faces, "inertia": mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL}
+    return {
+        "uservert": corners,
+        "userface": faces,
+        "inertia": mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL,
+    }
 
 
 def _add_materials(spec: mujoco.MjSpec) -> None:
@@ -142,7 +164,9 @@ def _dress_robot(spec: mujoco.MjSpec, robot: RobotCfg, index: int) -> None:
         return
     links = {"trunk": robot.trunk_looks}
     for leg_name, leg in zip(LEGS, robot.legs, strict=True):
-        links |= {f"{leg_name}_{joint}": looks for joint, looks in zip(LEG_JOINTS, leg.looks, strict=True)}
+        links |= {
+            f"{leg_name}_{joint}": looks for joint, looks in zip(LEG_JOINTS, leg.looks, strict=True)
+        }
     for link, looks in links.items():
         body = spec.body(f"robot{index}/{link}")
         for geom in body.geoms:
@@ -154,10 +178,19 @@ def _dress_robot(spec: mujoco.MjSpec, robot: RobotCfg, index: int) -> None:
 def _draw(spec: mujoco.MjSpec, body: mujoco.MjsBody, look: Look, index: int, name: str) -> None:
     if look.type == "hull":
         corners = [value for point in look.points for value in point]
-        spec.add_mesh(name=name, uservert=corners, inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL)
+        spec.add_mesh(
+            name=name, uservert=corners, inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
+        )
     material = f"team{index}" if look.color == "team" else look.color
-    geom = body.add_geom(type=_TYPES[look.type], pos=look.pos, quat=_ALONG[look.axis], material=material, mass=0.0,
-                         contype=0, conaffinity=0)  # fmt: skip
+    geom = body.add_geom(
+        type=_TYPES[look.type],
+        pos=look.pos,
+        quat=_ALONG[look.axis],
+        material=material,
+        mass=0.0,
+        contype=0,
+        conaffinity=0,
+    )
     if look.type == "hull":
         geom.meshname = name
     else:
@@ -169,7 +202,9 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
 
     def add(kind: str, size: tuple[float, ...], offset: tuple[float, float, float]) -> None:
         pos = tuple(a + b for a, b in zip(part.pos, offset, strict=True))
-        body.add_geom(type=_TYPES[kind], size=(*size, 0.0)[:3], pos=pos, material="trim", **_NOTHING)
+        body.add_geom(
+            type=_TYPES[kind], size=(*size, 0.0)[:3], pos=pos, material="trim", **_NOTHING
+        )
 
     half_height = part.size[-1] / 2
     if part.type == "cylinder":
@@ -197,8 +232,12 @@ def _mark_goal(spec: mujoco.MjSpec) -> None:
     radius = float(disc.size[0])
     _draw_ring(spec, goal, radius)
     cylinder = mujoco.mjtGeom.mjGEOM_CYLINDER
-    goal.add_geom(type=cylinder, size=(radius, 0.001, 0.0), pos=(0.0, 0.0, 0.004), rgba=_GOAL_FILL, **_NOTHING)
-    goal.add_geom(type=cylinder, size=(0.06, 0.001, 0.0), pos=(0.0, 0.0, 0.006), material="goal", **_NOTHING)
+    goal.add_geom(
+        type=cylinder, size=(radius, 0.001, 0.0), pos=(0.0, 0.0, 0.004), rgba=_GOAL_FILL, **_NOTHING
+    )
+    goal.add_geom(
+        type=cylinder, size=(0.06, 0.001, 0.0), pos=(0.0, 0.0, 0.006), material="goal", **_NOTHING
+    )
 
 
 def _draw_ring(spec: mujoco.MjSpec, body: mujoco.MjsBody, radius: float) -> None:

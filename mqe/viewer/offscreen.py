@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 
 from mqe.config import ConfigError
 
-BACKENDS = ("egl", "osmesa")  # in the order in which they are tried: a GPU's or Mesa's EGL, then software only
+BACKENDS = (
+    "egl",
+    "osmesa",
+)  # in the order in which they are tried: a GPU's or Mesa's EGL, then software only
 PACKAGES = {"egl": "libegl1", "osmesa": "libosmesa6"}  # Debian and Ubuntu
 PROBE_TIMEOUT = 60.0  # [s]
 
@@ -45,7 +48,9 @@ def choose_backend() -> str:
 class OffscreenRenderer:
     """Draws MjData into arrays."""
 
-    def __init__(self, model: mujoco.MjModel, width: int, height: int, font_scale: int = 150) -> None:
+    def __init__(
+        self, model: mujoco.MjModel, width: int, height: int, font_scale: int = 150
+    ) -> None:
         """Make an OpenGL context and a scene of ``model``; captions are ``font_scale`` [%] of MuJoCo's least."""
         self.model, self.width, self.height = model, width, height
         backend = choose_backend()
@@ -67,7 +72,9 @@ class OffscreenRenderer:
     def update(self, data: mujoco.MjData, camera: mujoco.MjvCamera) -> None:
         """Look at ``data``, whose kinematics are done, through ``camera``."""
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
-        mujoco.mjv_updateScene(self.model, data, self._option, None, camera, everything, self._scene)
+        mujoco.mjv_updateScene(
+            self.model, data, self._option, None, camera, everything, self._scene
+        )
 
     def draw(self, caption: str = "", outcome: str = "") -> NDArray[np.uint8]:
         """Return the picture (height, width, 3) of what was last looked at, with text in two corners."""
@@ -79,7 +86,10 @@ class OffscreenRenderer:
         self._gl.make_current()
         mujoco.mjr_render(viewport, self._scene, self._context)
         font = mujoco.mjtFont.mjFONT_NORMAL.value
-        top_left, bottom_left = mujoco.mjtGridPos.mjGRID_TOPLEFT.value, mujoco.mjtGridPos.mjGRID_BOTTOMLEFT.value
+        top_left, bottom_left = (
+            mujoco.mjtGridPos.mjGRID_TOPLEFT.value,
+            mujoco.mjtGridPos.mjGRID_BOTTOMLEFT.value,
+        )
         for place, text in ((top_left, caption), (bottom_left, outcome)):
             if text:
                 mujoco.mjr_overlay(font, place, viewport, text, "", self._context)
@@ -104,7 +114,10 @@ class OffscreenRenderer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -115,7 +128,11 @@ def _works(backend: str) -> bool:
     environment.pop("PYOPENGL_PLATFORM", None)
     try:
         done = subprocess.run(  # noqa: S603 - our own interpreter and our own words
-            [sys.executable, "-c", program], env=environment, capture_output=True, timeout=PROBE_TIMEOUT, check=False
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            timeout=PROBE_TIMEOUT,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
@@ -125,7 +142,9 @@ def _works(backend: str) -> bool:
 def _make_context(backend: str, width: int, height: int) -> Any:
     if backend not in BACKENDS:
         try:
-            return mujoco.GLContext(width, height)  # whatever MuJoCo makes of MUJOCO_GL, or of this platform
+            return mujoco.GLContext(
+                width, height
+            )  # whatever MuJoCo makes of MUJOCO_GL, or of this platform
         except (mujoco.FatalError, RuntimeError) as error:
             raise ConfigError(
                 f"cannot render: MUJOCO_GL={backend} does not work here ({error}); leave it unset"

@@ -11,8 +11,8 @@ import mujoco
 import torch
 from torch import Tensor
 
-from mqe.env import MultiAgentEnv
-from mqe.viewer.take import outcome_words, tapped
+from mqe.env.environment import MultiAgentEnv
+from mqe.viewer.recording import outcome_words, tapped
 
 HOLD_S = 1.0  # [s] that an episode's last picture stays
 _LATE = 0.25  # [s] behind its own clock the player gives up to catch up
@@ -28,7 +28,9 @@ class Controls:
     speed: float = 1.0  # times real time
     is_next: bool = False  # leave this episode for the next
     policy: str = ""  # which of the player's policies acts
-    command: tuple[float, float, float] | None = None  # a gait's velocity command; None: those of its training
+    command: tuple[float, float, float] | None = (
+        None  # a gait's velocity command; None: those of its training
+    )
     is_closed: bool = False
 
 
@@ -54,8 +56,14 @@ class Player:
         self.outcomes: list[str] = []
         self.note = ""  # how the last episode ended, or what went wrong
         self.commands: list[list[float]] = []  # of every robot: vx, vy [m/s], yaw rate [rad/s]
-        self.distance: tuple[list[float], list[float]] = ([], [])  # times [s] and object to goal [m]
-        self.rewards: tuple[list[float], dict[str, list[float]]] = ([], {})  # times [s] and terms a decision
+        self.distance: tuple[list[float], list[float]] = (
+            [],
+            [],
+        )  # times [s] and object to goal [m]
+        self.rewards: tuple[list[float], dict[str, list[float]]] = (
+            [],
+            {},
+        )  # times [s] and terms a decision
         self.can_steer = hasattr(env.task, "steer")
         self.robots = [f"robot{i}/trunk" for i in range(env.scene.num_robots)]
         self._scale = None if action_scale is None else torch.tensor(action_scale)
@@ -94,7 +102,12 @@ class Player:
             self._steer()
             step = env.step(self._act(obs))
             obs = self._obs = step.obs
-            self._record({name.removeprefix("reward/"): float(term[0].mean()) for name, term in step.info.items()})
+            self._record(
+                {
+                    name.removeprefix("reward/"): float(term[0].mean())
+                    for name, term in step.info.items()
+                }
+            )
             if bool(step.done[0]):
                 self.note = outcome_words(env, 0, bool(step.valid[0]))
                 self.outcomes.append(self.note)
@@ -106,7 +119,9 @@ class Player:
         if wanted != self._name:
             try:
                 self._policy = self.policies[wanted]()
-            except ValueError as error:  # a checkpoint that has gone, or was damaged: the last policy stays
+            except (
+                ValueError
+            ) as error:  # a checkpoint that has gone, or was damaged: the last policy stays
                 if self._policy is None:
                     raise
                 self.note = str(error)
@@ -120,7 +135,9 @@ class Player:
     def _steer(self) -> None:
         if self.can_steer:
             self.env.task.steer(self.controls.command)  # type: ignore[attr-defined]
-            self.commands = [list(self.controls.command)] if self.controls.command is not None else []
+            self.commands = (
+                [list(self.controls.command)] if self.controls.command is not None else []
+            )
 
     def _record(self, terms: Mapping[str, float]) -> None:
         times, values = self.rewards

@@ -33,12 +33,18 @@ try:
     from mujoco.studio.dear_imgui import dear_imgui as imgui
     from mujoco.studio.implot import implot
 except ImportError as error:
-    raise ConfigError(f"MuJoCo's Studio is missing ({error}); pip install 'mujoco>=4.0' brings it") from None
+    raise ConfigError(
+        f"MuJoCo's Studio is missing ({error}); pip install 'mujoco>=4.0' brings it"
+    ) from None
 
 HOST = "127.0.0.1"
 PORTS = range(8080, 8180)  # tried in turn where none is asked for
 _PANEL_WIDTH = 340  # pixels
-_FIXED = int(imgui.WindowFlags.NoTitleBar) | int(imgui.WindowFlags.NoMove) | int(imgui.WindowFlags.NoResize)
+_FIXED = (
+    int(imgui.WindowFlags.NoTitleBar)
+    | int(imgui.WindowFlags.NoMove)
+    | int(imgui.WindowFlags.NoResize)
+)
 _MOST_ROWS = 6  # of the list of policies
 _LONGEST_PLOT = 2000  # points
 _AZIMUTH, _ELEVATION, _DISTANCE = 125.0, -32.0, 6.0  # [deg], [m] where the camera starts
@@ -52,7 +58,9 @@ def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
     panel = Panel(player)
     own = _listening_socket(port)
     say(f"Open http://{HOST}:{own.getsockname()[1]}/ in a browser; Ctrl-C ends it.")
-    handle = launch_thread.launch_thread(lambda end: _serve(end, own, panel), sim_plugins=[_Hands(player)])
+    handle = launch_thread.launch_thread(
+        lambda end: _serve(end, own, panel), sim_plugins=[_Hands(player)]
+    )
     model = shown_model(player.env.scene)
     shown = mujoco.MjData(model)
 
@@ -80,7 +88,9 @@ def _listening_socket(port: int) -> socket.socket:
         else:
             return own
     asked = f"port {port}" if port else f"ports {PORTS[0]} to {PORTS[-1]}"
-    raise ConfigError(f"--web: {asked} cannot be used ({problem}); name another port, or leave it out for a free one")
+    raise ConfigError(
+        f"--web: {asked} cannot be used ({problem}); name another port, or leave it out for a free one"
+    )
 
 
 def _serve(endpoint: Any, own: socket.socket, panel: Panel) -> None:
@@ -89,7 +99,9 @@ def _serve(endpoint: Any, own: socket.socket, panel: Panel) -> None:
 
     logging.getLogger("WebServer").setLevel(logging.ERROR)
     with _bound_to(web_viewer, own):
-        viewer = web_viewer.WebViewer(viewer_protocol.ViewerConfig(gfx="web"), endpoint, plugins=[panel])
+        viewer = web_viewer.WebViewer(
+            viewer_protocol.ViewerConfig(gfx="web"), endpoint, plugins=[panel]
+        )
     viewer_protocol.run_viewer_loop(viewer)
 
 
@@ -138,7 +150,11 @@ class Panel(plugin.ViewerPlugin):
         self._shows_commands, self._follows = True, True
         self._ux = ux.UxState()
         self._bodies: list[int] = []
-        self._measured = (time.monotonic(), 0.0, 1.0)  # wall clock and episode's time at the last look, and the speed
+        self._measured = (
+            time.monotonic(),
+            0.0,
+            1.0,
+        )  # wall clock and episode's time at the last look, and the speed
 
     @messages.handler
     def on_model(self, event: messages.PostModelEvent) -> None:
@@ -158,7 +174,13 @@ class Panel(plugin.ViewerPlugin):
         self.num_frames += 1
         move = viewer.client_camera is None
         inputs.handle_mouse_events(
-            viewer.model, viewer.data, viewer.camera, viewer.vis_options, viewer.perturb, self._ux, move_camera=move
+            viewer.model,
+            viewer.data,
+            viewer.camera,
+            viewer.vis_options,
+            viewer.perturb,
+            self._ux,
+            move_camera=move,
         )
         if not controls.is_paused:
             viewer_utils.apply_perturb(viewer, viewer.model, viewer.data)
@@ -191,9 +213,13 @@ class Panel(plugin.ViewerPlugin):
             speed = max(player.time_s - time_s, 0.0) / (now - then)
             self._measured = (now, player.time_s, speed)
         of = "" if math.isinf(player.num_episodes) else f" of {player.num_episodes:.0f}"
-        imgui.Text(f"episode {player.episode}{of}   {player.time_s:5.2f} s   {'paused' if controls.is_paused else ''}")
+        imgui.Text(
+            f"episode {player.episode}{of}   {player.time_s:5.2f} s   {'paused' if controls.is_paused else ''}"
+        )
         imgui.Text(f"{speed:.2f} times real time")
-        ended = ", ".join(f"{words} {number}" for words, number in Counter(player.outcomes).most_common())
+        ended = ", ".join(
+            f"{words} {number}" for words, number in Counter(player.outcomes).most_common()
+        )
         imgui.TextWrapped(f"ended so far: {ended or 'none'}")
         imgui.TextWrapped(f"last: {player.note}" if player.note else " ")
 
@@ -217,7 +243,9 @@ class Panel(plugin.ViewerPlugin):
         controls, viewer = self.player.controls, self.viewer
         imgui.Text("who acts")
         num_rows = min(len(self.player.policies), _MOST_ROWS)
-        if imgui.BeginListBox("##policies", imgui.Vec2(-1, (num_rows + 0.5) * imgui.GetTextLineHeightWithSpacing())):
+        if imgui.BeginListBox(
+            "##policies", imgui.Vec2(-1, (num_rows + 0.5) * imgui.GetTextLineHeightWithSpacing())
+        ):
             for name in self.player.policies:
                 if imgui.Selectable(name, name == controls.policy):
                     controls.policy = name
@@ -226,7 +254,10 @@ class Panel(plugin.ViewerPlugin):
         _, self._shows_commands = self._checkbox("commands", self._shows_commands)
         imgui.SameLine()
         flags = viewer.vis_options.flags
-        force, point = int(mujoco.mjtVisFlag.mjVIS_CONTACTFORCE), int(mujoco.mjtVisFlag.mjVIS_CONTACTPOINT)
+        force, point = (
+            int(mujoco.mjtVisFlag.mjVIS_CONTACTFORCE),
+            int(mujoco.mjtVisFlag.mjVIS_CONTACTPOINT),
+        )
         changed, is_on = self._checkbox("contact forces", bool(flags[force]))
         if changed:
             flags[force] = flags[point] = is_on
@@ -245,7 +276,9 @@ class Panel(plugin.ViewerPlugin):
         if controls.command is None:
             return
         values = []
-        for label, value in zip(("forward [m/s]", "left [m/s]", "turning [rad/s]"), controls.command, strict=True):
+        for label, value in zip(
+            ("forward [m/s]", "left [m/s]", "turning [rad/s]"), controls.command, strict=True
+        ):
             values.append(imgui.SliderFloat(label, value, -0.65, 0.65, "%.2f")[1])
             self._mark(label)
         controls.command = (values[0], values[1], values[2])
@@ -257,7 +290,12 @@ class Panel(plugin.ViewerPlugin):
             _plot("distance to the goal [m]", size, times, {"##distance": distances})
         times, terms = self.player.rewards
         if times:
-            _plot("rewards a decision", imgui.Vec2(-1, 260), times, {k: v for k, v in list(terms.items()) if any(v)})
+            _plot(
+                "rewards a decision",
+                imgui.Vec2(-1, 260),
+                times,
+                {k: v for k, v in list(terms.items()) if any(v)},
+            )
 
     def _follow(self) -> None:
         camera = self.viewer.camera

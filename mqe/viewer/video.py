@@ -18,19 +18,21 @@ import torch
 from numpy.typing import NDArray
 
 from mqe.config import ConfigError
-from mqe.env import MultiAgentEnv
+from mqe.env.environment import MultiAgentEnv
 from mqe.viewer.camera import CAMERAS, Angle, Camera, ShownState
 from mqe.viewer.looks import shown_model
 from mqe.viewer.offscreen import choose_backend
-from mqe.viewer.painters import Canvas, Painters, Picture, Tile
-from mqe.viewer.take import Episode, FilmedPolicy, Round, Take, tapped
+from mqe.viewer.recording import Episode, FilmedPolicy, Round, Take, tapped
+from mqe.viewer.render_pool import Canvas, Painters, Picture, Tile
 
 SUFFIXES = (".mp4", ".gif")
 _FAR = 100.0  # [m, rad] beyond which a state is not drawn
 HOLD_S = 1.0  # [s] that an episode's last picture stays
 _PALETTE_TIME = 2.0  # [s] of film from which a .gif takes its colours
 
-Progress = Callable[[str, float, float | None], None]  # what is done, how much of it, and of how much where known
+Progress = Callable[
+    [str, float, float | None], None
+]  # what is done, how much of it, and of how much where known
 
 
 class Film(NamedTuple):
@@ -67,13 +69,21 @@ def record(
     path, canvas = Path(path), Canvas(*size, *tiles)
     num_tiles = canvas.columns * canvas.rows
     _check_name(path)
-    if not (episodes >= 1 and seconds > 0.0 and fps > 0 and 0 <= world < env.num_envs and min(canvas) > 0):
+    if not (
+        episodes >= 1
+        and seconds > 0.0
+        and fps > 0
+        and 0 <= world < env.num_envs
+        and min(canvas) > 0
+    ):
         raise ConfigError(
             f"a film needs episodes, seconds, fps, size and tiles above 0 and a world below {env.num_envs}, not "
             f"{episodes}, {seconds}, {fps}, {tuple(size)}, {tuple(tiles)} and {world}"
         )
     if world + num_tiles > env.num_envs:
-        raise ConfigError(f"{num_tiles} tiles need a world each, and there are {env.num_envs - world}; lower tiles")
+        raise ConfigError(
+            f"{num_tiles} tiles need a world each, and there are {env.num_envs - world}; lower tiles"
+        )
     env.check_open()
     stride = max(1, round(1.0 / (fps * env.step_dt)))
     rate = 1.0 / (stride * env.step_dt)
@@ -112,8 +122,13 @@ def film_states(
         raise ConfigError(f"{str(path)!r}: none of the {len(qpos)} states can be seen: {caption}")
     camera = Camera(env, 0, rate, canvas.aspect)
     times = [f"{(t - len(qpos)) * env.step_dt:5.2f} s" for t in visible]
-    states = [ShownState(qpos[t].astype(np.float64), goal_pos[t].astype(np.float64).reshape(1, 3)) for t in visible]
-    pictures = ([camera.tile(state, time, caption)] for state, time in zip(states, times, strict=True))
+    states = [
+        ShownState(qpos[t].astype(np.float64), goal_pos[t].astype(np.float64).reshape(1, 3))
+        for t in visible
+    ]
+    pictures = (
+        [camera.tile(state, time, caption)] for state, time in zip(states, times, strict=True)
+    )
     with Painters(shown_model(env.scene), canvas, len(visible)) as painters:
         _write(path, painters, pictures, len(visible), canvas, rate)
     return Film(path, len(visible), len(visible) / rate, [])
@@ -131,7 +146,9 @@ class _Captioner(NamedTuple):
         return "   ".join(word for word in words if word)
 
 
-def _pictures(rounds: list[Round], cameras: list[Camera], captioner: _Captioner | None) -> Iterator[Picture]:
+def _pictures(
+    rounds: list[Round], cameras: list[Camera], captioner: _Captioner | None
+) -> Iterator[Picture]:
     """Yield what is drawn, picture by picture."""
     for each in rounds:
         shown: list[Tile | None] = [None] * len(cameras)
@@ -155,7 +172,11 @@ def _outcomes(rounds: list[Round], num_frames: int) -> list[str]:
     found, begin = [], 0
     for each in rounds:
         for episode in each.episodes:
-            if episode is not None and episode.outcome and begin + len(episode.states) <= num_frames:
+            if (
+                episode is not None
+                and episode.outcome
+                and begin + len(episode.states) <= num_frames
+            ):
                 found.append(episode.outcome)
         begin += len(each)
     return found
@@ -203,7 +224,9 @@ def _check_written(path: Path, num_frames: int, rate: float) -> None:
 
 
 def _not_written(path: Path) -> ConfigError:
-    return ConfigError(f"{str(path)!r}: ffmpeg could not write the film; make room there, or name another place")
+    return ConfigError(
+        f"{str(path)!r}: ffmpeg could not write the film; make room there, or name another place"
+    )
 
 
 def _writer(path: Path, canvas: Canvas, rate: float) -> Any:
@@ -213,12 +236,26 @@ def _writer(path: Path, canvas: Canvas, rate: float) -> Any:
     if path.suffix == ".gif":
         palette = f"trim=end_frame={max(round(_PALETTE_TIME * rate), 1)},palettegen=stats_mode=full"
         filters = f"{scale},split[a][b];[a]{palette}[p];[b][p]paletteuse=dither=bayer:bayer_scale=4:diff_mode=rectangle"
-        options = {"codec": "gif", "pix_fmt_out": "pal8", "output_params": ["-vf", filters, "-loop", "0"]}
+        options = {
+            "codec": "gif",
+            "pix_fmt_out": "pal8",
+            "output_params": ["-vf", filters, "-loop", "0"],
+        }
     else:
         faster = ["-preset", "veryfast", "-crf", "20", "-movflags", "+faststart"]
-        options = {"codec": "libx264", "pix_fmt_out": "yuv420p", "output_params": ["-vf", scale, *faster]}
+        options = {
+            "codec": "libx264",
+            "pix_fmt_out": "yuv420p",
+            "output_params": ["-vf", scale, *faster],
+        }
     writer = imageio_ffmpeg.write_frames(
-        str(path), canvas.drawn_size, fps=rate, quality=None, macro_block_size=2, ffmpeg_log_level="error", **options  # type: ignore
-    )  # fmt: skip
+        str(path),
+        canvas.drawn_size,
+        fps=rate,  # type: ignore
+        quality=None,  # type: ignore
+        macro_block_size=2,
+        ffmpeg_log_level="error",
+        **options,
+    )
     writer.send(None)  # start it
     return writer

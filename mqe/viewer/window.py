@@ -22,7 +22,9 @@ _FASTEST, _SLOWEST = 4.0, 0.125
 
 def has_display() -> bool:
     """Return whether a window can be opened on this machine."""
-    return not sys.platform.startswith("linux") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return not sys.platform.startswith("linux") or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
 
 
 def show(player: Player) -> list[str]:
@@ -33,15 +35,23 @@ def show(player: Player) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # all that GLFW says is that it failed
         if not glfw.init():  # MuJoCo would end the process
-            raise ConfigError("no window can be opened on this display; --web serves a page instead")
+            raise ConfigError(
+                "no window can be opened on this display; --web serves a page instead"
+            )
     model = shown_model(player.env.scene)
     shown = mujoco.MjData(model)
     try:
         handle = mujoco.viewer.launch_passive(
-            model, shown, key_callback=lambda key: press(player, key), show_left_ui=False, show_right_ui=False
+            model,
+            shown,
+            key_callback=lambda key: press(player, key),
+            show_left_ui=False,
+            show_right_ui=False,
         )
     except (RuntimeError, mujoco.FatalError) as error:
-        raise ConfigError(f"no window can be opened ({error}); --web serves a page instead") from None
+        raise ConfigError(
+            f"no window can be opened ({error}); --web serves a page instead"
+        ) from None
     bodies = [model.body(name).id for name in player.robots]
     camera, scene = handle.cam, handle.user_scn
     assert scene is not None

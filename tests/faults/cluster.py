@@ -87,24 +87,45 @@ def try_ranks(place: Path) -> int:
     ):
         run, requeued = place / f"run-{job}", place / "requeued"
         requeued.unlink(missing_ok=True)
-        command, settings = ["bash", str(place / f"{job}.sh")], f"{SETTINGS} --set runner.num_env_steps=4_000_000"
+        command, settings = (
+            ["bash", str(place / f"{job}.sh")],
+            f"{SETTINGS} --set runner.num_env_steps=4_000_000",
+        )
         (place / f"{job}.sh").write_text((place / f"{job}.sh").read_text().replace("3h50m", "30s"))
         answers = []
         for _ in range(2):  # the second resumes, and its clock ends it as well
             more = {"RUN": str(run), "SETTINGS": settings}
-            done = subprocess.run(command, cwd=place, env=environment(place, **more), capture_output=True, check=False)
-            answers.append((done.returncode, (place / "torchrun_words").read_text().strip(), done.stdout.decode()))
+            done = subprocess.run(
+                command, cwd=place, env=environment(place, **more), capture_output=True, check=False
+            )
+            answers.append(
+                (
+                    done.returncode,
+                    (place / "torchrun_words").read_text().strip(),
+                    done.stdout.decode(),
+                )
+            )
         (first, words, _), (second, words_again, said) = answers
         asked = requeued.read_text().split("\n") if requeued.exists() else []
-        is_right = (first, second, asked) == (0, 0, ["requeue 77"] * 2 + [""]) and "resumes at" in said
+        is_right = (first, second, asked) == (
+            0,
+            0,
+            ["requeue 77"] * 2 + [""],
+        ) and "resumes at" in said
         is_right &= words == f"{flags} {settings} --out {run} --max_wall_time 30s"
         is_right &= words_again == f"{flags} --resume {run}"
         (run / "checkpoints").rename(run / "gone")  # from here on no job gets any further
         (run / "config.yaml").write_text("damaged")
         more = {"RUN": str(run)}
-        last = subprocess.run(command, cwd=place, env=environment(place, **more), capture_output=True, check=False)
+        last = subprocess.run(
+            command, cwd=place, env=environment(place, **more), capture_output=True, check=False
+        )
         is_right &= last.returncode == 1 and requeued.read_text() == "requeue 77\n" * 2
-        verdict = "requeued twice, then ended with its error" if is_right else f"wrong: {answers} {asked} {last}"
+        verdict = (
+            "requeued twice, then ended with its error"
+            if is_right
+            else f"wrong: {answers} {asked} {last}"
+        )
         sys.stdout.write(f"{job}: {verdict}\n")
         failed |= not is_right
     return int(failed)
@@ -117,13 +138,17 @@ def try_sweep(place: Path) -> int:
     (place / "space.yaml").write_text(SPACE)
     more = {"OUT": str(out), "PLACES": "--jobs 1"}
     command, variables = ["bash", str(place / "push-sweep.sh")], environment(place, **more)
-    with subprocess.Popen(command, cwd=place, env=variables, stdout=subprocess.PIPE, text=True) as first:
+    with subprocess.Popen(
+        command, cwd=place, env=variables, stdout=subprocess.PIPE, text=True
+    ) as first:
         while not list(out.glob("trials/*/checkpoints/800")) and first.poll() is None:
             time.sleep(0.1)
         first.send_signal(signal.SIGTERM)
         said, _ = first.communicate()
     asked = requeued.read_text().split() if requeued.exists() else []
-    again = subprocess.run(command, cwd=place, env=variables, capture_output=True, text=True, check=False)
+    again = subprocess.run(
+        command, cwd=place, env=variables, capture_output=True, text=True, check=False
+    )
     is_right = (first.returncode, asked, again.returncode) == (0, ["requeue", "77"], 0)
     is_right &= "Interrupted; continue with" in said and "2 finished" in again.stdout
     verdict = "requeued, then done" if is_right else f"wrong: {first.returncode} {said} {again}"
@@ -148,12 +173,16 @@ def try_signal(place: Path, number: signal.Signals) -> int:
         os.kill(int((place / "pid").read_text()), number)
         code = first.wait()
     asked = requeued.read_text().split() if requeued.exists() else []
-    again = subprocess.run(job, cwd=place, env=variables, capture_output=True, text=True, check=False)
+    again = subprocess.run(
+        job, cwd=place, env=variables, capture_output=True, text=True, check=False
+    )
     last = again.stdout.splitlines()[-1] if again.stdout else again.stderr
     expected = code == 137 if number == signal.SIGKILL else (code, asked) == (0, ["requeue", "77"])
     went_on = "resumes at" in again.stdout
     wish = " ".join(asked) or "nothing"
-    sys.stdout.write(f"{number.name}: job ended with {code}, asked for {wish}; again: {again.returncode}, {last}\n")
+    sys.stdout.write(
+        f"{number.name}: job ended with {code}, asked for {wish}; again: {again.returncode}, {last}\n"
+    )
     return 0 if expected and again.returncode == 0 and last.startswith("Done") and went_on else 1
 
 

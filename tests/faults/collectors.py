@@ -21,20 +21,33 @@ from pathlib import Path
 import tiny
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import toy_collectors  # noqa: E402
-
-from harl_mapush import runs  # noqa: E402
+from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.pool import CollectionError  # noqa: E402
-from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
+from harl_mapush.runs import run_folder  # noqa: E402
+from tests.support import toy_collectors  # noqa: E402
 
 TRANSITIONS = 1600
 _ENDS_WITHIN_S = 10.0
 SETTINGS = (
     *("--algo", "hasac", "--num_envs", "4", "--device", "cpu", "--set", "runner.num_steps=4"),
-    *("--set", "network.hidden_sizes=[8]", "--set", "task.decision_period=2", "--set", "task.episode_length_s=0.2"),
-    *("--set", "runner.torch_threads=1", "--set", "runner.collectors=1", "--set", "algorithm.warmup=16"),
+    *(
+        "--set",
+        "network.hidden_sizes=[8]",
+        "--set",
+        "task.decision_period=2",
+        "--set",
+        "task.episode_length_s=0.2",
+    ),
+    *(
+        "--set",
+        "runner.torch_threads=1",
+        "--set",
+        "runner.collectors=1",
+        "--set",
+        "algorithm.warmup=16",
+    ),
     *("--set", "algorithm.batch_size=8", "--set", "algorithm.buffer_size=256"),
     *("--set", "runner.checkpoint_interval=320", "--num_env_steps", "10_000_000"),
 )
@@ -54,10 +67,14 @@ class Said(logging.Handler):
 def make(folder: Path, **runner: object) -> AsyncRunner:
     """Build a run of one collector that counts as stuck after three seconds."""
     given = {"stall_time": 3.0} | runner
-    return toy_collectors.make_runner(toy_collectors.settings(1, 8, TRANSITIONS, runner=given), folder / "logs")
+    return toy_collectors.make_runner(
+        toy_collectors.settings(1, 8, TRANSITIONS, runner=given), folder / "logs"
+    )
 
 
-def finish(runner: AsyncRunner, said: Said, draw: random.Random, act: Callable[[], None]) -> str | None:
+def finish(
+    runner: AsyncRunner, said: Said, draw: random.Random, act: Callable[[], None]
+) -> str | None:
     """Let a run have a fault at a random time, and run to its end; return what is wrong with that."""
     at = draw.randrange(5, runner.num_iterations // 2)
 
@@ -79,7 +96,9 @@ def killed(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Kill a collector."""
     runner = make(folder)
     problem = finish(runner, said, draw, lambda: os.kill(pid(runner), signal.SIGKILL))
-    return problem or expect(runner.pool.num_restarts == 1 and runner.pool.num_lost_episodes == 8, "not counted")
+    return problem or expect(
+        runner.pool.num_restarts == 1 and runner.pool.num_lost_episodes == 8, "not counted"
+    )
 
 
 def hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
@@ -88,16 +107,24 @@ def hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
     os.environ[toy_collectors.FAULT] = str(fault)
     runner.on_wait = lambda: fault.unlink() if fault.exists() and runner.pool.num_restarts else None
     problem = finish(runner, said, draw, lambda: fault.write_text("hang"))
-    named = [line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line]
-    return problem or expect(len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}")
+    named = [
+        line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line
+    ]
+    return problem or expect(
+        len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}"
+    )
 
 
 def stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Stop a collector's process, which cannot even say where it is."""
     runner = make(folder)
     problem = finish(runner, said, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
-    named = [line for line in said.lines if "has done nothing" in line and "does not answer" in line]
-    return problem or expect(len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}")
+    named = [
+        line for line in said.lines if "has done nothing" in line and "does not answer" in line
+    ]
+    return problem or expect(
+        len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}"
+    )
 
 
 def queue_full(folder: Path, said: Said, draw: random.Random) -> str | None:
@@ -125,20 +152,35 @@ def slow_filler(folder: Path, said: Said, draw: random.Random) -> str | None:
 
 def filler_dies(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Have the filler raise."""
-    return ends_by(folder, said, draw, "the filler died (MemoryError", lambda runner: put(runner.filler, "store"))
+    return ends_by(
+        folder,
+        said,
+        draw,
+        "the filler died (MemoryError",
+        lambda runner: put(runner.filler, "store"),
+    )
 
 
 def learner_dies(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Have an update raise."""
     words = "the learner died (RuntimeError"
-    return ends_by(folder, said, draw, words, lambda runner: put(runner.algorithm, "learn_from", RuntimeError))
+    return ends_by(
+        folder, said, draw, words, lambda runner: put(runner.algorithm, "learn_from", RuntimeError)
+    )
 
 
 def raises(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Have a collector raise again and again."""
     fault = folder / "fault"
     os.environ[toy_collectors.FAULT] = str(fault)
-    return ends_by(folder, said, draw, "ValueError: the toy broke", lambda runner: fault.write_text("raise"), 600.0)
+    return ends_by(
+        folder,
+        said,
+        draw,
+        "ValueError: the toy broke",
+        lambda runner: fault.write_text("raise"),
+        600.0,
+    )
 
 
 def ends_by(
@@ -162,7 +204,9 @@ def ends_by(
         left_s = time.monotonic() - at[0]
         is_gone = all(not member.process.is_alive() for member in runner.pool.members)
         state = runner.state_dict()
-        return expect(words in str(error) and is_gone and left_s < in_s and state["iteration"] > 0, str(error))
+        return expect(
+            words in str(error) and is_gone and left_s < in_s and state["iteration"] > 0, str(error)
+        )
     return "it did not end"
 
 
@@ -175,12 +219,14 @@ def put(thing: object, name: str, error: type[BaseException] = MemoryError) -> N
     setattr(thing, name, fail)
 
 
-def signalled(number: int, is_group: bool, folder: Path, said: Said, draw: random.Random) -> str | None:
+def signalled(
+    number: int, is_group: bool, folder: Path, said: Said, draw: random.Random
+) -> str | None:
     """Send a run a signal after its second checkpoint, and resume it."""
     run = folder / "run"
     process = start(run, folder / "log")
     deadline = time.monotonic() + 120.0
-    while len(runs.checkpoints(run)) < 2:
+    while len(run_folder.checkpoints(run)) < 2:
         time.sleep(0.05)
         if time.monotonic() > deadline:
             return (folder / "log").read_text()
@@ -192,11 +238,11 @@ def signalled(number: int, is_group: bool, folder: Path, said: Said, draw: rando
     while any(is_running(child) for child in children) and time.monotonic() < begun + 20.0:
         time.sleep(0.02)
     took_s = time.monotonic() - begun
-    last = runs.last_checkpoint(run)
+    last = run_folder.last_checkpoint(run)
     wanted = -number if number == signal.SIGKILL else 128 + number
     if code != wanted or took_s > _ENDS_WITHIN_S or last is None or not children:
         return f"code {code}, {took_s:.1f} s, {last}, children {children}: {(folder / 'log').read_text()[-500:]}"
-    steps = runs.checkpoints(run)[0][0]
+    steps = run_folder.checkpoints(run)[0][0]
     process = start(run, folder / "log", "--num_env_steps", str(steps + 320))
     return expect(tiny.wait(process) == 0, (folder / "log").read_text()[-800:])
 
@@ -214,7 +260,9 @@ def start(run: Path, log: Path, *more: str) -> int:
         with log.open("a") as stream:
             os.dup2(stream.fileno(), 1)
             os.dup2(stream.fileno(), 2)
-            code = train.main(["--resume", str(run), *more] if run.exists() else [*SETTINGS, "--out", str(run)])
+            code = train.main(
+                ["--resume", str(run), *more] if run.exists() else [*SETTINGS, "--out", str(run)]
+            )
             sys.stdout.flush()
     finally:
         os._exit(code)
@@ -304,7 +352,9 @@ def run_faults(faults: dict[str, Callable[..., str | None]], doc: str | None, tr
 
 def print_row(*cells: object) -> None:
     """Write one row of the table."""
-    sys.stdout.write("".join(f"{cell!s:<{20 if i == 0 else 12}}" for i, cell in enumerate(cells)).rstrip() + "\n")
+    sys.stdout.write(
+        "".join(f"{cell!s:<{20 if i == 0 else 12}}" for i, cell in enumerate(cells)).rstrip() + "\n"
+    )
     sys.stdout.flush()
 
 

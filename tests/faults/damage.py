@@ -18,7 +18,7 @@ from pathlib import Path
 import tiny
 import torch
 
-from harl_mapush import checkpoint, resume
+from harl_mapush.runs import checkpoint, resume
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST
 
@@ -36,7 +36,9 @@ def main() -> int:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        assert tiny.wait(tiny.start(place / "run", 3, log=place / "log")) == 0, (place / "log").read_text()
+        assert tiny.wait(tiny.start(place / "run", 3, log=place / "log")) == 0, (
+            place / "log"
+        ).read_text()
         return 0 if try_files(place / "run", draw, arguments.truncations, arguments.flips) else 1
 
 
@@ -59,7 +61,12 @@ def try_files(run: Path, draw: random.Random, truncations: int, flips: int) -> b
         total = truncations + flips
         counts = [verdicts[verdict] for verdict in ("noticed", "harmless", "unnoticed")]
         shown = path.relative_to(run) if path.parent != newest.folder else path.name
-        print_row(str(shown)[:30], total, *counts, f"{num_refused} of {total}" if is_read else "does not read it")
+        print_row(
+            str(shown)[:30],
+            total,
+            *counts,
+            f"{num_refused} of {total}" if is_read else "does not read it",
+        )
         is_whole = is_whole and not verdicts["unnoticed"]
     return is_whole
 
@@ -103,7 +110,10 @@ def is_refused(folder: Path, name: str) -> bool:
 def print_row(*cells: object) -> None:
     """Write one row of the table."""
     widths = (32, 9, 9, 10, 11)
-    sys.stdout.write("".join(f"{cell!s:<{width}}" for cell, width in zip(cells, (*widths, 0), strict=True)) + "\n")
+    sys.stdout.write(
+        "".join(f"{cell!s:<{width}}" for cell, width in zip(cells, (*widths, 0), strict=True))
+        + "\n"
+    )
     sys.stdout.flush()
 
 

@@ -27,11 +27,13 @@ import numpy as np
 import torch
 import yaml
 
-from harl_mapush import broken, checkpoint, config, runs, test, train
+from harl_mapush import config, test, train
 from harl_mapush.algorithms import ALGORITHMS
-from harl_mapush.envs.mapush_env import KEYS, parse_settings
-from harl_mapush.evaluation import playing
+from harl_mapush.callbacks import broken_log
+from harl_mapush.clients.mapush_env import KEYS, parse_settings
+from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.interop.harl_files import DEFAULTS
+from harl_mapush.runs import checkpoint, run_folder
 from mqe.config import ConfigError, build
 from mqe.controllers.gait import pretrained_folder
 from mqe.registry import TASKS
@@ -39,14 +41,100 @@ from mqe.viewer import video
 
 _TOO_LONG_S = 5.0
 _SCALARS = (
-    *("", " ", "0", "-1", "1", "2", "1.5", "1e39", "-1e39", "1e-40", "1e400", ".inf", ".nan", "9" * 30, "9" * 5000),
-    *("true", "no", "~", "null", "abc", "auto", "cpu", "cuda", "cuda:99", "mps", "happo", "go1_velocity", "cylinder"),
-    *("[]", "[1]", "[a]", "[[1]]", "[1, 2, 3]", "[50, 60]", "{}", "{a: 1}", "{[1]: 2}", "? x", "- 1", "a: b: c"),
-    *("!!bool maybe", "!!timestamp abc", "!!map [1]", "!!int x", "!!float y", "!!binary z", "!!python/x y"),
-    *('"a\\0b"', '"\\ud800"', '"\\x07"', "\udcff", "\u202e", "x" * 5000, "../../x", "/", "/dev/null", ".", "&a [*a]"),
-    *("pretrained:cuboid", "pretrained:../x", "pretrained:", "%s", "{0}", "'", '"', "\t", "[" * 600, "3h50m", "=0"),
+    *(
+        "",
+        " ",
+        "0",
+        "-1",
+        "1",
+        "2",
+        "1.5",
+        "1e39",
+        "-1e39",
+        "1e-40",
+        "1e400",
+        ".inf",
+        ".nan",
+        "9" * 30,
+        "9" * 5000,
+    ),
+    *(
+        "true",
+        "no",
+        "~",
+        "null",
+        "abc",
+        "auto",
+        "cpu",
+        "cuda",
+        "cuda:99",
+        "mps",
+        "happo",
+        "go1_velocity",
+        "cylinder",
+    ),
+    *(
+        "[]",
+        "[1]",
+        "[a]",
+        "[[1]]",
+        "[1, 2, 3]",
+        "[50, 60]",
+        "{}",
+        "{a: 1}",
+        "{[1]: 2}",
+        "? x",
+        "- 1",
+        "a: b: c",
+    ),
+    *(
+        "!!bool maybe",
+        "!!timestamp abc",
+        "!!map [1]",
+        "!!int x",
+        "!!float y",
+        "!!binary z",
+        "!!python/x y",
+    ),
+    *(
+        '"a\\0b"',
+        '"\\ud800"',
+        '"\\x07"',
+        "\udcff",
+        "\u202e",
+        "x" * 5000,
+        "../../x",
+        "/",
+        "/dev/null",
+        ".",
+        "&a [*a]",
+    ),
+    *(
+        "pretrained:cuboid",
+        "pretrained:../x",
+        "pretrained:",
+        "%s",
+        "{0}",
+        "'",
+        '"',
+        "\t",
+        "[" * 600,
+        "3h50m",
+        "=0",
+    ),
 )
-_WORDS = ("--resume", "--config", "--preset", "--load_config", "--help", "--", "-x", "--nonsense", "--se", "laptop")
+_WORDS = (
+    "--resume",
+    "--config",
+    "--preset",
+    "--load_config",
+    "--help",
+    "--",
+    "-x",
+    "--nonsense",
+    "--se",
+    "laptop",
+)
 
 
 def main() -> int:
@@ -63,8 +151,16 @@ def run_cases(num_cases: int, seed: int) -> bool:
     draw = random.Random(seed)
     train.train = lambda cfg, saved=None: _stop_before_training(cfg)
     test._play = lambda cfg, folder, *_: checkpoint.check_actors(folder) or 0
-    broken.film_states = lambda *_: video.Film(Path("film.mp4"), 1, 1.0, [])
-    kinds = (command_line, run_file, harl_file, checkpoint_folder, settings, python_call, broken_file)
+    broken_log.film_states = lambda *_: video.Film(Path("film.mp4"), 1, 1.0, [])
+    kinds = (
+        command_line,
+        run_file,
+        harl_file,
+        checkpoint_folder,
+        settings,
+        python_call,
+        broken_file,
+    )
     tallies = {kind.__name__: Counter[str]() for kind in kinds}
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
@@ -136,9 +232,12 @@ def run_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a run file: valid YAML with nonsense in it, or nonsense."""
     path = files / "run.yaml"
     lines = [
-        f"{section}:\n" + "".join(f"  {name}: {scalar(draw)}\n" for name in names) for section, names in some_keys(draw)
+        f"{section}:\n" + "".join(f"  {name}: {scalar(draw)}\n" for name in names)
+        for section, names in some_keys(draw)
     ]
-    lines += [f"{draw.choice(('base', 'x', '? [a]'))}: {scalar(draw)}\n"] if draw.random() < 0.3 else []
+    lines += (
+        [f"{draw.choice(('base', 'x', '? [a]'))}: {scalar(draw)}\n"] if draw.random() < 0.3 else []
+    )
     content = "".join(lines).encode("utf-8", "surrogateescape")
     if draw.random() < 0.2:
         content = damaged(draw, content)
@@ -148,7 +247,11 @@ def run_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
 
 def harl_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a configuration of HARL's with some values that cannot be."""
-    content: dict[str, Any] = {"main_args": {"algo": "happo", "env": "mapush"}, "algo_args": {}, "env_args": {}}
+    content: dict[str, Any] = {
+        "main_args": {"algo": "happo", "env": "mapush"},
+        "algo_args": {},
+        "env_args": {},
+    }
     content["algo_args"] = {name: dict(values) for name, values in DEFAULTS.items()}
     for _ in range(draw.randrange(1, 4)):
         section = draw.choice([*DEFAULTS])
@@ -156,7 +259,9 @@ def harl_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]
     if draw.random() < 0.4:
         content[draw.choice([*content])] = value(draw)
     if draw.random() < 0.4:
-        content["env_args"] = {draw.choice(("task", "object", "n_threads", "seed", "sim.x", "x")): value(draw)}
+        content["env_args"] = {
+            draw.choice(("task", "object", "n_threads", "seed", "sim.x", "x")): value(draw)
+        }
     text = json.dumps(content)
     path = files / draw.choice(("config.json", "happo.yaml", "x"))
     path.write_bytes(damaged(draw, text.encode()) if draw.random() < 0.2 else text.encode())
@@ -165,7 +270,9 @@ def harl_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]
 
 def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a checkpoint of which the settings or an actor are nonsense."""
-    seal = shutil.ignore_patterns("manifest.json") if draw.random() < 0.8 else None  # else any damage is noticed by it
+    seal = (
+        shutil.ignore_patterns("manifest.json") if draw.random() < 0.8 else None
+    )  # else any damage is noticed by it
     shutil.copytree(pretrained_folder("cuboid"), files / "saved", ignore=seal)
     path, actor = files / "saved" / "config.yaml", files / "saved" / "actor_agent0.pt"
     what: Any
@@ -182,12 +289,16 @@ def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], in
         tensors = torch.load(actor, weights_only=True)
         what = (draw.choice([*tensors, 3, (1, 2)]), strange_tensor(draw))
         torch.save({**tensors, what[0]: what[1]}, actor)
-    return lambda: test.main(["--checkpoint", str(files / "saved"), "--num_envs", "2", "--device", "cpu"]), what
+    return lambda: test.main(
+        ["--checkpoint", str(files / "saved"), "--num_envs", "2", "--device", "cpu"]
+    ), what
 
 
 def settings(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a section from Python with values that cannot be."""
-    classes = [entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values())] + [*config.SECTION_CLASSES.values()]
+    classes = [entry.cfg for entry in (*TASKS.values(), *ALGORITHMS.values())] + [
+        *config.SECTION_CLASSES.values()
+    ]
     cls = draw.choice(classes)
     names = [field.name for field in fields(cls)]
     values = {draw.choice([*names, "x", 3]): value(draw) for _ in range(draw.randrange(1, 4))}
@@ -201,12 +312,14 @@ def python_call(draw: random.Random, files: Path) -> tuple[Callable[[], int], An
     names = [field.name for field in fields(cls)]
     values = {draw.choice(names): value(draw) for _ in range(draw.randrange(1, 3))}
     section = draw.choice([*config.SECTIONS, "x"])
-    over = draw.choice(({section: values}, {section: value(draw)}, {section: {"name": value(draw)}}, {}))
+    over = draw.choice(
+        ({section: values}, {section: value(draw)}, {section: {"name": value(draw)}}, {})
+    )
     flat = {draw.choice([*KEYS, *names, "env.num_envs", "x.y", 3]): value(draw) for _ in range(2)}
     team = pretrained_folder("cuboid")
     calls: tuple[Callable[[], Any], ...] = (
         lambda: cls(**values),
-        lambda: playing.settings(team, over),
+        lambda: evaluation_worlds.settings(team, over),
         lambda: config.resolve({}, parse_settings(flat)),
         lambda: checkpoint.resolve(str(over)),
     )
@@ -217,9 +330,23 @@ def python_call(draw: random.Random, files: Path) -> tuple[Callable[[], int], An
 def broken_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make the file of a world that broke, with nonsense in it."""
     path = files / "broken.npz"
-    arrays: dict[str, Any] = {"qpos": np.zeros((2, 45)), "qvel": np.zeros((2, 42)), "contact_forces": np.zeros((2, 9))}
-    arrays |= {"goal_pos": np.zeros((2, 3)), "cause": np.array("x"), "settings": np.array("sim: {device: cpu}")}
-    strange = (np.zeros(0), np.full((2, 45), np.nan), np.array("a"), np.zeros((1, 2, 3), dtype=complex), scalar(draw))
+    arrays: dict[str, Any] = {
+        "qpos": np.zeros((2, 45)),
+        "qvel": np.zeros((2, 42)),
+        "contact_forces": np.zeros((2, 9)),
+    }
+    arrays |= {
+        "goal_pos": np.zeros((2, 3)),
+        "cause": np.array("x"),
+        "settings": np.array("sim: {device: cpu}"),
+    }
+    strange = (
+        np.zeros(0),
+        np.full((2, 45), np.nan),
+        np.array("a"),
+        np.zeros((1, 2, 3), dtype=complex),
+        scalar(draw),
+    )
     what = {draw.choice([*arrays]): draw.choice(strange) for _ in range(draw.randrange(3))}
     with contextlib.suppress(UnicodeError):
         np.savez(path, **(arrays | what))
@@ -244,7 +371,14 @@ def key(draw: random.Random) -> str:
     section, names = draw.choice(some_keys(draw) or [("x", ["y"])])
     name = draw.choice(names or ["y"])
     return draw.choice(
-        (f"{section}.{name}", f"{section}.{name}", f"{section}.{name}", f"{section}.{name}.z", name, f".{name}")
+        (
+            f"{section}.{name}",
+            f"{section}.{name}",
+            f"{section}.{name}",
+            f"{section}.{name}.z",
+            name,
+            f".{name}",
+        )
     )
 
 
@@ -264,7 +398,11 @@ def some_keys(draw: random.Random) -> list[tuple[str, list[str]]]:
 
 def scalar(draw: random.Random) -> str:
     """Return a value as a user might write it."""
-    return draw.choice(_SCALARS) if draw.random() < 0.8 else "".join(chr(draw.randrange(1, 300)) for _ in range(6))
+    return (
+        draw.choice(_SCALARS)
+        if draw.random() < 0.8
+        else "".join(chr(draw.randrange(1, 300)) for _ in range(6))
+    )
 
 
 def value(draw: random.Random) -> Any:
@@ -306,28 +444,50 @@ def value(draw: random.Random) -> Any:
 def damaged(draw: random.Random, content: bytes) -> bytes:
     """Return contents that are cut, or have other bytes somewhere."""
     place = draw.randrange(len(content) + 1)
-    return content[:place] + draw.randbytes(draw.randrange(4)) + (content[place + 1 :] if draw.random() < 0.7 else b"")
+    return (
+        content[:place]
+        + draw.randbytes(draw.randrange(4))
+        + (content[place + 1 :] if draw.random() < 0.7 else b"")
+    )
 
 
 def strange_tensor(draw: random.Random) -> Any:
     """Return what a state dict may hold, and should not."""
     return draw.choice(
         (
-            *(torch.eye(2).to_sparse(), torch.zeros(2, device="meta"), torch.zeros(2, dtype=torch.complex64)),
-            *(torch.zeros(1).expand(10**12), torch.zeros(2).to(torch.float8_e4m3fn), torch.full((2,), torch.nan)),
-            *(torch.quantize_per_tensor(torch.zeros(2), 0.1, 0, torch.qint8), torch.zeros(0), [1], {"a": 1}, None),
+            *(
+                torch.eye(2).to_sparse(),
+                torch.zeros(2, device="meta"),
+                torch.zeros(2, dtype=torch.complex64),
+            ),
+            *(
+                torch.zeros(1).expand(10**12),
+                torch.zeros(2).to(torch.float8_e4m3fn),
+                torch.full((2,), torch.nan),
+            ),
+            *(
+                torch.quantize_per_tensor(torch.zeros(2), 0.1, 0, torch.qint8),
+                torch.zeros(0),
+                [1],
+                {"a": 1},
+                None,
+            ),
         )
     )
 
 
 def _stop_before_training(cfg: Any) -> int:
-    runs.check_new_run_dir(Path(cfg.logger.out_dir) if cfg.logger.out_dir is not None else Path("results"))
+    run_folder.check_new_run_dir(
+        Path(cfg.logger.out_dir) if cfg.logger.out_dir is not None else Path("results")
+    )
     return 0
 
 
 def print_row(*cells: object) -> None:
     """Write one row of the table."""
-    sys.stdout.write("".join(f"{cell!s:<{20 if i == 0 else 13}}" for i, cell in enumerate(cells)).rstrip() + "\n")
+    sys.stdout.write(
+        "".join(f"{cell!s:<{20 if i == 0 else 13}}" for i, cell in enumerate(cells)).rstrip() + "\n"
+    )
 
 
 if __name__ == "__main__":

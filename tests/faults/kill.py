@@ -22,9 +22,18 @@ from typing import NamedTuple
 import tiny
 import torch
 
-from harl_mapush import checkpoint
+from harl_mapush.runs import checkpoint
 
-_EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.rmtree", "fsync")
+_EVENTS = (
+    "open",
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.truncate",
+    "shutil.rmtree",
+    "fsync",
+)
 
 
 class Tally(NamedTuple):
@@ -40,7 +49,9 @@ def main() -> int:
     """Print the table; return 1 where a run was lost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=30, help="of each kind")
-    parser.add_argument("--iterations", type=int, default=12, help="of each run, with a save after each")
+    parser.add_argument(
+        "--iterations", type=int, default=12, help="of each run, with a save after each"
+    )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     length = arguments.iterations
@@ -49,7 +60,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         begun = time.monotonic()
-        assert tiny.wait(tiny.start(place / "through", length, log=place / "log")) == 0, (place / "log").read_text()
+        assert tiny.wait(tiny.start(place / "through", length, log=place / "log")) == 0, (
+            place / "log"
+        ).read_text()
         duration_s = time.monotonic() - begun
         reference = tiny.final_state(place / "through")
         num_steps = count_steps(place)
@@ -75,7 +88,9 @@ def main() -> int:
     return 0 if is_whole else 1
 
 
-def kill_at_random(run: Path, length: int, draw: random.Random, duration_s: float, reference: dict) -> Tally:
+def kill_at_random(
+    run: Path, length: int, draw: random.Random, duration_s: float, reference: dict
+) -> Tally:
     """Kill a run twice, whatever it does, and let it end."""
     in_save = begun_again = 0
     for _ in range(2):
@@ -89,7 +104,9 @@ def kill_at_random(run: Path, length: int, draw: random.Random, duration_s: floa
     return Tally(2, in_save, begun_again, ends_equal(run, length, reference))
 
 
-def kill_in_save(run: Path, length: int, draw: random.Random, num_steps: int, reference: dict) -> Tally:
+def kill_in_save(
+    run: Path, length: int, draw: random.Random, num_steps: int, reference: dict
+) -> Tally:
     """Kill a run at one step of one of its saves, and let it end."""
     number, step = draw.randrange(length), draw.randrange(num_steps)
 
@@ -98,10 +115,14 @@ def kill_in_save(run: Path, length: int, draw: random.Random, num_steps: int, re
 
     code = tiny.wait(tiny.start(run, length, lambda: at_step(number, step, die)))
     begun_again = not any((run / "checkpoints").glob("[0-9]*"))
-    return Tally(1, int(code == -signal.SIGKILL), int(begun_again), ends_equal(run, length, reference))
+    return Tally(
+        1, int(code == -signal.SIGKILL), int(begun_again), ends_equal(run, length, reference)
+    )
 
 
-def lose_power(run: Path, length: int, draw: random.Random, num_steps: int, reference: dict) -> Tally:
+def lose_power(
+    run: Path, length: int, draw: random.Random, num_steps: int, reference: dict
+) -> Tally:
     """Copy what is on the disk at one step of a save, and resume the copy."""
     number, step = draw.randrange(length), draw.randrange(num_steps)
     copied = run.with_name("copied")
@@ -111,9 +132,13 @@ def lose_power(run: Path, length: int, draw: random.Random, num_steps: int, refe
         os.kill(os.getpid(), signal.SIGKILL)
 
     disk = Disk(draw)
-    code = tiny.wait(tiny.start(run, length, lambda: (disk.watch(), at_step(number, step, copy_and_die))[1]))
+    code = tiny.wait(
+        tiny.start(run, length, lambda: (disk.watch(), at_step(number, step, copy_and_die))[1])
+    )
     begun_again = not any((copied / "checkpoints").glob("[0-9]*"))
-    result = Tally(1, int(code == -signal.SIGKILL), int(begun_again), ends_equal(copied, length, reference))
+    result = Tally(
+        1, int(code == -signal.SIGKILL), int(begun_again), ends_equal(copied, length, reference)
+    )
     if result.is_equal:
         shutil.rmtree(copied)
     return result
@@ -123,9 +148,15 @@ def ends_equal(run: Path, length: int, reference: dict) -> bool:
     """Go on with a run to its end; return whether that is the end of the run that never stopped."""
     log = run.with_name("log")
     log.unlink(missing_ok=True)
-    if run.exists() and not (run / "config.yaml").exists() and any((run / "checkpoints").glob("[0-9]*")):
+    if (
+        run.exists()
+        and not (run / "config.yaml").exists()
+        and any((run / "checkpoints").glob("[0-9]*"))
+    ):
         return False  # checkpoints without settings: a script would not know how to resume
-    return tiny.wait(tiny.start(run, length, log=log)) == 0 and tiny.is_equal(tiny.final_state(run), reference)
+    return tiny.wait(tiny.start(run, length, log=log)) == 0 and tiny.is_equal(
+        tiny.final_state(run), reference
+    )
 
 
 class Disk:
@@ -133,7 +164,9 @@ class Disk:
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
-        self._files: dict[int, tuple[int, int]] = {}  # by inode: size and time of the last change, when synced
+        self._files: dict[
+            int, tuple[int, int]
+        ] = {}  # by inode: size and time of the last change, when synced
         self._names: dict[int, set[str]] = {}  # by a folder's inode
 
     def watch(self) -> None:
@@ -208,7 +241,9 @@ def count_steps(place: Path) -> int:
 
 def print_row(*cells: object) -> None:
     """Write one row of the table."""
-    sys.stdout.write("".join(f"{cell!s:<{16 if i == 0 else 14}}" for i, cell in enumerate(cells)).rstrip() + "\n")
+    sys.stdout.write(
+        "".join(f"{cell!s:<{16 if i == 0 else 14}}" for i, cell in enumerate(cells)).rstrip() + "\n"
+    )
     sys.stdout.flush()
 
 

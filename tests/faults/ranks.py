@@ -26,7 +26,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = "harl_mapush.train"
 ITERATION = 64 * 4 * 5  # env steps: worlds, decisions, control steps of a decision
-INTERVAL = 6 * ITERATION  # from checkpoint to checkpoint; graphs are recorded in the third iteration
+INTERVAL = (
+    6 * ITERATION
+)  # from checkpoint to checkpoint; graphs are recorded in the third iteration
 SETTINGS = (
     "--preset smoke --num_envs 64 --set runner.num_steps=4 --set network.hidden_sizes=[32] "
     f"--set runner.checkpoint_interval={INTERVAL} --set runner.torch_threads=1 --set algorithm.num_epochs=2 "
@@ -53,7 +55,9 @@ class Job:
 
     deadline = float("inf")  # of everything, on the monotonic clock
 
-    def __init__(self, folder: Path, device: str, words: list[str], ranks: int = 2, restarts: int = 0) -> None:
+    def __init__(
+        self, folder: Path, device: str, words: list[str], ranks: int = 2, restarts: int = 0
+    ) -> None:
         """Start ``ranks`` ranks with the words of a training; ``{rank}`` in a word is the rank's number."""
         self.folder, self.log = folder, folder / "log"
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,12 +65,23 @@ class Job:
             old.unlink()
         own = [__file__, "--rank-in", str(folder), *words, "--device", device]
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
-        command = [sys.executable, *(torchrun + ["--max-restarts", str(restarts)] if ranks > 1 else []), *own]
+        command = [
+            sys.executable,
+            *(torchrun + ["--max-restarts", str(restarts)] if ranks > 1 else []),
+            *own,
+        ]
         variables = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        variables["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+        )
         with self.log.open("w") as stream:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=variables, stdout=stream, stderr=stream, start_new_session=True
+                command,
+                cwd=ROOT,
+                env=variables,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
             )
 
     def pid(self, rank: int) -> int:
@@ -75,7 +90,10 @@ class Job:
 
     def codes(self) -> dict[int, int | str]:
         """Return the exit codes of the ranks that ended by themselves."""
-        return {int(path.name[0]): int(path.read_text()) for path in sorted(self.folder.glob("*.code.rank"))}
+        return {
+            int(path.name[0]): int(path.read_text())
+            for path in sorted(self.folder.glob("*.code.rank"))
+        }
 
     def wait(self, what: Callable[[], object], limit_s: float) -> float:
         """Wait until ``what`` is true; return the seconds, or raise TimeoutError."""
@@ -102,13 +120,20 @@ class Job:
         text = self.log.read_text(errors="replace")
         if "ChildFailedError" in text:  # torchrun's own traceback, its last word
             text = text.rpartition("Traceback")[0]
-        return [line for line in text.splitlines() if any(re.search(pattern, line) for pattern in patterns)]
+        return [
+            line
+            for line in text.splitlines()
+            if any(re.search(pattern, line) for pattern in patterns)
+        ]
 
     def close(self) -> None:
         """End what still runs."""
         for rank in range(4):
             with suppress(OSError, ValueError):
-                if str(self.folder).encode() in Path(f"/proc/{self.pid(rank)}/cmdline").read_bytes():
+                if (
+                    str(self.folder).encode()
+                    in Path(f"/proc/{self.pid(rank)}/cmdline").read_bytes()
+                ):
                     os.kill(self.pid(rank), signal.SIGKILL)
         with suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -154,7 +179,12 @@ class Cases:
             os.kill(job.pid(1), signal.SIGKILL)  # torchrun would do so after 30 s
         job.wait(job.has_ended, self.limit_s)
         said = job.said(r"^rank 1 \(", r"^Traceback", r"^python -m harl")
-        is_right = took < WITHIN_S and job.codes() == {0: LOST} and len(said) == 1 and job.process.returncode == 1
+        is_right = (
+            took < WITHIN_S
+            and job.codes() == {0: LOST}
+            and len(said) == 1
+            and job.process.returncode == 1
+        )
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
     def asked(self) -> Verdict:
@@ -165,7 +195,10 @@ class Cases:
         took = job.wait(lambda: len(job.codes()) == 2 or job.has_ended(), self.limit_s)
         job.wait(job.has_ended, self.limit_s)
         said = job.said(r"Interrupted", AGAIN, r"^Traceback", r"^rank \d \(")
-        is_right = job.codes() == {0: 143, 1: 143} and [line.split()[0] for line in said] == ["Interrupted", "Restart"]
+        is_right = job.codes() == {0: 143, 1: 143} and [line.split()[0] for line in said] == [
+            "Interrupted",
+            "Restart",
+        ]
         is_right = is_right and said[0].startswith("Interrupted (SIGTERM)")
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
@@ -178,7 +211,9 @@ class Cases:
         job, run = self.new("first", "--num_env_steps", str(2 * INTERVAL), ranks=1)
         took = job.wait(job.has_ended, 2 * self.limit_s)
         said = job.said(r"^Done", r"^Traceback", r"^python -m harl")
-        return Verdict(job.codes() == {0: 0} and saved(run)[-1:] == [2 * INTERVAL], job.codes(), took, said)
+        return Verdict(
+            job.codes() == {0: 0} and saved(run)[-1:] == [2 * INTERVAL], job.codes(), took, said
+        )
 
     def more(self) -> Verdict:
         """Two ranks resume a run of one process."""
@@ -192,12 +227,19 @@ class Cases:
         took = job.wait(job.has_ended, self.limit_s)
         said = job.said(r"resumes at", r"^Done", r"^Traceback", r"^rank \d \(", r"^python -m harl")
         is_right = job.codes() == dict.fromkeys(range(ranks), 0) and len(said) == 2
-        is_right = is_right and f"resumes at {begin} of {end}" in said[0] and is_whole(run) and saved(run)[-1] == end
+        is_right = (
+            is_right
+            and f"resumes at {begin} of {end}" in said[0]
+            and is_whole(run)
+            and saved(run)[-1] == end
+        )
         return Verdict(is_right, job.codes(), took, said)
 
     def mismatch(self) -> Verdict:
         """Ranks with other settings are refused before anything is built."""
-        return self._refused("mismatch", "gamma is 0.91 on rank 1, but 0.9 on", "--set", "algorithm.gamma=0.9{rank}")
+        return self._refused(
+            "mismatch", "gamma is 0.91 on rank 1, but 0.9 on", "--set", "algorithm.gamma=0.9{rank}"
+        )
 
     def mistake(self) -> Verdict:
         """A mistake of all ranks is one line, and a restart does not repeat it."""
@@ -205,7 +247,9 @@ class Cases:
 
     def alone(self) -> Verdict:
         """A mistake of one rank only is that rank's line, and ends the others."""
-        return self._refused("alone", "train (rank 1): algorithm.gamma", "--set", "algorithm.gamma={rank}.5")
+        return self._refused(
+            "alone", "train (rank 1): algorithm.gamma", "--set", "algorithm.gamma={rank}.5"
+        )
 
     def crowded(self) -> Verdict:
         """More ranks than GPUs are refused in one line; on a CPU there is nothing to try."""
@@ -213,14 +257,23 @@ class Cases:
 
         return self._refused("crowded", "GPU(s)", ranks=torch.cuda.device_count() + 1)
 
-    def _refused(self, name: str, words: str, *settings: str, ranks: int = 2, restarts: int = 0) -> Verdict:
+    def _refused(
+        self, name: str, words: str, *settings: str, ranks: int = 2, restarts: int = 0
+    ) -> Verdict:
         """Start a run that all ranks must refuse, with one line that has ``words`` and without a folder."""
         job, run = self.new(name, *FOREVER, *settings, ranks=ranks, restarts=restarts)
         took = job.wait(job.has_ended, self.limit_s)
         said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
-        is_right = job.codes() == dict.fromkeys(range(ranks), 2) and len(said) == 1 and words in said[0]
+        is_right = (
+            job.codes() == dict.fromkeys(range(ranks), 2) and len(said) == 1 and words in said[0]
+        )
         again = job.said(AGAIN)
-        return Verdict(is_right and len(again) == restarts and not run.exists(), job.codes(), took, said + again)
+        return Verdict(
+            is_right and len(again) == restarts and not run.exists(),
+            job.codes(),
+            took,
+            said + again,
+        )
 
     def restarted(self) -> Verdict:
         """With ``--max-restarts`` a run whose rank 0 is killed resumes by itself and reaches its end."""
@@ -262,23 +315,38 @@ def main() -> int:
     """Try all cases, or those that are named; return 1 where one went wrong."""
     if sys.argv[1:2] == ["--rank-in"]:
         return be_rank(Path(sys.argv[2]), sys.argv[3:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--jobs", type=int, default=1, help="chains of cases at once")
-    parser.add_argument("--limit", type=float, default=90.0, help="seconds that a step of a case may take")
-    parser.add_argument("--deadline", type=float, default=600.0, help="seconds that everything may take")
-    parser.add_argument("--only", nargs="+", choices=[name for chain in CHAINS for name in chain], help="cases")
+    parser.add_argument(
+        "--limit", type=float, default=90.0, help="seconds that a step of a case may take"
+    )
+    parser.add_argument(
+        "--deadline", type=float, default=600.0, help="seconds that everything may take"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=[name for chain in CHAINS for name in chain], help="cases"
+    )
     parser.add_argument("--keep", type=Path, help="folder to leave logs and runs in")
     arguments = parser.parse_args()
     Job.deadline = time.monotonic() + arguments.deadline
-    chains = [[name for name in chain if arguments.only is None or name in arguments.only] for chain in CHAINS]
+    chains = [
+        [name for name in chain if arguments.only is None or name in arguments.only]
+        for chain in CHAINS
+    ]
     if arguments.device == "cpu":
         chains = [[name for name in chain if name != "crowded"] for chain in chains]
     with tempfile.TemporaryDirectory() as folder:
         place = (arguments.keep or Path(folder)).resolve()
         cases = Cases(place, arguments.device, arguments.limit)
         try:
-            is_right = attempt(cases, "first") if arguments.only is None or "more" in arguments.only else True
+            is_right = (
+                attempt(cases, "first")
+                if arguments.only is None or "more" in arguments.only
+                else True
+            )
             with ThreadPoolExecutor(arguments.jobs) as pool:
                 done = pool.map(lambda chain: [attempt(cases, name) for name in chain], chains)
                 return int(not (is_right and all(all(each) for each in done)))
@@ -295,14 +363,18 @@ def attempt(cases: Cases, name: str) -> bool:
         log = cases.place / name / "log"
         last = log.read_text(errors="replace").splitlines()[-3:] if log.is_file() else []
         codes = next((job.codes() for job in cases.jobs if job.folder.name == name), {})
-        found = Verdict(False, codes, time.monotonic() - start, [f"{type(error).__name__} {error}", *last])
+        found = Verdict(
+            False, codes, time.monotonic() - start, [f"{type(error).__name__} {error}", *last]
+        )
     finally:
         for job in [job for job in cases.jobs if job.folder.name == name]:
             job.close()
     codes = ", ".join(f"rank {rank}: {code}" for rank, code in found.codes.items())
     verdict = "pass" if found.is_right else "FAIL"
     lines = " | ".join(line[:240] for line in found.said) or "nothing"
-    sys.stdout.write(f"{name}: {verdict}; exit codes {codes or 'none'}; {found.seconds:.1f} s; said: {lines}\n")
+    sys.stdout.write(
+        f"{name}: {verdict}; exit codes {codes or 'none'}; {found.seconds:.1f} s; said: {lines}\n"
+    )
     sys.stdout.flush()
     return found.is_right
 
@@ -338,18 +410,26 @@ def be_rank(folder: Path, words: list[str]) -> int:
 
 def saved(run: Path) -> list[int]:
     """Return the env steps of a run's whole checkpoints."""
-    from harl_mapush import runs
+    from harl_mapush.runs import run_folder
 
-    folders = [path.parent for path in run.glob("checkpoints/*/manifest.json") if not path.parent.name.startswith(".")]
-    return sorted(steps for folder in folders if (steps := runs.parse_step_name(folder.name)) is not None)
+    folders = [
+        path.parent
+        for path in run.glob("checkpoints/*/manifest.json")
+        if not path.parent.name.startswith(".")
+    ]
+    return sorted(
+        steps
+        for folder in folders
+        if (steps := run_folder.parse_step_name(folder.name)) is not None
+    )
 
 
 def is_whole(run: Path) -> bool:
     """Return whether the newest checkpoint of a run is."""
-    from harl_mapush import checkpoint, runs
+    from harl_mapush.runs import checkpoint, run_folder
     from mqe.config import ConfigError
 
-    folder = runs.last_checkpoint(run)
+    folder = run_folder.last_checkpoint(run)
     if folder is None:
         return False
     try:

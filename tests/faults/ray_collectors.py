@@ -19,24 +19,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(TESTS))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS.parent), str(TESTS)])  # Ray's workers import the toys from there
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT))  # Ray's workers import the toys from there
 os.environ["OMP_NUM_THREADS"] = "1"
 FAULT = Path(tempfile.mkdtemp(prefix="faults")) / "fault"
-os.environ["TOY_FAULT"] = str(FAULT)  # Ray's workers have the environment that their node was started with
+os.environ["TOY_FAULT"] = str(
+    FAULT
+)  # Ray's workers have the environment that their node was started with
 
 import collectors  # noqa: E402
 import tiny  # noqa: E402
-import toy_collectors  # noqa: E402
 from collectors import Said, expect, run_faults, signalled  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
-from harl_mapush import runs  # noqa: E402
-from harl_mapush.collectors import ray_engine  # noqa: E402
-from harl_mapush.collectors.engine import ADDRESS  # noqa: E402
+from harl_mapush.collectors import ray_launcher  # noqa: E402
+from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
+from harl_mapush.collectors.launcher import ADDRESS  # noqa: E402
 from harl_mapush.collectors.pool import CollectionError  # noqa: E402
-from harl_mapush.collectors.runner import AsyncRunner  # noqa: E402
+from harl_mapush.runs import run_folder  # noqa: E402
+from tests.support import toy_collectors  # noqa: E402
 
 TRANSITIONS = 3200
 _STORE = 80 * 2**20  # bytes, of a node; the least that Ray takes
@@ -54,7 +56,11 @@ class Nodes:
         if self.cluster is None:
             self.cluster = Cluster(
                 initialize_head=True,
-                head_node_args={"num_cpus": 1, "object_store_memory": _STORE, "include_dashboard": False},
+                head_node_args={
+                    "num_cpus": 1,
+                    "object_store_memory": _STORE,
+                    "include_dashboard": False,
+                },
             )
             self.second = None
         if self.second is None:
@@ -85,19 +91,25 @@ STARTED: list[subprocess.Popen[bytes]] = []
 
 
 @contextmanager
-def run_of(folder: Path, transitions: int = TRANSITIONS, num_collectors: int = 2) -> Iterator[AsyncRunner]:
+def run_of(
+    folder: Path, transitions: int = TRANSITIONS, num_collectors: int = 2
+) -> Iterator[AsyncRunner]:
     """Build a run whose collectors count as stuck after three seconds."""
     NODES.both()
     FAULT.unlink(missing_ok=True)
     given = {"stall_time": 3.0, "engine": "ray"}
     cfg = toy_collectors.settings(num_collectors, 8, transitions, runner=given)
-    with ray_engine.RayEngine(cfg, toy_collectors.make_toy) as engine:
+    with ray_launcher.RayEngine(cfg, toy_collectors.make_toy) as engine:
         yield toy_collectors.make_runner(cfg, folder / "logs", engine)
 
 
 def finish(runner: AsyncRunner, draw: random.Random, act: Callable[[], object]) -> str | None:
     """Let a run have a fault some time after both collectors began, and end; return what is wrong with that."""
-    wait, total, is_over = draw.randrange(5, 30), runner.num_iterations * runner.num_transitions, [False]
+    wait, total, is_over = (
+        draw.randrange(5, 30),
+        runner.num_iterations * runner.num_transitions,
+        [False],
+    )
 
     def on_iteration(report: object) -> None:
         nonlocal wait
@@ -133,11 +145,15 @@ def actor_killed(folder: Path, said: Said, draw: random.Random) -> str | None:
 def actor_hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Have an actor sleep for ever, until it is replaced."""
     with run_of(folder) as runner:
-        runner.on_wait = lambda: FAULT.unlink() if FAULT.exists() and runner.pool.num_restarts else None
+        runner.on_wait = lambda: (
+            FAULT.unlink() if FAULT.exists() and runner.pool.num_restarts else None
+        )
         old = [0]
         problem = finish(runner, draw, lambda: (old.append(pid(runner)), FAULT.write_text("hang")))
         restarts = runner.pool.num_restarts
-    named = [line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line]
+    named = [
+        line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line
+    ]
     is_well = len(named) == 1 and restarts == 1 and ends_in(old[-1], 5.0) < 5.0
     return problem or expect(is_well, f"not named: {said.lines}")
 
@@ -147,13 +163,17 @@ def actor_stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
     with run_of(folder) as runner:
         problem = finish(runner, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
         restarts = runner.pool.num_restarts
-    named = [line for line in said.lines if "has done nothing" in line and "does not answer" in line]
+    named = [
+        line for line in said.lines if "has done nothing" in line and "does not answer" in line
+    ]
     return problem or expect(len(named) == 1 and restarts == 1, f"not named: {said.lines}")
 
 
 def actor_raises(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Have an actor raise again and again."""
-    return ends_by(folder, draw, "ValueError: the toy broke", lambda: FAULT.write_text("raise"), 120.0)
+    return ends_by(
+        folder, draw, "ValueError: the toy broke", lambda: FAULT.write_text("raise"), 120.0
+    )
 
 
 def node_gone(folder: Path, said: Said, draw: random.Random) -> str | None:
@@ -197,12 +217,16 @@ def head_gone(folder: Path, said: Said, draw: random.Random) -> str | None:
         NODES.end()
 
 
-def ends_by(folder: Path, draw: random.Random, words: str, act: Callable[[], object], in_s: float) -> str | None:
+def ends_by(
+    folder: Path, draw: random.Random, words: str, act: Callable[[], object], in_s: float
+) -> str | None:
     """Give a run a fault that it cannot survive; it must say so, with its state there to be saved."""
     at = [0.0]
     with run_of(folder, 40 * TRANSITIONS) as runner:
         try:
-            finish(runner, random.Random(draw.random()), lambda: (at.append(time.monotonic()), act()))
+            finish(
+                runner, random.Random(draw.random()), lambda: (at.append(time.monotonic()), act())
+            )
         except CollectionError as error:
             left_s = time.monotonic() - at[-1]
             is_well = words in str(error) and left_s < in_s and runner.state_dict()["iteration"] > 0
@@ -210,7 +234,9 @@ def ends_by(folder: Path, draw: random.Random, words: str, act: Callable[[], obj
     return "it did not end"
 
 
-def signalled_alone(number: int, is_group: bool, folder: Path, said: Said, draw: random.Random) -> str | None:
+def signalled_alone(
+    number: int, is_group: bool, folder: Path, said: Said, draw: random.Random
+) -> str | None:
     """Send a run a signal that has a Ray of its own; nothing of that may stay."""
     NODES.end()
     return signalled(number, is_group, folder, said, draw)
@@ -221,21 +247,28 @@ def learner_killed(is_own: bool, folder: Path, said: Said, draw: random.Random) 
     NODES.end() if is_own else NODES.both()
     run, log = folder / "run", folder / "log"
     process, deadline = start(run, log), time.monotonic() + 120.0
-    while len(runs.checkpoints(run)) < 2:
+    while len(run_folder.checkpoints(run)) < 2:
         time.sleep(0.05)
         if time.monotonic() > deadline:
             return log.read_text()
     time.sleep(draw.random())
-    actors = [int(n) for n in re.findall(r"^process (\d+) on", (run / runs.COLLECTORS / "0.txt").read_text(), re.M)]
+    actors = [
+        int(n)
+        for n in re.findall(
+            r"^process (\d+) on", (run / run_folder.COLLECTORS / "0.txt").read_text(), re.M
+        )
+    ]
     children = collectors.descendants(process)
     os.kill(process, signal.SIGKILL)
     tiny.wait(process)
     actors_s, begun = [ends_in(actor, 20.0) for actor in actors], time.monotonic()
     children_s = [ends_in(child, 120.0) for child in children]
-    sys.stderr.write(f"actors gone after {max(actors_s):.1f} s, all after {time.monotonic() - begun:.1f} s more\n")
+    sys.stderr.write(
+        f"actors gone after {max(actors_s):.1f} s, all after {time.monotonic() - begun:.1f} s more\n"
+    )
     if not actors or max(actors_s) > 10.0 or max(children_s, default=0.0) > 100.0:
         return f"actors {actors} ended in {actors_s}, others in {children_s} s"
-    steps = runs.checkpoints(run)[0][0]
+    steps = run_folder.checkpoints(run)[0][0]
     process = start(run, log, "--num_env_steps", str(steps + 320))
     return expect(tiny.wait(process) == 0, log.read_text()[-800:])
 
@@ -250,10 +283,14 @@ def ends_in(process: int, within_s: float) -> float:
 
 def start(run: Path, log: Path, *more: str) -> int:
     """Start or resume a run in a new process: one that is forked from a user of Ray cannot use Ray."""
-    words = ["--resume", str(run), *more] if run.exists() else [*collectors.SETTINGS, "--out", str(run)]
+    words = (
+        ["--resume", str(run), *more] if run.exists() else [*collectors.SETTINGS, "--out", str(run)]
+    )
     with log.open("a") as stream:
         command = [sys.executable, "-m", "harl_mapush.train", *words]
-        STARTED.append(subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True))
+        STARTED.append(
+            subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
+        )
     return STARTED[-1].pid
 
 

@@ -68,13 +68,32 @@ def main() -> int:
     return 0 if is_good else 1
 
 
-def train(given: argparse.Namespace, part: int, minutes: float, start: float, samples: list[Sample]) -> int:
+def train(
+    given: argparse.Namespace, part: int, minutes: float, start: float, samples: list[Sample]
+) -> int:
     """Train for some minutes in a process of its own, and add samples of it; return its exit code."""
-    settings = ["--max_wall_time", f"{max(1, round(60 * minutes))}s", "--num_env_steps", str(given.env_steps)]
-    begins = ["--resume", str(given.run)] if given.run.exists() else [*given.words, "--out", str(given.run)]
+    settings = [
+        "--max_wall_time",
+        f"{max(1, round(60 * minutes))}s",
+        "--num_env_steps",
+        str(given.env_steps),
+    ]
+    begins = (
+        ["--resume", str(given.run)]
+        if given.run.exists()
+        else [*given.words, "--out", str(given.run)]
+    )
     log = given.run.with_name(f"{given.run.name}-soak.log")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    command = [sys.executable, "-m", "harl_mapush.train", *begins, *settings, "--set", "logger.interval=1"]
+    command = [
+        sys.executable,
+        "-m",
+        "harl_mapush.train",
+        *begins,
+        *settings,
+        "--set",
+        "logger.interval=1",
+    ]
     with log.open("a") as stream:
         offset = stream.tell()
         process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment)
@@ -106,9 +125,15 @@ def look(pid: int, log: Path, offset: int, part: int, seconds: float) -> Sample 
     if not steps or not success or held is None or threads is None:
         return None
     return Sample(
-        round(seconds, 1), part, int(steps[-1]), float(success[-1]), int(held[1]) / 1024, gpu_memory(pid), files,
+        round(seconds, 1),
+        part,
+        int(steps[-1]),
+        float(success[-1]),
+        int(held[1]) / 1024,
+        gpu_memory(pid),
+        files,
         int(threads[1]),
-    )  # fmt: skip
+    )
 
 
 def gpu_memory(pid: int) -> float:
@@ -128,7 +153,9 @@ def query(*words: str) -> list[str]:
     """Return the lines of ``nvidia-smi``; none where it cannot be run."""
     command = ["nvidia-smi", *words, "--format=csv,noheader,nounits"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.splitlines()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return []
 
@@ -143,7 +170,9 @@ def report(samples: list[Sample], part: int, code: int) -> bool:
         early, late = own[quarter : 2 * quarter], own[-quarter:]
         words.append(f"{own[-1].env_steps:,} env steps, success {own[-1].success_rate:.3f}")
         for name in ("rss_mib", "gpu_mib", "files", "threads"):
-            before, after = (median(getattr(sample, name) for sample in some) for some in (early, late))
+            before, after = (
+                median(getattr(sample, name) for sample in some) for some in (early, late)
+            )
             words.append(f"{name} {before:.0f} -> {after:.0f}")
             is_good = is_good and after <= _GROWTH * before + 1
     sys.stdout.write(", ".join(words) + ("" if is_good else "  <- wrong") + "\n")
@@ -166,7 +195,10 @@ def write(table: Path, samples: list[Sample]) -> None:
     with table.open("w", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(Sample._fields)
-        writer.writerows((f"{value:g}" if isinstance(value, float) else value for value in row) for row in samples)
+        writer.writerows(
+            (f"{value:g}" if isinstance(value, float) else value for value in row)
+            for row in samples
+        )
 
 
 def picture(samples: list[Sample]) -> str:
@@ -188,12 +220,18 @@ def picture(samples: list[Sample]) -> str:
         values = [(seconds, value) for seconds, value in values if value == value]
         most = max((value for _, value in values), default=1.0) * 1.1 or 1.0
         number = f"{most:,.0f}" if most >= 10 else f"{most:.2g}"
-        places = " ".join(f"{left + width * s / end:.1f},{top + height * (1 - v / most):.1f}" for s, v in values)
+        places = " ".join(
+            f"{left + width * s / end:.1f},{top + height * (1 - v / most):.1f}" for s, v in values
+        )
         parts.append(f'<path d="M{left} {top}v{height}h{width}" stroke="#aaa" fill="none"/>')
         parts.append(f'<text x="{left}" y="{top - 6}">{label}</text>')
         parts.append(f'<text x="{left - 6}" y="{top + 8}" text-anchor="end">{number}</text>')
-        parts.append(f'<polyline points="{places}" fill="none" stroke="#1b6ca8" stroke-width="1.5"/>')
-    parts.append(f'<text x="{left + width}" y="{total - 12}" text-anchor="end">{end / 60:.0f} minutes</text>')
+        parts.append(
+            f'<polyline points="{places}" fill="none" stroke="#1b6ca8" stroke-width="1.5"/>'
+        )
+    parts.append(
+        f'<text x="{left + width}" y="{total - 12}" text-anchor="end">{end / 60:.0f} minutes</text>'
+    )
     return "\n".join([*parts, "</svg>\n"])
 
 

@@ -10,12 +10,29 @@ from typing import Any
 
 import torch
 
-from harl_mapush import checkpoint, runs, train
+from harl_mapush import train
+from harl_mapush.runs import checkpoint, run_folder
 
 ITERATION = 32  # env steps
 SETTINGS = (
-    *("--num_envs", "4", "--set", "runner.num_steps=4", "--set", "network.hidden_sizes=[8]", "--device", "cpu"),
-    *("--set", "task.decision_period=2", "--set", "task.episode_length_s=0.2", "--set", "runner.torch_threads=1"),
+    *(
+        "--num_envs",
+        "4",
+        "--set",
+        "runner.num_steps=4",
+        "--set",
+        "network.hidden_sizes=[8]",
+        "--device",
+        "cpu",
+    ),
+    *(
+        "--set",
+        "task.decision_period=2",
+        "--set",
+        "task.episode_length_s=0.2",
+        "--set",
+        "runner.torch_threads=1",
+    ),
     *("--set", f"runner.checkpoint_interval={ITERATION}"),
 )
 
@@ -27,7 +44,12 @@ def command(run: Path, num_iterations: int) -> list[str]:
     return [*SETTINGS, "--num_env_steps", str(num_iterations * ITERATION), "--out", str(run)]
 
 
-def start(run: Path, num_iterations: int, prepare: Callable[[], None] = lambda: None, log: Path | None = None) -> int:
+def start(
+    run: Path,
+    num_iterations: int,
+    prepare: Callable[[], None] = lambda: None,
+    log: Path | None = None,
+) -> int:
     """Train in a forked process, which has everything imported already; return its id."""
     process = os.fork()
     if process:
@@ -51,7 +73,7 @@ def wait(process: int) -> int:
 
 def final_state(run: Path) -> dict[str, Any]:
     """Return everything that the last checkpoint of a run holds, by name."""
-    folder = runs.last_checkpoint(run)
+    folder = run_folder.last_checkpoint(run)
     assert folder is not None
     checkpoint.check_whole(folder)
     state = _flat(checkpoint.read_training_state(folder))
@@ -62,13 +84,18 @@ def final_state(run: Path) -> dict[str, Any]:
 
 def is_equal(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
     """Return whether two states are equal to the last bit."""
-    return ours.keys() == theirs.keys() and all(_same(ours[key], value) for key, value in theirs.items())
+    return ours.keys() == theirs.keys() and all(
+        _same(ours[key], value) for key, value in theirs.items()
+    )
 
 
 def _same(ours: Any, theirs: Any) -> bool:
     if isinstance(theirs, torch.Tensor):
         of_a_kind = ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        return of_a_kind and ours.contiguous().numpy().tobytes() == theirs.contiguous().numpy().tobytes()
+        return (
+            of_a_kind
+            and ours.contiguous().numpy().tobytes() == theirs.contiguous().numpy().tobytes()
+        )
     return ours == theirs
 
 
@@ -76,4 +103,6 @@ def _flat(values: Any, path: str = "") -> dict[str, Any]:
     if not isinstance(values, (dict, list, tuple)):
         return {path: values}
     pairs = values.items() if isinstance(values, dict) else enumerate(values)
-    return {key: leaf for name, value in pairs for key, leaf in _flat(value, f"{path}/{name}").items()}
+    return {
+        key: leaf for name, value in pairs for key, leaf in _flat(value, f"{path}/{name}").items()
+    }

@@ -39,12 +39,16 @@ DECORATORS = ("no_grad", "inference_mode", "abstractmethod", "contextmanager", "
 # What a film shows, guards against changes that nobody makes, coefficients that contacts of three dimensions ignore.
 NOT_TESTED = re.compile(r"rgb|visual|texture|light|diffuse|material|extent|frozen=|0\.0001\)")
 
-Place = tuple[str, tuple[int, int], tuple[int, int]]  # path, first line and column, last line and column
+Place = tuple[
+    str, tuple[int, int], tuple[int, int]
+]  # path, first line and column, last line and column
 
 
 def main() -> int:
     """Draw mutants and write them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--number", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--areas", nargs="*", help="some areas only")
@@ -52,7 +56,9 @@ def main() -> int:
     arguments = parser.parse_args()
     areas = tomllib.loads(AREAS.read_text(encoding="utf-8"))
     chosen = {name: areas[name] for name in arguments.areas or areas}
-    draws = [draw(name, area, random.Random(f"{arguments.seed} {name}")) for name, area in chosen.items()]
+    draws = [
+        draw(name, area, random.Random(f"{arguments.seed} {name}")) for name, area in chosen.items()
+    ]
     mutants: list[dict[str, Any]] = []
     while draws and len(mutants) < arguments.number:
         for each in list(draws):
@@ -83,7 +89,11 @@ def draw(name: str, area: dict[str, list[str]], chance: random.Random) -> Iterat
         chance.shuffle(order)
         for place in order:
             operator, occurrence = places[place].pop()
-            yield {"area": name, "tests": tests, **mutant_of(place[0], place[1][0], operator, occurrence)}
+            yield {
+                "area": name,
+                "tests": tests,
+                **mutant_of(place[0], place[1][0], operator, occurrence),
+            }
         order = sorted(place for place in order if places[place])
 
 
@@ -99,7 +109,9 @@ def mutations(path: str) -> Iterator[tuple[Place, tuple[str, int]]]:
         spans = (span for node in ast_nodes(tree) for span in operator.mutation_positions(node))
         for occurrence, (start, end) in enumerate(spans):
             line = lines[start[0] - 1]
-            is_idle = ("Decorator" in name and any(word in line for word in DECORATORS)) or NOT_TESTED.search(line)
+            is_idle = (
+                "Decorator" in name and any(word in line for word in DECORATORS)
+            ) or NOT_TESTED.search(line)
             if not is_idle and not any(first <= start < last for first, last in untested):
                 yield (path, start, end), (name, occurrence)
 
@@ -137,12 +149,18 @@ def mutant_of(path: str, line: int, operator: str, occurrence: int) -> dict[str,
     start = next(k for k, (a, b) in enumerate(zip(source, mutated, strict=False)) if a != b)
     rest = min(len(source), len(mutated)) - start
     same = next((k for k in range(rest) if source[-1 - k] != mutated[-1 - k]), rest)
-    diff = difflib.unified_diff(source.splitlines(), mutated.splitlines(), path, path, lineterm="", n=0)
+    diff = difflib.unified_diff(
+        source.splitlines(), mutated.splitlines(), path, path, lineterm="", n=0
+    )
     return {
-        "path": path, "line": line, "operator": operator.removeprefix("core/"), "start": start,
-        "old": source[start : len(source) - same], "new": mutated[start : len(mutated) - same],
+        "path": path,
+        "line": line,
+        "operator": operator.removeprefix("core/"),
+        "start": start,
+        "old": source[start : len(source) - same],
+        "new": mutated[start : len(mutated) - same],
         "diff": "\n".join(line for line in diff if not line.startswith(("---", "+++", "@@"))),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -31,24 +31,35 @@ NOT_NOTICED, NOTICED = "survived", ("killed", "timeout")
 
 def main() -> int:
     """Run what is not known yet and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("mutants", type=Path)
     parser.add_argument("--out", type=Path, default=Path("results.jsonl"))
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
-        "--timeout_s", type=float, help="of a mutant, instead of four times what its tests take without"
+        "--timeout_s",
+        type=float,
+        help="of a mutant, instead of four times what its tests take without",
     )
-    parser.add_argument("--limit_s", type=float, default=float("inf"), help="begin no mutant after so long")
+    parser.add_argument(
+        "--limit_s", type=float, default=float("inf"), help="begin no mutant after so long"
+    )
     arguments = parser.parse_args()
     mutants = json.loads(arguments.mutants.read_text(encoding="utf-8"))
     known = {result["id"]: result for result in read_lines(arguments.out)}
     waiting = [mutant for mutant in mutants if mutant["id"] not in known]
     ends = time.monotonic() + arguments.limit_s
     if waiting:
-        with tempfile.TemporaryDirectory() as folder, arguments.out.open("a", encoding="utf-8") as out:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            arguments.out.open("a", encoding="utf-8") as out,
+        ):
             Bench(Path(folder), arguments.workers, out, ends).run(waiting, arguments.timeout_s)
     results = {result["id"]: result for result in read_lines(arguments.out)}
-    sys.stdout.write(report([mutant | results[mutant["id"]] for mutant in mutants if mutant["id"] in results]))
+    sys.stdout.write(
+        report([mutant | results[mutant["id"]] for mutant in mutants if mutant["id"] in results])
+    )
     return 0
 
 
@@ -72,7 +83,9 @@ class Bench:
         if timeout_s is not None:
             self._timeouts = dict.fromkeys(suites, timeout_s)
             suites = []
-        for suite, (code, output, seconds) in zip(suites, self._pool.map(self._as_it_is, suites), strict=True):
+        for suite, (code, output, seconds) in zip(
+            suites, self._pool.map(self._as_it_is, suites), strict=True
+        ):
             if code != 0:
                 sys.exit(f"without a mutant, {' '.join(suite)} ends with {code}:\n{output[-3000:]}")
             self._timeouts[suite] = max(LEAST_TIMEOUT_S, TIMES_AS_LONG * seconds)
@@ -96,7 +109,9 @@ class Bench:
         if source[start : start + len(old)] != old:
             sys.exit(f"{mutant['path']} is not the one that mutants were made of; make them anew")
         try:
-            path.write_text(source[:start] + mutant["new"] + source[start + len(old) :], encoding="utf-8")
+            path.write_text(
+                source[:start] + mutant["new"] + source[start + len(old) :], encoding="utf-8"
+            )
             code, output, seconds = test(tree, core, suite, self._timeouts[suite])
         finally:
             path.write_text(source, encoding="utf-8")
@@ -110,21 +125,43 @@ class Bench:
         with self._lock:
             self._out.write(json.dumps(result) + "\n")
             self._out.flush()
-            sys.stderr.write(f"{mutant['id']:4d} {status:9s} {mutant['path']}:{mutant['line']} {by or ''}\n")
+            sys.stderr.write(
+                f"{mutant['id']:4d} {status:9s} {mutant['path']}:{mutant['line']} {by or ''}\n"
+            )
 
 
-def test(tree: Path, core: int, suite: tuple[str, ...], timeout_s: float) -> tuple[int | None, str, float]:
+def test(
+    tree: Path, core: int, suite: tuple[str, ...], timeout_s: float
+) -> tuple[int | None, str, float]:
     """Run tests in a tree; return pytest's exit code (None: it took too long), its output and the seconds."""
     os.sched_setaffinity(0, {core})  # of this thread, and of what it starts
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *suite]
-    path = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))  # packages may lie on it
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "--tb=no",
+        "-p",
+        "no:cacheprovider",
+        *suite,
+    ]
+    path = os.pathsep.join(
+        filter(None, (str(tree), os.environ.get("PYTHONPATH")))
+    )  # packages may lie on it
     changes = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     changes |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     start = time.monotonic()
     process = subprocess.Popen(
-        command, cwd=tree, env=os.environ | changes, text=True, start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        command,
+        cwd=tree,
+        env=os.environ | changes,
+        text=True,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     try:
         output, _ = process.communicate(timeout=timeout_s)
         return process.returncode, output, time.monotonic() - start
@@ -136,12 +173,19 @@ def test(tree: Path, core: int, suite: tuple[str, ...], timeout_s: float) -> tup
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read a file of JSON lines, none where there is no file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if path.is_file()
+        else []
+    )
 
 
 def report(results: list[dict[str, Any]]) -> str:
     """Return a table of areas, and the diffs of what was not noticed."""
-    lines = ["| area | mutants | noticed | survived | other | share noticed |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| area | mutants | noticed | survived | other | share noticed |",
+        "|---|---|---|---|---|---|",
+    ]
     areas = [*dict.fromkeys(result["area"] for result in results), None]
     for area in areas:
         of = [result for result in results if area in (result["area"], None)]
@@ -149,7 +193,9 @@ def report(results: list[dict[str, Any]]) -> str:
         survived = sum(result["status"] == NOT_NOTICED for result in of)
         share = f"{noticed / (noticed + survived):.3f}" if noticed + survived else "-"
         other = len(of) - noticed - survived
-        lines.append(f"| {area or 'all'} | {len(of)} | {noticed} | {survived} | {other} | {share} |")
+        lines.append(
+            f"| {area or 'all'} | {len(of)} | {noticed} | {survived} | {other} | {share} |"
+        )
     for result in results:
         if result["status"] not in NOTICED:
             where = f"{result['id']} {result['path']}:{result['line']} {result['operator']}: {result['status']}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 
 from mqe.controllers.gait import GaitController, load_team_gait
-from mqe.entry import EnvCfg, TaskEntry, TaskSetup
-from mqe.objects import OBJECTS
-from mqe.robots import Robots
-from mqe.scene import build_scene, object_friction_fields
-from mqe.streams import Streams
+from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push.conditions import APART, CONDITIONS, USUAL
-from mqe.tasks.push.report import REPORT
+from mqe.tasks.push.episode_report import REPORT
 from mqe.tasks.push.task import ENDINGS, PushCfg, PushTask
+from mqe.world.objects import OBJECTS
+from mqe.world.robots import Robots
+from mqe.world.scene import build_scene, object_friction_fields
+from mqe.world.streams import Streams
 
 __all__ = ["ENDINGS", "PUSH", "PushCfg", "PushTask"]
 
@@ -21,7 +21,9 @@ _FRICTION = 1  # stream: the object's friction of each world, drawn once
 
 def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     obj = OBJECTS[cfg.object]
-    num_agents = env.num_agents or (obj.num_agents if isinstance(env.robots, str) else len(env.robots))
+    num_agents = env.num_agents or (
+        obj.num_agents if isinstance(env.robots, str) else len(env.robots)
+    )
     scene = build_scene(num_agents, obj, cfg.inertia, env.actuators, cfg.success_radius, env.robots)
     robots = Robots(scene.robots, device)
     controller = GaitController(load_team_gait(cfg.gait, robots), env.num_envs, robots)

@@ -8,9 +8,12 @@ from mqe.tasks.push.task import PushCfg
 
 # Settings of ``task`` that make episodes easier or harder, as they are measured whatever a team was trained with.
 USUAL: dict[str, Any] = {
-    "close_share": 0.0, "tangled_share": 0.0, "success_radius": PushCfg.success_radius,
-    "goal_distance": list(PushCfg.goal_distance), "episode_length_s": PushCfg.episode_length_s,
-}  # fmt: skip
+    "close_share": 0.0,
+    "tangled_share": 0.0,
+    "success_radius": PushCfg.success_radius,
+    "goal_distance": list(PushCfg.goal_distance),
+    "episode_length_s": PushCfg.episode_length_s,
+}
 APART: dict[str, Any] = USUAL | {"spawn": "separated"}
 
 
@@ -30,7 +33,9 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "friction x1.5": _nature(ground_friction=1.5),
     "object friction x0.5": _nature(object_friction=0.5),
     "object friction x1.5": _nature(object_friction=1.5),
-    "goal 3 to 6 m, 40 s": {"task": APART | {"goal_distance": [3.0, 6.0], "episode_length_s": 40.0}},
+    "goal 3 to 6 m, 40 s": {
+        "task": APART | {"goal_distance": [3.0, 6.0], "episode_length_s": 40.0}
+    },
     "observation noise 0.05": _nature(observation_noise=0.05),
     "command and joints 20 ms late": _nature(action_latency=0.02, command_latency=0.02),
     "command and joints 40 ms late": _nature(action_latency=0.04, command_latency=0.04),

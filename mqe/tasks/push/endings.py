@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqe import collapse
 from mqe.tasks.drop import SPAWN_HEIGHT
 from mqe.tasks.push import terminations
 from mqe.tasks.push.task import PushTask
+from mqe.world import collapse
 
 
 def describe_endings(task: PushTask) -> dict[str, Any]:
@@ -15,7 +15,10 @@ def describe_endings(task: PushTask) -> dict[str, Any]:
     cfg = task.cfg
     return {
         "time_limit_s": cfg.episode_length_s,
-        "success": {"object_to_goal_below_m": cfg.success_radius, "distance": "horizontal, of the object's origin"},
+        "success": {
+            "object_to_goal_below_m": cfg.success_radius,
+            "distance": "horizontal, of the object's origin",
+        },
         "collision": {"trunks_closer_than_m": task.object.collision_distance},
         "fall": {
             "roll_limit_rad": cfg.roll_limit,

@@ -10,26 +10,38 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
-from mqe.geometry import TWO_PI, on_circle, quat_from_rpy
-from mqe.objects import Footprint
-from mqe.robots import Robots
-from mqe.robots.robot import LEGS
-from mqe.streams import Streams, UniformRanges
-from mqe.task import Layout
 from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
+from mqe.tasks.task import Layout
+from mqe.world.geometry import TWO_PI, on_circle, quat_from_rpy
+from mqe.world.objects import Footprint
+from mqe.world.robots import Robots
+from mqe.world.robots.robot import LEGS
+from mqe.world.streams import Streams, UniformRanges
 
 SPAWNS = ("independent", "separated")
 TURN = (-0.01, TWO_PI)  # [rad] the reference's range of every angle about the vertical
 
 ROBOT_CLEARANCE = 0.8  # [m] between the trunks of separated robots: nose to tail they reach 0.29 m and up to 0.49 m
-OBJECT_CLEARANCE = 0.5  # [m] from a separated robot's trunk to the object: a stretched hind leg's reach
+OBJECT_CLEARANCE = (
+    0.5  # [m] from a separated robot's trunk to the object: a stretched hind leg's reach
+)
 
 # Close and tangled starts: two robots side by side.
 CLOSE_MARGIN = 0.05  # [m] that their trunks are apart beyond the distance that is a collision
 CLOSE_DISTANCE, TANGLED_DISTANCE = 0.5, 0.4  # [m] that their trunks are apart at most
-SLANT = (0.38, 0.62)  # [rad] of the way from one to the other against abreast: hips stand beside the other's trunk
-TRUNK_REACH, TRUNK_SIDE = 0.25, 0.14  # [m] from a trunk's middle to its ends, and to the sides of its hips, nearly
-TANGLED_JOINTS = ((-0.45, 0.45), (0.2, 1.6), (-2.2, -1.0))  # [rad] hip, thigh, calf: legs reach under the other trunk
+SLANT = (
+    0.38,
+    0.62,
+)  # [rad] of the way from one to the other against abreast: hips stand beside the other's trunk
+TRUNK_REACH, TRUNK_SIDE = (
+    0.25,
+    0.14,
+)  # [m] from a trunk's middle to its ends, and to the sides of its hips, nearly
+TANGLED_JOINTS = (
+    (-0.45, 0.45),
+    (0.2, 1.6),
+    (-2.2, -1.0),
+)  # [rad] hip, thigh, calf: legs reach under the other trunk
 
 
 class PushLayouts:
@@ -66,7 +78,9 @@ class PushLayouts:
         self.encounters: Encounters | None = None
         if close_share + tangled_share > 0.0:
             self.encounters = Encounters(obj.collision_distance, robots, close_share, tangled_share)
-            ranges += self.encounters.ranges  # last: the other numbers are the same with and without
+            ranges += (
+                self.encounters.ranges
+            )  # last: the other numbers are the same with and without
         self.ranges = UniformRanges(ranges, device)
         self.object_pos = torch.tensor([0.0, 0.0, obj.spawn_height], device=device)
         self.goal_z = torch.zeros(1, device=device)
@@ -88,7 +102,9 @@ class PushLayouts:
         turn = TURN
         if self.is_separated:
             turn = (0.0, TWO_PI if robot == 0 else TWO_PI - self.num_agents * self.gap)
-        joints = [(JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self._robots.cfgs[robot].joint_pos]
+        joints = [
+            (JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self._robots.cfgs[robot].joint_pos
+        ]
         return [ring, turn, TILT, TILT, TURN] + [VELOCITY] * 6 + joints
 
     def draw(self, streams: Streams, episode: Tensor) -> Layout:
@@ -97,12 +113,19 @@ class PushLayouts:
         n = len(drawn)
         world, robot, encounter = drawn.tensor_split((self.sizes[0], sum(self.sizes)), dim=1)
         robot = robot.unflatten(1, (self.num_agents, -1))
-        radius, angle, rpy, joint_pos = robot[..., 0], robot[..., 1], robot[..., 2:5], robot[..., 11:]
+        radius, angle, rpy, joint_pos = (
+            robot[..., 0],
+            robot[..., 1],
+            robot[..., 2:5],
+            robot[..., 11:],
+        )
         if self.is_separated:
             angle = spread_angles(angle, self.gap)
             radius = self._cleared(radius, angle, world[:, 2:3])
             if self.encounters is not None:
-                radius, angle, rpy, joint_pos = self.encounters.arrange(encounter, radius, angle, rpy, joint_pos)
+                radius, angle, rpy, joint_pos = self.encounters.arrange(
+                    encounter, radius, angle, rpy, joint_pos
+                )
                 radius = self._cleared(radius, angle, world[:, 2:3])
         quat = quat_from_rpy(torch.cat((rpy, world[:, None, :3]), dim=1))
         return Layout(
@@ -112,7 +135,9 @@ class PushLayouts:
             joint_pos=joint_pos,
             object_pos=self.object_pos.expand(n, -1),
             object_quat=quat[:, -1],
-            goal_pos=torch.cat((on_circle(world[:, 3], world[:, 4]), self.goal_z.expand(n, -1)), dim=-1),
+            goal_pos=torch.cat(
+                (on_circle(world[:, 3], world[:, 4]), self.goal_z.expand(n, -1)), dim=-1
+            ),
         )
 
     def _cleared(self, radius: Tensor, angle: Tensor, object_yaw: Tensor) -> Tensor:
@@ -139,10 +164,17 @@ class Encounters:
         """Arrange these shares of all starts of ``robots``; trunks nearer than a collision are lost."""
         num_agents, device = len(robots), robots.device
         if num_agents < 2:
-            raise ConfigError("task.close_share, task.tangled_share: they bring two robots together; say 0 for one")
+            raise ConfigError(
+                "task.close_share, task.tangled_share: they bring two robots together; say 0 for one"
+            )
         pairs = torch.tensor(list(combinations(range(num_agents), 2)), device=device)
         index = torch.arange(num_agents, device=device)
-        self.ranges = [(0.0, 1.0), (0.0, float(len(pairs))), (-1.0, 1.0), SLANT]  # kind; pair; side and distance; slant
+        self.ranges = [
+            (0.0, 1.0),
+            (0.0, float(len(pairs))),
+            (-1.0, 1.0),
+            SLANT,
+        ]  # kind; pair; side and distance; slant
         self._close_share, self._tangled_share = close_share, tangled_share
         self._nearest = collision_distance + CLOSE_MARGIN
         self._first = pairs[:, :1]  # (P, 1)
@@ -164,12 +196,16 @@ class Encounters:
         first, is_second = self._first[pair], self._is_second[pair] & is_arranged
         is_either = (self._is_either[pair] & is_arranged).unsqueeze(-1)
 
-        room = torch.where(is_tangled, TANGLED_DISTANCE - self._nearest, CLOSE_DISTANCE - self._nearest)
+        room = torch.where(
+            is_tangled, TANGLED_DISTANCE - self._nearest, CLOSE_DISTANCE - self._nearest
+        )
         distance = self._nearest + room * place.abs()
         own_radius, own_angle = radius.gather(1, first), angle.gather(1, first)
         if angle.shape[1] > 2:  # away from the first robot's nearest neighbour but the second
             offset = torch.remainder(own_angle - angle + math.pi, TWO_PI) - math.pi
-            nearest = offset.abs().masked_fill(self._is_either[pair], TWO_PI).argmin(dim=1, keepdim=True)
+            nearest = (
+                offset.abs().masked_fill(self._is_either[pair], TWO_PI).argmin(dim=1, keepdim=True)
+            )
             place = offset.gather(1, nearest)
         half_turn = torch.asin(0.5 * distance * torch.cos(slant) / own_radius).copysign(place)
         between = own_angle + half_turn  # the bearing of the point between the two
@@ -182,9 +218,16 @@ class Encounters:
         yaw = rpy[..., 2]
         half = torch.remainder(yaw, math.pi)
         side_by_side = between + (yaw - half) + (half / (0.5 * math.pi) - 1.0) * tilt
-        rpy = torch.cat((rpy[..., :2], torch.where(is_either, side_by_side.unsqueeze(-1), rpy[..., 2:])), dim=-1)
+        rpy = torch.cat(
+            (rpy[..., :2], torch.where(is_either, side_by_side.unsqueeze(-1), rpy[..., 2:])), dim=-1
+        )
         tangled = torch.addcmul(self._joint_offset, self._joint_scale, joint_pos)
-        return radius, angle, rpy, torch.where(is_either & is_tangled.unsqueeze(-1), tangled, joint_pos)
+        return (
+            radius,
+            angle,
+            rpy,
+            torch.where(is_either & is_tangled.unsqueeze(-1), tangled, joint_pos),
+        )
 
 
 def spread_angles(draw: Tensor, gap: float) -> Tensor:

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from mqe.geometry import in_frame, quat_from_yaw
-from mqe.objects import object_floor_friction
-from mqe.robots import Robots
-from mqe.scene import GRAVITY, STEP_DT
-from mqe.state import SceneState
 from mqe.tasks.push.teamwork import Teamwork
+from mqe.world.geometry import in_frame, quat_from_yaw
+from mqe.world.objects import object_floor_friction
+from mqe.world.robots import Robots
+from mqe.world.scene import GRAVITY, STEP_DT
+from mqe.world.state import SceneState
 
 if TYPE_CHECKING:
     from mqe.tasks.push.task import PushTask
@@ -42,7 +42,9 @@ class PlanarPush:
         is_kind = [[float(cfg.name == kind) for kind in kinds[1:]] for cfg in robots.cfgs]
         self.kinds = torch.tensor(is_kind, device=robots.device).view(len(robots), -1)
         parts = task.object.geoms
-        self._object_height = -min(part.pos[2] - 0.5 * part.size[-1] for part in parts)  # [m] on the floor
+        self._object_height = -min(
+            part.pos[2] - 0.5 * part.size[-1] for part in parts
+        )  # [m] on the floor
         self._robot_height = robots.walking_height.view(-1).expand(len(robots))
         friction = 0.5 * sum(task.object.friction)
         self._sliding_force = object_floor_friction(friction) * task.object.mass * GRAVITY  # [N]
@@ -65,15 +67,22 @@ class PlanarPush:
         rows = self._scene(between.flatten(0, 1), speed.repeat(num_steps + 1)).rows
         scene, prev = (self._like(part) for part in (rows[:, len(state) :], rows[:, : -len(state)]))
         rewards, endings = task.judge(scene, prev, self._teamwork(scene, prev))
-        rewards, ended = rewards.sum(0).unflatten(0, (num_steps, -1)), endings.any(0).view(num_steps, -1)
+        rewards, ended = (
+            rewards.sum(0).unflatten(0, (num_steps, -1)),
+            endings.any(0).view(num_steps, -1),
+        )
         has_ended_before = torch.cat((torch.zeros_like(ended[:1]), ended[:-1])).cumsum(0) > 0
         return rewards.masked_fill(has_ended_before.unsqueeze(-1), 0.0).sum(0), ended.any(0)
 
     def tidy(self, state: Tensor) -> Tensor:
         """Return states (..., S) with headings of length 1 and a distance that is not negative."""
         world, robots = self.split(state)
-        robots = torch.cat((robots[..., :2], normalize(robots[..., 2:4], dim=-1), robots[..., 4:]), dim=-1)
-        world = torch.cat((world[..., :1].clamp(min=0.0), normalize(world[..., 1:], dim=-1)), dim=-1)
+        robots = torch.cat(
+            (robots[..., :2], normalize(robots[..., 2:4], dim=-1), robots[..., 4:]), dim=-1
+        )
+        world = torch.cat(
+            (world[..., :1].clamp(min=0.0), normalize(world[..., 1:], dim=-1)), dim=-1
+        )
         return torch.cat((world, robots.flatten(-2)), dim=-1)
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,7 +119,9 @@ class PlanarPush:
         pushes = is_near & (way * robots[..., 0] < 0.0) & follows
         force = self._sliding_force * (speed / SLIDING_SPEED).clamp(-1.0, 1.0).unsqueeze(1)
         scene.contact_force[..., 0] = force * pushes / pushes.sum(dim=1, keepdim=True).clamp(min=1)
-        scene.robot_contact_force[..., 0] = (pairs.distance(scene.robot_pos) <= TOUCHING).to(state.dtype)
+        scene.robot_contact_force[..., 0] = (pairs.distance(scene.robot_pos) <= TOUCHING).to(
+            state.dtype
+        )
         return scene
 
     def _like(self, rows: Tensor) -> SceneState:

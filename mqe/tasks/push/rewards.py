@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from mqe.config import ConfigError, unknown
-from mqe.geometry import in_frame, length, rotate_2d, wrap_to_pi
-from mqe.objects import Footprint
-from mqe.scene import STEP_DT
-from mqe.state import SceneState
 from mqe.tasks.push.teamwork import Teamwork
+from mqe.world.geometry import in_frame, length, rotate_2d, wrap_to_pi
+from mqe.world.objects import Footprint
+from mqe.world.scene import STEP_DT
+from mqe.world.state import SceneState
 
 PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
 NEAR = 1.5  # [m] from the object's centre: near enough to be part of the work (fork)
@@ -35,7 +35,9 @@ class Pairs:
         pairs = list(combinations(range(num_agents), 2))
         self.robots = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2)  # (P, 2)
         own = [[k for k, pair in enumerate(pairs) if i in pair] for i in range(num_agents)]
-        self.own = torch.tensor(own, dtype=torch.int64, device=device)  # (A, A - 1) the pairs that a robot is part of
+        self.own = torch.tensor(
+            own, dtype=torch.int64, device=device
+        )  # (A, A - 1) the pairs that a robot is part of
 
     def distance(self, pos: Tensor) -> Tensor:
         """Return the distances (N, P) between positions (N, A, 3)."""
@@ -54,7 +56,12 @@ class StepFeatures:
     """
 
     def __init__(
-        self, state: SceneState, prev: SceneState, footprint: Footprint, pairs: Pairs, teamwork: Teamwork
+        self,
+        state: SceneState,
+        prev: SceneState,
+        footprint: Footprint,
+        pairs: Pairs,
+        teamwork: Teamwork,
     ) -> None:
         """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` up to its start."""
         self.state, self.prev = state, prev
@@ -69,7 +76,9 @@ class StepFeatures:
     @cached_property
     def shared_progress(self) -> Tensor:
         """(N,) [m] new ground towards the goal, by how equally the robots push; asking counts the control step."""
-        return self._teamwork.update(self.useful_push, self.prev.goal_distance, self.state.goal_distance)
+        return self._teamwork.update(
+            self.useful_push, self.prev.goal_distance, self.state.goal_distance
+        )
 
     @cached_property
     def offset(self) -> Tensor:
@@ -218,63 +227,94 @@ TERMS: dict[str, Term] = {
         "100 (2 progress - 0.01 distance) of the object to the goal",
         lambda m: target(m.prev.goal_distance, m.state.goal_distance),
     ),
-    "approach": Term("minus (distance to the object + 0.5 m) squared", lambda m: approach(m.offset)),
+    "approach": Term(
+        "minus (distance to the object + 0.5 m) squared", lambda m: approach(m.offset)
+    ),
     "collision": Term(
-        "1 / (0.02 + distance / 3) to every other robot; negative", lambda m: m.pairs.sum(proximity(m.pair_distance))
+        "1 / (0.02 + distance / 3) to every other robot; negative",
+        lambda m: m.pairs.sum(proximity(m.pair_distance)),
     ),
     "push": Term("1 while the object moves", lambda m: push(m.state.object_linvel)),
     "ocb": Term(
-        "cosine between the way through the nearest edge and the way to the goal", lambda m: ocb(m.inward, m.local_goal)
+        "cosine between the way through the nearest edge and the way to the goal",
+        lambda m: ocb(m.inward, m.local_goal),
     ),
-    "ocb_expanded": Term("likewise, the way to the goal turned by half the object's yaw", _expanded_ocb),
+    "ocb_expanded": Term(
+        "likewise, the way to the goal turned by half the object's yaw", _expanded_ocb
+    ),
     "progress": Term(
-        "metres that the object came nearer to the goal", lambda m: m.prev.goal_distance - m.state.goal_distance
+        "metres that the object came nearer to the goal",
+        lambda m: m.prev.goal_distance - m.state.goal_distance,
     ),
     "ocb_near": Term(
         "ocb, faded out at 1 m from the outline",
         lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
     ),
     "remoteness": Term(
-        "metres from the outline beyond reach; negative", lambda m: (m.outline_distance - REACH).clamp(min=0.0)
+        "metres from the outline beyond reach; negative",
+        lambda m: (m.outline_distance - REACH).clamp(min=0.0),
     ),
     "misalignment": Term(
         "0 behind the object, 1 between it and the goal, smooth; negative",
         lambda m: misalignment(m.ahead, m.center_distance),
     ),
     "crowding": Term(
-        "1 - d / 0.6 m for every robot nearer than that; negative", lambda m: m.pairs.sum(crowding(m.pair_distance))
+        "1 - d / 0.6 m for every robot nearer than that; negative",
+        lambda m: m.pairs.sum(crowding(m.pair_distance)),
     ),
     "contact": Term(
-        "1 for every other robot that the robot touches; negative", lambda m: m.pairs.sum(m.is_touching.float())
+        "1 for every other robot that the robot touches; negative",
+        lambda m: m.pairs.sum(m.is_touching.float()),
     ),
-    "useful_impulse": Term("own impulse on the object towards the goal [N s]", lambda m: m.useful_push * STEP_DT),
+    "useful_impulse": Term(
+        "own impulse on the object towards the goal [N s]", lambda m: m.useful_push * STEP_DT
+    ),
     "shared_progress": Term(
         "metres of new ground towards the goal, times how equally the robots push: 0 alone, 1 alike",
         lambda m: m.shared_progress,
     ),
-    "time": Term("1 every control step; negative", lambda m: torch.ones_like(m.state.goal_distance)),
-    "engagement": Term("1 - distance to the object / 1.5 m", lambda m: engagement(m.center_distance)),
+    "time": Term(
+        "1 every control step; negative", lambda m: torch.ones_like(m.state.goal_distance)
+    ),
+    "engagement": Term(
+        "1 - distance to the object / 1.5 m", lambda m: engagement(m.center_distance)
+    ),
     "cooperation": Term(
-        "1 while all robots are within 1.5 m of the object", lambda m: (m.center_distance < NEAR).all(dim=1).float()
+        "1 while all robots are within 1.5 m of the object",
+        lambda m: (m.center_distance < NEAR).all(dim=1).float(),
     ),
     "same_side": Term(
-        "1 while all robots are behind the object, seen from the goal", lambda m: (m.ahead < 0.0).all(dim=1).float()
+        "1 while all robots are behind the object, seen from the goal",
+        lambda m: (m.ahead < 0.0).all(dim=1).float(),
     ),
-    "blocking": Term("1 while between object and goal; negative", lambda m: (m.ahead >= 0.0).float()),
+    "blocking": Term(
+        "1 while between object and goal; negative", lambda m: (m.ahead >= 0.0).float()
+    ),
     "goal_push": Term(
         "object's speed towards the goal, by nearness to it",
         lambda m: (
-            goal_speed(m.state.object_linvel, m.state.goal_direction).unsqueeze(1) * contact_weight(m.center_distance)
+            goal_speed(m.state.object_linvel, m.state.goal_direction).unsqueeze(1)
+            * contact_weight(m.center_distance)
         ),
     ),
     "idle": Term("1 while the object stands still and is 1 m away; negative", _idle),
 }
 
 # Paid once, by the endings.
-ENDING_TERMS = {"reach": "once, at success", "exception": "once, at a fall, a collision or a collapse"}
+ENDING_TERMS = {
+    "reach": "once, at success",
+    "exception": "once, at a fall, a collision or a collapse",
+}
 
 
-_REPO = {"target": 0.00325, "approach": 0.00075, "push": 0.0015, "ocb": 0.004, "reach": 10.0, "exception": -5.0}
+_REPO = {
+    "target": 0.00325,
+    "approach": 0.00075,
+    "push": 0.0015,
+    "ocb": 0.004,
+    "reach": 10.0,
+    "exception": -5.0,
+}
 _PUBLISHED = {"approach": 15.0, "push": 30.0, "reach": 200_000.0, "exception": -100_000.0}
 
 # By preset, then by object; other objects take the cuboid's. The published runs pay 20,000 times what the repository's
@@ -312,14 +352,22 @@ def check_weights(weights: Mapping[str, float | None]) -> None:
     for name in weights:
         if name not in TERMS and name not in ENDING_TERMS:
             raise ConfigError(
-                unknown("key", f"task.weights.{name}", [f"task.weights.{k}" for k in (*ENDING_TERMS, *TERMS)])
+                unknown(
+                    "key",
+                    f"task.weights.{name}",
+                    [f"task.weights.{k}" for k in (*ENDING_TERMS, *TERMS)],
+                )
             )
 
 
-def weights_of(preset: str, object_name: str, overrides: Mapping[str, float | None]) -> dict[str, float]:
+def weights_of(
+    preset: str, object_name: str, overrides: Mapping[str, float | None]
+) -> dict[str, float]:
     """Return the weights that are not 0, by term: the preset's for this object, under what the user set."""
     by_object = PRESETS[preset]
     weights = by_object.get(object_name, by_object["cuboid"])
-    weights = weights | {name: term.weight for name, term in TERMS.items() if name not in weights and term.weight}
+    weights = weights | {
+        name: term.weight for name, term in TERMS.items() if name not in weights and term.weight
+    }
     weights = weights | {name: weight for name, weight in overrides.items() if weight is not None}
     return {name: weight for name, weight in weights.items() if weight != 0.0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mqe.scene import STEP_DT
+from mqe.world.scene import STEP_DT
 
 TANGLE_TIME = 1.0  # [s] two robots in contact for so long without interruption are tangled
 GAP_TIME = 0.1  # [s] letting go for less is no interruption: legs that are caught in one another still step

@@ -9,42 +9,53 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.blocks import ActiveWorlds
-from mqe.collapse import CollapseTimers
 from mqe.config import ConfigError, check_values, option
 from mqe.controllers import Controller
+from mqe.controllers.blocks import ActiveWorlds
 from mqe.controllers.trot import planar_velocity
-from mqe.geometry import TWO_PI, axes_along, in_frame, length
-from mqe.objects import INERTIAS, OBJECTS, Footprint
-from mqe.robots import Robots
-from mqe.scene import ARENA_HALF_SIZE, STEP_DT
-from mqe.state import SceneState
-from mqe.streams import Streams
-from mqe.task import Layout, Outcome, TaskDefaults
 from mqe.tasks.push import terminations
 from mqe.tasks.push.layouts import SPAWNS, PushLayouts
 from mqe.tasks.push.planar import PlanarPush
 from mqe.tasks.push.rewards import PRESETS, TERMS, Pairs, StepFeatures, check_weights, weights_of
 from mqe.tasks.push.tangle import TangleTimers
 from mqe.tasks.push.teamwork import Teamwork
+from mqe.tasks.task import Layout, Outcome, TaskDefaults
 from mqe.vec_env import Mirror, MirrorImage, Planar
+from mqe.world.collapse import CollapseTimers
+from mqe.world.geometry import TWO_PI, axes_along, in_frame, length
+from mqe.world.objects import INERTIAS, OBJECTS, Footprint
+from mqe.world.robots import Robots
+from mqe.world.scene import ARENA_HALF_SIZE, STEP_DT
+from mqe.world.state import SceneState
+from mqe.world.streams import Streams
 
-ENDINGS = ("success", *terminations.Posture.names, "collision", "collapse")  # all but the first are failures
+ENDINGS = (
+    "success",
+    *terminations.Posture.names,
+    "collision",
+    "collapse",
+)  # all but the first are failures
 # Signs that a mirror gives to x, y; to the sine and cosine of a heading; and to vx, vy, yaw rate.
 _PLACE, _HEADING, _VELOCITY = (1.0, -1.0), (-1.0, 1.0), (1.0, -1.0, -1.0)
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
-REFERENCE_COLLABORATION_DISTANCE = 1.0  # [m] trunk to the object's origin, the reference's definition
+REFERENCE_COLLABORATION_DISTANCE = (
+    1.0  # [m] trunk to the object's origin, the reference's definition
+)
 
 
 class ObservationTerm(NamedTuple):
     """Something more that agents may see: its values, (N, A, ...) of a state of N worlds, each robot's own."""
 
     function: Callable[[SceneState], Tensor]
-    mirror_signs: tuple[float, ...] | None = None  # of each number, left and right swapped; None: it has no such image
+    mirror_signs: tuple[float, ...] | None = (
+        None  # of each number, left and right swapped; None: it has no such image
+    )
 
 
 OBSERVATIONS: dict[str, ObservationTerm] = {
-    "own_velocity": ObservationTerm(planar_velocity, _VELOCITY),  # vx, vy [m/s] in the heading frame, yaw rate [rad/s]
+    "own_velocity": ObservationTerm(
+        planar_velocity, _VELOCITY
+    ),  # vx, vy [m/s] in the heading frame, yaw rate [rad/s]
 }
 
 
@@ -58,30 +69,57 @@ class PushCfg:
         None, "the frozen policy that walks, or one per robot; null: that of each robot's kind"
     )
     rewards: str = option("default", "reward preset", choices=PRESETS)
-    weights: dict[str, float | None] = option(dict, "weights of single terms that replace the preset's, by term")
-    observation: str = option("sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference"))
-    more_observations: tuple[str, ...] = option((), "further terms that agents see, by name", choices=OBSERVATIONS)
-    state_type: str = option("EP", "one critic state per environment, or one per agent", choices=("EP", "FP"))
-    spawn: str = option("separated", "robots spawned apart, or anywhere on the ring", choices=SPAWNS)
-    close_share: float = option(0.0, "share of starts with two robots almost touching", min=0.0, max=1.0)
-    tangled_share: float = option(0.0, "share of starts with two robots' legs tangled", min=0.0, max=1.0)
-    goal_distance: tuple[float, float] = option((1.5, 3.0), "range of the goal's distance at spawn [m]", above=0.0)
+    weights: dict[str, float | None] = option(
+        dict, "weights of single terms that replace the preset's, by term"
+    )
+    observation: str = option(
+        "sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference")
+    )
+    more_observations: tuple[str, ...] = option(
+        (), "further terms that agents see, by name", choices=OBSERVATIONS
+    )
+    state_type: str = option(
+        "EP", "one critic state per environment, or one per agent", choices=("EP", "FP")
+    )
+    spawn: str = option(
+        "separated", "robots spawned apart, or anywhere on the ring", choices=SPAWNS
+    )
+    close_share: float = option(
+        0.0, "share of starts with two robots almost touching", min=0.0, max=1.0
+    )
+    tangled_share: float = option(
+        0.0, "share of starts with two robots' legs tangled", min=0.0, max=1.0
+    )
+    goal_distance: tuple[float, float] = option(
+        (1.5, 3.0), "range of the goal's distance at spawn [m]", above=0.0
+    )
     decision_period: int = option(1, "control steps (50 Hz) that a command is held", min=1)
     episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=1e6)
-    success_radius: float = option(1.0, "object's origin this near the goal is success [m]", above=0.0)
-    success_ends: bool = option(True, "success ends the episode, and pays the term reach; else it may be left again")
-    goal_heading: float | None = option(
-        None, "heading that the object should have at the goal [rad], for --protocol strict; null: any"
+    success_radius: float = option(
+        1.0, "object's origin this near the goal is success [m]", above=0.0
     )
-    roll_limit: float = option(terminations.ROLL_LIMIT, "a trunk rolled further has fallen [rad]", above=0.0)
+    success_ends: bool = option(
+        True, "success ends the episode, and pays the term reach; else it may be left again"
+    )
+    goal_heading: float | None = option(
+        None,
+        "heading that the object should have at the goal [rad], for --protocol strict; null: any",
+    )
+    roll_limit: float = option(
+        terminations.ROLL_LIMIT, "a trunk rolled further has fallen [rad]", above=0.0
+    )
     pitch_limit: float = option(
-        terminations.PITCH_LIMIT, "a trunk pitched further has fallen [rad]; the reference's 1.6 never ends", above=0.0
+        terminations.PITCH_LIMIT,
+        "a trunk pitched further has fallen [rad]; the reference's 1.6 never ends",
+        above=0.0,
     )
     collapse_ends: bool = option(True, "a robot that lies or kneels for a while ends the episode")
     action_scale: tuple[float, float, float] = option(
         (0.5, 0.5, 0.5), "command at action 1: vx, vy [m/s], yaw rate [rad/s]", above=0.0, max=1.0
     )
-    inertia: str = option("physical", "the object's inertia, or the reference's placeholder", choices=INERTIAS)
+    inertia: str = option(
+        "physical", "the object's inertia, or the reference's placeholder", choices=INERTIAS
+    )
 
     def __post_init__(self) -> None:
         check_values(PushCfg, vars(self), "task")
@@ -101,7 +139,9 @@ class PushCfg:
             )
         share = self.close_share + self.tangled_share
         if share > 1.0:
-            raise ConfigError(f"task.close_share and task.tangled_share: {share:g} together; they may be 1 at most")
+            raise ConfigError(
+                f"task.close_share and task.tangled_share: {share:g} together; they may be 1 at most"
+            )
         if share > 0.0 and self.spawn != "separated":
             raise ConfigError(
                 f"task.close_share and task.tangled_share are shares of separated starts; say task.spawn=separated "
@@ -133,33 +173,55 @@ class PushTask(TaskDefaults):
         self.weights = weights_of(cfg.rewards, cfg.object, cfg.weights)
         self.reward_names = tuple(self.weights)
         if not self.weights:
-            raise ConfigError("task.weights: every term of the rewards is switched off; leave one that is not 0")
+            raise ConfigError(
+                "task.weights: every term of the rewards is switched off; leave one that is not 0"
+            )
         shared = ("collaboration", "collaboration_reference", "collapse", "tangle")
-        self.metric_names = (*shared, *_of_agents(a, "contact_impulse"), *_of_agents(a, "object_distance"))
+        self.metric_names = (
+            *shared,
+            *_of_agents(a, "contact_impulse"),
+            *_of_agents(a, "object_distance"),
+        )
         if not cfg.success_ends:
             self.metric_names += ("is_reached",)  # from the first success on
         shared = ("success", "collision", "fall", "collapse", "tangle", "episode_time_s")
         shared += ("collaboration_degree", "collaboration_degree_reference")
-        self.episode_metric_names = (*shared, *_of_agents(a, "contact_share"), *_of_agents(a, "object_distance"))
+        self.episode_metric_names = (
+            *shared,
+            *_of_agents(a, "contact_share"),
+            *_of_agents(a, "object_distance"),
+        )
         self._controller = controller
         self._streams = streams
         self.footprint = Footprint(self.object, device)
         self.pairs = Pairs(a, device)
-        self._posture = terminations.Posture(a, self.object, cfg.roll_limit, cfg.pitch_limit, device)
+        self._posture = terminations.Posture(
+            a, self.object, cfg.roll_limit, cfg.pitch_limit, device
+        )
         self._layouts = PushLayouts(
             self.footprint, robots, cfg.spawn, cfg.goal_distance, cfg.close_share, cfg.tangled_share
         )
         self._teamwork = Teamwork(num_envs, a, device)
-        self._collapse = CollapseTimers(torch.zeros(num_envs, a, CollapseTimers.SIZE, device=device), robots)
-        self._is_reached = torch.zeros(num_envs, dtype=torch.bool, device=device)  # where success does not end episodes
-        self._tangle = TangleTimers(torch.zeros(num_envs, len(self.pairs.robots), TangleTimers.SIZE, device=device))
+        self._collapse = CollapseTimers(
+            torch.zeros(num_envs, a, CollapseTimers.SIZE, device=device), robots
+        )
+        self._is_reached = torch.zeros(
+            num_envs, dtype=torch.bool, device=device
+        )  # where success does not end episodes
+        self._tangle = TangleTimers(
+            torch.zeros(num_envs, len(self.pairs.robots), TangleTimers.SIZE, device=device)
+        )
         # Row i lists robot i, then i - 1, i - 2, ... round the team. It sees the object (body A), then the others.
         order = [[(i - k) % a for k in range(a)] for i in range(a)]
         self._order = torch.tensor(order, dtype=torch.int64, device=device)
-        self._seen = torch.tensor([[a, *row[1:]] for row in order], dtype=torch.int64, device=device)
+        self._seen = torch.tensor(
+            [[a, *row[1:]] for row in order], dtype=torch.int64, device=device
+        )
         self._weights = torch.tensor(list(self.weights.values()), device=device).view(-1, 1, 1)
         self._nan = torch.tensor(torch.nan, device=device)
-        nothing = torch.zeros(1, 0, device=device)  # is remembered: all that is seen is in the scene
+        nothing = torch.zeros(
+            1, 0, device=device
+        )  # is remembered: all that is seen is in the scene
         obs, critic_state = self.observe(SceneState.zeros(1, a, True, device), nothing)
         self.obs_sizes: tuple[int, ...] = (obs.shape[-1],) * a
         self.state_size = critic_state.shape[-1]
@@ -205,7 +267,9 @@ class PushTask(TaskDefaults):
             endings[0] = False
         return Outcome(self._rewards(m, endings), endings, self._metrics(m, is_collapsed))
 
-    def judge(self, state: SceneState, prev: SceneState, teamwork: Teamwork) -> tuple[Tensor, Tensor]:
+    def judge(
+        self, state: SceneState, prev: SceneState, teamwork: Teamwork
+    ) -> tuple[Tensor, Tensor]:
         """Return rewards and endings, as ``evaluate``, of any W worlds in which no robot collapses; change no state.
 
         ``teamwork`` is that of these worlds up to ``prev``.
@@ -218,8 +282,13 @@ class PushTask(TaskDefaults):
     def _rewards(self, m: StepFeatures, endings: Tensor) -> Tensor:
         """Return the weighted terms (K, N, A) of a control step that ends what ``endings`` (E, N) says."""
         at_end = {"reach": endings[0], "exception": endings[1:].any(dim=0)}
-        terms = [TERMS[name](m) if name in TERMS else at_end[name].float() for name in self.reward_names]
-        terms = [term if term.dim() == 2 else term.unsqueeze(1).expand(-1, self.num_agents) for term in terms]
+        terms = [
+            TERMS[name](m) if name in TERMS else at_end[name].float() for name in self.reward_names
+        ]
+        terms = [
+            term if term.dim() == 2 else term.unsqueeze(1).expand(-1, self.num_agents)
+            for term in terms
+        ]
         return self._weights * torch.stack(terms)
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -240,7 +309,9 @@ class PushTask(TaskDefaults):
         everyone = (x.unsqueeze(1).expand(-1, self.num_agents, -1) for x in world.values())
         return obs, torch.cat((*everyone, robots[:, self._order].flatten(2)), dim=-1)
 
-    def observation_terms(self, state: SceneState) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
+    def observation_terms(
+        self, state: SceneState
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
         """Return the terms of the agents' observations, of the critic's state, and the robots' part of that state.
 
         The first are (N, A, ...) by name, what each agent sees; the second (N, ...) by name, the same for all. The
@@ -249,7 +320,9 @@ class PushTask(TaskDefaults):
         a = self.num_agents
         pos, goal = state.body_pos[..., :2], state.goal_pos[:, :2]
         own_pos, own_frame = pos[:, :a].unsqueeze(2), state.robot_frame.unsqueeze(2)
-        targets = torch.cat((goal.view(-1, 1, 1, 2).expand(-1, a, -1, -1), pos[:, self._seen]), dim=2)
+        targets = torch.cat(
+            (goal.view(-1, 1, 1, 2).expand(-1, a, -1, -1), pos[:, self._seen]), dim=2
+        )
         targets = in_frame(targets - own_pos, own_frame)  # (N, A, goal and bodies, 2)
         moving, turning = state.robot_linvel[..., :2], state.yaw_rate.unsqueeze(-1)
         if self.uses_sincos:
@@ -258,16 +331,26 @@ class PushTask(TaskDefaults):
             planar = in_frame(planar, axes_along(state.goal_direction).unsqueeze(1))
             ahead, offset, speed = planar.split((a + 1, a, a), dim=1)
             heading = ahead.flip(-1)
-            world = {"goal_distance": state.goal_distance.unsqueeze(1), "object_heading": heading[:, a]}
+            world = {
+                "goal_distance": state.goal_distance.unsqueeze(1),
+                "object_heading": heading[:, a],
+            }
             robots = torch.cat((offset, heading[:, :a], speed, turning), dim=-1)
         else:
-            turned = torch.remainder(state.yaw[:, self._seen] - state.robot_yaw.unsqueeze(2), TWO_PI).unsqueeze(-1)
+            turned = torch.remainder(
+                state.yaw[:, self._seen] - state.robot_yaw.unsqueeze(2), TWO_PI
+            ).unsqueeze(-1)
             heading = torch.remainder(state.yaw, TWO_PI).unsqueeze(-1)
             world = {"object": pos[:, a], "object_heading": heading[:, a], "goal": goal}
             robots = torch.cat((pos[:, :a], heading[:, :a], moving, turning), dim=-1)
         bodies = torch.cat((targets[:, :, 1:], turned), dim=-1)
         agents = {"goal": targets[:, :, 0], "object_and_teammates": bodies.flatten(2)}
-        return agents | {name: OBSERVATIONS[name].function(state) for name in self.cfg.more_observations}, world, robots
+        return (
+            agents
+            | {name: OBSERVATIONS[name].function(state) for name in self.cfg.more_observations},
+            world,
+            robots,
+        )
 
     def obs_names(self, agent: int) -> tuple[str, ...]:
         """Return the names of the numbers that an agent sees, in their order (``observe`` says what they mean).
@@ -276,9 +359,14 @@ class PushTask(TaskDefaults):
         """
         turned = ("sin_yaw", "cos_yaw") if self.uses_sincos else ("yaw",)
         others = [f"robot{int(other)}" for other in self._order[agent, 1:]]
-        bodies = [f"{name}_{number}" for name in ("object", *others) for number in ("x", "y", *turned)]
+        bodies = [
+            f"{name}_{number}" for name in ("object", *others) for number in ("x", "y", *turned)
+        ]
         nothing = SceneState.zeros(1, self.num_agents, True, self._nan.device)
-        sizes = {name: OBSERVATIONS[name].function(nothing).shape[-1] for name in self.cfg.more_observations}
+        sizes = {
+            name: OBSERVATIONS[name].function(nothing).shape[-1]
+            for name in self.cfg.more_observations
+        }
         more = [f"{name}_{k}" for name, size in sizes.items() for k in range(size)]
         return ("goal_x", "goal_y", *bodies, *more)
 
@@ -297,7 +385,9 @@ class PushTask(TaskDefaults):
         else:
             time_steps = steps
         ended = torch.stack((success, collision, endings[1:-2].any(dim=0)), dim=1)
-        together, happened, impulse, distance = sums.split((2, 2, self.num_agents, self.num_agents), dim=1)
+        together, happened, impulse, distance = sums.split(
+            (2, 2, self.num_agents, self.num_agents), dim=1
+        )
         ended = torch.cat((ended, happened > 0.0), dim=1).float()
         time = (time_steps * STEP_DT).unsqueeze(1)
         means = torch.cat((together, distance), dim=1) / steps.clamp(min=1).unsqueeze(1)
@@ -309,10 +399,11 @@ class PushTask(TaskDefaults):
         """Return the command that is held, the gait's memory, teamwork, and how long robots were down or in contact."""
         return {
             "controller": self._controller.state_dict(),
-            "collapse": self._collapse.values.clone(), "tangle": self._tangle.values.clone(),
+            "collapse": self._collapse.values.clone(),
+            "tangle": self._tangle.values.clone(),
             "teamwork": self._teamwork.state_dict(),
             **({} if self.cfg.success_ends else {"is_reached": self._is_reached.clone()}),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""
@@ -329,7 +420,10 @@ class PushTask(TaskDefaults):
         The image of an object that is symmetric about its own x axis has the opposite heading; one that is symmetric
         about its y axis is turned by half a turn as well. Raises ConfigError for a term with too few or too many signs.
         """
-        axis, more = self.object.mirror_signs, [OBSERVATIONS[name].mirror_signs for name in self.cfg.more_observations]
+        axis, more = (
+            self.object.mirror_signs,
+            [OBSERVATIONS[name].mirror_signs for name in self.cfg.more_observations],
+        )
         if not self.uses_sincos or axis is None or None in more:
             return None
         sine_cosine = (-axis[0], axis[0])
@@ -352,7 +446,9 @@ class PushTask(TaskDefaults):
         lost = self._posture.lost(state.rotation, state.body_pos[..., 2])
         collision = terminations.collision(m.pair_distance, self.object.collision_distance)
         collapse = is_collapsed if self.cfg.collapse_ends else torch.zeros_like(is_collapsed)
-        return torch.cat((success.unsqueeze(0), lost, collision.unsqueeze(0), collapse.unsqueeze(0)))
+        return torch.cat(
+            (success.unsqueeze(0), lost, collision.unsqueeze(0), collapse.unsqueeze(0))
+        )
 
     def _metrics(self, m: StepFeatures, is_collapsed: Tensor) -> Tensor:
         at_work = m.outline_distance <= COLLABORATION_DISTANCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mqe.scene import STEP_DT
+from mqe.world.scene import STEP_DT
 
 EFFORT_TIME = 1.0  # [s] over which pushes are averaged: legs push in jolts
 LEAST_EFFORT = 1.0  # [N] a team that pushes less hard has no shares
@@ -19,7 +19,9 @@ class Teamwork:
 
     def __init__(self, num_envs: int, num_agents: int, device: torch.device | str = "cpu") -> None:
         self.effort = torch.zeros(num_envs, num_agents, device=device)  # [N]
-        self.nearest = torch.full((num_envs,), torch.inf, device=device)  # [m] object to goal, in this episode
+        self.nearest = torch.full(
+            (num_envs,), torch.inf, device=device
+        )  # [m] object to goal, in this episode
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,)."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mqe.geometry import roll_pitch_of
-from mqe.objects import ObjectCfg
 from mqe.tasks.drop import SPAWN_HEIGHT
+from mqe.world.geometry import roll_pitch_of
+from mqe.world.objects import ObjectCfg
 
 ROLL_LIMIT = 0.8  # [rad]
 PITCH_LIMIT = 1.0  # [rad] ours: the reference asks for 1.6, more than a pitch angle can be
@@ -25,10 +25,17 @@ class Posture:
     names = ("roll", "pitch", "height")
 
     def __init__(
-        self, num_agents: int, obj: ObjectCfg, roll_limit: float, pitch_limit: float, device: torch.device
+        self,
+        num_agents: int,
+        obj: ObjectCfg,
+        roll_limit: float,
+        pitch_limit: float,
+        device: torch.device,
     ) -> None:
         """Set limits [rad]; heights may differ by 0.35 m from those at spawn."""
-        self._spawn_height = torch.tensor([SPAWN_HEIGHT] * num_agents + [obj.spawn_height], device=device)
+        self._spawn_height = torch.tensor(
+            [SPAWN_HEIGHT] * num_agents + [obj.spawn_height], device=device
+        )
         limits = [[roll_limit] * num_agents + [torch.inf], [pitch_limit] * num_agents + [torch.inf]]
         limits += [[HEIGHT_LIMIT] * (num_agents + 1)]
         self._limits = torch.tensor(limits, device=device).unsqueeze(1)  # (3, 1, B)

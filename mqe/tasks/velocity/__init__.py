@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from mqe.config import ConfigError
-from mqe.entry import EnvCfg, TaskEntry, TaskSetup
-from mqe.report import Report
-from mqe.robots import Robots
-from mqe.scene import build_scene, floor_friction_fields
-from mqe.streams import Streams
+from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
+from mqe.tasks.episode_report import Report
 from mqe.tasks.velocity.task import VelocityCfg, VelocityTask
+from mqe.world.robots import Robots
+from mqe.world.scene import build_scene, floor_friction_fields
+from mqe.world.streams import Streams
 
 __all__ = ["VELOCITY", "VelocityCfg", "VelocityTask"]
 
@@ -19,7 +19,9 @@ _FRICTION = 1  # stream: the floor's friction of each world, drawn once
 
 def _make(cfg: VelocityCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     if env.num_agents not in (None, 1):
-        raise ConfigError(f"env.num_agents: {cfg.name} trains one robot a world, not {env.num_agents}; say 1")
+        raise ConfigError(
+            f"env.num_agents: {cfg.name} trains one robot a world, not {env.num_agents}; say 1"
+        )
     scene = build_scene(1, None, actuators=env.actuators, robots=env.robots)
     task = VelocityTask(cfg, env.num_envs, Robots(scene.robots, device), streams)
     episode = torch.zeros(env.num_envs, dtype=torch.int64, device=device)
@@ -32,7 +34,11 @@ VELOCITY = TaskEntry(
     _make,
     Report(
         rates=("fall",),
-        headline=(("Falls", "fall_rate"), ("Velocity error", "velocity_error"), ("Yaw rate error", "yaw_rate_error")),
+        headline=(
+            ("Falls", "fall_rate"),
+            ("Velocity error", "velocity_error"),
+            ("Yaw rate error", "yaw_rate_error"),
+        ),
         outcomes={"fall": "the robot fell"},
     ),
     examination="gait",

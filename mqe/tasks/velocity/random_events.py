@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.geometry import TWO_PI, on_circle
-from mqe.streams import Streams, UniformRanges
+from mqe.world.geometry import TWO_PI, on_circle
+from mqe.world.streams import Streams, UniformRanges
 
 if TYPE_CHECKING:
     from mqe.tasks.velocity import VelocityCfg
@@ -17,10 +17,18 @@ if TYPE_CHECKING:
 _RESTLESS, _START, _STEP = 100, 101, 102
 _KEYS_AN_EPISODE = 1 << 13  # more control steps than any episode has
 _KICK_CHANCE, _FORCE_CHANCE = 0.01, 0.015  # of a kick, and of a new force, in a control step
-_RESAMPLE_CHANCE, _RESTLESS_CHANCE = 0.005, 0.1  # of a new command, in most worlds and in restless ones
+_RESAMPLE_CHANCE, _RESTLESS_CHANCE = (
+    0.005,
+    0.1,
+)  # of a new command, in most worlds and in restless ones
 _SINGLE_AXIS = 0.25  # share of commands along one axis only
-_SLOW_SHARE, _SLOW = 0.25, 0.3  # share of commands that ask for a fraction of the speed, and the fraction
-_BOLD_SHARE = 0.3  # share of commands that ask for half of the largest speed or more on every axis that moves
+_SLOW_SHARE, _SLOW = (
+    0.25,
+    0.3,
+)  # share of commands that ask for a fraction of the speed, and the fraction
+_BOLD_SHARE = (
+    0.3  # share of commands that ask for half of the largest speed or more on every axis that moves
+)
 
 
 class Event(NamedTuple):
@@ -44,7 +52,10 @@ class RandomEvents:
         chance, turn = (0.0, 1.0), (0.0, TWO_PI)
         command = [chance, *((-most, most) for most in cfg.max_command)]
         self._start = UniformRanges([chance, *command], device)
-        kick, force = (0.0, cfg.max_kick), (-3.0 * cfg.max_force, cfg.max_force)  # most of the time no force
+        kick, force = (
+            (0.0, cfg.max_kick),
+            (-3.0 * cfg.max_force, cfg.max_force),
+        )  # most of the time no force
         self._step = UniformRanges([chance] * 3 + [turn] * 2 + [kick, force] + command, device)
         self._most = torch.tensor(cfg.max_command, device=device)
         is_restless = streams.uniform(_RESTLESS, torch.zeros_like(episode)) < cfg.restless_share
@@ -55,7 +66,9 @@ class RandomEvents:
         # Of four numbers that make a command the first says which axes move: one, another, the third, all, or none.
         kinds = [_SINGLE_AXIS * k / 3 for k in (1, 2, 3)] + [1.0 - cfg.standing_share]
         self._kinds = torch.tensor(sorted(min(bound, kinds[-1]) for bound in kinds), device=device)
-        self._moves = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0]], device=device)
+        self._moves = torch.tensor(
+            [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 0]], device=device
+        )
 
     def start(self, episode: Tensor) -> tuple[Tensor, Tensor]:
         """Return which pose to start in as a share of their table (N,), and a command (N, 1, 3)."""
@@ -65,8 +78,12 @@ class RandomEvents:
     def step(self, episode: Tensor, step: Tensor) -> Event:
         """Return what happens before control step ``step`` (N,) of the episodes (N,)."""
         key = episode * _KEYS_AN_EPISODE + step
-        chance, turn, strength, command = self._step.draw(self._streams, _STEP, key).split((3, 2, 2, 4), dim=1)
-        kick, force = torch.cat((on_circle(strength.clamp(min=0.0), turn), self._vertical), dim=-1).split(1, dim=1)
+        chance, turn, strength, command = self._step.draw(self._streams, _STEP, key).split(
+            (3, 2, 2, 4), dim=1
+        )
+        kick, force = torch.cat(
+            (on_circle(strength.clamp(min=0.0), turn), self._vertical), dim=-1
+        ).split(1, dim=1)
         new_command, kicked, new_force = (chance < self._chances).unbind(dim=1)
         return Event(new_command, kicked, new_force, kick, force, self._command(command))
 
@@ -76,5 +93,9 @@ class RandomEvents:
         # The kind's number, stretched, also says which commands are slow, and which ask for much on every axis.
         fraction = torch.remainder(drawn[:, :1] * 64.0, 1.0)
         command = drawn[:, 1:]
-        command = torch.where(fraction > 1.0 - _BOLD_SHARE, 0.5 * (command + command.sign() * self._most), command)
-        return (command * self._moves[kind] * torch.where(fraction < _SLOW_SHARE, _SLOW, 1.0)).unsqueeze(1)
+        command = torch.where(
+            fraction > 1.0 - _BOLD_SHARE, 0.5 * (command + command.sign() * self._most), command
+        )
+        return (
+            command * self._moves[kind] * torch.where(fraction < _SLOW_SHARE, _SLOW, 1.0)
+        ).unsqueeze(1)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.geometry import quat_from_rpy, rotation_matrix
-from mqe.robots import NUM_JOINTS, RobotCfg, Robots
-from mqe.scene import ARENA_HALF_SIZE
 from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, VELOCITY
+from mqe.world.geometry import quat_from_rpy, rotation_matrix
+from mqe.world.robots import NUM_JOINTS, RobotCfg, Robots
+from mqe.world.scene import ARENA_HALF_SIZE
 
 NUM_POSES = 4096  # a table that episodes draw from
 # Shares of the poses; the others are crumpled.
@@ -48,7 +48,9 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
     device, robots = robots.device, Robots(robots.cfgs)
     robot = robots.cfgs[0]
     nominal = robots.joint_pos
-    bounds = torch.tensor([STANDING_SHARE, DROPPED_SHARE, KNEELING_SHARE, LEANING_SHARE]).cumsum(dim=0)
+    bounds = torch.tensor([STANDING_SHARE, DROPPED_SHARE, KNEELING_SHARE, LEANING_SHARE]).cumsum(
+        dim=0
+    )
     kind = (torch.arange(num_poses).unsqueeze(1) / num_poses >= bounds).sum(dim=1, keepdim=True)
     is_standing, is_dropped, is_kneeling, is_leaning = (kind == k for k in range(4))
 
@@ -61,18 +63,24 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
     joints = torch.where(is_dropped, nominal * between(*JOINT_SCATTER, NUM_JOINTS), joints)
     kneels = between(0.0, 1.0, 4) < KNEELING_CHANCE
     kneels[torch.arange(num_poses), between(0.0, 4.0).to(torch.int64)] = True
-    kneeling = _kneeling(robot, between(*KNEELING_HEIGHT, 1), kneels, between(-0.05, 0.05, NUM_JOINTS))
+    kneeling = _kneeling(
+        robot, between(*KNEELING_HEIGHT, 1), kneels, between(-0.05, 0.05, NUM_JOINTS)
+    )
     joints = torch.where(is_kneeling, kneeling.clamp(low, high), joints)
 
     yaw = between(-math.pi, math.pi, 1)
-    lean = between(*LEANING_TILT, 1) * torch.cat((yaw.sin(), yaw.cos()), dim=1)  # roll and pitch: towards positive x
+    lean = between(*LEANING_TILT, 1) * torch.cat(
+        (yaw.sin(), yaw.cos()), dim=1
+    )  # roll and pitch: towards positive x
     tilt = torch.where(is_leaning, lean, CRUMPLED_TILT * between(-1.0, 1.0, 2))
     tilt = torch.where(is_standing | is_dropped, 0.01 * between(-1.0, 1.0, 2), tilt)
     tilt = torch.where(is_kneeling, 0.05 * between(-1.0, 1.0, 2), tilt)
 
     lowest, foremost = _extents(robots, tilt, yaw, joints)
     height = _CLEARANCE - lowest
-    height = torch.where(is_standing, robot.standing_height + 0.03, torch.where(is_dropped, SPAWN_HEIGHT, height))
+    height = torch.where(
+        is_standing, robot.standing_height + 0.03, torch.where(is_dropped, SPAWN_HEIGHT, height)
+    )
     x = torch.where(is_leaning, ARENA_HALF_SIZE - _CLEARANCE - foremost, 0.0)
     velocity = torch.where(is_dropped, between(*VELOCITY, 6), 0.0)
     poses = (tilt, yaw, torch.cat((x, torch.zeros_like(x), height), dim=1), velocity, joints)

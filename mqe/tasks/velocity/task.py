@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.blocks import ActiveWorlds
-from mqe.collapse import CollapseTimers, rests_on_floor
 from mqe.config import ConfigError, check_values, option
+from mqe.controllers.blocks import ActiveWorlds
 from mqe.controllers.trot import (
     GAIT_OBS_SIZE,
     SWING_HEIGHT,
@@ -22,15 +21,16 @@ from mqe.controllers.trot import (
     mirrored_gait,
     planar_velocity,
 )
-from mqe.geometry import in_frame, length, quat_from_rpy, rotate_inverse
-from mqe.robots import NUM_JOINTS, Robots
-from mqe.scene import STEP_DT
-from mqe.state import SceneState
-from mqe.streams import Streams
-from mqe.task import Disturbance, Layout, Outcome
+from mqe.tasks.task import Disturbance, Layout, Outcome
 from mqe.tasks.velocity.random_events import RandomEvents
 from mqe.tasks.velocity.starts import start_poses
 from mqe.vec_env import MirrorImage, Planar
+from mqe.world.collapse import CollapseTimers, rests_on_floor
+from mqe.world.geometry import in_frame, length, quat_from_rpy, rotate_inverse
+from mqe.world.robots import NUM_JOINTS, Robots
+from mqe.world.scene import STEP_DT
+from mqe.world.state import SceneState
+from mqe.world.streams import Streams
 
 MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
 FALL_HEIGHT = 0.15  # [m] trunk below this has fallen
@@ -41,17 +41,27 @@ TOLERANCE = 0.39
 MEAN_TOLERANCE = 0.1
 FEET_TOLERANCE = 0.025
 SINK_DEPTH = 0.003  # [m] a foot that is deeper in the floor than this costs: it landed hard, or carries too much
-GET_UP_TIME = 2.0  # [s] at the start of an episode in which lying or kneeling does not count: some start so
+GET_UP_TIME = (
+    2.0  # [s] at the start of an episode in which lying or kneeling does not count: some start so
+)
 
 
 @dataclass(frozen=True)
 class VelocityWeights:
     """Weights of the reward terms, per control step."""
 
-    track_velocity: float = option(1.5, "1 at the commanded velocity, falling with the squared error")
-    track_mean_velocity: float = option(4.0, "likewise, of the mean over a trot's cycle, falling with the error")
-    track_yaw_rate: float = option(0.5, "1 at the commanded yaw rate, falling with the squared error")
-    track_mean_yaw_rate: float = option(2.0, "likewise, of the mean over a trot's cycle, falling with the error")
+    track_velocity: float = option(
+        1.5, "1 at the commanded velocity, falling with the squared error"
+    )
+    track_mean_velocity: float = option(
+        4.0, "likewise, of the mean over a trot's cycle, falling with the error"
+    )
+    track_yaw_rate: float = option(
+        0.5, "1 at the commanded yaw rate, falling with the squared error"
+    )
+    track_mean_yaw_rate: float = option(
+        2.0, "likewise, of the mean over a trot's cycle, falling with the error"
+    )
     feet: float = option(4.0, "1 where feet are as high as the trot's swing wants them")
     alive: float = option(0.5, "1 at every control step")
     height: float = option(-300.0, "squared distance of the trunk from its walking height [m2]")
@@ -60,9 +70,13 @@ class VelocityWeights:
     sway: float = option(-0.03, "squared roll and pitch rates [rad2/s2]")
     slip: float = option(-0.35, "squared horizontal speeds of feet on the floor [m2/s2]")
     hips: float = option(-0.3, "squared distances of the hips from the stance [rad2]")
-    placement: float = option(-100.0, "squared distances of front and rear feet ahead of or behind their place [m2]")
+    placement: float = option(
+        -100.0, "squared distances of front and rear feet ahead of or behind their place [m2]"
+    )
     sink: float = option(-100.0, "how deep feet are in the floor beyond what a stance takes [m]")
-    stance: float = option(-0.5, "squared distances of all joints from the stance while standing [rad2]")
+    stance: float = option(
+        -0.5, "squared distances of all joints from the stance while standing [rad2]"
+    )
     rest: float = option(-1.0, "1 while a knee, thigh or trunk is on the floor")
     jerk: float = option(-0.005, "squared second differences of actions")
     action_rate: float = option(-0.015, "squared differences of actions")
@@ -84,7 +98,9 @@ class VelocityCfg:
         0.15, "share of worlds whose command changes about five times a second", min=0.0, max=1.0
     )
     max_kick: float = option(1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0)
-    max_force: float = option(25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0)
+    max_force: float = option(
+        25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0
+    )
     floor_friction: tuple[float, float] = option((0.48, 0.65), "range over worlds", above=0.0)
     weights: VelocityWeights = option(VelocityWeights, "of the reward terms")
 
@@ -92,7 +108,9 @@ class VelocityCfg:
         check_values(VelocityCfg, vars(self), "task")
         low, high = self.floor_friction
         if low > high:
-            raise ConfigError(f"task.floor_friction: [{low}, {high}] must be in ascending order; say [{high}, {low}]")
+            raise ConfigError(
+                f"task.floor_friction: [{low}, {high}] must be in ascending order; say [{high}, {low}]"
+            )
 
 
 class VelocityTask:
@@ -120,8 +138,13 @@ class VelocityTask:
         self._random_events = RandomEvents(cfg, streams, self._episode)
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)
         self._targets = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
-        self._action_change, self._action_jerk = torch.zeros_like(self._targets), torch.zeros_like(self._targets)
-        self._collapse = CollapseTimers(torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=device), robots)
+        self._action_change, self._action_jerk = (
+            torch.zeros_like(self._targets),
+            torch.zeros_like(self._targets),
+        )
+        self._collapse = CollapseTimers(
+            torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=device), robots
+        )
         self._steered: Tensor | None = None
         self.mirror: MirrorImage | None = mirrored_gait(device)
         self.planar: Planar | None = None  # legs leave the plane
@@ -129,9 +152,14 @@ class VelocityTask:
 
         self._weights = torch.tensor(list(weights.values()), device=device).view(-1, 1, 1)
         self._nominal_feet = robots.feet(robots.joint_pos)[:, 0]  # (4,) [m] forward
-        self._ones, self._zeros = torch.ones(num_envs, 1, device=device), torch.zeros_like(self._targets)
+        self._ones, self._zeros = (
+            torch.ones(num_envs, 1, device=device),
+            torch.zeros_like(self._targets),
+        )
         self._poses, self._pose_sizes = torch.cat(start_poses(robots), dim=1), (3, 3, 6, NUM_JOINTS)
-        self.state_size = self.observe(SceneState.zeros(1, 1, False, device), self.memory[:1])[1].shape[-1]
+        self.state_size = self.observe(SceneState.zeros(1, 1, False, device), self.memory[:1])[
+            1
+        ].shape[-1]
 
     def layout(self, episode: Tensor) -> Layout:
         """Return starts that stand, drop or lie, with any heading."""
@@ -141,10 +169,14 @@ class VelocityTask:
         quat = quat_from_rpy(turned)
         nowhere = self._zeros[:, 0, :3]
         return Layout(
-            robot_pos=pos.unsqueeze(1), robot_quat=quat.unsqueeze(1),
-            robot_vel=velocity.unsqueeze(1), joint_pos=joints.unsqueeze(1),
-            object_pos=nowhere, object_quat=quat, goal_pos=nowhere,
-        )  # fmt: skip
+            robot_pos=pos.unsqueeze(1),
+            robot_quat=quat.unsqueeze(1),
+            robot_vel=velocity.unsqueeze(1),
+            joint_pos=joints.unsqueeze(1),
+            object_pos=nowhere,
+            object_quat=quat,
+            goal_pos=nowhere,
+        )
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask``."""
@@ -179,10 +211,16 @@ class VelocityTask:
         memory = self._memory
         velocity = planar_velocity(state)
         memory.mean_velocity.lerp_(velocity, STEP_DT / MEAN_VELOCITY_TIME)
-        error = memory.command.unsqueeze(2) - torch.stack((velocity, memory.mean_velocity), dim=2)  # (N, 1, 2, 3)
-        both = torch.stack((length(error[..., :2]), error[..., 2].abs()), dim=-1)  # (N, 1, now or mean, speed or turn)
+        error = memory.command.unsqueeze(2) - torch.stack(
+            (velocity, memory.mean_velocity), dim=2
+        )  # (N, 1, 2, 3)
+        both = torch.stack(
+            (length(error[..., :2]), error[..., 2].abs()), dim=-1
+        )  # (N, 1, now or mean, speed or turn)
         tracking = torch.exp(
-            -torch.stack(((both[:, :, 0] / TOLERANCE).square(), both[:, :, 1] / MEAN_TOLERANCE), dim=2)
+            -torch.stack(
+                ((both[:, :, 0] / TOLERANCE).square(), both[:, :, 1] / MEAN_TOLERANCE), dim=2
+            )
         )
 
         moving = is_moving(memory.command)
@@ -195,7 +233,10 @@ class VelocityTask:
         self._collapse.update(state)
         fallen = (state.up_b[..., 2] < FALL_TILT_COS) | self._collapse.collapsed
         offset = state.joint_pos - self._robots.joint_pos
-        torque = self._robots.stiffness * (self._targets - state.joint_pos) - self._robots.damping * state.joint_vel
+        torque = (
+            self._robots.stiffness * (self._targets - state.joint_pos)
+            - self._robots.damping * state.joint_vel
+        )
         terms = self._square_sums(
             height=state.robot_pos[..., 2:] - self._robots.walking_height,
             tilt=state.up_b[..., :2],
@@ -233,15 +274,24 @@ class VelocityTask:
         feet_height = _above_floor(state, self._robots.feet(state.joint_pos))
         force_b = rotate_inverse(state.robot_rotation, known.force) / max(self.cfg.max_force, 1.0)
         privileged = {
-            "velocity": planar, "rise": state.robot_linvel[..., 2:], "mean_velocity": known.mean_velocity,
-            "height": state.robot_pos[..., 2:], "feet_height": feet_height, "force": force_b,
-        }  # fmt: skip
+            "velocity": planar,
+            "rise": state.robot_linvel[..., 2:],
+            "mean_velocity": known.mean_velocity,
+            "height": state.robot_pos[..., 2:],
+            "feet_height": feet_height,
+            "force": force_b,
+        }
         return obs, torch.cat((obs, *privileged.values()), dim=-1)[:, 0]
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
         """Return falls, mean tracking errors and the episode's length [s]."""
         return torch.cat(
-            (endings.t().float(), sums / steps.clamp(min=1).unsqueeze(1), (steps * STEP_DT).unsqueeze(1)), dim=1
+            (
+                endings.t().float(),
+                sums / steps.clamp(min=1).unsqueeze(1),
+                (steps * STEP_DT).unsqueeze(1),
+            ),
+            dim=1,
         )
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:
@@ -250,8 +300,10 @@ class VelocityTask:
     def state_dict(self) -> dict[str, Any]:
         """The episode's number, and what the task carries from step to step."""
         return {
-            "episode": self._episode.clone(), "memory": self.memory.clone(), "collapse": self._collapse.values.clone()
-        }  # fmt: skip
+            "episode": self._episode.clone(),
+            "memory": self.memory.clone(),
+            "collapse": self._collapse.values.clone(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""
@@ -261,7 +313,9 @@ class VelocityTask:
 
     def steer(self, command: Sequence[float] | None) -> None:
         """Follow ``command``, vx, vy [m/s] and yaw rate [rad/s], instead of those drawn; None ends that."""
-        self._steered = None if command is None else torch.tensor(command, device=self.memory.device)
+        self._steered = (
+            None if command is None else torch.tensor(command, device=self.memory.device)
+        )
 
     def _apply_steering(self) -> None:
         if self._steered is not None:
@@ -290,8 +344,12 @@ class _Memory(NamedTuple):
     @classmethod
     def of(cls, values: Tensor) -> _Memory:
         """Name the parts of ``values`` (W, 34)."""
-        gait, mean_velocity, command, force = values.unsqueeze(1).split((GaitMemory.SIZE, 3, 3, 3), dim=-1)
-        return cls(values[:, : GaitMemory.SIZE + 3], GaitMemory(gait), mean_velocity, command, force)
+        gait, mean_velocity, command, force = values.unsqueeze(1).split(
+            (GaitMemory.SIZE, 3, 3, 3), dim=-1
+        )
+        return cls(
+            values[:, : GaitMemory.SIZE + 3], GaitMemory(gait), mean_velocity, command, force
+        )
 
 
 def has_fallen(state: SceneState) -> Tensor:

@@ -45,7 +45,10 @@ class Gym:
 
     def load_asset(self, sim, folder, name, options):
         root = ElementTree.parse(Path(folder) / name).getroot()
-        links = {str(link.get("name")): float(link.find("inertial/mass").get("value")) for link in root.iter("link")}
+        links = {
+            str(link.get("name")): float(link.find("inertial/mass").get("value"))
+            for link in root.iter("link")
+        }
         joints = sorted(str(joint.get("name")) for joint in root.iter("joint"))
         return SimpleNamespace(links=links, joints=joints, options=options)
 
@@ -58,12 +61,30 @@ class Gym:
         return []
 
     def create_actor(self, env, asset, pose, name, group, collides, segmentation):
-        links = [SimpleNamespace(mass=mass, inertia=SimpleNamespace(x=Vec3(1, 0, 0), y=Vec3(0, 1, 0), z=Vec3(0, 0, 1)))
-                 for mass in asset.links.values()]  # fmt: skip
+        links = [
+            SimpleNamespace(
+                mass=mass,
+                inertia=SimpleNamespace(x=Vec3(1, 0, 0), y=Vec3(0, 1, 0), z=Vec3(0, 0, 1)),
+            )
+            for mass in asset.links.values()
+        ]
         shape = SimpleNamespace(friction=-1.0, restitution=-1.0)
-        first = [sum(len(getattr(other.asset, part)) for other in env) for part in ("links", "joints")]
-        env.append(SimpleNamespace(asset=asset, name=name, group=group, filter=collides, links=links, shapes=[shape],
-                                   first_link=first[0], first_joint=first[1], index=len(self.actors)))  # fmt: skip
+        first = [
+            sum(len(getattr(other.asset, part)) for other in env) for part in ("links", "joints")
+        ]
+        env.append(
+            SimpleNamespace(
+                asset=asset,
+                name=name,
+                group=group,
+                filter=collides,
+                links=links,
+                shapes=[shape],
+                first_link=first[0],
+                first_joint=first[1],
+                index=len(self.actors),
+            )
+        )
         self.actors.append(env[-1])
         return len(env) - 1
 

@@ -1,0 +1,1 @@
+"""Run files that ship with mapush; ``--preset NAME`` reads them."""

@@ -1,0 +1,136 @@
+"""A run's curves: a TensorBoard file that never stops the training, even if the disk is full or the folder lost."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from harl_mapush.runs.run_folder import LOGS
+
+_MOST_BYTES = 64 * 2**20  # that are kept while they cannot be written; the oldest go first
+_INTERVAL_S = 10.0  # between two writes
+_numbers = itertools.count()
+
+
+class Curves:
+    """Collects points and writes them every few seconds, and on request.
+
+    What cannot be written is kept, within bounds, and written when there is room again, without gaps or halves.
+    """
+
+    def __init__(
+        self, folder: Path, say: Callable[[str], None], purge_step: int | None = None
+    ) -> None:
+        """Write into ``folder``; TensorBoard hides what was logged there before at ``purge_step`` and beyond."""
+        self._folder, self._say, self._purge_step = folder, say, purge_step
+        self._path: Path | None = None
+        self._descriptor: int | None = None
+        self._waiting: deque[bytes] = deque()
+        self._num_bytes = 0
+        self._num_lost = 0
+        self._is_failing = False
+        self._written_at = time.monotonic()
+
+    def add(self, scalars: Mapping[str, float], step: int) -> None:
+        """Add one point to each curve."""
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self.add_summary(Summary(value=values), step)
+
+    def add_summary(self, summary: Summary, step: int = 0) -> None:
+        """Add anything else that TensorBoard can show."""
+        self._waiting.append(_record(Event(wall_time=time.time(), step=step, summary=summary)))
+        self._num_bytes += len(self._waiting[-1])
+        while self._num_bytes > _MOST_BYTES:
+            self._num_bytes -= len(self._waiting.popleft())
+            self._num_lost += 1
+        if time.monotonic() - self._written_at >= _INTERVAL_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the buffered points; report once when that fails, and once when it works again."""
+        self._written_at = time.monotonic()
+        if not self._waiting:
+            return
+        try:
+            self._write(b"".join(self._waiting))
+        except OSError as error:
+            if not self._is_failing:
+                self._say(
+                    f"Note: the curves in {self._folder} cannot be written ({error.strerror or type(error).__name__}); "
+                    "training continues, and they are written as soon as that works again."
+                )
+            self._is_failing = True
+            return
+        if self._is_failing:
+            lost = f", but for the oldest {self._num_lost} points" if self._num_lost else ""
+            self._say(f"Note: the curves in {self._folder} are written again{lost}.")
+        self._is_failing, self._num_bytes, self._num_lost = False, 0, 0
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """Write what is left, or say how much is lost."""
+        self.flush()
+        if self._waiting:
+            self._say(
+                f"Note: {len(self._waiting) + self._num_lost} points of each curve could not be written."
+            )
+        self._close_file()
+
+    def _write(self, data: bytes) -> None:
+        """Append all of ``data``, or nothing."""
+        descriptor = self._open()
+        size = os.fstat(descriptor).st_size
+        header = self._header() if size == 0 else b""
+        try:
+            rest = memoryview(header + data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+        self._purge_step = None
+
+    def _open(self) -> int:
+        """Return the file to write to, a new one where there is none or the old was moved or deleted."""
+        if self._descriptor is not None and not (self._path is not None and self._path.exists()):
+            self._close_file()
+        if self._descriptor is None:
+            name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
+            if (
+                self._folder.name == LOGS
+            ):  # an older run's; the run itself, if it was moved, is not made again
+                self._folder.mkdir(exist_ok=True)
+            self._path = self._folder / name
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        return self._descriptor
+
+    def _header(self) -> bytes:
+        version = _record(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        if self._purge_step is None:
+            return version
+        start = SessionLog(status=SessionLog.START)
+        return version + _record(
+            Event(wall_time=time.time(), step=self._purge_step, session_log=start)
+        )
+
+    def _close_file(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = self._path = None
+
+
+def _record(event: Event) -> bytes:
+    """Return an event with its length and checksums, as it stands in the file."""
+    buffer = io.BytesIO()
+    RecordWriter(buffer).write(event.SerializeToString())
+    return buffer.getvalue()

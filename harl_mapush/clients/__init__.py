@@ -1,0 +1,21 @@
+"""This project's environments under other libraries' contracts."""
+
+from typing import Any
+
+from harl_mapush.clients.harl_env import HarlEnv
+from harl_mapush.clients.mapush_env import MAPushEnv
+
+__all__ = ["HarlEnv", "MAPushEnv"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the members that need upstream HARL only when they are asked for."""
+    if name == "register_with_harl":
+        from harl_mapush.clients.harl_registration import register_with_harl
+
+        return register_with_harl
+    if name == "MAPushLogger":
+        from harl_mapush.clients.harl_registration import import_logger
+
+        return import_logger()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,174 @@
+"""HARL's environment contract over any ``VecEnv``: tensors on a device become numpy arrays and dictionaries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from mqe.config import ConfigError, unknown
+from mqe.vec_env import TimeStep, VecEnv
+
+_LOG = logging.getLogger(__name__)
+TEAM_REWARDS = ("own", "mean", "sum")
+_MAINTENANCE = 100  # decisions between two calls of grow_buffers: HARL has no pause for it
+
+Array = NDArray[np.float32]
+Infos = list[dict[int, dict[str, Any]]]
+
+
+class HarlEnv:
+    """N environments of A agents as HARL's runners see them; ``infos[i][a]`` is agent a's dictionary in environment i.
+
+    If an environment is done, its dictionaries hold ``original_obs`` (A, O) and ``original_state`` (A, S), the last
+    ones of the episode that ended. ``bad_transition`` is True if the clock ended it, or if the simulation broke (then
+    ``broken`` is True as well). With proper time limits HARL drops the last reward in both cases.
+    """
+
+    def __init__(
+        self, env: VecEnv, team_reward: str = "own", headline: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Wrap ``env``. ``team_reward`` sets the reward of each agent: its own, or the team's mean or sum.
+
+        ``headline`` are the labels and statistics of the line that runners show.
+        """
+        if team_reward not in TEAM_REWARDS:
+            raise ConfigError(f"team_reward: {unknown('value', team_reward, TEAM_REWARDS)}")
+        self.env, self.team_reward, self.headline = env, team_reward, headline
+        self.n_threads, self.n_agents = env.num_envs, env.num_agents
+        self.state_type = env.state_type
+        self.observation_space = [box(size) for size in env.obs_sizes]
+        self.share_observation_space = [box(env.state_size) for _ in range(env.num_agents)]
+        self.action_space = [box(size, 1.0) for size in env.action_sizes]
+        self._reward_sums: dict[str, Tensor] = {}
+        self._num_counted = 0  # decisions since the sums began
+        self.num_decisions = 0  # ever
+
+    def reset(self) -> tuple[Array, Array, Any]:
+        """Start new episodes; return obs (N, A, O), states (N, A, S) and no available actions."""
+        obs, state = self.env.reset()
+        return _numpy(obs), self._states(state), None
+
+    def step(
+        self, actions: ArrayLike | Tensor
+    ) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
+        """Apply actions (N, A, U), an array, tensor or nested lists, clipped to [-1, 1], for one decision.
+
+        Give obs (N, A, O), states (N, A, S), rewards (N, A, 1), dones (N, A), infos and no available actions.
+        Environments that are done start their next episode at once: their obs and states are its first.
+        """
+        step = self.env.step(self._actions(actions))
+        self._count(step)
+        dones = (step.terminated | step.done.unsqueeze(1)).cpu().numpy().copy()
+        obs, states, rewards = (
+            _numpy(step.obs),
+            self._states(step.state),
+            _numpy(self._rewards(step.reward)),
+        )
+        infos = self._infos(step)
+        self.num_decisions += 1
+        if self.num_decisions % _MAINTENANCE == 0:
+            self._grow_buffers()
+        return obs, states, rewards[..., np.newaxis], dones, infos, None
+
+    def get_statistics(self) -> dict[str, float]:
+        """Return the metrics of at most the last 1,000 finished episodes; NaN if no episode has one."""
+        metrics = self.env.statistics()
+        return {name: float(value) for name, value in metrics.items()} | {
+            "num_episodes": int(metrics["num_episodes"])
+        }
+
+    def reset_statistics(self) -> None:
+        """Forget finished episodes."""
+        self.env.reset_statistics()
+
+    def take_rewards(self) -> dict[str, float]:
+        """Return every reward term's mean a control step, over environments and agents, since the last call."""
+        count = (
+            max(1, self._num_counted) * self.n_threads * self.n_agents * self.env.decision_period
+        )
+        means = {name: float(total) / count for name, total in self._reward_sums.items()}
+        self._reward_sums, self._num_counted = {}, 0
+        return means
+
+    def close(self) -> None:
+        """Free the simulator."""
+        self.env.close()
+
+    def _grow_buffers(self) -> None:
+        note = self.env.grow_buffers()
+        if note is not None:
+            _LOG.warning("%s", note)
+
+    def _actions(self, actions: ArrayLike | Tensor) -> Tensor:
+        shape = (self.n_threads, self.n_agents, max(self.env.action_sizes))
+        if not isinstance(actions, Tensor):
+            actions = torch.from_numpy(np.ascontiguousarray(actions, dtype=np.float32))
+        if tuple(actions.shape) != shape:
+            raise ValueError(
+                f"actions must have shape {shape} (environments, agents, action), not {tuple(actions.shape)}"
+            )
+        return actions.detach().to(self.env.device, torch.float32)
+
+    def _rewards(self, rewards: Tensor) -> Tensor:
+        """(N, A): each agent's reward."""
+        if self.team_reward == "own":
+            return rewards
+        total = rewards.sum(1, keepdim=True)
+        return (total / self.n_agents if self.team_reward == "mean" else total).expand_as(rewards)
+
+    def _states(self, state: Tensor) -> Array:
+        """(N, A, S): with EP states, the same for every agent."""
+        return _numpy(
+            state if state.dim() == 3 else state.unsqueeze(1).expand(-1, self.n_agents, -1)
+        )
+
+    def _infos(self, step: TimeStep) -> Infos:
+        infos: Infos = [
+            {agent: {} for agent in range(self.n_agents)} for _ in range(self.n_threads)
+        ]
+        is_bad = (step.truncated & ~step.terminated.all(dim=1)) | ~step.valid
+        done, bad, broken = torch.stack((step.done, is_bad, ~step.valid)).cpu().numpy()
+        if not done.any():
+            return infos
+        final_obs, final_state = _numpy(step.final_obs), self._states(step.final_state)
+        for i in np.flatnonzero(done):
+            for info in infos[i].values():
+                info.update(
+                    bad_transition=bool(bad[i]),
+                    original_obs=final_obs[i],
+                    original_state=final_state[i],
+                )
+                if broken[i]:
+                    info["broken"] = True
+        return infos
+
+    def _count(self, step: TimeStep) -> None:
+        terms = {name: value for name, value in step.info.items() if name.startswith("reward/")}
+        for name, value in (terms | {"reward/total": step.reward}).items():
+            total = value.sum()
+            self._reward_sums[name] = (
+                self._reward_sums[name] + total if name in self._reward_sums else total
+            )
+        self._num_counted += 1
+
+
+def _numpy(tensor: Tensor) -> Array:
+    """Copy to the host, because what HARL keeps must not change at the next step."""
+    return np.array(tensor.detach().cpu().numpy(), dtype=np.float32, order="C")
+
+
+def box(size: int, limit: float = float("inf")) -> Any:
+    """Return a space of ``size`` numbers between -limit and limit; raise ConfigError without gymnasium."""
+    try:
+        from gymnasium.spaces import Box  # an extra: only HARL's contract has spaces
+    except ImportError:
+        raise ConfigError(
+            "HARL's environment contract needs gymnasium; pip install 'mapush[harl]'"
+        ) from None
+    return Box(-limit, limit, (size,), np.float32)

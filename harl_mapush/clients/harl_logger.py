@@ -1,0 +1,84 @@
+"""What upstream HARL's runners log besides their own metrics: a task's statistics and reward terms."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from harl_mapush.callbacks.logger import statistics_line
+from harl_mapush.clients.harl_env import HarlEnv
+from harl_mapush.config import DEFAULT_TASK
+
+
+def log_task(env: HarlEnv, writer: Any, env_steps: int) -> None:
+    """Write the task's statistics, and its reward terms a control step, to a summary writer and one line to stdout."""
+    statistics = env.get_statistics()
+    tagged = {f"mapush/{name}": value for name, value in statistics.items()} | env.take_rewards()
+    for tag, value in tagged.items():
+        if math.isfinite(value):
+            writer.add_scalar(tag, value, env_steps)
+    sys.stdout.write(statistics_line(statistics, env.headline) + "\n")
+    sys.stdout.flush()
+
+
+def make_logger(base: type) -> type:
+    """Derive the logger of on-policy runners from HARL's own ``base``.
+
+    It reports on the environment that ``set_envs`` names; before that, as ``base`` does. ``progress.txt`` gets one line
+    ``env steps,mean return`` an evaluation, or a log interval where there is no evaluation.
+    """
+
+    class MAPushLogger(base):  # type: ignore[misc, valid-type]
+        """HARL's logger, and the task's metrics."""
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.envs: HarlEnv | None = None
+
+        def set_envs(self, envs: HarlEnv) -> None:
+            """Report on the task of these environments."""
+            self.envs = envs
+
+        def get_task_name(self) -> str:
+            return str(self.env_args.get("task") or DEFAULT_TASK)
+
+        def episode_log(self, *arguments: Any) -> None:
+            returns = list(self.done_episodes_rewards)
+            super().episode_log(*arguments)
+            if self.envs is not None:
+                log_task(self.envs, self.writter, self.total_num_steps)
+            if returns and not self.algo_args["eval"]["use_eval"]:
+                self.log_file.write(f"{self.total_num_steps},{np.mean(returns)}\n")
+                self.log_file.flush()
+
+    return MAPushLogger
+
+
+def bound_logger(logger: type, training_env: Callable[[], HarlEnv]) -> type:
+    """Derive a logger that reports, from its beginning, on the environment then trained in."""
+
+    class BoundLogger(logger):  # type: ignore[misc, valid-type]
+        """What upstream's runners make by themselves."""
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.set_envs(training_env())
+
+    return BoundLogger
+
+
+def attach_logger(runner: Any) -> None:
+    """Let an off-policy runner, which has no logger, report on the task whenever it saves."""
+    save, env, logged = runner.save, runner.envs, [0]
+
+    def save_and_log() -> None:
+        save()
+        if env.num_decisions > logged[0]:
+            logged[0] = env.num_decisions
+            log_task(env, runner.writter, env.num_decisions * env.n_threads)
+
+    runner.save = save_and_log

@@ -1,0 +1,209 @@
+"""Upstream HARL as a client: its own runners train in this project's environments, its checkout unmodified.
+
+HARL chooses environments by name inside its modules and has no way in for others; ``register_with_harl`` puts the name
+``mapush`` into those modules as they lie in memory. Every other name is passed to HARL's own functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harl_mapush.clients.harl_env import Array, Infos, box
+from harl_mapush.clients.harl_logger import bound_logger, make_logger
+from harl_mapush.clients.mapush_env import KEYS, MAPushEnv, long_key
+from mqe.config import ConfigError, load_yaml
+
+ENV_NAME = "mapush"
+PATH_VARIABLE = "HARL_PATH"  # names a checkout where no argument does
+DEFAULT_SETTINGS: dict[str, Any] = {
+    "task": "go1push_mid",
+    "object": "cuboid",
+    "num_agents": None,
+    "state_type": "EP",
+    "device": "auto",
+    "team_reward": None,
+}
+_EVAL_SEED, _RENDER_SEED = 50_000, 60_000  # HARL's factors: seeds that training does not meet
+_RENDER_THREADS = 1
+_ON_POLICY, _OFF_POLICY = (
+    "harl.runners.on_policy_base_runner",
+    "harl.runners.off_policy_base_runner",
+)
+_TOOLS, _CONFIGS = "harl.utils.envs_tools", "harl.utils.configs_tools"
+
+
+class UpstreamEnv(MAPushEnv):
+    """``MAPushEnv`` as upstream's code needs it: a list of None for available actions, spaces as wide as the arrays."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Build the environment; raise ConfigError for a setting that cannot be."""
+        super().__init__(settings)
+        asked = settings.get("state_type") or "EP"
+        if self.state_type != asked:  # upstream reads the plain key
+            raise ConfigError(
+                f"state_type: upstream goes by state_type={asked!r}; set it instead of task.state_type"
+            )
+        self.observation_space = [box(max(self.env.obs_sizes)) for _ in range(self.n_agents)]
+        self.action_space = [box(max(self.env.action_sizes), 1.0) for _ in range(self.n_agents)]
+
+    def reset(self) -> tuple[Array, Array, Any]:
+        """Start new episodes; see ``HarlEnv.reset``."""
+        obs, states, _ = super().reset()
+        return obs, states, [None] * self.n_threads
+
+    def step(self, actions: Any) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
+        """Apply actions for one decision; see ``HarlEnv.step``."""
+        *rest, _ = super().step(actions)
+        return *rest, [None] * self.n_threads  # type: ignore[return-value]
+
+
+def register_with_harl(path: str | Path | None = None) -> None:
+    """Make upstream HARL know the environment ``mapush``.
+
+    ``path`` is a checkout; without it the variable HARL_PATH names one, or ``harl`` is installed. Afterwards
+    ``harl.runners.RUNNER_REGISTRY[algo](args, algo_args, env_args)`` works with ``args["env"] = "mapush"`` and the keys
+    of ``MAPushEnv`` as ``env_args``. Raises ConfigError where HARL, or what it imports, is missing.
+    """
+    _find(path)
+    registry = _import("harl.envs").LOGGER_REGISTRY
+    if ENV_NAME in registry:
+        return
+    training: list[UpstreamEnv] = []  # the environment that the next logger reports on
+
+    def make_train_env(seed: int, n_threads: int, env_args: Mapping[str, Any]) -> UpstreamEnv:
+        training[:] = [_make(env_args, n_threads, seed)]
+        return training[0]
+
+    def make_eval_env(seed: int, n_threads: int, env_args: Mapping[str, Any]) -> UpstreamEnv:
+        return _make(env_args, n_threads, seed * _EVAL_SEED)
+
+    def make_render_env(
+        seed: int, env_args: Mapping[str, Any]
+    ) -> tuple[UpstreamEnv, bool, bool, bool, int]:
+        env = _make(env_args, _RENDER_THREADS, seed * _RENDER_SEED)
+        return env, False, False, False, _RENDER_THREADS
+
+    envs = (_ON_POLICY, _OFF_POLICY, _TOOLS)
+    ours: list[tuple[str, tuple[str, ...], Callable[..., Any]]] = [
+        ("make_train_env", envs, make_train_env),
+        ("make_eval_env", envs, make_eval_env),
+        ("make_render_env", envs, make_render_env),
+        ("get_num_agents", envs, lambda env_args, envs: envs.n_agents),
+        ("get_task_name", (_OFF_POLICY,), shown_task),
+        ("get_task_name", (_CONFIGS,), task_name),
+    ]
+    _import("harl.runners")
+    for name, places, function in ours:
+        theirs = getattr(_import(places[-1]), name)
+        for place in places:
+            setattr(_import(place), name, _by_name(function, theirs))
+    configs = _import(_CONFIGS)
+    configs.get_defaults_yaml_args = _defaults_or(configs.get_defaults_yaml_args)
+    registry[ENV_NAME] = bound_logger(import_logger(path), lambda: training[0])
+
+
+def import_logger(path: str | Path | None = None) -> type:
+    """Return ``MAPushLogger``, derived from upstream's logger; raise ConfigError where HARL is missing."""
+    _find(path)
+    return _logger_of(_import("harl.common.base_logger").BaseLogger)
+
+
+@functools.cache
+def _logger_of(base: type) -> type:
+    return make_logger(base)
+
+
+def task_name(env_args: Mapping[str, Any]) -> str:
+    """Return what HARL calls the task, a folder of its results: the object, else the task."""
+    task = env_args.get("task") or DEFAULT_SETTINGS["task"]
+    return (
+        str(env_args.get("object") or DEFAULT_SETTINGS["object"])
+        if task == DEFAULT_SETTINGS["task"]
+        else str(task)
+    )
+
+
+def shown_task(env_args: Mapping[str, Any]) -> str:
+    """Return what HARL's lines call the task."""
+    return str(env_args.get("task") or DEFAULT_SETTINGS["task"])
+
+
+def _defaults_or(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a ``get_defaults_yaml_args`` that knows environment ``mapush`` as well."""
+
+    def get_defaults_yaml_args(algo: str, env: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        if env != ENV_NAME:
+            return theirs(algo, env)
+        package = Path(_import("harl").__path__[0])
+        return load_yaml(package / "configs" / "algos_cfgs" / f"{algo}.yaml"), dict(
+            DEFAULT_SETTINGS
+        )
+
+    return get_defaults_yaml_args
+
+
+def _make(env_args: Mapping[str, Any], n_threads: int, seed: int) -> UpstreamEnv:
+    decided = {KEYS[key] for key in ("n_threads", "seed")}
+    rest = {key: value for key, value in env_args.items() if long_key(key) not in decided}
+    return UpstreamEnv({**rest, "n_threads": n_threads, "seed": seed})
+
+
+def _by_name(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that hands environment ``mapush`` to ``ours``, without the name, and others to ``theirs``."""
+
+    def choose(env: str, *arguments: Any, **keywords: Any) -> Any:
+        return (
+            ours(*arguments, **keywords) if env == ENV_NAME else theirs(env, *arguments, **keywords)
+        )
+
+    return choose
+
+
+def _find(path: str | Path | None) -> None:
+    path = path if path is not None else os.environ.get(PATH_VARIABLE) or None
+    if path is not None:
+        folder = Path(path).resolve()
+        if not (folder / "harl" / "runners").is_dir():
+            raise ConfigError(
+                f"--harl {str(path)!r}: no checkout of HARL; name the folder that holds harl/runners"
+            )
+        loaded = sys.modules.get("harl")
+        if loaded is not None and folder / "harl" != Path(loaded.__path__[0]).resolve():
+            raise ConfigError(
+                f"--harl {str(path)!r}: another HARL is already loaded, from {loaded.__path__[0]}"
+            )
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    elif importlib.util.find_spec("harl") is None:
+        raise ConfigError(
+            f"upstream HARL is not installed; name a checkout with --harl PATH or in {PATH_VARIABLE}"
+        )
+
+
+def _import(name: str) -> Any:
+    _stand_in_for_uu()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"upstream HARL needs the package {error.name}; pip install 'mapush[harl]'"
+        ) from None
+
+
+def _stand_in_for_uu() -> None:
+    """HARL imports an exception that it never uses from ``uu``, which left the standard library with Python 3.13."""
+    if sys.version_info >= (3, 13) and "uu" not in sys.modules:
+        module = types.ModuleType("uu")
+        module.Error = type("Error", (Exception,), {})  # type: ignore[attr-defined]
+        sys.modules["uu"] = module

@@ -1,0 +1,94 @@
+"""Our environments behind OpenRL's vector-env contract: NumPy arrays, a list of infos. It needs nothing of OpenRL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harl_mapush.clients.harl_env import box
+from harl_mapush.interop.openrl_format import ACTION_FACTOR
+from mqe.vec_env import TimeStep, VecEnv
+
+Array = NDArray[np.float32]
+
+
+class OpenRLEnv:
+    """E environments of A agents as OpenRL's drivers step them.
+
+    As MAPush's trainer does, actions count half: what a policy trained here says means the same as there, and is read
+    back the same way. Worlds that the clock ended, or that broke, are ``bad_transition``s; OpenRL heeds them under
+    ``use_proper_time_limits``.
+    """
+
+    use_monitor = False
+
+    def __init__(
+        self,
+        env: VecEnv,
+        name: str,
+        on_rollout: Callable[[Mapping[str, float]], None] | None = None,
+    ) -> None:
+        """Wrap ``env``; ``on_rollout`` is called with the metrics of every rollout when it ends."""
+        self.env, self.env_name, self._on_rollout = env, name, on_rollout
+        self.parallel_env_num, self.agent_num = env.num_envs, env.num_agents
+        self.observation_space, self.action_space = (
+            box(env.obs_sizes[0]),
+            box(env.action_sizes[0], 1.0),
+        )
+        # One object each for all worlds: OpenRL reads infos and never writes them.
+        self._infos = np.array([{}, {"bad_transition": [True] * env.num_agents}], dtype=object)
+        self._rewards = torch.zeros(
+            (), dtype=torch.float64, device=env.device
+        )  # of all decisions since the last rollout
+        self._num_decisions = 0
+
+    def reset(self, seed: Any = None, options: Any = None) -> Array:
+        """Start new episodes, staggered as in training; ``seed`` is ignored, since the settings have one.
+
+        OpenRL resets once for its network and once for its driver: only the last counts.
+        """
+        obs, _ = self.env.reset(staggered=True)
+        return self._array(obs)
+
+    def step(
+        self, actions: Any, extra_data: Any = None
+    ) -> tuple[Array, Array, NDArray[np.bool_], list[dict[str, Any]]]:
+        """Apply actions (E, A, U); return obs (E, A, O), rewards (E, A, 1), dones (E, A) and E infos."""
+        given = torch.as_tensor(np.asarray(actions), dtype=torch.float32).to(self.env.device)
+        step: TimeStep = self.env.step(ACTION_FACTOR * given)  # which it clips to [-1, 1]
+        self._rewards += step.reward.mean()
+        self._num_decisions += 1
+        dones = step.done.unsqueeze(1).expand(-1, self.agent_num).cpu().numpy()
+        is_bad = ((step.truncated & ~step.terminated.all(dim=1)) | ~step.valid).cpu().numpy()
+        return (
+            self._array(step.obs),
+            self._array(step.reward.unsqueeze(2)),
+            dones,
+            self._infos[is_bad.astype(np.intp)].tolist(),
+        )
+
+    def batch_rewards(self, buffer: Any) -> dict[str, float]:
+        """Return what OpenRL logs of a rollout: mean reward a decision, and the statistics of episodes."""
+        metrics = {
+            "average_step_reward": float(self._rewards) / max(self._num_decisions, 1),
+            **self.env.statistics(),
+        }
+        self._rewards.zero_()
+        self._num_decisions = 0
+        self.env.grow_buffers()
+        if self._on_rollout is not None:
+            self._on_rollout(metrics)
+        return metrics
+
+    def close(self, **_: Any) -> None:
+        """Free the simulator."""
+        self.env.close()
+
+    @staticmethod
+    def _array(tensor: torch.Tensor) -> Array:
+        """Return an array of its own: the next step overwrites the environment's tensors."""
+        return tensor.to("cpu", torch.float32, copy=True).numpy()

@@ -1,0 +1,314 @@
+"""The training loop where other processes collect: the learner learns, in step with what arrives."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.collectors.collector import BlockReport
+from harl_mapush.collectors.health import CollectorState, Snapshot, Window
+from harl_mapush.collectors.ingest_thread import Filler
+from harl_mapush.collectors.launcher import Engine, LocalEngine
+from harl_mapush.collectors.learner import ReplayLearner
+from harl_mapush.collectors.model_trainer import Fitter
+from harl_mapush.collectors.pool import CollectionError, Pool
+from harl_mapush.collectors.rate_limiter import Pace, Stopwatch, Turns
+from harl_mapush.collectors.remote_env import DistantWorlds, merged_statistics
+from harl_mapush.collectors.shared_memory import BlockLayout, SharedWeights
+from harl_mapush.collectors.watchdog import Watchdog
+from harl_mapush.config import RunCfg
+from harl_mapush.learning.off_policy.experience import ReplayExperience
+from harl_mapush.learning.world_model.world_model import health_line
+from harl_mapush.runner import Runner
+from mqe.config import to_dict
+
+_LOG = logging.getLogger(__name__)
+_LOOK_S = 0.2  # between two looks at whether the run is to end, while the learner waits
+_END_S = 8.0  # that the filler may take to end: collectors that have to be killed, and the blocks that they had sent
+
+
+class AsyncRunner(Runner):
+    """Trains an off-policy algorithm from what ``runner.collectors`` processes collect.
+
+    An iteration is over when as many transitions are stored as one in the loop has, and no update is owed for them.
+    """
+
+    env: DistantWorlds  # pyright: ignore[reportIncompatibleVariableOverride]
+    algorithm: ReplayLearner
+    experience: ReplayExperience
+
+    def __init__(self, env: DistantWorlds, algorithm: Algorithm, cfg: RunCfg) -> None:
+        """Allocate the replay; ``cfg`` is the run's, ``settled``, and ``algorithm`` the ``ReplayLearner`` it names."""
+        self._cfg = cfg
+        super().__init__(env, algorithm, cfg.runner)  # pyright: ignore[reportArgumentType], for it steps no world
+        self.on_wait: Callable[[], None] = lambda: (
+            None
+        )  # called after every update, and now and then in between
+        self.engine: Engine = LocalEngine()  # starts the collectors
+        self.logs: Path | None = None  # folder for what the collectors write; None: a temporary one
+        ratio, lag = self.algorithm.cfg.update_ratio, cfg.runner.max_policy_lag
+        block = self.num_transitions // cfg.runner.collectors
+        self.pace = Pace(self.algorithm, self.experience, ratio, block, lag)
+        self._updates_a_version = max(1, round(ratio * block))
+        self._turns, self._waited, self._window = Turns(), Stopwatch(), Window()
+        self._stored_before = 0  # transitions, when the collectors were started
+        self._num_starts = 0  # of collectors of each number in earlier parts of the run
+        self._beat, self._doing = time.monotonic(), "starting"
+        self.pool: Pool | None = None
+        self.filler: Filler | None = None
+        self.fitter: Fitter | None = None  # of a learned model
+
+    def make_experience(self) -> ReplayExperience:
+        """Allocate the replay, a ring for every collector."""
+        return self.algorithm.make_rings(self.env.num_envs, self.cfg.collectors)
+
+    def learn(self) -> None:
+        """Train to the end; every process and thread has ended when this returns.
+
+        Raises, besides what ``Runner.learn`` does, CollectionError if collecting or learning cannot continue.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            pool, filler, watchdog = self._start(Path(folder) if self.logs is None else self.logs)
+            try:
+                super().learn()
+            finally:
+                watchdog.end()
+                self._doing = "ending"
+                if self.fitter is not None:
+                    self.fitter.end(_END_S)
+                filler.end(_END_S)
+                pool.close()
+        self.check_counts()
+
+    def start(self) -> None:
+        """Do nothing: the collectors start their worlds."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that a run resumes from; the collectors' worlds then begin new episodes."""
+        with self._turns.taken():
+            return {
+                "iteration": self.iteration,
+                "algorithm": self.algorithm.state_dict(),
+                "storage": self.experience.state_dict(),
+                "num_stored": self.pace.num_stored,
+                "num_starts": max(
+                    (member.num_starts for member in self._members()), default=self._num_starts
+                ),
+                "version": self.pace.version,
+            }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        self.iteration = state["iteration"]
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.experience.load_state_dict(state["storage"])
+        for ring in range(self.cfg.collectors):
+            self.experience.cut(ring)
+        self.pace.num_stored, self._num_starts = state["num_stored"], state["num_starts"]
+        self.pace.version = state["version"]
+
+    def snapshot(self) -> Snapshot:
+        """Return everything that is counted."""
+        pace, filler, pool = self.pace, self.filler, self.pool
+        assert filler is not None
+        assert pool is not None
+        lags, filler.lags = filler.lags, []
+        size, states = pace.block, []
+        for member in pool.members:
+            numbers, newest = member.numbers(), filler.newest.get(member.number)
+            env_steps = (
+                numbers.num_decisions
+                * (self.env.num_envs // self.cfg.collectors)
+                * self.env.decision_period
+            )
+            lag = 0 if newest is None else pace.version - newest.version
+            sent = size * numbers.num_sent
+            states.append(
+                CollectorState(env_steps, sent, numbers.waited_ns / 1e9, numbers.version, lag)
+            )
+        return Snapshot(
+            time.monotonic(),
+            tuple(states),
+            pace.num_stored,
+            len(filler.queue),
+            pool.capacity,
+            pool.num_restarts,
+            pool.num_lost_episodes,
+            pace.num_warm,
+            pace.warmup,
+            self.algorithm.num_updates,
+            pace.num_learned,
+            pace.num_counted,
+            self._waited.total_s,
+            sum(lags) / max(len(lags), 1),
+            max(lags, default=0),
+        )
+
+    def health(self) -> tuple[str, ...]:
+        """Return a line about every process, and one about a learned model."""
+        self._window.add(self.snapshot())
+        model = self.algorithm.model
+        line = (
+            None
+            if model is None
+            else health_line({name: float(value) for name, value in model.metrics.items()})
+        )
+        return self._window.lines() + (() if line is None else (line,))
+
+    def _members(self) -> list[Any]:
+        return [] if self.pool is None else self.pool.members
+
+    def _start(self, folder: Path) -> tuple[Pool, Filler, Watchdog]:
+        cfg, pace = self._cfg, self.pace
+        layout = BlockLayout(cfg.runner.num_steps, self.experience.replay.shape)
+        actors = list(self.algorithm.unique_actors)
+        weights = SharedWeights(actors)
+        weights.publish(actors, pace.version, self.algorithm.num_updates)
+        pool = Pool(
+            to_dict(cfg),
+            cfg.runner.collectors,
+            layout,
+            weights,
+            folder,
+            cfg.runner.queue_blocks,
+            self._num_starts,
+            self.engine,
+        )
+        filler = Filler(pool, pace, self._turns, self.env.device)
+        watchdog = Watchdog(pool, filler, lambda: (self._beat, self._doing), cfg.runner.stall_time)
+        self.pool, self.filler, self._stored_before = pool, filler, pace.num_stored
+        total = self.num_iterations * self.num_transitions
+        pool.start((total - pace.num_stored) // pace.block)
+        self._window.add(self.snapshot())
+        filler.start()
+        watchdog.start()
+        if self.algorithm.model is not None:
+            self.fitter = Fitter(self.algorithm.model, pace, self._turns)
+            self.fitter.start()
+        return pool, filler, watchdog
+
+    def _iterate(self) -> None:
+        """Learn until the iteration's transitions are stored and learned from; report and save."""
+        begin, waited = time.monotonic(), self._waited.total_s
+        metrics = self._learn_until((self.iteration + 1) * self.num_transitions)
+        assert self.filler is not None
+        self._doing = "reporting"
+        with self._turns.taken():
+            reports, self.filler.reports = self.filler.reports, []
+            self._window.add(self.snapshot())
+        values = self._fetch(metrics | merged_rewards(reports, self.env.device))
+        self.env.take_statistics(
+            merged_statistics([block.report for block in self.filler.newest.values()])
+        )
+        self.iteration += 1
+        waited_s = self._waited.total_s - waited
+        update_s = max(time.monotonic() - begin - waited_s, 0.0)
+        notes = {report.note for report in reports if report.note is not None}
+        note = self._describe_broken(
+            sum(report.num_broken for report in reports), "; ".join(sorted(notes)) or None
+        )
+        report = self._report(values | self._window.scalars(), waited_s, update_s, note)
+        if self.on_iteration:
+            self.on_iteration(report._replace(health=self._window.lines() + report.health))
+        if self.on_checkpoint and self.is_checkpoint_due():
+            self._doing = "saving"
+            self.on_checkpoint(self.env_steps)
+        self._beat = time.monotonic()
+
+    def _learn_until(self, num_stored: int) -> dict[str, Tensor]:
+        pace, metrics = self.pace, {}
+        while True:
+            with self._turns.taken():
+                if pace.is_done(num_stored):
+                    return metrics
+                self._check_threads()
+                if pace.may_learn():
+                    self._beat, self._doing = time.monotonic(), "learning"
+                    metrics = metrics | self._learn_once()
+                    self._turns.notify()
+                else:
+                    self._wait()
+            self.on_wait()
+
+    def _learn_once(self) -> dict[str, Tensor]:
+        """Take one update; publish the weights where another version is due."""
+        team, pace = self.algorithm, self.pace
+        try:
+            team.set_progress(self.iteration / self.num_iterations)
+            metrics = team.learn_from(self.experience.replay)
+            pace.learned()
+            if pace.num_learned % self._updates_a_version == 0:
+                pace.version += 1
+                assert self.pool is not None
+                self.pool.weights.publish(list(team.unique_actors), pace.version, team.num_updates)
+        except RuntimeError as error:
+            words = " ".join(str(error).split())[:300]
+            raise CollectionError(f"the learner died ({type(error).__name__}: {words})") from error
+        return metrics
+
+    def _wait(self) -> None:
+        """Wait a little, with the lock given away."""
+        self._beat, self._doing = time.monotonic(), "waiting"
+        with self._waited.running():
+            self._turns.wait(_LOOK_S)
+
+    def _check_threads(self) -> None:
+        """Raise CollectionError where the filler, or the thread of a learned model, died."""
+        for name, thread in (("the filler", self.filler), ("the model's thread", self.fitter)):
+            if thread is None or (thread.error is None and thread.is_alive()):
+                continue
+            error = thread.error
+            if isinstance(error, CollectionError):
+                raise error
+            words = (
+                "it ended"
+                if error is None
+                else f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            )
+            raise CollectionError(f"{name} died ({words})") from error
+
+    def check_counts(self) -> None:
+        """Raise CollectionError unless every transition that was sent was received and stored; call it at the end."""
+        pool, filler = self.pool, self.filler
+        assert pool is not None
+        assert filler is not None
+        if filler.error is not None:
+            raise CollectionError(f"the filler died ({filler.error})") from filler.error
+        size, before = self.pace.block, self._stored_before
+        sent, received, stored = (
+            pool.num_sent() * size,
+            pool.num_received() * size,
+            self.pace.num_stored - before,
+        )
+        if not sent == received == stored:
+            raise CollectionError(
+                f"transitions were lost: {sent:,} sent, {received:,} received, {stored:,} stored"
+            )
+        _LOG.info(
+            "Transitions: %s sent, %s received, %s stored.",
+            f"{sent:,}",
+            f"{received:,}",
+            f"{stored:,}",
+        )
+
+
+def merged_rewards(reports: list[BlockReport], device: torch.device) -> dict[str, Tensor]:
+    """Return means over the valid transitions of all blocks, and how many transitions are broken; none of no block."""
+    if not reports:
+        return {}
+    total = max(sum(report.num_valid for report in reports), 1.0)
+    names = reports[-1].rewards
+    means = {
+        name: sum(report.rewards[name] * report.num_valid for report in reports) / total
+        for name in names
+    }
+    means["rollout/num_broken"] = sum(report.num_broken for report in reports)
+    return {name: torch.tensor(value, device=device) for name, value in means.items()}

@@ -1,0 +1,365 @@
+"""Collectors as actors of a Ray cluster: on whichever of its machines has the processors (``runner.engine: ray``).
+
+A thread of the learner's process stands for each actor. To the pool it is a collector like any other: it waits for a
+free block, has the actor fill one, and puts that into the block. Blocks and weights cross as bytes, settings as plain
+values.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
+
+from harl_mapush.allocator import keep_freed_memory
+from harl_mapush.callbacks.logger import library_lines
+from harl_mapush.collectors.collector import Collector, Identity, make_collector
+from harl_mapush.collectors.collector_process import EndedError, end_if_asked, free_block
+from harl_mapush.collectors.launcher import NO_ANSWER
+from harl_mapush.collectors.ray_cluster import (
+    answers,
+    check_room,
+    connect,
+    cpus_of,
+    first_sentence,
+    name_of,
+    nodes,
+    signal_handlers_kept,
+)
+from harl_mapush.collectors.shared_memory import (
+    CollectorMemory,
+    Phase,
+    Place,
+    SharedWeights,
+    load_weights,
+)
+from harl_mapush.config import RunCfg
+from mqe.config import ConfigError
+
+_OBJECT_STORE = (
+    200 * 2**20
+)  # bytes, of a Ray of our own; blocks are there for as long as they are on their way
+_HEAD_EVERY_S, _HEAD_TRIES = 4.0, 5  # Ray ends a process that has not reached the head for 60 s
+_LOOK_S, _PROGRESS_S = (
+    0.2,
+    1.0,
+)  # between two looks at whether to end, and at what an actor is doing
+_ANSWER_S = 2.0  # for a stack
+NOT_MADE = "it could not be made"
+_CONTROL = "control"  # the threads of an actor that answer while it collects
+
+
+class RayCollector:
+    """A collector, in the process of a Ray actor."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        who: Identity,
+        places: tuple[Sequence[Place], Sequence[Place]],
+        make: Callable[[Mapping[str, Any], Identity], Collector],
+    ) -> None:
+        """Note what is to be built; ``places`` are the learner's, of a block and of the weights."""
+        self._settings, self._who, self._places, self._make = settings, who, places, make
+        self._thread, self._step, self._num_decisions = 0, 0, 0
+        self._lines: list[str] = []
+
+    def where(self) -> tuple[int, str]:
+        """Return the process and the machine."""
+        return os.getpid(), ray.util.get_node_ip_address()
+
+    def build(self) -> None:
+        """Build the worlds; raise RuntimeError where this machine lays out memory otherwise than the learner's."""
+        self._thread = threading.get_ident()
+        keep_freed_memory()
+        torch.set_num_threads(1)
+        with library_lines(self._lines.append), torch.no_grad():
+            self._collector = collector = self._make(self._settings, self._who)
+            weights = SharedWeights(collector.actors)
+        weights.memory.close()
+        if (collector.layout.places, weights.places) != self._places:
+            raise RuntimeError(
+                f"{ray.util.get_node_ip_address()} has another MAPush than the learner's machine"
+            )
+        self._block = torch.zeros(collector.layout.num_bytes, dtype=torch.uint8)
+        self._lines.append(f"{collector.env.num_envs} worlds on {collector.env.device}")
+
+    def collect(self, weights: np.ndarray, num_updates: int) -> tuple[np.ndarray, tuple[Any, ...]]:
+        """Return a block (bytes) that was collected by these weights (bytes), and its report."""
+        self._thread, collector = threading.get_ident(), self._collector
+        with library_lines(self._lines.append), torch.no_grad():
+            load_weights(self._places[1], torch.tensor(weights), collector.actors)
+            collector.team.num_updates = num_updates
+            report = collector.collect(self._block, self._count)
+        return self._block.numpy(), tuple(report)
+
+    def progress(self) -> tuple[int, int, list[str]]:
+        """Return the decisions of this block and of all blocks, and the lines that came since the last call."""
+        lines = self._lines[:]
+        del self._lines[: len(lines)]
+        return self._step, self._num_decisions, lines
+
+    def stack(self) -> str:
+        """Return what the collecting thread is doing in one line."""
+        return stack_of_thread(self._thread)
+
+    def _count(self, step: int) -> None:
+        self._step, self._num_decisions = step, self._num_decisions + 1
+
+
+class RayEngine:
+    """Starts collectors on the cluster that RAY_ADDRESS names, else on a Ray of its own on this machine."""
+
+    medium = "Ray"
+
+    def __init__(
+        self, cfg: RunCfg, make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector
+    ) -> None:
+        """Start collectors of ``cfg``, which is settled; nothing is reached before the engine is entered."""
+        self._num_collectors, self.num_cpus, self._make = (
+            cfg.runner.collectors,
+            cfg.sim.num_threads,
+            make,
+        )
+        self._problem: str | None = None
+        self._is_over = threading.Event()
+
+    def __enter__(self) -> RayEngine:
+        """Join the cluster; raise ConfigError where it cannot be reached, or can never hold all collectors."""
+        with signal_handlers_kept():
+            connect(
+                num_cpus=self._num_collectors * self.num_cpus, object_store_memory=_OBJECT_STORE
+            )
+        try:
+            self._check_room()
+        except ConfigError:
+            ray.shutdown()
+            raise
+        self._head = ray.get_runtime_context().gcs_address
+        threading.Thread(target=self._watch_head, name="ray head", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the cluster, or end the one of our own."""
+        self._is_over.set()
+        with signal_handlers_kept():
+            ray.shutdown()
+
+    def describe(self) -> str:
+        """Return where collectors run."""
+        there = ", ".join(f"{name_of(node)} ({cpus_of(node):g} CPUs)" for node in nodes())
+        return f"Ray {ray.__version__} at {self._head}: {there}"
+
+    def start(
+        self,
+        settings: Mapping[str, Any],
+        who: Identity,
+        connection: Connection,
+        memory: CollectorMemory,
+        weights: SharedWeights,
+        log: Path,
+    ) -> RayWorker:
+        """Start the thread that stands for a collector; it asks Ray for an actor."""
+        remote: Any = ray.remote  # whose types know nothing of concurrency groups
+        kind = remote(concurrency_groups={_CONTROL: 2})(RayCollector)
+        where = {"num_cpus": self.num_cpus, "scheduling_strategy": "SPREAD"}
+        given = dict(settings), who, (memory.layout.places, weights.places), self._make
+        worker = RayWorker(
+            self,
+            lambda: kind.options(**where, max_restarts=0).remote(*given),
+            connection,
+            memory,
+            weights,
+            log,
+        )
+        worker.start()
+        return worker
+
+    def problem(self) -> str | None:
+        """Return why the cluster is of no use any more."""
+        return self._problem
+
+    def _check_room(self) -> None:
+        check_room(
+            self._num_collectors, self.num_cpus, {name_of(node): cpus_of(node) for node in nodes()}
+        )
+
+    def _watch_head(self) -> None:
+        """Find out that the head, or Ray on this machine, is gone before Ray ends this process for that."""
+        mine, failures = ray.get_runtime_context().get_node_id(), 0
+        while not self._is_over.wait(_HEAD_EVERY_S):
+            failures = 0 if answers(self._head) else failures + 1
+            if failures >= _HEAD_TRIES:
+                self._problem = (
+                    f"the head of the Ray cluster, {self._head}, does not answer any more"
+                )
+            elif not failures and mine not in [node["NodeID"] for node in nodes()]:
+                self._problem = "this machine does not belong to the Ray cluster any more"
+            if self._problem is not None:
+                return
+
+
+class RayWorker(threading.Thread):
+    """The thread that stands for a collector elsewhere."""
+
+    def __init__(
+        self,
+        engine: RayEngine,
+        make_actor: Callable[[], Any],
+        connection: Connection,
+        memory: CollectorMemory,
+        weights: SharedWeights,
+        log: Path,
+    ) -> None:
+        """Stand for the actor that ``make_actor`` asks Ray for."""
+        super().__init__(name=f"collector {log.stem}", daemon=True)
+        self._make_actor = make_actor
+        self._actor: Any = None
+        self._engine, self._connection, self._log = engine, connection, log
+        self._memory, self._weights = memory, weights
+        self._where, self._how = "not placed yet", "it ended"
+        self._is_killed = threading.Event()
+        self._progress: Any = None  # that the actor was asked for
+        self._asked_s = 0.0
+        self._num_before = memory.numbers().num_decisions
+
+    def run(self) -> None:
+        """Collect until the end is asked for, or the actor is gone."""
+        try:
+            self._collect()
+        except RayTaskError as error:  # before OSError, which it may be as well
+            self._how = type(error.cause).__name__ if error.cause is not None else "it failed"
+            self._say(str(error))
+        except RayActorError as error:
+            is_lost = isinstance(error, ActorUnavailableError)
+            self._how = "Ray cannot reach it any more" if is_lost else how_an_actor_died(str(error))
+            if self._how == NOT_MADE:
+                self._say(str(error))
+        except (EndedError, EOFError, OSError):
+            pass
+        except Exception as error:
+            self._how = f"{type(error).__name__}: {first_sentence(str(error))}"
+        finally:
+            if self._actor is not None and self._engine.problem() is None:
+                ray.kill(self._actor)
+            self._memory.set(phase=Phase.ENDED)
+            self._connection.close()
+
+    def kill(self) -> None:
+        """Have the actor killed, and do not wait for that."""
+        self._is_killed.set()
+
+    def describe(self) -> str:
+        """Return its process and machine."""
+        return self._where
+
+    def how_it_ended(self) -> str:
+        """Return what ended the actor."""
+        return self._how
+
+    def stack(self) -> str:
+        """Ask the actor what it is doing."""
+        if self._memory.numbers().phase == Phase.PLACING:
+            return "none yet"
+        try:
+            return ray.get(self._control("stack"), timeout=_ANSWER_S)
+        except RayError:
+            return NO_ANSWER
+
+    def _collect(self) -> None:
+        memory = self._memory
+        memory.set(phase=Phase.PLACING)
+        number, machine = self._place()
+        self._where = f"process {number} on {machine}"
+        self._say(self._where)
+        memory.set(phase=Phase.BUILDING)
+        self._result(self._actor.build.remote(), self._follow)
+        num_blocks = 0
+        while True:
+            number = free_block(self._connection, memory)
+            copied, version, num_updates = self._weights.copy()
+            memory.versions[number] = version
+            memory.set(phase=Phase.COLLECTING, step=0, version=version)
+            content, report = self._result(
+                self._actor.collect.remote(copied.numpy(), num_updates), self._follow
+            )
+            memory.blocks[number].numpy()[:] = content
+            num_blocks += 1
+            memory.set(num_decisions=self._num_before + num_blocks * memory.layout.num_steps)
+            memory.add(num_sent=1)
+            self._connection.send((number, version, report))
+
+    def _place(self) -> tuple[int, str]:
+        """Have Ray find a place, another one if need be: it hears late of a machine that is gone."""
+        while True:
+            self._say(f"asked Ray for {self._engine.num_cpus} CPUs")
+            self._actor = self._make_actor()
+            try:
+                return self._result(self._control("where"))
+            except RayActorError as error:
+                if how_an_actor_died(str(error)) == NOT_MADE:
+                    raise
+            ray.kill(self._actor)
+            time.sleep(_PROGRESS_S)
+
+    def _result(self, reference: Any, meanwhile: Callable[[], None] = lambda: None) -> Any:
+        """Wait for what an actor returns."""
+        while not ray.wait([reference], timeout=_LOOK_S)[0]:
+            end_if_asked(self._memory)
+            if self._is_killed.is_set():
+                self._how = "killed"
+                raise EndedError
+            if self._engine.problem() is not None:
+                raise EndedError
+            meanwhile()
+        return ray.get(reference)
+
+    def _follow(self) -> None:
+        """Keep the actor's numbers and lines here, as far as it tells them."""
+        if self._progress is None:
+            if time.monotonic() - self._asked_s >= _PROGRESS_S:
+                self._progress, self._asked_s = self._control("progress"), time.monotonic()
+        elif ray.wait([self._progress], timeout=0)[0]:
+            step, num_decisions, lines = ray.get(self._progress)
+            self._progress = None
+            self._memory.set(step=step, num_decisions=self._num_before + num_decisions)
+            for line in lines:
+                self._say(line)
+
+    def _control(self, method: str) -> Any:
+        return getattr(self._actor, method).options(concurrency_group=_CONTROL).remote()
+
+    def _say(self, line: str) -> None:
+        with self._log.open("a") as file:
+            file.write(f"{line}\n")
+
+
+def stack_of_thread(thread: int) -> str:
+    """Return what a thread of this process is doing in one line, the innermost call first."""
+    frame = sys._current_frames().get(thread)
+    stack = traceback.extract_stack(frame)[-8:] if frame is not None else []
+    return (
+        " < ".join(
+            f"{os.path.basename(at.filename)}:{at.lineno} {at.name}" for at in reversed(stack)
+        )
+        or "none"
+    )
+
+
+def how_an_actor_died(words: str) -> str:
+    """Return the reason in what Ray says of a dead actor."""
+    _, found, reason = " ".join(words.split()).partition("The actor is dead because ")
+    if "creation task" in words:
+        return NOT_MADE
+    return first_sentence(reason if found else words)

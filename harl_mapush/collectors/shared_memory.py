@@ -1,0 +1,275 @@
+"""Memory that processes share: blocks of transitions, the policy's weights, and what each collector is doing.
+
+T decisions a block, N environments of one collector, A agents, G critic views.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import zlib
+from collections.abc import Sequence
+from enum import IntEnum
+from multiprocessing.reduction import DupFd
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, Transition
+
+_ALIGNED = 8  # bytes
+
+
+class SharedMemory:
+    """A file without a name, mapped by every process that gets it when it is spawned.
+
+    The system frees it with the last of them, however they end. It does not lie in ``/dev/shm``, which containers
+    make small.
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        """Allocate ``num_bytes`` of zeros; raise OSError where there is not so much memory."""
+        self.num_bytes = num_bytes
+        self._descriptor = _nameless_file()
+        os.posix_fallocate(self._descriptor, 0, num_bytes)
+        self.bytes = self._map()
+
+    def close(self) -> None:
+        """Close the file; the memory stays until its last tensor is gone."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _map(self) -> Tensor:
+        return torch.frombuffer(mmap.mmap(self._descriptor, self.num_bytes), dtype=torch.uint8)
+
+    def __getstate__(self) -> tuple[Any, int]:
+        return DupFd(self._descriptor), self.num_bytes
+
+    def __setstate__(self, state: tuple[Any, int]) -> None:
+        self._descriptor, self.num_bytes = state[0].detach(), state[1]
+        self.bytes = self._map()
+        self.close()
+
+
+def _nameless_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("mapush")
+    with tempfile.TemporaryFile() as file:  # elsewhere than on Linux
+        return os.dup(file.fileno())
+
+
+class Place(NamedTuple):
+    """Where a tensor lies in a piece of memory."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    start: int  # byte
+
+    def of(self, memory: Tensor) -> Tensor:
+        """Return the tensor as a view of ``memory`` (bytes)."""
+        size = self.dtype.itemsize
+        for length in self.shape:
+            size *= length
+        return memory[self.start : self.start + size].view(self.dtype).view(self.shape)
+
+    def describe(self) -> str:
+        """Name it with its shape and type: ``obs (8, 32, 2, 22) float32``."""
+        return f"{self.name} {self.shape} {str(self.dtype).removeprefix('torch.')}"
+
+
+def places(wanted: Sequence[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple[list[Place], int]:
+    """Lay tensors one after the other; return their places and the bytes that they take together."""
+    laid, end = [], 0
+    for name, shape, dtype in wanted:
+        laid.append(Place(name, shape, dtype, end))
+        size = dtype.itemsize
+        for length in shape:
+            size *= length
+        end += -(-size // _ALIGNED) * _ALIGNED
+    return laid, end
+
+
+class BlockLayout:
+    """How the transitions of one block, T decisions of one collector's environments, lie in memory."""
+
+    def __init__(self, num_steps: int, shape: ReplayShape) -> None:
+        """Lay out blocks for a replay whose rings have the sizes ``shape``."""
+        rows, agents = (num_steps, shape.num_envs), shape.num_agents
+        obs, state = (*rows, agents, shape.obs_size), (*rows, shape.num_views, shape.state_size)
+        number, truth = torch.float32, torch.bool
+        wanted = {
+            "obs": (obs, number),
+            "state": (state, number),
+            "actions": ((*rows, agents, shape.action_size), number),
+            "active": ((*rows, agents), truth),
+            "rewards": ((*rows, shape.num_views), number),
+            "next_obs": (obs, number),
+            "next_state": (state, number),
+            "terminated": (rows, truth),
+            "done": (rows, truth),
+            "valid": (rows, truth),
+        }
+        self.num_steps, self.num_transitions = num_steps, num_steps * shape.num_envs
+        self.places, self.num_bytes = places([(name, *wanted[name]) for name in Transition._fields])
+
+    def write(self, block: Tensor, t: int, transition: Transition) -> None:
+        """Copy decision ``t`` into a block (bytes); raise TypeError for a tensor that is not of its place's kind."""
+        for place, value in zip(self.places, transition, strict=True):
+            if value.shape != place.shape[1:] or value.dtype != place.dtype:
+                raise TypeError(
+                    f"transition.{place.name} is {tuple(value.shape)} {value.dtype} on {value.device}, but a decision "
+                    f"of a block takes {place.shape[1:]} {place.dtype}"
+                )
+            place.of(block)[t].copy_(value)
+
+    def read(self, block: Tensor) -> list[Transition]:
+        """Return the decisions of a block (bytes, on any device) as views of it."""
+        tensors = [place.of(block) for place in self.places]
+        return [Transition(*(tensor[t] for tensor in tensors)) for t in range(self.num_steps)]
+
+
+class SharedWeights:
+    """The newest version of all that acting needs, from the learner to the collectors.
+
+    A checksum shows a reader that the learner was writing meanwhile; it then reads again. No process ever holds a lock,
+    which a killed process would keep.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        """Make room for ``modules``, actors without repetition."""
+        states = [
+            (f"{i}.{name}", value)
+            for i, module in enumerate(modules)
+            for name, value in named_tensors(module)
+        ]
+        wanted = [(name, tuple(value.shape), value.dtype) for name, value in states]
+        self.places, size = places([("header", (3,), torch.int64), *wanted])
+        self.memory = SharedMemory(size)
+
+    def publish(self, modules: Sequence[nn.Module], version: int, num_updates: int) -> None:
+        """Write a version; waits for the learner's device."""
+        values = [value for module in modules for _, value in named_tensors(module)]
+        for place, value in zip(self.places[1:], values, strict=True):
+            place.of(self.memory.bytes).copy_(value)
+        header = self.places[0].of(self.memory.bytes)
+        header.copy_(
+            torch.tensor([version, num_updates, _checksum(self.memory.bytes, version, num_updates)])
+        )
+
+    def read(self, modules: Sequence[nn.Module]) -> tuple[int, int]:
+        """Put the newest version into ``modules``; return its number, and the number of updates behind it."""
+        copied, version, num_updates = self.copy()
+        load_weights(self.places, copied, modules)
+        return version, num_updates
+
+    def copy(self) -> tuple[Tensor, int, int]:
+        """Return a copy of the newest version (bytes), its number, and the number of updates behind it."""
+        while True:
+            copied = self.memory.bytes.clone()
+            version, num_updates, checksum = self.places[0].of(copied).tolist()
+            if checksum == _checksum(copied, version, num_updates):
+                return copied, version, num_updates
+
+
+def load_weights(places: Sequence[Place], copied: Tensor, modules: Sequence[nn.Module]) -> None:
+    """Put a copy of weights (bytes) into ``modules``; ``places`` are those of the memory that it is of."""
+    values = [value for module in modules for _, value in named_tensors(module)]
+    for place, value in zip(places[1:], values, strict=True):
+        value.copy_(place.of(copied))
+
+
+def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return parameters and buffers of a module without gradients, live."""
+    return list(module.state_dict().items())
+
+
+def _checksum(memory: Tensor, version: int, num_updates: int) -> int:
+    return zlib.crc32(memory[24:].numpy().data, zlib.crc32(f"{version} {num_updates}".encode()))
+
+
+class Phase(IntEnum):
+    """What a collector is doing."""
+
+    STARTING = 0
+    BUILDING = 1
+    WAITING = 2
+    COLLECTING = 3
+    ENDED = 4
+    PLACING = 5
+
+    def describe(self) -> str:
+        """Return it as words."""
+        return {
+            Phase.STARTING: "importing its libraries",
+            Phase.BUILDING: "building its worlds",
+            Phase.WAITING: "waiting for a free block",
+            Phase.COLLECTING: "collecting",
+            Phase.ENDED: "ended",
+            Phase.PLACING: "waiting for a place in the cluster",
+        }[self]
+
+
+class CollectorMemory:
+    """What one collector shares with the learner's process: its numbers, and blocks of transitions."""
+
+    def __init__(self, layout: BlockLayout, num_blocks: int) -> None:
+        """Make room for ``num_blocks`` blocks."""
+        self.layout, self.num_blocks = layout, num_blocks
+        self._places, size = places(
+            [
+                ("numbers", (len(Numbers._fields),), torch.int64),
+                ("versions", (num_blocks,), torch.int64),
+            ]
+            + [("block", (layout.num_bytes,), torch.uint8)] * num_blocks
+        )
+        self.memory = SharedMemory(size)
+        self._open()
+        self.versions.fill_(-1)
+
+    def _open(self) -> None:
+        numbers, self.versions, *self.blocks = (
+            place.of(self.memory.bytes) for place in self._places
+        )
+        self._numbers = numbers.numpy()  # a NumPy scalar is read and written in one go
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("layout", "num_blocks", "_places", "memory")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def set(self, **numbers: int) -> None:
+        """Set some of the numbers."""
+        for name, value in numbers.items():
+            self._numbers[Numbers._fields.index(name)] = value
+
+    def add(self, **numbers: int) -> None:
+        """Add to some of the numbers."""
+        for name, value in numbers.items():
+            self._numbers[Numbers._fields.index(name)] += value
+
+    def numbers(self) -> Numbers:
+        """Return all numbers."""
+        return Numbers(*self._numbers.tolist())
+
+    def oldest_version(self) -> int | None:
+        """Return the oldest policy version behind a block that is not stored yet, None where there is no such block."""
+        versions = [version for version in self.versions.tolist() if version >= 0]
+        return min(versions, default=None)
+
+
+class Numbers(NamedTuple):
+    """What a collector counts; all but ``phase``, ``step`` and ``version`` only grow."""
+
+    phase: int = 0
+    step: int = 0  # decisions of the block that it is collecting
+    version: int = 0  # of the policy that it acts by
+    num_decisions: int = 0
+    num_sent: int = 0  # blocks
+    waited_ns: int = 0  # for a free block
+    must_end: int = 0  # 1 where the learner's process wants it to end

@@ -1,0 +1,404 @@
+"""How ranks find one another, and what they do when one of them dies or hangs: ``torchrun`` and nothing of our own.
+
+Once a second every rank publishes a heartbeat and its progress in the store that ``torchrun`` brings. If a rank stops
+publishing, or falls behind while the others wait for it, all ranks end. With ``--max-restarts``, ``torchrun`` then
+starts them again, and they resume from the run's newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from harl_mapush import config
+from harl_mapush.distributed.ranks import ALONE, Ranks
+from mqe.config import ConfigError
+from mqe.cores import num_cores
+
+RANK_LOST = 5  # the exit code of ranks that end because another one died or hangs
+
+_BEAT_S = 1.0
+_SILENT_S = (
+    15.0  # a rank that has said nothing for so long has died, or its whole process is stopped
+)
+_SILENT_BUSY_S = 60.0  # the same of one that compiles, evaluates or saves
+_SILENT_ALARMED_S = 5.0  # the same once a message could not be sent
+_BEHIND_S = 20.0  # a rank that others have waited for so long hangs
+_BUSY_S = 600.0  # the same of a rank that compiles, evaluates or saves
+_STUCK_S = 300.0  # all ranks wait, and none is behind
+_PATIENCE = timedelta(hours=2)  # of a meeting on the host; the watch ends what takes too long
+_PATIENCE_AT_AN_END = timedelta(
+    seconds=60
+)  # of a rank with a mistake: others may still be importing torch
+_POLL_S = 0.05
+_READY = "ready"  # in place of a mistake
+MISTAKE = 2  # the exit code of a mistake in the settings, or of what the system refuses
+
+# Files in torchrun's folder of this launch, for its later starts.
+_RUN = "mapush-run"  # the run's folder
+_START = "mapush-start"  # when the first of them was [s, monotonic clock]
+_END = "mapush-end"  # the exit code of an end that a restart does not change
+
+
+class Launch(NamedTuple):
+    """What ``torchrun`` says of this process; the default is a process started without it."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    restarts: int = 0
+
+    @classmethod
+    def of_environment(cls) -> Launch:
+        """Read it from the environment variables."""
+        names = (
+            "RANK",
+            "WORLD_SIZE",
+            "LOCAL_RANK",
+            "LOCAL_WORLD_SIZE",
+            "TORCHELASTIC_RESTART_COUNT",
+        )
+        if not all(os.environ.get(name, "").isdigit() for name in names[:3]):
+            return cls()
+        return cls(
+            *(
+                int(os.environ.get(name, default))
+                for name, default in zip(names, cls(), strict=True)
+            )
+        )
+
+    def device(self, device: torch.device) -> torch.device:
+        """Return the device of this rank, where one process would take ``device``; ConfigError where there is none."""
+        if self.size == 1 or device.type == "cpu":
+            return device
+        count = torch.cuda.device_count()
+        if self.local_size > count:
+            raise ConfigError(
+                f"{self.local_size} ranks on this machine, but {count} GPU(s): say --nproc_per_node {count}, or "
+                "--device cpu"
+            )
+        return torch.device("cuda", self.local_rank)
+
+    def threads(self) -> int:
+        """Return how many cores a rank may keep busy."""
+        return max(1, num_cores() // self.local_size)
+
+    def remember(self, run: Path) -> None:
+        """Note the run's folder for the next start of these processes."""
+        if self.local_rank == 0:
+            _write_note(_RUN, str(run.resolve()))
+
+    def remembered(self) -> Path | None:
+        """Return the run of an earlier start of these processes; None at the first, and where nothing is known."""
+        run = self._read_note(_RUN)
+        return None if run is None else Path(run)
+
+    def first_start(self) -> float:
+        """Return when these processes were started first, on the monotonic clock; now where nothing is known."""
+        start = self._read_note(_START)
+        if start is not None:
+            return float(start)
+        now = time.monotonic()
+        if self.local_rank == 0:
+            _write_note(_START, repr(now))
+        return now
+
+    def end_for_good(self, code: int) -> int:
+        """Make all later starts of this launch end at once with ``code``; return it."""
+        _write_note(_END, str(code))
+        return code
+
+    def ended_for_good(self) -> int | None:
+        """Return the code with which an earlier start of this launch ended for good; None if none did."""
+        code = self._read_note(_END)
+        return None if code is None else int(code)
+
+    def _read_note(self, name: str) -> str | None:
+        """Return what an earlier start of these processes noted, None where there is nothing."""
+        note = _note(name)
+        if self.restarts == 0 or note is None or not note.is_file():
+            return None
+        return note.read_text(encoding="utf-8") or None  # empty: the disk was full
+
+
+def name_rank(program: str) -> str:
+    """Return how messages of this process begin."""
+    launch = Launch.of_environment()
+    return f"{program} (rank {launch.rank})" if launch.rank else program
+
+
+def write_error(program: str, line: str) -> None:
+    """Write on stderr why this process ends, unless a rank with a lower number ends with the same line.
+
+    Most mistakes before the ranks have met are those of all ranks. Once they have met, one rank raises for all of them.
+    """
+    launch = Launch.of_environment()
+    if launch.size > 1 and not dist.is_initialized():
+        with suppress(RuntimeError):  # the store is gone, and with it the others
+            _, lines = _compare(launch, line, _PATIENCE_AT_AN_END)
+            if line in lines[: launch.rank]:
+                return
+    config.write_error(program, line)
+
+
+@contextmanager
+def joined(
+    launch: Launch, device: torch.device, how_to_resume: Callable[[], str]
+) -> Iterator[Ranks]:
+    """Meet the other ranks, and watch them until the end; ``how_to_resume`` says how to resume once a rank is lost."""
+    if launch.size == 1:
+        yield ALONE
+        return
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(
+            device
+        )  # before anything is sent: else all ranks would do so from the first GPU
+    store, mistakes = _compare(launch, _READY, _PATIENCE)
+    if set(mistakes) - {_READY}:
+        raise SystemExit(MISTAKE)  # the rank that made the mistake says so
+    watched = PrefixStore(f"watch/{launch.restarts}", store.clone())
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+        store=PrefixStore(
+            f"learning/{launch.restarts}", store
+        ),  # which also has what earlier starts wrote
+        rank=launch.rank,
+        world_size=launch.size,
+        timeout=_PATIENCE,
+        device_id=device if on_gpu else None,
+    )
+    ranks = Ranks(launch.rank, launch.size, dist.new_group(backend="gloo", timeout=_PATIENCE))
+    if on_gpu:  # recorded graphs need what the first message sets up
+        ranks.sum_(torch.zeros(1, device=device))
+        torch.cuda.synchronize(device)
+    watch = Watch(ranks, watched, how_to_resume)
+    watch.publish()
+    ranks.gather(None)
+    watch.start()
+    ranks.on_failure = watch.wait_for_verdict
+    state = "failed"
+    try:
+        yield ranks
+        if ranks.ends_together:
+            ranks.gather(None)  # no rank ends while another one is still writing
+            state = "left"
+    except (ConfigError, SystemExit):  # which all ranks know of
+        state = "left"
+        raise
+    finally:
+        watch.leave(state)
+
+
+def run_to_exit(main: Callable[[], int]) -> int:
+    """Run ``main`` and return its exit code; a rank ends with it at once, as NCCL waits for graphs that still exist.
+
+    If torchrun starts the processes again although the run has ended for good, return the code it ended with. Exit
+    code 2 before the run has a folder is such an end, as the same settings would fail again. Later it may be passing
+    trouble, such as a full disk, and the next start tries once more.
+    """
+    launch = Launch.of_environment()
+    ended = launch.ended_for_good()
+    if ended is not None:
+        if launch.rank == 0:
+            line = f"Restart {launch.restarts} ends at once: the run ended with exit code {ended} (see above)."
+            sys.stderr.write(f"{line}\n")
+        return ended
+    code = 1
+    try:
+        code = main()
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+        if not dist.is_initialized():
+            raise
+    except Exception:
+        if not dist.is_initialized():
+            raise
+        traceback.print_exc()
+    finally:
+        run = _note(_RUN)
+        if code == MISTAKE and run is not None and not run.is_file():
+            launch.end_for_good(code)
+    if dist.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+class Beat(NamedTuple):
+    """The newest heartbeat of a rank."""
+
+    count: int
+    progress: int
+    state: str  # "", "busy", "left" with all others, or "failed" alone
+    where: str  # machine and process
+
+
+class Watch(threading.Thread):
+    """Publishes this rank's heartbeat, and ends the rank when another one has died or hangs."""
+
+    def __init__(self, ranks: Ranks, store: Any, how_to_resume: Callable[[], str]) -> None:
+        """Speak through ``store``, from ``start`` on."""
+        super().__init__(daemon=True, name="watch")
+        self._ranks, self._store, self._how_to_resume = ranks, store, how_to_resume
+        self._count = 0
+        self._done = threading.Event()
+        self._last_word = ""
+        self._is_alarmed = False
+        now = time.monotonic()
+        self._heard: dict[int, Beat] = {}
+        self._changed = {
+            rank: [now, now] for rank in range(ranks.size)
+        }  # when count and progress last did
+
+    def publish(self) -> None:
+        """Publish this rank's heartbeat and its progress."""
+        self._count += 1
+        state = self._last_word or ("busy" if self._ranks.is_busy else "")
+        where = f"{socket.gethostname()}, process {os.getpid()}"
+        self._store.set(
+            str(self._ranks.rank), f"{self._count}|{self._ranks.progress}|{state}|{where}"
+        )
+
+    def run(self) -> None:
+        while not self._done.wait(_BEAT_S):
+            try:
+                self.publish()
+                self._listen()
+            except RuntimeError:  # the store is gone
+                if self._done.wait(_BEAT_S):
+                    return
+                self._end([0], "it, or torchrun on its machine, has ended")
+            problem = verdict(
+                self._heard, self._changed, time.monotonic(), is_alarmed=self._is_alarmed
+            )
+            if problem is not None:
+                self._end(*problem)
+
+    def leave(self, state: str) -> None:
+        """Publish the last state, "left" (with all others) or "failed" (alone), and stop the heartbeat."""
+        self._last_word = state
+        with suppress(RuntimeError):
+            self.publish()
+        self._done.set()
+
+    def wait_for_verdict(self) -> None:
+        """Leave the watch time to find out why a meeting failed; it then ends this process."""
+        self._is_alarmed = True
+        if not self._last_word:
+            self.join(timeout=2 * _SILENT_S)
+
+    def _listen(self) -> None:
+        names = [str(rank) for rank in range(self._ranks.size)]
+        now = time.monotonic()
+        for rank, said in enumerate(self._store.multi_get(names)):
+            count, progress, state, where = said.decode().split("|", 3)
+            beat, before = Beat(int(count), int(progress), state, where), self._heard.get(rank)
+            if before is None or before.count != beat.count:
+                self._changed[rank][0] = now
+            if before is None or before.progress != beat.progress or before.state != beat.state:
+                self._changed[rank][1] = now
+            self._heard[rank] = beat
+
+    def _end(self, lost: list[int], problem: str) -> None:
+        """End this process; of those that are left the first says why."""
+        left = [rank for rank in range(self._ranks.size) if rank not in lost]
+        if not left or self._ranks.rank == left[0]:
+            who = ", ".join(
+                f"rank {rank} ({self._heard[rank].where})"
+                if rank in self._heard
+                else f"rank {rank}"
+                for rank in lost
+            )
+            sys.stderr.write(f"{who}: {problem}; the other ranks end; {self._how_to_resume()}\n")
+            sys.stderr.flush()
+        os._exit(RANK_LOST)
+
+
+def verdict(
+    heard: dict[int, Beat], changed: dict[int, list[float]], now: float, *, is_alarmed: bool = False
+) -> tuple[list[int], str] | None:
+    """Return which ranks died or hang, and what is known of it; None where all is well.
+
+    ``changed`` has when each rank last said anything new, and when it last was further on than before; ``is_alarmed``
+    where a message to some rank failed.
+    """
+    here = {rank: beat for rank, beat in heard.items() if beat.state != "left"}
+    for rank, beat in here.items():
+        if beat.state == "failed":
+            return [rank], "it has ended by itself"
+        allowed = (
+            _SILENT_ALARMED_S
+            if is_alarmed
+            else _SILENT_BUSY_S
+            if beat.state == "busy"
+            else _SILENT_S
+        )
+        if now - changed[rank][0] > allowed:
+            return [rank], f"no sign of life for {allowed:.0f} s, it has died or is stopped"
+    if len(here) < 2:
+        return None
+    last = min(beat.progress for beat in here.values())
+    behind = [rank for rank, beat in here.items() if beat.progress == last]
+    waited = min(now - changed[rank][1] for rank in behind)
+    is_busy = any(here[rank].state == "busy" for rank in behind)
+    if len(behind) == len(here):
+        limit = max(_STUCK_S, _BUSY_S if is_busy else 0.0)
+        return (
+            (behind, f"no progress for {limit:.0f} s, they wait for one another")
+            if waited > limit
+            else None
+        )
+    limit = _BUSY_S if is_busy else _BEHIND_S
+    return (
+        (behind, f"it hangs: the others have waited for {limit:.0f} s") if waited > limit else None
+    )
+
+
+def _compare(launch: Launch, line: str, patience: timedelta) -> tuple[Any, list[str | None]]:
+    """Publish this rank's mistake, or that it is ready; return torchrun's store and what every rank said.
+
+    None stands for a rank that said nothing for as long as ``patience``.
+    """
+    store: Any = next(rendezvous("env://", timeout=patience))[0]
+    said = PrefixStore(f"before/{launch.restarts}", store.clone())
+    said.set(str(launch.rank), line)
+    names = [str(rank) for rank in range(launch.size)]
+    end = time.monotonic() + patience.total_seconds()
+    while not said.check(names) and time.monotonic() < end:
+        time.sleep(_POLL_S)  # a wait of the store's own would answer no signal
+    return store, [said.get(name).decode() if said.check([name]) else None for name in names]
+
+
+def _write_note(name: str, text: str) -> None:
+    note = _note(name)
+    if note is not None:
+        with suppress(OSError):
+            note.write_text(text, encoding="utf-8")
+
+
+def _note(name: str) -> Path | None:
+    """Return where a launch keeps a note: beside the folders that ``torchrun`` makes for every start."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    attempt = None if path is None else Path(path).parent.parent
+    return (
+        attempt.parent / name
+        if attempt is not None and attempt.name.startswith("attempt")
+        else None
+    )

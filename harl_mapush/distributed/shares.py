@@ -1,0 +1,75 @@
+"""One rank's part of a run: its settings, what must be alike on all ranks, and who compiles first."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import sys
+from typing import Any
+
+import torch
+
+from harl_mapush.callbacks.logger import library_lines
+from harl_mapush.config import RunCfg
+from harl_mapush.distributed.launch import Launch
+from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.runs import resume
+from harl_mapush.runs.resume import SavedRun
+from mqe.config import ConfigError, to_dict
+from mqe.manifest import PACKAGES, installed
+from mqe.registry import make_env
+
+_NUM_TRIED = 64  # worlds in which the kernels are compiled
+
+
+def facts(cfg: RunCfg, saved: SavedRun | None) -> dict[str, Any]:
+    """Return what must be alike on all ranks, by name."""
+    versions = {package: installed(package) for package in PACKAGES} | {
+        "python": platform.python_version()
+    }
+    begins = None if saved is None else str(saved.folder)
+    return versions | resume.flat(to_dict(cfg)) | {"the checkpoint to resume from": begins}
+
+
+def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.device) -> RunCfg:
+    """Return the settings of this rank's part of a run; raise ConfigError where ranks cannot share it."""
+    if ranks.size == 1:
+        return cfg
+    if cfg.runner.collectors:
+        raise ConfigError(
+            f"runner.collectors={cfg.runner.collectors}: one learner has collectors, not {ranks.size} ranks; start "
+            "without torchrun, or set runner.collectors=0"
+        )
+    num_envs, rest = divmod(cfg.env.num_envs, ranks.size)
+    if rest or not num_envs:
+        fitting = ranks.size * max(1, round(cfg.env.num_envs / ranks.size))
+        raise ConfigError(
+            f"env.num_envs={cfg.env.num_envs} (--num_envs) must be a multiple of the {ranks.size} ranks, for instance "
+            f"{fitting}"
+        )
+    return dataclasses.replace(
+        cfg,
+        env=dataclasses.replace(cfg.env, num_envs=num_envs),
+        sim=dataclasses.replace(
+            cfg.sim, device=str(device), num_threads=cfg.sim.num_threads or started.threads()
+        ),
+    )
+
+
+def compile_first(cfg: RunCfg, ranks: Ranks, started: Launch) -> None:
+    """Let one rank of each machine compile the simulator's kernels, which the others then read from its cache."""
+    if started.local_rank == 0:
+        few = dataclasses.replace(cfg.env, num_envs=min(_NUM_TRIED, cfg.env.num_envs))
+        with library_lines(_say):
+            env = make_env(few, cfg.sim, cfg.task, cfg.runner.seed)
+            env.reset()
+            env.step(
+                torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
+            )
+            env.close()
+    ranks.gather(None)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,168 @@
+"""The worlds in which a trained team is measured or filmed: their settings, and what is new in them to the team."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harl_mapush import config
+from harl_mapush.config import RunCfg
+from harl_mapush.runs import checkpoint
+from mqe.config import ConfigError, merge, to_dict
+from mqe.controllers.gait import gait_digest, gait_names
+from mqe.env.environment import MultiAgentEnv
+from mqe.manifest import read_manifest
+from mqe.registry import TASKS
+from mqe.world.randomization import NatureCfg
+from mqe.world.robots import robots_of
+
+CHANGEABLE = (
+    "task",
+    "env",
+    "sim",
+    "runner.seed",
+)  # all else belongs to the policy, or does nothing here
+NUM_ENVS = 300  # of an evaluation
+# What a team sees, commands and pushes: one that learned with other values does not know this world. All other
+# settings of task and nature make a world harder or easier.
+FAMILIAR = ("object", "decision_period", "observation", "action_scale", "inertia")
+
+
+PROTOCOLS = ("mapush", "strict")
+
+
+def settings(
+    folder: Path | None,
+    over: Mapping[str, Any],
+    is_film: bool = False,
+    protocol: str = PROTOCOLS[0],
+) -> RunCfg:
+    """Return a checkpoint's own settings, changed for its evaluation by ``protocol``, or film, and then by ``over``.
+
+    Without a checkpoint they are the defaults. ``over`` has sections and keys, as a run file. Raises ConfigError where
+    it would make another policy of it.
+    """
+    own = {} if folder is None else checkpoint.read_config(folder)
+    trained, _ = config.resolve(own, {})
+    config.check_layer(over)
+    task, num_agents = trained.task.name, trained.env.num_agents
+    if folder is None:
+        task = (over.get("task") or {}).get("name", task)
+    evaluation: dict[str, Any] = {
+        "env": {"num_envs": 1 if is_film else NUM_ENVS, "randomize": to_dict(NatureCfg())},
+        "sim": {"name": "auto", "device": "auto"},
+        "runner": {"seed": 0},
+    }
+    if not is_film and TASKS[task].examination is None:
+        evaluation["task"] = dict(_protocol(task, protocol))
+    over = merge(evaluation, {section: content or {} for section, content in over.items()})
+    if folder is None:
+        return config.resolve(own, over)[0]
+    asked = merge({"task": {}, "env": {}}, over)
+    for key, has, wants in (
+        ("task.name", task, asked["task"].get("name", task)),
+        ("env.num_agents", num_agents, asked["env"].get("num_agents", num_agents)),
+    ):
+        if wants != has:
+            raise ConfigError(
+                f"{key}={wants}: checkpoint {folder} was trained with {key}={has}; leave it out"
+            )
+    cfg, _ = config.resolve(own, over)
+    _refuse_learning_settings(trained, cfg, over, folder)
+    return cfg
+
+
+def _protocol(task: str, name: str) -> Mapping[str, Any]:
+    """Return the settings of ``task`` that a protocol measures with."""
+    if name == PROTOCOLS[0]:
+        return TASKS[task].evaluation
+    strict = TASKS[task].strict
+    if strict is None:
+        raise ConfigError(f"--protocol {name}: task {task} has none; leave it out")
+    return strict
+
+
+def differences(folder: Path, cfg: RunCfg) -> str:
+    """Return a line that names what is harder, easier or calmer in ``cfg`` than where a team learned; "" if nothing.
+
+    ``load_team`` reports what is new to the team.
+    """
+    trained, _ = config.resolve(checkpoint.read_config(folder), {})
+    before, after = to_dict(trained), to_dict(cfg)
+    pairs = [
+        (f"task.{key}", before["task"].get(key), value) for key, value in after["task"].items()
+    ]
+    pairs = [pair for pair in pairs if pair[0].removeprefix("task.") not in (*FAMILIAR, "gait")]
+    own = before["env"]["randomize"]
+    nature = after["env"]["randomize"]
+    unused = [] if nature["kick_speed"] else ["kick_interval"]
+    pairs += [
+        (f"env.randomize.{key}", own[key], value)
+        for key, value in nature.items()
+        if key not in unused
+    ]
+    changed = [f"{key}={value} (learned with {old})" for key, old, value in pairs if value != old]
+    return f"Measured with {', '.join(changed)}.\n" if changed else ""
+
+
+def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
+    """Return a line that names what the team of a checkpoint did not learn with in ``env``; None if nothing."""
+    if "task" not in env.settings:  # not built from settings
+        return None
+    own, task = checkpoint.read_config(folder), env.settings["task"]
+    trained, given = config.resolve(own, {})[0], own.get("task") or {}
+    if trained.task.name != task["name"]:
+        return f"the team of {folder} learned task {trained.task.name}, and this is {task['name']}"
+    before = to_dict(trained.task)
+    pairs = [
+        (f"task.{key}", before[key], task[key]) for key in FAMILIAR if key in given and key in task
+    ]
+    for key in ("robots", "actuators"):
+        if key in (own.get("env") or {}):
+            pairs.append((f"env.{key}", to_dict(trained.env)[key], env.settings["env"][key]))
+    changed = [f"{key}={here} (learned with {old})" for key, old, here in pairs if here != old]
+    if "gait" in given:
+        old, here = _gaits(trained), gait_names(task["gait"], env.scene.robots)
+        changed += [f"task.gait={here} (learned with {old})"] if here != old else []
+        changed += [
+            line for line in [other_gait(folder, trained)] if line is not None and here == old
+        ]
+    return (
+        f"the team of {folder} did not learn in this world: {', '.join(changed)}"
+        if changed
+        else None
+    )
+
+
+def other_gait(folder: Path, cfg: RunCfg) -> str | None:
+    """Return a line if the gait of ``cfg`` was retrained since the team of a checkpoint learned with it."""
+    digest = read_manifest(folder).get("gait_sha256")
+    if digest is None or digest == digest_of_gaits(cfg):
+        return None
+    return f"task.gait={cfg.task.gait} (learned with another one of that name)"
+
+
+def digest_of_gaits(cfg: RunCfg) -> str | None:
+    """Return a SHA-256 of the gaits that a team of ``cfg`` walks by; None where it has none."""
+    return gait_digest(_gaits(cfg)) if hasattr(cfg.task, "gait") else None
+
+
+def _gaits(cfg: RunCfg) -> list[str]:
+    assert cfg.env.num_agents is not None  # a run's settings name it
+    return gait_names(cfg.task.gait, robots_of(cfg.env.robots, cfg.env.num_agents))
+
+
+def _refuse_learning_settings(
+    trained: RunCfg, cfg: RunCfg, over: Mapping[str, Any], folder: Path
+) -> None:
+    """Raise ConfigError if ``over`` changes how the policy was trained: another one would be measured."""
+    before, after = to_dict(trained), to_dict(cfg)
+    for section in [name for name in over if name not in CHANGEABLE]:
+        for key in over[section]:
+            old, new = before[section].get(key), after[section][key]
+            if new != old and f"{section}.{key}" not in CHANGEABLE:
+                raise ConfigError(
+                    f"{section}.{key}={new}: checkpoint {folder} was trained with {section}.{key}={old}, and is "
+                    f"measured as it was trained; leave it out (an evaluation may change {', '.join(CHANGEABLE)})"
+                )

@@ -1,0 +1,283 @@
+"""The gait's examination: grids of commands, late targets, corner commands, kicks, standing, and pushing a box.
+
+Every world has the motors' own lag, and every robot is dropped as the push task drops robots. ``docs/gait.md`` defines
+each figure and says what it should be.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from harl_mapush.evaluation.gait.gait_worlds import GaitPolicy, GaitWorlds
+from harl_mapush.evaluation.gait.measures import asymmetry, stance
+from harl_mapush.evaluation.gait.walk_recording import (
+    Recorder,
+    Walk,
+    describe_feet,
+    describe_motors,
+)
+from mqe.registry import SimCfg
+from mqe.world.objects import OBJECTS
+from mqe.world.robots import DEFAULT_ROBOT
+from mqe.world.scene import PHYSICS_DT, STEP_DT
+
+GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
+FORWARD = (0.5, 0.0, 0.0)  # the cell in which power is measured
+ROBOTS_A_CELL = 4
+BEYOND = 1.2  # a second grid, of one robot a cell, is this much larger
+GRID_TIME, GRID_MEASURED = 5.0, 3.0  # [s] a cell; metrics are taken over its last seconds
+SPECTRUM_TIME = 2.4  # [s] at the end: six cycles of the trot
+LATENCIES = {"20ms": 0.02, "40ms": 0.04}  # [s]
+LOW_SPEED, ROBOTS_AT_LOW_SPEED = 0.1, 8  # [m/s], in each of four directions
+CORNERS = tuple(
+    itertools.product((-0.5, 0.5), (-0.5, -0.3, 0.3, 0.5), (-0.5, -0.3, 0.3, 0.5))
+)  # closed in the mirror
+ROBOTS_A_CORNER, CORNER_TIME = 128, 20.0  # robots for each command, [s]
+NUM_ROBOTS = 256  # walking on random commands, and as many again being kicked
+RANDOM_TIME, RANDOM_HOLD, MAX_RANDOM_COMMAND = 20.0, 2.0, 0.5  # [s], [s] a command, [m/s, rad/s]
+KICK_SPEED, KICK_INTERVAL = 1.0, 2.0  # [m/s], [s]
+NUM_STANDING, STANDING_SETTLE, STANDING_TIME = (
+    32,
+    2.0,
+    5.0,
+)  # robots, [s] before and [s] while drift is measured
+NUM_PRESSING, PRESS_SPEED, PRESS_TIME, PRESS_START = (
+    64,
+    0.5,
+    10.0,
+    -1.1,
+)  # robots, [m/s], [s], [m] from the box
+_COMMAND, _KICK = 202, 203  # streams
+
+Metric = float | list[float] | None
+
+
+@torch.no_grad()
+def evaluate_gait(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    say: Callable[[str], None] = lambda line: None,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+) -> dict[str, Metric]:
+    """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12); keys as the calculator prints them.
+
+    ``say`` is called with the part that comes next; ``actuators`` and ``robot`` are those of ``build_scene``.
+    """
+    metrics: dict[str, Metric] = {}
+    for name, part in (
+        ("a grid of commands, on time and late", track),
+        ("random commands, kicks, standing", wander),
+        ("pushing a box", press),
+        ("corner commands", walk_corners),
+    ):
+        say(f"Examining the gait: {name}")
+        metrics |= part(policy, sim, seed, actuators=actuators, robot=robot)
+    return metrics
+
+
+@torch.no_grad()
+def track(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    grid: Sequence[float] = GRID,
+    robots_a_cell: int = ROBOTS_A_CELL,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+) -> dict[str, Metric]:
+    """Walk over the grid of commands, on time and late, over a larger one, and slowly."""
+    cells = torch.tensor(list(itertools.product(grid, repeat=3)))
+    slow = LOW_SPEED * torch.tensor(
+        [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]]
+    )
+    every_cell = cells.repeat_interleave(robots_a_cell, dim=0)
+    groups = {"grid": every_cell, **dict.fromkeys(LATENCIES, every_cell), "beyond": BEYOND * cells}
+    groups["low"] = slow.repeat_interleave(ROBOTS_AT_LOW_SPEED, dim=0)
+    rows, command = _stack(groups)
+    late = torch.zeros(len(command), dtype=torch.int64)
+    for name, latency in LATENCIES.items():
+        late[rows[name]] = round(latency / PHYSICS_DT)
+
+    worlds = GaitWorlds(
+        policy, sim, seed, len(command), latency=late, actuators=actuators, robot=robot
+    )
+    command, cells, slow = (
+        command.to(worlds.device),
+        cells.to(worlds.device),
+        slow.to(worlds.device),
+    )
+    recorder = Recorder(len(every_cell), worlds.robots, worlds.torque_limit)
+    for _ in range(round((GRID_TIME - GRID_MEASURED) / STEP_DT)):
+        worlds.advance(command)
+    velocity, targets, stances = [], [], []
+    for _ in range(round(GRID_MEASURED / STEP_DT)):
+        worlds.advance(command, recorder.watch)
+        velocity.append(worlds.velocity)
+        stances.append(stance(worlds.state, worlds.robots)[rows["grid"]])
+        targets.append(worlds.targets[rows["grid"]])
+    worlds.close()
+
+    mean = torch.stack(velocity).mean(dim=0)
+    achieved = {
+        name: mean[rows[name]].unflatten(0, (len(cells), -1)).mean(dim=1)
+        for name in ("grid", *LATENCIES)
+    }
+    error = {name: (value - cells).abs().amax(dim=0).tolist() for name, value in achieved.items()}
+    falls = {name: int(worlds.fallen[rows[name]].sum()) for name in groups}
+    x, y, turn = error["grid"]
+    metrics: dict[str, Metric] = {
+        "velocity_error_x": x,
+        "velocity_error_y": y,
+        "yaw_rate_error": turn,
+    }
+    metrics |= {"falls_on_grid": falls["grid"], "falls_beyond_grid": falls["beyond"]}
+    for name in LATENCIES:
+        x, y, turn = error[name]
+        metrics |= {
+            f"velocity_error_{name}": max(x, y),
+            f"yaw_rate_error_{name}": turn,
+            f"falls_{name}": falls[name],
+        }
+    crawling = mean[rows["low"]].unflatten(0, (len(slow), -1)).mean(dim=1)
+    metrics["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
+    metrics["asymmetry"] = asymmetry(cells, achieved["grid"])
+
+    tilt, offset = (
+        torch.stack(stances)
+        .mean(dim=0)
+        .unflatten(0, (len(cells), -1))
+        .mean(dim=1)
+        .abs()
+        .split(2, dim=1)
+    )
+    metrics |= {"trunk_tilt_max_rad": float(tilt.max()), "feet_offset_max_m": float(offset.max())}
+
+    command, walk = command[rows["grid"]], recorder.walk()
+    is_walking = command.abs().amax(dim=1) > 0.0
+    is_forward = (command == command.new_tensor(FORWARD)).all(dim=1)
+    speed = float(mean[rows["grid"]][is_forward, 0].mean())
+    last_targets = torch.stack(targets[-round(SPECTRUM_TIME / STEP_DT) :])
+    metrics |= describe_feet(Walk(*(part[:, is_walking] for part in walk)), robots_a_cell)
+    return metrics | describe_motors(walk, last_targets, is_forward, speed, worlds.mass)
+
+
+@torch.no_grad()
+def wander(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    num_robots: int = NUM_ROBOTS,
+    duration: float = RANDOM_TIME,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+) -> dict[str, Metric]:
+    """Walk on random commands, with and without kicks, and stand."""
+    sizes = {"random": num_robots, "kicked": num_robots, "standing": NUM_STANDING}
+    rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
+    worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators, robot=robot)
+    command = command.to(worlds.device)
+    walking, kicked, standing = slice(0, rows["kicked"].stop), rows["kicked"], rows["standing"]
+    start, drift = None, torch.zeros(NUM_STANDING, device=worlds.device)
+    for step in range(round(duration / STEP_DT)):
+        key = torch.full((len(command),), step, device=worlds.device)
+        if step % round(RANDOM_HOLD / STEP_DT) == 0:
+            drawn = worlds.streams.between(
+                -MAX_RANDOM_COMMAND, MAX_RANDOM_COMMAND, _COMMAND, key, (3,)
+            )
+            command[walking] = drawn[walking]
+        if step % round(KICK_INTERVAL / STEP_DT) == 0 and step > 0:
+            angle = 2.0 * math.pi * worlds.streams.uniform(_KICK, key)[kicked]
+            worlds.sim.qvel[kicked, 0] += KICK_SPEED * torch.cos(angle)
+            worlds.sim.qvel[kicked, 1] += KICK_SPEED * torch.sin(angle)
+        if step == round(STANDING_SETTLE / STEP_DT):
+            start = worlds.state.robot_pos[standing, 0, :2]
+        worlds.advance(command)
+        if start is not None and step < round((STANDING_SETTLE + STANDING_TIME) / STEP_DT):
+            drift = torch.maximum(
+                drift, (worlds.state.robot_pos[standing, 0, :2] - start).norm(dim=1)
+            )
+    worlds.close()
+    falls = {name: int(worlds.fallen[rows[name]].sum()) for name in sizes}
+    return {
+        "falls": falls["random"],
+        "num_robots": num_robots,
+        "falls_with_kicks_rate": falls["kicked"] / num_robots,
+        "standing_drift_m": float(drift.max()),
+        "standing_falls": falls["standing"],
+    }
+
+
+@torch.no_grad()
+def press(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    num_robots: int = NUM_PRESSING,
+    duration: float = PRESS_TIME,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+) -> dict[str, Metric]:
+    """Walk into the 4 kg box and keep going."""
+    box = OBJECTS["cuboid"]
+    worlds = GaitWorlds(
+        policy,
+        sim,
+        seed,
+        num_robots,
+        obj=box,
+        start=(PRESS_START, 0.0),
+        actuators=actuators,
+        robot=robot,
+    )
+    command = torch.tensor([PRESS_SPEED, 0.0, 0.0], device=worlds.device).expand(num_robots, 3)
+    start = worlds.state.object_pos[:, :2]
+    for _ in range(round(duration / STEP_DT)):
+        worlds.advance(command)
+    worlds.close()
+    distance = (worlds.state.object_pos[:, :2] - start).norm(dim=1)
+    return {"press_falls": int(worlds.fallen.sum()), "press_distance_min_m": float(distance.min())}
+
+
+@torch.no_grad()
+def walk_corners(
+    policy: GaitPolicy,
+    sim: SimCfg,
+    seed: int,
+    robots_a_command: int = ROBOTS_A_CORNER,
+    duration: float = CORNER_TIME,
+    actuators: str = "reference",
+    robot: str = DEFAULT_ROBOT,
+) -> dict[str, Metric]:
+    """Follow the corner commands from the drop on, and count the robots that collapse."""
+    command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
+    worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators, robot=robot)
+    command = command.to(worlds.device)
+    for _ in range(round(duration / STEP_DT)):
+        worlds.advance(command)
+    worlds.close()
+    rate = (
+        worlds.collapsed.unflatten(0, (len(CORNERS), robots_a_command)).float().mean(dim=1).tolist()
+    )
+    worst = max(rate)
+    return {
+        "collapse_rate": sum(rate) / len(rate),
+        "collapse_rate_worst_command": worst,
+        "collapse_worst_command": list(CORNERS[rate.index(worst)]) if worst > 0.0 else None,
+    }
+
+
+def _stack(groups: Mapping[str, Tensor]) -> tuple[dict[str, slice], Tensor]:
+    """Return which rows each group gets in one batch, and the batch's commands (N, 3)."""
+    ends = list(itertools.accumulate(len(group) for group in groups.values()))
+    rows = {
+        name: slice(end - len(group), end)
+        for (name, group), end in zip(groups.items(), ends, strict=True)
+    }
+    return rows, torch.cat(list(groups.values()))

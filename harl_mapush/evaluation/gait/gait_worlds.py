@@ -1,0 +1,153 @@
+"""Worlds in which one robot each is dropped as the push task drops robots, and follows velocity commands."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mqe.controllers.gait import GaitController
+from mqe.controllers.trot import planar_velocity
+from mqe.registry import SimCfg, make_simulator
+from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
+from mqe.tasks.task import Layout
+from mqe.tasks.velocity.task import has_fallen
+from mqe.world.actuators import TargetDelay
+from mqe.world.collapse import CollapseTimers
+from mqe.world.geometry import quat_from_rpy, quat_from_yaw
+from mqe.world.objects import ObjectCfg
+from mqe.world.robots import DEFAULT_ROBOT, Robots
+from mqe.world.scene import DECIMATION, STEP_DT, build_scene, pack_layout, read_state
+from mqe.world.state import SceneState
+from mqe.world.streams import Streams, UniformRanges
+
+_LOG = logging.getLogger(__name__)
+
+GET_UP_TIME = 1.0  # [s] after the drop, in which a robot that gets up again has not collapsed
+_DROP = 200  # the stream of spawns
+
+GaitPolicy = Callable[[Tensor], Tensor]
+
+
+class PhysicsStep(NamedTuple):
+    """What a robot does in one physics step."""
+
+    state: SceneState  # at its start
+    motor_target: Tensor  # (N, 12) [rad] that the motors follow in it
+
+
+class GaitWorlds:
+    """One robot in each of N worlds, driven by a gait policy, with everything that happens to it latched."""
+
+    def __init__(
+        self,
+        policy: GaitPolicy,
+        sim: SimCfg,
+        seed: int,
+        num_envs: int,
+        *,
+        latency: Tensor | None = None,
+        obj: ObjectCfg | None = None,
+        start: tuple[float, float] | None = None,
+        actuators: str = "reference",
+        robot: str = DEFAULT_ROBOT,
+    ) -> None:
+        """Drop robots at the origin, facing anywhere; or at ``start`` (x [m], yaw [rad]).
+
+        ``latency`` (N,) int64 counts the physics steps by which joint targets take effect late, on top of the motors'
+        own lag; None is none.
+        """
+        self.scene = build_scene(1, obj, actuators=actuators, robots=robot)
+        self.sim = make_simulator(sim, self.scene.model, num_envs)
+        self.num_envs, self.device = num_envs, self.sim.device
+        self.streams = Streams(seed, num_envs, self.device)
+        model = self.scene.model
+        self.mass = float(model.body_subtreemass[self.scene.trunk_bodies[0]])  # [kg] of the robot
+        self.torque_limit = torch.tensor(
+            model.actuator_forcerange[:, 1], dtype=torch.float32, device=self.device
+        )
+        self.robots = Robots(self.scene.robots, self.device)
+        self._controller = GaitController(policy, num_envs, self.robots)
+        self._delay = TargetDelay(num_envs, model.nu, self.device)
+        lag = self.scene.actuator_lag
+        self._latency = lag if latency is None else latency.to(self.device) + lag
+        everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
+        self.sim.write(everywhere, *pack_layout(self.scene, self._drop(start)))
+        self.state = read_state(self.sim, self.scene)
+        self._steps = 0  # control steps
+        self.targets = torch.zeros(
+            num_envs, model.nu, device=self.device
+        )  # of the last control step
+        self.fallen = ~everywhere  # (N,) bool: ever
+        self.collapsed = ~everywhere  # (N,) bool: ever
+        self._broken = ~everywhere  # (N,) bool: ever; its state is the last valid one
+        self._timers = CollapseTimers(
+            torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=self.device), self.robots
+        )
+
+    @property
+    def velocity(self) -> Tensor:
+        """(N, 3) vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
+        return planar_velocity(self.state)[:, 0]
+
+    def advance(self, command: Tensor, watch: Callable[[PhysicsStep], None] | None = None) -> None:
+        """Follow ``command`` (N, 3) for one control step; ``watch`` is shown each of its physics steps."""
+        self._controller.command(command.unsqueeze(1))
+        self.targets = self._controller.targets(self.state).flatten(1)
+        rows = self._delay.send(self.targets, self._latency)
+        if watch is None:
+            self.sim.step(DECIMATION, rows)
+            self._look()
+        else:
+            for row in rows:
+                watch(PhysicsStep(self.state, row))
+                self.sim.step(1, row.unsqueeze(0))
+                self._look()
+        self._steps += 1
+        self._timers.update(self.state)
+        self.fallen |= has_fallen(self.state)[:, 0] | self._broken
+        if self._steps * STEP_DT > GET_UP_TIME:
+            self.collapsed |= self._timers.collapsed[:, 0] | self._broken
+
+    def close(self) -> None:
+        """Free the simulator."""
+        self.sim.close()
+        if num_broken := int(self._broken.sum()):
+            _LOG.warning(
+                "%d of %d worlds broke: counted as fallen and collapsed", num_broken, self.num_envs
+            )
+
+    def _look(self) -> None:
+        """Read the state; a world that the simulator broke stays in its last valid state, fallen and collapsed."""
+        state = read_state(self.sim, self.scene)
+        self._broken |= self.sim.failed | ~state.rows.isfinite().all(dim=0)
+        self.state = state.like(torch.where(self._broken, self.state.rows, state.rows))
+
+    def _drop(self, start: tuple[float, float] | None) -> Layout:
+        """Draw spawns with the push task's ranges of height, tilt, velocity and joints."""
+        joints = [
+            (JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self.scene.robots[0].joint_pos
+        ]
+        turn = (-math.pi, math.pi) if start is None else (start[1], start[1])
+        ranges = UniformRanges([TILT, TILT, turn, *[VELOCITY] * 6, *joints], self.device)
+        drawn = ranges.draw(
+            self.streams, _DROP, torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
+        )
+        zeros = drawn.new_zeros(self.num_envs, 3)
+        pos, object_pos = zeros.clone(), zeros.clone()
+        pos[:, 0], pos[:, 2] = 0.0 if start is None else start[0], SPAWN_HEIGHT
+        if self.scene.object is not None:
+            object_pos[:, 2] = self.scene.object.spawn_height
+        return Layout(
+            robot_pos=pos.unsqueeze(1),
+            robot_quat=quat_from_rpy(drawn[:, None, :3]),
+            robot_vel=drawn[:, None, 3:9],
+            joint_pos=drawn[:, None, 9:],
+            object_pos=object_pos,
+            object_quat=quat_from_yaw(zeros[:, 0]),
+            goal_pos=zeros,
+        )

@@ -1,0 +1,141 @@
+"""The metrics of a recorded walk: pure functions of sequences of numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mqe.tasks.velocity.task import pair_offset
+from mqe.world.robots import Robots
+from mqe.world.robots.tensors import by_leg
+from mqe.world.scene import GRAVITY
+from mqe.world.state import SceneState
+
+SLIP_SPEED = 0.1  # [m/s] a foot on the floor that is faster than this slips
+MIN_SWING_TIME = (
+    0.06  # [s] a foot off the floor for less has bounced; a trot's swing takes about 0.2 s
+)
+MIN_SPEED = 0.05  # [m/s] a robot slower than this is taken to be this fast when its cost of transport is computed
+FAST_TARGETS = 8.0  # [Hz] power of joint targets above this counts as jitter: a trot has 2.5 Hz and its harmonics
+_MIRRORED = (1.0, -1.0, -1.0)  # vx, vy, yaw rate in a mirror that swaps left and right
+
+
+class FootMotion(NamedTuple):
+    """Where the lowest points of the feet are, and how fast they move over the floor."""
+
+    clearance: Tensor  # (N, A, 4) [m] above the floor; below 0 the foot is in contact, and that deep in the floor
+    speed: Tensor  # (N, A, 4) [m/s] horizontal, of the foot's lowest point, which rolling leaves at rest
+
+
+def stance(state: SceneState, robots: Robots) -> Tensor:
+    """Return how the first robot of each world holds itself, (N, 4).
+
+    Pitch and roll [rad], as the sines of them, and how far ahead of their hips its front and its rear feet are [m].
+    """
+    feet, nominal = robots.feet(state.joint_pos)[:, 0, :, 0], robots.feet(robots.joint_pos)[:, 0]
+    return torch.cat((state.up_b[:, 0, :2], pair_offset(feet - nominal)), dim=-1)
+
+
+def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
+    """Return clearance and horizontal speed of every foot's lowest point, from the robots' kinematics."""
+    feet_b, rates_b = robots.feet_and_rates(state.joint_pos, state.joint_vel)
+    up_b = state.up_b.unsqueeze(-2)
+    joints, rates = by_leg(state.joint_pos), by_leg(state.joint_vel)
+    hip, bend_rate = joints[..., 0], rates[..., 1] + rates[..., 2]
+    # The calf turns about the trunk's x axis, and about the hip's y axis.
+    turning_b = torch.stack(
+        (rates[..., 0], bend_rate * torch.cos(hip), bend_rate * torch.sin(hip)), dim=-1
+    )
+    to_lowest_b = (-robots.foot_radius * up_b).expand_as(feet_b)
+    lowest_b = feet_b + to_lowest_b
+    angvel_b = state.robot_angvel_b.unsqueeze(-2).expand_as(feet_b)
+    velocity_b = (
+        rates_b
+        + torch.linalg.cross(turning_b, to_lowest_b)
+        + torch.linalg.cross(angvel_b, lowest_b)
+    )
+    across = state.robot_rotation[..., :2, :].unsqueeze(-3)  # (N, A, 1, 2, 3)
+    velocity = (across * velocity_b.unsqueeze(-2)).sum(dim=-1) + state.robot_linvel[
+        ..., :2
+    ].unsqueeze(-2)
+    return FootMotion(
+        (lowest_b * up_b).sum(dim=-1) + state.robot_pos[..., 2:], velocity.norm(dim=-1)
+    )
+
+
+def motor_torque(
+    robots: Robots, target: Tensor, joint_pos: Tensor, joint_vel: Tensor, limit: Tensor
+) -> Tensor:
+    """Return the motors' torques (..., J) [N m] by their force law, clipped to ``limit`` (J,)."""
+    return (robots.stiffness * (target - joint_pos) - robots.damping * joint_vel).clamp(
+        -limit, limit
+    )
+
+
+def swing_clearance(clearance: Tensor, dt: float) -> Tensor:
+    """Return the mean over a foot's swings of the highest clearance in a swing, (...) [m], from (T, ...) every ``dt``.
+
+    A swing begins and ends with a contact and takes at least ``MIN_SWING_TIME``; a foot without one has 0.
+    """
+    shortest = MIN_SWING_TIME / dt - 0.5  # steps
+    peak, steps, total, count = (torch.zeros_like(clearance[0]) for _ in range(4))
+    has_touched = torch.zeros_like(peak, dtype=torch.bool)
+    for height in clearance:
+        is_contact = height <= 0.0
+        is_landing = is_contact & has_touched & (steps > shortest)
+        total += torch.where(is_landing, peak, 0.0)
+        count += is_landing
+        has_touched |= is_contact
+        steps = torch.where(is_contact, 0.0, steps + 1.0)
+        peak = torch.where(is_contact, 0.0, torch.maximum(peak, height))
+    return total / count.clamp(min=1.0)
+
+
+def slip_share(clearance: Tensor, speed: Tensor) -> float:
+    """Return the share of all contact in which a foot is faster than ``SLIP_SPEED``; the two have one shape."""
+    is_contact = clearance <= 0.0
+    return float((is_contact & (speed > SLIP_SPEED)).sum() / is_contact.sum().clamp(min=1))
+
+
+def stance_depth(clearance: Tensor, quantile: float = 0.95) -> float:
+    """Return the ``quantile`` of how deep feet are in the floor while in contact [m]; 0 without contact."""
+    depth = -clearance[clearance <= 0.0]
+    if not len(depth):
+        return 0.0
+    rank = max(1, round(quantile * len(depth)))
+    return float(depth.kthvalue(rank).values)
+
+
+def asymmetry(commands: Tensor, velocity: Tensor) -> float:
+    """Return the mean of |v(c) - M v(M c)| over commands c (C, 3) and over vx, vy [m/s] and yaw rate [rad/s].
+
+    v(c) are the achieved ``velocity`` (C, 3), and M changes the signs of vy and yaw rate. ``commands`` must contain
+    every command's mirror image; a command without vy and yaw rate is its own.
+    """
+    mirror = torch.tensor(_MIRRORED, device=commands.device)
+    distance = (
+        (commands.unsqueeze(1) - commands * mirror).abs().sum(dim=-1)
+    )  # (C, C) of one from another's image
+    assert float(distance.amin(dim=1).max()) < 1e-6, "a command lacks its mirror image"
+    return float((velocity - mirror * velocity[distance.argmin(dim=1)]).abs().mean())
+
+
+def cost_of_transport(torque: Tensor, joint_vel: Tensor, mass: float, speed: float) -> float:
+    """Return the mean positive mechanical power of torques and joint velocities (..., 12) over m g v."""
+    power = (torque * joint_vel).clamp(min=0.0).sum(dim=-1).mean()
+    return float(power) / (mass * GRAVITY * max(speed, MIN_SPEED))
+
+
+def fast_power_share(targets: Tensor, dt: float) -> float:
+    """Return the share of the AC power of joint targets (T, ...) [rad] above ``FAST_TARGETS``; 0 of constant ones.
+
+    T steps should be whole cycles of the gait, so that no power leaks to higher frequencies.
+    """
+    power = torch.fft.rfft(targets - targets.mean(dim=0), dim=0).abs().square()
+    if len(targets) % 2 == 0:
+        power[-1] *= 0.5  # all other frequencies stand for two
+    frequency = torch.fft.rfftfreq(len(targets), dt, device=targets.device)
+    total = power[1:].sum()
+    return float(power[frequency > FAST_TARGETS].sum() / total) if float(total) > 1e-9 else 0.0

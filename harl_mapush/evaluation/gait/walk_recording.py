@@ -1,0 +1,84 @@
+"""What robots do in every physics step of a walk, and the metrics of their feet and motors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from harl_mapush.evaluation.gait.gait_worlds import PhysicsStep
+from harl_mapush.evaluation.gait.measures import (
+    cost_of_transport,
+    fast_power_share,
+    foot_motion,
+    motor_torque,
+    slip_share,
+    stance_depth,
+    swing_clearance,
+)
+from mqe.world.robots import Robots
+from mqe.world.scene import PHYSICS_DT, STEP_DT
+
+
+class Walk(NamedTuple):
+    """T physics steps of N robots."""
+
+    clearance: Tensor  # (T, N, 4) [m] of the feet's lowest points
+    foot_speed: Tensor  # (T, N, 4) [m/s] horizontal, of the same points
+    torque: Tensor  # (T, N, 12) [N m]
+    joint_vel: Tensor  # (T, N, 12) [rad/s]
+
+
+class Recorder:
+    """Keeps what the first N robots do in every physics step."""
+
+    def __init__(self, num_robots: int, robots: Robots, torque_limit: Tensor) -> None:
+        """Watch ``num_robots`` robots, each as ``robots``, whose motors give at most ``torque_limit`` (J,) [N m]."""
+        self._num_robots, self._robots, self._limit = num_robots, robots, torque_limit
+        self._steps: list[Walk] = []
+
+    def watch(self, step: PhysicsStep) -> None:
+        """Keep one physics step."""
+        state = step.state.like(step.state.rows[:, : self._num_robots])
+        joint_pos, joint_vel, feet = (
+            state.joint_pos[:, 0],
+            state.joint_vel[:, 0],
+            foot_motion(state, self._robots),
+        )
+        torque = motor_torque(
+            self._robots, step.motor_target[: self._num_robots], joint_pos, joint_vel, self._limit
+        )
+        self._steps.append(Walk(feet.clearance[:, 0], feet.speed[:, 0], torque, joint_vel))
+
+    def walk(self) -> Walk:
+        """Return all steps."""
+        return Walk(*(torch.stack(part) for part in zip(*self._steps, strict=True)))
+
+
+def describe_feet(walk: Walk, robots_a_command: int) -> dict[str, float | list[float]]:
+    """Return clearance, slip and depth of the feet of robots that walk, ``robots_a_command`` side by side."""
+    peaks = (
+        swing_clearance(walk.clearance, PHYSICS_DT).unflatten(0, (-1, robots_a_command)).mean(dim=1)
+    )
+    return {
+        "foot_clearance_min_m": float(peaks.min()),
+        "foot_clearance_m": peaks.mean(dim=0).tolist(),
+        "stance_slip_share": slip_share(walk.clearance, walk.foot_speed),
+        "stance_depth_p95_m": stance_depth(walk.clearance),
+    }
+
+
+def describe_motors(
+    walk: Walk, targets: Tensor, is_forward: Tensor, speed: float, mass: float
+) -> dict[str, float]:
+    """Return torque of robots that walk, and power and jitter of those that walk forward (N,) at ``speed`` [m/s].
+
+    ``targets`` (T, N, 12) [rad] are of whole gait cycles, a control step apart; ``mass`` [kg] is a robot's.
+    """
+    torque, joint_vel = walk.torque[:, is_forward], walk.joint_vel[:, is_forward]
+    return {
+        "cost_of_transport": cost_of_transport(torque, joint_vel, mass, speed),
+        "peak_torque_nm": float(walk.torque.abs().max()),
+        "target_power_above_8hz": fast_power_share(targets[:, is_forward], STEP_DT),
+    }

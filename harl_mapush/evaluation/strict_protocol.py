@@ -1,0 +1,201 @@
+"""What the strict protocol measures besides a task's own metrics, from the scene and the motors alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from mqe.env.environment import MultiAgentEnv
+from mqe.tasks.episode_report import Metrics, mean, rate
+from mqe.world.geometry import length, wrap_to_pi
+from mqe.world.scene import GRAVITY, PHYSICS_DT, STEP_DT
+from mqe.world.state import SceneState
+
+RADII = (1.0, 0.5, 0.25)  # [m] from the goal
+HEADING_TOLERANCE = math.radians(10.0)
+HEADING_RADIUS = RADII[0]  # [m] from the goal, within which a heading counts
+
+
+class StrictWatcher:
+    """Where the object is in every control step of each world's first episode, who pushes it, and what motors spend."""
+
+    def __init__(self, env: MultiAgentEnv, goal_heading: float | None = None) -> None:
+        """Watch the worlds of ``env``; objects should head for ``goal_heading`` [rad], None: anywhere."""
+        n, a, device = env.num_envs, env.num_agents, env.device
+        model = env.scene.model
+        weight = [GRAVITY * float(model.body_subtreemass[body]) for body in env.scene.trunk_bodies]
+        self._weight = torch.tensor(weight, device=device)  # (A,) [N]
+        self._heading = goal_heading
+        self.names = tuple(f"within_{radius:g}m" for radius in RADII)
+        self.names += ("heading_10deg",) if goal_heading is not None else ()
+        self._is_finished = torch.zeros(n, dtype=torch.bool, device=device)
+        zeros = torch.zeros(n, len(self.names), device=device)
+        self._steps = torch.zeros(n, device=device)  # control steps
+        self._before, self._first_stay, self._inside = (
+            zeros,
+            zeros.clone(),
+            zeros.clone(),
+        )  # control steps
+        self._is_inside = zeros > 0.0  # at the last control step
+        self._has_left = zeros > 0.0
+        self._path = torch.zeros(
+            n, device=device
+        )  # [m] of the object, until it is within the first radius
+        self._straight = torch.zeros(
+            n, device=device
+        )  # [m] from where it began to where it is then
+        self._touching = torch.zeros(n, a, device=device)  # control steps
+        self._robot_path = torch.zeros(n, a, device=device)  # [m]
+        self._work = torch.zeros(n, a, device=device)  # [J] of this control step
+        self._energy = torch.zeros(n, a, device=device)  # [J]
+
+    def begin(self, state: SceneState) -> None:
+        """Record where everything starts."""
+        self._start, self._object = state.object_pos[:, :2].clone(), state.object_pos[:, :2].clone()
+        self._robots = state.robot_pos[..., :2].clone()
+
+    def see_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
+        """Add up the positive mechanical work of the motors: what they brake with is lost."""
+        self._work += (torque * joint_vel).clamp(min=0.0).sum(dim=-1) * PHYSICS_DT
+
+    def see_control_step(self, state: SceneState, live: Tensor) -> None:
+        """Add up a control step in worlds that are live and have not finished."""
+        live = live & ~self._is_finished
+        targets = [state.goal_distance < radius for radius in RADII]
+        if self._heading is not None:
+            error = wrap_to_pi(state.object_yaw - self._heading).abs()
+            targets.append((error < HEADING_TOLERANCE) & (state.goal_distance < HEADING_RADIUS))
+        inside, counts = torch.stack(targets, dim=1), live.unsqueeze(1)
+        was_reached = self._inside > 0.0
+        moved = length(state.object_pos[:, :2] - self._object)
+        is_on_the_way = live & ~was_reached[:, 0]
+        self._path += torch.where(is_on_the_way, moved, 0.0)
+        straight = length(state.object_pos[:, :2] - self._start)
+        self._straight = torch.where(is_on_the_way, straight, self._straight)
+        self._has_left |= counts & was_reached & ~inside
+        self._before += counts & ~was_reached & ~inside
+        self._inside += counts & inside
+        self._first_stay += counts & inside & ~self._has_left
+        self._is_inside = torch.where(counts, inside, self._is_inside)
+        self._steps += live
+        self._touching += counts & (state.contact_force != 0.0).any(dim=-1)
+        self._robot_path += torch.where(
+            counts, length(state.robot_pos[..., :2] - self._robots), 0.0
+        )
+        self._energy += torch.where(counts, self._work, 0.0)
+        self._work.zero_()
+        self._object, self._robots = (
+            state.object_pos[:, :2].clone(),
+            state.robot_pos[..., :2].clone(),
+        )
+
+    def finish(self, is_finished: Tensor) -> None:
+        """Leave out the worlds of ``is_finished`` (N,) from now on."""
+        self._is_finished = is_finished.clone()
+
+    def episodes(self) -> dict[str, Tensor]:
+        """Return what was measured, (N,) by name; a time in a place that was never reached is NaN."""
+        was_reached = self._inside > 0.0
+        nan = torch.full_like(self._path, torch.nan)
+        found: dict[str, Tensor] = {}
+        for k, name in enumerate(self.names):
+            reached = was_reached[:, k]
+            found[name] = reached.float()
+            found[f"{name}_at_end"] = self._is_inside[:, k].float()
+            found[f"{name}_after_s"] = torch.where(
+                reached, (self._before[:, k] + 1.0) * STEP_DT, nan
+            )
+            found[f"{name}_first_stay_s"] = torch.where(
+                reached, self._first_stay[:, k] * STEP_DT, nan
+            )
+            rest = self._steps - self._before[:, k]
+            found[f"{name}_stay_share"] = torch.where(reached, self._inside[:, k] / rest, nan)
+        found["path_efficiency"] = torch.where(
+            was_reached[:, 0], self._straight / self._path.clamp(min=1e-6), nan
+        )
+        found["mechanical_energy_j"] = self._energy.sum(dim=1)
+        found["transport_j"] = (self._robot_path * self._weight).sum(dim=1)  # weight times way
+        for i, (touching, energy) in enumerate(
+            zip(self._touching.t(), self._energy.t(), strict=True)
+        ):
+            found[f"contact_time_share_agent{i}"] = touching / self._steps.clamp(min=1.0)
+            found[f"mechanical_energy_agent{i}_j"] = energy
+        return found
+
+
+def summarize_strict(episodes: Mapping[str, Tensor]) -> Metrics:
+    """Return the metrics of episodes that a ``StrictWatcher`` measured; broken ones never reach the goal.
+
+    For each place, two rates are over all episodes: ``NAME_rate``, the share in which the object was ever there, and
+    ``NAME_at_end_rate``, the share in which it was there at the end. Three are over the episodes in which it was ever
+    there. ``NAME_after_s`` is the time until it came, ``NAME_first_stay_s`` how long it stayed until it first left or
+    the episode ended. ``NAME_stay_share`` is the share of the remaining time that it was there.
+
+    ``path_efficiency`` is the straight distance divided by the length of the object's path until it was within 1 m.
+    ``cost_of_transport`` is the robots' positive mechanical work divided by their weights times their paths' lengths.
+    """
+    is_broken = episodes["broken"].cpu().bool()
+    columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
+    metrics: Metrics = {}
+    for name in [
+        name.removesuffix("_stay_share") for name in columns if name.endswith("_stay_share")
+    ]:
+        for event in (name, f"{name}_at_end"):
+            metrics |= rate(event, (columns[event] > 0.5) & ~is_broken)
+        for value in ("after_s", "first_stay_s", "stay_share"):
+            metrics[f"{name}_{value}"] = mean(columns[f"{name}_{value}"][~is_broken])
+    metrics["path_efficiency"] = mean(columns["path_efficiency"][~is_broken])
+    for name in columns:
+        if name.startswith(("contact_time_share_agent", "mechanical_energy_")):
+            metrics[name] = mean(columns[name][~is_broken])
+    transport = float(columns["transport_j"][~is_broken].sum())
+    energy = float(columns["mechanical_energy_j"][~is_broken].sum())
+    metrics["cost_of_transport"] = energy / transport if transport > 0.0 else None
+    return metrics
+
+
+def describe_strict(metrics: Metrics) -> str:
+    """Format the strict protocol's own metrics, a line each."""
+
+    def formatted(name: str, unit: str = "") -> str:
+        value = metrics[name]
+        return "-" if value is None else f"{value:.3f}{unit}"
+
+    def share(name: str) -> str:
+        low, high = metrics[f"{name}_ci95"]  # type: ignore[misc]
+        return f"{formatted(f'{name}_rate')} ({low:.3f} to {high:.3f})"
+
+    rows = []
+    for name in [
+        name.removesuffix("_stay_share") for name in metrics if name.endswith("_stay_share")
+    ]:
+        title = name.replace("_", " ").replace("10deg", f"within 10 degrees, {HEADING_RADIUS:g} m")
+        rows.append(
+            (f"object {title}", f"{share(name)}, after {formatted(f'{name}_after_s', ' s')}")
+        )
+        stay = f"{formatted(f'{name}_first_stay_s', ' s')} at first, {formatted(f'{name}_stay_share')} of the time left"
+        rows.append(("  it stays", f"{stay}; there at the end {share(f'{name}_at_end')}"))
+    rows.append(("straight way over the object's way", formatted("path_efficiency")))
+    rows.append(
+        (
+            "mechanical energy, cost of transport",
+            f"{formatted('mechanical_energy_j', ' J')}, {formatted('cost_of_transport')}",
+        )
+    )
+    agents = [
+        name.removeprefix("contact_time_share_")
+        for name in metrics
+        if name.startswith("contact_time_share_")
+    ]
+    rows += [
+        (
+            agent,
+            f"touches the object {formatted(f'contact_time_share_{agent}')} of the time, "
+            f"{formatted(f'mechanical_energy_{agent}_j', ' J')}",
+        )
+        for agent in agents
+    ]
+    return "".join(f"{label:<40}{value}\n" for label, value in rows)

@@ -1,0 +1,138 @@
+"""Actors and critics of the off-policy algorithms, with the parameter names of upstream HARL's.
+
+B rows, G critic views, K outputs of a critic (1, or the atoms of a categorical value).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.normalization import RunningNorm
+from harl_mapush.learning.off_policy.td import squashed_sample
+from mqe.controllers.gait import ACTIVATIONS
+
+
+class Mlp(nn.Module):
+    """Linear layers of the given sizes, each with its activation, the last with another one or none."""
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        activation: str,
+        last: str | None,
+        *,
+        use_layer_norm: bool = False,
+    ):
+        super().__init__()
+        layers: list[nn.Module] = []
+        for k, (size_in, size_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+            is_last = k == len(sizes) - 2
+            name = last if is_last else activation
+            layers.append(nn.Linear(size_in, size_out))
+            if use_layer_norm and not (is_last and last is None):
+                layers.append(nn.LayerNorm(size_out))
+            layers.append(nn.Identity() if name is None else ACTIVATIONS[name]())
+        self.mlp = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mlp(x)
+
+
+class SquashedActor(nn.Module):
+    """A Gaussian through tanh, its mean and standard deviation both from the observation."""
+
+    def __init__(
+        self,
+        cfg: NetworkCfg,
+        obs_size: int,
+        action_size: int,
+        bound_log_std: Callable[[Tensor], Tensor],
+        last_activation: str,
+    ) -> None:
+        """Build; ``bound_log_std`` keeps the logarithm of the standard deviation before tanh in its range."""
+        super().__init__()
+        self.obs_size, self.action_size, self.bound_log_std = obs_size, action_size, bound_log_std
+        self.obs_norm = _norm(cfg, obs_size)
+        self.net = Mlp(
+            (obs_size, *cfg.hidden_sizes),
+            cfg.activation,
+            last_activation,
+            use_layer_norm=cfg.use_layer_norm,
+        )
+        self.mu_layer = nn.Linear(cfg.hidden_sizes[-1], action_size)
+        self.log_std_layer = nn.Linear(cfg.hidden_sizes[-1], action_size)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return the most likely actions before noise (..., U) for obs (..., O)."""
+        return torch.tanh(self.mu_layer(self.net(self.obs_norm(obs))))
+
+    def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return actions (..., U) and their log probabilities (...,) for obs (..., O) and standard normal noise."""
+        features = self.net(self.obs_norm(obs))
+        log_std = self.bound_log_std(self.log_std_layer(features))
+        return squashed_sample(self.mu_layer(features), log_std, noise)
+
+
+class DeterministicActor(nn.Module):
+    """Actions through tanh."""
+
+    def __init__(self, cfg: NetworkCfg, obs_size: int, action_size: int) -> None:
+        super().__init__()
+        self.obs_size, self.action_size = obs_size, action_size
+        self.obs_norm = _norm(cfg, obs_size)
+        self.pi = Mlp(
+            (obs_size, *cfg.hidden_sizes),
+            cfg.activation,
+            cfg.activation,
+            use_layer_norm=cfg.use_layer_norm,
+        )
+        self.pi.mlp.extend((nn.Linear(cfg.hidden_sizes[-1], action_size), nn.Tanh()))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return actions (..., U) for obs (..., O)."""
+        return self.pi(self.obs_norm(obs))
+
+
+class Critic(nn.Module):
+    """The value of a state and all agents' actions."""
+
+    def __init__(self, cfg: NetworkCfg, in_size: int, num_outputs: int) -> None:
+        super().__init__()
+        sizes = (in_size, *(cfg.critic_hidden_sizes or cfg.hidden_sizes), num_outputs)
+        self.mlp = Mlp(sizes, cfg.activation, None, use_layer_norm=cfg.use_layer_norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mlp(x)
+
+
+class TwinCritic(nn.Module):
+    """Two critics of the same inputs."""
+
+    def __init__(
+        self, cfg: NetworkCfg, state_size: int, joint_size: int, num_outputs: int = 1
+    ) -> None:
+        super().__init__()
+        self.state_norm = _norm(cfg, state_size)
+        self.critic = Critic(cfg, state_size + joint_size, num_outputs)
+        self.critic2 = Critic(cfg, state_size + joint_size, num_outputs)
+
+    def forward(self, state: Tensor, actions: Tensor, *, only_first: bool = False) -> Tensor:
+        """Return both critics' outputs (2, B, G, K) for state (B, G, S) and all agents' actions (B, A U).
+
+        ``only_first`` leaves the second one out: (1, B, G, K).
+        """
+        joint = actions.unsqueeze(1).expand(-1, state.shape[1], -1)
+        x = torch.cat([self.state_norm(state), joint], dim=-1)
+        return (
+            self.critic(x).unsqueeze(0)
+            if only_first
+            else torch.stack([self.critic(x), self.critic2(x)])
+        )
+
+
+def _norm(cfg: NetworkCfg, size: int) -> nn.Module:
+    return RunningNorm(size) if cfg.normalize_obs else nn.Identity()

@@ -1,0 +1,93 @@
+"""Formulas of off-policy learning: squashed Gaussians, temporal-difference targets, categorical values.
+
+B rows, U action size, K atoms of a categorical value.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+def squashed_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Return actions tanh(mean + std noise) (..., U) and their log probabilities (...,) (Haarnoja et al. 2018)."""
+    raw = mean + torch.exp(log_std) * noise
+    log_probs = -0.5 * noise**2 - log_std - _LOG_SQRT_2PI
+    log_slope = 2.0 * (
+        math.log(2.0) - raw - softplus(-2.0 * raw)
+    )  # log(1 - tanh(raw)^2), also where that is 0
+    return torch.tanh(raw), (log_probs - log_slope).sum(-1)
+
+
+def gaussian_entropy(std: float) -> float:
+    """Return the entropy of a normal distribution in one dimension [nat]."""
+    return 0.5 + _LOG_SQRT_2PI + math.log(std)
+
+
+def clipped_noise(noise: Tensor, std: float, bound: float) -> Tensor:
+    """Scale standard normal ``noise`` and clip it to ``bound`` (Fujimoto et al. 2018)."""
+    return (noise * std).clamp(-bound, bound)
+
+
+def td_target(returns: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
+    """Return the sum of the rewards so far and the discounted value of what follows, all (B, G) but discount (B,)."""
+    return returns + discount.unsqueeze(-1) * next_values
+
+
+def huber(error: Tensor, delta: float | None) -> Tensor:
+    """Return e^2 / 2 up to ``delta``, beyond it delta (|e| - delta / 2); with None the square e^2, as upstream HARL."""
+    if delta is None:
+        return error**2
+    size = error.abs()
+    return torch.where(size <= delta, 0.5 * error**2, delta * (size - 0.5 * delta))
+
+
+def atoms(bound: float, count: int, device: torch.device | str) -> Tensor:
+    """Return ``count`` values (K,) spread evenly from -bound to bound."""
+    return torch.linspace(-bound, bound, count, device=device)
+
+
+def project(probabilities: Tensor, returns: Tensor, discount: Tensor, support: Tensor) -> Tensor:
+    """Return the distribution of returns + discount Z on ``support`` (K,) (Bellemare et al. 2017).
+
+    Z has ``probabilities`` (..., K) on ``support``; ``returns`` and ``discount`` are (...,). Each atom's new place
+    shares its probability between the two atoms beside it, in proportion to how near they are.
+    """
+    spacing = support[1] - support[0]
+    places = returns.unsqueeze(-1) + discount.unsqueeze(-1) * support
+    places = (places.clamp(support[0], support[-1]) - support[0]) / spacing  # in atoms
+    lower = places.floor().clamp(max=len(support) - 2)
+    share = places - lower  # of the upper one
+    projected = torch.zeros_like(probabilities)
+    projected.scatter_add_(-1, lower.long(), probabilities * (1.0 - share))
+    projected.scatter_add_(-1, lower.long() + 1, probabilities * share)
+    return projected
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Return the cross entropy (...,) of logits (..., K) with a distribution (..., K)."""
+    return -(target * torch.log_softmax(logits, -1)).sum(-1)
+
+
+def temperature_gradient(
+    log_probs: Tensor, target_entropy: float, weights: Tensor | None = None
+) -> Tensor:
+    """Return d/d log(alpha) of -log(alpha) (log_prob + target entropy), averaged over rows (B,): 0-dim."""
+    return -weighted_mean(log_probs + target_entropy, weights)
+
+
+def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean of values (B,) with weights (B,) of 0 or 1, of all where they are None; 0 where all are 0."""
+    if weights is None:
+        return values.mean()
+    return (values * weights).sum() / weights.sum().clamp(min=1.0)
+
+
+def move_towards(target: Tensor, source: Tensor, share: float) -> None:
+    """Move ``target`` in place by ``share`` of the way to ``source`` (Polyak averaging)."""
+    target.lerp_(source, share)

@@ -1,0 +1,161 @@
+"""One rollout on the device, agent-major.
+
+T decisions, N environments, A agents, V values an environment (1, or A where each agent has its own), R recurrent
+layers, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from harl_mapush.algorithms.algorithm import Decision
+from mqe.vec_env import TimeStep
+
+
+class StorageShape(NamedTuple):
+    """Sizes of a rollout; hidden shapes are (R, H), or None without recurrence."""
+
+    num_steps: int
+    num_envs: int
+    num_agents: int
+    obs_size: int
+    action_size: int
+    state_shape: tuple[int, ...]  # (S,), or (A, S) where every agent has its own
+    num_values: int
+    actor_hidden: tuple[int, int] | None = None
+    critic_hidden: tuple[int, int] | None = None
+    keeps_final_state: bool = True
+
+
+class Storage:
+    """Tensors of one rollout; decision t is at index t, the state that follows it at t + 1."""
+
+    def __init__(
+        self,
+        shape: StorageShape,
+        device: torch.device | str,
+        critic_state: Callable[[Tensor, Tensor], Tensor] = lambda obs, state: state,
+        learned_rewards: Callable[[Tensor], Tensor] = lambda rewards: rewards,
+    ) -> None:
+        """Allocate a rollout.
+
+        ``critic_state`` picks what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's state.
+        ``learned_rewards`` turns the agents' rewards (N, A) into those that are learned (N, V).
+        """
+        self.shape = shape
+        self._critic_state, self._learned_rewards = critic_state, learned_rewards
+        steps, envs, agents = shape.num_steps, shape.num_envs, shape.num_agents
+
+        def zeros(*size: int) -> Tensor:
+            return torch.zeros(size, device=device)
+
+        def ones(*size: int) -> Tensor:
+            return torch.ones(size, device=device)
+
+        self.obs = zeros(agents, steps, envs, shape.obs_size)
+        self.actions = zeros(agents, steps, envs, shape.action_size)
+        self.log_probs = zeros(agents, steps, envs, shape.action_size)  # per action dimension
+        self.factor = ones(agents, steps, envs)  # ratio product of the agents updated before
+        self.next_factor = ones(steps, envs)  # of the agent whose turn comes
+        self.active = ones(agents, steps + 1, envs)  # 0: dead since an earlier decision
+        self.state = zeros(steps + 1, envs, *shape.state_shape)
+        self.final_state = (
+            zeros(steps, envs, *shape.state_shape) if shape.keeps_final_state else None
+        )
+        self.rewards = zeros(steps, envs, shape.num_values)
+        self.masks = ones(steps + 1, envs)  # 0 at t + 1: the episode ended at decision t
+        self.terminated = torch.zeros(steps, envs, agents, dtype=torch.bool, device=device)
+        self.truncated = zeros(steps, envs)  # 1: ended by the clock
+        self.bootstrapped = zeros(
+            steps, envs
+        )  # 1: ended by the clock alone, and the simulation did not break
+        self.valid = ones(steps, envs)  # 0: the simulation broke, nothing to be learned
+        self.values = zeros(steps + 1, envs, shape.num_values)  # critic's units
+        self.final_values = zeros(steps, envs, shape.num_values)  # critic's units
+        self.returns = zeros(steps, envs, shape.num_values)  # reward units
+        self.advantages = zeros(steps, envs, shape.num_values)  # reward units
+        self.actor_hidden = (
+            zeros(agents, steps + 1, envs, *shape.actor_hidden) if shape.actor_hidden else None
+        )
+        self.critic_hidden = (
+            zeros(
+                steps + 1,
+                envs * (shape.state_shape[0] if len(shape.state_shape) == 2 else 1),
+                *shape.critic_hidden,
+            )
+            if shape.critic_hidden
+            else None
+        )
+
+    def begin(self) -> None:
+        """Start a rollout where the last one ended: state, masks and hidden states move from its end to its start."""
+        self.state[0] = self.state[-1]
+        self.masks[0] = self.masks[-1]
+        self.active[:, 0] = self.active[:, -1]
+        if self.actor_hidden is not None:
+            self.actor_hidden[:, 0] = self.actor_hidden[:, -1]
+        if self.critic_hidden is not None:
+            self.critic_hidden[0] = self.critic_hidden[-1]
+
+    def start(self, obs: Tensor, state: Tensor) -> None:
+        """Take the state that the first decision follows."""
+        self.state[-1] = self._critic_state(obs, state)
+
+    def hidden(self, t: int) -> Tensor | None:
+        """Return the actors' hidden states (A, N, R, H) for decision ``t``, None without recurrence."""
+        return None if self.actor_hidden is None else self.actor_hidden[:, t]
+
+    def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
+        """Store decision ``t``, taken on obs (N, A, O), and what came of it; ``finish`` follows the last."""
+        assert decision.log_probs is not None
+        self.obs[:, t] = obs.transpose(0, 1)
+        self.actions[:, t] = decision.actions.transpose(0, 1)
+        self.log_probs[:, t] = decision.log_probs.transpose(0, 1)
+        self.rewards[t] = self._learned_rewards(step.reward)
+        self.state[t + 1] = self._critic_state(step.obs, step.state)
+        if self.final_state is not None:
+            self.final_state[t] = self._critic_state(step.final_obs, step.final_state)
+        self.terminated[t] = step.terminated
+        self.truncated[t] = step.truncated
+        self.valid[t] = step.valid
+        if self.actor_hidden is not None:
+            assert decision.hidden is not None
+            self.actor_hidden[:, t + 1] = decision.hidden
+            self.actor_hidden[:, t + 1].masked_fill_(step.done.view(1, -1, 1, 1), 0.0)
+
+    def finish(self) -> None:
+        """Derive masks from the endings of the whole rollout at once."""
+        ended = self.terminated.all(dim=-1)
+        is_valid = self.valid > 0.0
+        timed_out = self.truncated > 0.0
+        done = ended | timed_out | ~is_valid
+        self.masks[1:] = ~done
+        self.bootstrapped.copy_(timed_out & ~ended & is_valid)
+        self.active[:, 1:] = (~self.terminated | done.unsqueeze(-1)).permute(2, 0, 1)
+
+    def weights(self, agent: int) -> Tensor:
+        """(T, N): 1 where agent ``agent`` was alive and the simulation did not break."""
+        return self.active[agent, :-1] * self.valid
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what the next rollout begins with."""
+        carried = {"state": self.state[-1], "masks": self.masks[-1], "active": self.active[:, -1]}
+        if self.actor_hidden is not None:
+            carried["actor_hidden"] = self.actor_hidden[:, -1]
+        if self.critic_hidden is not None:
+            carried["critic_hidden"] = self.critic_hidden[-1]
+        return {name: tensor.clone() for name, tensor in carried.items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore a ``state_dict``."""
+        self.state[-1] = state["state"]
+        self.masks[-1] = state["masks"]
+        self.active[:, -1] = state["active"]
+        if self.actor_hidden is not None:
+            self.actor_hidden[:, -1] = state["actor_hidden"]
+        if self.critic_hidden is not None:
+            self.critic_hidden[-1] = state["critic_hidden"]

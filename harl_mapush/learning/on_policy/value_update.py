@@ -1,0 +1,194 @@
+"""The critic's side of learning: values, returns and advantages, and the value update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harl_mapush.learning import losses
+from harl_mapush.learning.networks import Critic, NetworkCfg
+from harl_mapush.learning.normalization import RunningNorm
+from harl_mapush.learning.on_policy.formulas import Arithmetic
+from harl_mapush.learning.on_policy.minibatches import (
+    CriticBatch,
+    Shuffle,
+    sequence_starts,
+    sequences,
+    tile_slices,
+    tiles,
+)
+from harl_mapush.learning.on_policy.rollout_storage import Storage
+from harl_mapush.learning.on_policy.settings import OnPolicyCfg
+
+
+class ValueLearner:
+    """A critic, its optimiser and its value normaliser."""
+
+    def __init__(
+        self,
+        cfg: OnPolicyCfg,
+        network: NetworkCfg,
+        state_size: int,
+        num_outputs: int,
+        device: torch.device,
+        shuffle: Shuffle,
+        arithmetic: Arithmetic,
+    ) -> None:
+        self.cfg, self.network, self.shuffle, self.arithmetic = cfg, network, shuffle, arithmetic
+        self.critic = Critic(network, state_size, num_outputs).to(device)
+        self.optimizer = arithmetic.optimizer(self.critic, cfg.critic_learning_rate, cfg)
+        self.normalizer = arithmetic.value_normalizer(cfg.value_norm_beta).to(device)
+
+    @torch.no_grad()
+    def compute_values(self, storage: Storage) -> None:
+        """Compute the critic's value of every state of the rollout, in its own units."""
+        if self.critic.is_recurrent:
+            self._unroll_values(storage)
+            return
+        storage.values.copy_(self._values(storage.state).view_as(storage.values))
+        if storage.final_state is not None:
+            storage.final_values.copy_(
+                self._values(storage.final_state).view_as(storage.final_values)
+            )
+
+    @torch.no_grad()
+    def compute_returns(self, storage: Storage) -> None:
+        """Turn rewards and values into returns and advantages, in reward units."""
+        values = self.denormalize(storage.values)
+        returns = self.arithmetic.returns(storage, values, self.denormalize, self.cfg)
+        storage.returns.copy_(returns)
+        storage.advantages.copy_(returns - values[:-1])
+
+    def update(self, storage: Storage) -> dict[str, Tensor]:
+        """Fit the critic to the returns; return its metrics as 0-dim tensors."""
+        cfg = self.cfg
+        num_epochs = cfg.critic_num_epochs or cfg.num_epochs
+        num_minibatches = cfg.critic_num_minibatches or cfg.num_minibatches
+        with torch.no_grad():
+            explained = _explained_variance(self.denormalize(storage.values)[:-1], storage.returns)
+            batch = self.batch(storage)
+            if cfg.use_value_norm:
+                batch = self.arithmetic.rollout_targets(batch, self.normalizer, self.critic.v_out)
+        loss_sum = torch.zeros_like(explained)
+        norm_sum = torch.zeros_like(explained)
+        for minibatch in self.arithmetic.minibatches(
+            [batch], num_epochs, num_minibatches, self.shuffle
+        ):
+            if cfg.use_value_norm:
+                with torch.no_grad():
+                    minibatch = self.arithmetic.minibatch_targets(minibatch, self.normalizer)
+            self.optimizer.zero_grad()
+            loss_sum += self._backward(minibatch)
+            self.optimizer.share(minibatch.weights.sum())
+            norm_sum += self.optimizer.step(cfg.max_grad_norm)
+        num_updates = num_epochs * num_minibatches
+        return {
+            "value_loss": loss_sum / num_updates,
+            "critic_grad_norm": norm_sum / num_updates,
+            "explained_variance": explained,
+        }
+
+    def batch(self, storage: Storage) -> CriticBatch:
+        """Lay a rollout out for training; values in the critic's units, returns in reward units.
+
+        Rows are (t N + n), for FP states (t N + n) A + a.
+        """
+        length = self.chunk_length(storage)
+        columns = storage.state.shape[-1]
+        steps = storage.shape.num_steps
+
+        def rows(x: Tensor) -> Tensor:
+            return sequences(x.reshape(steps, self._rows(storage), -1), length)
+
+        masks = None
+        hidden = None
+        if length is not None:
+            assert storage.critic_hidden is not None
+            masks = sequences(self._row_masks(storage)[:-1], length)
+            hidden = sequence_starts(storage.critic_hidden[:-1], length)
+        state = sequences(storage.state[:-1].reshape(steps, -1, columns), length)
+        weights = self.arithmetic.value_weights(storage)
+        return CriticBatch(
+            state, rows(storage.values[:-1]), rows(storage.returns), rows(weights), hidden, masks
+        )
+
+    def chunk_length(self, storage: Storage) -> int | None:
+        """Return how many consecutive decisions a training sequence has; None without recurrence."""
+        if not self.network.use_recurrent_policy:
+            return None
+        return self.network.chunk_length or storage.shape.num_steps
+
+    def denormalize(self, values: Tensor) -> Tensor:
+        """Turn values in the critic's units into reward units."""
+        return self.normalizer.denormalize(values) if self.cfg.use_value_norm else values
+
+    def update_obs_norm(self, storage: Storage) -> None:
+        """Take the rollout's states into the critic's running normalisation, if it has one."""
+        norm = self.critic.obs_norm
+        if isinstance(norm, RunningNorm):
+            states = storage.state[:-1]
+            weights = storage.valid.view(*storage.valid.shape, *[1] * (states.dim() - 3)).expand(
+                states.shape[:-1]
+            )
+            norm.update(states, weights, self.arithmetic.ranks)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Critic, normaliser and optimiser."""
+        parts = {"critic": self.critic, "normalizer": self.normalizer, "optimizer": self.optimizer}
+        return {name: part.state_dict() for name, part in parts.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a ``state_dict``."""
+        self.critic.load_state_dict(state["critic"])
+        self.normalizer.load_state_dict(state["normalizer"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def _backward(self, minibatch: CriticBatch) -> Tensor:
+        cfg = self.cfg
+        clip_param = cfg.clip_param if cfg.use_clipped_value_loss else None
+        huber_delta = cfg.huber_delta if cfg.use_huber_loss else None
+        scale = 1.0 / minibatch.weights.sum().clamp(min=1.0)
+        total = torch.zeros_like(scale)
+        for tile in tiles(minibatch):
+            hidden = None if tile.hidden is None else tile.hidden[0]
+            values, _ = self.critic.unroll(tile.state, hidden, tile.masks)
+            loss = losses.value_loss(values, tile.values, tile.returns, clip_param, huber_delta)
+            loss = (loss * tile.weights).sum() * scale
+            self.optimizer.add_gradient(loss * cfg.value_loss_coef)
+            total += loss.detach()
+        return total
+
+    def _values(self, states: Tensor) -> Tensor:
+        rows = states.view(-1, states.shape[-1])
+        return torch.cat(
+            [self.critic(rows.narrow(0, start, length)) for start, length in tile_slices(rows)]
+        )
+
+    def _unroll_values(self, storage: Storage) -> None:
+        assert storage.critic_hidden is not None
+        steps = storage.shape.num_steps
+        rows = storage.state.view(steps + 1, self._rows(storage), -1)
+        masks = self._row_masks(storage)
+        values, after = self.critic.unroll(rows, storage.critic_hidden[0], masks)
+        assert after is not None
+        storage.values.copy_(values.view_as(storage.values))
+        storage.critic_hidden[1:] = after[:-1] * masks[1:, :, None, None]
+        if storage.final_state is not None:
+            final = storage.final_state.view(1, -1, rows.shape[-1])
+            values, _ = self.critic.unroll(
+                final, after[:-1].flatten(0, 1), torch.ones_like(final[..., 0])
+            )
+            storage.final_values.copy_(values.view_as(storage.final_values))
+
+    def _rows(self, storage: Storage) -> int:
+        """N, or N A where every agent has its own state."""
+        return storage.state.shape[1:-1].numel()
+
+    def _row_masks(self, storage: Storage) -> Tensor:
+        return storage.masks.repeat_interleave(self._rows(storage) // storage.shape.num_envs, dim=1)
+
+
+def _explained_variance(values: Tensor, returns: Tensor) -> Tensor:
+    return 1.0 - (returns - values).var(correction=0) / returns.var(correction=0).clamp(min=1e-12)

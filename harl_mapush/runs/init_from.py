@@ -1,0 +1,182 @@
+"""What a new run takes over from a checkpoint (``runner.init_from``): networks, observations and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from harl_mapush import config
+from harl_mapush.algorithms import ALGORITHMS, OnPolicy
+from harl_mapush.config import RunCfg
+from harl_mapush.runner import Runner
+from harl_mapush.runs import checkpoint
+from mqe.config import ConfigError, merge, to_dict
+from mqe.tensor_files import read_tensors
+
+KEY = "runner.init_from (--init_from)"
+# What a policy sees and commands, and how often: with other values its networks mean nothing.
+INTERFACE = ("decision_period", "observation", "more_observations", "action_scale")
+
+
+def resolve(what: str) -> Path:
+    """Return the folder of a checkpoint, run or ``pretrained:NAME``; raise ConfigError where there is none."""
+    try:
+        return checkpoint.resolve(what)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("--checkpoint", f"{KEY}:")) from None
+
+
+def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return ``base`` with the settings that follow from its checkpoint to start from, if it or ``over`` names one.
+
+    Return also what to tell the user about them.
+    """
+    what = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
+    if not isinstance(what, str):
+        return dict(base), []
+    taken, notice = _own_settings(what, base, over)
+    return merge(base, taken), [notice] if notice is not None else []
+
+
+def check(cfg: RunCfg) -> None:
+    """Raise ConfigError where a run starts with networks that learned another task."""
+    what = cfg.runner.init_from
+    if what is None:
+        return
+    learned = config.resolve(checkpoint.read_config(resolve(what)), {})[0].task
+    if learned.name == cfg.task.name:
+        return
+    is_gait = hasattr(cfg.task, "gait") and not hasattr(learned, "gait")
+    hint = f", or let the robots walk with this one: --set task.gait={what}" if is_gait else ""
+    raise ConfigError(
+        f"{KEY}: {what} is a policy of {learned.name}, and this run trains {cfg.task.name}; start from a checkpoint of "
+        f"{cfg.task.name}{hint}"
+    )
+
+
+def load(what: str, runner: Runner, cfg: Any) -> str:
+    """Load a checkpoint's networks into a new run whose section ``algorithm`` is ``cfg``; return a line about it.
+
+    Raises ConfigError if they do not fit.
+    """
+    folder, networks = resolve(what), runner.algorithm.networks
+    has, wants = checkpoint.format_of(folder).num_agents(folder), runner.env.num_agents
+    if has != wants:
+        raise ConfigError(
+            f"{KEY}: {what} has actors of {has} robots, and this run has {wants}; train such a team with --num_agents "
+            f"{has} and the --object that it pushed, or start from another"
+        )
+    if _shares(cfg) and not _actors_are_equal(folder, has):
+        raise ConfigError(
+            f"{KEY}: {what} has an actor of its own for each robot, and this run has one for all; say "
+            f"--set algorithm.share_param=false"
+        )
+    has_critic = _has_critic(folder, networks)
+    try:
+        (checkpoint.load if has_critic else checkpoint.load_actors)(folder, networks)
+    except ConfigError as error:
+        _check_algorithm(what, folder, cfg.name)
+        raise ConfigError(f"{error}{_hint(folder, cfg)}") from None
+    critic = "and the critic of" if has_critic else "of"
+    return (
+        f"Starts with the actors {critic} {folder}{'' if has_critic else ', and with a new critic'}"
+    )
+
+
+def _own_settings(
+    what: str, base: Mapping[str, Any], over: Mapping[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """Return what a run of ``base`` and ``over`` takes from a checkpoint's settings instead of what ``base`` says.
+
+    These are its networks' sizes and, where it learned the same task, what its policy sees and commands, and whether
+    each robot has an actor of its own. Return also a line that names the values that change; None if there are none.
+    """
+    own, cfg = checkpoint.read_config(resolve(what)), config.resolve(base, over)[0]
+    taken: dict[str, Any] = {"network": own.get("network") or {}}
+    source, here = config.resolve(own, {})[0], cfg.task
+    learned = source.task
+    if learned.name != here.name:  # which ``check`` is going to refuse
+        return taken, None
+    given = over.get("task") or {}
+    taken["task"] = {
+        key: value
+        for key, value in to_dict(learned).items()
+        if key in INTERFACE and key not in given
+    }
+    changed = [
+        f"task.{key}={value}" for key, value in taken["task"].items() if value != to_dict(here)[key]
+    ]
+    is_given = "share_param" in (over.get("algorithm") or {})
+    if _shares(cfg.algorithm) and not _shares(source.algorithm) and not is_given:
+        taken["algorithm"] = {"share_param": False}  # each robot has an actor of its own
+        changed.append("algorithm.share_param=false")
+    return (
+        taken,
+        f"{', '.join(changed)} as {what} learned it; --set takes others" if changed else None,
+    )
+
+
+def _check_algorithm(what: str, folder: Path, here: str) -> None:
+    """Raise ConfigError if actors of a checkpoint are networks of another kind than those of algorithm ``here``."""
+    learned = (checkpoint.read_config(folder).get("algorithm") or {}).get("name")
+    if learned not in ALGORITHMS or _kind_of_actor(learned) is _kind_of_actor(here):
+        return
+    alike = " or ".join(name for name in ALGORITHMS if _kind_of_actor(name) is _kind_of_actor(here))
+    raise ConfigError(
+        f"{KEY}: {what} learned by {learned}, whose actors are networks of another kind than those of {here}; start "
+        f"from a checkpoint of {alike}, or train with --algo {learned}"
+    ) from None
+
+
+def _hint(folder: Path, cfg: Any) -> str:
+    """Return the end of an error: the ``compat`` that a checkpoint's networks need, if this run has the other one."""
+    learned = (checkpoint.read_config(folder).get("algorithm") or {}).get("compat")
+    if learned is None or learned == getattr(cfg, "compat", learned):
+        return ""
+    return f"; they are networks of compat={learned}, so say --set algorithm.compat={learned}"
+
+
+def _kind_of_actor(name: str) -> Any:
+    """Return what algorithms with the same networks that act have in common."""
+    made_by = ALGORITHMS[name].cls
+    return OnPolicy if isinstance(made_by, type) and issubclass(made_by, OnPolicy) else made_by
+
+
+def _shares(algorithm: Any) -> bool:
+    """Return whether all agents have one actor under these settings."""
+    return getattr(algorithm, "share_param", False)
+
+
+def _actors_are_equal(folder: Path, num_agents: int) -> bool:
+    """Return whether all actors of a checkpoint have the same weights."""
+    files = dict.fromkeys(map(checkpoint.format_of(folder).actor_file, range(num_agents)))
+    if len(files) == 1:  # one actor for all
+        return True
+    first, *others = (read_tensors(folder / name) for name in files)
+    return all(
+        first.keys() == actor.keys() and all(map(torch.equal, first.values(), actor.values()))
+        for actor in others
+    )
+
+
+def _has_critic(folder: Path, networks: Mapping[str, nn.Module]) -> bool:
+    """Return whether a checkpoint has all networks that do not act, of the same shapes."""
+    if checkpoint.format_of(folder) is not checkpoint.OURS:
+        return False
+    for name, network in networks.items():
+        if name.startswith("actor_agent"):
+            continue
+        path = folder / f"{name}.pt"
+        if not path.is_file():
+            return False
+        if _shapes(read_tensors(path)) != _shapes(network.state_dict()):
+            return False
+    return True
+
+
+def _shapes(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tensor.shape for name, tensor in tensors.items()}

@@ -1,0 +1,84 @@
+"""A trained team that acts, for evaluation, video and clients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.config import RunCfg
+from harl_mapush.evaluation import evaluation_worlds
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.formats import Team
+from mqe.config import ConfigError
+from mqe.env.environment import MultiAgentEnv
+from mqe.vec_env import VecEnv
+
+_LOG = logging.getLogger(__name__)
+
+Weights = Mapping[str, dict[str, Tensor]]  # state dicts by network
+
+
+def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
+    """Load the team of a checkpoint of any known kind; raise ConfigError where it does not fit.
+
+    Warns, by the library's log, if ``env`` is another kind of world than the team learned in.
+    """
+    num_agents = checkpoint.read_config(folder)["env"]["num_agents"]
+    if env.num_agents != num_agents:
+        raise ConfigError(
+            f"checkpoint {folder} was trained with env.num_agents={num_agents}, and this environment has "
+            f"{env.num_agents}; build one of its team's size (harl_mapush.evaluation.evaluation_worlds.settings)"
+        )
+    unfamiliar = (
+        evaluation_worlds.unfamiliar(folder, env) if isinstance(env, MultiAgentEnv) else None
+    )
+    if unfamiliar is not None:
+        _LOG.warning("Note: %s.", unfamiliar)
+    return make_team(cfg, folder, env)
+
+
+def make_team(cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None) -> Team:
+    """Load the team of a checkpoint for any ``env``.
+
+    ``weights`` are its actors' if they were read before (``checkpoint.read_actors``).
+    """
+    foreign = checkpoint.format_of(folder).load_team(folder, env)
+    return TeamPolicy(cfg, folder, env, weights) if foreign is None else foreign
+
+
+class TeamPolicy:
+    """Deterministic decisions, obs (N, A, O) to actions (N, A, U); recurrent teams remember between them."""
+
+    def __init__(
+        self, cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None
+    ) -> None:
+        """Load the checkpoint in ``folder``; raise ConfigError where it does not fit ``env`` and ``cfg``."""
+        try:
+            acting, spec = cfg.algorithm.for_acting(), TeamSpec.of(env)
+            algorithm = make_algorithm(acting, cfg.network, spec, env.device, cfg.runner.seed)
+        except ValueError as error:
+            raise ConfigError(f"checkpoint {folder}: {error}") from None
+        checkpoint.load_actors(folder, algorithm.networks, weights)
+        self._algorithm, self._num_agents = algorithm, env.num_agents
+        self.is_recurrent = cfg.network.use_recurrent_policy
+        self._hidden: Tensor | None = None
+
+    @property
+    def actors(self) -> list[nn.Module]:
+        """Return the robots' networks, in their order; agents that share one have it more than once."""
+        return [self._algorithm.networks[f"actor_agent{i}"] for i in range(self._num_agents)]
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Decide."""
+        decision = self._algorithm.act(obs, self._hidden, deterministic=True)
+        self._hidden = decision.hidden
+        return decision.actions
+
+    def reset_memory(self, done: Tensor) -> None:
+        """Reset what is remembered of the episode where ``done`` (N,) bool."""
+        if self._hidden is not None:
+            self._hidden = self._hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)

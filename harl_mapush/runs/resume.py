@@ -1,0 +1,247 @@
+"""Resume a run: find its checkpoint, check which settings may differ, and restore its state.
+
+The state is ``training_state.pt`` of a checkpoint, the settings are the run's ``config.yaml``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harl_mapush import config
+from harl_mapush.config import RunCfg
+from harl_mapush.evaluation.evaluation_worlds import other_gait
+from harl_mapush.runner import Runner
+from harl_mapush.runs import checkpoint, run_folder
+from mqe.config import ConfigError, load_yaml, to_dict
+from mqe.registry import resolve_sim
+
+PROGRAM = "python -m harl_mapush.train"
+KINDS = "a run folder or one of its checkpoint folders"
+ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
+# What may differ when a run is resumed; the saved state depends on everything else.
+CHANGEABLE_ON_RESUME = (
+    "runner.num_env_steps",
+    "runner.checkpoint_interval",
+    "runner.matmul_precision",
+    "runner.torch_threads",
+    "runner.max_wall_time",
+    "runner.evaluation_interval",
+    "runner.evaluation_envs",
+    "runner.evaluation_episodes",
+    *ACTOR_RATES,
+    "algorithm.critic_learning_rate",
+    "algorithm.schedule",
+    "algorithm.desired_kl",
+    "algorithm.clip_param",
+    "algorithm.entropy_coef",
+    "algorithm.max_grad_norm",
+    "sim.device",
+    "sim.num_threads",
+    "sim.python",
+    "sim.step_timeout",
+    "sim.start_timeout",
+    "logger.interval",
+    "runner.queue_blocks",
+    "runner.max_policy_lag",
+    "runner.stall_time",
+    "runner.engine",
+)
+
+
+class SavedRun(NamedTuple):
+    """A run, and the checkpoint it resumes from; none if it ended before its first, and starts again."""
+
+    run: Path
+    folder: Path | None
+    env_steps: int
+
+
+def find(what: str) -> tuple[SavedRun, list[str]]:
+    """Find what ``--resume`` means, a run's newest whole checkpoint or a checkpoint itself; and notices about it.
+
+    Raises ConfigError if there is nothing to resume from.
+    """
+    path = Path(what)
+    if not path.is_dir():
+        problem = "is not a folder" if path.exists() else "does not exist"
+        raise ConfigError(f"--resume {what!r} {problem}; give {KINDS}")
+    env_steps = run_folder.parse_step_name(path.resolve().name)
+    is_run = (path / run_folder.CHECKPOINTS).is_dir() or (
+        env_steps is None and (path / run_folder.CONFIG).is_file()
+    )
+    if is_run and any(path.glob("actor_agent*.pt")):
+        raise ConfigError(
+            f"--resume {what!r} is a checkpoint without the rest of its run; start a new run with --init_from {what}"
+        )
+    if is_run:
+        return _newest(path)
+    real = path.resolve()
+    run = real.parent.parent
+    if env_steps is None or real.parent.name != run_folder.CHECKPOINTS:
+        raise ConfigError(
+            f"--resume {what!r} is neither a run nor a checkpoint in a run's folder; give {KINDS}"
+        )
+    problem = _problem(real)
+    if problem is not None:
+        raise ConfigError(
+            f"--resume {what!r}: {problem}; give the run ({run}), which resumes from its newest whole one"
+        )
+    return SavedRun(run, real, env_steps), []
+
+
+def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
+    """Return the run's settings, changed by ``over``; raise ConfigError for a change that saved state cannot follow.
+
+    Also returns notices about the changes.
+    """
+    values, notices = _run_values(saved)
+    old, _ = config.resolve(
+        values if saved.folder is None else load_yaml(saved.folder / run_folder.CONFIG), {}
+    )
+    new, _ = config.resolve(values, over)
+    if new.sim != old.sim:
+        name, device = resolve_sim(new.sim)
+        new = replace(new, sim=replace(new.sim, name=name, device=str(device)))
+    before, after = flat(to_dict(old)), flat(to_dict(new))
+    changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    changed.sort(key=lambda key: not key.endswith(".name"))  # other keys follow from these
+    for key in changed:
+        moves = key == "sim.device" and _kind(old.sim.device) != _kind(new.sim.device)
+        if key not in CHANGEABLE_ON_RESUME or moves:
+            raise ConfigError(
+                f"{key}={after.get(key)}: the run {saved.run} was trained with {before.get(key)}, and its saved state "
+                f"holds for nothing else; leave it out, or start a new run (a resume may change "
+                f"{', '.join(CHANGEABLE_ON_RESUME)}{', to one of the same kind' if moves else ''})"
+            )
+    return new, notices + _notices(saved, old, new, changed)
+
+
+def read(saved: SavedRun) -> dict[str, Any]:
+    """Read the saved state onto the CPU; raise ConfigError where it is damaged or another checkpoint's."""
+    assert saved.folder is not None
+    state = checkpoint.read_training_state(saved.folder)
+    iteration = state.get("iteration")
+    if not isinstance(iteration, int) or iteration < 1 or saved.env_steps % iteration:
+        raise _damaged(saved, f"iteration {iteration!r} at {saved.env_steps} env steps")
+    return state
+
+
+def load(runner: Runner, saved: SavedRun, state: dict[str, Any]) -> None:
+    """Put a saved state into a runner; raise ConfigError where it does not fit."""
+    try:
+        runner.load_state_dict(state)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        raise _damaged(
+            saved, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        ) from None
+    if runner.env_steps != saved.env_steps:
+        raise _damaged(saved, f"it is the state after {runner.env_steps} env steps")
+
+
+def _newest(run: Path) -> tuple[SavedRun, list[str]]:
+    skipped: list[str] = []
+    for env_steps, folder in run_folder.checkpoints(run):
+        problem = _problem(folder)
+        if problem is None:
+            return SavedRun(run, folder, env_steps), skipped
+        skipped.append(f"{folder} is skipped: {problem}")
+    if skipped:
+        raise ConfigError(
+            f"--resume {str(run)!r}: it has no checkpoint to resume from ({skipped[0]})"
+        )
+    if not (run / run_folder.CONFIG).is_file():
+        raise ConfigError(
+            f"--resume {str(run)!r} has no {run_folder.CONFIG} and no checkpoint, nothing to resume "
+            f"from; start it again with --out {run}"
+        )
+    return SavedRun(run, None, 0), [f"{run} has no checkpoint yet and starts again"]
+
+
+def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
+    """Return the run's own settings, or its checkpoint's where they are lost or damaged, with a notice."""
+    try:
+        return run_folder.read_config(saved.run), []
+    except ConfigError as error:
+        if saved.folder is None:
+            raise ConfigError(
+                f"{error}, and the run has no checkpoint; remove {saved.run} and start anew"
+            ) from None
+        instead = saved.folder / run_folder.CONFIG
+        return load_yaml(instead), [
+            f"{error}; the settings are those of {instead}, changed by flags and --set"
+        ]
+
+
+def _problem(folder: Path) -> str | None:
+    """Return what a checkpoint lacks for a resume, or what is damaged; None if it is whole."""
+    try:
+        checkpoint.check_whole(folder)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) -> list[str]:
+    notices = []
+    if saved.folder is not None:
+        gait = other_gait(saved.folder, new)
+        notices += [] if gait is None else [f"the team walks otherwise than before: {gait}"]
+    schedules = tuple(
+        getattr(cfg.algorithm, "schedule", "constant") for cfg in (old, new)
+    )  # not every algorithm's
+    if schedules[1] == "adaptive" and set(changed) & set(ACTOR_RATES):
+        notices.append(
+            "schedule adaptive: the actors' learning rates continue from the saved ones, not from the new"
+        )
+    before, after = old.runner.num_env_steps, new.runner.num_env_steps
+    if (
+        schedules[1] == "linear"
+        and (schedules[0], before) != ("linear", after)
+        and after > saved.env_steps
+    ):
+        shares = [max(0.0, 1.0 - saved.env_steps / total) for total in (before, after)]
+        instead = f", not at {shares[0]:.3f}" if schedules[0] == "linear" else ""
+        notices.append(
+            f"schedule linear: learning rates now reach zero at {after} env steps; they continue at {shares[1]:.3f} of "
+            f"the full rates{instead}"
+        )
+    return notices
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _damaged(saved: SavedRun, detail: str) -> ConfigError:
+    assert saved.folder is not None
+    return checkpoint.damaged_state(saved.folder, detail)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by their dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= (
+            flat(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": value}
+        )
+    return found
+
+
+def how_to_resume(folder: Path, program: str = PROGRAM, more: str = "") -> str:
+    """Return how to resume a run that ended early; ``more`` is what the command line of ``program`` should add."""
+    if not folder.is_dir():
+        return "the folder is gone; if it was moved, --resume takes its new place"
+    if run_folder.checkpoints(folder):
+        return f"resume from its last checkpoint with: {command(folder, program)}{more}"
+    return f"it has no checkpoint yet, start anew{f' with{more}' if more else ''}"
+
+
+def command(folder: Path, program: str = PROGRAM) -> str:
+    """Return the command line that resumes a run."""
+    return f"{program} --resume {shlex.quote(str(folder))}"

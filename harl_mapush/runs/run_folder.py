@@ -1,0 +1,224 @@
+"""Run folders: where a run goes, what its parts are called, which of its checkpoints is the last.
+
+A run is ``config.yaml``, ``origin.json``, TensorBoard's files and ``checkpoints/<env steps>/``. The first line of
+``config.yaml``, a comment, has the SHA-256 of the lines below it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from harl_mapush.runs import durable
+from mqe.config import ConfigError, load_yaml
+
+CONFIG = "config.yaml"
+LOGS = "logs"  # where older runs have TensorBoard's files
+CHECKPOINTS = "checkpoints"
+COLLECTORS = "collectors"  # what their processes wrote
+
+_LOCK = ".lock"
+_SEAL = "# sha256 of the lines below: "
+_UNITS = {"M": 1_000_000, "k": 1_000}
+
+
+def step_name(env_steps: int) -> str:
+    """Name a number of env steps: ``10M``, ``500k``, else the plain number."""
+    for letter, unit in _UNITS.items():
+        if env_steps and env_steps % unit == 0:
+            return f"{env_steps // unit}{letter}"
+    return str(env_steps)
+
+
+def parse_step_name(name: str) -> int | None:
+    """Return the env steps that a checkpoint folder's name stands for, None for any other name."""
+    match = re.fullmatch(r"(\d+)([Mk]?)", name)
+    return int(match[1]) * _UNITS.get(match[2], 1) if match else None
+
+
+def curves_folder(run: Path) -> Path:
+    """Return the folder with TensorBoard's files: the run's own, so that TensorBoard calls the run by its name."""
+    return run / LOGS if (run / LOGS).is_dir() else run
+
+
+def checkpoints(run: Path) -> list[tuple[int, Path]]:
+    """Return env steps and folder of every checkpoint of a run, the newest first."""
+    folder = run / CHECKPOINTS
+    if not folder.is_dir():
+        return []
+    found = [
+        (steps, path)
+        for path in folder.iterdir()
+        if (steps := parse_step_name(path.name)) is not None
+    ]
+    return sorted(found, reverse=True)
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """Return the checkpoint folder of a run with the most env steps, None if there is none."""
+    found = checkpoints(run)
+    return found[0][1] if found else None
+
+
+def set_aside_after(run: Path, env_steps: int) -> list[Path]:
+    """Rename the checkpoints of a run beyond ``env_steps``, so that they no longer count as its newest; return them.
+
+    They keep their contents: ``10M`` becomes ``10M.set-aside``, ``10M.set-aside-2`` and so on.
+    """
+    moved = []
+    for steps, path in checkpoints(run):
+        if steps > env_steps:
+            moved.append(path.rename(_unused(path.with_name(f"{path.name}.set-aside"))))
+    return moved
+
+
+@contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Keep a run's folder to this process while it trains; ConfigError where another does or it cannot be written.
+
+    The system releases it with the process, however that ends.
+    """
+    lock = FileLock(run / _LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(
+            f"{run}: another process is training in this folder; wait for its end (SIGTERM makes it save its state and "
+            "end), then try again"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{run}: cannot be written ({error.strerror or type(error).__name__})"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def sealed(text: str) -> str:
+    """Return the text of a ``config.yaml`` with its checksum as its first line."""
+    return f"{_SEAL}{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
+
+
+def write_config(run: Path, text: str) -> None:
+    """Write a run's ``config.yaml`` atomically: it is there whole, or as it was."""
+    durable.write_text(run / CONFIG, sealed(text))
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """Return the plain values of a run's ``config.yaml``; raise ConfigError where it is not as it was written."""
+    path = run / CONFIG
+    values = load_yaml(path)
+    first, _, text = path.read_text(encoding="utf-8").partition("\n")
+    is_sealed = first.startswith("#") or "sha256" in first  # older ones are not
+    if not values or (is_sealed and f"{first}\n{text}" != sealed(text)):
+        raise ConfigError(
+            f"{path}: damaged or changed by hand (its first line has another checksum)"
+        )
+    return values
+
+
+def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:
+    """Name a new run: ``results/mapush/<object or task>/<algo>/<exp_name>/seed-00001-<date and time>``.
+
+    Where another began within the same second, ``make_run_dir`` puts ``-2`` and so on behind it.
+    """
+    return Path(
+        "results", "mapush", subject, algo, exp_name, f"seed-{seed:05d}-{now:%Y-%m-%d-%H-%M-%S}"
+    )
+
+
+def check_new_run_dir(path: Path) -> None:
+    """Raise ConfigError where a run cannot go: a file, a place that cannot be written, a folder that holds a run.
+
+    A folder that a run was killed in before it wrote anything holds none.
+    """
+    begun = [path / LOGS, path / CHECKPOINTS]
+    try:
+        is_root = path.resolve().parent == path.resolve()
+        holds_run = (path / CONFIG).exists() or any(
+            folder.is_dir() and any(folder.iterdir()) for folder in begun
+        )
+        existing = next(
+            parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent)
+        )
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        raise _unwritable(path, error) from None
+    if is_root:
+        raise ConfigError(
+            f"logger.out_dir (--out): {path} is the root of all folders; name one of the run's own"
+        )
+    if holds_run:
+        raise ConfigError(
+            f"logger.out_dir (--out): {path} already holds a run; resume it (--resume {path}), name another folder "
+            "or remove it"
+        )
+    if not existing.is_dir():
+        raise ConfigError(
+            f"logger.out_dir (--out): {path} cannot be a folder, {existing} is a file; name another one"
+        )
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"logger.out_dir (--out): {path} cannot be written ({existing} is read-only); name another"
+        )
+
+
+@contextmanager
+def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
+    """Make the folder of a new run, with room for checkpoints, and keep it to this process.
+
+    ``is_named`` by the user, it is that folder; otherwise, where it exists, the first of ``-2``, ``-3``, ... that does
+    not. Of two processes that ask at once, each gets its own, or one a ConfigError.
+    """
+    with ExitStack() as stack:
+        check_new_run_dir(path if is_named else path.parent)
+        try:
+            if is_named:
+                durable.make_folder(path)
+            else:
+                path = _make_next(path)
+            stack.enter_context(locked(path))
+            check_new_run_dir(path)  # by now it may hold the run of a process that was faster
+            durable.make_folder(path / CHECKPOINTS)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        yield path
+
+
+def _make_next(path: Path) -> Path:
+    """Make the first of ``path``, ``path-2``, ``path-3``, ... that does not exist, and return it."""
+    for candidate in _numbered(path):
+        try:
+            durable.make_folder(candidate, exist_ok=False)
+        except FileExistsError:
+            continue
+        return candidate
+    raise AssertionError  # there is no last number
+
+
+def _unused(path: Path) -> Path:
+    """Return a path that does not exist: this one, or with ``-2``, ``-3``, ... behind it."""
+    return next(candidate for candidate in _numbered(path) if not candidate.exists())
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    yield from (
+        path.with_name(f"{path.name}{f'-{i}' if i > 1 else ''}") for i in itertools.count(1)
+    )
+
+
+def _unwritable(path: Path, error: Exception) -> ConfigError:
+    reason = getattr(error, "strerror", None) or type(error).__name__
+    return ConfigError(
+        f"logger.out_dir (--out): {path} cannot be written ({reason}); name another folder"
+    )

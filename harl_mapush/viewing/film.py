@@ -1,0 +1,194 @@
+"""Films of a checkpoint from the command line: ``--record``, the flags beside it, and the progress bar."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from harl_mapush.config import RunCfg
+from harl_mapush.runs.policy import load_team
+from mqe.config import ConfigError
+from mqe.registry import make_env
+from mqe.viewer.camera import CAMERAS, Angle
+from mqe.viewer.video import SUFFIXES, Film, record
+
+FLAGS = ("size", "camera", "tiles")  # that only a film has
+EPISODES = 3  # of a film without --num_episodes; with tiles, one a tile
+SIZES = {".mp4": (960, 540), ".gif": (480, 270)}  # [pixels]; a .gif takes ten times the bytes
+RATES = {".mp4": 25, ".gif": 12}  # [Hz]
+_MOST_PIXELS, _MOST_TILES = 7680, 64  # along a side; in all
+_INTERVAL_S = 3.0  # between two lines about how far a film is
+
+
+@dataclass(frozen=True)
+class FilmCfg:
+    """Where a film is written, and how it looks."""
+
+    path: Path
+    size: tuple[int, int]
+    tiles: tuple[int, int]
+    angle: Angle
+    episodes: int
+
+    @property
+    def num_tiles(self) -> int:
+        """Return the number of worlds that are filmed side by side."""
+        return self.tiles[0] * self.tiles[1]
+
+
+def add_flags(parser: ArgumentParser) -> None:
+    """Add the options of a film, besides ``--record``."""
+    parser.add_argument(
+        "--size", metavar="WxH", help="of the film in pixels (default: 960x540, of a .gif 480x270)"
+    )
+    parser.add_argument(
+        "--camera",
+        metavar="NAME",
+        help=f"of the film: {', '.join(CAMERAS)}, or azimuth,elevation[,distance] in degrees and metres",
+    )
+    parser.add_argument(
+        "--tiles", metavar="CxR", help="film so many episodes side by side, 3x3 for instance"
+    )
+
+
+def read(arguments: Any) -> FilmCfg | None:
+    """Return the film that a command line asks for, None if none; raise ConfigError for one that cannot be."""
+    if arguments.record is None:
+        for flag in FLAGS:
+            if getattr(arguments, flag) is not None:
+                raise ConfigError(
+                    f"--{flag} {getattr(arguments, flag)}: belongs to a film; say --record FILE.mp4 too"
+                )
+        return None
+    path = Path(arguments.record)
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(
+            f"--record {arguments.record!r}: a film is an .mp4 or .gif file; name one that ends so"
+        )
+    size = (
+        SIZES[path.suffix]
+        if arguments.size is None
+        else _pair("--size", arguments.size, "960x540", _MOST_PIXELS)
+    )
+    tiles = (
+        (1, 1) if arguments.tiles is None else _pair("--tiles", arguments.tiles, "3x3", _MOST_TILES)
+    )
+    if tiles[0] * tiles[1] > _MOST_TILES:
+        raise ConfigError(f"--tiles {arguments.tiles}: at most {_MOST_TILES} tiles")
+    if size[0] // tiles[0] < 32 or size[1] // tiles[1] < 32:
+        raise ConfigError(
+            f"--size {size[0]}x{size[1]}: a picture, and each tile of it, has at least 32x32 pixels; name a larger size"
+        )
+    angle = CAMERAS["follow"] if arguments.camera is None else _angle(arguments.camera)
+    episodes = arguments.num_episodes or (
+        EPISODES if arguments.tiles is None else tiles[0] * tiles[1]
+    )
+    return FilmCfg(path, size, tiles, angle, episodes)
+
+
+def make(cfg: RunCfg, folder: Path, film: FilmCfg, say: Callable[[str], None]) -> Film:
+    """Film the checkpoint in ``folder``; show progress in a bar on a terminal, else by ``say``."""
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+    try:
+        team = load_team(cfg, folder, env)
+        with _FilmProgress(say) as progress:
+            return record(
+                env,
+                team,
+                film.path,
+                film.episodes,
+                fps=RATES[film.path.suffix],
+                size=film.size,
+                tiles=film.tiles,
+                angle=film.angle,
+                title=f"seed {cfg.runner.seed}",
+                on_progress=progress,
+            )
+    finally:
+        env.close()
+
+
+class _FilmProgress:
+    """Shows the progress of a film."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._open = say, ExitStack()
+        self._begun = self._said = time.monotonic()
+        self._bar: Progress | None = None
+        self._words = ""
+
+    def __enter__(self) -> _FilmProgress:
+        if sys.stdout.isatty():
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(24),
+                TextColumn("{task.percentage:>3.0f}%"),
+            )
+            self._bar = self._open.enter_context(
+                Progress(*columns, TimeRemainingColumn(), transient=True)
+            )
+            self._bar.add_task("simulating", total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def __call__(self, words: str, done: float, total: float | None) -> None:
+        """Take note of ``done`` [s] of film."""
+        now = time.monotonic()
+        if words != self._words:
+            self._words, self._begun = words, now
+        if self._bar is not None:
+            self._bar.update(
+                self._bar.task_ids[0],
+                description=f"{done:.0f} s {words}",
+                completed=done,
+                total=total,
+            )
+        elif now - self._said >= _INTERVAL_S:
+            self._said = now
+            left = (
+                ""
+                if total is None
+                else f" of {total:.0f} s, {(now - self._begun) * (total / done - 1):.0f} s left"
+            )
+            self._say(f"Film: {done:.1f} s {words}{left}")
+
+
+def _pair(flag: str, text: str, example: str, most: int) -> tuple[int, int]:
+    """Read two whole numbers above 0."""
+    match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text)
+    values = (0, 0) if match is None else (int(match[1]), int(match[2]))
+    if not all(1 <= value <= most for value in values):
+        raise ConfigError(
+            f"{flag} {text}: two whole numbers from 1 to {most} are needed, {example} for instance"
+        )
+    return values
+
+
+def _angle(text: str) -> Angle:
+    if text in CAMERAS:
+        return CAMERAS[text]
+    try:
+        azimuth, elevation, *rest = (float(part) for part in text.split(","))
+        angle = Angle(azimuth, elevation, *rest)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"--camera {text}: no such camera; name one of {', '.join(CAMERAS)}, or azimuth,elevation[,distance] in "
+            "degrees and metres"
+        ) from None
+    distance = 1.0 if angle.distance is None else angle.distance
+    if not (-360.0 <= azimuth <= 360.0 and -90.0 <= elevation <= 90.0 and 0.1 <= distance <= 100.0):
+        raise ConfigError(
+            f"--camera {text}: azimuth is from -360 to 360, elevation from -90 to 90 degrees, distance 0.1 to 100 m"
+        )
+    return angle

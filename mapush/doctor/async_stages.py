@@ -1,0 +1,336 @@
+"""The doctor's stages for runs with collectors, from one part alone to all together; each uses what the last one left.
+
+What crosses a border between processes or devices is named with its type and both devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from harl_mapush.algorithms import make_algorithm
+from harl_mapush.collectors.async_runner import AsyncRunner
+from harl_mapush.collectors.collector import Collector, Identity, build
+from harl_mapush.collectors.ingest_thread import Filler
+from harl_mapush.collectors.launcher import Engine, LocalEngine, make_engine
+from harl_mapush.collectors.learner import ReplayLearner
+from harl_mapush.collectors.pool import CollectionError, FullBlock, Pool
+from harl_mapush.collectors.rate_limiter import Pace, Turns
+from harl_mapush.collectors.remote_env import DistantWorlds
+from harl_mapush.collectors.settings import settled
+from harl_mapush.collectors.shared_memory import CollectorMemory, SharedWeights
+from harl_mapush.config import RunCfg
+from harl_mapush.learning.off_policy.experience import ReplayExperience
+from harl_mapush.learning.world_model.world_model import WorldModel
+from mapush.doctor.checkup import Checkup
+from mapush.doctor.stage import REPORT, Stage, StageError, StageSkippedError, finite
+from mapush.doctor.stages import check_device, check_versions
+from mqe.config import to_dict
+
+NUM_COLLECTORS = 2  # where the settings name none
+TOGETHER_S = 30.0  # for which everything runs at the end
+_NUM_BLOCKS, _NUM_UPDATES = 3, 10
+_PATIENCE_S = 300.0  # for a first block
+
+
+@dataclass
+class AsyncCheckup(Checkup):
+    """What one stage builds and the next ones use."""
+
+    collector: Collector | None = None
+    team: ReplayLearner | None = None  # the learner's
+    weights: SharedWeights | None = None
+    blocks: list[FullBlock] = field(default_factory=list)
+    experience: ReplayExperience | None = None  # with these blocks
+    stack: ExitStack = field(default_factory=ExitStack)
+    engine: Engine = field(default_factory=LocalEngine)
+
+    @property
+    def learner(self) -> torch.device:
+        """The learner's device."""
+        return torch.device(self.cfg.runner.learner_device)
+
+    def one_collector(self, **algorithm: Any) -> RunCfg:
+        """Return the settings with one collector that has one collector's share of the worlds."""
+        cfg = self.cfg
+        return dataclasses.replace(
+            cfg,
+            env=dataclasses.replace(cfg.env, num_envs=cfg.env.num_envs // cfg.runner.collectors),
+            runner=dataclasses.replace(cfg.runner, collectors=1),
+            algorithm=dataclasses.replace(cfg.algorithm, **algorithm),
+        )
+
+    def close(self) -> None:
+        """Free what is left of the stages."""
+        if self.collector is not None:
+            self.collector.close()
+        self.stack.close()
+        super().close()
+
+
+def check_settings(checkup: Checkup) -> str:
+    """Find out who runs where."""
+    cfg = checkup.cfg
+    runner = dataclasses.replace(cfg.runner, collectors=cfg.runner.collectors or NUM_COLLECTORS)
+    checkup.cfg = cfg = settled(dataclasses.replace(cfg, runner=runner))
+    said, here = check_device(checkup), _own(checkup)
+    here.engine = here.stack.enter_context(make_engine(cfg))
+    number = cfg.runner.collectors
+    worlds = cfg.env.num_envs // number
+    return (
+        f"{number} collector{'s' if number > 1 else ''}, {worlds} worlds each, {said}, {here.engine.describe()}; "
+        f"learner on {cfg.runner.learner_device}"
+    )
+
+
+def check_environment(checkup: Checkup) -> str:
+    """Collect blocks in this process, at random."""
+    here = _own(checkup)
+    here.collector = collector = build(here.one_collector(), Identity(0, 1))
+    memory = CollectorMemory(collector.layout, 1)
+    for _ in range(_NUM_BLOCKS):
+        report = collector.collect(memory.blocks[0])
+        if report.num_broken:
+            raise StageError(
+                f"{report.num_broken:.0f} transitions come from worlds that broke", REPORT
+            )
+    for place in collector.layout.places:
+        finite(place.name, place.of(memory.blocks[0]))
+    return f"{_NUM_BLOCKS} blocks of {collector.layout.num_transitions} transitions, all finite"
+
+
+def check_agent(checkup: Checkup) -> str:
+    """Let the learner's team hand its weights to the collector's, and both act alike."""
+    here = _own(checkup)
+    collector = _there(here.collector)
+    cfg, env = here.cfg, collector.env
+    spec = DistantWorlds(cfg, here.learner).spec
+    here.team = team = cast(
+        ReplayLearner, make_algorithm(cfg.algorithm, cfg.network, spec, here.learner, 2)
+    )
+    actors = list(team.unique_actors)
+    here.weights = weights = SharedWeights(actors)
+    here.stack.callback(weights.memory.close)
+    weights.publish(actors, 1, 0)
+    with torch.no_grad():
+        weights.read(collector.actors)
+        obs, _ = env.reset()
+        ours = team.act(obs.to(here.learner), deterministic=True).actions.cpu()
+        theirs = collector.team.act(obs, deterministic=True).actions.cpu()
+    finite("actions", ours)
+    if not torch.allclose(ours, theirs, atol=1e-4):
+        raise StageError(
+            f"the same weights act differently: by {float((ours - theirs).abs().max()):.2g}", REPORT
+        )
+    names = [place.describe() for place in weights.places[1:]]
+    return f"{len(names)} tensors of weights, {here.learner} -> cpu -> {env.device}, {names[0]} and so on"
+
+
+def check_one_collector(checkup: Checkup) -> str:
+    """Let one collector, in a process of its own, fill a few blocks."""
+    here = _own(checkup)
+    folder = Path(here.stack.enter_context(tempfile.TemporaryDirectory()))
+    collector = _there(here.collector)
+    pool = Pool(
+        to_dict(here.one_collector()),
+        1,
+        collector.layout,
+        _there(here.weights),
+        folder,
+        _NUM_BLOCKS,
+        engine=here.engine,
+    )
+    here.stack.callback(pool.close)
+    start = time.monotonic()
+    try:
+        pool.start(_NUM_BLOCKS)
+        while len(here.blocks) < _NUM_BLOCKS and time.monotonic() < start + _PATIENCE_S:
+            here.blocks += pool.receive(0.2)
+    except CollectionError as error:
+        raise StageError(str(error), "see the last line; it is the collector's own") from None
+    finally:
+        pool.end()
+    if len(here.blocks) < _NUM_BLOCKS:
+        raise StageError(
+            f"{len(here.blocks)} blocks in {_PATIENCE_S:.0f} s", "try fewer worlds, or --device cpu"
+        )
+    for place in collector.layout.places:
+        finite(place.name, place.of(here.blocks[-1].content))
+    crossing = ", ".join(place.describe() for place in collector.layout.places)
+    return f"{_NUM_BLOCKS} blocks; {collector.env.device} -> cpu ({here.engine.medium}) -> {here.learner}: {crossing}"
+
+
+def check_filler(checkup: Checkup) -> str:
+    """Store these blocks; what lies in the replay must be what was sent."""
+    here = _own(checkup)
+    experience, filler = _filler(here)
+    here.experience = experience
+    for block in here.blocks:
+        filler.store(block)
+    replay, layout, t = experience.replay, _there(here.collector).layout, 0
+    for block in here.blocks:
+        for sent in layout.read(block.content):
+            rows = torch.cat(
+                [part.reshape(replay.shape.num_envs, -1) for part in (sent.obs, sent.state)], dim=1
+            )
+            if not torch.equal(replay.here[t, :, : rows.shape[1]].cpu(), rows):
+                raise StageError(f"decision {t} in the replay is not what was sent", REPORT)
+            t += 1
+    return f"{len(replay)} transitions stored on {replay.here.device} ({replay.here.dtype}), as they were sent"
+
+
+def check_learner(checkup: Checkup) -> str:
+    """Warm up with one collector and take ten updates."""
+    here = _own(checkup)
+    size = _there(here.collector).layout.num_transitions
+    cfg = here.one_collector(warmup=size, buffer_size=8 * size, update_ratio=_NUM_UPDATES / size)
+    env_steps = 2 * size * _there(here.collector).env.decision_period
+    runner = _make(
+        dataclasses.replace(cfg, runner=dataclasses.replace(cfg.runner, num_env_steps=env_steps)),
+        here,
+    )
+    before = {name: flat.clone() for name, flat in runner.algorithm.weights.items()}
+    _run(runner)
+    if any(torch.equal(before[name], flat) for name, flat in runner.algorithm.weights.items()):
+        raise StageError(
+            f"{runner.pace.num_learned} updates left some weights as they were", REPORT
+        )
+    return f"warm-up {size}/{size}, {runner.pace.num_learned} updates, weights version {runner.pace.version}"
+
+
+def check_model(checkup: Checkup) -> str:
+    """Fit the learned model to the stored blocks for a round, and measure it."""
+    here, model = _with_model(checkup)
+    before = model.optimizer.flat.clone()
+    with torch.no_grad():
+        rows = model.draw(_there(here.experience).replay)
+    for name, value in zip(rows.batch._fields, rows.batch, strict=True):
+        finite(f"model.{name}", value)
+    model.fit(rows)
+    model.publish()
+    finite("model.weights", model.optimizer.flat)
+    if torch.equal(before, model.optimizer.flat):
+        raise StageError("a round of fitting left the model's weights as they were", REPORT)
+    errors = {name.removeprefix("model/"): float(value) for name, value in model.metrics.items()}
+    return (
+        f"{model.num_steps} steps, {model.cfg.members} members, {before.numel():,} weights on {before.device} "
+        f"({before.dtype}); error before them {errors['error_ratio']:.2f} of standing still, computed rewards off by "
+        f"{errors['reward_error']:.3f}"
+    )
+
+
+def check_rollouts(checkup: Checkup) -> str:
+    """Continue from stored states by the model, and look at what comes into its replay."""
+    here, model = _with_model(checkup)
+    model.roll_out(_there(here.experience).replay, _there(here.team).explore, 0)
+    batch = model.replay.sample(64)
+    for name, value in zip(batch._fields, batch, strict=True):
+        finite(f"predicted.{name}", value)
+    return (
+        f"{len(model.replay)} predicted transitions on {model.replay.here.device} ({model.replay.here.dtype}), "
+        f"{100 * float(model.metrics['model/kept']):.0f} % kept"
+    )
+
+
+def check_together(checkup: Checkup) -> str:
+    """Run everything as configured for half a minute, but for a short warm-up, also of a learned model."""
+    cfg = checkup.cfg
+    warmup = min(cfg.algorithm.warmup, 2 * cfg.runner.num_steps * cfg.env.num_envs)
+    ensemble = dataclasses.replace(cfg.algorithm.ensemble, first_steps=1)
+    algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup, ensemble=ensemble)
+    runner, first_block = _make(dataclasses.replace(cfg, algorithm=algorithm), _own(checkup)), [0.0]
+    lines: tuple[str, ...] = ()
+    deadline = time.monotonic() + _PATIENCE_S
+
+    def stop_in_time() -> None:
+        nonlocal lines
+        now = time.monotonic()
+        if runner.pace.num_stored and not first_block[0]:
+            first_block[0] = now
+        if now > (first_block[0] + TOGETHER_S if first_block[0] else deadline):
+            lines = runner.health()
+            raise _EnoughError
+
+    runner.on_wait = stop_in_time
+    _run(runner)
+    return "; ".join(lines or runner.health())
+
+
+def _make(cfg: RunCfg, here: AsyncCheckup) -> AsyncRunner:
+    learner = torch.device(cfg.runner.learner_device)
+    worlds = DistantWorlds(cfg, learner)
+    runner = AsyncRunner(
+        worlds, make_algorithm(cfg.algorithm, cfg.network, worlds.spec, learner, 1), cfg
+    )
+    runner.engine = here.engine
+    return runner
+
+
+class _EnoughError(Exception):
+    """The time is over."""
+
+
+def _run(runner: AsyncRunner) -> None:
+    try:
+        runner.learn()
+    except _EnoughError:
+        try:
+            runner.check_counts()
+        except CollectionError as error:
+            raise StageError(str(error), REPORT) from None
+    except CollectionError as error:
+        raise StageError(
+            str(error), "look at the stage before it, and at the last line named"
+        ) from None
+    if not runner.pace.num_stored:
+        raise StageError("no block arrived", "try fewer worlds or collectors: each needs a core")
+
+
+def _filler(here: AsyncCheckup) -> tuple[ReplayExperience, Filler]:
+    team, layout = _there(here.team), _there(here.collector).layout
+    experience = team.make_experience(layout.num_steps, layout.num_transitions // layout.num_steps)
+    pool: Any = type("Blocks", (), {"layout": layout})  # all that storing asks of a pool
+    return experience, Filler(
+        pool, Pace(team, experience, 1.0, layout.num_transitions, 1), Turns(), here.learner
+    )
+
+
+def _with_model(checkup: Checkup) -> tuple[AsyncCheckup, WorldModel]:
+    here = _own(checkup)
+    model = _there(here.team).model
+    if model is None:
+        raise StageSkippedError("this run has no model (algorithm.model=none)")
+    return here, model
+
+
+def _own(checkup: Checkup) -> AsyncCheckup:
+    assert isinstance(checkup, AsyncCheckup)
+    return checkup
+
+
+def _there(part: Any) -> Any:
+    assert part is not None
+    return part
+
+
+_TRY = "try fewer worlds (--preset laptop_hasac) or --device cpu"
+
+ASYNC_STAGES = (
+    Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
+    Stage("settings", check_settings, "choose another --preset, --device or --sim"),
+    Stage("environment", check_environment, "mapush doctor looks at the worlds more closely"),
+    Stage("agent", check_agent, REPORT),
+    Stage("collector", check_one_collector, _TRY),
+    Stage("filler", check_filler, REPORT),
+    Stage("learner", check_learner, _TRY),
+    Stage("model fitted", check_model, REPORT),
+    Stage("model rollout", check_rollouts, REPORT),
+    Stage("together", check_together, _TRY),
+)

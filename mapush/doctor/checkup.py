@@ -1,0 +1,72 @@
+"""The small run of the self-check: worlds, learner and the stages' findings."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from harl_mapush.algorithms import Algorithm, TeamSpec, make_algorithm
+from harl_mapush.config import RunCfg
+from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.memory_plan import MemoryPlan
+from harl_mapush.runner import Runner
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import make_env
+from mqe.world.randomization import NatureCfg
+
+NUM_DECISIONS = 4
+
+
+@dataclass
+class Checkup:
+    """What one stage builds and the next ones use."""
+
+    cfg: RunCfg  # of the run that is tried
+    is_launched_singly: bool = False  # kernel by kernel instead of as graphs
+    preset: str = ""  # its name
+    num_ranks: int = 1  # that share the run's worlds
+    sim_name: str = ""
+    device: torch.device = torch.device("cpu")
+    versions: dict[str, str | None] = field(default_factory=dict)
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+    plan: MemoryPlan | None = None
+    ranks: dict[str, Any] | None = None  # what they found out together
+    env: MultiAgentEnv | None = None
+    runner: Runner | None = None
+
+    def place(self, device: str) -> None:
+        """Put the run on a device."""
+        self.cfg = dataclasses.replace(
+            self.cfg, sim=dataclasses.replace(self.cfg.sim, device=device)
+        )
+
+    def build(self, num_envs: int, ranks: Ranks = ALONE) -> None:
+        """Build ``num_envs`` worlds of the run that is tried, and its learner; close those before."""
+        self.close()
+        env_cfg = dataclasses.replace(self.cfg.env, num_envs=num_envs, randomize=NatureCfg())
+        self.env = env = make_env(
+            env_cfg, self.cfg.sim, self.cfg.task, self.cfg.runner.seed, ranks.share(num_envs)
+        )
+        if self.is_launched_singly:
+            env.captures = False
+        network = self.cfg.network
+        chunk = network.chunk_length if network.use_recurrent_policy else 0
+        runner_cfg = dataclasses.replace(self.cfg.runner, num_steps=chunk or NUM_DECISIONS)
+        self.runner = Runner(env, self.make_learner(ranks), runner_cfg, ranks=ranks)
+
+    def make_learner(self, ranks: Ranks = ALONE) -> Algorithm:
+        """Build a learner for the worlds there are, which learns from their few decisions."""
+        cfg = self.cfg
+        assert self.env is not None
+        rows = self.env.num_envs * (1 if cfg.network.use_recurrent_policy else NUM_DECISIONS)
+        settings, spec = cfg.algorithm.for_trial(rows), TeamSpec.of(self.env)
+        return make_algorithm(settings, cfg.network, spec, self.env.device, cfg.runner.seed, ranks)
+
+    def close(self) -> None:
+        """Free what is left of the stages."""
+        if self.env is not None:
+            self.env.close()
+        self.env = self.runner = None

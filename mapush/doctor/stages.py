@@ -1,0 +1,336 @@
+"""The doctor's stages, from versions to a saved checkpoint; each builds on what the one before it left."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import re
+import sys
+import tempfile
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+import mujoco
+import torch
+
+from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
+from mapush.doctor import frame_checks
+from mapush.doctor.checkup import NUM_DECISIONS, Checkup
+from mapush.doctor.held_tensors import tensors_of
+from mapush.doctor.learner_stages import (
+    check_collect,
+    check_policy,
+    check_ranks,
+    check_save_and_load,
+    check_speed,
+    check_update,
+)
+from mapush.doctor.run_folder_check import check_run_folder
+from mapush.doctor.stage import REPORT, Stage, StageError, StageSkippedError, env_of, finite
+from mqe.config import ConfigError
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import resolve_sim
+from mqe.vec_env import TimeStep
+from mqe.viewer.offscreen import choose_backend
+from mqe.viewer.video import record
+
+NUM_WORLDS = 1000
+NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, which is there for tests
+_PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
+_NEEDS = re.compile(
+    r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)"
+)  # a requirement with a lower bound
+
+
+def check_versions(checkup: Checkup) -> str:
+    """Compare the versions of what has to work together."""
+    found = checkup.versions
+    found["python"] = platform.python_version()
+    for package in _PACKAGES:
+        found[package] = _installed(package)
+    found["torch"] = (
+        torch.__version__
+    )  # with its build, which the package's own metadata may leave out
+    found["torch_cuda"] = torch.version.cuda
+    driver = driver_version()
+    found["driver_cuda"] = None if driver is None else f"{driver // 1000}.{driver % 1000 // 10}"
+    if not (3, 11) <= sys.version_info[:2] < (3, 14):
+        raise StageError(
+            f"Python {found['python']} is not supported", "use Python 3.11, 3.12 or 3.13"
+        )
+    if not mujoco.__version__.startswith("4."):
+        raise StageError(
+            f"MuJoCo {mujoco.__version__} is not supported", "pip install 'mujoco>=4.0,<5'"
+        )
+    ours, warps = mujoco.__version__, found["mujoco-warp"]
+    if warps is not None and warps.split(".")[:2] != ours.split(".")[:2]:
+        raise StageError(
+            f"mujoco-warp {warps} is not for MuJoCo {ours}", f"pip install mujoco-warp=={ours}"
+        )
+    if warps is not None:
+        _check_needs("mujoco-warp")
+    found["warp_cuda"] = None if driver is None or warps is None else warp_cuda()
+    if checkup.cfg.sim.device != "cpu":
+        _check_cuda("torch", found)
+        _check_cuda("warp", found)
+    said = ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
+    if driver is not None and found["torch_cuda"] is None:
+        said += (
+            "; this torch is built for the CPU alone: to use the GPU, install torch's CUDA build"
+        )
+    elif driver is not None and found["mujoco-warp"] is None:
+        said += "; to use the GPU, pip install 'mapush[gpu]'"
+    return said
+
+
+def check_device(checkup: Checkup) -> str:
+    """Find out which simulator runs where."""
+    checkup.sim_name, checkup.device = resolve_sim(checkup.cfg.sim)
+    return f"simulator {checkup.sim_name} on {checkup.device}"
+
+
+def check_worker(checkup: Checkup) -> str:
+    """Start the simulator's own process with an empty world, and read its versions."""
+    found = frame_checks.worker_versions(checkup.cfg.sim)
+    return f"its process answers: {', '.join(f'{name} {value}' for name, value in found.items())}"
+
+
+def check_frames(checkup: Checkup) -> str:
+    """Let all bodies fly and turn for a physics step; poses must change as the velocities say."""
+    found = frame_checks.complaint(env_of(checkup))
+    if found is not None:
+        raise StageError(found, _FRAMES)
+    return "all bodies fly and turn as their velocities say"
+
+
+def check_gpus(checkup: Checkup) -> str:
+    """Check the free memory of every GPU, and that Warp sees the one that is used, if any."""
+    is_used = checkup.device.type != "cpu"
+    said = []
+    for index in range(torch.cuda.device_count()):
+        try:
+            name, (free, total) = torch.cuda.get_device_name(index), torch.cuda.mem_get_info(index)
+        except Exception as error:  # of any kind: CUDA may not even start
+            if is_used:
+                raise
+            said.append(f"cuda:{index} does not answer ({' '.join(str(error).split())})")
+            continue
+        checkup.gpus.append({"name": name, "free_gib": free / GIB, "total_gib": total / GIB})
+        said.append(f"cuda:{index} {name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free")
+    if is_used:
+        from mqe.sim.mujoco_warp import (
+            wp,  # not from Warp: this one is quiet, so that JSON stays alone
+        )
+
+        wp.init()
+        wp.device_from_torch(checkup.device)
+    else:
+        said.append("the run is on the CPU")
+    return "; ".join(said)
+
+
+def check_memory_plan(checkup: Checkup) -> str:
+    """Plan the memory of the run as configured."""
+    env, num_ranks = checkup.cfg.env, checkup.num_ranks
+    own = replace(checkup.cfg, env=replace(env, num_envs=max(1, env.num_envs // num_ranks)))
+    checkup.plan = plan_memory(own, checkup.sim_name, checkup.device, num_ranks, num_ranks)
+    check_memory(checkup.plan)
+    return describe(checkup.plan)
+
+
+def check_devices(checkup: Checkup) -> str:
+    """Build one world with its policy and experience, and see that all tensors are where the simulator's are."""
+    checkup.build(1)
+    env, runner = checkup.env, checkup.runner
+    assert env is not None
+    assert runner is not None
+    env.reset()
+    where = env.sim.qpos.device
+    count = 0
+    for whole, name in (
+        (env.sim, "simulator"),
+        (env, "environment"),
+        (runner.algorithm, "policy"),
+        (runner.experience, "experience"),
+    ):
+        for part, tensor in tensors_of(whole, name):
+            if tensor.device != where:
+                raise StageError(
+                    f"{part} is on {tensor.device}, but simulator.qpos on {where}", REPORT
+                )
+            count += 1
+    return f"{count} tensors of simulator, environment, policy and experience, all on {where}"
+
+
+def check_one_world(checkup: Checkup) -> str:
+    """Step one world."""
+    return _step(env_of(checkup))
+
+
+def check_many_worlds(checkup: Checkup) -> str:
+    """Step a thousand worlds."""
+    is_emulated = checkup.sim_name == "warp" and checkup.device.type == "cpu"
+    is_stand_in = checkup.sim_name == "mujoco_worker"  # one world after the other
+    checkup.build(NUM_WORLDS_EMULATED if is_emulated or is_stand_in else NUM_WORLDS)
+    return _step(env_of(checkup))
+
+
+def check_graph(checkup: Checkup) -> str:
+    """Step as one captured graph, while any wait for the device is an error."""
+    if checkup.is_launched_singly:
+        return "left out: kernels are launched one by one"
+    env = env_of(checkup)
+    actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
+    for _ in range(NUM_DECISIONS):
+        env.step(actions)
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        env.step(actions)
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+    return "a decision is one CUDA graph and waits for nothing"
+
+
+def check_film(checkup: Checkup) -> str:
+    """Film a moment; a machine that cannot render can still train."""
+    env = env_of(checkup)
+    still = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            path = Path(name) / "film.mp4"
+            film = record(env, lambda _: still, path, seconds=0.08, size=(64, 36))  # type: ignore
+        except ConfigError as error:
+            raise StageSkippedError(
+                f"no film can be made here, and training needs none: {error}"
+            ) from None
+    return f"{film.num_frames} pictures drawn with {choose_backend()} and written"
+
+
+_FRAMES = "see mqe/sim/remote/worker/frames.py: order of quaternions, frame of angular velocities, point of linear ones"
+_WORKER = "read docs/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
+CRASH = (
+    "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
+)
+_BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says which stage fails"
+
+STAGES = (
+    Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
+    Stage("device", check_device, "choose another --device or --sim"),
+    Stage("worker", check_worker, _WORKER, needs_worker=True),
+    Stage(
+        "gpus",
+        check_gpus,
+        "check with nvidia-smi that driver and GPU work",
+        needs_gpu=True,
+        any_gpu_will_do=True,
+    ),
+    Stage("memory plan", check_memory_plan, "try a smaller --preset"),
+    Stage("tensors", check_devices, REPORT),
+    Stage("one world", check_one_world, _BUILD),
+    Stage("frames", check_frames, _FRAMES, needs_worker=True),
+    Stage("many worlds", check_many_worlds, _BUILD),
+    Stage("graph", check_graph, REPORT, needs_gpu=True),
+    Stage("policy", check_policy, REPORT),
+    Stage("collect", check_collect, _BUILD),
+    Stage("update", check_update, _BUILD),
+    Stage("speed", check_speed, _BUILD),
+    Stage(
+        "save and load",
+        check_save_and_load,
+        "check that the temporary folder (TMPDIR) can be written",
+    ),
+    Stage(
+        "run folder",
+        check_run_folder,
+        "change to a folder that can be written, or name one with --out",
+    ),
+    Stage("film", check_film, "check that the temporary folder (TMPDIR) can be written"),
+    Stage(
+        "ranks", check_ranks, "see with NCCL_DEBUG=INFO what NCCL complains of", needs_ranks=True
+    ),
+)
+
+
+def driver_version() -> int | None:
+    """Return the newest CUDA that the NVIDIA driver knows, 12040 for 12.4; None without a driver."""
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        number = ctypes.c_int()
+        return number.value if library.cuDriverGetVersion(ctypes.byref(number)) == 0 else None
+    return None
+
+
+def warp_cuda() -> str | None:
+    """Return the CUDA that the installed Warp was built with, 12.9 for instance; None if it was built without."""
+    from mqe.sim.mujoco_warp import wp  # quiet, as in check_gpus
+
+    built_with = wp.get_cuda_toolkit_version()
+    return None if built_with is None else f"{built_with[0]}.{built_with[1]}"
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _check_needs(package: str) -> None:
+    """Compare the least versions that ``package`` requires with the installed ones."""
+    for line in requires(package) or ():
+        needed = _NEEDS.match(line)
+        if (
+            needed is None or ";" in line
+        ):  # without a lower bound, or for some extra or machine alone
+            continue
+        name, bound = needed["name"], needed["bound"]
+        has = _installed(name)
+        if has is None or _release(has) < _release(bound):
+            instead = "which is not installed" if has is None else f"not {has}"
+            raise StageError(
+                f"{package} needs {name} {bound} or newer, {instead}",
+                f"pip install '{name}>={bound}'",
+            )
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """Read the numbers that a version begins with, (1, 19) for 1.19.0rc1; zeros at the end mean nothing."""
+    numbers = re.findall(r"\d+(?:\.\d+)*", text)[0]
+    return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", numbers).split("."))
+
+
+def _check_cuda(package: str, found: dict[str, str | None]) -> None:
+    """Check that the driver supports the major CUDA version that ``package`` is built for, if both are known."""
+    built_for, known = found[f"{package}_cuda"], found["driver_cuda"]
+    if (
+        built_for is not None
+        and known is not None
+        and int(built_for.split(".")[0]) > int(known.split(".")[0])
+    ):
+        raise StageError(
+            f"{package} is built for CUDA {built_for}, but the driver knows CUDA {known} at most",
+            f"update the NVIDIA driver, or install the {package} build for CUDA {known.split('.')[0]}",
+        )
+
+
+def _step(env: MultiAgentEnv) -> str:
+    """Reset and take a few decisions at random; everything must stay finite and whole."""
+    obs, state = env.reset()
+    finite("observations", obs)
+    finite("critic states", state)
+    draw = torch.Generator(env.device).manual_seed(0)
+    shape = (env.num_envs, env.num_agents, max(env.action_sizes))
+    steps: list[TimeStep] = []
+    for _ in range(NUM_DECISIONS):
+        steps.append(env.step(2.0 * torch.rand(shape, generator=draw, device=env.device) - 1.0))
+        finite("observations", steps[-1].obs)
+        finite("rewards", steps[-1].reward)
+    broken = sum(int((~step.valid).sum()) for step in steps)
+    if broken:
+        raise StageError(f"{broken} worlds broke within {NUM_DECISIONS} decisions", REPORT)
+    return f"{env.num_envs} x {NUM_DECISIONS} decisions of {env.decision_period} control steps on {env.device}"

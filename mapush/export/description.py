@@ -1,0 +1,139 @@
+"""The description of an exported team for JSON: its inputs, its outputs, and what it expects of the world."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from mqe.controllers.trot import STANDING_COMMAND, GaitMemory
+from mqe.world.robots import NUM_JOINTS, RobotCfg
+from mqe.world.robots.robot import LEG_JOINTS, LEGS
+from mqe.world.robots.tensors import TOUCH
+from mqe.world.scene import DECIMATION, PHYSICS_DT, STEP_DT, Scene
+
+FORMAT_VERSION = 1
+HEADING = (
+    "heading frame of the robot: origin at its trunk, turned by its yaw only, x forward, y left"
+)
+BODY = "trunk frame of the robot: x forward, y left, z up"
+JOINTS = [f"{leg}_{joint}" for leg in LEGS for joint in LEG_JOINTS]
+COMMAND = ["forward", "left", "turning_left"]
+
+Numbers = dict[str, Any]
+
+
+def numbers(
+    shape: Sequence[int | str], names: Sequence[str], unit: str, frame: str, meaning: str = ""
+) -> Numbers:
+    """Describe a tensor whose last dimension has these names."""
+    described: Numbers = {"shape": list(shape), "names": list(names), "unit": unit, "frame": frame}
+    return described | ({"meaning": meaning} if meaning else {})
+
+
+def gait_inputs(lead: Sequence[int | str]) -> dict[str, Numbers]:
+    """Describe a gait's inputs besides the command; ``lead`` are the dimensions before the numbers."""
+    return {
+        "up_b": numbers(
+            [*lead, 3],
+            "xyz",
+            "1",
+            BODY,
+            "unit vector that points up; what an IMU at rest measures / g",
+        ),
+        "angvel_b": numbers(
+            [*lead, 3], "xyz", "rad/s", BODY, "angular velocity, as a gyroscope measures it"
+        ),
+        "joint_pos": numbers([*lead, NUM_JOINTS], JOINTS, "rad", "joint"),
+        "joint_vel": numbers([*lead, NUM_JOINTS], JOINTS, "rad/s", "joint"),
+        "memory": gait_memory(lead),
+    }
+
+
+def gait_memory(lead: Sequence[int | str]) -> Numbers:
+    """Describe the memory that a gait passes from one control step to the next."""
+    names = [
+        "phase",
+        *(f"{which}_action_{joint}" for which in ("last", "older") for joint in JOINTS),
+    ]
+    meaning = "zeros at the start of an episode, then memory_out of the last control step"
+    return numbers([*lead, GaitMemory.SIZE], names, "1", "none", meaning) | {
+        "rate_hz": 1.0 / STEP_DT
+    }
+
+
+def command(lead: Sequence[int | str], scale: Sequence[float], rate_hz: float) -> Numbers:
+    """Describe a velocity command."""
+    described = numbers([*lead, 3], COMMAND, "m/s, m/s, rad/s", HEADING)
+    limits = [[-limit for limit in scale], list(scale)]
+    return described | {"range": limits, "rate_hz": rate_hz, "robot_stands_below": STANDING_COMMAND}
+
+
+def joint_targets(lead: Sequence[int | str]) -> Numbers:
+    """Describe the targets of the motors."""
+    described = numbers(
+        [*lead, NUM_JOINTS], JOINTS, "rad", "joint", "position targets; see motors and robots"
+    )
+    return described | {"rate_hz": 1.0 / STEP_DT}
+
+
+def observation(names: Sequence[str]) -> Numbers:
+    """Describe what one robot of a team sees."""
+    return numbers(
+        ["batch", len(names)],
+        names,
+        "x, y: m; sin_yaw, cos_yaw: 1; yaw: rad in [0, 2 pi)",
+        HEADING,
+        "positions of goal, object origin and other trunks relative to the robot's trunk; yaw relative to its yaw; "
+        "NAME_0 and so on are the numbers of a term of task.more_observations, in its own units",
+    )
+
+
+def robots(scene: Scene) -> list[dict[str, Any]]:
+    """Describe the robots of a team, and their motors as the scene has them."""
+    limits = scene.model.actuator_forcerange[:, 1].reshape(-1, NUM_JOINTS).tolist()
+    return [_robot(f"robot{i}", cfg, limits[i]) for i, cfg in enumerate(scene.robots)]
+
+
+def _robot(name: str, cfg: RobotCfg, torque_limit: list[float]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": cfg.name,
+        "joints": JOINTS,
+        "nominal_joint_pos_rad": cfg.joint_pos,
+        "joint_range_rad": cfg.joint_range,
+        "stiffness_nm_per_rad": cfg.stiffness,
+        "damping_nms_per_rad": cfg.damping,
+        "torque_limit_nm": torque_limit,
+        "low_trunk_m": cfg.low_height,
+        "knee_clearance_m": cfg.knee_radius + TOUCH,
+        "trunk_clearance_m": TOUCH,
+    }
+
+
+def motors(scene: Scene) -> dict[str, Any]:
+    """Describe how motors follow their targets."""
+    return {
+        "law": "torque = stiffness * (target - joint_pos) - damping * joint_vel, within +- torque_limit",
+        "delay_physics_steps": scene.actuator_lag,
+        "delay": "so many physics steps after the control step began the motors follow its targets; until then those "
+        "before, or in the first control step of an episode its own",
+    }
+
+
+def rates(decision_period: int) -> dict[str, Any]:
+    """Return how often physics, joint targets and decisions happen."""
+    return {
+        "physics_hz": 1.0 / PHYSICS_DT,
+        "control_hz": 1.0 / STEP_DT,
+        "decision_hz": 1.0 / (STEP_DT * decision_period),
+        "physics_steps_per_control_step": DECIMATION,
+        "control_steps_per_decision": decision_period,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what wrote an export."""
+    packages = ("mapush", "torch", "mujoco", "onnx", "onnxruntime", "numpy")
+    return {"python": platform.python_version()} | {name: version(name) for name in packages}

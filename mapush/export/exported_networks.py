@@ -1,0 +1,125 @@
+"""The networks of an exported team, with normalisation, bounds, clipping and scales inside.
+
+Letters: B rows of a batch, A robots, O numbers an observation, R recurrent layers, H their size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mqe.controllers.gait import GaitNetwork
+from mqe.controllers.trot import (
+    ACTION_SCALE,
+    FOOT_OFFSET,
+    GAIT_FREQUENCY,
+    LIFT,
+    STANDING_COMMAND,
+    gait_obs_scale,
+)
+from mqe.world.geometry import TWO_PI
+from mqe.world.robots import NUM_JOINTS, RobotCfg
+from mqe.world.scene import STEP_DT
+
+
+class ExportedActor(nn.Module):
+    """One robot's actor: obs (B, O) to a velocity command (B, 3); a recurrent one carries hidden (B, R, H) along."""
+
+    def __init__(self, actor: nn.Module, scale: tuple[float, ...]) -> None:
+        """Wrap ``actor``, whose actions in [-1, 1] stand for commands of up to ``scale``."""
+        super().__init__()
+        self.actor, self.is_recurrent = actor, getattr(actor, "is_recurrent", False)
+        self.register_buffer("scale", torch.tensor(scale))
+
+    def forward(self, obs: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return the command, and the next hidden state if there is one."""
+        if not self.is_recurrent:
+            return (self.actor(obs).clamp(-1.0, 1.0) * self.scale,)
+        masks = torch.ones_like(obs[:, 0]).unsqueeze(0)
+        action, after = self.actor.unroll(obs.unsqueeze(0), hidden, masks)  # type: ignore[operator]
+        return action[0].clamp(-1.0, 1.0) * self.scale, after[0]
+
+
+class ExportedGait(nn.Module):
+    """A robot's gait as a pure function: its clock and memory are inputs and outputs."""
+
+    nominal: Tensor  # (J,) [rad]
+    action_scale: Tensor  # (J,) [rad]
+    lift: Tensor  # (3,) [rad]
+    foot_offset: Tensor  # (4,) of the trot's cycle
+    obs_scale: Tensor  # (59,)
+
+    def __init__(self, policy: GaitNetwork, robot: RobotCfg) -> None:
+        super().__init__()
+        self.policy = policy
+        self.register_buffer("nominal", torch.tensor(robot.joint_pos))
+        self.register_buffer("foot_offset", torch.tensor(FOOT_OFFSET))
+        self.register_buffer("action_scale", torch.tensor(ACTION_SCALE * 4))
+        self.register_buffer("lift", torch.tensor(LIFT))
+        self.register_buffer("obs_scale", gait_obs_scale(torch.device("cpu")))
+
+    def forward(
+        self,
+        command: Tensor,
+        up_b: Tensor,
+        angvel_b: Tensor,
+        joint_pos: Tensor,
+        joint_vel: Tensor,
+        memory: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return joint targets (B, J) [rad] and the next memory (B, 25): the clock and the last two actions."""
+        phase, actions = memory[..., :1], memory[..., 1:]
+        moving = (command.abs().amax(dim=-1) > STANDING_COMMAND).to(command.dtype)
+        clock = torch.cat(
+            (torch.sin(TWO_PI * phase), torch.cos(TWO_PI * phase)), dim=-1
+        ) * moving.unsqueeze(-1)
+        obs = torch.cat(
+            (up_b, angvel_b, command, joint_pos - self.nominal, joint_vel, actions, clock), dim=-1
+        )
+        action = self.policy(obs * self.obs_scale).clamp(-1.0, 1.0)
+        phase = torch.remainder(phase + GAIT_FREQUENCY * STEP_DT, 1.0) * moving.unsqueeze(-1)
+        cycle = torch.remainder(phase + self.foot_offset, 1.0)
+        swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(
+            -1
+        )  # as Trot.swing has it
+        lifted = (swing.unsqueeze(-1) * self.lift).flatten(-2)
+        targets = self.nominal + self.action_scale * action + lifted
+        return targets, torch.cat((phase, action, actions[..., :NUM_JOINTS]), dim=-1)
+
+
+class ExportedTeam(nn.Module):
+    """Actors and gaits in one: what the team sees to joint targets, one control step at a time.
+
+    Where ``decide`` (B,) is true the actors decide, elsewhere the robots keep ``command``.
+    """
+
+    def __init__(self, actors: list[ExportedActor], gaits: list[ExportedGait]) -> None:
+        super().__init__()
+        self.actors, self.gaits = nn.ModuleList(actors), nn.ModuleList(gaits)
+        self.is_recurrent = actors[0].is_recurrent
+
+    def forward(
+        self, obs: Tensor, decide: Tensor, command: Tensor, *proprioception: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return joint targets (B, A, J), the command (B, A, 3) in force and the gaits' memory (B, A, 25).
+
+        ``proprioception`` are up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each, then, of recurrent
+        actors, hidden (B, A, R, H), which is returned as well.
+        """
+        hidden = proprioception[5] if self.is_recurrent else None
+        decided = [
+            actor(obs[:, i], *(() if hidden is None else (hidden[:, i],)))
+            for i, actor in enumerate(self.actors)
+        ]
+        command = torch.where(
+            decide.view(-1, 1, 1), torch.stack([each[0] for each in decided], dim=1), command
+        )
+        walked = [
+            gait(*(part[:, i] for part in (command, *proprioception[:5])))
+            for i, gait in enumerate(self.gaits)
+        ]
+        targets, memory = (torch.stack(parts, dim=1) for parts in zip(*walked, strict=True))
+        if hidden is None:
+            return targets, command, memory
+        after = torch.stack([each[1] for each in decided], dim=1)
+        return targets, command, memory, torch.where(decide.view(-1, 1, 1, 1), after, hidden)

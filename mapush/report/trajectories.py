@@ -1,0 +1,68 @@
+"""Where objects go: full first episodes of a trained team, seen from above."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from harl_mapush.evaluation import evaluation_worlds
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.policy import load_team
+from harl_mapush.seeding import seed_everything
+from mqe.registry import make_env
+from mqe.viewer.recording import outcome_words
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One episode: the object's path (T, 2) [m], where the goal was, how the episode ended and after how long [s]."""
+
+    path: NDArray[np.float64]
+    goal: NDArray[np.float64]
+    outcome: str
+    seconds: float
+
+
+@torch.no_grad()
+def record_trajectories(run: Path, num_episodes: int, seed: int = 0) -> list[Trajectory]:
+    """Play a run's last checkpoint for an episode in each of ``num_episodes`` worlds of its training, unrandomised.
+
+    Returns none for a task without an object.
+    """
+    folder = checkpoint.resolve(str(run))
+    cfg = evaluation_worlds.settings(
+        folder, {"env": {"num_envs": num_episodes}, "runner": {"seed": seed}}, is_film=True
+    )
+    seed_everything(seed)
+    env = make_env(cfg.env, cfg.sim, cfg.task, seed)
+    try:
+        if env.scene.object is None:
+            return []
+        team = load_team(cfg, folder, env)
+        obs, _ = env.reset()
+        goals = env.state.goal_pos[:, :2].clone()
+        paths, found = [env.state.object_pos[:, :2].clone()], {}
+        for decision in range(1, math.ceil(env.max_episode_length / env.decision_period) + 1):
+            step = env.step(team(obs))
+            obs = step.obs
+            for world in torch.nonzero(step.done).flatten().tolist():
+                if world not in found:
+                    found[world] = (decision, outcome_words(env, world, bool(step.valid[world])))
+            paths.append(env.state.object_pos[:, :2].clone())
+            if len(found) == num_episodes:
+                break
+    finally:
+        env.close()
+    recorded = torch.stack(paths).cpu().double().numpy()
+    period = env.decision_period * env.step_dt
+    return [
+        Trajectory(
+            recorded[:end, world], goals[world].cpu().double().numpy(), outcome, end * period
+        )
+        for world, (end, outcome) in sorted(found.items())
+    ]

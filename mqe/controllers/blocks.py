@@ -1,0 +1,59 @@
+"""Networks over blocks of worlds of one size, so that a world's numbers do not depend on how many run beside it.
+
+Libraries multiply matrices of few rows, and the last few numbers of a tensor, in another order than the rest, and the
+results differ in the last bits. So every tensor has a whole number of blocks, and every product has the rows of one. A
+world that keeps its place within a block then has the same numbers whatever the other worlds are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+SIZE = 32  # worlds: whole registers of every processor
+
+
+class ActiveWorlds:
+    """The worlds that do not rest, moved into as few blocks as their places allow."""
+
+    def __init__(self, resting: Tensor, size: int = SIZE) -> None:
+        """Follow ``resting`` (N,) bool, the simulator's own; N is a multiple of ``size``."""
+        self.size, self._resting = size, resting
+        self._known, self._order = (
+            torch.zeros_like(resting),
+            torch.arange(len(resting), device=resting.device),
+        )
+
+    def order(self) -> Tensor:
+        """Return the worlds (M,) to compute, M a multiple of the size, each at its own place within a block.
+
+        At places that fewer active worlds have than others, resting ones fill the blocks.
+        """
+        if not torch.equal(self._known, self._resting):
+            self._known = self._resting.clone()
+            is_active = ~self._known.view(-1, self.size)
+            blocks = is_active.byte().argsort(dim=0, descending=True, stable=True)[
+                : int(is_active.sum(dim=0).max())
+            ]
+            self._order = (
+                blocks * self.size + torch.arange(self.size, device=blocks.device)
+            ).flatten()
+        return self._order
+
+
+class Blocks:
+    """A function of worlds that computes the active ones, a block at a time."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], worlds: ActiveWorlds) -> None:
+        """Compute ``function`` (S, ...) to (S, ...), S the size of a block."""
+        self._function, self._worlds = function, worlds
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Return the results (N, ...) of ``rows`` (N, ...); those of other resting worlds are zero."""
+        order = self._worlds.order()
+        if len(order) == len(rows):
+            return torch.cat([self._function(block) for block in rows.split(self._worlds.size)])
+        part = torch.cat([self._function(block) for block in rows[order].split(self._worlds.size)])
+        return part.new_zeros(len(rows), *part.shape[1:]).index_copy_(0, order, part)

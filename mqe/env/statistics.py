@@ -1,0 +1,86 @@
+"""Metrics of finished episodes, kept on the device in a ring of bounded length."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mqe.vec_env import ALL_WORLDS, Share
+
+CAPACITY = 1000  # episodes; older ones are forgotten
+
+
+class EpisodeStatistics:
+    """The last at most 1,000 finished episodes, one row each; reading them is the only host synchronisation."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        rates: tuple[str, ...],
+        num_envs: int,
+        device: torch.device,
+        share: Share = ALL_WORLDS,
+    ) -> None:
+        """Keep F metrics ``names`` of every episode of ``num_envs`` worlds; ``rates`` are those that are 0 or 1.
+
+        Means are those of all processes that have a ``share`` of the worlds, which must ask for them together.
+        """
+        self.names, self._rates, self._share = names, rates, share
+        self._room = max(
+            CAPACITY, num_envs
+        )  # all worlds may end at once, each into a row of its own
+        self._rows = torch.full((self._room + 1, len(names)), torch.nan, device=device)
+        self._spare = torch.tensor(
+            self._room, device=device
+        )  # the last row takes what is no episode
+        self._count = torch.zeros((), dtype=torch.int64, device=device)
+
+    def record(self, done: Tensor, metrics: Tensor) -> None:
+        """Add the episodes of ``done`` (N,), with ``metrics`` (N, F)."""
+        number = self._count + torch.cumsum(done, 0)  # (N,) from 1 on
+        self._rows.index_copy_(0, torch.where(done, number % self._room, self._spare), metrics)
+        self._count.copy_(number[-1])
+
+    def means(self) -> dict[str, float]:
+        """Return each metric's mean over the episodes it counts for (NaN without any), and ``num_episodes``.
+
+        The mean of a metric that is 0 or 1 is called its rate.
+        """
+        newest = self._newest(CAPACITY // self._share.num_shares)
+        counts = (~torch.isnan(newest)).sum(dim=0)
+        num_episodes = self._count.clamp(max=len(newest)).view(1)
+        sums = torch.cat((torch.nansum(newest, dim=0), counts, num_episodes)).double()
+        self._share.sum_(sums)
+        total, counts, num_episodes = sums.split([len(self.names), len(self.names), 1])
+        *values, count = torch.cat((total / counts, num_episodes)).tolist()
+        names = [f"{name}_rate" if name in self._rates else name for name in self.names]
+        metrics: dict[str, float] = dict(zip(names, values, strict=True))
+        return metrics | {"num_episodes": int(count)}
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._rows.fill_(torch.nan)
+        self._count.zero_()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the ring and its position."""
+        return {"rows": self._rows.clone(), "count": self._count.clone()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore a ``state_dict``; of a ring of another length the newest episodes are taken."""
+        if state["rows"].shape == self._rows.shape:
+            self._rows.copy_(state["rows"])
+            self._count.copy_(state["count"])
+            return
+        rows, count = state["rows"], int(state["count"])
+        kept = min(count, CAPACITY, len(rows) - 1)
+        numbers = torch.arange(count - kept + 1, count + 1)
+        self.reset()
+        self._rows[numbers % self._room] = rows[numbers % (len(rows) - 1)].to(self._rows.device)
+        self._count.fill_(count)
+
+    def _newest(self, most: int) -> Tensor:
+        """Return the rows of the newest ``most`` episodes, NaN where there are fewer."""
+        return self._rows[
+            (self._count - torch.arange(most, device=self._count.device)) % self._room
+        ]

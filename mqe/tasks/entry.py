@@ -1,0 +1,66 @@
+"""What an entry of the registry of tasks brings: settings, how a world is made, and how its episodes are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+
+from mqe.config import option
+from mqe.tasks.episode_report import Report
+from mqe.tasks.task import Task
+from mqe.world.randomization import NatureCfg
+from mqe.world.robots import DEFAULT_ROBOT, ROBOTS
+from mqe.world.scene import ACTUATORS, MAX_ROBOTS, Scene
+from mqe.world.streams import Streams
+
+
+@dataclass(frozen=True)
+class EnvCfg:
+    """Section ``env``: how many worlds and robots, of which kind."""
+
+    num_envs: int = option(256, "parallel worlds", min=1, max=1_000_000_000)
+    num_agents: int | None = option(
+        None, "robots in one world; null: the object's team", min=1, max=MAX_ROBOTS
+    )
+    robots: str | tuple[str, ...] = option(
+        DEFAULT_ROBOT, "kind of robot, or one kind for each robot of the team", choices=ROBOTS
+    )
+    actuators: str = option(
+        "reference", "motors that lag and saturate as the reference's, or ideal", choices=ACTUATORS
+    )
+    imports: tuple[str, ...] = option(
+        (), "a user's modules that --import brought; recorded, never imported from here"
+    )
+    randomize: NatureCfg = option(
+        NatureCfg, "what differs from world to world and from moment to moment"
+    )
+
+
+class TaskSetup(NamedTuple):
+    """A task over its scene, before there is a simulator; ``fields`` are model fields with per-world values."""
+
+    scene: Scene
+    task: Task
+    fields: dict[str, torch.Tensor]
+
+
+class TaskEntry(NamedTuple):
+    """One task by name: all that the rest of the program knows of it."""
+
+    cfg: type  # the section ``task``, a frozen dataclass with ``name``
+    make: Callable[[Any, EnvCfg, torch.device, Streams], TaskSetup]
+    report: Report = Report()  # how its episodes are summed up and shown
+    evaluation: Mapping[str, Any] = MappingProxyType(
+        {}
+    )  # settings of ``task`` that the calculator measures with
+    strict: Mapping[str, Any] | None = (
+        None  # likewise, with --protocol strict; None: there is no such protocol
+    )
+    conditions: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+        {}
+    )  # sections of settings that test robustness
+    examination: str | None = None  # what examines its policies instead of the calculator

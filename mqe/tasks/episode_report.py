@@ -1,0 +1,89 @@
+"""How a task's episodes are reported: while it trains, by the calculator, and in a film."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mqe.world.state import SceneState
+
+Z_95 = 1.959963984540054  # standard normal quantile of 97.5 %
+
+Metrics = dict[str, float | int | list[float] | None]
+
+
+def mean(values: Tensor) -> float | None:
+    """Return the mean of the values that are numbers, None without any."""
+    numbers = values[~torch.isnan(values)]
+    return float(numbers.mean()) if len(numbers) else None
+
+
+def summarize_metrics(
+    episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float
+) -> Metrics:
+    """Return the mean of every metric over the episodes that did not break, and how many episodes there are."""
+    is_broken = episodes["broken"].cpu()
+    columns = {
+        name: values.cpu().double()[~is_broken]
+        for name, values in episodes.items()
+        if name != "broken"
+    }
+    metrics: Metrics = {"num_episodes": len(is_broken), "num_broken": int(is_broken.sum())}
+    return metrics | {name: mean(values) for name, values in columns.items()}
+
+
+def describe_metrics(metrics: Metrics) -> str:
+    """Format metrics, one a line."""
+    return "".join(f"{name:<28}{format_metric(value)}\n" for name, value in metrics.items())
+
+
+def format_metric(value: float | list[float] | None) -> str:
+    """Format one metric: a number, several, or none."""
+    if value is None:
+        return "none"
+    return " ".join(f"{number:.4g}" for number in (value if isinstance(value, list) else [value]))
+
+
+def rate(name: str, happened: Tensor) -> Metrics:
+    """Return the share of episodes (N,) bool in which something happened, with its Wilson interval."""
+    count, trials = int(happened.sum()), len(happened)
+    return {f"{name}_rate": count / trials, f"{name}_ci95": list(wilson_interval(count, trials))}
+
+
+def nothing_at_start(state: SceneState) -> dict[str, Tensor]:
+    """Return no metrics of the start."""
+    return {}
+
+
+class Report(NamedTuple):
+    """How a task's metrics are summed up and shown; by default, by the mean of each."""
+
+    rates: tuple[str, ...] = ()  # metrics that are 0 or 1; the mean of NAME is called NAME_rate
+    headline: tuple[
+        tuple[str, str], ...
+    ] = ()  # labels and statistics for the progress line of a training
+    compared: tuple[str, ...] = (
+        "return",
+    )  # statistics by which a training finds its best team; ties go to the next
+    outcomes: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # what a film says where a metric is 1; the first one counts
+    at_start: Callable[[SceneState], dict[str, Tensor]] = (
+        nothing_at_start  # further metrics (N,), when episodes begin
+    )
+    # From metrics (N,) of N episodes by name, with ``broken`` bool, the time limit and a control step [s].
+    summarize: Callable[[Mapping[str, Tensor], float, float], Metrics] = summarize_metrics
+    describe: Callable[[Metrics], str] = describe_metrics
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Return the 95 % score interval of a proportion (Wilson 1927)."""
+    share, z2 = successes / trials, Z_95**2
+    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    return max(0.0, middle - half), min(1.0, middle + half)

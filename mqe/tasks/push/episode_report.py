@@ -1,0 +1,178 @@
+"""The report of push episodes: the calculator's metrics, the progress line, and a film's words for an ending."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from mqe.tasks.episode_report import Metrics, Report, mean, rate, wilson_interval
+from mqe.world.state import SceneState
+
+NUM_SECTORS = 8  # of goal directions; the first is centred on x, the second on the diagonal
+CHI2_99 = 18.475  # quantile of 99 % of chi squared with NUM_SECTORS - 1 degrees of freedom
+
+
+def goal_direction(state: SceneState) -> dict[str, Tensor]:
+    """Return ``goal_direction`` (N,) [rad] as seen from where the object starts, world frame."""
+    return {"goal_direction": torch.atan2(state.to_goal[:, 1], state.to_goal[:, 0])}
+
+
+def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
+    """Turn the metrics (N,) of N episodes into the calculator's; those without any episode to count are None.
+
+    The keys:
+
+    - ``num_episodes``, ``num_successes``, ``num_broken``; ``goal_direction_chi2``, see the function of that name
+    - ``success_rate``, ``collision_rate``, ``fall_rate``, ``timeout_rate``
+    - ``collapse_rate``, ``tangle_rate``: a robot collapsed, or robots were tangled, whatever ended the episode
+    - ``lost_at_birth_rate``: the episode ended by a collision at its first control step
+    - ``success_rate_spawned``, ``success_spawned_ci95``, ``num_spawned``: of the other episodes
+    - ``time_given_success_s``, and ``finished_time_s``, in which a failure counts as the time limit
+    - ``collaboration_degree``, ``collaboration_degree_reference``: means over successes
+    - per agent, over all episodes: its share of the contact impulse on the object, and its mean distance to it
+    - ``lesser_contact_share``: the mean over episodes of the least share that any agent had
+
+    Every rate ``NAME_rate`` of all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
+
+    Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is off), a time-out or
+    broken. In rare cases two of the first four happen in the same control step; then both count.
+    """
+    is_broken = episodes["broken"].cpu()
+    columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
+    is_success = (columns["success"] > 0.5) & ~is_broken
+    is_collision = (columns["collision"] > 0.5) & ~is_broken
+    is_fall = (columns["fall"] > 0.5) & ~is_broken
+    is_collapse = (columns["collapse"] > 0.5) & ~is_broken
+    time = columns["episode_time_s"]
+    ended_by_collapse = is_collapse & (time < time_limit_s - 0.5 * step_dt)
+    is_cut_short = is_success | is_collision | is_fall | ended_by_collapse | is_broken
+    num_episodes, num_successes = len(time), int(is_success.sum())
+    is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
+    num_spawned, num_successes_spawned = (
+        int((~is_lost_at_birth).sum()),
+        int((is_success & ~is_lost_at_birth).sum()),
+    )
+    metrics: Metrics = {
+        **rate("success", is_success),
+        "num_episodes": num_episodes,
+        "num_successes": num_successes,
+        **rate("lost_at_birth", is_lost_at_birth),
+        "num_spawned": num_spawned,
+        "success_rate_spawned": num_successes_spawned / num_spawned if num_spawned else None,
+        "success_spawned_ci95": list(wilson_interval(num_successes_spawned, num_spawned))
+        if num_spawned
+        else None,
+        "time_given_success_s": mean(time[is_success]),
+        "finished_time_s": mean(torch.where(is_success, time, time_limit_s)),
+        **rate("collision", is_collision),
+        **rate("fall", is_fall),
+        **rate("collapse", is_collapse),
+        **rate("tangle", (columns["tangle"] > 0.5) & ~is_broken),
+        **rate("timeout", ~is_cut_short),
+        "num_broken": int(is_broken.sum()),
+        "collaboration_degree": mean(columns["collaboration_degree"][is_success]),
+        "collaboration_degree_reference": mean(
+            columns["collaboration_degree_reference"][is_success]
+        ),
+        "goal_direction_chi2": goal_direction_chi2(columns["goal_direction"], is_success),
+    }
+    shares = [values for name, values in columns.items() if name.startswith("contact_share_agent")]
+    metrics["lesser_contact_share"] = mean(torch.stack(shares).amin(dim=0)[~is_broken])
+    per_agent = [
+        name
+        for name in columns
+        if name.startswith(("contact_share_agent", "object_distance_agent"))
+    ]
+    return metrics | {name: mean(columns[name][~is_broken]) for name in per_agent}
+
+
+def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
+    """Return Pearson's chi squared of success (N,) against eight sectors of the goal's direction (N,) [rad].
+
+    For a team that is equally good in all directions it exceeds ``CHI2_99`` in 1 % of evaluations. If fewer than about
+    five failures per sector are expected, this is a rough figure: pool evaluations. None if all episodes or none
+    succeeded, or if a sector is empty.
+    """
+    sector = torch.round(direction * NUM_SECTORS / (2.0 * math.pi)).to(torch.int64) % NUM_SECTORS
+    counts = (
+        torch.bincount(2 * sector + is_success, minlength=2 * NUM_SECTORS)
+        .view(NUM_SECTORS, 2)
+        .double()
+    )
+    expected = counts.sum(dim=1, keepdim=True) * counts.sum(dim=0) / len(sector)
+    if not bool((expected > 0.0).all()):
+        return None
+    return float(((counts - expected).square() / expected).sum())
+
+
+def describe(metrics: Metrics) -> str:
+    """Format the calculator's metrics for a person, one a line."""
+
+    def formatted(name: str, unit: str = "") -> str:
+        value = metrics[name]
+        return "-" if value is None else f"{value:.3f}{unit}"
+
+    def share(name: str, interval: str) -> str:
+        if metrics[name] is None:
+            return "-"
+        low, high = metrics[interval]  # type: ignore[misc]
+        return f"{formatted(name)} ({low:.3f} to {high:.3f})"
+
+    def event(name: str) -> str:
+        return share(f"{name}_rate", f"{name}_ci95")
+
+    spawned = share("success_rate_spawned", "success_spawned_ci95")
+    rows = [
+        ("success rate", f"{event('success')}, 95 % interval, n = {metrics['num_episodes']}"),
+        (
+            "time of the successes",
+            f"{formatted('time_given_success_s', ' s')}, n = {metrics['num_successes']}",
+        ),
+        ("finished time, failures as the limit", formatted("finished_time_s", " s")),
+        ("collisions", event("collision")),
+        ("collisions at spawn", event("lost_at_birth")),
+        ("success rate, lost at spawn left out", f"{spawned}, n = {metrics['num_spawned']}"),
+        ("falls", event("fall")),
+        ("time-outs", event("timeout")),
+        ("collapses", event("collapse")),
+        ("tangles", event("tangle")),
+        (
+            "success by goal direction, chi squared",
+            f"{formatted('goal_direction_chi2')}  (1 % are above {CHI2_99})",
+        ),
+        ("collaboration degree", formatted("collaboration_degree")),
+        ("collaboration degree, reference's", formatted("collaboration_degree_reference")),
+    ]
+    agents = [
+        name.removeprefix("contact_share_") for name in metrics if name.startswith("contact_share_")
+    ]
+    rows += [
+        (
+            agent,
+            f"{formatted(f'contact_share_{agent}')} of the impulse, {formatted(f'object_distance_{agent}', ' m')} away",
+        )
+        for agent in agents
+    ]
+    rows.append(("the least share of an episode, mean", formatted("lesser_contact_share")))
+    if metrics["num_broken"]:
+        rows.append(("broken simulations, no successes", str(metrics["num_broken"])))
+    return "".join(f"{label:<40}{value}\n" for label, value in rows)
+
+
+REPORT = Report(
+    rates=("success", "collision", "fall", "collapse", "tangle"),
+    headline=(("Success", "success_rate"), ("Collision", "collision_rate")),
+    compared=("success_rate", "return"),
+    outcomes={
+        "success": "success",
+        "collision": "the robots collided",
+        "fall": "a robot fell",
+        "collapse": "a robot collapsed",
+    },
+    at_start=goal_direction,
+    summarize=summarize,
+    describe=describe,
+)

@@ -1,0 +1,163 @@
+"""Episodes simulated for a film: several worlds at a time, of which the states that are drawn are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from mqe.env.environment import MultiAgentEnv
+from mqe.sim.simulator import Simulator
+from mqe.viewer.camera import ShownState
+
+
+class FilmedPolicy(Protocol):
+    """A function from obs (N, A, O) to actions (N, A, U), whose memory may be reset where episodes ended."""
+
+    def __call__(self, obs: Tensor) -> Tensor: ...
+
+    def reset_memory(self, done: Tensor) -> None: ...
+
+
+@dataclass
+class Episode:
+    """The states of an episode that are drawn, and a text that says how it ended."""
+
+    number: int  # from 1, of the film
+    states: list[ShownState] = field(default_factory=list)
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class Round:
+    """Episodes that are shown side by side; the last picture of each stays until all have ended, and a while longer."""
+
+    episodes: Sequence[Episode | None]  # one a tile
+    hold_frames: int  # for which the last picture stays
+
+    def __len__(self) -> int:
+        return (
+            max(len(episode.states) for episode in self.episodes if episode is not None)
+            + self.hold_frames
+        )
+
+
+class Take:
+    """Simulates episodes of several worlds, tile by tile, and keeps the states that are drawn."""
+
+    def __init__(
+        self, env: MultiAgentEnv, stride: int, world: int, num_tiles: int, num_episodes: int
+    ) -> None:
+        self._env, self._stride, self._world, self._num_episodes = env, stride, world, num_episodes
+        self._obs: Tensor | None = None
+        self._steps = [0] * num_tiles  # control steps into the episode
+        self._episodes: list[list[Episode]] = [[] for _ in range(num_tiles)]
+        self.time_s = 0.0
+
+    def is_enough(self, most_frames: float) -> bool:
+        """Return whether all episodes have ended, or there are pictures for ``most_frames``."""
+        running = [tile for tile in range(len(self._steps)) if self._is_running(tile)]
+        if self._obs is None or not running:
+            return self._obs is not None
+        return (
+            min(sum(len(episode.states) for episode in self._episodes[tile]) for tile in running)
+            >= most_frames
+        )
+
+    def step(self, policy: FilmedPolicy) -> None:
+        """Take one decision; begin with the start of the first episodes."""
+        env, world = self._env, self._world
+        tiles = range(len(self._steps))
+        if self._obs is None:
+            self._obs = env.reset()[0]
+            for tile in tiles:
+                self._begin(tile)
+        step = env.step(policy(self._obs))
+        self._obs = step.obs
+        self.time_s += env.decision_period * env.step_dt
+        if hasattr(policy, "reset_memory"):  # a plain function remembers nothing
+            policy.reset_memory(step.done)
+        for tile in tiles:
+            if self._is_running(tile) and bool(step.done[world + tile]):
+                valid = bool(step.valid[world + tile])
+                self._episodes[tile][-1].outcome = outcome_words(env, world + tile, valid)
+                self._begin(tile)
+
+    def on_control_step(self) -> None:
+        """Keep every ``stride``-th state."""
+        for tile in range(len(self._steps)):
+            self._steps[tile] += 1
+            if self._is_running(tile) and self._steps[tile] % self._stride == 0:
+                self._keep(tile)
+
+    def rounds(self, hold_frames: int) -> list[Round]:
+        """Return what was simulated in the order in which it is shown."""
+        most = max(len(episodes) for episodes in self._episodes)
+        return [
+            Round(
+                [episodes[k] if k < len(episodes) else None for episodes in self._episodes],
+                hold_frames,
+            )
+            for k in range(most)
+        ]
+
+    def _is_running(self, tile: int) -> bool:
+        episodes = self._episodes[tile]
+        return bool(episodes) and not episodes[-1].outcome
+
+    def _begin(self, tile: int) -> None:
+        """Begin a tile's next episode, if it is to have one more."""
+        number = len(self._episodes[tile]) * len(self._steps) + tile + 1
+        if number <= self._num_episodes:
+            self._steps[tile] = 0
+            self._episodes[tile].append(Episode(number))
+            self._keep(tile)
+
+    def _keep(self, tile: int) -> None:
+        sim, world = self._env.sim, self._world + tile
+        qpos, mocap_pos = (
+            values[world].to("cpu", torch.float64).numpy().copy()
+            for values in (sim.qpos, sim.mocap_pos)
+        )
+        self._episodes[tile][-1].states.append(ShownState(qpos, mocap_pos))
+
+
+def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
+    """Return a text that says how the last episode in ``world`` ended."""
+    if not is_valid:
+        return "the simulation broke"
+    happened = [
+        words
+        for name, words in env.report.outcomes.items()
+        if bool(env.episode_metrics[name][world] > 0.5)
+    ]
+    return happened[0] if happened else "time is up"
+
+
+class _Tap:
+    """A simulator that calls a function after every control step."""
+
+    def __init__(self, sim: Simulator, on_step: Callable[[], None]) -> None:
+        self._sim, self._on_step = sim, on_step
+
+    def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
+        self._sim.step(decimation, ctrl)
+        self._on_step()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sim, name)
+
+
+@contextmanager
+def tapped(env: MultiAgentEnv, on_step: Callable[[], None]) -> Iterator[None]:
+    """Call ``on_step`` after every control step."""
+    sim, captures = env.sim, env.captures
+    env.sim, env.captures = _Tap(sim, on_step), False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        env.sim, env.captures = sim, captures

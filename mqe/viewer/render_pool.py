@@ -1,0 +1,249 @@
+"""Processes that draw the pictures of a film side by side, one a core, each with an OpenGL context of its own.
+
+This module is also their program: ``python -m mqe.viewer.render_pool``. It needs neither torch nor the simulator.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import mujoco
+
+from mqe.config import ConfigError
+from mqe.cores import num_cores
+from mqe.viewer.light import aim_light
+from mqe.viewer.offscreen import OffscreenRenderer, choose_backend
+
+MOST_PAINTERS = 16
+_WORTHWHILE = 64_000_000  # bytes of pictures that take as long to draw as a process to start
+SMOOTHING = 1.5  # pixels drawn for each one of the film, along either side
+_QUEUE = 2  # pictures that a painter is asked for before the first is taken from it
+_FONT_SCALES = (50, 100, 150, 200, 250, 300)
+_FONT_HEIGHT = 405  # pixels of a tile whose captions have a scale of 100
+_LEAST_SHADOWS = 512  # pixels of a tile's shadows, along either side
+_GAP = 2  # pixels around each of several tiles
+_EMPTY = 0.98  # the gray of a tile without an episode
+
+
+class Canvas(NamedTuple):
+    """The size of a film's pictures [pixels], and how many tiles they have."""
+
+    width: int
+    height: int
+    columns: int = 1
+    rows: int = 1
+
+    @property
+    def aspect(self) -> float:
+        """Return how many times as wide as high a tile is."""
+        return self.width * self.rows / (self.height * self.columns)
+
+    @property
+    def drawn_size(self) -> tuple[int, int]:
+        """Return width and height that are drawn for one picture, both even."""
+        return 2 * math.ceil(self.width * SMOOTHING / 2), 2 * math.ceil(self.height * SMOOTHING / 2)
+
+
+class Tile(NamedTuple):
+    """One state of a world, how the camera looks at it, and what is written over it."""
+
+    qpos: bytes  # (nq,) float64
+    mocap_pos: bytes  # (nmocap, 3) float64
+    lookat: tuple[float, float, float]  # [m]
+    distance: float  # [m]
+    azimuth: float  # [deg]
+    elevation: float  # [deg]
+    caption: str = ""
+    outcome: str = ""
+
+
+Picture = Sequence[Tile | None]  # row by row from the top left; None: nothing there
+
+
+class Painters:
+    """As many painters as there are cores; pictures come back in the order in which they were asked for."""
+
+    def __init__(self, model: mujoco.MjModel, canvas: Canvas, num_pictures: int) -> None:
+        """Start processes that draw ``model``, none for few pictures; raise ConfigError where none can be drawn."""
+        width, height = canvas.drawn_size
+        self._num_bytes = width * height * 3
+        backend = choose_backend()
+        number = min(num_cores(), MOST_PAINTERS, num_pictures * self._num_bytes // _WORTHWHILE)
+        self._easel = Easel(model, canvas) if number < 2 else None
+        if self._easel is not None:
+            self._painters: list[subprocess.Popen[bytes]] = []
+            return
+        environment = os.environ | {
+            "LP_NUM_THREADS": "0"
+        }  # Mesa's threads would wait for one another
+        environment |= {} if backend == "native" else {"MUJOCO_GL": backend}
+        roots = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(roots)
+        command = [sys.executable, "-m", "mqe.viewer.render_pool"]
+        order = pickle.dumps((model, canvas))
+        self._painters = [
+            subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            for _ in range(number)
+        ]
+        try:
+            for painter in self._painters:
+                _send(painter, order)
+            for painter in self._painters:
+                complaint = _pipe(painter.stdout).readline().decode().rstrip("\n")
+                if complaint != _READY:
+                    raise ConfigError(complaint or _ENDED)
+        except OSError:
+            self.close()
+            raise ConfigError(_ENDED) from None
+        except ConfigError:
+            self.close()
+            raise
+
+    def paint(self, pictures: Iterable[Picture]) -> Iterator[bytes]:
+        """Yield every picture's pixels (height, width, 3), of the size that is drawn."""
+        if self._easel is not None:
+            yield from map(self._easel.paint, pictures)
+            return
+        asked: deque[subprocess.Popen[bytes]] = deque()
+        for i, picture in enumerate(pictures):
+            painter = self._painters[i % len(self._painters)]
+            _send(painter, pickle.dumps(picture))
+            asked.append(painter)
+            if len(asked) >= _QUEUE * len(self._painters):
+                yield self._take(asked.popleft())
+        while asked:
+            yield self._take(asked.popleft())
+
+    def close(self) -> None:
+        """End the processes, or free the OpenGL context."""
+        if self._easel is not None:
+            self._easel.close()
+        for painter in self._painters:
+            painter.kill()
+            painter.communicate()
+
+    def __enter__(self) -> Painters:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self, painter: subprocess.Popen[bytes]) -> bytes:
+        pixels = _pipe(painter.stdout).read(self._num_bytes)
+        if len(pixels) != self._num_bytes:
+            raise ConfigError(_ENDED)
+        return pixels
+
+
+_READY = "ready"
+_ENDED = "cannot render: a process that draws pictures has ended; make memory free, or ask for smaller ones (--size)"
+
+
+def _send(painter: subprocess.Popen[bytes], message: bytes) -> None:
+    pipe = _pipe(painter.stdin)
+    try:
+        pipe.write(len(message).to_bytes(8, "little") + message)
+        pipe.flush()
+    except BrokenPipeError:
+        raise ConfigError(_ENDED) from None
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    return pipe
+
+
+def _receive(pipe: IO[bytes]) -> bytes | None:
+    """Return the next message, None at the end."""
+    head = pipe.read(8)
+    return pipe.read(int.from_bytes(head, "little")) if len(head) == 8 else None
+
+
+def _work(orders: IO[bytes], results: IO[bytes]) -> None:
+    """Draw tiles until none is asked for any more."""
+    order = _receive(orders)
+    if order is None:
+        return
+    model, canvas = pickle.loads(order)
+    try:
+        easel = Easel(model, canvas)
+    except ConfigError as error:
+        results.write(f"{error}\n".encode())
+        results.flush()
+        return
+    results.write(f"{_READY}\n".encode())
+    results.flush()
+    while (message := _receive(orders)) is not None:
+        results.write(easel.paint(pickle.loads(message)))
+        results.flush()
+
+
+class Easel:
+    """Draws pictures in this process."""
+
+    def __init__(self, model: mujoco.MjModel, canvas: Canvas) -> None:
+        """Make an OpenGL context; raise ConfigError where that is impossible."""
+        self._model, self._data = model, mujoco.MjData(model)
+        shadows = model.vis.quality.shadowsize // max(canvas.columns, canvas.rows)
+        model.vis.quality.shadowsize = max(shadows, _LEAST_SHADOWS)
+        width, height = canvas.drawn_size
+        tile_width, tile_height = width // canvas.columns, height // canvas.rows
+        gap = _GAP if canvas.columns * canvas.rows > 1 else 0
+        wanted = 100 * tile_height / _FONT_HEIGHT
+        scale = max((scale for scale in _FONT_SCALES if scale <= wanted), default=_FONT_SCALES[0])
+        self._renderer = OffscreenRenderer(model, width, height, scale)
+        self._renderer.fill(mujoco.MjrRect(0, 0, width, height), _EMPTY)
+        self._viewports = [
+            mujoco.MjrRect(
+                column * tile_width + gap,
+                height - (row + 1) * tile_height + gap,
+                tile_width - 2 * gap,
+                tile_height - 2 * gap,
+            )
+            for row in range(canvas.rows)
+            for column in range(canvas.columns)
+        ]
+        self._painted: list[Tile | None] = [None] * len(self._viewports)
+        self._camera = mujoco.MjvCamera()
+
+    def paint(self, picture: Picture) -> bytes:
+        """Return the pixels of a picture; tiles that are as they were are not drawn again."""
+        for i, (tile, viewport) in enumerate(zip(picture, self._viewports, strict=True)):
+            if tile != self._painted[i]:
+                self._paint_tile(tile, viewport)
+                self._painted[i] = tile
+        return self._renderer.read().tobytes()
+
+    def close(self) -> None:
+        """Free the OpenGL context."""
+        self._renderer.close()
+
+    def _paint_tile(self, tile: Tile | None, viewport: mujoco.MjrRect) -> None:
+        if tile is None:
+            self._renderer.fill(viewport, _EMPTY)
+            return
+        model, data, camera = self._model, self._data, self._camera
+        data.qpos[:] = memoryview(tile.qpos).cast("d")
+        data.mocap_pos.flat[:] = memoryview(tile.mocap_pos).cast("d")
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_camlight(model, data)
+        aim_light(data, tile.lookat)
+        camera.lookat[:], camera.distance = tile.lookat, tile.distance
+        camera.azimuth, camera.elevation = tile.azimuth, tile.elevation
+        self._renderer.update(data, camera)
+        self._renderer.paint(viewport, tile.caption, tile.outcome)
+
+
+if __name__ == "__main__":
+    _work(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,47 @@
+"""Collapse of a robot: a trunk that stays low, or a knee, thigh or trunk that stays on the floor."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mqe.world.robots import Robots
+from mqe.world.scene import STEP_DT
+from mqe.world.state import SceneState
+
+LOW_TIME = 0.6  # [s] without interruption until a low trunk is a collapse
+REST_TIME = 0.3  # [s] without interruption until a knee, thigh or trunk on the floor is a collapse
+
+
+def rests_on_floor(state: SceneState, robots: Robots) -> Tensor:
+    """Return where a knee, thigh or trunk touches the floor, (N, A) bool, from the robots' kinematics."""
+    return robots.rests_on_floor(state.up_b, state.robot_pos[..., 2], state.joint_pos)
+
+
+class CollapseTimers:
+    """How long each robot has been low, and how long it has rested on more than its feet."""
+
+    SIZE = 2  # numbers a robot
+
+    def __init__(self, values: Tensor, robots: Robots) -> None:
+        """Keep the timers in ``values`` (N, A, 2) [s]; zeros are a robot that stands."""
+        self.values, self._robots = values, robots
+        limits = torch.tensor([LOW_TIME, REST_TIME], device=values.device)
+        self._limits = (
+            limits - 0.5 * STEP_DT
+        )  # sums of steps fall short of whole seconds by rounding
+
+    def begin(self, mask: Tensor, grace: float = 0.0) -> None:
+        """Forget the old episodes of ``mask`` (N,); timers count from ``grace`` [s] after the start."""
+        self.values.masked_fill_(mask.view(-1, 1, 1), -grace)
+
+    def update(self, state: SceneState) -> None:
+        """Count one control step that ended in ``state``; who is up starts from zero, once its grace is over."""
+        is_low = state.robot_pos[..., 2] < self._robots.low_height
+        is_down = torch.stack((is_low, rests_on_floor(state, self._robots)), dim=-1)
+        self.values.add_(STEP_DT).mul_(is_down | (self.values < 0.0))
+
+    @property
+    def collapsed(self) -> Tensor:
+        """(N, A) bool: the robot has been low, or on the floor, for too long."""
+        return (self.values > self._limits).any(dim=-1)

@@ -1,0 +1,202 @@
+"""Batched geometry: rotations, quaternions (wxyz), headings, planar frames and outlines.
+
+Every function takes tensors of any leading shape and keeps device and type. Rotations follow MuJoCo: a quaternion turns
+body coordinates into world coordinates; roll, pitch and yaw compose as R = Rz(yaw) Ry(pitch) Rx(roll). On a GPU an
+operation on a tensor costs the same whatever it does, so what can be one operation over a table is one.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache, reduce
+
+import torch
+from torch import Tensor
+
+TWO_PI = 2.0 * math.pi
+HALF_PI = 0.5 * math.pi
+
+
+def length(vec: Tensor) -> Tensor:
+    """Return the length (...) of planar or spatial vectors (..., 2) or (..., 3)."""
+    return reduce(torch.hypot, vec.unbind(dim=-1))
+
+
+def on_circle(radius: Tensor, angle: Tensor) -> Tensor:
+    """Return the points (..., 2) at polar coordinates radius and angle (...); the two broadcast."""
+    return torch.view_as_real(torch.polar(*torch.broadcast_tensors(radius, angle)))
+
+
+def quat_from_rpy(rpy: Tensor) -> Tensor:
+    """Return the quaternion (..., 4) of roll, pitch and yaw (..., 3) [rad]."""
+    half = 0.5 * rpy
+    factors, sign = _rpy_table(rpy.device, rpy.dtype)
+    products = torch.cat((torch.cos(half), torch.sin(half)), dim=-1)[..., factors].prod(
+        dim=-1
+    )  # (..., 2, 4)
+    return torch.addcmul(products[..., 0, :], sign, products[..., 1, :])
+
+
+def quat_from_yaw(yaw: Tensor) -> Tensor:
+    """Return the quaternion (..., 4) of a turn by yaw (...) [rad] about the vertical."""
+    half = 0.5 * yaw
+    zero = torch.zeros_like(half)
+    return torch.stack((torch.cos(half), zero, zero, torch.sin(half)), dim=-1)
+
+
+def rotation_matrix(quat: Tensor) -> Tensor:
+    """Return the matrix (..., 3, 3) that turns body into world coordinates, of unit quaternions (..., 4).
+
+    Its columns are the body's axes seen from the world, its rows the world's axes seen from the body.
+    """
+    left, right, constant, scale = _rotation_table(quat.device, quat.dtype)
+    parts = _mirrored(
+        quat
+    )  # (4, ...), so that every operation runs along rows as long as there are worlds
+    products = _mirrored(
+        parts.index_select(0, left) * parts.index_select(0, right)
+    )  # (..., 18), two an entry
+    entries = torch.addcmul(
+        torch.addcmul(constant, scale[:9], products[..., :9]), scale[9:], products[..., 9:]
+    )
+    return entries.unflatten(-1, (3, 3))
+
+
+def yaw_of(rotation: Tensor) -> Tensor:
+    """Return yaw (...) in [-pi, pi] [rad] of rotation matrices (..., 3, 3)."""
+    return torch.atan2(rotation[..., 1, 0], rotation[..., 0, 0])
+
+
+def roll_pitch_of(rotation: Tensor) -> tuple[Tensor, Tensor]:
+    """Return roll in [-pi, pi] and pitch in [-pi/2, pi/2] (...) [rad] of rotation matrices (..., 3, 3)."""
+    roll = torch.atan2(rotation[..., 2, 1], rotation[..., 2, 2])
+    return roll, torch.asin((-rotation[..., 2, 0]).clamp(-1.0, 1.0))
+
+
+def rotate_inverse(rotation: Tensor, vec: Tensor) -> Tensor:
+    """Turn world vectors (..., 3) into the body frame of rotation matrices (..., 3, 3)."""
+    return (rotation * vec.unsqueeze(-1)).sum(dim=-2)
+
+
+def rotate_2d(vec: Tensor, angle: Tensor) -> Tensor:
+    """Turn planar vectors (..., 2) counter-clockwise by angle (...) [rad]; the two broadcast."""
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    x, y = vec.unbind(dim=-1)
+    return torch.stack((cos * x - sin * y, sin * x + cos * y), dim=-1)
+
+
+def heading_frame(rotation: Tensor) -> Tensor:
+    """Return the axes (..., 2, 2) of the planar frames that rotation matrices (..., 3, 3) head in: forward, then left.
+
+    They are the body's x axis without its vertical part, at length 1, and the same a quarter turn on: a row each. Where
+    that axis is vertical there is no heading, and the frame is zero or as good as any.
+    """
+    entries, sign = _frame_table(rotation.device, rotation.dtype)
+    forward = length(rotation[..., :2, 0]).clamp(min=1e-12)
+    axes = _mirrored(_mirrored(rotation.flatten(-2)).index_select(0, entries))
+    return (axes * (sign / forward.unsqueeze(-1))).unflatten(-1, (2, 2))
+
+
+def axes_along(ahead: Tensor) -> Tensor:
+    """Return the axes (..., 2, 2) of the planar frames with unit vectors ``ahead`` (..., 2) as x axes: a row each."""
+    x, y = ahead.unbind(dim=-1)
+    return torch.stack((x, y, -y, x), dim=-1).unflatten(-1, (2, 2))
+
+
+def in_frame(vec: Tensor, frame: Tensor) -> Tensor:
+    """Return planar vectors (..., 2) along the axes of frames (..., 2, 2); the two broadcast."""
+    return torch.addcmul(frame[..., 0] * vec[..., :1], frame[..., 1], vec[..., 1:])
+
+
+def wrap_to_pi(angle: Tensor) -> Tensor:
+    """Return the same angles in (-pi, pi] [rad]."""
+    return math.pi - torch.remainder(math.pi - angle, TWO_PI)
+
+
+class Polygon:
+    """A polygon in its own frame, vertices (V, 2) counter-clockwise, edge m from vertex m to vertex m + 1."""
+
+    def __init__(self, vertices: Tensor) -> None:
+        edge = torch.roll(vertices, -1, dims=0) - vertices
+        self.vertices = vertices
+        self.length = length(edge)
+        along = edge / self.length.unsqueeze(-1)
+        self.inward = torch.stack((-along[:, 1], along[:, 0]), dim=-1)
+        self.frames = torch.stack(
+            (along, self.inward), dim=-2
+        )  # (V, 2, 2) each edge's: along it, then inward
+        self.zero = torch.zeros_like(self.length)
+
+    def inward_normal(self, points: Tensor) -> Tensor:
+        """Return the inward unit normal (..., 2) of the edge nearest to each point (..., 2).
+
+        The distance to an edge is that to its nearest point. Behind a corner two edges tie exactly, because both take
+        the distance to the shared vertex from one number; then the first edge wins.
+        """
+        offset = points.unsqueeze(-2) - self.vertices  # (..., V, 2) from every edge's first vertex
+        foot, height = in_frame(offset, self.frames).unbind(dim=-1)
+        corner = offset.square().sum(dim=-1)
+        corner = torch.minimum(corner, torch.roll(corner, -1, dims=-1))
+        is_beside = foot == foot.clamp(self.zero, self.length)
+        return self.inward[torch.where(is_beside, height.square(), corner).argmin(dim=-1)]
+
+
+def distance_to_boxes(points: Tensor, centers: Tensor, half_sizes: Tensor) -> Tensor:
+    """Return the distance (...) from points (..., 2) to a union of axis-aligned boxes (B, 2); 0 inside."""
+    gap = ((points.unsqueeze(-2) - centers).abs() - half_sizes).clamp(min=0.0)
+    return length(gap).amin(dim=-1)
+
+
+def distance_to_discs(points: Tensor, centers: Tensor, radii: Tensor) -> Tensor:
+    """Return the distance (...) from points (..., 2) to a union of discs, centres (B, 2) and radii (B,); 0 inside."""
+    gap = length(points.unsqueeze(-2) - centers) - radii
+    return gap.clamp(min=0.0).amin(dim=-1)
+
+
+def _mirrored(x: Tensor) -> Tensor:
+    """Look at a tensor with its dimensions in reverse."""
+    return x.permute(*range(x.dim() - 1, -1, -1))
+
+
+@cache
+def _rpy_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Quaternion = product + sign * product, of half-angle cosines and sines cr cp cy sr sp sy, numbered from 0.
+
+    w = cr cp cy + sr sp sy, x = sr cp cy - cr sp sy, y = cr sp cy + sr cp sy, z = cr cp sy - sr sp cy.
+    """
+    factors = [
+        [(0, 1, 2), (3, 1, 2), (0, 4, 2), (0, 1, 5)],
+        [(3, 4, 5), (0, 4, 5), (3, 1, 5), (3, 4, 2)],
+    ]
+    return torch.tensor(factors, device=device), torch.tensor(
+        [1, -1, 1, -1], dtype=dtype, device=device
+    )
+
+
+@cache
+def _rotation_table(
+    device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Entry = constant + scale * product + scale * product, of quaternion components numbered from 0; row by row.
+
+    1 - 2 (yy + zz)    2 (xy - wz)        2 (xz + wy)
+    2 (xy + wz)        1 - 2 (xx + zz)    2 (yz - wx)
+    2 (xz - wy)        2 (yz + wx)        1 - 2 (xx + yy)
+    """
+    left = [2, 1, 1, 1, 1, 2, 1, 2, 1] + [3, 0, 0, 0, 3, 0, 0, 0, 2]
+    right = [2, 2, 3, 2, 1, 3, 3, 3, 1] + [3, 3, 2, 3, 3, 1, 2, 1, 2]
+    scale = [-2, 2, 2, 2, -2, 2, 2, 2, -2] + [-2, -2, 2, 2, -2, -2, -2, 2, -2]
+    return (
+        torch.tensor(left, device=device),
+        torch.tensor(right, device=device),
+        torch.eye(3, dtype=dtype, device=device).flatten(),
+        torch.tensor(scale, dtype=dtype, device=device),
+    )
+
+
+@cache
+def _frame_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Forward (x, y) and left (-y, x), from the entries of a rotation matrix numbered row by row from 0; and signs."""
+    return torch.tensor([0, 3, 3, 0], device=device), torch.tensor(
+        [1, 1, -1, 1], dtype=dtype, device=device
+    )

@@ -1,0 +1,214 @@
+"""The objects that robots push: shape, mass, friction and outline of each.
+
+Sizes, masses and friction ranges are those of the reference's URDF files and task configurations. Its floor lies at
+z = 0.02 m; ours at 0, so heights are the reference's minus that slab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mqe.config import ConfigError
+from mqe.world import geometry
+
+FLOOR_SLAB = 0.02  # [m] what the reference's heights contain and ours do not
+FLOOR_FRICTION = 0.1  # the reference's ground mesh
+ROBOT_FRICTION = 1.0  # the reference's importer default
+ROBOT_FLOOR_FRICTION = 0.5 * (ROBOT_FRICTION + FLOOR_FRICTION)  # 0.55
+INERTIAS = ("physical", "reference")
+
+_Number = TypeVar("_Number", float, Tensor)
+
+
+@dataclass(frozen=True)
+class GeomCfg:
+    """One convex part of an object."""
+
+    type: str  # "box" or "cylinder" (axis z)
+    size: tuple[float, ...]  # [m] box: full x, y, z; cylinder: radius, height
+    mass: float  # [kg]
+    pos: tuple[float, float, float] = (0.0, 0.0, 0.0)  # [m] centre in the object frame
+    reference_inertia: tuple[float, float, float] | None = (
+        None  # [kg m^2] the diagonal its URDF states, if it has one
+    )
+
+    def inertia(self, kind: str) -> NDArray[np.float64]:
+        """Return the inertia (3,) [kg m^2] about the part's centre, along its axes: ``physical`` or ``reference``."""
+        if kind == "reference":
+            assert self.reference_inertia is not None  # ObjectCfg.inertia says so to the user
+            return np.array(self.reference_inertia)
+        if self.type == "box":
+            xx, yy, zz = np.square(self.size)
+            return self.mass / 12.0 * np.array([yy + zz, xx + zz, xx + yy])
+        radius, height = self.size
+        across = self.mass / 12.0 * (3.0 * radius**2 + height**2)
+        return np.array([across, across, 0.5 * self.mass * radius**2])
+
+
+@dataclass(frozen=True)
+class ObjectCfg:
+    """One object, and the numbers of the task that depend on it.
+
+    The object frame has its origin at the first part's centre, which is what "object position" means everywhere; the
+    centre of mass may lie elsewhere.
+    """
+
+    name: str
+    geoms: tuple[GeomCfg, ...]
+    outline: tuple[
+        tuple[float, float], ...
+    ]  # [m] the reward's polygon, counter-clockwise, object frame
+    friction: tuple[
+        float, float
+    ]  # range of the material's own coefficient; see the pair functions below
+    spawn_height: float  # [m] object origin at spawn above the floor
+    spawn_tilt: float  # [rad] largest roll and pitch at spawn
+    spawn_ring: tuple[float, float] = (
+        1.2,
+        1.3,
+    )  # [m] inner and outer radius around the object where robots start
+    collision_distance: float = 0.25  # [m] trunk origins closer than this are a collision
+    num_agents: int = 2  # the reference's team
+
+    def __post_init__(self) -> None:
+        for geom in self.geoms:
+            assert len(geom.size) == {"box": 3, "cylinder": 2}[geom.type]
+        lowest = min(geom.pos[2] - 0.5 * geom.size[-1] for geom in self.geoms)
+        if self.spawn_height + lowest < 0.0:
+            raise ConfigError(
+                f"object {self.name}: spawned at a height of {self.spawn_height} m it reaches into the floor; "
+                f"its lowest point asks for {-lowest:g} m"
+            )
+
+    @property
+    def mass(self) -> float:
+        """Return the total mass [kg]."""
+        return sum(geom.mass for geom in self.geoms)
+
+    @property
+    def mirror_signs(self) -> tuple[float, float] | None:
+        """Signs of x and y in a reflection that leaves the object as it is, in its frame; None: there is none."""
+
+        def looks(x: float, y: float) -> tuple[set[Any], set[Any]]:
+            geoms = {
+                (g.type, g.size, g.mass, (x * g.pos[0], y * g.pos[1], g.pos[2])) for g in self.geoms
+            }
+            return geoms, {(x * corner[0], y * corner[1]) for corner in self.outline}
+
+        return next(
+            (signs for signs in ((1.0, -1.0), (-1.0, 1.0)) if looks(*signs) == looks(1.0, 1.0)),
+            None,
+        )
+
+    def inertia(
+        self, kind: str = "physical"
+    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """Return mass [kg], centre of mass (3,) [m] in the object frame and inertia (3, 3) [kg m^2] about it.
+
+        ``physical`` takes every part at uniform density; ``reference`` takes the placeholders of its URDF files, and
+        raises ConfigError where a part has none. Parts add up by the parallel axis theorem either way.
+        """
+        if kind == "reference" and any(geom.reference_inertia is None for geom in self.geoms):
+            raise ConfigError(
+                f"task.inertia=reference: object {self.name!r} has a part without reference_inertia; say "
+                "task.inertia=physical, or state it in mqe/world/objects.py"
+            )
+        centers = np.array([geom.pos for geom in self.geoms])
+        masses = np.array([geom.mass for geom in self.geoms])
+        com = masses @ centers / masses.sum()
+        total = np.zeros((3, 3))
+        for geom, arm in zip(self.geoms, centers - com, strict=True):
+            total += np.diag(geom.inertia(kind)) + geom.mass * (
+                arm @ arm * np.eye(3) - np.outer(arm, arm)
+            )
+        return float(masses.sum()), com, total
+
+
+class Footprint:
+    """An object's outline seen from above, as tensors on one device."""
+
+    def __init__(self, cfg: ObjectCfg, device: torch.device | str = "cpu") -> None:
+        self.cfg = cfg
+        self.polygon = geometry.Polygon(torch.tensor(cfg.outline, device=device))
+        self.parts: list[Callable[[Tensor], Tensor]] = []
+        boxes = [geom for geom in cfg.geoms if geom.type == "box"]
+        discs = [geom for geom in cfg.geoms if geom.type == "cylinder"]
+        if boxes:
+            centers = torch.tensor([geom.pos[:2] for geom in boxes], device=device)
+            half_sizes = torch.tensor([geom.size[:2] for geom in boxes], device=device) / 2
+            self.parts.append(
+                lambda points: geometry.distance_to_boxes(points, centers, half_sizes)
+            )
+        if discs:
+            disc_centers = torch.tensor([geom.pos[:2] for geom in discs], device=device)
+            radii = torch.tensor([geom.size[0] for geom in discs], device=device)
+            self.parts.append(
+                lambda points: geometry.distance_to_discs(points, disc_centers, radii)
+            )
+
+    def distance(self, points: Tensor) -> Tensor:
+        """Return the distance (...) [m] from points (..., 2) in the object frame to the true outline; 0 inside."""
+        return reduce(torch.minimum, [part(points) for part in self.parts])
+
+    def push_direction(self, points: Tensor) -> Tensor:
+        """Return the way into the object (..., 2), object frame, through the reward polygon's edge nearest a point."""
+        return self.polygon.inward_normal(points)
+
+
+def object_floor_friction(friction: _Number) -> _Number:
+    """Return the Coulomb coefficient of an object of this friction on the floor: PhysX averages the two materials."""
+    return 0.5 * (friction + FLOOR_FRICTION)
+
+
+def robot_object_friction(friction: _Number) -> _Number:
+    """Return the Coulomb coefficient between a robot and an object of this friction, averaged likewise."""
+    return 0.5 * (friction + ROBOT_FRICTION)
+
+
+CUBOID = ObjectCfg(
+    name="cuboid",
+    geoms=(GeomCfg("box", (1.2, 1.2, 0.5), 4.0, reference_inertia=(0.25, 0.25, 0.25)),),
+    outline=((-0.6, -0.6), (0.6, -0.6), (0.6, 0.6), (-0.6, 0.6)),
+    friction=(0.5, 0.6),
+    spawn_height=0.30 - FLOOR_SLAB,
+    spawn_tilt=0.01,
+)
+
+# The origin is the bar's centre, the centre of mass 0.167 m towards the stem. The reward's polygon is a trapezoid,
+# which covers free space on both sides of the stem.
+TBLOCK = ObjectCfg(
+    name="tblock",
+    geoms=(
+        GeomCfg("box", (1.0, 0.5, 0.5), 2.0, reference_inertia=(0.01, 0.01, 0.01)),
+        GeomCfg(
+            "box", (0.5, 0.5, 0.5), 1.0, pos=(0.0, 0.5, 0.0), reference_inertia=(0.01, 0.01, 0.01)
+        ),
+    ),
+    outline=((-0.5, -0.25), (0.5, -0.25), (0.25, 0.75), (-0.25, 0.75)),
+    friction=(0.6, 0.7),
+    spawn_height=0.30 - FLOOR_SLAB,
+    spawn_tilt=0.01,
+    collision_distance=0.27,
+)
+
+# The reward's polygon is a hexagon: its push direction jumps by 60 degrees where a circle's turns smoothly.
+CYLINDER = ObjectCfg(
+    name="cylinder",
+    geoms=(GeomCfg("cylinder", (1.5, 0.5), 10.0, reference_inertia=(0.0833, 0.0833, 0.0417)),),
+    outline=((-0.75, -1.3), (0.75, -1.3), (1.5, 0.0), (0.75, 1.3), (-0.75, 1.3), (-1.5, 0.0)),
+    friction=(0.3, 0.4),
+    spawn_height=0.35 - FLOOR_SLAB,
+    spawn_tilt=0.0,
+    spawn_ring=(2.0, 2.5),
+    num_agents=3,
+)
+
+OBJECTS: dict[str, ObjectCfg] = {cfg.name: cfg for cfg in (CUBOID, TBLOCK, CYLINDER)}

@@ -1,0 +1,282 @@
+"""What differs from world to world and from moment to moment, as settings: bodies, motors, delays, noise, disturbances.
+
+Everything is off by default. A single number holds for all worlds. From a range ``[low, high]`` every world, episode or
+moment draws its own, from counter-based streams, so world 3's fifth episode is the same whatever runs beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mqe.config import ConfigError, option
+from mqe.world.actuators import MAX_DELAY, History, TargetDelay
+from mqe.world.geometry import TWO_PI, on_circle
+from mqe.world.scene import PHYSICS_DT, STEP_DT, Scene
+from mqe.world.streams import Streams, UniformRanges
+
+Span = float | tuple[float, float]
+
+MAX_LATENCY = (
+    MAX_DELAY - 2
+) * PHYSICS_DT  # [s] the motors' own lag and a step of rounding come on top
+# Streams: of each world once, of an episode's start, of each control step, and of each observation.
+_WORLD, _EPISODE, _STEP, _NOISE = 20, 21, 22, 23
+_KEYS_AN_EPISODE = 1 << 26  # more control steps than any episode has
+_FREEZE_SHARE = 0.5  # of the time limit, in which a freeze begins
+
+
+@dataclass(frozen=True)
+class NatureCfg:
+    """Variations of the world; each a number, or a range to draw from."""
+
+    object_mass: Span = option(
+        1.0, "times the object's mass and inertia, per world", above=0.0, max=100.0
+    )
+    object_friction: Span = option(
+        1.0, "times the object's friction, per world", above=0.0, max=10.0
+    )
+    ground_friction: Span = option(
+        1.0, "times the floor's friction with robots and objects, per world", above=0.0, max=10.0
+    )
+    payload: Span = option(0.0, "mass added to every trunk, per world [kg]", min=-3.0, max=20.0)
+    motor_strength: Span = option(
+        1.0, "times stiffness, damping and torque limits, per world", above=0.0, max=10.0
+    )
+    action_latency: Span = option(
+        0.0,
+        "joint targets take effect this late, per episode; below 0 is 0 [s]",
+        min=-MAX_LATENCY,
+        max=MAX_LATENCY,
+    )
+    latency_jitter: float = option(
+        0.0, "and up to this much earlier or later at every control step [s]", min=0.0, max=0.02
+    )
+    command_latency: Span = option(
+        0.0, "actions of a task take effect this late, per episode [s]", min=0.0, max=0.2
+    )
+    observation_noise: Span = option(
+        0.0,
+        "standard deviation of what is added to observations, per world; a task scales it",
+        min=0.0,
+        max=10.0,
+    )
+    kick_speed: Span = option(
+        0.0, "sudden change of every trunk's velocity [m/s]", min=0.0, max=5.0
+    )
+    kick_interval: float = option(2.0, "time from kick to kick [s]", min=STEP_DT, max=1e6)
+    freeze_time: Span = option(
+        0.0,
+        "one agent's actions are zero for this long, once an episode: a pushing robot stands [s]",
+        min=0.0,
+        max=160.0,
+    )
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, tuple) and value[0] > value[1]:
+                raise ConfigError(
+                    f"env.randomize.{field.name}: {list(value)} must be a range in ascending order; "
+                    f"say [{value[1]}, {value[0]}]"
+                )
+        if bounds(self.action_latency)[1] + self.latency_jitter > MAX_LATENCY:
+            raise ConfigError(
+                f"env.randomize.latency_jitter: {self.latency_jitter} s on top of action_latency must stay within "
+                f"{MAX_LATENCY} s; lower one of them"
+            )
+
+
+def bounds(value: Span) -> tuple[float, float]:
+    """Return the least and the largest value that a setting stands for."""
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def model_fields(
+    cfg: NatureCfg, scene: Scene, given: dict[str, Tensor], streams: Streams, num_envs: int
+) -> dict[str, Tensor]:
+    """Return the model fields (N, ...) with per-world values: the task's ``given`` ones and those that ``cfg`` varies.
+
+    Raises ConfigError where ``cfg`` varies an object that the scene lacks.
+    """
+    for name in ("object_mass", "object_friction"):
+        if scene.object is None and _varies(getattr(cfg, name), 1.0):
+            raise ConfigError(f"env.randomize.{name}: this task has no object; leave it at 1")
+    spans = (
+        cfg.object_mass,
+        cfg.object_friction,
+        cfg.ground_friction,
+        cfg.payload,
+        cfg.motor_strength,
+    )
+    device = streams.device
+    drawn = UniformRanges([bounds(span) for span in spans], device).draw(
+        streams, _WORLD, torch.zeros(num_envs, dtype=torch.int64, device=device)
+    )
+    object_mass, object_friction, ground_friction, payload, strength = (
+        drawn.cpu().double().unbind(dim=1)
+    )
+    made = _Fields(scene, given, num_envs)
+    if _varies(cfg.object_mass, 1.0) and scene.object is not None:
+        body = scene.model.body("object").id
+        made["body_mass"][:, body] *= object_mass
+        made["body_inertia"][:, body] *= object_mass.unsqueeze(1)
+    if _varies(cfg.payload, 0.0):
+        for body in scene.trunk_bodies:
+            share = 1.0 + payload / float(scene.model.body_mass[body])
+            made["body_mass"][:, body] *= share
+            made["body_inertia"][:, body] *= share.unsqueeze(1)
+    if _varies(cfg.object_friction, 1.0) and scene.object is not None:
+        made["geom_friction"][:, scene.object_geoms, 0] *= object_friction.unsqueeze(1)
+        made["pair_friction"][:, :, :2] *= object_friction.view(-1, 1, 1)
+    if _varies(cfg.ground_friction, 1.0):
+        made["geom_friction"][:, scene.model.geom("floor").id, 0] *= ground_friction
+        if scene.object is not None:
+            made["pair_friction"][:, :, :2] *= ground_friction.view(-1, 1, 1)
+    if _varies(cfg.motor_strength, 1.0):
+        made["actuator_gainprm"][:, :, 0] *= strength.unsqueeze(1)
+        made["actuator_biasprm"][:, :, 1:3] *= strength.view(-1, 1, 1)
+        made["actuator_forcerange"][:] *= strength.view(-1, 1, 1)
+    return made.values
+
+
+class Nature:
+    """Delays, noise and disturbances between a task's decisions and the simulator, drawn for each world."""
+
+    def __init__(
+        self,
+        cfg: NatureCfg,
+        scene: Scene,
+        action_shape: tuple[int, int, int],
+        max_episode_length: int,
+        streams: Streams,
+    ) -> None:
+        """Act on worlds of ``scene`` with actions (N, A, U) and episodes of ``max_episode_length`` control steps."""
+        num_envs = action_shape[0]
+        self.cfg, self._streams, device = cfg, streams, streams.device
+        self._num_robots = scene.num_robots
+        self._lag = scene.actuator_lag
+        self._delay = TargetDelay(num_envs, scene.model.nu, device)
+        self.has_latency = _varies(cfg.action_latency, 0.0) or cfg.latency_jitter > 0.0
+        self.has_command_latency = _varies(cfg.command_latency, 0.0)
+        self.has_noise = _varies(cfg.observation_noise, 0.0)
+        self.has_kicks = _varies(cfg.kick_speed, 0.0)
+        self.has_freezes = _varies(cfg.freeze_time, 0.0)
+        self.changes_actions = self.has_command_latency or self.has_freezes  # within a decision
+        self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
+
+        # Of an episode: latency of targets and of actions [s], who freezes, from which control step, for how long [s].
+        latest = max(1.0, _FREEZE_SHARE * max_episode_length)
+        spans = [
+            bounds(cfg.action_latency),
+            bounds(cfg.command_latency),
+            (0.0, float(action_shape[1])),
+            (0.0, latest),
+        ]
+        self._episode = UniformRanges([*spans, bounds(cfg.freeze_time)], device)
+        self._drawn = torch.zeros(num_envs, len(spans) + 1, device=device)
+        kick = [bounds(cfg.kick_speed), (0.0, TWO_PI)] * scene.num_robots
+        self._step = UniformRanges([(-cfg.latency_jitter, cfg.latency_jitter), *kick], device)
+        zero = torch.zeros(num_envs, dtype=torch.int64, device=device)
+        self._sigma = (
+            UniformRanges([bounds(cfg.observation_noise)], device)
+            .draw(streams, _NOISE, zero)
+            .unsqueeze(2)
+        )
+
+        self._agent = torch.arange(action_shape[1], device=device)
+        kept = 1 + round(bounds(cfg.command_latency)[1] / STEP_DT)
+        self._actions = History(kept, action_shape, device)  # of the last control steps
+
+    def begin(self, mask: Tensor, episode: Tensor) -> None:
+        """Start episode number ``episode`` (N,) in the worlds of ``mask`` (N,)."""
+        self._delay.begin(mask)
+        self._actions.begin(mask)
+        if self.has_latency or self.has_command_latency or self.has_freezes:
+            # Worlds in the middle of an episode draw the same numbers again.
+            self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
+
+    def actions_in_force(self, actions: Tensor, step: Tensor) -> Tensor:
+        """Return the actions (N, A, U) in force in control step ``step`` (N,), where ``actions`` are the newest."""
+        if self.has_freezes:
+            agent, start, duration = self._drawn[:, 2:].split(1, dim=1)
+            since = step.unsqueeze(1) - start.floor()
+            is_frozen = (
+                (self._agent == agent.floor())
+                & (since >= 0)
+                & (since < torch.round(duration / STEP_DT))
+            )
+            actions = actions.masked_fill(is_frozen.unsqueeze(2), 0.0)
+        if not self.has_command_latency:
+            return actions
+        self._actions.push(actions)
+        return self._actions.at((self._drawn[:, 1] / STEP_DT).round().to(torch.int64))
+
+    def motor_targets(
+        self, targets: Tensor, episode: Tensor, step: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return what the motors follow in the physics steps of one control step, (4, N, J), and kicks.
+
+        ``targets`` (N, A, J) are the controller's, ``step`` (N,) counts control steps into ``episode`` (N,). Kicks
+        (N, A, 3) [m/s] are None where there are none.
+        """
+        if not (self.has_kicks or self.has_latency):
+            return self._delay.send(targets.flatten(1), self._lag), None
+        drawn = self._step.draw(self._streams, _STEP, episode * _KEYS_AN_EPISODE + step)
+        delay: Tensor | int = self._lag
+        if self.has_latency:
+            latency = (self._drawn[:, 0] + drawn[:, 0]).clamp(min=0.0)
+            delay = (latency / PHYSICS_DT).round().to(torch.int64) + self._lag
+        return self._delay.send(targets.flatten(1), delay), self._kicks(
+            drawn, step
+        ) if self.has_kicks else None
+
+    def add_noise(self, obs: Tensor, episode: Tensor, step: Tensor, scale: Tensor) -> Tensor:
+        """Return noisy observations of ``obs`` (W, A, O), W a multiple of N; ``scale`` (O,) is the task's."""
+        if not self.has_noise:
+            return obs
+        noise = self._streams.normal(_NOISE, episode * _KEYS_AN_EPISODE + step + 1, obs.shape[1:])
+        noise = noise * self._sigma * scale
+        return obs + noise.repeat(len(obs) // len(noise), 1, 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is carried from one control step to the next."""
+        return {
+            "delay": self._delay.state_dict(),
+            "drawn": self._drawn.clone(),
+            "actions": self._actions.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from ``state_dict``."""
+        self._delay.load_state_dict(state["delay"])
+        self._drawn.copy_(state["drawn"])
+        self._actions.load_state_dict(state["actions"])
+
+    def _kicks(self, drawn: Tensor, step: Tensor) -> Tensor:
+        speed, angle = drawn[:, 1:].unflatten(1, (self._num_robots, 2)).unbind(dim=2)
+        is_due = (torch.remainder(step, self._kick_steps) == 0) & (step > 0)
+        kick = on_circle(torch.where(is_due.unsqueeze(1), speed, 0.0), angle)
+        return torch.nn.functional.pad(kick, (0, 1))
+
+
+class _Fields:
+    """Model fields with per-world values, made as they are asked for."""
+
+    def __init__(self, scene: Scene, given: dict[str, Tensor], num_envs: int) -> None:
+        self.values = {name: values.clone() for name, values in given.items()}
+        self._scene, self._num_envs = scene, num_envs
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.values:
+            shared = torch.as_tensor(getattr(self._scene.model, name))
+            self.values[name] = shared.repeat(self._num_envs, *[1] * shared.dim())
+        return self.values[name]
+
+
+def _varies(value: Span, neutral: float) -> bool:
+    """Return whether a setting changes anything."""
+    return bounds(value) != (neutral, neutral)

@@ -1,0 +1,30 @@
+"""Robots: one module each, every constant named, with unit and source; and the registry of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mqe.config import ConfigError, unknown
+from mqe.world.robots.go1 import GO1
+from mqe.world.robots.go2 import GO2
+from mqe.world.robots.robot import NUM_JOINTS, RobotCfg
+from mqe.world.robots.tensors import Robots
+
+__all__ = ["DEFAULT_ROBOT", "NUM_JOINTS", "ROBOTS", "RobotCfg", "Robots", "robots_of"]
+
+ROBOTS: dict[str, RobotCfg] = {cfg.name: cfg for cfg in (GO1, GO2)}
+DEFAULT_ROBOT = GO1.name
+
+
+def robots_of(names: str | Sequence[str], num_agents: int) -> tuple[RobotCfg, ...]:
+    """Return the robots of a team of ``num_agents``: all of one kind, or a name for each; raise ConfigError."""
+    each = (names,) * num_agents if isinstance(names, str) else tuple(names)
+    for name in each:
+        if name not in ROBOTS:
+            raise ConfigError(f"env.robots: {unknown('robot', name, ROBOTS)}")
+    if len(each) != num_agents:
+        raise ConfigError(
+            f"env.robots: {list(each)} names {len(each)} robots for a team of {num_agents}; name one kind for all, or "
+            "one a robot"
+        )
+    return tuple(ROBOTS[name] for name in each)

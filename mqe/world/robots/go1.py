@@ -1,0 +1,138 @@
+"""The Unitree Go1: masses, joints and collision primitives of its URDF, the one that the reference loads.
+
+Every number is the URDF's unless its comment says otherwise.
+"""
+
+from __future__ import annotations
+
+from mqe.world.robots.robot import (
+    Inertial,
+    Leg,
+    Look,
+    RobotCfg,
+    Shape,
+    beam,
+    combine,
+    four_legs,
+    post,
+)
+
+LINK_LENGTH = 0.213  # [m]
+TRUNK = Inertial(
+    4.8,
+    (0.011611, 0.004437, 0.000108),
+    (0.016130741919, 0.036507810812, 0.044693872053, 0.000593180607, 7.324662e-06, 2.0969537e-05),
+)
+IMU = Inertial(0.001, (-0.01592, -0.06659, -0.00617), (1e-4, 1e-4, 1e-4, 0.0, 0.0, 0.0))
+HIP = Inertial(
+    0.510299,
+    (-0.00541, -0.00074, 6e-06),
+    (0.00030528937, 0.000590894859, 0.000396594572, -7.788013e-06, 2.2016e-07, -1.7175e-08),
+)
+THIGH = Inertial(
+    0.898919,
+    (-0.003468, -0.018947, -0.032736),
+    (0.005395867678, 0.005142451046, 0.00102478732, 1.02809e-07, 0.000337529085, -5.816563e-06),
+)
+CALF = Inertial(  # of every leg: the URDF does not mirror it
+    0.158015,
+    (0.006286, 0.001307, -0.122269),
+    (0.003607648222, 0.003626771492, 3.5148003e-05, 1.494971e-06, -0.000132778525, -2.8638535e-05),
+)
+FOOT = Inertial(0.06, (0.0, 0.0, -LINK_LENGTH), (9.6e-06, 9.6e-06, 9.6e-06, 0.0, 0.0, 0.0))
+
+# What films and viewers draw, by eye: a flat trunk under a coloured shell, a head with a black face and two cameras.
+TRUNK_LOOKS = (
+    Look("hull", color="team", points=beam(
+        (-0.205, 0.050, -0.005, 0.046, 0.014), (-0.165, 0.072, -0.014, 0.060, 0.022),
+        (0.150, 0.072, -0.014, 0.062, 0.022), (0.205, 0.052, -0.004, 0.050, 0.014),
+    )),
+    Look("hull", color="dark", points=beam(
+        (-0.185, 0.066, -0.057, 0.010, 0.016), (0.190, 0.066, -0.057, 0.010, 0.016)
+    )),
+    Look("box", (0.105, 0.018, 0.006), (-0.01, 0.0, 0.064), color="dark"),  # the handle's groove
+    Look("hull", color="dark", points=beam((0.185, 0.036, -0.026, 0.040, 0.010), (0.235, 0.036, -0.026, 0.044, 0.010))),
+    Look("hull", color="team", points=beam(
+        (0.215, 0.056, -0.040, 0.060, 0.018), (0.250, 0.062, -0.046, 0.066, 0.020), (0.278, 0.058, -0.042, 0.058, 0.020)
+    )),
+    Look("hull", color="glass", points=beam(
+        (0.276, 0.050, -0.034, 0.048, 0.014), (0.290, 0.042, -0.024, 0.036, 0.012)
+    )),
+    *(Look("cylinder", (0.010, 0.003), (0.290, y, 0.010), "x", "light") for y in (0.022, -0.022)),
+    *(Look("cylinder", (0.006, 0.004), (0.291, y, 0.010), "x", "glass") for y in (0.022, -0.022)),
+    *(
+        Look("cylinder", (0.044, 0.034), (x, y, 0.0), "x", "metal")  # motors of the hips
+        for x in (0.170, -0.170) for y in (0.047, -0.047)
+    ),
+)  # fmt: skip
+
+
+def _leg_looks(left: int) -> tuple[tuple[Look, ...], tuple[Look, ...], tuple[Look, ...]]:
+    return (
+        (
+            Look("cylinder", (0.046, 0.024), (0.0, 0.050 * left, 0.0), "y", "metal"),
+            Look("cylinder", (0.038, 0.004), (0.0, 0.078 * left, 0.0), "y", "team"),
+        ),
+        (
+            Look("cylinder", (0.043, 0.013), (0.0, 0.010 * left, 0.0), "y", "light"),
+            Look("hull", color="light", points=post(
+                0.004 * left, (0.030, 0.0, 0.028, 0.016), (-0.060, -0.006, 0.034, 0.018),
+                (-0.160, -0.002, 0.019, 0.014), (-0.218, 0.0, 0.017, 0.012),
+            )),
+            Look("cylinder", (0.021, 0.015), (0.0, 0.0, -0.213), "y", "dark"),
+        ),
+        (
+            Look("hull", color="dark", points=post(
+                0.0, (0.012, 0.0, 0.017, 0.010), (-0.060, 0.004, 0.013, 0.009), (-0.200, 0.0, 0.008, 0.008)
+            )),
+            Look("sphere", (0.020,), (0.0, 0.0, -LINK_LENGTH), color="rubber"),
+        ),
+    )  # fmt: skip
+
+
+def _leg(front: int, left: int) -> Leg:
+    return Leg(
+        hip_pos=(0.1881 * front, 0.04675 * left),
+        side=0.08 * left,
+        joint_range=(
+            (-0.802851455917, 0.802851455917),
+            (-1.0471975512, 4.18879020479),
+            (-2.69653369433, -0.916297857297),
+        ),
+        joint_pos=(0.1 * left, 0.8 if front > 0 else 1.0, -1.5),
+        inertials=(HIP.mirrored(front, left), THIGH.mirrored(1, left), combine(CALF, FOOT)),
+        shapes=(
+            (Shape("capsule", (0.046, 0.02), (0.0, 0.045 * left, 0.0), axis="y"),),
+            (Shape("box", (0.017, 0.01225, 0.1065), (0.0, 0.0, -0.1065)),),
+            (Shape("box", (0.008, 0.008, 0.1065), (0.0, 0.0, -0.1065)),),
+        ),
+        looks=_leg_looks(left),
+    )
+
+
+GO1 = RobotCfg(
+    name="go1",
+    trunk=combine(TRUNK, IMU),
+    trunk_shapes=(
+        Shape("box", (0.3762 / 2, 0.0935 / 2, 0.114 / 2)),
+        Shape(
+            "box", (0.02, 0.05, 0.05), (0.27, 0.0, 0.0)
+        ),  # the head, only in the reference's URDF
+    ),
+    trunk_looks=TRUNK_LOOKS,
+    legs=four_legs(_leg),
+    link_length=LINK_LENGTH,
+    foot_radius=0.02,
+    knee_radius=0.021,
+    standing_height=0.30,
+    walking_height=0.28,
+    low_height=0.215,  # it walks at 0.26 to 0.30 m, and at 0.20 m on one knee
+    # The reference's actuator net follows its target one 5 ms physics step late. Small-signal slopes: -18.9 N m/rad of
+    # the last step's error, 0.1 of the present one's, -0.9 N m s/rad of the speed (0.1 of it the lag of the position).
+    stiffness=19.0,
+    damping=0.8,
+    # What the reference clips to (hips and thighs), and where its net saturates (21.4 at 2 rad) below its clip of 25.
+    torque_limit=(20.0, 20.0, 22.0),
+    ideal_torque_limit=(33.5, 33.5, 33.5),  # the URDF's effort limits
+    gait="pretrained:go1_velocity",
+)

@@ -1,0 +1,186 @@
+"""What a robot is: a quadruped as data, in the frames and with the signs of its URDF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from mqe.config import ConfigError
+
+LEGS = ("FL", "FR", "RL", "RR")
+LEG_JOINTS = ("hip", "thigh", "calf")
+NUM_LEGS = len(LEGS)
+NUM_JOINTS = NUM_LEGS * len(
+    LEG_JOINTS
+)  # by leg, then by joint: the order in which policies read and write them
+SHAPES = {"box": 3, "sphere": 1, "capsule": 2}  # by type, the length of ``Shape.size``
+
+Vector = tuple[float, float, float]
+
+
+class Inertial(NamedTuple):
+    """Mass [kg], centre of mass [m] and inertia about it [kg m^2] (xx, yy, zz, xy, xz, yz), in the link's frame."""
+
+    mass: float
+    com: Vector
+    inertia: tuple[float, float, float, float, float, float]
+
+    def mirrored(self, front: int, left: int) -> Inertial:
+        """Return this of a front left leg for the leg at ``front`` and ``left``, +1 or -1 each."""
+        x, y, z = self.com
+        xx, yy, zz, xy, xz, yz = self.inertia
+        return Inertial(
+            self.mass,
+            (x * front, y * left, z),
+            (xx, yy, zz, xy * front * left, xz * front, yz * left),
+        )
+
+
+class Shape(NamedTuple):
+    """One collision primitive of a link."""
+
+    type: str  # "box", "sphere" or "capsule"
+    size: tuple[
+        float, ...
+    ]  # [m] box: half lengths; sphere: radius; capsule: radius, half length of its straight part
+    pos: Vector = (0.0, 0.0, 0.0)  # [m] in the link's frame
+    axis: str = "z"  # along which a capsule lies: "y" or "z"
+
+
+class Look(NamedTuple):
+    """One shape that films and viewers draw in place of a link's collision primitives; it has no mass or contact."""
+
+    type: str  # "box", "sphere", "capsule", "cylinder" or "hull"
+    size: tuple[
+        float, ...
+    ] = ()  # [m] as a Shape's; cylinder: radius, half length; hull: none, it has points
+    pos: Vector = (0.0, 0.0, 0.0)  # [m] in the link's frame
+    axis: str = "z"  # along which a capsule or cylinder lies: "x", "y" or "z"
+    color: str = "dark"  # "team", the robot's own, or a name of mqe.viewer.looks.COLORS
+    points: tuple[Vector, ...] = ()  # [m] a hull's corners, in the link's frame
+
+
+class Leg(NamedTuple):
+    """One leg: the hip turns about the trunk's x axis, thigh and calf about the hip's y axis."""
+
+    hip_pos: tuple[float, float]  # [m] hip joint in the trunk's frame, x and y
+    side: float  # [m] from there to the thigh's joint, to the left
+    joint_range: tuple[tuple[float, float], ...]  # [rad] hip, thigh, calf
+    joint_pos: Vector  # [rad] in the nominal stance
+    inertials: tuple[Inertial, Inertial, Inertial]  # hip, thigh, calf with foot
+    shapes: tuple[
+        tuple[Shape, ...], tuple[Shape, ...], tuple[Shape, ...]
+    ]  # likewise; the foot is not among them
+    looks: tuple[tuple[Look, ...], tuple[Look, ...], tuple[Look, ...]] = (
+        (),
+        (),
+        (),
+    )  # likewise, with the foot
+
+
+@dataclass(frozen=True)
+class RobotCfg:
+    """A quadruped as data: bodies and joints to build, nominal stance, heights, motors, feet, and the gait it has."""
+
+    name: str
+    trunk: Inertial
+    trunk_shapes: tuple[Shape, ...]
+    legs: tuple[Leg, Leg, Leg, Leg]  # FL, FR, RL, RR
+    link_length: float  # [m] thigh's joint to calf's joint, and from there to the foot's centre
+    foot_radius: float  # [m]
+    knee_radius: float  # [m] that a thigh reaches beyond the calf's joint
+    standing_height: (
+        float  # [m] trunk origin above the floor in the nominal stance, sagged under its weight
+    )
+    walking_height: float  # [m] likewise, wanted while walking
+    low_height: float  # [m] likewise; a trunk below this has gone down
+    stiffness: float  # [N m/rad] of every motor
+    damping: float  # [N m s/rad]
+    torque_limit: Vector  # [N m] hip, thigh, calf, as motors of env.actuators=reference saturate
+    ideal_torque_limit: Vector  # [N m] likewise, of env.actuators=ideal
+    gait: str  # the policy that it walks by in tasks that command velocities: pretrained:NAME or a checkpoint
+    trunk_looks: tuple[
+        Look, ...
+    ] = ()  # none: films and viewers draw the robot's collision primitives
+
+    def __post_init__(self) -> None:
+        for shape in (
+            *self.trunk_shapes,
+            *(shape for leg in self.legs for link in leg.shapes for shape in link),
+        ):
+            if len(shape.size) != SHAPES.get(shape.type):
+                raise ConfigError(
+                    f"robot {self.name}: a {shape.type} of size {shape.size}; allowed are box (3 numbers), sphere (1) "
+                    "and capsule (2)"
+                )
+        if any(shape.type == "capsule" for shape in self.trunk_shapes):
+            raise ConfigError(
+                f"robot {self.name}: a trunk is made of boxes and spheres, whose lowest point is known"
+            )
+
+    @property
+    def joint_pos(self) -> tuple[float, ...]:
+        """Return the joints (J,) [rad] of the nominal stance."""
+        return tuple(angle for leg in self.legs for angle in leg.joint_pos)
+
+    @property
+    def joint_range(self) -> tuple[tuple[float, float], ...]:
+        """Return the range (J, 2) [rad] of every joint."""
+        return tuple(ends for leg in self.legs for ends in leg.joint_range)
+
+
+def four_legs(make: Callable[[int, int], Leg]) -> tuple[Leg, Leg, Leg, Leg]:
+    """Return the legs in their order, each made by ``make(front, left)`` with +1 or -1 for either."""
+    return make(1, 1), make(1, -1), make(-1, 1), make(-1, -1)
+
+
+def beam(*sections: tuple[float, float, float, float, float]) -> tuple[Vector, ...]:
+    """Return the corners [m] of a hull along x: at each x, half width, bottom, top and the width of its bevels."""
+    return tuple(
+        (x, y, z)
+        for x, half, low, high, bevel in sections
+        for sign in (1.0, -1.0)
+        for y, z in (
+            (sign * half, low + bevel),
+            (sign * half, high - bevel),
+            (sign * (half - bevel), low),
+            (sign * (half - bevel), high),
+        )
+    )
+
+
+def post(y: float, *sections: tuple[float, float, float, float]) -> tuple[Vector, ...]:
+    """Return the corners [m] of a hull along z at ``y``: at each z, its middle's x, half length and half width."""
+    return tuple(
+        (x + along, y + across, z)
+        for z, x, half_length, half_width in sections
+        for along, across in (
+            (half_length, 0.5 * half_width),
+            (half_length, -0.5 * half_width),
+            (0.7 * half_length, half_width),
+            (0.7 * half_length, -half_width),
+            (-0.7 * half_length, half_width),
+            (-0.7 * half_length, -half_width),
+            (-half_length, 0.5 * half_width),
+            (-half_length, -0.5 * half_width),
+        )
+    )
+
+
+def combine(*parts: Inertial) -> Inertial:
+    """Weld inertials given in one frame into one body (parallel axis theorem)."""
+    mass = sum(part.mass for part in parts)
+    com = sum((part.mass * np.array(part.com) for part in parts), np.zeros(3)) / mass
+    total = np.zeros((3, 3))
+    for part in parts:
+        xx, yy, zz, xy, xz, yz = part.inertia
+        offset = np.array(part.com) - com
+        total += np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        total += part.mass * (offset @ offset * np.eye(3) - np.outer(offset, offset))
+    com_x, com_y, com_z = (float(value) for value in com)
+    moments = (total[0, 0], total[1, 1], total[2, 2], total[0, 1], total[0, 2], total[1, 2])
+    xx, yy, zz, xy, xz, yz = (float(value) for value in moments)
+    return Inertial(mass, (com_x, com_y, com_z), (xx, yy, zz, xy, xz, yz))

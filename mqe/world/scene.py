@@ -1,0 +1,350 @@
+"""The scene: floor, walls, robots, object and goal marker in one MjModel, and where to find each of them in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import mujoco
+import torch
+from torch import Tensor
+
+from mqe.sim.simulator import Simulator
+from mqe.tasks.task import Layout
+from mqe.world.objects import (
+    ROBOT_FLOOR_FRICTION,
+    GeomCfg,
+    ObjectCfg,
+    object_floor_friction,
+    robot_object_friction,
+)
+from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
+from mqe.world.robots.build import COLORS, add_robot
+from mqe.world.state import VELOCITY, SceneState
+
+PHYSICS_DT = 0.005  # [s]
+DECIMATION = 4  # physics steps a control step
+STEP_DT = PHYSICS_DT * DECIMATION  # [s] 50 Hz
+GRAVITY = 9.81  # [m/s^2] MuJoCo's own
+ARENA_HALF_SIZE = 12.0  # [m]
+WALL_HEIGHT, WALL_THICKNESS = 0.5, 0.1  # [m]
+MAX_ROBOTS = len(COLORS)
+GOAL_HEIGHT = 0.004  # [m] of the disc that the goal is drawn as
+
+# Contacts as stiff as a 200 Hz step allows (time constant of two steps, MuJoCo's least), so that feet and objects do
+# not sink in. A larger impedance (solimp 0.99) gains nothing, and the line search of either simulator then ends too
+# early, each at another place. Sliding couples to the normal force through the time constant of friction: with 0.01 s a
+# box at 1 m/s would be lifted by 5 mm. So for objects on the floor it stays at 0.02 s.
+CONTACT_SOLREF = (2 * PHYSICS_DT, 1.0)
+SLIDING_SOLREF = (0.02, 1.0)
+ACTUATORS = ("reference", "ideal")
+ACTUATOR_LAG = 1  # physics steps by which motors of "reference" follow their targets late
+
+# Collision bits: one a robot (a robot does not collide with itself), then these.
+OBJECT_BIT, FLOOR_BIT, WALL_BIT = 1 << 4, 1 << 5, 1 << 6
+_UNSEEN = 3  # a group of geoms that is not drawn
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One compiled model and the named addresses in it. Robots come first in qpos and qvel, then the object."""
+
+    model: mujoco.MjModel
+    robots: tuple[RobotCfg, ...]
+    object: ObjectCfg | None
+    actuator_lag: int = ACTUATOR_LAG  # physics steps that motors follow their targets late
+    spec: mujoco.MjSpec | None = None  # what the model was compiled from
+
+    @property
+    def num_robots(self) -> int:
+        """Return the size of the team."""
+        return len(self.robots)
+
+    @property
+    def robot_qpos(self) -> int:
+        """Return the length of all robots' share of qpos; the object's 7 numbers follow."""
+        return SceneState.sizes(self.num_robots, False)[0]
+
+    @property
+    def robot_qvel(self) -> int:
+        """Return the length of all robots' share of qvel; the object's 6 numbers follow."""
+        return SceneState.sizes(self.num_robots, False)[1]
+
+    @property
+    def trunk_bodies(self) -> list[int]:
+        """Return the robots' trunk body ids."""
+        return [self.model.body(f"robot{i}/trunk").id for i in range(self.num_robots)]
+
+    @property
+    def object_geoms(self) -> list[int]:
+        """Return the object's geom ids."""
+        names = (
+            [] if self.object is None else [f"object/{k}" for k in range(len(self.object.geoms))]
+        )
+        return [self.model.geom(name).id for name in names]
+
+
+def build_scene(
+    num_robots: int,
+    obj: ObjectCfg | None,
+    inertia: str = "physical",
+    actuators: str = "reference",
+    success_radius: float = 1.0,
+    robots: str | Sequence[str] = DEFAULT_ROBOT,
+) -> Scene:
+    """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or "reference"), and a goal.
+
+    Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do neither. The goal is
+    drawn as a disc of ``success_radius`` [m]. ``robots`` names one kind for all robots, or one for each.
+    """
+    is_ideal, team = actuators == "ideal", robots_of(robots, num_robots)
+    spec = mujoco.MjSpec()
+    spec.modelname = "mapush"
+    spec.compiler.degree = False
+    _set_options(spec)
+    _add_arena(spec)
+    for i, robot in enumerate(team):
+        hits = (OBJECT_BIT | FLOOR_BIT | 0b1111) & ~(1 << i)
+        add_robot(
+            spec,
+            robot,
+            f"robot{i}",
+            COLORS[i],
+            collision=1 << i,
+            hits=hits,
+            has_ideal_actuators=is_ideal,
+        )
+        for geom in spec.body(f"robot{i}/trunk").geoms:
+            geom.conaffinity |= WALL_BIT
+    if obj is not None:
+        _add_object(spec, obj, inertia)
+        for i in range(num_robots):
+            _add_contact_sensor(spec, f"robot{i}/push", f"robot{i}/trunk", "object")
+    for i, j in combinations(range(num_robots), 2):
+        _add_contact_sensor(spec, f"robot{i}/robot{j}", f"robot{i}/trunk", f"robot{j}/trunk")
+    goal = spec.worldbody.add_body(name="goal", mocap=True, pos=(0.0, 0.0, 0.0))
+    if obj is not None:
+        # A site: moving the 36 parts of a ring at every physics step would cost 2 %.
+        goal.add_site(
+            name="goal",
+            type=mujoco.mjtGeom.mjGEOM_CYLINDER,
+            size=(success_radius, GOAL_HEIGHT / 2, 0.0),
+            pos=(0.0, 0.0, GOAL_HEIGHT / 2),
+            rgba=(0.90, 0.20, 0.18, 0.22),
+        )
+    for geom in spec.geoms:
+        geom.solref[:2] = CONTACT_SOLREF
+    for pair in spec.pairs:
+        pair.solref[:2], pair.solreffriction[:2] = CONTACT_SOLREF, SLIDING_SOLREF
+    return Scene(spec.compile(), team, obj, 0 if is_ideal else ACTUATOR_LAG, spec)
+
+
+def read_state(sim: Simulator, scene: Scene) -> SceneState:
+    """Copy the state that tasks see out of the simulator's memory, as float32."""
+    parts = (sim.qpos, sim.qvel, sim.sensordata, sim.mocap_pos[:, 0])
+    rows = torch.cat([part.t() for part in parts]).to(torch.float32)
+    return SceneState(rows, scene.num_robots, scene.object is not None)
+
+
+def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+    """Turn a layout into qpos (N, nq), qvel (N, nv) and mocap positions (N, 1, 3)."""
+    still = layout.robot_vel.new_zeros(1).expand(len(layout.robot_vel), NUM_JOINTS)
+    qpos, qvel = [], []
+    for i in range(scene.num_robots):
+        qpos += [layout.robot_pos[:, i], layout.robot_quat[:, i], layout.joint_pos[:, i]]
+        qvel += [layout.robot_vel[:, i], still]
+    if scene.object is not None:
+        qpos += [layout.object_pos, layout.object_quat]
+        qvel += [still[:, :VELOCITY]]
+    return torch.cat(qpos, dim=1), torch.cat(qvel, dim=1), layout.goal_pos.unsqueeze(1)
+
+
+def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
+    """Return the model fields (N, ...) under which the object's material has ``friction`` (N,) in each world."""
+    model, obj = scene.model, scene.object
+    assert obj is not None
+    geom = torch.as_tensor(model.geom_friction).repeat(len(friction), 1, 1)
+    pair = torch.as_tensor(model.pair_friction).repeat(len(friction), 1, 1)
+    touch, floor = robot_object_friction(friction), object_floor_friction(friction)
+    for k, geom_id in enumerate(scene.object_geoms):
+        geom[:, geom_id, 0] = touch
+        pair_id = model.pair(f"object/{k}-floor").id
+        pair[:, pair_id, 0] = pair[:, pair_id, 1] = floor
+    return {"geom_friction": geom, "pair_friction": pair}
+
+
+def floor_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
+    """Return the model field (N, ...) under which robots' feet find ``friction`` (N,) on the floor of each world."""
+    geom = torch.as_tensor(scene.model.geom_friction).repeat(len(friction), 1, 1)
+    geom[:, scene.model.geom("floor").id, 0] = friction
+    return {"geom_friction": geom}
+
+
+def _set_options(spec: mujoco.MjSpec) -> None:
+    option = spec.option
+    option.timestep = PHYSICS_DT
+    option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    option.cone = (
+        mujoco.mjtCone.mjCONE_ELLIPTIC
+    )  # pyramids brake by 1.1 or 0.7 times the friction, as the world turns
+    option.iterations, option.ls_iterations = 10, 20
+    # With three robots MuJoCo 4.0 would take its sparse solver, which ends far from the minimum in some entanglements:
+    # joints at hundreds of radians a second.
+    option.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
+    option.disableflags |= (
+        mujoco.mjtDisableBit.mjDSBL_AUTORESET
+    )  # a broken world must be seen, not repaired
+    option.disableflags |= (
+        mujoco.mjtDisableBit.mjDSBL_MIDPHASE
+    )  # bodies have few geoms: filtering them costs 12 %
+    spec.visual.global_.offwidth, spec.visual.global_.offheight = 1280, 720
+    spec.visual.headlight.ambient = (0.35, 0.35, 0.35)
+    spec.visual.headlight.diffuse = (0.35, 0.35, 0.35)
+    spec.visual.headlight.specular = (0.1, 0.1, 0.1)
+    spec.visual.quality.shadowsize = 4096
+    spec.visual.map.znear = 0.01
+    spec.visual.map.shadowclip = (
+        4.0  # times extent: wider than anything in view, or surfaces shadow themselves
+    )
+    spec.stat.extent = 3.0
+
+
+def _add_arena(spec: mujoco.MjSpec) -> None:
+    spec.add_texture(
+        name="sky",
+        type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
+        builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
+        rgb1=(0.75, 0.85, 0.95),
+        rgb2=(0.95, 0.97, 1.0),
+        width=256,
+        height=256,
+    )
+    spec.add_texture(
+        name="grid",
+        type=mujoco.mjtTexture.mjTEXTURE_2D,
+        builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+        rgb1=(0.80, 0.82, 0.84),
+        rgb2=(0.70, 0.72, 0.75),
+        width=300,
+        height=300,
+    )
+    grid = spec.add_material(name="grid", texrepeat=(1, 1), texuniform=True, reflectance=0.0)
+    grid.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "grid"
+    world = spec.worldbody
+    world.add_light(
+        pos=(0.0, 0.0, 8.0),
+        dir=(0.25, 0.35, -1.0),
+        type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+        diffuse=(0.6, 0.6, 0.6),
+        castshadow=True,
+    )
+    world.add_geom(
+        name="floor",
+        type=mujoco.mjtGeom.mjGEOM_PLANE,
+        size=(ARENA_HALF_SIZE + 1, ARENA_HALF_SIZE + 1, 0.1),
+        material="grid",
+        contype=FLOOR_BIT,
+        conaffinity=0,
+        priority=1,
+        condim=3,
+        friction=(ROBOT_FLOOR_FRICTION, 0.005, 0.0001),
+    )
+    reach, half = ARENA_HALF_SIZE + WALL_THICKNESS / 2, WALL_THICKNESS / 2
+    for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+        size = (
+            (half, ARENA_HALF_SIZE, WALL_HEIGHT / 2)
+            if x
+            else (ARENA_HALF_SIZE, half, WALL_HEIGHT / 2)
+        )
+        world.add_geom(
+            type=mujoco.mjtGeom.mjGEOM_BOX,
+            size=size,
+            pos=(reach * x, reach * y, WALL_HEIGHT / 2),
+            rgba=(0.55, 0.57, 0.60, 1.0),
+            contype=WALL_BIT,
+            conaffinity=0,
+        )
+
+
+def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
+    mass, com, tensor = obj.inertia(inertia)
+    moments = (tensor[0][0], tensor[1][1], tensor[2][2], tensor[0][1], tensor[0][2], tensor[1][2])
+    body = spec.worldbody.add_body(
+        name="object",
+        pos=(0.0, 0.0, obj.spawn_height),
+        mass=mass,
+        ipos=com,
+        fullinertia=moments,
+        explicitinertial=True,
+    )
+    body.add_freejoint(name="object/root")
+    friction = sum(obj.friction) / 2  # the middle of the range; every world gets a value of its own
+    touch, floor = robot_object_friction(friction), object_floor_friction(friction)
+    for k, part in enumerate(obj.geoms):
+        name = f"object/{k}"
+        if part.type == "box":
+            kind, size = mujoco.mjtGeom.mjGEOM_BOX, [length / 2 for length in part.size]
+        else:
+            kind, size = mujoco.mjtGeom.mjGEOM_CYLINDER, [part.size[0], part.size[1] / 2, 0.0]
+        # Priority over the robots' geoms: the pair takes the object's coefficient. The floor has the same priority, so
+        # object and floor get an explicit pair with a coefficient of its own.
+        body.add_geom(
+            name=name,
+            type=kind,
+            size=size,
+            pos=part.pos,
+            rgba=(0.80, 0.62, 0.38, 1.0),
+            mass=0.0,
+            contype=OBJECT_BIT,
+            conaffinity=WALL_BIT,
+            priority=1,
+            condim=3,
+            friction=(touch, 0.005, 0.0001),
+        )
+        stands_on = name if part.type == "box" else _adapt_cylinder(spec, body, name, part)
+        spec.add_pair(
+            name=f"{name}-floor",
+            geomname1=stands_on,
+            geomname2="floor",
+            condim=3,
+            friction=(floor, floor, 0.005, 0.0001, 0.0001),
+        )
+
+
+def _add_contact_sensor(spec: mujoco.MjSpec, name: str, body: str, other: str) -> None:
+    """Measure the net force of ``body`` and all below it on ``other`` and all below that, world frame."""
+    spec.add_sensor(
+        name=name,
+        type=mujoco.mjtSensor.mjSENS_CONTACT,
+        objtype=mujoco.mjtObj.mjOBJ_XBODY,
+        objname=body,
+        reftype=mujoco.mjtObj.mjOBJ_XBODY,
+        refname=other,
+        intprm=[
+            1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE),
+            3,
+            1,
+        ],  # net force of all contacts, one slot
+    )
+
+
+def _adapt_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:
+    """Adapt an upright cylinder so that it can be pushed; return the geom that it stands on."""
+    # Several contacts a pair have the normal of the robot's face, however the round side is turned.
+    spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
+    # It stands on the corners of the square inscribed in its base. The cylinder's own lowest point depends on the tilt
+    # even when that is almost zero, and rounding may put it deep below the floor.
+    base, half_side = f"{name}/base", part.size[0] / math.sqrt(2.0)
+    body.add_geom(
+        name=base,
+        type=mujoco.mjtGeom.mjGEOM_BOX,
+        size=(half_side, half_side, part.size[1] / 2),
+        pos=part.pos,
+        mass=0.0,
+        contype=0,
+        conaffinity=0,
+        group=_UNSEEN,
+    )
+    return base

@@ -1,0 +1,207 @@
+"""SceneState: named world-frame tensors of N worlds, and quantities derived from them on demand."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from mqe.world.geometry import heading_frame, length, rotation_matrix, yaw_of
+from mqe.world.robots import NUM_JOINTS
+
+# A robot's share of qpos and qvel: its pose and its trunk's velocity, then its joints. An object has the former only.
+POSE, VELOCITY = 7, 6
+ROBOT_QPOS, ROBOT_QVEL = POSE + NUM_JOINTS, VELOCITY + NUM_JOINTS
+
+
+class SceneState:
+    """The state of N worlds for tasks, float32, on the simulator's device. World frame unless the name ends in ``_b``.
+
+    The world frame's origin is the middle of the arena floor; x forward, y left, z up; quaternions wxyz. Bodies (B) are
+    the A robots and then the object, if the scene has one; without one, nothing may be asked of it.
+    """
+
+    def __init__(self, rows: Tensor, num_robots: int, has_object: bool) -> None:
+        """Name the ``rows`` (X, N): qpos, qvel, contact forces and goal position, one number of all worlds a row."""
+        self.rows, self.num_robots, self.has_object = rows, num_robots, has_object
+
+    @staticmethod
+    def sizes(num_robots: int, has_object: bool) -> tuple[int, int, int, int]:
+        """Return how many rows qpos, qvel, contact forces and goal take: robots first in each, then the object."""
+        num_qpos = ROBOT_QPOS * num_robots + POSE * has_object
+        num_qvel = ROBOT_QVEL * num_robots + VELOCITY * has_object
+        return num_qpos, num_qvel, 3 * num_robots * has_object + 3 * math.comb(num_robots, 2), 3
+
+    @classmethod
+    def zeros(
+        cls, num_envs: int, num_robots: int, has_object: bool, device: torch.device | str = "cpu"
+    ) -> SceneState:
+        """Return a state with everything at the origin, unrotated."""
+        rows = torch.zeros(sum(cls.sizes(num_robots, has_object)), num_envs, device=device)
+        state = cls(rows, num_robots, has_object)
+        state.body_quat[..., 0] = 1.0
+        return state
+
+    def like(self, rows: Tensor) -> SceneState:
+        """Name other rows of the same scene."""
+        return SceneState(rows, self.num_robots, self.has_object)
+
+    @cached_property
+    def _parts(self) -> tuple[Tensor, ...]:
+        """Return the columns of qpos, qvel, forces and goal."""
+        return self.rows.t().split(self.sizes(self.num_robots, self.has_object), dim=1)
+
+    @property
+    def _num_pushes(self) -> int:
+        """Return how many columns the robots' forces on the object take."""
+        return 3 * self.num_robots * self.has_object
+
+    @property
+    def forces(self) -> Tensor:
+        """(N, 3 A + 3 P) contact forces [N]: of each robot on the object, if there is one, then within each pair."""
+        return self._parts[2]
+
+    @property
+    def goal_pos(self) -> Tensor:
+        """(N, 3) [m]."""
+        return self._parts[3]
+
+    @cached_property
+    def body_pos(self) -> Tensor:
+        """Positions (N, B, 3) [m]: of trunks, and of the object's origin."""
+        return self._parts[0].unfold(1, POSE, ROBOT_QPOS)[..., :3]
+
+    @cached_property
+    def body_quat(self) -> Tensor:
+        """Orientations (N, B, 4)."""
+        return self._parts[0].unfold(1, POSE, ROBOT_QPOS)[..., 3:]
+
+    @cached_property
+    def body_linvel(self) -> Tensor:
+        """Velocities (N, B, 3) [m/s]."""
+        return self._parts[1].unfold(1, VELOCITY, ROBOT_QVEL)[..., :3]
+
+    @cached_property
+    def rotation(self) -> Tensor:
+        """Matrices (N, B, 3, 3) that turn body into world coordinates."""
+        return rotation_matrix(self.body_quat)
+
+    @cached_property
+    def yaw(self) -> Tensor:
+        """Headings (N, B) [rad] in [-pi, pi]."""
+        return yaw_of(self.rotation)
+
+    @cached_property
+    def frame(self) -> Tensor:
+        """Heading frames (N, B, 2, 2): the horizontal unit vectors forward and left, a row each."""
+        return heading_frame(self.rotation)
+
+    @property
+    def robot_pos(self) -> Tensor:
+        """(N, A, 3) trunk origin [m]."""
+        return self.body_pos[:, : self.num_robots]
+
+    @property
+    def robot_quat(self) -> Tensor:
+        """(N, A, 4)."""
+        return self.body_quat[:, : self.num_robots]
+
+    @property
+    def robot_rotation(self) -> Tensor:
+        """(N, A, 3, 3)."""
+        return self.rotation[:, : self.num_robots]
+
+    @property
+    def robot_yaw(self) -> Tensor:
+        """(N, A) [rad] in [-pi, pi]."""
+        return self.yaw[:, : self.num_robots]
+
+    @property
+    def robot_frame(self) -> Tensor:
+        """(N, A, 2, 2)."""
+        return self.frame[:, : self.num_robots]
+
+    @property
+    def up_b(self) -> Tensor:
+        """(N, A, 3) the upward vertical as a robot sees it, body frame."""
+        return self.rotation[:, : self.num_robots, 2]
+
+    @property
+    def robot_linvel(self) -> Tensor:
+        """(N, A, 3) [m/s]."""
+        return self.body_linvel[:, : self.num_robots]
+
+    @cached_property
+    def robot_angvel_b(self) -> Tensor:
+        """(N, A, 3) [rad/s] body frame."""
+        return self._parts[1].unfold(1, VELOCITY, ROBOT_QVEL)[:, : self.num_robots, 3:]
+
+    @cached_property
+    def yaw_rate(self) -> Tensor:
+        """(N, A) [rad/s] the robots' turning about the vertical."""
+        return (self.up_b * self.robot_angvel_b).sum(dim=-1)
+
+    @cached_property
+    def joint_pos(self) -> Tensor:
+        """(N, A, J) [rad], FL FR RL RR x hip thigh calf."""
+        return self._parts[0].unfold(1, ROBOT_QPOS, ROBOT_QPOS)[..., POSE:]
+
+    @cached_property
+    def joint_vel(self) -> Tensor:
+        """(N, A, J) [rad/s]."""
+        return self._parts[1].unfold(1, ROBOT_QVEL, ROBOT_QVEL)[..., VELOCITY:]
+
+    @property
+    def object_pos(self) -> Tensor:
+        """(N, 3) [m]."""
+        return self.body_pos[:, self.num_robots]
+
+    @property
+    def object_quat(self) -> Tensor:
+        """(N, 4)."""
+        return self.body_quat[:, self.num_robots]
+
+    @property
+    def object_yaw(self) -> Tensor:
+        """(N,) [rad] in [-pi, pi]."""
+        return self.yaw[:, self.num_robots]
+
+    @property
+    def object_frame(self) -> Tensor:
+        """(N, 2, 2)."""
+        return self.frame[:, self.num_robots]
+
+    @property
+    def object_linvel(self) -> Tensor:
+        """(N, 3) [m/s]."""
+        return self.body_linvel[:, self.num_robots]
+
+    @cached_property
+    def to_goal(self) -> Tensor:
+        """(N, 2) [m] from the object to the goal, planar."""
+        return self.goal_pos[:, :2] - self.object_pos[:, :2]
+
+    @cached_property
+    def goal_distance(self) -> Tensor:
+        """(N,) [m] from the object to the goal, planar."""
+        return length(self.to_goal)
+
+    @cached_property
+    def goal_direction(self) -> Tensor:
+        """(N, 2) unit vector from the object to the goal; zero where they are in one place."""
+        return self.to_goal / self.goal_distance.clamp(min=1e-12).unsqueeze(-1)
+
+    @cached_property
+    def contact_force(self) -> Tensor:
+        """(N, A, 3) [N] net contact force of each robot on the object."""
+        return self.forces[:, : self._num_pushes].unflatten(1, (self.num_robots, 3))
+
+    @cached_property
+    def robot_contact_force(self) -> Tensor:
+        """(N, P, 3) [N] net contact force of the first robot of every pair on the second.
+
+        Pairs come in the order of ``itertools.combinations``.
+        """
+        return self.forces[:, self._num_pushes :].unflatten(1, (-1, 3))

@@ -1,0 +1,224 @@
+"""The contract of algorithms: every algorithm trains, resumes, is planned, checked, saved and evaluated."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harl_mapush import config, train
+from harl_mapush import test as evaluate
+from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, OnPolicyCfg, TeamSpec, make_algorithm
+from harl_mapush.algorithms.algorithm import Algorithm, Experience
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.memory_plan import plan_memory
+from harl_mapush.runner import Runner, RunnerCfg
+from harl_mapush.runs import checkpoint
+from mapush.doctor import stages
+from mapush.doctor.checkup import Checkup
+from tests.support.replaying import Replaying, ReplayingCfg
+from tests.support.toy import ToyEnv
+
+OWN = "replaying"  # a member of the tests' own, with a replay
+NAMES = [*ALGORITHMS, OWN]
+
+
+def members(contract: type) -> list[str]:
+    return [name for name in vars(contract) if not name.startswith("_")]
+
+
+class Through:
+    """An object of which nothing but a contract's members can be reached."""
+
+    def __init__(self, whole: Any, contract: type) -> None:
+        self._whole, self._members = whole, members(contract)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._members:
+            raise AssertionError(f"{name} is used, which is not in the contract")
+        return getattr(self._whole, name)
+
+
+class ThroughAlgorithm(Through):
+    """An algorithm, and its experience, seen through their contracts."""
+
+    def __init__(self, whole: Any) -> None:
+        super().__init__(whole, Algorithm)
+
+    def make_experience(self, num_steps: int, num_envs: int) -> Any:
+        return Through(self._whole.make_experience(num_steps, num_envs), Experience)
+
+    def update(self, experience: Any, progress: float = 0.0) -> dict[str, torch.Tensor]:
+        return self._whole.update(experience._whole, progress)
+
+
+@pytest.fixture(autouse=True)
+def contracts_alone(monkeypatch) -> None:
+    monkeypatch.setitem(ALGORITHMS, OWN, AlgorithmEntry(ReplayingCfg, Replaying))
+    for name, entry in list(ALGORITHMS.items()):
+        narrow = entry._replace(cls=lambda *args, cls=entry.cls: ThroughAlgorithm(cls(*args)))
+        monkeypatch.setitem(ALGORITHMS, name, narrow)
+
+
+def make(name: str, num_iterations: int = 4, **settings: Any) -> Runner:
+    torch.manual_seed(0)
+    env = ToyEnv(8, death_rate=0.05, failure_rate=0.02)
+    plain = ALGORITHMS[name].cfg()
+    settings |= {"num_epochs": 1} if isinstance(plain, OnPolicyCfg) else {}
+    cfg = dataclasses.replace(plain, **settings).for_trial(80)  # type: ignore[call-arg]
+    algorithm = make_algorithm(
+        cfg, NetworkCfg((8,), normalize_obs=name != OWN), TeamSpec.of(env), "cpu", 3
+    )
+    return Runner(env, algorithm, RunnerCfg(3, num_iterations * 160, 10))
+
+
+def test_the_contract_has_at_most_eight_members() -> None:
+    assert len(members(Algorithm)) <= 8
+    assert len(members(Experience)) <= 8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_algorithm_has_the_contracts_members_and_no_other_parameters(name: str) -> None:
+    algorithm = make(name).algorithm._whole  # type: ignore[attr-defined]
+    for member in members(Algorithm):
+        wanted = inspect.getattr_static(Algorithm, member)
+        if not isinstance(wanted, property):
+            ours = inspect.signature(getattr(type(algorithm), member))
+            assert list(ours.parameters) == list(inspect.signature(wanted).parameters), member
+    assert [key for key in algorithm.networks if key.startswith("actor_agent")] == [
+        "actor_agent0",
+        "actor_agent1",
+    ]
+    assert all(flat.dim() == 1 for flat in algorithm.weights.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_algorithm_resumes_as_if_it_had_never_stopped(name: str, tmp_path: Path) -> None:
+    through, stopped = make(name), make(name)
+    through.learn()
+    stopped.num_iterations = 2
+    stopped.learn()
+    torch.save(stopped.state_dict(), tmp_path / "state.pt")
+    resumed = make(name)
+    torch.rand(5)  # whatever torch's own generator does
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    resumed.learn()
+    before, after = through.algorithm.weights, resumed.algorithm.weights
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_a_replay_that_is_not_saved_starts_empty_and_learning_resumes() -> None:
+    first = make(OWN, saves_replay=False)
+    first.num_iterations = 2
+    first.learn()
+    state = first.state_dict()
+    assert state["storage"] == {}
+    resumed = make(OWN, saves_replay=False)
+    resumed.load_state_dict(state)
+    resumed.learn()
+    assert resumed.experience._whole.count == 20  # type: ignore[attr-defined]
+    assert resumed.iteration == 4
+
+
+def test_nothing_is_learned_during_a_warm_up() -> None:
+    runner = make(OWN)
+    runner.algorithm._whole.cfg = dataclasses.replace(ReplayingCfg(), warmup=15)  # type: ignore[attr-defined]
+    before = {key: flat.clone() for key, flat in runner.algorithm.weights.items()}
+    runner.num_iterations = 1
+    runner.learn()
+    assert all(torch.equal(before[key], flat) for key, flat in runner.algorithm.weights.items())
+    runner.num_iterations = 2
+    runner.learn()
+    assert not any(torch.equal(before[key], flat) for key, flat in runner.algorithm.weights.items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_trained_team_acts_by_its_actors_from_the_first_decision_on(name: str) -> None:
+    env = ToyEnv(256)
+    spec = TeamSpec.of(env)._replace(is_trained=True)
+    team = make_algorithm(ALGORITHMS[name].cfg(), NetworkCfg((8,)), spec, "cpu", 3)
+    for key, network in team.networks.items():  # which command 0.9 or so, whatever they see
+        layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
+        for layer in layers if key.startswith("actor_agent") else []:
+            torch.nn.init.zeros_(layer.weight)
+            is_spread = layer is getattr(network, "log_std_layer", None)
+            torch.nn.init.constant_(layer.bias, -6.0 if is_spread else 1.5)
+    obs = torch.zeros(256, 2, 3)
+    means = (
+        team.act(obs).actions.mean().item(),
+        team.act(obs, deterministic=True).actions.mean().item(),
+    )
+    assert means[0] == pytest.approx(means[1], abs=0.2)
+    assert min(means) > 0.7
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_algorithm_passes_the_doctors_stages(name: str) -> None:
+    cfg, _ = config.resolve({}, {"algorithm": {"name": name}, "network": {"hidden_sizes": [8]}})
+    checkup = Checkup(cfg)
+    checkup.sim_name = "mujoco"
+    checkup.build(2)
+    try:
+        for check in (
+            stages.check_memory_plan,
+            stages.check_policy,
+            stages.check_collect,
+            stages.check_update,
+        ):
+            assert check(checkup)
+        assert "acts as the saved one" in stages.check_save_and_load(checkup)
+    finally:
+        checkup.close()
+
+
+def test_a_plan_counts_what_the_algorithm_keeps() -> None:
+    cfg, _ = config.resolve({}, {"algorithm": {"name": OWN}, "env": {"num_envs": 10}})
+    small = plan_memory(cfg, "mujoco", torch.device("cpu"))
+    wide, _ = config.resolve(
+        {}, {"algorithm": {"name": OWN, "capacity": 128}, "env": {"num_envs": 10}}
+    )
+    assert plan_memory(wide, "mujoco", torch.device("cpu")).rollout == pytest.approx(
+        2 * small.rollout, abs=1
+    )
+
+
+def test_an_algorithm_from_outside_trains_resumes_starts_from_another_run_and_is_evaluated(
+    gait, tmp_path: Path, monkeypatch
+) -> None:
+    trained = []  # of every team that is built, for the memory plan as well
+
+    def build(
+        cfg: ReplayingCfg, network: NetworkCfg, spec: TeamSpec, *others: Any
+    ) -> ThroughAlgorithm:
+        trained.append(spec.is_trained)
+        return ThroughAlgorithm(Replaying(cfg, network, spec, *others))
+
+    monkeypatch.setitem(ALGORITHMS, OWN, AlgorithmEntry(ReplayingCfg, build))  # type: ignore[arg-type]
+    run, on = tmp_path / "run", tmp_path / "on"
+    task = (
+        "--set",
+        f"task.gait={gait}",
+        "--set",
+        "task.decision_period=2",
+        "--set",
+        "network.hidden_sizes=[8]",
+    )
+    size = ("--num_envs", "4", "--set", "runner.num_steps=8", "--num_env_steps", "128")
+    assert train.main(["--algo", OWN, *size, *task, "--out", str(run)]) == 0
+    files = {path.name for path in checkpoint.resolve(str(run)).iterdir()}
+    assert {"actor_agent0.pt", "actor_agent1.pt", "critic_agent.pt", "training_state.pt"} <= files
+    assert train.main(["--resume", str(run), "--num_env_steps", "192"]) == 0
+    assert trained
+    assert not any(trained)
+    start = ["--algo", OWN, *size, *task, "--init_from", str(run), "--out", str(on)]
+    for argv in (start, ["--resume", str(on), "--num_env_steps", "192"]):
+        trained.clear()
+        assert train.main(argv) == 0
+        assert trained.count(True) == 1  # the one that learns
+    short = ("--set", "task.episode_length_s=0.2", "--num_envs", "2")
+    assert evaluate.main(["--checkpoint", str(run), "--mode", "calculator", *short]) == 0

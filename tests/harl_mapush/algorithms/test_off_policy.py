@@ -1,0 +1,305 @@
+"""The off-policy algorithms: they learn, in the order and from the transitions that they should."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.off_policy.experience import ReplayExperience
+from harl_mapush.runs import checkpoint, init_from
+from tests.support.toy import ToyEnv
+
+NAMES = [
+    name
+    for name, entry in ALGORITHMS.items()
+    if isinstance(entry.cls, type) and issubclass(entry.cls, OffPolicy)
+]
+LIVELY: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}
+SMALL: dict[str, Any] = {
+    "warmup": 64,
+    "batch_size": 32,
+    "buffer_size": 256,
+    "update_ratio": 1 / 8,
+    "num_atoms": 11,
+}
+
+
+def make(
+    name: str,
+    env: ToyEnv,
+    network: NetworkCfg | None = None,
+    *,
+    is_trained: bool = False,
+    **settings: Any,
+) -> tuple[OffPolicy, Any]:
+    torch.manual_seed(0)
+    entry = ALGORITHMS[name]
+    spec = TeamSpec.of(env)._replace(is_trained=is_trained)
+    team = entry.cls(entry.cfg(**settings), network or NetworkCfg((16,)), spec)
+    experience = team.make_experience(1, env.num_envs)
+    obs, state = env.reset()
+    experience.start(obs, state)
+    env.seen = obs  # type: ignore[attr-defined]
+    assert isinstance(team, OffPolicy)
+    return team, experience
+
+
+def go(
+    team: OffPolicy, experience: ReplayExperience, env: Any, blocks: int
+) -> tuple[float, dict[str, torch.Tensor]]:
+    """Collect and learn ``blocks`` decisions; return the mean reward and the last metrics."""
+    total, metrics = 0.0, {}
+    for _ in range(blocks):
+        decision = team.act(env.seen)
+        step = env.step(decision.actions)
+        experience.add(0, env.seen, decision, step)
+        env.seen = step.obs
+        metrics = team.update(experience) or metrics
+        total += step.reward[step.valid].mean().item()
+    return total / blocks, metrics
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("compat", ["mapush", "harl"])
+@pytest.mark.parametrize("state_type", ["EP", "FP"])
+def test_every_off_policy_algorithm_updates(name, compat, state_type):
+    env = ToyEnv(8, 3, state_type, **LIVELY)
+    settings = SMALL | {"compat": compat} | ({"num_atoms": 0} if compat == "harl" else {})
+    network = NetworkCfg((16,), use_layer_norm=compat == "mapush", normalize_obs=compat == "mapush")
+    team, experience = make(name, env, network, **settings)
+    before = {key: flat.clone() for key, flat in team.weights.items()}
+    _, metrics = go(team, experience, env, 14)
+    assert team.num_updates == 7
+    assert {"critic/value_loss", "critic/value"} <= set(metrics)
+    assert all(torch.isfinite(value) and value.dim() == 0 for value in metrics.values())
+    assert [key for key, flat in team.weights.items() if torch.equal(flat, before[key])] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "num_atoms", "rate", "polyak", "update_ratio", "blocks"),
+    [
+        ("hatd3", 0, 2e-3, 0.05, 1 / 16, 215),
+        ("hasac", 21, 6e-3, 0.1, 1 / 32, 160),
+        pytest.param("hasac", 0, 6e-3, 0.1, 1 / 32, 160, marks=pytest.mark.slow),
+    ],
+)
+def test_algorithm_learns_the_toy(name, num_atoms, rate, polyak, update_ratio, blocks):
+    env = ToyEnv(32)
+    rates = {"learning_rate": rate, "critic_learning_rate": rate, "polyak": polyak, "gamma": 0.8}
+    sizes = {"warmup": 640, "batch_size": 128, "update_ratio": update_ratio, "num_atoms": num_atoms}
+    team, experience = make(name, env, NetworkCfg((32, 32), activation="relu"), **rates, **sizes)
+    at_random, _ = go(team, experience, env, 19)
+    go(team, experience, env, blocks)
+    learned, _ = go(team, experience, env, 20)
+    assert at_random < 0.0
+    assert learned > 0.5  # 1 is standing on the spot
+
+
+def test_nothing_is_learned_before_the_warm_up_and_then_as_often_as_the_ratio_says():
+    env = ToyEnv(8)
+    team, experience = make("hasac", env, **SMALL | {"update_ratio": 0.1875})
+    go(team, experience, env, 7)
+    assert team.num_updates == 0
+    go(team, experience, env, 5)  # 40 transitions, 7.5 updates
+    assert team.num_updates == 7
+    assert team.num_owed == pytest.approx(0.5)
+
+
+def test_actions_are_random_before_the_first_update_and_never_where_they_are_deterministic():
+    env = ToyEnv(8)
+    team, experience = make("hasac", env, **SMALL)
+    assert not torch.equal(team.act(env.seen).actions, team.act(env.seen).actions)  # type: ignore[attr-defined]
+    means = torch.stack([actor(env.seen[:, i]) for i, actor in enumerate(team.actors)], dim=1)  # type: ignore
+    assert torch.equal(team.act(env.seen, deterministic=True).actions, means)  # type: ignore[attr-defined]
+
+
+def test_noise_differs_from_world_to_world():
+    env = ToyEnv(2)
+    team, experience = make("hatd3", env, **SMALL | {"exploration_noise": (0.0, 0.5)})
+    team.num_updates = 1
+    obs = env.seen  # type: ignore[attr-defined]
+    explored, mean = team.act(obs).actions, team.act(obs, deterministic=True).actions
+    assert torch.equal(explored[0], mean[0])
+    assert not torch.equal(explored[1], mean[1])
+    assert float(explored.abs().max()) <= 1.0
+
+
+def test_the_last_state_of_an_episode_is_stored_and_not_the_first_of_the_next():
+    env = ToyEnv(32)
+    team, experience = make("hasac", env, **SMALL | {"buffer_size": 32 * 20})
+    steps = []
+    plain = env.step
+    env.step = lambda actions: steps.append(plain(actions)) or steps[-1]  # type: ignore
+    go(team, experience, env, 3)
+    k, world = next(
+        (k, n) for k, step in enumerate(steps) for n in step.truncated.nonzero().flatten().tolist()
+    )
+    batch = experience.replay.look_up(torch.tensor([32 * k + world]))
+    assert torch.equal(batch.next_obs[0], steps[k].final_obs[world])
+    assert not torch.equal(batch.next_obs[0], steps[k].obs[world])
+    assert batch.discount.item() == pytest.approx(team.cfg.gamma)
+
+
+def test_broken_steps_change_nothing_that_is_learned():
+    outcomes = []
+    for junk in (0.0, 1e3):
+        env = ToyEnv(16, failure_rate=0.2)
+        team, experience = make("hasac", env, NetworkCfg((8,), normalize_obs=True), **SMALL)
+        plain = env.step
+
+        def poisoned(actions, plain=plain, junk=junk):
+            step = plain(actions)
+            broken = ~step.valid.view(-1, 1)
+            return step._replace(reward=step.reward.masked_fill(broken, junk))
+
+        env.step = poisoned  # type: ignore[method-assign]
+        go(team, experience, env, 12)
+        assert int((experience.replay.flags & 4 == 0).sum()) > 0
+        outcomes.append(torch.cat(list(team.weights.values())))
+    assert torch.equal(*outcomes)
+
+
+def test_agents_take_turns_in_orders_that_differ():
+    env = ToyEnv(8, 3)
+    team, _ = make("hasac", env, **SMALL)
+    orders = {team.draw_order() for _ in range(60)}
+    assert len(orders) == 6
+    assert {make("hasac", env, **SMALL | {"fixed_order": True})[0].draw_order()} == {(0, 1, 2)}
+    assert {make("matd3", env, **SMALL)[0].draw_order()} == {(0, 1, 2)}
+
+
+def test_sharing_is_a_switch():
+    env = ToyEnv(8)
+    assert len(make("masac", env)[0].optimizers) == 1
+    assert len(make("masac", env, share_param=False)[0].optimizers) == 2
+    shared = make("hatd3", env, share_param=True)[0]
+    assert shared.actors[0] is shared.actors[1]
+    with pytest.raises(ValueError, match="share_param"):
+        make("masac", ToyEnv(8, 2, obs_sizes=(3, 2)))
+
+
+def test_unequal_agents_are_a_team():
+    env = ToyEnv(8, 2, obs_sizes=(3, 2), action_sizes=(2, 1))
+    for name in ("hasac", "hatd3"):
+        team, experience = make(name, env, **SMALL)
+        go(team, experience, env, 12)
+        assert (
+            float(experience.replay.here[:, :, -3].abs().max()) == 0.0
+        )  # the action that agent 1 has not
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+@pytest.mark.parametrize("name", ["hasac", "hatd3"])
+def test_a_resumed_run_equals_one_that_never_stopped_where_the_replay_is_saved(
+    name, is_saved, tmp_path
+):
+    def fresh():
+        env = ToyEnv(8, **LIVELY)
+        return (
+            env,
+            *make(
+                name, env, NetworkCfg((8,), normalize_obs=True), **SMALL | {"save_replay": is_saved}
+            ),
+        )
+
+    env, team, experience = fresh()
+    go(team, experience, env, 16)
+    torch.save(
+        {"team": team.state_dict(), "seen": experience.state_dict(), "env": env.state_dict()},
+        tmp_path / "x",
+    )
+    go(team, experience, env, 12)
+
+    def resumed():
+        torch.rand(5)  # whatever torch's own generator does
+        again, other, replay = fresh()
+        state = torch.load(tmp_path / "x", weights_only=True)
+        other.load_state_dict(state["team"])
+        replay.load_state_dict(state["seen"])
+        obs, critic_state = again.load_state_dict(state["env"])
+        replay.start(obs, critic_state)
+        again.seen = obs
+        go(other, replay, again, 12)
+        return torch.cat(
+            [*other.weights.values(), *(target for target, _ in other.targets)]
+        ), other.num_updates
+
+    weights, num_updates = resumed()
+    wanted = torch.cat([*team.weights.values(), *(target for target, _ in team.targets)])
+    assert torch.equal(weights, wanted) == is_saved
+    assert (num_updates == team.num_updates) == is_saved  # else it waits for a new warm-up
+    assert num_updates > 10
+    assert torch.equal(resumed()[0], weights)
+
+
+@pytest.mark.parametrize(
+    ("settings", "network", "said"),
+    [
+        ({}, {"use_recurrent_policy": True}, "use_recurrent_policy=false"),
+        ({"team_reward": "own"}, {}, "state_type=FP"),
+        ({"warmup": 300, "buffer_size": 200}, {}, "must fit into buffer_size"),
+        ({"num_atoms": 1}, {}, "at least 2"),
+        ({"num_atoms": 5, "compat": "harl"}, {}, "upstream has no other"),
+        ({"std_range": (1.0, 0.5)}, {}, "a lower and a higher bound"),
+        ({"mirror": True}, {}, "mirror must be false: this task names no mirror image"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(settings, network, said):
+    with pytest.raises(ValueError, match=said):
+        make("hasac", ToyEnv(4), NetworkCfg((8,), **network), **settings)
+
+
+def test_a_trial_moves_every_network_at_once():
+    for name in NAMES:
+        env, entry = ToyEnv(4), ALGORITHMS[name]
+        cfg = entry.cfg().for_trial(4)
+        changed = {key: value for key, value in vars(cfg).items() if key != "name"}
+        team, experience = make(name, env, **changed)
+        before = {key: flat.clone() for key, flat in team.weights.items()}
+        go(team, experience, env, 1)
+        assert not [key for key, flat in team.weights.items() if torch.equal(flat, before[key])]
+
+
+@pytest.mark.parametrize("name", ["hasac", "hatd3"])
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_a_team_acts_at_random_before_its_first_update_unless_it_is_trained(name, is_trained):
+    env = ToyEnv(256, 2)
+    team, experience = make(name, env, is_trained=is_trained, **SMALL)
+    for actor in team.unique_actors:  # which command 0.9 or so, whatever they see
+        for layer in (module for module in actor.modules() if isinstance(module, torch.nn.Linear)):
+            torch.nn.init.zeros_(layer.weight)
+            torch.nn.init.constant_(
+                layer.bias, -6.0 if layer is getattr(actor, "log_std_layer", None) else 1.5
+            )
+    obs = torch.zeros(256, 2, 3)
+    means = team.act(obs).actions.mean(), team.act(obs, deterministic=True).actions.mean()
+    assert means[1] > 0.7
+    if is_trained:
+        torch.testing.assert_close(*means, rtol=0, atol=0.15)
+    else:
+        assert means[0].abs() < 0.1
+    assert team.num_updates == 0
+
+
+@pytest.mark.parametrize("name", ["hasac", "hatd3"])
+def test_targets_begin_at_the_networks_that_a_run_starts_with(name, tmp_path):
+    env = ToyEnv(8, 2)
+    old, experience = make(name, env, **SMALL)
+    go(old, experience, env, 14)
+    folder = checkpoint.save(tmp_path, 1_000, old.networks, settings="env: {num_agents: 2}")
+    new, experience = make(name, env, is_trained=True, polyak=0.0, policy_delay=1, **SMALL)
+    init_from.load(str(folder), SimpleNamespace(algorithm=new, env=env), name)  # type: ignore[arg-type]
+    loaded = [source.clone() for _, source in new.targets]
+    fresh = [target.clone() for target, _ in new.targets]
+    go(new, experience, env, 14)
+    assert new.num_updates > 1
+    for (target, source), at_first, before in zip(new.targets, loaded, fresh, strict=True):
+        assert torch.equal(target, at_first)
+        assert not torch.equal(target, before)
+        assert not torch.equal(target, source)  # which has learned meanwhile

@@ -1,0 +1,79 @@
+"""Off-policy updates behind graphs: the same numbers as without, and nothing that waits for the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.update_graphs import Graphs
+from mqe.vec_env import TimeStep
+from tests.harl_mapush.algorithms.test_off_policy import LIVELY, SMALL, go, make
+from tests.support.cuda_graph_recording import stand_in
+from tests.support.toy import ToyEnv
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("hasac", {}),
+        ("hasac", {"compat": "harl", "num_atoms": 0, "auto_alpha": True, "use_value_norm": True}),
+        ("hatd3", {}),
+        ("masac", {}),
+        ("matd3", {"num_atoms": 0}),
+    ],
+)
+def test_replayed_updates_are_those_that_just_run(name, settings, monkeypatch):
+    stand_in(monkeypatch)
+    weights, recorded = [], []
+    for is_captured in (False, True):
+        env = ToyEnv(8, **LIVELY)
+        team, experience = make(name, env, NetworkCfg((8,)), **SMALL | settings)
+        team.graphs._enabled = is_captured
+        go(team, experience, env, 20)
+        assert team.num_updates == 13
+        weights.append(torch.cat([*team.weights.values(), *(target for target, _ in team.targets)]))
+        recorded = [
+            key for key, known in team.graphs._known.items() if known.graphed._recorded is not None
+        ]
+    assert torch.equal(*weights)
+    kinds = {key[0] if isinstance(key, tuple) else key for key in recorded}
+    assert {"sample", "update", "explore"} <= kinds
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["hasac", "hatd3", "masac", "matd3"])
+def test_collecting_and_learning_never_wait_for_a_gpu(name):
+    device = torch.device("cuda", torch.cuda.device_count() - 1)
+    env, entry = ToyEnv(16, **LIVELY), ALGORITHMS[name]
+    team = entry.cls(
+        entry.cfg(**SMALL), NetworkCfg((16,), normalize_obs=True), TeamSpec.of(env), device
+    )
+    experience = team.make_experience(1, 16)
+    obs, state = env.reset()
+    experience.start(obs.to(device), state.to(device))
+    actions = torch.zeros(16, 2, 2)
+    for k in range(24):
+        step = env.step(actions)
+        moved = TimeStep(*(x.to(device) for x in step[:-1]), info={})
+        torch.cuda.set_sync_debug_mode("error" if k > 18 else "default")
+        try:
+            decision = team.act(moved.obs)
+            experience.add(0, moved.obs, decision, moved)
+            metrics = team.update(experience)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert all(torch.isfinite(value) for value in metrics.values())
+    assert team.num_updates > 20
+
+
+def test_a_host_that_asks_for_a_value_in_an_update_is_noticed(monkeypatch):
+    stand_in(monkeypatch)
+    graphs = Graphs(torch.device("cpu"), torch.Generator())
+    graphs._enabled = True
+    for _ in range(2):
+        graphs("asks", lambda x: x * float(x), torch.ones(()))
+    with pytest.raises(RuntimeError, match="the host asks"):
+        graphs("asks", lambda x: x * float(x), torch.ones(()))

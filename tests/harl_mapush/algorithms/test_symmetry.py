@@ -1,0 +1,97 @@
+"""Actors that are taught to act alike on mirrored observations: the loss by hand, and what it does."""
+
+import pytest
+import torch
+
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.learning.networks import Actor, NetworkCfg
+from harl_mapush.learning.on_policy.formulas import Arithmetic
+from harl_mapush.learning.on_policy.harl_formulas import RoundedHarlArithmetic
+from harl_mapush.learning.on_policy.minibatches import ActorBatch
+from harl_mapush.learning.on_policy.settings import OnPolicyCfg
+from harl_mapush.learning.on_policy.surrogate import policy_gradient
+from harl_mapush.learning.optimizer import FlatAdam
+from mqe.vec_env import Mirror, MirrorImage
+
+CPU = torch.device("cpu")
+MIRROR = MirrorImage(
+    Mirror.of((0, 1, 2), (1.0, -1.0, -1.0), CPU), Mirror.of((1, 0), (1.0, 1.0), CPU)
+)
+
+
+def make_batch(rows: int = 64) -> ActorBatch:
+    obs, actions = torch.randn(rows, 3), torch.randn(rows, 2)
+    laid_out = [
+        obs,
+        actions,
+        torch.full((rows, 2), -1.0),
+        torch.randn(rows),
+        torch.ones(rows),
+        torch.ones(rows),
+    ]
+    return ActorBatch(*(x.unsqueeze(0) for x in laid_out), hidden=None, masks=None)
+
+
+def settings(entropy_coef: float, symmetry_coef: float) -> OnPolicyCfg:
+    return OnPolicyCfg(entropy_coef=entropy_coef, symmetry_coef=symmetry_coef)
+
+
+@pytest.mark.parametrize("arithmetic", [Arithmetic(), RoundedHarlArithmetic()])
+def test_the_loss_is_the_squared_distance_to_the_mirror_image(arithmetic):
+    torch.manual_seed(0)
+    actor = Actor(NetworkCfg(hidden_sizes=(8,), gain=1.0), 3, 2)
+    optimizer, batch = FlatAdam(actor, 1e-3, 1e-5, 0.0), make_batch()
+    gradients = []
+    for coef in (0.0, 0.5):
+        optimizer.zero_grad()
+        stats = policy_gradient(
+            actor, optimizer, batch, 0.2, settings(0.01, coef), arithmetic, MIRROR
+        )
+        gradients.append((optimizer.grad.clone(), stats.policy_loss))
+    obs = batch.obs[0]
+    mirrored = actor(obs * torch.tensor([1.0, -1.0, -1.0]))
+    by_hand = (
+        (mirrored[:, 0] - actor(obs)[:, 1]) ** 2 + (mirrored[:, 1] - actor(obs)[:, 0]) ** 2
+    ).mean()
+    expected = torch.autograd.grad(0.5 * by_hand, optimizer.parameters, allow_unused=True)
+    flat = [
+        torch.zeros_like(p) if g is None else g
+        for p, g in zip(optimizer.parameters, expected, strict=True)
+    ]
+    more = gradients[1][0] - gradients[0][0]
+    torch.testing.assert_close(more, torch.cat([g.reshape(-1) for g in flat]), atol=1e-6, rtol=1e-4)
+    assert torch.equal(gradients[0][1], gradients[1][1])  # the policy loss is reported without it
+
+
+def test_steps_on_it_make_a_policy_symmetric():
+    torch.manual_seed(0)
+    actor = Actor(NetworkCfg(hidden_sizes=(16,), gain=1.0), 3, 2)
+    optimizer, batch = FlatAdam(actor, 1e-2, 1e-5, 0.0), make_batch()
+    batch = batch._replace(advantages=0.0 * batch.advantages)
+
+    @torch.no_grad()
+    def asymmetry() -> float:
+        see, act, _ = MIRROR
+        return float((actor(see(batch.obs)) - act(actor(batch.obs))).square().mean())
+
+    before = asymmetry()
+    for _ in range(200):
+        optimizer.zero_grad()
+        policy_gradient(actor, optimizer, batch, 0.2, settings(0.0, 1.0), Arithmetic(), MIRROR)
+        optimizer.step(0.0, torch.ones(()))
+    assert asymmetry() < 0.02 * before
+
+
+@pytest.mark.parametrize(
+    "name, network, mirror, complaint",
+    [
+        ("happo", {}, None, "names no mirror image"),
+        ("happo", {"use_recurrent_policy": True}, MIRROR, "recurrent policies are not mirrored"),
+        ("hatrpo", {}, MIRROR, "hatrpo takes its steps without a loss"),
+    ],
+)
+def test_what_cannot_be_mirrored_is_refused(name, network, mirror, complaint):
+    entry = ALGORITHMS[name]
+    spec = TeamSpec((3, 3), (2, 2), 4, "EP", mirror)
+    with pytest.raises(ValueError, match=f"symmetry_coef must be 0, not 0.5: .*{complaint}"):
+        entry.cls(entry.cfg(symmetry_coef=0.5), NetworkCfg(**network), spec)

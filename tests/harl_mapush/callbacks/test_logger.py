@@ -1,0 +1,236 @@
+"""harl_mapush.callbacks.logger: the two plain lines, letter by letter, and what reaches TensorBoard."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import os
+import re
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
+
+from harl_mapush.callbacks.logger import (
+    LoggerCfg,
+    RunLogger,
+    duration,
+    progress_line,
+    scalars,
+    statistics_line,
+)
+from harl_mapush.runner import IterationReport
+from harl_mapush.runs import provenance
+from mqe.config import ConfigError, build
+from mqe.tasks.push import PUSH
+
+HEADLINE = PUSH.report.headline
+TITLE = "Env mapush Task go1push_mid Algo happo Exp trial"
+STATISTICS = {
+    "success_rate": 0.12,
+    "collision_rate": 0.0449,
+    "num_episodes": 50,
+    "return": -1.5,
+    "episode_time_s": 12.0,
+    "collaboration_degree": math.nan,
+    "contact_share_agent0": 0.25,
+    "object_distance_agent1": 1.5,
+}
+
+
+def report(iteration: int, num_iterations: int = 1000) -> IterationReport:
+    metrics = {"agent0/policy_loss": 0.5, "critic/value_loss": 2.0, "reward/push": 0.01}
+    return IterationReport(
+        iteration, num_iterations, iteration * 100_000, num_iterations * 100_000, 3.0, 1.0, metrics
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def line(statistics) -> str:
+    return statistics_line(statistics, HEADLINE)
+
+
+def test_lines_have_the_agreed_form() -> None:
+    assert progress_line(TITLE, report(5), 5644) == (
+        "Env mapush Task go1push_mid Algo happo Exp trial updates 5/1000 episodes, "
+        "total num timesteps 500000/100000000, FPS 5644."
+    )
+    assert line(STATISTICS) == "[MAPush Stats] Success: 0.120 | Collision: 0.045 | Episodes: 50"
+    assert line({"num_episodes": 0}) == "[MAPush Stats] Success: - | Collision: - | Episodes: 0"
+
+
+def test_scalars_have_the_agreed_tags_and_leave_out_what_was_not_measured() -> None:
+    assert scalars(report(5), STATISTICS) == {
+        "agent0/policy_loss": 0.5,
+        "critic/value_loss": 2.0,
+        "reward/push": 0.01,
+        "0_overview/1_success_rate": 0.12,
+        "0_overview/2_return": -1.5,
+        "0_overview/3_episode_time_s": 12.0,
+        "0_overview/4_contact_share_agent0": 0.25,
+        "mapush/success_rate": 0.12,
+        "mapush/collision_rate": 0.0449,
+        "mapush/num_episodes": 50,
+        "mapush/return": -1.5,
+        "mapush/episode_time_s": 12.0,
+        "agent0/contact_share": 0.25,
+        "agent1/object_distance": 1.5,
+        "perf/env_steps_per_s": 25_000.0,
+        "perf/collect_s": 3.0,
+        "perf/update_s": 1.0,
+    }
+
+
+def test_lines_at_first_last_and_every_interval(tmp_path) -> None:
+    stream = io.StringIO()
+    logger = RunLogger(LoggerCfg(interval=3), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
+    for iteration in range(1, 9):
+        logger.log(report(iteration, 8), STATISTICS)
+    logger.close()
+    lines = stream.getvalue().splitlines()
+    assert [line.split("updates ")[1].split("/")[0] for line in lines[::3]] == ["1", "3", "6", "8"]
+    assert all(shown == line(STATISTICS) for shown in lines[1::3])
+    assert [shown.split()[1] for shown in lines[2::3]] == ["1/8", "3/8", "6/8", "8/8"]
+    assert lines[-1] == "iteration 8/8  return -1.5  success 0.12  0 s left"
+
+
+def test_the_terminal_gets_a_bar_and_the_lines_whole(tmp_path) -> None:
+    stream = Terminal()
+    logger = RunLogger(
+        LoggerCfg(interval=1), tmp_path, TITLE + "x" * 100, 800_000, stream, headline=HEADLINE
+    )
+    logger.log(report(1, 8), STATISTICS)
+    logger.close()
+    text = stream.getvalue()
+    assert "total num timesteps 100000/800000, FPS " in text.replace("\x1b[2K", "")
+    assert "iteration 1/8  return -1.5  success 0.12" in text
+    assert any(
+        f"{TITLE}{'x' * 100} updates 1/8" in line and line.rstrip().endswith(".")
+        for line in text.split("\n")
+    )
+
+
+def test_the_bar_fits_into_80_columns(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    logger = RunLogger(LoggerCfg(interval=7), tmp_path, TITLE, 10**9, stream, headline=HEADLINE)
+    logger.log(report(99_999, 100_000), STATISTICS | {"return": -1234.5678})
+    logger.close()
+    (bar,) = {
+        line.strip()
+        for line in re.findall(r"[^\r\n\x1b]*iteration 99999/100000[^\r\n\x1b]*", stream.getvalue())
+    }
+    assert bar.endswith("return -1.23e+03  success 0.12  0 s left")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.4, "0 s"),
+        (99, "99 s"),
+        (100, "2 min"),
+        (5000, "83 min"),
+        (11_100, "3 h 05 min"),
+        (187_200, "2 d 4 h"),
+    ],
+)
+def test_times_to_go(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_what_made_a_run_is_in_its_folder_and_in_tensorboard(tmp_path) -> None:
+    settings = {
+        "algorithm": {"name": "happo", "gamma": 0.99, "compat": None},
+        "env": {"num_envs": 4, "walls": [1]},
+    }
+    assert provenance.hyper_parameters(settings) == {
+        "algorithm.name": "happo",
+        "algorithm.gamma": 0.99,
+        "algorithm.compat": "None",
+        "env.num_envs": 4,
+    }
+    start = provenance.describe("cpu", {"push": 2.0})
+    for _ in range(2):
+        provenance.write(tmp_path, start)
+    starts = json.loads((tmp_path / provenance.ORIGIN).read_text())["starts"]
+    assert [each["reward_weights"] for each in starts] == [{"push": 2.0}] * 2
+    assert starts[0]["packages"]["torch"].startswith("2.")
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO(), headline=HEADLINE)
+    logger.introduce(provenance.cards(settings, start, list(STATISTICS)))
+    logger.log(report(1, 8), STATISTICS)
+    logger.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert set(events.PluginTagToContent("hparams")) == {
+        "_hparams_/experiment",
+        "_hparams_/session_start_info",
+    }
+    assert set(events.PluginTagToContent("text")) == {
+        "settings/text_summary",
+        "origin/text_summary",
+    }
+    (card,) = events.Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout.FromString(card.tensor_proto.string_val[0])
+    tags = [list(chart.multiline.tag) for chart in layout.category[0].chart]
+    assert tags == [
+        ["mapush/success_rate"],
+        ["mapush/return"],
+        ["mapush/episode_time_s"],
+        ["agent0/contact_share"],
+    ]
+    assert {tag for each in tags for tag in each} <= set(events.Tags()["scalars"])
+
+
+def test_a_file_gets_no_bar(tmp_path) -> None:
+    stream = io.StringIO()
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, stream, headline=HEADLINE)
+    logger.say("one line " * 30)
+    logger.log(report(2, 8), STATISTICS)
+    logger.close()
+    assert stream.getvalue() == "one line " * 30 + "\n"
+
+
+def test_a_run_outlives_whoever_reads_its_lines(tmp_path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as stream:
+        logger = RunLogger(
+            LoggerCfg(interval=1), tmp_path, TITLE, 800_000, stream, headline=HEADLINE
+        )
+        for iteration in range(1, 4):
+            logger.log(report(iteration, 8), STATISTICS)
+        logger.close()
+    curve = EventAccumulator(str(tmp_path)).Reload().Scalars("agent0/policy_loss")
+    assert [event.step for event in curve] == [100_000, 200_000, 300_000]
+
+
+def test_tensorboard_reads_the_curves(tmp_path) -> None:
+    logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO(), headline=HEADLINE)
+    logger.log(report(1, 8), STATISTICS)
+    logger.log(report(2, 8), STATISTICS)
+    logger.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert set(events.Tags()["scalars"]) == set(scalars(report(1), STATISTICS))
+    curve = [(event.step, event.value) for event in events.Scalars("agent0/policy_loss")]
+    assert curve == [(100_000, 0.5), (200_000, 0.5)]
+
+
+@pytest.mark.parametrize("exp_name", ["a/b", "..", "", ".", "x\ny"])
+def test_names_that_cannot_be_folders(exp_name: str) -> None:
+    with pytest.raises(ConfigError, match="exp_name"):
+        build(LoggerCfg, {"exp_name": exp_name}, "logger")
+
+
+def test_notes_and_what_simulators_say_become_lines_of_the_run(tmp_path) -> None:
+    stream = io.StringIO()
+    logger = RunLogger(LoggerCfg(interval=100), tmp_path, TITLE, 1000, stream)
+    logging.getLogger("mqe.sim.some_simulator").info("compiling for %s", "an hour")
+    logger.log(report(7)._replace(note="buffers grew"), {})
+    logger.close()
+    logging.getLogger("mqe.sim.some_simulator").info("not any more")
+    assert stream.getvalue() == "compiling for an hour\nNote: buffers grew.\n"

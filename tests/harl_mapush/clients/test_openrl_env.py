@@ -1,0 +1,182 @@
+"""Our environments behind OpenRL's contract, and its trainer where ``OPENRL_PYTHON`` names a Python that has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from harl_mapush.clients import run_openrl
+from harl_mapush.clients.openrl_env import OpenRLEnv
+from harl_mapush.interop import openrl_files
+from mapush import importing
+from mqe.config import ConfigError
+from mqe.vec_env import TimeStep
+from tests.support import mapush_files
+from tests.support.paths import ROOT
+
+N, A = 4, 2
+
+
+class _Env:
+    """Four worlds whose endings are given: none, by the task, by the clock, broken."""
+
+    num_envs, num_agents, decision_period, device = N, A, 1, torch.device("cpu")
+    obs_sizes, action_sizes = (8, 8), (3, 3)
+
+    def __init__(self) -> None:
+        self.given = torch.zeros(0)
+        self._obs = torch.zeros(N, A, 8)
+
+    def reset(self, *, staggered: bool = False):
+        self.is_staggered = staggered
+        return self._obs, torch.zeros(N, 5)
+
+    def step(self, actions):
+        self.given = actions
+        self._obs += 1.0  # in place, as a captured step does
+        terminated = torch.tensor([False, True, False, False])
+        return TimeStep(
+            self._obs,
+            torch.zeros(N, 5),
+            torch.tensor([[1.0, 2.0]]).expand(N, A),
+            terminated.unsqueeze(1).expand(N, A),
+            torch.tensor([False, False, True, False]),
+            torch.tensor([True, True, True, False]),
+            self._obs,
+            torch.zeros(N, 5),
+            {},
+        )
+
+    def statistics(self):
+        return {"success_rate": 0.25, "num_episodes": 4.0}
+
+    def grow_buffers(self):
+        return None
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def env() -> OpenRLEnv:
+    return OpenRLEnv(_Env(), "go1push_mid")  # type: ignore[arg-type]
+
+
+def test_arrays_have_the_shapes_and_types_of_openrls_contract(env) -> None:
+    assert (env.parallel_env_num, env.agent_num, env.use_monitor) == (N, A, False)
+    assert (env.observation_space.shape, env.action_space.shape) == ((8,), (3,))
+    first = env.reset(seed=3)
+    assert (first.shape, first.dtype, env.env.is_staggered) == ((N, A, 8), np.float32, True)
+    obs, rewards, dones, infos = env.step(np.ones((N, A, 3)), {"buffer": None})
+    assert (obs.shape, obs.dtype, rewards.shape, rewards.dtype) == (
+        (N, A, 8),
+        np.float32,
+        (N, A, 1),
+        np.float32,
+    )
+    assert rewards[0].tolist() == [[1.0], [2.0]]
+    assert (dones.shape, dones.dtype) == ((N, A), np.bool_)
+    assert isinstance(infos, list)
+    assert (float(first.max()), float(obs.max())) == (0.0, 1.0)  # an array of its own each
+    env.close()
+    assert env.env.is_closed
+
+
+def test_what_the_clock_ended_or_broke_is_a_bad_transition_and_what_the_task_ended_is_not(
+    env,
+) -> None:
+    env.reset()
+    _, _, dones, infos = env.step(np.zeros((N, A, 3)))
+    assert dones[:, 0].tolist() == dones[:, 1].tolist() == [False, True, True, True]
+    assert infos == [{}, {}, {"bad_transition": [True, True]}, {"bad_transition": [True, True]}]
+    masks = [
+        [not ("bad_transition" in info and info["bad_transition"][agent]) for agent in range(A)]
+        for info in infos
+    ]
+    assert masks == [
+        [True, True],
+        [True, True],
+        [False, False],
+        [False, False],
+    ]  # as its driver reads them
+
+
+def test_actions_count_half_as_in_mapushs_trainer(env) -> None:
+    env.reset()
+    env.step(np.full((N, A, 3), 1.5))
+    assert (env.env.given == 0.75).all()
+
+
+def test_a_rollouts_metrics_are_means_over_its_own_decisions() -> None:
+    received = []
+    env = OpenRLEnv(_Env(), "go1push_mid", received.append)  # type: ignore[arg-type]
+    env.reset()
+    for _ in range(3):
+        env.step(np.zeros((N, A, 3)))
+    wanted = {"average_step_reward": 1.5, "success_rate": 0.25, "num_episodes": 4.0}
+    assert env.batch_rewards(None) == wanted
+    env.step(np.zeros((N, A, 3)))
+    assert env.batch_rewards(None) == wanted
+    assert received == [wanted, wanted]
+
+
+def test_without_openrl_a_line_names_the_way_to_it(capsys, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "openrl", None)
+    assert run_openrl.main(["--task", "go1push_mid"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "make openrl makes its environment" in said
+
+
+def test_mapushs_scripts_name_no_checkpoint_by_none(tmp_path) -> None:
+    assert run_openrl._checkpoint("/somewhere/None") is None
+    assert run_openrl._checkpoint(None) is None
+    with pytest.raises(ConfigError, match="cannot be read"):
+        run_openrl._checkpoint(str(tmp_path / "module.pt"))
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_a_checkpoint_goes_into_openrls_networks(tmp_path, on_cpu: bool) -> None:
+    saved = mapush_files.module(on_cpu=on_cpu)
+    module = mapush_files.module(on_cpu=True)
+    for parameter in (*module.models["policy"].parameters(), *module.models["critic"].parameters()):
+        parameter.data.zero_()
+    run_openrl._load(
+        module.models, openrl_files.read(mapush_files.save(tmp_path / "module.pt", saved))
+    )
+    for name in ("policy", "critic"):
+        wanted = dict(saved.models[name].named_parameters())
+        for key, value in module.models[name].named_parameters():
+            if "value_normalizer" not in key:
+                assert torch.equal(value, wanted[key]), key
+    assert float(module.models["critic"].value_normalizer.running_mean) == -50.0
+
+
+@pytest.mark.slow
+def test_openrl_trains_unpatched_and_its_policy_comes_back(tmp_path) -> None:
+    python = os.environ.get("OPENRL_PYTHON")
+    if python is None:
+        pytest.skip("OPENRL_PYTHON names no Python that has OpenRL; make openrl makes one")
+    out = tmp_path / "cuboid"
+    command = [
+        python,
+        "-m",
+        "harl_mapush.clients.run_openrl",
+        "--num_envs",
+        "4",
+        "--episode_length",
+        "10",
+    ]
+    command += ["--train_timesteps", "80", "--set", "sim.num_threads=1", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = [json.loads(line) for line in (out / "progress.jsonl").read_text().splitlines()]
+    assert [line["env_steps"] for line in lines] == [40, 80]
+    assert importing.main(["openrl", str(out), "--out", str(tmp_path / "imported")]) == 0
+    assert (tmp_path / "imported" / "checkpoints" / "80" / "actor_agent1.pt").is_file()

@@ -1,0 +1,418 @@
+"""harl_mapush.collectors: what crosses between processes, who waits for whom, and what is said of it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from harl_mapush import config
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec, make_algorithm
+from harl_mapush.collectors.async_runner import merged_rewards
+from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
+from harl_mapush.collectors.health import CollectorState, Snapshot, Window
+from harl_mapush.collectors.ingest_thread import Filler
+from harl_mapush.collectors.launcher import last_line
+from harl_mapush.collectors.learner import ReplayLearner
+from harl_mapush.collectors.pool import FullBlock
+from harl_mapush.collectors.rate_limiter import Pace, Turns
+from harl_mapush.collectors.remote_env import merged_statistics
+from harl_mapush.collectors.settings import learner_device, settled
+from harl_mapush.collectors.shared_memory import BlockLayout, CollectorMemory, SharedWeights
+from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.off_policy.replay_buffer import RingReplay, replay_shape
+from mqe import cores
+from mqe.config import ConfigError
+from tests.harl_mapush.learning.test_replay_buffer import GAMMA, transition
+from tests.support.toy import ToyEnv
+from tests.support.toy_collectors import settings
+
+SHAPE = replay_shape(
+    40, 2, num_agents=2, obs_size=3, action_size=2, num_views=1, state_size=4, num_rings=2
+)
+
+
+def rings(n_step: int = 3) -> RingReplay:
+    return RingReplay(SHAPE, n_step, GAMMA, torch.Generator().manual_seed(0), "cpu")
+
+
+def test_a_block_comes_out_as_it_went_in_and_refuses_another_kind_of_tensor():
+    layout = BlockLayout(3, SHAPE)
+    memory = CollectorMemory(layout, 2)
+    for t in range(3):
+        layout.write(memory.blocks[1], t, transition(t))
+    for t, read in enumerate(layout.read(memory.blocks[1])):
+        assert all(
+            torch.equal(ours, theirs) for ours, theirs in zip(read, transition(t), strict=True)
+        )
+    with pytest.raises(TypeError, match=r"transition.obs is \(2, 2, 3\) torch.float64 on cpu"):
+        layout.write(memory.blocks[0], 0, transition(0)._replace(obs=transition(0).obs.double()))
+
+
+def test_weights_arrive_with_their_version_and_are_read_again_where_they_change_meanwhile():
+    ours, theirs = [nn.Linear(3, 2), nn.BatchNorm1d(2)], [nn.Linear(3, 2), nn.BatchNorm1d(2)]
+    weights = SharedWeights(ours)
+    weights.publish(ours, 7, 70)
+    place, clone = weights.places[1], weights.memory.bytes.clone
+    torn = clone()
+    place.of(torn).add_(1.0)
+    copies = iter([torn, clone()])
+    weights.memory.bytes = SimpleNamespace(clone=lambda: next(copies))  # type: ignore[assignment]
+    with torch.no_grad():
+        assert weights.read(theirs) == (7, 70)
+    assert next(copies, None) is None
+    assert torch.equal(ours[0].weight, theirs[0].weight)
+
+
+def test_the_oldest_policy_behind_what_is_under_way_is_known():
+    memory = CollectorMemory(BlockLayout(1, SHAPE), 3)
+    assert memory.oldest_version() is None
+    memory.versions[0], memory.versions[2] = 9, 4
+    assert memory.oldest_version() == 4
+
+
+def test_sums_never_cross_from_one_ring_to_another_nor_a_cut():
+    replay = rings()
+    for k in range(4):
+        replay.add(transition(k), 0)
+        replay.add(transition(10 + k), 1)
+    first = SHAPE.ring_size
+    assert (
+        replay.look_up(torch.tensor([first])).returns.item()
+        == 1000.0 + 0.5 * 1100.0 + 0.25 * 1200.0
+    )
+    replay.cut(1)
+    replay.add(transition(20), 1)
+    batch = replay.look_up(torch.tensor([first + 2 * 2, first + 3 * 2]))
+    assert batch.returns.flatten().tolist() == [1200.0 + 0.5 * 1300.0, 1300.0]
+    assert batch.discount.tolist() == [GAMMA**2, GAMMA]  # as at a time-out
+    assert batch.next_obs[:, 0, 0].tolist() == [1300.5, 1300.5]
+
+
+def test_transitions_of_all_rings_are_drawn_alike_however_many_each_has():
+    replay = rings(1)
+    for k in range(9):
+        replay.add(transition(k), 0)
+    replay.add(transition(50), 1)
+    share = (replay.sample(4000).obs[:, 0, 0] >= 5000.0).double().mean().item()
+    assert share == pytest.approx(0.1, abs=0.02)
+    assert len(replay) == 20
+    again = rings(1)
+    again.load_state_dict(replay.state_dict())
+    assert torch.equal(again.here, replay.here)
+    assert torch.equal(again.newest, replay.newest)
+
+
+def pace(num_rows: int, owed: float, **over: int) -> Pace:
+    algorithm = SimpleNamespace(num_owed=owed, cfg=SimpleNamespace(warmup=100))
+    given = {"ratio": 0.1, "block": 50, "max_policy_lag": 3} | over
+    return Pace(algorithm, SimpleNamespace(replay=range(num_rows), num_new=0), **given)  # type: ignore[arg-type]
+
+
+def test_nobody_waits_before_the_warm_up_and_then_the_faster_side_does():
+    assert not pace(99, 50.0).may_learn()
+    assert pace(99, 50.0).may_store()
+    behind, even = pace(100, 5.0), pace(100, 0.9)
+    assert (behind.may_learn(), behind.may_store()) == (True, False)
+    assert (even.may_learn(), even.may_store()) == (False, True)
+
+
+def test_updates_are_owed_by_transition_and_an_iteration_ends_with_its_own():
+    side = pace(100, 0.0)
+    side.stored()
+    side.stored()
+    assert side.algorithm.num_owed == pytest.approx(10.0)
+    for _ in range(4):
+        side.learned()
+    assert not side.is_done(50)
+    side.learned()
+    assert side.is_done(50)
+    assert not side.is_done(100)
+    assert not side.is_done(101)
+
+
+def test_the_learner_waits_for_transitions_that_would_become_too_old_and_these_are_stored():
+    side = pace(100, 40.0)
+    side.version, side.oldest_version = 5, 2
+    assert side.lags
+    assert not side.may_learn()
+    assert side.may_store()
+    side.oldest_version = 3
+    assert side.may_learn()
+
+
+def snapshot(time_s: float, sent: int, **over: float) -> Snapshot:
+    given = {
+        "num_stored": sent,
+        "queue": 3,
+        "capacity": 64,
+        "num_errors": 0,
+        "num_lost_episodes": 0,
+        "num_warm": 5000,
+        "warmup": 5000,
+        "num_updates": 18200,
+        "num_learned": 18200,
+        "num_counted": 36400,
+        "learner_waited_s": 0.12 * time_s,
+        "lag_mean": 1.0,
+        "lag_max": 4,
+    }
+    state = CollectorState(
+        env_steps=4 * sent, num_sent=sent, waited_s=0.03 * time_s, version=812, lag=4
+    )
+    return Snapshot(time_s, (state,), **(given | over))  # type: ignore[arg-type]
+
+
+def test_health_is_one_line_a_part_with_rates_of_the_last_seconds():
+    window = Window()
+    for at in (0.0, 100.0, 105.0, 110.0):
+        window.add(snapshot(at, 1_204_224 + int(1203 * (at - 110.0))))
+    assert window.lines() == (
+        "[Collector 0] 4,812 steps/s | sent 1,204,224 | waited 3 % | policy v812 (lag 4)",
+        "[Filler] +1,203/s | stored 1,204,224 | queue 3/64 | errors 0",
+        "[Learner] warm-up 5,000/5,000 | updates 18,200 (ratio 0.5) | waited 12 %",
+    )
+    assert window.scalars()["collector0/env_steps_per_s"] == pytest.approx(4812.0)
+    assert window.scalars()["learner/policy_lag_max"] == 4
+
+
+def report(num_valid: float, reward: float, **statistics: float) -> BlockReport:
+    return BlockReport({"reward/near": reward}, num_valid, 10.0 - num_valid, statistics, None)
+
+
+def test_what_collectors_say_counts_by_how_much_it_stands_for():
+    blocks = [
+        report(6.0, 1.0, success_rate=0.5, num_episodes=30),
+        report(2.0, 5.0, success_rate=0.9, num_episodes=10),
+    ]
+    rewards = merged_rewards(blocks, torch.device("cpu"))
+    assert {name: value.item() for name, value in rewards.items()} == {
+        "reward/near": 2.0,
+        "rollout/num_broken": 12.0,
+    }
+    assert merged_statistics(blocks) == {"num_episodes": 40, "success_rate": pytest.approx(0.6)}
+    assert merged_rewards([], torch.device("cpu")) == {}
+
+
+def test_the_last_line_is_what_was_said_and_no_stack(tmp_path):
+    log = tmp_path / "0.txt"
+    log.write_text(
+        '8 worlds\nCurrent thread 0x1 (most recent call first):\n  File "x.py", line 3 in step\n'
+    )
+    assert last_line(log) == "8 worlds"
+    assert last_line(tmp_path / "none") == "(none)"
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_what_collectors_send_is_what_a_learner_that_collects_itself_stores(n_step):
+    env, other = (ToyEnv(8, death_rate=0.05, failure_rate=0.1) for _ in range(2))
+    cfg = settings(1, 8, 640, algorithm={"n_step": n_step})
+    teams = [
+        make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), "cpu", 1) for _ in range(2)
+    ]
+    collector = Collector(env, teams[0], 4)
+    memory = CollectorMemory(collector.layout, 1)
+    inside, outside = (team.make_experience(4, 8) for team in teams)
+    obs, state = other.reset(staggered=True)
+    inside.start(obs, state)
+    for _ in range(12):
+        collector.collect(memory.blocks[0])
+        for stored in collector.layout.read(memory.blocks[0]):
+            outside.store(stored)
+        for t in range(4):
+            decision = teams[1].act(obs)
+            step = other.step(decision.actions)
+            inside.add(t, obs, decision, step)
+            obs = step.obs
+    assert torch.equal(inside.replay.here, outside.replay.here)
+    assert torch.equal(inside.replay.there, outside.replay.there)
+    assert torch.equal(inside.replay.flags, outside.replay.flags)
+    assert torch.equal(inside._discounted, outside._discounted)
+
+
+class Blocks:
+    """All that the filler asks of a pool."""
+
+    def __init__(self, layout: BlockLayout, blocks: list[FullBlock]) -> None:
+        self.layout, self.waiting, self.released = layout, blocks, []
+
+    def receive(self, timeout_s: float = 0.0) -> list[FullBlock]:
+        taken, self.waiting = self.waiting, []
+        return taken
+
+    end = receive
+
+    def oldest_version(self) -> None:
+        return None
+
+    def release(self, block: FullBlock) -> None:
+        self.released.append((block.collector, block.number))
+
+
+def test_the_filler_stores_every_collectors_blocks_in_its_ring_and_hands_them_back():
+    cfg = settings(2, 8, 640)
+    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    collectors = [Collector(ToyEnv(4, seed=seed), team, 4) for seed in range(2)]
+    layout, experience = collectors[0].layout, team.make_rings(8, 2)
+    memory = CollectorMemory(layout, 3)
+    given = [
+        (0, 0, False),
+        (1, 1, False),
+        (1, 2, True),
+    ]  # collector, block, whether it died in between
+    blocks = [
+        FullBlock(
+            who,
+            number,
+            memory.blocks[number],
+            3,
+            is_new,
+            collectors[who].collect(memory.blocks[number]),
+        )
+        for who, number, is_new in given
+    ]
+    pool, pace = (
+        Blocks(layout, blocks),
+        Pace(team, experience, 0.01, layout.num_transitions, 64, version=5),
+    )
+    filler = Filler(pool, pace, Turns(), torch.device("cpu"))  # type: ignore[arg-type]
+    filler.start()
+    filler.end(10.0)
+    assert (filler.is_alive(), filler.error) == (False, None)
+    assert pool.released == [(0, 0), (1, 1), (1, 2)]
+    assert (pace.num_stored, experience.replay.num_added, filler.lags) == (48, [4, 8], [2, 2, 2])
+    assert {number: block.number for number, block in filler.newest.items()} == {0: 0, 1: 2}
+    first, obs = experience.replay.shape.num_rows, layout.places[0].of(memory.blocks[2]).flatten(2)
+    assert torch.equal(experience.replay.here[first + 4 : first + 8, :, : obs.shape[-1]], obs)
+    assert (
+        experience.replay.flags[first + 3] & 2
+    ).all()  # done: what follows belongs to other episodes
+
+
+def test_a_share_of_the_worlds_is_the_same_worlds_on_a_cpu():
+    over = {
+        "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1},
+        "env": {"num_envs": 4},
+        "algorithm": {"name": "hasac"},
+        "network": {"hidden_sizes": [8]},
+        "runner": {"num_steps": 2},
+    }
+    cfg, _ = config.resolve(over, {})
+    whole, second, again = (
+        build(cfg, Identity(0, 1)),
+        build(cfg, Identity(1, 2)),
+        build(cfg, Identity(1, 2, num_starts=1)),
+    )
+    actions = torch.zeros(4, 2, 3)
+    states = [made.env.reset(staggered=True) for made in (whole, second, again)]
+    assert torch.equal(states[0][0][2:], states[1][0])
+    assert not torch.equal(
+        states[1][0], states[2][0]
+    )  # a collector that starts again has other episodes
+    for _ in range(2):
+        all_worlds, share = whole.env.step(actions), second.env.step(actions[2:])
+    assert torch.equal(all_worlds.obs[2:], share.obs)
+    assert torch.allclose(
+        all_worlds.reward[2:], share.reward, rtol=1e-6
+    )  # vectors of another length round otherwise
+    for made in (whole, second, again):
+        made.close()
+
+
+@pytest.mark.parametrize("start", [None, "pretrained:cuboid"])
+def test_a_collector_acts_at_random_at_first_unless_the_run_starts_from_a_team(start):
+    over = {
+        "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1},
+        "env": {"num_envs": 1},
+        "algorithm": {"name": "hasac"},
+        "network": {"hidden_sizes": [8]},
+        "runner": {"init_from": start},
+    }
+    made = build(config.resolve(over, {})[0], Identity(0, 1))
+    assert made.team.spec.is_trained == (start is not None)
+    made.close()
+
+
+def test_noise_of_hatd3_differs_over_all_worlds_and_not_over_a_share():
+    spec = TeamSpec.of(ToyEnv(1))
+    cfg, _ = config.resolve({"algorithm": {"name": "hatd3", "exploration_noise": [0.0, 0.4]}}, {})
+    team = make_algorithm(cfg.algorithm, cfg.network, spec, "cpu", 1)
+    obs = torch.zeros(1, 2, 3)
+    for first, is_noisy in ((0, False), (4, True)):
+        team.world_share = first, 5
+        assert torch.equal(team.explore(obs), team._act(obs)) != is_noisy
+    team.ranks, team.world_share = Ranks(1, 2), (0, 2)  # the third of four worlds
+    team.noise = lambda *size: torch.ones(size)
+    assert torch.allclose(team.explore(obs) - team._act(obs), torch.tensor(0.8 / 3.0), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        (
+            {"algorithm": {"name": "happo"}, "runner": {"collectors": 2}},
+            "happo learns from its newest transitions alone",
+        ),
+        (
+            {"algorithm": {"name": "hasac"}, "env": {"num_envs": 10}, "runner": {"collectors": 4}},
+            "try env.num_envs=12",
+        ),
+        (
+            {"algorithm": {"name": "hasac"}, "runner": {"update_ratio": 0.5}},
+            "needs runner.collectors",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(over, said):
+    with pytest.raises(ConfigError, match=said):
+        settled(config.resolve(over, {})[0])
+
+
+def test_collectors_share_the_cores_that_the_run_may_use_not_the_machines(monkeypatch):
+    monkeypatch.setattr(cores, "cpu_quota", lambda: math.inf)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    over = {
+        "algorithm": {"name": "hasac"},
+        "env": {"num_envs": 8},
+        "sim": {"name": "mujoco", "device": "cpu"},
+    }
+    for collectors, threads in ((1, 6), (2, 3), (4, 1), (8, 1)):
+        cfg, _ = config.resolve(over | {"runner": {"collectors": collectors}}, {})
+        assert settled(cfg).sim.num_threads == threads
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert cores.num_cores() == 64
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, entry in ALGORITHMS.items() if entry.cfg.takes_collectors]
+)
+def test_every_algorithm_that_takes_collectors_has_what_they_use(name):
+    entry = ALGORITHMS[name]
+    team = make_algorithm(entry.cfg(), NetworkCfg((8,)), TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    assert all(hasattr(team, value) for value in ReplayLearner.__annotations__)
+    for member, wanted in vars(ReplayLearner).items():
+        if inspect.isfunction(wanted) and not member.startswith("_"):
+            ours = inspect.signature(getattr(type(team), member))
+            assert list(ours.parameters) == list(inspect.signature(wanted).parameters), member
+    assert len(team.unique_actors) == (1 if team.cfg.share_param else 2)
+
+
+def test_the_learners_device_is_named_or_found():
+    assert learner_device("cpu") == torch.device("cpu")
+    with pytest.raises(ConfigError, match="unknown device 'gpu'"):
+        learner_device("gpu")
+    with pytest.raises(ConfigError, match="no cuda:99 here"):
+        learner_device("cuda:99")
+
+
+def test_the_ratio_of_the_run_takes_the_place_of_the_algorithms():
+    cfg = settings(2, 8, 640, runner={"update_ratio": 0.25})
+    assert cfg.algorithm.update_ratio == 0.25
+    assert cfg.runner.learner_device in ("cpu", "cuda:0")

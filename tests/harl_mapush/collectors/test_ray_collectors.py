@@ -1,0 +1,224 @@
+"""harl_mapush.collectors.ray_launcher: collectors on a Ray cluster. Its faults: tests/faults/ray_collectors.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from harl_mapush import config
+from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.collectors.collector import Identity
+from harl_mapush.collectors.launcher import LocalEngine, are_elsewhere, make_engine
+from harl_mapush.collectors.settings import settled
+from harl_mapush.collectors.shared_memory import BlockLayout, CollectorMemory, Phase, SharedWeights
+from mqe.config import ConfigError, to_dict
+from tests.support.toy import ToyEnv
+from tests.support.toy_collectors import make_toy, settings
+from tests.test_faults import script
+
+ray_engine = pytest.importorskip("harl_mapush.collectors.ray_launcher")
+ray_cluster = pytest.importorskip("harl_mapush.collectors.ray_cluster")
+GIVEN = {"algorithm": {"name": "hasac"}, "runner": {"collectors": 2, "engine": "ray"}}
+
+
+def cluster_settings(**over: dict[str, object]):
+    return settled(config.resolve(GIVEN | over, {})[0])
+
+
+def test_collectors_of_a_cluster_ignore_the_devices_and_cores_of_this_machine():
+    cfg = cluster_settings()
+    assert (cfg.sim.name, cfg.sim.device, cfg.sim.num_threads) == ("mujoco", "cpu", 1)
+    assert cluster_settings(sim={"num_threads": 3}).sim.num_threads == 3
+    assert isinstance(make_engine(settings(1, 8, 640)).__enter__(), LocalEngine)
+    assert isinstance(make_engine(cfg), ray_engine.RayEngine)
+
+
+def test_only_a_cluster_that_is_named_takes_collectors_elsewhere(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert not are_elsewhere(cluster_settings())
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert are_elsewhere(cluster_settings())
+    assert not are_elsewhere(settings(1, 8, 640))
+
+
+def test_settings_that_no_cluster_can_have_are_refused(monkeypatch):
+    with pytest.raises(
+        ConfigError,
+        match="collectors of runner.engine=ray simulate on processors; say --device cpu",
+    ):
+        cluster_settings(sim={"device": "cuda:0"})
+    with pytest.raises(ConfigError, match="engine=ray: needs runner.collectors"):
+        config.resolve({"runner": {"engine": "ray"}}, {})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        ConfigError, match=r"Ray is not installed; pip install 'mapush\[ray\]', or say local"
+    ):
+        cluster_settings()
+
+
+@pytest.mark.parametrize(
+    "address, said",
+    [
+        ("hello", "write HOST:PORT"),
+        ("ray://here:10001", "write HOST:PORT"),
+        ("127.0.0.1:1", "no Ray answers there"),
+        ("127.0.0.1:99999", "no Ray answers there"),
+    ],
+)
+def test_an_address_without_ray_is_refused(address, said, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ConfigError, match=f"RAY_ADDRESS={address}: {said}"):
+        ray_engine.RayEngine(cluster_settings()).__enter__()
+
+
+@pytest.mark.parametrize(
+    "answer, is_ray", [(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)), True), (b"HTTP/1.0 400", False)]
+)
+def test_only_what_speaks_as_ray_does_counts_as_an_answer(answer, is_ray):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(64)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        assert ray_cluster.answers(f"127.0.0.1:{server.getsockname()[1]}") is is_ray
+        thread.join(5.0)
+
+
+def test_collectors_that_can_never_have_a_place_are_refused():
+    ray_cluster.check_room(3, 2, {"a": 4.0, "b": 3.0})
+    with pytest.raises(
+        ConfigError, match="take 8 CPUs, .* a with 4, b with 3: room for 3; .* runner.collectors=3"
+    ):
+        ray_cluster.check_room(4, 2, {"a": 4.0, "b": 3.0})
+    with pytest.raises(ConfigError, match="room for 0; .* or lower sim.num_threads"):
+        ray_cluster.check_room(1, 8, {"a": 4.0, "b": 4.0})
+
+
+def test_rays_message_about_a_dead_actor_becomes_a_reason():
+    said = "The actor died.\nclass_name: A\nThe actor is dead because its worker process has died. Worker exit type: X."
+    assert ray_engine.how_an_actor_died(said) == "its worker process has died"
+    assert (
+        ray_engine.how_an_actor_died("an error raised in its creation task, ray::A")
+        == ray_engine.NOT_MADE
+    )
+
+
+class Method:
+    """A method of an actor, called at once in this process."""
+
+    def __init__(self, call) -> None:
+        self.call = call
+
+    def options(self, **_: object) -> Method:
+        return self
+
+    def remote(self, *arguments: object) -> object:
+        return self.call(*arguments)
+
+
+class Actor:
+    """All that a worker asks of an actor, around the object that a real one holds."""
+
+    def __init__(self, collector) -> None:
+        for name in ("build", "collect", "progress", "stack"):
+            setattr(self, name, Method(getattr(collector, name)))
+        self.where = Method(lambda: (4711, "there"))
+
+
+def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_path):
+    monkeypatch.setattr(ray_engine.ray, "wait", lambda found, timeout: (found, []))
+    monkeypatch.setattr(ray_engine.ray, "get", lambda found, timeout=None: found)
+    monkeypatch.setattr(ray_engine.ray, "kill", lambda actor: killed.append(actor))
+    killed: list[Actor] = []
+    cfg = settings(1, 8, 640, runner={"engine": "ray"})
+    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    layout, weights = BlockLayout(4, team.replay_shape(8)), SharedWeights(list(team.unique_actors))
+    weights.publish(list(team.unique_actors), 7, 70)
+    memory = CollectorMemory(layout, 2)
+    collector = ray_engine.RayCollector(
+        to_dict(cfg), Identity(0, 1), (layout.places, weights.places), make_toy
+    )
+    ours, theirs = multiprocessing.Pipe()
+    engine = ray_engine.RayEngine(cfg)
+    worker = ray_engine.RayWorker(
+        engine, lambda: Actor(collector), theirs, memory, weights, tmp_path / "0.txt"
+    )
+    worker.start()
+    for block in (1, 0):
+        ours.send(block)
+        assert ours.poll(20.0)
+        number, version, report = ours.recv()
+        assert (number, version, memory.versions[block].item()) == (block, 7, 7)
+        assert np.array_equal(memory.blocks[block].numpy(), collector._block.numpy())
+        assert report[1] > 0
+    assert torch.equal(
+        next(collector._collector.actors[0].parameters()), next(team.unique_actors[0].parameters())
+    )
+    assert (memory.numbers().num_sent, memory.numbers().num_decisions) == (2, 8)
+    assert worker.describe() == "process 4711 on there"
+    memory.set(must_end=1)
+    worker.join(5.0)
+    assert (worker.is_alive(), len(killed), memory.numbers().phase) == (False, 1, Phase.ENDED)
+    with pytest.raises(EOFError):
+        ours.recv()
+
+
+def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
+    def refuse() -> None:
+        raise RuntimeError("this cluster is gone. It was shut down.")
+
+    cfg = settings(1, 8, 640, runner={"engine": "ray"})
+    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    memory, weights = (
+        CollectorMemory(BlockLayout(4, team.replay_shape(8)), 1),
+        SharedWeights(list(team.unique_actors)),
+    )
+    ours, theirs = multiprocessing.Pipe()
+    worker = ray_engine.RayWorker(
+        ray_engine.RayEngine(cfg), refuse, theirs, memory, weights, tmp_path / "0.txt"
+    )
+    worker.run()
+    assert (worker.how_it_ended(), memory.numbers().phase) == (
+        "RuntimeError: this cluster is gone",
+        Phase.ENDED,
+    )
+    with pytest.raises(EOFError):
+        ours.recv()
+
+
+def test_a_machine_with_another_layout_is_refused():
+    cfg = settings(1, 8, 640)
+    with pytest.raises(RuntimeError, match="has another MAPush than the learner's machine"):
+        ray_engine.RayCollector(to_dict(cfg), Identity(0, 1), ([], []), make_toy).build()
+
+
+def test_a_stack_is_one_line_with_the_innermost_call_first():
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    time.sleep(0.05)
+    words = ray_engine.stack_of_thread(thread.ident)
+    is_over.set()
+    thread.join()
+    assert words.startswith("threading.py:")
+    assert " wait < " in words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["actor killed", "actor hangs", "node gone", "learner killed"])
+def test_runs_on_two_nodes_end_well(fault):
+    table = script("ray_collectors.py", "--tries", "1", "--only", fault)
+    rows = [line.split()[-3:-1] for line in table.splitlines()[1:] if line.startswith(fault)]
+    assert rows == [["1", "1"]]  # tries, ended well

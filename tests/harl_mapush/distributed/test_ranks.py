@@ -1,0 +1,348 @@
+"""harl_mapush.distributed.ranks: several processes train as one would."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harl_mapush import config
+from harl_mapush.algorithms import ALGORITHMS, TeamSpec, make_algorithm
+from harl_mapush.distributed.launch import Launch
+from harl_mapush.distributed.ranks import ALONE, Ranks, UnequalRanksError
+from harl_mapush.distributed.resharding import redistribute
+from harl_mapush.distributed.shares import own_settings
+from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.normalization import (
+    ReturnNorm,
+    RunningNorm,
+    ValueNorm,
+    normalize_advantages,
+)
+from harl_mapush.learning.on_policy.settings import OnPolicyCfg
+from harl_mapush.memory_plan import check_memory, plan_memory
+from harl_mapush.runner import NonFiniteError, Runner, RunnerCfg
+from mapush.doctor.checkup import Checkup
+from mapush.doctor.command import judge
+from mapush.doctor.rank_stages import start
+from mapush.doctor.stages import STAGES
+from mqe.config import ConfigError
+from mqe.cores import num_cores
+from mqe.env.statistics import EpisodeStatistics
+from mqe.registry import make_env
+from mqe.vec_env import Share
+from mqe.world.streams import Streams
+from tests.support.meeting import on_ranks
+from tests.support.toy import ToyEnv
+
+CPU = torch.device("cpu")
+BUILDING = threading.Lock()
+
+
+def test_a_gradient_counts_by_the_rows_it_is_the_mean_of() -> None:
+    def average(ranks: Ranks) -> tuple[torch.Tensor, torch.Tensor]:
+        gradient = torch.tensor([[1.0, 2.0], [5.0, -2.0]][ranks.rank])
+        (kl,) = ranks.average_(
+            gradient, torch.tensor([3.0, 1.0][ranks.rank]), torch.tensor([0.1, 0.3][ranks.rank])
+        )
+        return gradient, kl
+
+    for gradient, kl in on_ranks(2, average):
+        assert gradient.tolist() == [2.0, 1.0]
+        assert float(kl) == pytest.approx(0.2)
+
+
+def test_numbers_are_drawn_for_all_ranks_and_each_takes_its_rows() -> None:
+    whole = torch.randn((6, 2), generator=torch.Generator().manual_seed(4))
+
+    def draw(ranks: Ranks) -> torch.Tensor:
+        return ranks.draw(torch.randn, (2, 2), generator=torch.Generator().manual_seed(4))
+
+    assert torch.equal(torch.cat(on_ranks(3, draw)), whole)
+
+
+def test_an_order_of_a_ranks_rows_is_that_of_all_rows_and_leaves_generators_alike() -> None:
+    def draw(ranks: Ranks) -> tuple[list[int], torch.Tensor]:
+        generator = torch.Generator().manual_seed(1)
+        return ranks.order(5, generator).tolist(), generator.get_state()
+
+    whole, found = (
+        torch.randperm(10, generator=torch.Generator().manual_seed(1)).tolist(),
+        on_ranks(2, draw),
+    )
+    for rank, (order, _) in enumerate(found):
+        assert order == [row - 5 * rank for row in whole if row // 5 == rank]
+    assert torch.equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: RunningNorm(3), lambda: ReturnNorm(2.0), lambda: ValueNorm(0.9)]
+)
+def test_normalisers_of_two_ranks_are_that_of_all_rows(make: Any) -> None:
+    whole = make()
+    size = 3 if type(whole) is RunningNorm else 1
+    x, weights = torch.randn(2, 40, size), (torch.rand(2, 40) < 0.7).float()
+    weights[1, :30] = 0.0  # means of the ranks' means would be another number
+    extra = (lambda w: w) if isinstance(whole, RunningNorm) else (lambda w: w.unsqueeze(-1))
+    whole.update(x.flatten(0, 1), extra(weights.flatten()))
+
+    def update(ranks: Ranks) -> dict[str, torch.Tensor]:
+        norm = make()
+        norm.update(x[ranks.rank], extra(weights[ranks.rank]), ranks)
+        return norm.state_dict()
+
+    for state in on_ranks(2, update):
+        for name, value in whole.state_dict().items():
+            assert torch.allclose(state[name], value, rtol=1e-6, atol=1e-6), name
+
+
+def test_advantages_of_two_ranks_are_normalised_together() -> None:
+    advantages, weights = torch.randn(2, 4, 10) + 3.0, (torch.rand(2, 4, 10) < 0.5).float()
+    whole = normalize_advantages(advantages, weights)
+    found = on_ranks(
+        2, lambda ranks: normalize_advantages(advantages[ranks.rank], weights[ranks.rank], ranks)
+    )
+    assert torch.allclose(torch.stack(found), whole, atol=1e-6)
+
+
+def test_streams_and_statistics_go_by_the_number_of_the_world() -> None:
+    episode = torch.arange(6)
+    whole = Streams(3, 6, CPU).uniform(2, episode, (4,))
+    assert torch.equal(Streams(3, 4, CPU, first=2).uniform(2, episode[2:], (4,)), whole[2:])
+
+    def means(ranks: Ranks) -> dict[str, float]:
+        statistics = EpisodeStatistics(("time",), (), 4, CPU, Share(4 * ranks.rank, 2, ranks.sum_))
+        figures = torch.tensor(
+            [[[1.0], [2.0], [3.0], [torch.nan]], [[9.0], [0.0], [0.0], [0.0]]][ranks.rank]
+        )
+        statistics.record(
+            torch.tensor([[True] * 4, [True, False, False, False]][ranks.rank]), figures
+        )
+        return statistics.means()
+
+    assert on_ranks(2, means) == [{"time": 15.0 / 4, "num_episodes": 5}] * 2
+
+
+def learner(name: str, ranks: Ranks, num_envs: int) -> Runner:
+    """A learner whose networks are the same on every rank, each with worlds of its own."""
+    env = ToyEnv(num_envs, death_rate=0.05, failure_rate=0.02, seed=ranks.rank)
+    cfg = ALGORITHMS[name].cfg()
+    cfg = dataclasses.replace(cfg, num_epochs=2) if isinstance(cfg, OnPolicyCfg) else cfg
+    with BUILDING:  # ranks of a test share torch's generator
+        torch.manual_seed(0)
+        network = NetworkCfg((8,), normalize_obs=True)
+        algorithm = make_algorithm(cfg.for_trial(20), network, TeamSpec.of(env), "cpu", 3, ranks)
+    return Runner(env, algorithm, RunnerCfg(3, 10**9, 10), ranks=ranks)
+
+
+def learned(runner: Runner, num_iterations: int) -> Runner:
+    runner.num_iterations = runner.iteration + num_iterations
+    runner.learn()
+    return runner
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_keeps_its_ranks_equal_to_the_last_bit(name: str) -> None:
+    def learn(ranks: Ranks) -> Runner:
+        runner = learned(learner(name, ranks, 4), 3)
+        networks = runner.algorithm.networks.items()
+        ranks.check_weights(
+            {
+                f"{net}.{key}": value
+                for net, of in networks
+                for key, value in of.state_dict().items()
+            }
+        )
+        return runner
+
+    before, ends = learner(name, ALONE, 4).algorithm.weights, on_ranks(2, learn)
+    for key, flat in ends[0].algorithm.weights.items():
+        assert not torch.equal(flat, before[key]), key
+    assert torch.equal(*(end.algorithm.generator.get_state() for end in ends))
+    assert ends[0].env_steps == 3 * 10 * 8 * 2
+
+
+def test_ranks_with_other_weights_are_named() -> None:
+    with pytest.raises(UnequalRanksError, match="rank 1 holds other critic than rank 0"):
+        on_ranks(
+            2,
+            lambda ranks: ranks.check_weights(
+                {"actor": torch.ones(2), "critic": torch.ones(2) * ranks.rank}
+            ),
+        )
+
+
+def test_a_number_that_is_not_finite_stops_all_ranks() -> None:
+    def learn(ranks: Ranks) -> str:
+        runner = learner("happo", ranks, 4)
+        step = runner.env.step
+        if ranks.rank == 1:
+            runner.env.step = lambda actions: step(actions)._replace(
+                reward=torch.full((4, 2), torch.nan)
+            )  # type: ignore
+        with pytest.raises(NonFiniteError) as stop:
+            learned(runner, 1)
+        return str(stop.value)
+
+    said = on_ranks(2, learn)
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("name", ["happo", "hasac"])
+@pytest.mark.parametrize("now", [1, 2, 4])
+def test_a_run_of_two_ranks_resumes_on_any_number(name: str, now: int) -> None:
+    saved = on_ranks(2, lambda ranks: learned(learner(name, ranks, 4), 2).state_dict())[0]
+
+    def resume(ranks: Ranks) -> Runner:
+        runner = learner(name, ranks, 8 // now)
+        runner.load_state_dict(saved)
+        position = runner.env.position.clone()  # type: ignore[attr-defined]
+        learned(runner, 1)
+        runner.env.position = position  # type: ignore[attr-defined]
+        return runner
+
+    runners = on_ranks(now, resume) if now > 1 else [resume(ALONE)]
+    assert all(runner.iteration == 3 for runner in runners)
+    positions = torch.cat([runner.env.position for runner in runners])  # type: ignore[attr-defined]
+    assert torch.equal(
+        positions, torch.cat([share["env"]["position"] for share in saved["shares"]])
+    )
+
+
+def test_worlds_are_joined_and_cut_along_the_dimension_that_counts_them() -> None:
+    shares = [
+        {
+            "a": torch.full((2, 3), float(k)),
+            "b": torch.full((5, 2), k),
+            "c": torch.tensor(k),
+            "d": k,
+        }
+        for k in (0, 1)
+    ]
+    own = {"a": torch.zeros(1, 3), "b": torch.zeros(5, 1), "c": torch.tensor(0), "d": 0}
+    third = redistribute(shares, own, 2, 4)
+    assert third["a"].tolist() == [[1.0] * 3]
+    assert third["b"].tolist() == [[1]] * 5
+    assert (int(third["c"]), third["d"]) == (0, 0)
+
+
+def rollouts(
+    cfg: config.RunCfg, ranks: Ranks, num_iterations: int
+) -> list[dict[str, torch.Tensor]]:
+    """What a learner sees in real worlds, and makes of it, iteration by iteration."""
+    with BUILDING:
+        torch.manual_seed(1)
+        env = make_env(cfg.env, cfg.sim, cfg.task, 5, ranks.share(cfg.env.num_envs))
+        algorithm: Any = make_algorithm(
+            cfg.algorithm, cfg.network, TeamSpec.of(env), "cpu", 5, ranks
+        )
+    runner = Runner(env, algorithm, cfg.runner, ranks=ranks)
+    runner.start()
+    found = []
+    for _ in range(num_iterations):
+        runner.collect()
+        runner.update()
+        storage: Any = runner.experience
+        names = ("obs", "actions", "rewards", "state", "returns", "advantages")
+        seen = {name: getattr(storage, name).clone() for name in names}
+        found.append(seen | {"normaliser": torch.cat(algorithm.value_normalizer.mean_std())})
+        runner.iteration += 1
+    env.close()
+    return found
+
+
+@pytest.mark.parametrize("learning_rate", [1e-30, 1e-3])
+def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float) -> None:
+    """With a policy that stays as it is rollouts are equal to the bit; with one that learns, but for rounding."""
+
+    def settings(num_envs: int) -> config.RunCfg:
+        algorithm = {
+            "num_minibatches": 1,
+            "learning_rate": learning_rate,
+            "critic_learning_rate": learning_rate,
+        }
+        over = {
+            "algorithm": algorithm | {"num_epochs": 2},
+            "env": {"num_envs": num_envs, "num_agents": 2},
+            "task": {"gait": str(gait), "decision_period": 2},
+            "sim": {"device": "cpu", "num_threads": 1},
+            "runner": {"num_steps": 6},
+            "network": {"hidden_sizes": [16]},
+        }
+        return config.resolve({}, over)[0]
+
+    whole = rollouts(settings(8), ALONE, 3)
+    halves = on_ranks(2, lambda ranks: rollouts(settings(4), ranks, 3))
+    for k, one in enumerate(whole):
+        for name, value in one.items():
+            dim = 2 if name in ("obs", "actions") else 1
+            both = (
+                halves[0][k][name]
+                if name == "normaliser"
+                else torch.cat([half[k][name] for half in halves], dim)
+            )
+            if name in ("obs", "actions", "rewards", "state") and (k == 0 or learning_rate < 1e-20):
+                assert torch.equal(both, value), (k, name)
+            tolerance = 1e-6 if learning_rate < 1e-20 else 1e-5
+            assert torch.allclose(both, value, rtol=tolerance, atol=tolerance), (k, name)
+
+
+def test_settings_of_a_rank_are_its_share_of_the_worlds() -> None:
+    cfg, _ = config.resolve({}, {"env": {"num_envs": 12}, "sim": {"device": "cpu"}})
+    own = own_settings(cfg, Ranks(1, 3), Launch(1, 3, 1, 3), CPU)
+    assert own.env.num_envs == 4
+    assert own.sim.num_threads == max(1, num_cores() // 3)
+    with pytest.raises(ConfigError, match="num_envs=12 .*multiple of the 5 ranks, for instance 10"):
+        own_settings(cfg, Ranks(1, 5), Launch(1, 5, 1, 5), CPU)
+    cfg, _ = config.resolve({}, {"runner": {"collectors": 2}, "sim": {"device": "cpu"}})
+    with pytest.raises(
+        ConfigError, match="collectors=2: one learner has collectors, not 3 ranks; .*collectors=0"
+    ):
+        own_settings(cfg, Ranks(1, 3), Launch(1, 3, 1, 3), CPU)
+
+
+def test_a_plan_of_ranks_is_of_one_and_advises_worlds_in_all(monkeypatch) -> None:
+    monkeypatch.setattr("harl_mapush.memory_plan.device_memory", lambda device: (2**32, 2**33))
+    cfg, _ = config.resolve({}, {"env": {"num_envs": 4096}})
+    plan = plan_memory(cfg, "mujoco", CPU, num_ranks=4, num_local=2)
+    alone = plan_memory(cfg, "mujoco", CPU)
+    assert plan.needed == pytest.approx(alone.needed, rel=0.01)
+    assert (plan.free, alone.free) == (2**31, 2**32)
+    tight = plan._replace(free=plan.fixed + (plan.needed - plan.fixed) // 2)
+    with pytest.raises(
+        ConfigError, match=r"env.num_envs=16384 .*on each of 4 ranks.*lower env.num_envs to 6144$"
+    ):
+        check_memory(tight)
+
+
+def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(monkeypatch) -> None:
+    stage = next(stage for stage in STAGES if stage.needs_ranks)
+    cfg, _ = config.resolve({}, {})
+    assert judge(stage, Checkup(cfg)).status == "skipped"
+
+    def fail(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        assert command[command.index("--nproc_per_node") + 1] == "3"
+        return subprocess.CompletedProcess(
+            command, 1, "", "torch says\nrank 1 holds other critic than rank 0\n"
+        )
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    verdict = judge(stage, Checkup(cfg, num_ranks=3, preset="smoke"))
+    assert (verdict.status, verdict.detail) == (
+        "failed",
+        "RuntimeError: rank 1 holds other critic than rank 0",
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("preset", ["smoke", "h100_hasac"])
+def test_two_gpus_hold_equal_weights_after_recorded_updates(preset: str) -> None:
+    found = start(2, preset, "cuda")
+    assert (found["ranks"], found["device"]) == (2, "cuda")
+    assert found["num_weights"] > 0

@@ -1,0 +1,185 @@
+"""A team in a world that it did not learn in is told so: on the command line, in a film and in Python."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harl_mapush import test, train
+from harl_mapush.evaluation import evaluation_worlds
+from harl_mapush.evaluation.calculator import evaluate
+from harl_mapush.evaluation.episodes import Request
+from harl_mapush.evaluation.measuring import measure
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.policy import load_team
+from harl_mapush.viewing import film
+from mqe.config import ConfigError
+from mqe.controllers import gait as gaits
+from mqe.controllers.gait import PRETRAINED, pretrained_folder
+from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest, write_manifest
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.push import PushCfg
+from tests.support.tiny_runs import TINY
+
+SIM = {"name": "mujoco", "device": "cpu", "num_threads": 1}
+SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
+SHORT = ("--num_envs", "2", "--device", "cpu", "--set", "task.episode_length_s=0.1")
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory) -> Path:
+    """The shipped cuboid team, as if it had learned with the gait that ships now."""
+    folder = tmp_path_factory.mktemp("teams") / "cuboid"
+    shutil.copytree(pretrained_folder("cuboid"), folder)
+    write_manifest(folder, "cpu", gaits.gait_digest(["pretrained:go1_velocity"]))
+    return folder
+
+
+def lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("Note:")]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", None),
+        ("--set task.spawn=separated", None),
+        ("--set task.object=tblock", "task.object=tblock (learned with cuboid)"),
+        ("--set task.decision_period=1", "task.decision_period=1 (learned with 5)"),
+        (
+            "--set task.object=tblock --set task.inertia=reference --set env.actuators=ideal",
+            "task.object=tblock (learned with cuboid), task.inertia=reference (learned with physical), "
+            "env.actuators=ideal (learned with reference)",
+        ),
+    ],
+)
+def test_an_evaluation_reports_what_is_new_to_a_team(
+    words: str, said: str | None, team, capsys
+) -> None:
+    assert test.main(["--checkpoint", str(team), *SHORT, *words.split()]) == 0
+    wanted = (
+        [] if said is None else [f"Note: the team of {team} did not learn in this world: {said}."]
+    )
+    out = capsys.readouterr()
+    assert lines(out.out) == wanted
+    assert out.err == ""
+
+
+def test_a_film_reports_it_as_well(team, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(film, "record", lambda *_, **__: pytest.exit("filmed"))
+    words = ["--record", str(tmp_path / "film.mp4"), *SHORT, "--set", "task.object=cylinder"]
+    with pytest.raises(pytest.exit.Exception):
+        test.main(["--checkpoint", str(team), *words])
+    (line,) = lines(capsys.readouterr().out)
+    assert "task.object=cylinder (learned with cuboid)" in line
+
+
+def test_python_is_warned_and_measures_as_the_command_line_does(
+    team, tmp_path, caplog, capsys
+) -> None:
+    folder = checkpoint.resolve(team)
+    cfg = evaluation_worlds.settings(
+        folder, {"env": {"num_envs": 2}, "sim": SIM, "task": {"episode_length_s": 0.4}}
+    )
+    assert (cfg.task.decision_period, cfg.task.spawn, cfg.runner.seed) == (5, "independent", 0)
+    env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
+    figures = evaluate(
+        env, load_team(cfg, folder, env)
+    )  # two worlds alone: other last bits than in a block
+    env.close()
+    assert caplog.text == ""
+    out = tmp_path / "figures.json"
+    words = [
+        "--num_envs",
+        "2",
+        "--device",
+        "cpu",
+        "--set",
+        "task.episode_length_s=0.4",
+        "--json",
+        str(out),
+    ]
+    assert test.main(["--checkpoint", str(team), *words]) == 0
+    measured = measure(Request(cfg, (0,), 2, folder), 0, print)
+    assert out.read_text() == json.dumps(measured, indent=2) + "\n"
+    for name in (
+        "success_rate",
+        "finished_time_s",
+        "object_distance_agent0",
+        "object_distance_agent1",
+    ):
+        assert measured[name] == pytest.approx(figures[name], abs=1e-4)
+
+    env = make_env(EnvCfg(num_envs=2), SimCfg(**SIM), PushCfg(), seed=1)
+    with caplog.at_level(logging.WARNING):
+        load_team(cfg, folder, env)
+    assert "did not learn in this world: task.decision_period=1 (learned with 5)." in caplog.text
+    three = make_env(EnvCfg(num_envs=2, num_agents=3), SimCfg(**SIM), cfg.task, seed=1)
+    with pytest.raises(
+        ConfigError, match="trained with env.num_agents=2, and this environment has 3"
+    ):
+        load_team(cfg, folder, three)
+    for each in (env, three):
+        each.close()
+
+
+def test_another_gait_of_the_same_name_is_noticed(gait, tmp_path, capsys) -> None:
+    ours, run = tmp_path / "gait", tmp_path / "run"
+    shutil.copytree(gait, ours)
+    walk = (
+        "--set",
+        f"task.gait={ours}",
+        "--set",
+        "task.episode_length_s=0.1",
+        "--set",
+        "task.decision_period=1",
+    )
+    assert (
+        train.main([*TINY, *walk, "--num_env_steps", "16", "--device", "cpu", "--out", str(run)])
+        == 0
+    )
+    assert train.main(["--resume", str(run), "--num_env_steps", "32"]) == 0
+    assert lines(capsys.readouterr().out) == []
+    shutil.rmtree(ours)
+    shutil.copytree(pretrained_folder("go1_velocity"), ours)
+    assert test.main(["--checkpoint", str(run), "--num_envs", "1", "--device", "cpu"]) == 0
+    (line,) = lines(capsys.readouterr().out)
+    assert line.endswith(f"task.gait={ours} (learned with another one of that name).")
+    assert train.main(["--resume", str(run), "--num_env_steps", "48"]) == 0
+    assert "Note: the team walks otherwise than before: task.gait=" in capsys.readouterr().out
+
+
+# What ships
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_ships_is_whole_and_has_a_manifest(name: str) -> None:
+    folder = checkpoint.resolve(PRETRAINED + name)
+    assert set(read_manifest(folder)["files"]) == {path.name for path in folder.iterdir()} - {
+        MANIFEST
+    }
+    assert damage(folder) is None
+
+
+def test_what_ships_is_refused_where_it_is_damaged(tmp_path, monkeypatch) -> None:
+    root = tmp_path / "assets" / "pretrained"
+    shutil.copytree(pretrained_folder("cuboid"), root / "cuboid")
+    digest = read_manifest(root / "cuboid")["gait_sha256"]
+    monkeypatch.setattr(gaits.resources, "files", lambda _: tmp_path)
+    path = root / "cuboid" / "actor_agent1.pt"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + b"x")
+    with pytest.raises(ConfigError, match=r"actor_agent1\.pt: damaged"):
+        checkpoint.resolve("pretrained:cuboid")
+    renew_manifest(root / "cuboid")
+    assert checkpoint.resolve("pretrained:cuboid") == root / "cuboid"
+    assert read_manifest(root / "cuboid")["gait_sha256"] == digest
+    (root / "cuboid" / MANIFEST).unlink()
+    with pytest.raises(
+        ConfigError, match=r"lacks manifest\.json; install mapush anew, or.*python -m mqe\.manifest"
+    ):
+        checkpoint.resolve("pretrained:cuboid")

@@ -1,0 +1,205 @@
+"""The gait's examination in a few worlds, with policies whose figures are known beforehand."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from harl_mapush.evaluation.gait.examination import (
+    CORNERS,
+    evaluate_gait,
+    press,
+    track,
+    walk_corners,
+    wander,
+)
+from harl_mapush.evaluation.gait.gait_worlds import GaitWorlds, PhysicsStep
+from mqe.controllers import trot
+from mqe.controllers.trot import GAIT_OBS_SIZE
+from mqe.registry import SimCfg
+from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT
+from mqe.tasks.episode_report import format_metric
+from tests.support.scenes import DEFAULT_JOINT_POS
+
+SIM = SimCfg(name="mujoco", device="cpu")
+
+
+def stand(obs: Tensor) -> Tensor:
+    assert obs.shape[1:] == (1, GAIT_OBS_SIZE)
+    return obs.new_zeros(len(obs), 1, 12)
+
+
+@pytest.fixture(autouse=True)
+def few_robots(monkeypatch) -> None:
+    for name in ("ROBOTS_AT_LOW_SPEED", "NUM_STANDING"):
+        monkeypatch.setattr(f"harl_mapush.evaluation.gait.examination.{name}", 2)
+
+
+def fold(obs: Tensor) -> Tensor:
+    """Draw in all four legs until the trunk is on the floor."""
+    return torch.tensor([0.0, 1.0, -1.0] * 4).expand(len(obs), 1, 12)
+
+
+def test_robots_are_dropped_as_the_push_task_drops_them():
+    worlds = GaitWorlds(stand, SIM, 0, 200)
+    state = worlds.state
+    assert state.robot_pos[:, 0, 2].unique().tolist() == pytest.approx([SPAWN_HEIGHT])
+    scatter = state.joint_pos[:, 0] / torch.tensor(DEFAULT_JOINT_POS)
+    assert JOINT_SCATTER[0] <= float(scatter.min()) < 0.72
+    assert 1.28 < float(scatter.max()) <= JOINT_SCATTER[1] + 1e-6
+    assert float(state.robot_yaw.max()) - float(state.robot_yaw.min()) > 6.0
+    assert 0.09 < float(state.robot_linvel.abs().max()) <= 0.1
+    assert worlds.mass == pytest.approx(
+        float(worlds.scene.model.body_mass.sum()), rel=1e-6
+    )  # nothing else has one
+    worlds.close()
+
+
+def test_late_targets_reach_the_motors_late():
+    """The motors' own lag is one physics step; latencies of 4 and 8 more come on top."""
+    numbers = itertools.count()
+
+    def count(obs: Tensor) -> Tensor:
+        return torch.full((len(obs), 1, 12), 0.1 * next(numbers))
+
+    worlds = GaitWorlds(count, SIM, 0, 3, latency=torch.tensor([0, 4, 8]))
+    steps: list[PhysicsStep] = []
+    for _ in range(4):
+        worlds.advance(torch.zeros(3, 3), steps.append)
+    worlds.close()
+    hip = torch.stack([step.motor_target[:, 0] for step in steps]) - DEFAULT_JOINT_POS[0]
+    follows = (hip / (0.1 * 0.35)).round().t().tolist()
+    assert follows[0] == [0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3]
+    assert follows[1] == [0] * 4 + follows[0][:-4]
+    assert follows[2] == [0] * 8 + follows[0][:-8]
+
+
+@pytest.mark.parametrize("sim", ["mujoco", "warp"])
+def test_watched_steps_are_the_same_steps(sim: str):
+    if sim == "warp":
+        pytest.importorskip("mujoco_warp")
+    ends = []
+    for watch in (None, lambda step: None):
+        worlds = GaitWorlds(stand, SimCfg(name=sim, device="cpu"), 3, 2)
+        for _ in range(5):
+            worlds.advance(torch.tensor([0.3, 0.0, 0.0]).expand(2, 3), watch)
+        ends.append(worlds.state.rows)
+        worlds.close()
+    assert torch.equal(*ends)
+
+
+def test_who_does_not_get_up_after_the_drop_has_collapsed_and_who_does_has_not():
+    for down, expected in ((0.9, False), (1.2, True)):  # [s] a trunk held low from the start
+        worlds = GaitWorlds(stand, SIM, 0, 1)
+        for step in range(100):
+            if step * 0.02 < down:
+                worlds.sim.qpos[0, 2], worlds.sim.qvel[0, :6] = 0.2, 0.0
+            elif step * 0.02 < down + 0.02:
+                worlds.sim.qpos[0, 2] = 0.35
+            worlds.advance(torch.zeros(1, 3))
+        assert bool(worlds.collapsed) is expected
+        worlds.close()
+
+
+def test_a_world_that_breaks_is_a_fall_and_a_collapse(caplog):
+    worlds = GaitWorlds(stand, SIM, 0, 2)
+    worlds.advance(torch.zeros(2, 3))
+    worlds.sim.qvel[1, 3] = math.nan
+    for _ in range(60):
+        worlds.advance(torch.zeros(2, 3))
+    worlds.close()
+    assert worlds.fallen.tolist() == worlds.collapsed.tolist() == [False, True]
+    assert worlds.state.rows.isfinite().all()
+    assert "1 of 2 worlds broke" in caplog.text
+
+
+def test_a_robot_that_only_stands(monkeypatch):
+    monkeypatch.setattr(
+        trot, "STANDING_COMMAND", 10.0
+    )  # else even a policy that does nothing trots on the spot
+    figures = track(stand, SIM, 0, grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
+    assert figures["falls_on_grid"] == figures["falls_beyond_grid"] == figures["falls_20ms"] == 0
+    for key in ("velocity_error_x", "velocity_error_y", "yaw_rate_error", "velocity_error_40ms"):
+        assert figures[key] == pytest.approx(0.5, abs=0.02)
+    assert figures["velocity_error_low"] == pytest.approx(0.1, abs=0.02)
+    assert figures["foot_clearance_m"] == [0.0] * 4
+    assert (
+        figures["foot_clearance_min_m"]
+        == figures["stance_slip_share"]
+        == figures["target_power_above_8hz"]
+        == 0.0
+    )
+    assert 0.0 < figures["stance_depth_p95_m"] < 0.005
+    assert figures["asymmetry"] < 0.01
+    assert 0.0 < figures["peak_torque_nm"] < 10.0  # a quarter of 12 kg on each bent leg
+
+
+def test_a_trot_in_place_lifts_its_feet(monkeypatch):
+    monkeypatch.setattr("harl_mapush.evaluation.gait.examination.LATENCIES", {})
+    figures = track(
+        stand, SIM, 0, grid=(-0.5, 0.0, 0.5), robots_a_cell=1
+    )  # which leaves the trot as it is
+    assert all(0.005 < clearance < 0.1 for clearance in figures["foot_clearance_m"])
+    assert 0.0 < figures["foot_clearance_min_m"] <= min(figures["foot_clearance_m"])
+    assert 0.0 < figures["target_power_above_8hz"] < 0.05  # harmonics of a clipped sine
+    assert figures["cost_of_transport"] > 0.1
+
+
+def test_standing_robots_neither_drift_nor_fall():
+    figures = wander(stand, SIM, 0, num_robots=4, duration=8.0)
+    assert figures["standing_drift_m"] < 0.02
+    assert figures["standing_falls"] == figures["falls"] == 0
+    assert figures["num_robots"] == 4
+
+
+def test_robots_that_do_not_walk_push_nothing():
+    assert press(stand, SIM, 0, num_robots=2, duration=1.0) == {
+        "press_falls": 0,
+        "press_distance_min_m": pytest.approx(0.0, abs=1e-3),
+    }
+
+
+def test_corner_commands_come_with_their_mirror_images():
+    assert len(CORNERS) == 32
+    assert {(x, -y, -turn) for x, y, turn in CORNERS} == set(CORNERS)
+    assert (0.5, -0.3, -0.5) in CORNERS
+
+
+def test_collapses_are_counted_by_command():
+    standing = walk_corners(stand, SIM, 0, robots_a_command=1, duration=2.0)
+    assert standing == {
+        "collapse_rate": 0.0,
+        "collapse_rate_worst_command": 0.0,
+        "collapse_worst_command": None,
+    }
+
+    def fold_on_one_command(obs: Tensor) -> Tensor:
+        asked = (obs[..., 6:9] / 2.0 - torch.tensor([0.5, -0.3, -0.5])).abs().amax(dim=-1) < 1e-5
+        return torch.where(asked.unsqueeze(-1), fold(obs), stand(obs))
+
+    figures = walk_corners(fold_on_one_command, SIM, 0, robots_a_command=2, duration=2.0)
+    assert figures["collapse_rate"] == pytest.approx(1 / 32)
+    assert figures["collapse_rate_worst_command"] == 1.0
+    assert figures["collapse_worst_command"] == [0.5, -0.3, -0.5]
+
+
+def test_the_calculator_prints_numbers_lists_and_nothing():
+    assert [format_metric(value) for value in (0.25, 0, [0.5, -0.3, -0.51234], None)] == [
+        "0.25",
+        "0",
+        "0.5 -0.3 -0.5123",
+        "none",
+    ]
+
+
+def test_parts_are_named_while_they_run(monkeypatch):
+    for part in ("track", "wander", "press", "walk_corners"):
+        monkeypatch.setattr(
+            f"harl_mapush.evaluation.gait.examination.{part}",
+            lambda *_, name=part, **__: {name: 1.0},
+        )
+    said: list[str] = []
+    figures = evaluate_gait(stand, SIM, 0, said.append)
+    assert len(said) == len(figures) == 4

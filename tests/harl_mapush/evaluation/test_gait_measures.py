@@ -1,0 +1,162 @@
+"""The figures of a gait from hand-made walks, and its feet and motors against MuJoCo's."""
+
+import math
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from harl_mapush.evaluation.gait.measures import (
+    GRAVITY,
+    asymmetry,
+    cost_of_transport,
+    fast_power_share,
+    foot_motion,
+    motor_torque,
+    slip_share,
+    stance_depth,
+    swing_clearance,
+)
+from mqe.world.robots import ROBOTS, Robots
+from mqe.world.scene import STEP_DT, build_scene
+from mqe.world.state import SceneState
+
+
+@pytest.fixture(scope="module", params=ROBOTS)
+def tumbling(request) -> tuple[mujoco.MjModel, mujoco.MjData, SceneState, Robots]:
+    """A robot in mid-air that turns about everything, the same as a state, and its numbers."""
+    robots = Robots([ROBOTS[request.param]], dtype=torch.float64)
+    model = build_scene(1, None, robots=request.param).model
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(0)
+    data.qpos[:7] = (
+        0.3,
+        -0.2,
+        0.8,
+        *(quat := np.array([0.8, 0.3, -0.4, 0.33])) / np.linalg.norm(quat),
+    )
+    data.qpos[7:] = np.array(robots.cfgs[0].joint_pos) + rng.uniform(-0.3, 0.3, 12)
+    data.qvel[:] = rng.uniform(-2.0, 2.0, model.nv)
+    data.ctrl[:] = data.qpos[7:] + rng.uniform(-1.5, 1.5, 12)
+    mujoco.mj_forward(model, data)
+    rows = torch.tensor(np.concatenate((data.qpos, data.qvel, np.zeros(3)))).unsqueeze(1)
+    return model, data, SceneState(rows, num_robots=1, has_object=False), robots
+
+
+def test_feet_are_where_mujoco_has_them_and_as_fast(tumbling):
+    model, data, state, robots = tumbling
+    heights, speeds = [], []
+    for leg in ("FL", "FR", "RL", "RR"):
+        geom = model.geom(f"robot0/{leg}_foot").id
+        lowest = data.geom_xpos[geom] - (0.0, 0.0, robots.cfgs[0].foot_radius)
+        jacobian = np.zeros((3, model.nv))
+        mujoco.mj_jac(model, data, jacobian, None, lowest, model.geom_bodyid[geom])
+        heights.append(lowest[2])
+        speeds.append(np.linalg.norm((jacobian @ data.qvel)[:2]))
+    feet = foot_motion(state, robots)
+    torch.testing.assert_close(
+        feet.clearance[0, 0], torch.tensor(heights, dtype=torch.float64), atol=1e-9, rtol=0.0
+    )
+    torch.testing.assert_close(
+        feet.speed[0, 0], torch.tensor(speeds, dtype=torch.float64), atol=1e-9, rtol=0.0
+    )
+
+
+def test_torques_are_mujocos_clipped_ones(tumbling):
+    model, data, state, robots = tumbling
+    limit = torch.tensor(model.actuator_forcerange[:, 1])
+    torque = motor_torque(
+        robots, torch.tensor(data.ctrl), state.joint_pos[0, 0], state.joint_vel[0, 0], limit
+    )
+    torch.testing.assert_close(torque, torch.tensor(data.actuator_force), atol=1e-9, rtol=0.0)
+    assert (torque.abs() == limit).any()
+
+
+def test_swings_lie_between_contacts_and_are_no_bounces():
+    dt = 0.02  # so that a swing takes three steps at least
+    height = {
+        "two swings": [0.0, 0.03, 0.05, 0.02, -0.001, 0.01, 0.07, 0.07, 0.01, 0.0, 0.0, 0.0, 0.0],
+        "unfinished ones do not count": [
+            0.09,
+            0.09,
+            0.09,
+            -0.01,
+            0.01,
+            0.02,
+            0.01,
+            -0.01,
+            0.5,
+            0.5,
+            0.5,
+            0.5,
+            0.5,
+        ],
+        "nor do bounces": [
+            -0.01,
+            0.3,
+            0.3,
+            -0.01,
+            0.01,
+            0.04,
+            0.01,
+            -0.01,
+            0.3,
+            0.3,
+            -0.01,
+            0.0,
+            0.0,
+        ],
+        "always on the floor": [-0.01] * 13,
+    }
+    clearance = torch.tensor(list(height.values())).t()  # (13, 4)
+    torch.testing.assert_close(
+        swing_clearance(clearance, dt), torch.tensor([0.06, 0.02, 0.04, 0.0])
+    )
+
+
+def test_a_foot_slips_on_the_floor_only():
+    clearance = torch.tensor([[-0.001, 0.0, -0.002, 0.02], [-0.001, 0.01, 0.01, -0.003]])
+    speed = torch.tensor([[0.05, 0.11, 0.09, 3.0], [0.2, 3.0, 3.0, 0.0]])
+    assert slip_share(clearance, speed) == pytest.approx(2 / 5)
+    assert slip_share(clearance + 1.0, speed) == 0.0
+
+
+def test_depth_is_that_of_feet_in_contact():
+    clearance = torch.cat((torch.arange(1, 101) * -1e-4, torch.full((500,), 0.05)))
+    assert stance_depth(clearance) == pytest.approx(95e-4)
+    assert stance_depth(torch.ones(3)) == 0.0
+
+
+def test_asymmetry_compares_with_the_mirror_image():
+    commands = torch.tensor([[0.5, 0.3, 0.2], [0.5, -0.3, -0.2], [0.5, 0.0, 0.0]])
+    even = torch.tensor([[0.4, 0.2, 0.1], [0.4, -0.2, -0.1], [0.5, 0.0, 0.0]])
+    assert asymmetry(commands, even) == 0.0
+    veering = even + torch.tensor([[0.0, 0.0, 0.0], [0.03, 0.0, 0.0], [0.0, 0.06, 0.0]])
+    # 0.03 of the first and of the second command, 2 x 0.06 of the third, over nine numbers.
+    assert asymmetry(commands, veering) == pytest.approx((0.03 + 0.03 + 0.12) / 9)
+
+
+def test_transport_costs_positive_power_only():
+    torque = torch.tensor([[10.0, -10.0] + [0.0] * 10])
+    joint_vel = torch.tensor([[2.0, 3.0] + [1.0] * 10])
+    assert cost_of_transport(torque, joint_vel, mass=10.0, speed=0.5) == pytest.approx(
+        20.0 / (10.0 * GRAVITY * 0.5)
+    )
+    assert math.isfinite(cost_of_transport(torque, joint_vel, mass=10.0, speed=0.0))
+
+
+def test_jitter_is_the_power_above_8_hz():
+    time = torch.arange(120, dtype=torch.float64) * STEP_DT
+    trot = 0.7 + torch.sin(2 * math.pi * 2.5 * time)
+    jitter = 0.1 * torch.cos(2 * math.pi * 12.5 * time)
+    still = torch.full_like(time, 0.3)
+    assert fast_power_share(torch.stack((trot, still), dim=1), STEP_DT) == pytest.approx(
+        0.0, abs=1e-12
+    )
+    share = fast_power_share(torch.stack((trot, trot + jitter), dim=1), STEP_DT)
+    assert share == pytest.approx(0.01 / 2.01)
+    assert fast_power_share(still, STEP_DT) == 0.0
+    assert fast_power_share(0.1 * (-1.0) ** torch.arange(120), STEP_DT) == pytest.approx(
+        1.0
+    )  # 25 Hz

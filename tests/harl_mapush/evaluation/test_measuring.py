@@ -1,0 +1,304 @@
+"""Episodes that do not depend on what is played beside them, workers that die, and the metrics of both."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harl_mapush import test
+from harl_mapush.evaluation import episodes, evaluation_worlds
+from harl_mapush.evaluation.episodes import Request, play_requests
+from harl_mapush.evaluation.measuring import as_csv, measure, table_of_checkpoints
+from harl_mapush.evaluation.workers import run_jobs
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.policy import TeamPolicy
+from mqe.config import ConfigError
+from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
+from mqe.controllers.gait import GaitNetwork
+from mqe.sim.simulator import SimulatorError
+from mqe.tasks.episode_report import rate, wilson_interval
+from tests.support.dying import fail, square, unlucky
+
+SHORT = {
+    "task": {"episode_length_s": 0.2},
+    "sim": {"name": "mujoco", "device": "cpu", "num_threads": 1},
+}
+
+
+def request_of(
+    num_episodes: int, seeds: tuple[int, ...] = (0,), num_envs: int | None = None, **over
+) -> Request:
+    folder = checkpoint.resolve("pretrained:cuboid")
+    return Request(
+        evaluation_worlds.settings(folder, SHORT),
+        seeds,
+        num_episodes,
+        folder,
+        num_envs=num_envs,
+        **over,
+    )
+
+
+def forwards(obs: Tensor) -> Tensor:
+    return obs.new_tensor([1.0, 0.0, 0.0]).expand(len(obs), 2, 3)
+
+
+def of_one_agent(obs: Tensor) -> Tensor:
+    return obs.new_zeros(len(obs), 1, 3)
+
+
+def failing(obs: Tensor) -> Tensor:
+    raise ValueError("not today")
+
+
+def noting(
+    own: Callable[[Any, Tensor], Tensor], sizes: set[int]
+) -> Callable[[Any, Tensor], Tensor]:
+    def noted(self: Any, obs: Tensor) -> Tensor:
+        sizes.add(len(obs))
+        return own(self, obs)
+
+    return noted
+
+
+def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) -> None:
+    said: list[str] = []
+    sizes: set[int] = set()
+    for cls, name in ((GaitNetwork, "forward"), (TeamPolicy, "__call__")):
+        monkeypatch.setattr(cls, name, noting(getattr(cls, name), sizes))
+    wanted = [request_of(1), request_of(SIZE + 2, num_envs=1), request_of(SIZE + 2, (1, 0))]
+    alone, many, others = play_requests(wanted, 0, said.append)
+    assert [len(columns["broken"]) for columns in (alone[0], many[0], others[0], others[1])] == [
+        1,
+        34,
+        34,
+        34,
+    ]
+    for name, values in many[0].items():
+        torch.testing.assert_close(others[0][name], values, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(alone[0][name], values[:1], rtol=0, atol=0, equal_nan=True)
+    assert (
+        others[1]["object_distance_agent0"] != many[0]["object_distance_agent0"]
+    ).all()  # another seed
+    assert len(set(many[0]["object_distance_agent0"])) == SIZE + 2
+    assert sizes == {SIZE}
+    assert said == []
+
+
+@pytest.mark.slow
+def test_workers_and_one_that_is_killed_change_no_digit(capsys) -> None:
+    wanted = request_of(2 * SIZE, is_strict=True)
+    here = measure(wanted, 0, print)
+    for num_workers in (1, 2, 4):
+        assert measure(wanted, num_workers, print) == here
+    with_death = episodes.play
+    try:
+        episodes.play = unlucky  # type: ignore[assignment]
+        assert measure(wanted, 2, print) == here
+    finally:
+        episodes.play = with_death
+    assert "ended by SIGKILL in part 1 of 2; its episodes are run again" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_jobs_in_processes_are_all_done_once_and_say_who_died(tmp_path) -> None:
+    for num_workers in (0, 2):
+        assert sorted(run_jobs(square, [(k, None) for k in range(5)], num_workers, print)) == [
+            (k, k * k) for k in range(5)
+        ]
+    said: list[str] = []
+    jobs = [(k, str(tmp_path / "died") if k == 1 else None) for k in range(3)]
+    assert sorted(run_jobs(square, jobs, 2, said.append)) == [(0, 0), (1, 1), (2, 4)]
+    (line,) = said
+    assert "ended by SIGKILL in part 2 of 3; its episodes are run again" in line
+
+
+@pytest.mark.slow
+def test_a_job_that_cannot_be_done_ends_the_command() -> None:
+    with pytest.raises(ConfigError, match="no such thing"):
+        list(run_jobs(fail, ["ConfigError"], 1, print))
+    with pytest.raises(SimulatorError, match="no such thing"):
+        list(run_jobs(fail, ["SimulatorError"], 1, print))
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        list(run_jobs(fail, ["ZeroDivisionError"], 1, print))
+    said: list[str] = []
+    with pytest.raises(ConfigError, match="with exit code 3 in part 1 of 1, the third to do so"):
+        list(run_jobs(fail, ["exit"], 1, said.append))
+    assert len(said) == 2
+
+
+def test_blocks_compute_active_worlds_only_each_at_its_own_place() -> None:
+    seen = []
+
+    def double(rows: Tensor) -> Tensor:
+        seen.append(rows[:, 0].tolist())
+        return 2 * rows
+
+    resting = torch.zeros(12, dtype=torch.bool)
+    rows, blocks = torch.arange(1.0, 13.0).view(12, 1), Blocks(double, ActiveWorlds(resting, 4))
+    assert torch.equal(blocks(rows), 2 * rows)
+    assert seen == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
+
+    seen.clear()
+    resting[[0, 1, 3, 6, 7, 9]] = True  # worlds 4 and 8, 5, 2 and 10, 11 are left at places 0 to 3
+    computed = blocks(rows)
+    assert seen == [[5, 6, 3, 12], [9, 2, 11, 4]]
+    assert torch.equal(computed[~resting], 2 * rows[~resting])
+
+    seen.clear()
+    resting.zero_()
+    assert torch.equal(blocks(rows), 2 * rows)
+    assert len(seen) == 3
+
+
+def test_seeds_are_pooled_and_shown_each() -> None:
+    pooled = measure(request_of(3, (4, 7)), 0, print)
+    assert pooled["num_episodes"] == 6
+    assert list(pooled["per_seed"]) == ["4", "7"]
+    assert pooled["per_seed"]["7"] == measure(request_of(3, (7,)), 0, print)
+    assert pooled["finished_time_s"] == pytest.approx(
+        sum(own["finished_time_s"] for own in pooled["per_seed"].values()) / 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("share", "trials"), [(0.5, 20), (0.9, 60), (0.95, 300), (0.99, 300), (0.995, 1500)]
+)
+def test_intervals_cover_the_true_rate_as_often_as_they_say(share: float, trials: int) -> None:
+    # Exactly, over every number of successes: the mean over shares nearby, for coverage of counts goes up and down.
+    covered = []
+    for near in torch.linspace(
+        max(share - 0.02, 0.5 * (3 * share - 1)), min(share + 0.02, 0.5 * (share + 1)), 41
+    ):
+        counts = (
+            torch.distributions.Binomial(trials, near.double())
+            .log_prob(torch.arange(trials + 1.0).double())
+            .exp()
+        )
+        holds = [
+            low <= float(near) <= high
+            for low, high in (wilson_interval(k, trials) for k in range(trials + 1))
+        ]
+        covered.append(float((counts * torch.tensor(holds)).sum()))
+    assert sum(covered) / len(covered) == pytest.approx(0.95, abs=0.012)
+
+
+def test_a_rate_has_its_interval() -> None:
+    metrics = rate("fall", torch.tensor([True, False, False, False]))
+    assert metrics == {"fall_rate": 0.25, "fall_ci95": list(wilson_interval(1, 4))}
+
+
+def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
+    out = tmp_path / "figures.json"
+    words = [
+        "--num_envs",
+        "2",
+        "--device",
+        "cpu",
+        "--set",
+        "task.episode_length_s=0.5",
+        "--json",
+        str(out),
+    ]
+    assert test.main(["--policy", "test_measuring:forwards", *words]) == 0
+    assert json.loads(out.read_text())["num_episodes"] == 2
+    assert test.main(["--policy", "test_measuring:of_one_agent", *words]) == 2
+    assert "must" not in (error := capsys.readouterr().err)
+    assert (
+        "returned (32, 1, 3) for observations (32, 2, 10); return a tensor of shape (32, 2, 3)"
+        in error
+    )
+    assert test.main(["--policy", "test_measuring:failing", *words]) == 2
+    error = capsys.readouterr().err
+    assert "--policy test_measuring:failing: raised ValueError: not today (" in error
+    assert "test_measuring.py, line " in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--policy nowhere:f", "--policy nowhere: there is no such module"),
+        ("--policy test_measuring:f", "module test_measuring has no function f"),
+        ("--policy forwards", "say MODULE:FUNCTION"),
+        ("--policy test_measuring:forwards --all_checkpoints", "exclude each other"),
+        ("--checkpoint pretrained:cuboid --workers 0", "--workers 0: must be at least 1"),
+        ("--checkpoint pretrained:cuboid --num_episodes 0", "--num_episodes 0: must be at least 1"),
+        ("--checkpoint pretrained:cuboid --num_episodes 3000000000000", "must be at most 1000000"),
+        (
+            "--checkpoint pretrained:cuboid --seeds 1 1",
+            "--seeds 1 1: must be whole numbers from 0 on, each once",
+        ),
+        (
+            "--checkpoint pretrained:cuboid --seeds 1 --seed 1",
+            "--seed (runner.seed) and --seeds exclude each other",
+        ),
+        (
+            "--checkpoint pretrained:cuboid --seeds 1 --set runner.seed=2",
+            "and --seeds exclude each other",
+        ),
+        ("--checkpoint pretrained:cuboid --seeds -1", "--seeds -1: must be whole numbers"),
+        ("--checkpoint pretrained:cuboid --csv a.csv", "say --all_checkpoints as well"),
+        ("--checkpoint pretrained:cuboid --all_checkpoints", "is no run of ours"),
+        (
+            "--checkpoint pretrained:cuboid --all_checkpoints --figure a.txt",
+            "must end in .png, .svg or .pdf",
+        ),
+        (
+            "--checkpoint pretrained:go1_velocity --protocol strict",
+            "a gait is examined by a protocol of its own",
+        ),
+        (
+            "--checkpoint pretrained:go1_velocity --seeds 1 2",
+            "a gait is examined by a protocol of its own",
+        ),
+        ("--checkpoint pretrained:cuboid --mode viewer --seeds 1", "belongs to --mode calculator"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(words: str, message: str, capsys) -> None:
+    assert test.main(words.split()) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_all_checkpoints_are_measured_and_the_best_on_fresh_seeds(tmp_path, monkeypatch) -> None:
+    rates = {"100": 0.5, "300": 0.9, "200": 0.7}
+    for name in rates:
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    asked = []
+
+    def measured(requests, num_workers, say):
+        for request in requests:
+            asked.append((request.folder.name, request.seeds))
+            share = rates[request.folder.name] - 0.1 * (request.seeds[0] > 1)
+            yield {
+                "success_rate": share,
+                "success_ci95": [share - 0.1, share + 0.1],
+                "per_seed": {},
+            }
+
+    monkeypatch.setattr("harl_mapush.evaluation.measuring.measure_all", measured)
+    said: list[str] = []
+    rows = table_of_checkpoints(request_of(10, (0, 1)), tmp_path, 0, said.append)
+    assert asked == [("100", (0, 1)), ("200", (0, 1)), ("300", (0, 1)), ("300", (2, 3))]
+    assert [(row["env_steps"], row["is_fresh"]) for row in rows] == [
+        (100, False),
+        (200, False),
+        (300, False),
+        (300, True),
+    ]
+    assert (
+        said[-1].split()
+        == "300 0.800 (0.700 to 0.900) the best again, on fresh seeds (2 3)".split()
+    )
+    table = list(csv.DictReader(as_csv(rows).splitlines()))
+    assert table[1]["success_ci95_low"] == str(0.7 - 0.1)
+    assert math.isclose(float(table[3]["success_rate"]), 0.8)

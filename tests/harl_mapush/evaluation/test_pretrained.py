@@ -1,0 +1,43 @@
+"""Every team that is shipped pushes its object to the goal, together."""
+
+from __future__ import annotations
+
+import pytest
+
+from harl_mapush import config
+from harl_mapush.evaluation.calculator import evaluate
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.policy import load_team
+from mqe.config import to_dict
+from mqe.controllers.gait import PRETRAINED, pretrained_folder
+from mqe.registry import make_env
+from mqe.world.randomization import NatureCfg
+
+SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
+TEAMS = [name for name in SHIPPED if not name.endswith("_velocity")]
+NUM_ENVS = 8
+
+
+@pytest.mark.parametrize("name", TEAMS)
+def test_a_shipped_team_pushes(name: str) -> None:
+    folder = checkpoint.resolve(PRETRAINED + name)
+    task = {
+        "spawn": "separated",
+        "success_radius": 1.0,
+        "goal_distance": [1.5, 3.0],
+        "close_share": 0,
+        "tangled_share": 0,
+    }
+    over = {
+        "env": {"num_envs": NUM_ENVS, "randomize": to_dict(NatureCfg())},
+        "sim": {"name": "mujoco", "device": "cpu"},
+        "task": task,
+    }
+    cfg, _ = config.resolve(checkpoint.read_config(folder), over)
+    assert cfg.task.object == name
+    env = make_env(cfg.env, cfg.sim, cfg.task, seed=0)
+    metrics = evaluate(env, load_team(cfg, folder, env))
+    env.close()
+    assert metrics["success_rate"] >= 0.75
+    shares = [metrics[f"contact_share_agent{agent}"] for agent in range(cfg.env.num_agents)]
+    assert min(shares) > 0.5 / cfg.env.num_agents

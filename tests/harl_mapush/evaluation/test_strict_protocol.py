@@ -1,0 +1,164 @@
+"""What the strict protocol measures, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import tensor
+
+from harl_mapush.evaluation.calculator import evaluate, first_episodes
+from harl_mapush.evaluation.gait.measures import GRAVITY
+from harl_mapush.evaluation.strict_protocol import StrictWatcher, describe_strict, summarize_strict
+from mqe.world.geometry import quat_from_yaw
+from mqe.world.state import SceneState
+from tests.support.pushing import make_env
+
+
+def make_watcher(num_envs: int, heading: float | None = None) -> StrictWatcher:
+    model = SimpleNamespace(body_subtreemass=[0.0, 10.0, 20.0])
+    scene = SimpleNamespace(model=model, trunk_bodies=[1, 2])
+    env: Any = SimpleNamespace(
+        num_envs=num_envs, num_agents=2, device=torch.device("cpu"), scene=scene
+    )
+    return StrictWatcher(env, heading)
+
+
+def state_of(
+    object_x: list[float], robot_x: float = 0.0, push: float = 0.0, yaw: float = 0.0
+) -> SceneState:
+    """Objects on the x axis, goals at 3 m; robot 1 at ``robot_x`` [m], pushing with ``push`` [N]."""
+    state = SceneState.zeros(len(object_x), 2, True)
+    state.goal_pos[:, 0] = 3.0
+    state.object_pos[:, 0] = tensor(object_x)
+    state.object_quat[:] = quat_from_yaw(tensor([yaw]))
+    state.robot_pos[:, 1, 0] = robot_x
+    state.contact_force[:, 1, 1] = push
+    return state
+
+
+def test_places_stays_paths_and_energy_by_hand() -> None:
+    watch = make_watcher(3)
+    watch.begin(state_of([0.0, 0.0, 0.0]))
+    live = tensor([True, True, True])
+    # World 0 goes a detour of 1 m back, reaches 1 m at step 3, leaves at step 4, and ends within 0.5 m. World 1 never
+    # gets there. World 2 has finished after the first step, whatever it does then.
+    ways = [[-0.5, 0.5, 0.0], [1.0, 1.0, 2.9], [2.2, 1.5, 2.9], [1.5, 1.0, 2.9], [2.6, 0.5, 2.9]]
+    for k, objects in enumerate(ways):
+        for power in (2.0, -3.0):  # brakes take nothing back
+            watch.see_physics_step(torch.full((3, 2, 12), power), torch.ones(3, 2, 12))
+        watch.see_control_step(state_of(objects, robot_x=0.1 * (k + 1), push=float(k == 2)), live)
+        watch.finish(tensor([False, False, True]))
+    found = watch.episodes()
+    assert found["within_1m"].tolist() == [1.0, 0.0, 0.0]
+    assert found["within_0.5m"].tolist() == [1.0, 0.0, 0.0]
+    assert found["within_0.25m"].tolist() == [0.0, 0.0, 0.0]
+    assert found["within_1m_at_end"].tolist() == [1.0, 0.0, 0.0]
+    assert found["within_1m_after_s"][0] == pytest.approx(3 * 0.02)
+    assert found["within_1m_first_stay_s"][0] == pytest.approx(0.02)
+    assert found["within_1m_stay_share"][0] == pytest.approx(2 / 3)
+    assert found["within_0.5m_after_s"][0] == pytest.approx(5 * 0.02)
+    assert found["within_1m_after_s"][1:].isnan().all()
+    assert found["path_efficiency"][0] == pytest.approx(2.2 / (0.5 + 1.5 + 1.2))
+    assert found["contact_time_share_agent0"].tolist() == [0.0, 0.0, 0.0]
+    assert found["contact_time_share_agent1"].tolist() == pytest.approx([0.2, 0.2, 0.0])
+    work = 2.0 * 12 * 0.005  # of a robot and control step [J]
+    assert found["mechanical_energy_j"].tolist() == pytest.approx([10 * work, 10 * work, 2 * work])
+    transport = [20.0 * GRAVITY * way for way in (0.5, 0.5, 0.1)]
+    assert found["transport_j"].tolist() == pytest.approx(transport)
+
+    metrics = summarize_strict(found | {"broken": tensor([False, True, False])})
+    assert metrics["within_1m_rate"] == pytest.approx(1 / 3)
+    assert metrics["within_0.25m_after_s"] is None
+    assert metrics["mechanical_energy_j"] == pytest.approx(6 * work)
+    assert metrics["cost_of_transport"] == pytest.approx(12 * work / (transport[0] + transport[2]))
+    assert "object within 0.25m" in describe_strict(metrics)
+    assert "nan" not in describe_strict(metrics)
+
+
+def test_a_heading_counts_near_the_goal_and_within_ten_degrees() -> None:
+    watch = make_watcher(2, heading=math.pi)
+    watch.begin(state_of([0.0, 0.0]))
+    degree = math.pi / 180
+    for yaw, inside in ((-171 * degree, 1.0), (169 * degree, 0.0), (171 * degree, 1.0)):
+        watch.see_control_step(state_of([2.5, 0.5], yaw=yaw), tensor([True, True]))
+        assert watch.episodes()["heading_10deg_at_end"].tolist() == [inside, 0.0]
+    assert "within 10 degrees" in describe_strict(
+        summarize_strict(watch.episodes() | {"broken": tensor([False] * 2)})
+    )
+
+
+def still(obs: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(*obs.shape[:2], 3)
+
+
+def test_an_episode_continues_after_success_which_counts_at_its_time() -> None:
+    env = make_env(3, episode_length_s=0.4, decision_period=5, success_ends=False)
+    reached = SimpleNamespace(decisions=0)
+
+    def carry(obs: torch.Tensor) -> torch.Tensor:
+        # World 0's object is on its goal for one decision, the third; world 1's to the end.
+        start = env.scene.robot_qpos
+        for world in (0, 1):
+            if reached.decisions == 2:
+                env.sim.qpos[world, start : start + 2] = env.state.goal_pos[world, :2].to(
+                    env.sim.qpos.dtype
+                )
+                env.sim.qpos[world, start + 2] = 1.0 - 0.45
+        if reached.decisions == 3:
+            env.sim.qpos[0, start : start + 2] = 0.0
+        reached.decisions += 1
+        return still(obs)
+
+    watch = StrictWatcher(env)
+    episodes = first_episodes(env, carry, watch=watch)
+    assert reached.decisions == 4  # to the limit
+    assert episodes["success"].tolist() == [1.0, 1.0, 0.0]
+    assert episodes["episode_time_s"].tolist() == pytest.approx([0.22, 0.22, 0.4])
+    assert episodes["within_1m_after_s"][:2].tolist() == pytest.approx([0.22, 0.22])
+    assert episodes["within_1m_first_stay_s"][:2].tolist() == pytest.approx([0.1, 0.2])
+    assert episodes["within_1m_at_end"].tolist() == [0.0, 1.0, 0.0]
+    assert (episodes["mechanical_energy_j"] > 1.0).all()
+    env.close()
+
+
+def test_watching_changes_nothing() -> None:
+    both = []
+    for is_watched in (False, True):
+        env = make_env(4, episode_length_s=0.4)
+        both.append(first_episodes(env, still, watch=StrictWatcher(env) if is_watched else None))
+        env.close()
+    for name, values in both[0].items():
+        torch.testing.assert_close(both[1][name], values, rtol=0, atol=0, equal_nan=True)
+
+
+def test_worlds_at_rest_stay_as_they_are_and_change_nothing_for_others() -> None:
+    rows = []
+    for is_resting in (False, True):
+        env = make_env(4, episode_length_s=0.1)
+        env.reset()
+        mask = tensor([False, is_resting, False, False])
+        before = env.sim.qpos[1].clone()
+        env.rest(mask)
+        for _ in range(7):
+            step = env.step(torch.zeros(4, 2, 3))
+            assert not (is_resting and bool(step.done[1]))
+        assert torch.equal(env.sim.qpos[1], before) == is_resting
+        assert int(env.num_failed) == 0
+        rows.append(env.state.rows[:, [0, 2, 3]].clone())
+        env.reset()
+        env.step(torch.zeros(4, 2, 3))
+        assert not torch.equal(env.sim.qpos[1], before)  # it wakes
+        env.close()
+    assert torch.equal(*rows)
+
+
+def test_the_usual_protocol_measures_as_before_what_the_strict_one_ends_later() -> None:
+    metrics = [
+        evaluate(make_env(8, episode_length_s=0.4, success_ends=ends), still)
+        for ends in (True, False)
+    ]
+    assert metrics[0] == metrics[1]  # nobody succeeds

@@ -1,0 +1,554 @@
+"""harl_mapush.interop.harl_files: HARL's configurations become runs, its models/ folders are measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn, tensor
+
+from harl_mapush import config, test, train
+from harl_mapush.interop import harl_files
+from harl_mapush.interop.harl_actors import OffPolicyTeam
+from harl_mapush.runs import checkpoint, policy
+from mqe.config import ConfigError, load_yaml
+from mqe.tensor_files import read_tensors
+from tests.support import harl_recording
+from tests.support.paths import DATA
+from tests.support.pushing import make_task
+
+GOLDEN = DATA / "harl_parity"
+
+
+def recorded(case: str = "happo_2a") -> dict:
+    return harl_recording.read(GOLDEN / f"{case}.pt.xz")
+
+
+def write(
+    path: Path, named: str = "happo", env: str = "mapush", env_args: dict | None = None, **sections
+) -> Path:
+    content = {
+        "main_args": {"algo": named, "env": env, "exp_name": "x", "load_config": ""},
+        "algo_args": sections,
+        "env_args": env_args or {},
+    }
+    path.write_text(json.dumps(content, separators=(",", ":\t"), indent=4, sort_keys=True))
+    return path
+
+
+def resolved(file: Path, *argv: str) -> tuple[config.RunCfg, list[str]]:
+    arguments = train.make_parser().parse(["--load_config", str(file), *argv])
+    over = config.flag_values(arguments)
+    base, notices = harl_files.apply(train._base(arguments), over, harl_files.read(file))
+    return config.resolve(base, over)[0], notices
+
+
+def upstream_folder(path: Path, **env_args) -> Path:
+    """A run folder of upstream HARL, weights and configuration as it wrote them."""
+    record = recorded()
+    models = path / "models"
+    models.mkdir(parents=True)
+    state = record["stages"][1]["post"]
+    for agent, weights in enumerate(state["actor"]):
+        torch.save(weights, models / f"actor_agent{agent}.pt")
+    torch.save(state["critic"], models / "critic_agent.pt")
+    torch.save({}, models / "value_normalizer.pt")  # as upstream leaves it after a run on a GPU
+    write(path / "config.json", env_args=env_args, **record["config"])
+    return models
+
+
+# Configurations
+
+
+def test_every_setting_arrives(tmp_path) -> None:
+    file = write(
+        tmp_path / "config.json",
+        seed={"seed_specify": True, "seed": 7},
+        device={"cuda": False, "cuda_deterministic": True, "torch_threads": 3},
+        train={
+            **{
+                "n_rollout_threads": 6,
+                "num_env_steps": 1000,
+                "episode_length": 40,
+                "log_interval": 2,
+            },
+            **{"eval_interval": 3, "use_valuenorm": False, "use_linear_lr_decay": True},
+            **{"use_proper_time_limits": False, "model_dir": None},
+        },
+        model={
+            **{
+                "hidden_sizes": [32, 16],
+                "activation_func": "tanh",
+                "use_feature_normalization": False,
+                "gain": 0.02,
+            },
+            **{
+                "initialization_method": "xavier_uniform_",
+                "use_recurrent_policy": True,
+                "recurrent_n": 2,
+            },
+            **{
+                "data_chunk_length": 8,
+                "lr": 1e-3,
+                "critic_lr": 2e-3,
+                "opti_eps": 1e-6,
+                "weight_decay": 1e-4,
+            },
+            **{"std_x_coef": 2.0, "std_y_coef": 0.8},
+        },
+        algo={
+            **{
+                "ppo_epoch": 3,
+                "critic_epoch": 4,
+                "use_clipped_value_loss": False,
+                "clip_param": 0.1,
+            },
+            **{
+                "actor_num_mini_batch": 2,
+                "critic_num_mini_batch": 3,
+                "entropy_coef": 0.0,
+                "value_loss_coef": 0.5,
+            },
+            **{
+                "use_max_grad_norm": False,
+                "max_grad_norm": 5.0,
+                "use_gae": False,
+                "gamma": 0.95,
+                "gae_lambda": 0.9,
+            },
+            **{"use_huber_loss": False, "huber_delta": 2.0, "use_policy_active_masks": False},
+            **{"action_aggregation": "mean", "share_param": True, "fixed_order": True},
+        },
+    )
+    cfg, notices = resolved(file)
+    assert notices == []
+    assert (cfg.env.num_envs, cfg.sim.device, cfg.logger.interval) == (6, "cpu", 2)
+    run = cfg.runner
+    assert (run.seed, run.num_steps, run.torch_threads) == (7, 40, 3)
+    assert run.num_env_steps == 4 * 240  # 1000 // 40 // 6 iterations
+    assert run.checkpoint_interval == 3 * 240
+    assert not run.staggered_start
+    net = cfg.network
+    assert (net.hidden_sizes, net.activation, net.initialization_method) == (
+        (32, 16),
+        "tanh",
+        "xavier_uniform_",
+    )
+    assert (net.use_feature_normalization, net.use_recurrent_policy, net.num_recurrent_layers) == (
+        False,
+        True,
+        2,
+    )
+    assert (net.chunk_length, net.gain, net.std_x_coef, net.std_y_coef) == (8, 0.02, 2.0, 0.8)
+    own = cfg.algorithm
+    assert (own.name, own.compat, own.schedule) == ("happo", "harl", "linear")
+    assert (own.learning_rate, own.critic_learning_rate, own.adam_eps, own.weight_decay) == (
+        1e-3,
+        2e-3,
+        1e-6,
+        1e-4,
+    )
+    assert (
+        own.num_epochs,
+        own.critic_num_epochs,
+        own.num_minibatches,
+        own.critic_num_minibatches,
+    ) == (3, 4, 2, 3)
+    assert (own.clip_param, own.entropy_coef, own.value_loss_coef, own.max_grad_norm) == (
+        0.1,
+        0.0,
+        0.5,
+        0.0,
+    )
+    assert (own.gamma, own.lam, own.huber_delta, own.action_aggregation) == (0.95, 0.9, 2.0, "mean")
+    off = (own.use_clipped_value_loss, own.use_gae, own.use_huber_loss, own.use_policy_active_masks)
+    assert (*off, own.use_value_norm, own.use_proper_time_limits) == (False,) * 6
+    assert own.share_param
+    assert own.fixed_order
+
+
+def test_what_a_file_leaves_out_is_upstreams_default(tmp_path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("algo:\n  clip_param: 1e-1\n")
+    cfg, notices = resolved(file, "--algo", "mappo")
+    own, net = cfg.algorithm, cfg.network
+    assert notices == []
+    assert (own.name, own.share_param, own.clip_param, own.max_grad_norm) == (
+        "mappo",
+        True,
+        0.1,
+        10.0,
+    )
+    assert (net.hidden_sizes, net.activation, net.std_y_coef) == ((128, 128), "relu", 0.5)
+    assert (cfg.env.num_envs, cfg.runner.num_steps, cfg.runner.num_env_steps) == (
+        20,
+        200,
+        10_000_000,
+    )
+    assert cfg.runner.torch_threads == 4
+
+
+def test_an_algorithms_yaml_is_named_after_it(tmp_path) -> None:
+    file = tmp_path / "hatrpo.yaml"
+    file.write_text(
+        "algo: {kl_threshold: 0.005, ls_step: 7, accept_ratio: 0.4, backtrack_coeff: 0.5}\nmodel: {}\n"
+    )
+    own = resolved(file)[0].algorithm
+    assert (own.name, own.kl_threshold, own.line_search_steps) == ("hatrpo", 0.005, 7)
+    assert (own.accept_ratio, own.backtrack_coeff) == (0.4, 0.5)
+
+
+def test_keys_that_cannot_be_honoured_are_named(tmp_path) -> None:
+    file = write(
+        tmp_path / "config.json",
+        env="mamujoco",
+        env_args={"scenario": "Ant-v2", "state_type": "FP"},
+        seed={"seed_specify": False, "seed": 1},
+        device={"cuda": True, "cuda_deterministic": True},
+        train={"model_dir": "somewhere", "episode_length": 10},
+        eval={"use_eval": True, "eval_episodes": 20, "foo": 1},
+        render={"use_render": True, "render_episodes": 3},
+        algo={"ppo_epoch": 5, "kl_threshold": 0.01},
+        logger={"log_dir": "elsewhere"},
+        extra={"key": 1},
+    )
+    cfg, (notice,) = resolved(file)
+    assert cfg.task.state_type == "FP"
+    assert "config.json: not honoured: " in notice
+    named = {item.split(" (")[0] for item in notice.split("not honoured: ")[1].split("; ")}
+    assert named >= {
+        *("seed.seed_specify", "device.cuda_deterministic", "train.model_dir", "eval.foo"),
+        *(
+            "render.use_render",
+            "algo.kl_threshold",
+            "logger.log_dir",
+            "extra.key",
+            "env_args.scenario",
+        ),
+    }
+    assert not named & {
+        "seed.seed",
+        "device.cuda",
+        "train.episode_length",
+        "algo.ppo_epoch",
+        "env_args.state_type",
+    }
+
+
+def test_what_asks_for_nothing_is_not_named(tmp_path) -> None:
+    file = write(
+        tmp_path / "config.json",
+        named="mappo",
+        device={"cuda": False, "cuda_deterministic": True},
+        train={"model_dir": None},
+        eval={"use_eval": False, "eval_episodes": 20},
+        render={"use_render": False, "render_episodes": 10},
+        algo={"fixed_order": True},  # upstream's mappo does not read it
+        logger={"log_dir": "./results"},
+    )
+    assert resolved(file)[1] == []
+
+
+def test_a_mapush_environment_arrives_too(tmp_path) -> None:
+    env_args = {
+        "object": "cylinder",
+        "num_agents": 3,
+        "state_type": "FP",
+        "observation": "reference",
+        "seed": 9,
+    }
+    env_args |= {"individualized_rewards": True, "team_reward": "sum"}
+    cfg, (notice,) = resolved(write(tmp_path / "config.json", env_args=env_args, model={}))
+    assert (cfg.task.object, cfg.env.num_agents) == ("cylinder", 3)
+    assert (cfg.task.state_type, cfg.task.observation, cfg.runner.seed) == ("FP", "reference", 1)
+    assert "env_args.individualized_rewards" in notice
+    assert "team_reward" not in notice
+
+
+@pytest.mark.parametrize(
+    ("env_args", "argv", "expected"),
+    [
+        ({}, (), "mean"),
+        ({"team_reward": "sum"}, (), "sum"),
+        ({"team_reward": "own"}, (), "own"),
+        ({"team_reward": None}, (), "mean"),
+        ({"state_type": "FP"}, (), "own"),
+        ({"state_type": "FP", "team_reward": "mean"}, (), "mean"),
+        ({}, ("--set", "task.state_type=FP"), "own"),
+        ({"team_reward": "own"}, ("--set", "algorithm.team_reward=mean"), "mean"),
+    ],
+)
+def test_the_team_reward_is_what_upstream_would_be_given(
+    tmp_path, env_args, argv, expected
+) -> None:
+    cfg, notices = resolved(write(tmp_path / "config.json", env_args=env_args, model={}), *argv)
+    assert cfg.algorithm.team_reward == expected
+    assert notices == []
+
+
+def test_a_team_reward_that_does_not_exist(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="team_reward"):
+        resolved(write(tmp_path / "config.json", env_args={"team_reward": "median"}, model={}))
+
+
+def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
+    file = write(
+        tmp_path / "config.json",
+        train={"num_env_steps": 8000, "n_rollout_threads": 10, "episode_length": 100},
+    )
+    cfg, _ = resolved(
+        file, "--num_envs", "5", "--set", "task.decision_period=5", "--set", "algorithm.gamma=0.9"
+    )
+    assert (cfg.env.num_envs, cfg.runner.num_env_steps, cfg.algorithm.gamma) == (5, 40_000, 0.9)
+    assert resolved(file, "--preset", "laptop")[0].task.decision_period == 5
+    assert resolved(file, "--preset", "laptop")[0].runner.num_env_steps == 40_000
+    assert resolved(file, "--algo", "haa2c")[0].algorithm.name == "haa2c"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not valid JSON"),
+        ("[1, 2]", "not a configuration of HARL"),
+        ("env: {num_envs: 3}\nlogger: {interval: 1}", "not a configuration of HARL"),
+        ("algo: 3", "not a configuration of HARL"),
+        ("algo: {clip_param: 0.2}", "add --algo"),
+        ('{"main_args": {"algo": "hasac"}, "algo_args": {"algo": {}}}', "leave --load_config out"),
+        (
+            '{"main_args": {"algo": "had3qn"}, "algo_args": {"algo": {}}}',
+            "had3qn acts in discrete spaces only",
+        ),
+        ('{"main_args": {"algo": "hapo"}, "algo_args": {"algo": {}}}', "did you mean happo"),
+        (
+            '{"main_args": {"algo": "happo"}, "algo_args": {"train": {"episode_length": 0}}}',
+            "train.episode_length",
+        ),
+        (
+            '{"main_args": {"algo": "happo"}, "algo_args": {"train": {"num_env_steps": "x"}}}',
+            "train.num_env_steps",
+        ),
+        (
+            '{"main_args": {"algo": "happo"}, "algo_args": {"model": {"activation_func": "swish"}}}',
+            "swish",
+        ),
+        (
+            '{"main_args": {"algo": "happo"}, "algo_args": {"train": {"num_env_steps": 3999}}}',
+            "3999 are no iteration of",
+        ),
+        ('{"main_args": {"algo": "happo"}, "algo_args": {"algo": {"gamma": NaN}}}', "finite"),
+        ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+    ],
+)
+def test_bad_files(text: str, said: str, tmp_path, capsys) -> None:
+    file = tmp_path / "file"
+    file.write_text(text)
+    assert train.main(["--load_config", str(file), "--out", str(tmp_path / "out")]) == 2
+    line = capsys.readouterr().err
+    assert said in line
+    assert line.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        harl_files.read("nowhere.json")
+
+
+def test_a_run_under_harls_settings(tmp_path, capsys) -> None:
+    file = write(
+        tmp_path / "config.json",
+        train={
+            "num_env_steps": 16,
+            "n_rollout_threads": 2,
+            "episode_length": 4,
+            "eval_interval": 1,
+        },
+        model={"hidden_sizes": [8], "lr": 1e-3},
+        eval={"use_eval": True, "n_eval_rollout_threads": 2, "eval_episodes": 4},
+        env_args={"episode_length_s": 0.1},
+    )
+    assert (
+        train.main(["--load_config", str(file), "--out", str(tmp_path / "run"), "--device", "cpu"])
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert "not honoured" not in said
+    assert "Evaluated at 8 env steps: success_rate" in said
+    assert ", 4 episodes." in said
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["16", "8"]
+    weights = read_tensors(tmp_path / "run" / "checkpoints" / "16" / "actor_agent1.pt")
+    assert list(weights) == [
+        *(
+            "base.feature_norm.weight",
+            "base.feature_norm.bias",
+            "base.mlp.fc.0.weight",
+            "base.mlp.fc.0.bias",
+        ),
+        *("base.mlp.fc.2.weight", "base.mlp.fc.2.bias", "act.action_out.log_std"),
+        *("act.action_out.fc_mean.weight", "act.action_out.fc_mean.bias"),
+    ]
+    normalizer = read_tensors(tmp_path / "run" / "checkpoints" / "16" / "value_normalizer.pt")
+    assert {name: tuple(value.shape) for name, value in normalizer.items()} == {
+        "running_mean": (1,),
+        "running_mean_sq": (1,),
+        "debiasing_term": (),
+    }
+
+
+# Models
+
+
+def test_upstreams_models_act_as_they_do_upstream(tmp_path) -> None:
+    record = recorded()
+    folder = checkpoint.resolve(str(upstream_folder(tmp_path / "run")))
+    cfg, _ = config.resolve(checkpoint.read_config(folder), {})
+    assert (cfg.env.num_agents, cfg.network.hidden_sizes, cfg.task.observation) == (
+        2,
+        (24, 16),
+        "reference",
+    )
+
+    class Env:
+        num_envs, num_agents, obs_sizes, action_sizes = 8, 2, (8, 8), (3, 3)
+        state_size, state_type, device, mirror, planar = 17, "EP", torch.device("cpu"), None, None
+
+    team = policy.load_team(cfg, folder, Env())  # type: ignore[arg-type]
+    obs = torch.stack([rows[0] for rows in record["stages"][1]["buffer"]["obs"]], dim=1)
+    weights = record["stages"][1]["post"]["actor"][1]
+    x = nn.functional.layer_norm(
+        obs[:, 1], (8,), *(weights[f"base.feature_norm.{p}"] for p in ("weight", "bias"))
+    )
+    for k, size in ((0, 24), (3, 16)):
+        x = torch.relu(x @ weights[f"base.mlp.fc.{k}.weight"].T + weights[f"base.mlp.fc.{k}.bias"])
+        x = nn.functional.layer_norm(
+            x, (size,), weights[f"base.mlp.fc.{k + 2}.weight"], weights[f"base.mlp.fc.{k + 2}.bias"]
+        )
+    mean = x @ weights["act.action_out.fc_mean.weight"].T + weights["act.action_out.fc_mean.bias"]
+    assert torch.allclose(team(obs)[:, 1], mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("what", ["run", "run/models", "run/models with its own config.json"])
+def test_the_calculator_measures_upstreams_models(what: str, tmp_path, capsys) -> None:
+    models = upstream_folder(tmp_path / "run", object="cuboid")
+    if what.endswith("own config.json"):
+        (tmp_path / "run" / "config.json").rename(models / "config.json")
+    out = tmp_path / "figures.json"
+    argv = [
+        "--checkpoint",
+        str(tmp_path / what.split(" ")[0]),
+        "--num_envs",
+        "2",
+        "--device",
+        "cpu",
+    ]
+    assert test.main([*argv, "--set", "task.episode_length_s=0.1", "--json", str(out)]) == 0
+    assert json.loads(out.read_text())["num_episodes"] == 2
+
+
+def test_upstreams_folders_that_cannot_be_used(tmp_path, capsys) -> None:
+    def complaint(what: Path, *argv: str) -> str:
+        capsys.readouterr()
+        assert (
+            test.main(["--checkpoint", str(what), "--num_envs", "1", "--device", "cpu", *argv]) == 2
+        )
+        return capsys.readouterr().err
+
+    models = upstream_folder(tmp_path / "run")
+    assert "does not fit" in complaint(models, "--set", "task.observation=sincos")
+    assert "config.json" in complaint(models, "--set", "task.observation=sincos")
+    (models / "actor_agent0.pt").rename(tmp_path / "kept.pt")
+    assert "lacks actor_agent0.pt" in complaint(models)
+
+    class Trap:
+        def __reduce__(self):
+            return (tmp_path.joinpath("sprung").touch, ())
+
+    torch.save({"weight": Trap()}, models / "actor_agent0.pt")
+    assert "damaged" in complaint(models)
+    assert not (tmp_path / "sprung").exists()
+    (tmp_path / "kept.pt").rename(models / "actor_agent0.pt")
+    (tmp_path / "run" / "config.json").unlink()
+    assert "lacks config.yaml" in complaint(models)
+
+
+@pytest.mark.parametrize("observation", ["sincos", "reference"])
+@pytest.mark.parametrize("num_agents", [1, 2, 3, 4])
+def test_sizes_tell_which_observation_a_policy_has(
+    observation: str, num_agents: int, tmp_path
+) -> None:
+    size = make_task(num_agents=num_agents, observation=observation).obs_sizes[0]
+    file = write(tmp_path / "config.json", model={})
+    assert harl_files.models_config(file, num_agents, size)["task"]["observation"] == observation
+    named = write(tmp_path / "named.json", env_args={"observation": "sincos"}, model={})
+    assert harl_files.models_config(named, num_agents, size)["task"]["observation"] == "sincos"
+
+
+def off_policy_folder(path: Path, algo: str, weights: dict) -> Path:
+    path.mkdir()
+    for agent in range(2):
+        torch.save(weights, path / f"actor_agent{agent}.pt")
+    write(
+        path / "config.json",
+        named=algo,
+        model={"activation_func": "relu", "final_activation_func": "tanh"},
+    )
+    return path
+
+
+class Small:
+    """Two agents that see one number and do one."""
+
+    num_envs, num_agents, obs_sizes, action_sizes, device = (
+        1,
+        2,
+        (1, 1),
+        (1, 1),
+        torch.device("cpu"),
+    )
+
+
+def layer(name: str, weight: float, bias: float) -> dict:
+    return {f"{name}.weight": tensor([[weight]]), f"{name}.bias": tensor([bias])}
+
+
+def test_deterministic_actors(tmp_path) -> None:
+    folder = off_policy_folder(
+        tmp_path / "m", "hatd3", layer("pi.mlp.0", 2.0, 1.0) | layer("pi.mlp.2", 0.5, -1.0)
+    )
+    team = OffPolicyTeam(folder, Small())  # type: ignore[arg-type]
+    obs = tensor([[[0.5], [-3.0]]])
+    expected = [math.tanh(0.5 * 2.0 - 1.0), math.tanh(-1.0)]  # relu(2 x 0.5 + 1) = 2, relu(-5) = 0
+    assert team(obs).flatten().tolist() == pytest.approx(expected)
+
+
+def test_squashed_gaussian_actors(tmp_path) -> None:
+    weights = layer("net.mlp.0", 1.0, 0.0) | layer("net.mlp.2", 2.0, 0.0)
+    weights |= layer("mu_layer", 3.0, 0.5) | layer("log_std_layer", 9.0, 9.0)
+    team = OffPolicyTeam(off_policy_folder(tmp_path / "m", "hasac", weights), Small())  # type: ignore[arg-type]
+    assert team(tensor([[[0.3], [-1.0]]])).flatten().tolist() == pytest.approx(
+        [math.tanh(3.0 * math.tanh(0.6) + 0.5), math.tanh(0.5)]
+    )
+
+
+def test_off_policy_actors_that_do_not_fit(tmp_path) -> None:
+    folder = off_policy_folder(tmp_path / "m", "hatd3", layer("pi.mlp.0", 1.0, 0.0))
+
+    class Larger(Small):
+        obs_sizes = (2, 2)
+
+    with pytest.raises(ConfigError, match="from 2 to 1 numbers"):
+        OffPolicyTeam(folder, Larger())  # type: ignore[arg-type]
+    torch.save(layer("else", 1.0, 0.0), folder / "actor_agent0.pt")
+    with pytest.raises(ConfigError, match="no off-policy actor"):
+        OffPolicyTeam(folder, Small())  # type: ignore[arg-type]
+
+
+def test_our_own_checkpoints_are_not_taken_for_upstreams(tmp_path) -> None:
+    folder = upstream_folder(tmp_path / "run")
+    assert checkpoint.format_of(folder).owner == "HARL's"
+    (folder / "config.yaml").write_text("env: {num_agents: 2}\n")
+    assert checkpoint.format_of(folder) is checkpoint.OURS
+    assert checkpoint.read_config(folder) == load_yaml(folder / "config.yaml")

@@ -1,0 +1,185 @@
+"""harl_mapush.interop.harl_settings: what HARL's values may be, and what an error calls them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harl_mapush.interop.harl_files import HarlFile, apply, read
+from mqe.config import ConfigError
+from tests.support.paths import ROOT
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "said"),
+    [
+        (
+            "model",
+            "hidden_sizes",
+            64,
+            "model.hidden_sizes, here network.hidden_sizes: must be a list",
+        ),
+        ("model", "hidden_sizes", None, "must be a list of whole numbers, not None"),
+        (
+            "model",
+            "hidden_sizes",
+            [8, 0],
+            "model.hidden_sizes, here network.hidden_sizes: must be at",
+        ),
+        ("model", "lr", -1, "model.lr, here algorithm.learning_rate: must be"),
+        (
+            "train",
+            "use_valuenorm",
+            3,
+            "train.use_valuenorm, here algorithm.use_value_norm: must be",
+        ),
+        ("algo", "gamma", 2, "algo.gamma, here algorithm.gamma: must be"),
+        ("seed", "seed", "x", "seed.seed, here runner.seed: must be a whole number, not 'x'"),
+        (
+            "train",
+            "log_interval",
+            0,
+            "train.log_interval, here logger.interval: must be at least 1",
+        ),
+        ("train", "n_rollout_threads", 0, "train.n_rollout_threads: must be"),
+        (
+            "algo",
+            "use_max_grad_norm",
+            "no",
+            "algo.use_max_grad_norm: must be true or false, not 'no'",
+        ),
+        (
+            "train",
+            "use_linear_lr_decay",
+            1,
+            "train.use_linear_lr_decay: must be true or false, not 1",
+        ),
+        (
+            "model",
+            "use_recurrent_policy",
+            "false",
+            "model.use_recurrent_policy: must be true or false",
+        ),
+        ("device", "cuda", "off", "device.cuda: must be true or false, not 'off'"),
+    ],
+)
+def test_a_bad_value_is_named_by_harls_key(
+    section: str, key: str, value: object, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        apply({}, {}, HarlFile(Path("config.json"), "happo", None, {section: {key: value}}, {}))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+RECURRENT = {"train": {"episode_length": 4}, "model": {"use_recurrent_policy": True}}
+
+
+def laid_over(
+    algo: str, algo_args: dict, env_args: dict | None = None, **over: Any
+) -> tuple[dict, list[str]]:
+    return apply({}, over, HarlFile(Path("config.json"), algo, "mapush", algo_args, env_args or {}))
+
+
+@pytest.mark.parametrize(
+    ("algo", "num_epochs", "unread"),
+    [
+        ("happo", 3, ["a2c_epoch"]),
+        ("mappo", 3, ["a2c_epoch"]),
+        ("ippo", 3, ["a2c_epoch"]),
+        ("haa2c", 9, ["ppo_epoch"]),
+        ("hatrpo", 5, ["ppo_epoch", "a2c_epoch", "actor_num_mini_batch", "entropy_coef"]),
+    ],
+)
+def test_an_algorithm_has_its_own_name_for_a_number_of_epochs(
+    algo: str, num_epochs: int, unread: list[str]
+) -> None:
+    asked = {"ppo_epoch": 3, "a2c_epoch": 9, "actor_num_mini_batch": 2, "entropy_coef": 0.0}
+    sections, (notice,) = laid_over(algo, {"algo": asked})
+    assert sections["algorithm"]["num_epochs"] == num_epochs
+    named = "; ".join(f"algo.{key} (unknown to {algo})" for key in unread)
+    assert notice == f"config.json: not honoured: {named}"
+
+
+def test_a_key_counts_in_its_own_section_alone() -> None:
+    sections, (notice,) = laid_over(
+        "happo", {"train": {"lr": 0.1}, "algo": {"use_valuenorm": False, "lr": 0.2}}
+    )
+    assert sections["algorithm"]["learning_rate"] == 5e-4
+    assert sections["algorithm"]["use_value_norm"]
+    assert all(key in notice for key in ("train.lr", "algo.use_valuenorm", "algo.lr"))
+
+
+@pytest.mark.parametrize(
+    ("env_args", "named"),
+    [
+        ({"n_threads": 64}, ["env_args.n_threads (train.n_rollout_threads is taken)"]),
+        (
+            {"env.num_envs": 64, "seed": 9},
+            ["env.num_envs (train.n_rollout_threads is", "env_args.seed (seed.seed is"],
+        ),
+        ({"n_threads": 2, "seed": 1}, []),
+    ],
+)
+def test_upstream_counts_worlds_by_its_own_key(env_args: dict, named: list[str]) -> None:
+    sections, notices = laid_over(
+        "happo", {"train": {"n_rollout_threads": 2, "num_env_steps": 800}}, env_args
+    )
+    assert sections["env"]["num_envs"] == 2
+    assert sections["runner"]["num_env_steps"] == 800
+    assert len(notices) == bool(named)
+    assert all(text in notices[0] for text in named)
+
+
+def test_settings_of_the_environment_are_judged_together() -> None:
+    sections, _ = laid_over(
+        "happo", {}, {"goal_distance": [0.5, 0.8], "success_radius": 0.3}
+    )  # default radius: 1 m
+    assert sections["task"]["goal_distance"] == [0.5, 0.8]
+
+
+@pytest.mark.parametrize(
+    ("algo_args", "env_args", "said"),
+    [
+        ({}, {"num_agents": "two"}, "env_args.num_agents, here env.num_agents: must be"),
+        ({}, {"object": "ball"}, "env_args.object, here task.object: unknown value 'ball'"),
+        (
+            {},
+            {"sim.num_threads": -1},
+            "env_args.sim.num_threads, here sim.num_threads: must be at least 0",
+        ),
+        (
+            {},
+            {"success_radius": -1.0},
+            "env_args.success_radius, here task.success_radius: must be above 0",
+        ),
+        ({}, {"task": "pull"}, "env_args.task: unknown task 'pull'"),
+        ({}, {"task": ["pull"]}, "env_args.task: unknown task"),
+        (
+            {},
+            {"team_reward": "median"},
+            "env_args.team_reward, here algorithm.team_reward: unknown value 'median'",
+        ),
+        (RECURRENT, {}, "train.episode_length: must be a multiple of model.data_chunk_length (10)"),
+        (RECURRENT, {}, "not 4; change one of them there, or here by --set network.chunk_length=2"),
+    ],
+)
+def test_a_complaint_names_the_file_and_harls_key(
+    algo_args: dict, env_args: dict, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        laid_over("happo", algo_args, env_args)
+    assert str(caught.value).startswith("HARL's file 'config.json': ")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("over", [{"network": {"chunk_length": 2}}, {"runner": {"num_steps": 20}}])
+def test_the_command_line_can_correct_sequences(over: dict) -> None:
+    assert laid_over("happo", RECURRENT, **over)[0]["runner"]["num_steps"] == 4
+
+
+def test_a_run_file_of_ours_goes_another_way() -> None:
+    with pytest.raises(ConfigError, match="a run file of ours goes in by --config"):
+        read(ROOT / "configs" / "laptop.yaml")

@@ -1,0 +1,232 @@
+"""MAPush's task files: read as text, turned into run files, and each value without effect named."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from harl_mapush import config
+from harl_mapush.interop import mapush_tasks
+from mapush import importing
+from mqe.config import ConfigError, load_yaml
+
+# A file of that form; MAPush's own have more of the same kind.
+FILE = """
+import numpy as np
+from mqe.envs.go1.go1 import Go1Cfg
+
+class Go1PushMidCfg(Go1Cfg):
+    class env(Go1Cfg.env):
+        env_name = "go1push"
+        num_agents = 2
+        num_npcs = 2
+        episode_length_s = 20
+    class asset(Go1Cfg.asset):
+        file_npc = "{LEGGED_GYM_ROOT_DIR}/resources/objects/Tblock/SuperSmallTblock.urdf"
+        vertex_list = [[-0.50,-0.25],[0.50,-0.25],[0.25,0.75],[-0.25,0.75],]
+    class terrain(Go1Cfg.terrain):
+        map_size = [24.0, 24.0]
+        BarrierTrack_kwargs = merge_dict(Go1Cfg.terrain.BarrierTrack_kwargs, dict(
+            track_width = map_size[1], plane = dict(block_length = map_size[0]), static_friction = 0.1))
+    class termination(Go1Cfg.termination):
+        collision_kwargs = dict(threshold= 0.27)
+        termination_terms = ["roll", "pitch", "z_wave", "collision"]
+    class rewards(Go1Cfg.rewards):
+        expanded_ocb_reward = True
+        class scales:
+            target_reward_scale = 60
+            approach_reward_scale = 15
+            collision_punishment_scale = -40
+            push_reward_scale = 30
+            ocb_reward_scale = 80
+            reach_target_reward_scale = 200000
+            exception_punishment_scale = -100000
+    class goal:
+        random_goal_pos = True
+        random_goal_distance_from_init = [1.5 , 3.0]
+        random_goal_theta_from_init = [0, 2 * np.pi]
+        THRESHOLD = 1.0
+        check_setting = [random_goal_pos]
+        if check_setting.count(True) != 1:
+            raise ValueError("one")
+    class init_state(Go1Cfg.init_state):
+        init_state_class = Go1Cfg.init_state
+        init_states_npc = [init_state_class(pos = [12.0, 0.0, 0.30])]
+    class domain_rand(Go1Cfg.domain_rand):
+        init_base_pos_range = dict(r= [1.2, 1.3], theta=[-0.01, 2 * np.pi])
+        friction_range = [0.6, 0.7]
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(old: str = "", new: str = "") -> Path:
+        assert old in FILE
+        path = tmp_path / "config.py"
+        path.write_text(FILE.replace(old, new) if old else FILE)
+        return path
+
+    return write
+
+
+def test_a_published_file_is_honoured_altogether(write) -> None:
+    file = mapush_tasks.convert(write())
+    assert file.ignored == {}
+    cfg, notices = config.resolve(file.sections, {})
+    assert (cfg.task.object, cfg.task.rewards, cfg.env.num_agents) == ("tblock", "published", 2)
+    assert (cfg.task.observation, cfg.task.inertia, cfg.task.pitch_limit) == (
+        "reference",
+        "reference",
+        1.6,
+    )
+    assert cfg.task.weights == {}
+    assert notices == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "value"),
+    [
+        ("episode_length_s = 20", "episode_length_s = 5 * 8", "episode_length_s", 40.0),
+        ("[1.5 , 3.0]", "[1.5, 4 / 2]", "goal_distance", (1.5, 2.0)),
+        ("THRESHOLD = 1.0", "THRESHOLD = 0.5", "success_radius", 0.5),
+        ('"roll", ', "", "roll_limit", math.tau),
+        (
+            "collision_kwargs",
+            "roll_kwargs = dict(threshold=0.6)\n        collision_kwargs",
+            "roll_limit",
+            0.6,
+        ),
+    ],
+)
+def test_values_come_over(write, old: str, new: str, key: str, value: object) -> None:
+    file = mapush_tasks.convert(write(old, new))
+    assert file.ignored == {}
+    assert getattr(config.resolve(file.sections, {})[0].task, key) == value
+
+
+def test_other_weights_come_over_one_by_one(write) -> None:
+    sections = mapush_tasks.convert(
+        write("push_reward_scale = 30", "push_reward_scale = 7")
+    ).sections
+    weights = {
+        "target": 60.0,
+        "approach": 15.0,
+        "collision": -40.0,
+        "push": 7.0,
+        "ocb_expanded": 80.0,
+        "ocb": 0.0,
+    }
+    assert sections["task"]["weights"] == weights | {"reach": 200_000.0, "exception": -100_000.0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        (
+            "friction_range = [0.6, 0.7]",
+            "friction_range = [0.6, 0.9]",
+            "domain_rand.friction_range=[0.6, 0.9]; here",
+        ),
+        ("0.30])]", "0.50])]", "init_state.init_states_npc.0.pos.2=0.5; here 0.3"),
+        (
+            "static_friction = 0.1",
+            "static_friction = 1",
+            "terrain.BarrierTrack_kwargs.static_friction=1; here 0.1",
+        ),
+        ("[24.0, 24.0]", "[24.0, 12.0]", "terrain.map_size=[24.0, 12.0]; here [24.0, 24.0]"),
+        ('"z_wave", ', '"far_away", ', "far_away is no ending here; z_wave ends an episode here"),
+        (
+            "random_goal_pos = True\n",
+            "random_goal_pos = False\n",
+            "goal.random_goal_pos=False; here True",
+        ),
+        ("num_npcs = 2", "num_npcs = 2\n        wind = 3", "env.wind=3; unknown here"),
+        (
+            "push_reward_scale",
+            "idle_scale = 1\n            push_reward_scale",
+            "rewards.scales.idle_scale=1; no term",
+        ),
+        (
+            "THRESHOLD = 1.0",
+            "THRESHOLD = float('1')",
+            "goal.THRESHOLD=float('1'); not a value of task.success_radius",
+        ),
+        ("[0, 2 * np.pi]", "[0, np.pi]", "goal.random_goal_theta_from_init=[0, 3.14"),
+    ],
+)
+def test_what_has_no_effect_here_is_named(
+    write, tmp_path, capsys, old: str, new: str, line: str
+) -> None:
+    assert importing.main(["config", str(write(old, new)), "--out", str(tmp_path / "t.yaml")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line in said for said in lines if said.startswith("not honoured: ")), lines
+    assert load_yaml(tmp_path / "t.yaml")["task"]["object"] == "tblock"
+
+
+def test_nothing_of_the_file_runs(write, tmp_path, capsys) -> None:
+    trap = f"map_size = [24.0, 24.0]\n        x = open({str(tmp_path / 'ran')!r}, 'w')"
+    assert (
+        importing.main(
+            [
+                "config",
+                str(write("map_size = [24.0, 24.0]", trap)),
+                "--out",
+                str(tmp_path / "t.yaml"),
+            ]
+        )
+        == 0
+    )
+    assert not (tmp_path / "ran").exists()
+    assert "not honoured: terrain.x=open(" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "SuperSmallTblock",
+            "Sofa",
+            "pushes {LEGGED_GYM_ROOT_DIR}/resources/objects/Tblock/Sofa.urdf",
+        ),
+        ("num_npcs = 2", "num_npcs = 5", "among 5 objects and markers"),
+        ("class Go1PushMidCfg", "class (", "not Python that can be read (SyntaxError)"),
+        ("class env(", "class nothing(", "no task configuration"),
+        ("episode_length_s = 20", "episode_length_s = -20", "task.episode_length_s"),
+        (
+            "num_agents = 2",
+            "num_agents = " + "(" * 190 + "2" + ")" * 190 + " + -" * 3_000 + "1",
+            "not Python",
+        ),
+    ],
+)
+def test_what_is_no_such_task_is_one_line(
+    write, tmp_path, capsys, old: str, new: str, says: str
+) -> None:
+    assert importing.main(["config", str(write(old, new)), "--out", str(tmp_path / "t.yaml")]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "t.yaml").exists()
+
+
+def test_the_task_file_beside_policies_names_their_object(write, tmp_path) -> None:
+    (tmp_path / "run/task").mkdir(parents=True)
+    write().rename(tmp_path / "run/task/config.py")
+    module = tmp_path / "run/checkpoints/rl_model_10000000_steps/module.pt"
+    assert mapush_tasks.object_beside(module) == "tblock"
+    assert mapush_tasks.object_beside(tmp_path / "elsewhere/a/b/c/module.pt") is None
+
+
+@pytest.mark.parametrize(
+    "argv", [["pictures", "."], ["config", "nowhere.py"], ["openrl", ".", "--object", "sofa"]]
+)
+def test_a_wrong_command_line_is_one_line(argv: list[str], capsys) -> None:
+    assert importing.main(argv) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_folder_without_policies_is_one_line(tmp_path, capsys) -> None:
+    with pytest.raises(ConfigError, match=r"no module\.pt"):
+        importing._policies(tmp_path)

@@ -1,0 +1,284 @@
+"""MAPush's policies (OpenRL's module.pt): read without running anything, and the same team in our form."""
+
+from __future__ import annotations
+
+import json
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from harl_mapush import test
+from harl_mapush.evaluation import evaluation_worlds
+from harl_mapush.interop import openrl_files, openrl_format
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.policy import TeamPolicy
+from mapush import importing
+from mqe.config import ConfigError, load_yaml
+from tests.support import mapush_files
+
+STEPS = "rl_model_20000000_steps"
+
+
+@pytest.fixture
+def team(tmp_path) -> Path:
+    """A checkpoint of MAPush's: its folder."""
+    return mapush_files.save(
+        tmp_path / "results" / "checkpoints" / STEPS / "module.pt", mapush_files.module()
+    ).parent
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(ConfigError) as error:
+        openrl_format.convert(path)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+    return str(error.value)
+
+
+# The same team
+
+
+@pytest.mark.parametrize("num_agents", [2, 3])
+def test_the_imported_teams_actions_are_half_of_openrls(tmp_path, num_agents: int) -> None:
+    module = mapush_files.module(num_agents)
+    imported = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module))
+    obs = 2.0 * torch.randn(500, 2 + 3 * num_agents)
+    policy = module.models["policy"]
+    with torch.no_grad():
+        theirs = mapush_files.mean(policy, obs, policy.act.action_out.fc_mean)
+        ours = imported.networks["actor_agent1"](obs)
+    assert torch.allclose(ours, 0.5 * theirs, rtol=1e-5, atol=1e-5)
+    assert ours.abs().max() > 5.0
+    actor = imported.networks["actor_agent0"]
+    assert torch.allclose(actor.std(), 0.5 * torch.tensor([0.5, 1.0, 1.5]).exp())  # type: ignore[operator]
+    assert len(imported.networks) == num_agents + 2
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_values_come_over_in_their_units(tmp_path, on_cpu: bool) -> None:
+    module = mapush_files.module(on_cpu=on_cpu)
+    networks = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module)).networks
+    critic, obs = module.models["critic"], torch.randn(100, 8)
+    with torch.no_grad():
+        theirs, ours = mapush_files.mean(critic, obs, critic.v_out), networks["critic_agent"](obs)
+    assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    mean, std = networks["value_normalizer"].mean_std()  # type: ignore[operator]
+    assert float(mean) == -100.0  # -50 / 0.5
+    assert float(std) == pytest.approx(300.0)  # (5e4 / 0.5 - 100²)^½
+
+
+def test_the_second_layer_never_meets_its_relu(tmp_path) -> None:
+    actor = openrl_format.convert(
+        mapush_files.save(tmp_path / "module.pt", mapush_files.module())
+    ).networks["actor_agent0"]
+    layers = actor.base.mlp["fc"]  # type: ignore[union-attr, index]
+    with torch.no_grad():
+        assert (layers[:4](100.0 * torch.randn(5_000, 8)) >= -1e-4).all()  # type: ignore[operator, index]
+
+
+def test_the_task_is_the_reference(tmp_path, team) -> None:
+    sections = openrl_format.convert(team / "module.pt").sections
+    task = sections["task"]
+    assert (task["observation"], task["decision_period"], task["action_scale"]) == (
+        "reference",
+        1,
+        [0.5] * 3,
+    )
+    assert (task["object"], task["pitch_limit"], task["collapse_ends"]) == ("cuboid", 1.6, False)
+    assert sections["algorithm"]["learning_rate"] == 5e-4
+    assert sections["algorithm"]["share_param"] is True
+    named = mapush_files.save(
+        tmp_path / "named" / "module.pt", mapush_files.module(exp_name="Tblock")
+    )
+    assert openrl_format.convert(named).sections["task"]["object"] == "tblock"
+
+
+def test_a_folder_of_mapush_is_measured_as_it_is(team, gait, tmp_path, capsys) -> None:
+    brief = [
+        "--set",
+        f"task.gait={gait}",
+        "--set",
+        "task.episode_length_s=0.1",
+        "--json",
+        str(tmp_path / "a.json"),
+    ]
+    assert test.main(["--checkpoint", str(team), "--num_envs", "2", "--device", "cpu", *brief]) == 0
+    assert json.loads((tmp_path / "a.json").read_text())["num_episodes"] == 2
+    assert checkpoint.format_of(team) is openrl_format.OPENRL
+    assert checkpoint.resolve(team / "module.pt") == team
+    assert "error" not in capsys.readouterr().err
+
+
+def test_a_whole_run_of_mapush_means_its_last_policy(team, tmp_path) -> None:
+    run = team.parent.parent
+    for steps in ("rl_model_9000000_steps", "rl_model_100000000_steps", "best"):
+        mapush_files.save(team.parent / steps / "module.pt", mapush_files.module())
+    (team.parent / "rl_model_200000000_steps").mkdir()  # interrupted before its file
+    assert checkpoint.resolve(str(run)) == team.parent / "rl_model_100000000_steps"
+    (tmp_path / "empty" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="no checkpoint yet"):
+        checkpoint.resolve(str(tmp_path / "empty"))
+
+
+def test_directly_and_imported_the_team_acts_alike(team, tmp_path) -> None:
+    assert importing.main(["openrl", str(team), "--out", str(tmp_path / "run")]) == 0
+    folder = checkpoint.resolve(str(tmp_path / "run"))
+    assert folder.name == "20M"
+    cfg = evaluation_worlds.settings(folder, {})
+    assert cfg.task == evaluation_worlds.settings(team, {}).task
+    env = _Env()
+    direct = openrl_format.OpenRLTeam(team / "module.pt", env)  # type: ignore[arg-type]
+    imported = TeamPolicy(cfg, folder, env)  # type: ignore[arg-type]
+    obs = torch.randn(5, 2, 8)
+    assert torch.equal(direct(obs), imported(obs))
+
+
+class _Env:
+    obs_sizes, action_sizes, state_size, state_type = (8, 8), (3, 3), 17, "EP"
+    num_envs, num_agents, device, mirror, planar = 5, 2, torch.device("cpu"), None, None
+
+
+def test_importing_a_run_takes_all_its_policies(tmp_path, capsys) -> None:
+    for steps in (10, 20):
+        mapush_files.save(
+            tmp_path / f"run/rl_model_{steps}000000_steps/module.pt",
+            mapush_files.module(exp_name="cuboid"),
+        )
+    assert importing.main(["openrl", str(tmp_path / "run"), "--out", str(tmp_path / "ours")]) == 0
+    assert "2 policies of 2 robots, pushing cuboid." in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "ours/checkpoints").iterdir()) == ["10M", "20M"]
+    assert load_yaml(tmp_path / "ours/config.yaml")["algorithm"]["name"] == "ippo"
+    assert importing.main(["openrl", str(tmp_path / "run"), "--out", str(tmp_path / "ours")]) == 2
+    assert "exists; name a new folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"obs_size": 26, "action_size": 2}, "from 26 to 2 numbers"),
+        ({"lr": -1.0}, "learning_rate"),
+    ],
+)
+def test_what_is_no_team_of_ours_is_one_line(tmp_path, changes: dict, says: str) -> None:
+    assert says in refused(
+        mapush_files.save(tmp_path / "module.pt", mapush_files.module(**changes))
+    )
+
+
+def test_other_layers_are_refused(tmp_path) -> None:
+    module = mapush_files.module()
+    module.models["policy"].base = mapush_files.trunk(8, nn.Tanh())
+    assert "only ReLU" in refused(mapush_files.save(tmp_path / "module.pt", module))
+    module.models["policy"].base.mlp.fc2 = nn.Linear(16, 16)
+    assert "layer_N=1" in refused(mapush_files.save(tmp_path / "module.pt", module))
+
+
+# Nothing is run
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "posix\nsystem",
+        "builtins\nexec",
+        "__builtin__\neval",
+        "torch\nload",
+        "openrl.modules.ppo_module\nOther",
+    ],
+)
+def test_a_file_that_asks_for_more_does_nothing(tmp_path, name: str) -> None:
+    bait = f"echo > {tmp_path}/ran" if "posix" in name else f"open({str(tmp_path / 'ran')!r}, 'w')"
+    call = (
+        b"\x80\x02c"
+        + name.encode()
+        + b"\nX"
+        + len(bait).to_bytes(4, "little")
+        + bait.encode()
+        + b"\x85R."
+    )
+    path = mapush_files.archive(tmp_path / "module.pt", call)
+    assert f"'{name.replace(chr(10), '.')}', which is not allowed; nothing was run" in refused(path)
+    assert not (tmp_path / "ran").exists()
+
+
+LONG_NUMBER = b"\x80\x02}r\xff\xff\xff\x7f."
+PLACEHOLDER = b"copenrl.modules.ppo_module\nPPOModule\n"
+FLOATS = b"ctorch\nFloatStorage\n"
+STORAGE = b"(X\x07\x00\x00\x00storage" + FLOATS + b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x02tQ"
+
+TENSOR = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + STORAGE
+
+
+@pytest.mark.parametrize(
+    ("pickled", "says"),
+    [
+        (b"\x80\x04\x8c\x05posix\x8c\x06system\x93.", "SHORT_BINUNICODE, which is not allowed"),
+        (b"(S'ls'\niposix\nsystem\n.", "STRING, which is not allowed"),
+        (LONG_NUMBER, "numbers an object"),
+        (b"\x80\x02" + b")\x85" * 15_000 + b".", "more than 20,000 instructions"),
+        (b"\x80\x02.", "damaged"),
+        (b"\x80\x02}.", "holds no PPOModule"),
+        (TENSOR + b"K\x00K\x03\x85K\x01\x85tR.", "larger than its"),
+        (
+            b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n("
+            + STORAGE
+            + b"K\x00J\x00\x00\x10\x00\x85K\x00\x85tR.",
+            "larger",
+        ),
+        (b"\x80\x02" + STORAGE.replace(b"K\x02t", b"K\x09t") + b".", "another size than it says"),
+        (
+            b"\x80\x02ctorch._utils\n_rebuild_parameter\n}X\x08\x00\x00\x00__call__Ns\x86b.",
+            "damaged",
+        ),
+        (b"\x80\x02" + PLACEHOLDER + b"}X\x01\x00\x00\x00xNsb.", "damaged"),
+        (b"\x80\x02" + PLACEHOLDER + b")\x81X\x01\x00\x00\x00xa.", "damaged"),
+    ],
+)
+def test_tricks_of_pickles_are_refused(tmp_path, pickled: bytes, says: str) -> None:
+    assert says in refused(mapush_files.archive(tmp_path / "module.pt", pickled, {"0": bytes(8)}))
+
+
+def test_deep_nesting_is_an_error_and_no_crash(tmp_path) -> None:
+    key = b")" + b"\x85" * 19_000  # a dictionary's key: hashing it goes as deep
+    assert "holds no PPOModule" in refused(
+        mapush_files.archive(tmp_path / "module.pt", b"\x80\x02}" + key + b"Ns.")
+    )
+
+
+def test_a_network_in_itself_ends(tmp_path) -> None:
+    module = mapush_files.module()
+    module.models["policy"].base.mlp._modules["again"] = module.models["policy"].base
+    assert "more than 200 layers" in refused(mapush_files.save(tmp_path / "module.pt", module))
+
+
+def test_large_and_packed_archives_are_not_read(tmp_path, monkeypatch) -> None:
+    with zipfile.ZipFile(tmp_path / "packed.pt", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("module/data.pkl", bytes(2**20))
+    assert "not an archive as torch.save writes it" in refused(tmp_path / "packed.pt")
+    path = mapush_files.save(tmp_path / "module.pt", mapush_files.module())
+    monkeypatch.setattr(openrl_files, "MAX_BYTES", 1000)
+    assert "it is not read" in refused(path)
+
+
+def test_damage_anywhere_is_one_line(tmp_path) -> None:
+    whole = mapush_files.save(tmp_path / "module.pt", mapush_files.module()).read_bytes()
+    draw = random.Random(1)
+    path = tmp_path / "damaged.pt"
+    for _ in range(60):
+        damaged = bytearray(whole[: draw.randrange(len(whole))] if draw.random() < 0.2 else whole)
+        for _ in range(8):
+            damaged[draw.randrange(len(damaged) or 1)] = draw.randrange(256)
+        path.write_bytes(damaged)
+        assert refused(path)  # names the file, in one line
+
+
+def test_another_teams_size_is_one_line(team) -> None:
+    class Three(_Env):
+        obs_sizes, action_sizes = (11, 11, 11), (3, 3, 3)
+
+    with pytest.raises(ConfigError, match="goes from 8 to 3 numbers, and this task from 11 to 3"):
+        openrl_format.OpenRLTeam(team / "module.pt", Three())  # type: ignore[arg-type]

@@ -1,0 +1,269 @@
+"""What ends a command before its time: signals at any moment, the clock, and places that cannot be written any more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from harl_mapush import config, interruption, train
+from harl_mapush.callbacks.curves import Curves
+from harl_mapush.callbacks.logger import RunLogger
+from harl_mapush.interruption import ENDING_SIGNALS, Interruption, WallTime, seconds
+from harl_mapush.runs import checkpoint
+from mqe.config import ConfigError
+from tests.support.tiny_runs import TINY
+
+ITERATION = 32  # env steps
+
+
+@pytest.fixture
+def command(gait, tmp_path) -> list[str]:
+    every = ("--set", f"runner.checkpoint_interval={ITERATION}", "--set", "task.decision_period=2")
+    return [*TINY, *every, "--set", f"task.gait={gait}", "--out", str(tmp_path / "run")]
+
+
+def points(folder: Path) -> list[tuple[int, float]]:
+    return [
+        (event.step, event.value) for event in EventAccumulator(str(folder)).Reload().Scalars("x")
+    ]
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+# Signals
+
+
+def test_the_same_signal_again_ends_at_once_if_it_is_sent_by_hand() -> None:
+    for number, is_by_hand in (
+        (signal.SIGTERM, True),
+        (signal.SIGUSR1, False),
+        (signal.SIGXCPU, False),
+    ):
+        noted = Interruption()
+        with interruption.as_exceptions(), noted:
+            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGUSR2)  # another one is no second
+            assert noted.signal == number
+            if is_by_hand:
+                with pytest.raises(interruption.Signalled):
+                    signal.raise_signal(number)
+            else:
+                signal.raise_signal(number)
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", ENDING_SIGNALS)
+def test_a_signal_while_worlds_are_built_is_one_line(
+    number: int, command, monkeypatch, tmp_path, capsys
+) -> None:
+    monkeypatch.setattr(train, "make_env", lambda *_: signal.raise_signal(number))
+    assert train.main(command) == 128 + number
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("program", ["harl_mapush.train", "mapush"])
+def test_a_signal_while_python_imports_is_one_line(program: str) -> None:
+    words = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        program,
+        *(["train"] if program == "mapush" else []),
+    ]
+    with subprocess.Popen(
+        [*words, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if "| " in line and line.split("| ")[-1].strip() == "numpy":  # in the midst of it
+                process.send_signal(signal.SIGTERM)
+        rest = [line for line in lines if not line.startswith("import time:")]
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert len(rest) == 1
+    assert rest[0].endswith("ended by SIGTERM before it began\n")
+
+
+# The clock
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("3h50m", 13_800), ("90m", 5_400), ("1d12h", 129_600), ("30s", 30), ("1d2h3m4s", 93_784)],
+)
+def test_durations(text: str, expected: int) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "3:50", "0s", "h", "-3h", "3h 50m", "50m3h", "3.5h", "9999999999h"]
+)
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ConfigError, match="max_wall_time.*is no duration; write it as 3h50m"):
+        config.resolve({}, {"runner": {"max_wall_time": text}})
+
+
+def test_the_clock_leaves_time_for_another_iteration(monkeypatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    wall_time, endless = WallTime("60s", start=90.0), WallTime(None, start=0.0)
+    is_up = []
+    for passed in (
+        10.0,
+        4.0,
+        10.0,
+        10.0,
+        4.0,
+    ):  # 20, 24, 34, 44 and 48 s since the start; 15 s are wanted
+        now[0] += passed
+        is_up.append(wall_time.is_up())
+    assert is_up == [False, False, False, False, True]
+    assert not endless.is_up()
+
+
+def test_time_that_is_up_saves_and_ends(command, tmp_path, capsys) -> None:
+    assert train.main([*command, "--max_wall_time", "1s", "--num_env_steps", "1_000_000"]) == 3
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("Time is up (max_wall_time 1s); the last state is saved in ")
+    assert line.endswith(f"Resume with: python -m harl_mapush.train --resume {tmp_path / 'run'}")
+    done = max(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir())
+    again = ["--resume", str(tmp_path / "run"), "--num_env_steps", str(done + ITERATION)]
+    assert train.main([*again, "--max_wall_time", "1h"]) == 0
+
+
+# Places that cannot be written
+
+
+def test_curves_that_cannot_be_written_are_kept_until_they_can(tmp_path, monkeypatch) -> None:
+    said: list[str] = []
+    curves = Curves(tmp_path / "logs", said.append)
+    curves.add({"x": 1.0}, 1)
+    curves.flush()
+    write = os.write
+    monkeypatch.setattr(
+        os,
+        "write",
+        lambda descriptor, data: write(descriptor, data[:5]) if len(data) > 9 else full(),
+    )
+    for step in (2, 3):
+        curves.add({"x": float(step)}, step)
+        curves.flush()
+    assert len(said) == 1
+    assert "cannot be written (No space left on device); training continues" in said[0]
+    monkeypatch.undo()
+    assert points(tmp_path / "logs") == [(1, 1.0)]  # no half of a point is left
+    curves.add({"x": 4.0}, 4)
+    curves.close()
+    assert len(said) == 2
+    assert said[1].endswith("are written again.")
+    assert points(tmp_path / "logs") == [(step, float(step)) for step in (1, 2, 3, 4)]
+
+
+def test_curves_that_cannot_be_written_stay_within_bounds(tmp_path, monkeypatch) -> None:
+    said: list[str] = []
+    curves = Curves(tmp_path / "none" / "logs", said.append)  # the run folder is not there
+    monkeypatch.setattr("harl_mapush.callbacks.curves._MOST_BYTES", 10_000)
+    for step in range(1000):
+        curves.add({"x": 1.0}, step)
+    curves.flush()
+    assert sum(map(len, curves._waiting)) <= 10_000
+    assert list(tmp_path.iterdir()) == []  # and does not come back as a ghost
+    curves.close()
+    assert said[-1] == "Note: 1000 points of each curve could not be written."
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "a file"])
+def test_logs_that_go_away_do_not_end_the_run(
+    how: str, command, tmp_path, monkeypatch, capsys
+) -> None:
+    log, logs = RunLogger.log, tmp_path / "run" / "logs"
+    logs.mkdir(parents=True)  # as older runs have it
+
+    def log_and_break(self, report, statistics) -> None:
+        log(self, report, statistics)
+        self.flush()
+        if report.iteration == 1 and how == "moved":
+            logs.rename(tmp_path / "elsewhere")
+        elif report.iteration == 1:
+            shutil.rmtree(logs)
+            if how == "a file":
+                logs.touch()
+
+    monkeypatch.setattr(RunLogger, "log", log_and_break)
+    assert train.main([*command, "--num_env_steps", "96"]) == 0
+    assert (tmp_path / "run" / "checkpoints" / "96").is_dir()
+    out = capsys.readouterr().out
+    if how == "a file":
+        assert out.count("cannot be written") == 1
+        assert out.endswith("Note: 2 points of each curve could not be written.\n")
+    else:
+        found = EventAccumulator(str(logs)).Reload().Scalars("critic/value_loss")
+        assert [event.step for event in found] == [64, 96]
+
+
+def test_a_checkpoint_that_fails_is_tried_again_at_the_next_interval(
+    command, tmp_path, monkeypatch, capsys
+) -> None:
+    save = checkpoint.save
+    monkeypatch.setattr(
+        checkpoint, "save", lambda *a, **k: full() if a[1] in (64, 96) else save(*a, **k)
+    )
+    assert train.main([*command, "--num_env_steps", "128"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "Note: checkpoint 64 cannot be written (No space left on device); training continues"
+        in said
+    )
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == [
+        "128",
+        "32",
+    ]
+
+
+def test_a_run_that_cannot_save_any_more_says_so_and_stops(
+    command, tmp_path, monkeypatch, capsys
+) -> None:
+    save = checkpoint.save
+    monkeypatch.setattr(checkpoint, "save", lambda *a, **k: full() if a[1] > 32 else save(*a, **k))
+    assert train.main([*command, "--num_env_steps", "10_000"]) == 4
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert (
+        "checkpoint 128 cannot be written (No space left on device), nor could the 2 before it"
+        in captured.err
+    )
+    assert (
+        f"resume from its last checkpoint with: {train.PROGRAM} --resume {tmp_path / 'run'}\n"
+        in captured.err
+    )
+
+
+def test_a_run_folder_that_is_moved_does_not_come_back_as_a_ghost(
+    command, tmp_path, monkeypatch
+) -> None:
+    log, run = RunLogger.log, tmp_path / "run"
+
+    def log_and_move(self, report, statistics) -> None:
+        log(self, report, statistics)
+        if report.iteration == 2:
+            run.rename(tmp_path / "moved")
+
+    monkeypatch.setattr(RunLogger, "log", log_and_move)
+    assert train.main([*command, "--num_env_steps", "10_000"]) == 4
+    assert not run.exists()
+    monkeypatch.undo()
+    assert train.main(["--resume", str(tmp_path / "moved"), "--num_env_steps", "64"]) == 0

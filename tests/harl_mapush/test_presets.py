@@ -1,0 +1,74 @@
+"""A preset for GPUs runs on a CPU only where that is asked for."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import pytest
+import torch
+
+from harl_mapush import config, train
+from harl_mapush.presets import GPU_WORLDS, check_preset
+from harl_mapush.runs import checkpoint
+from mqe import cores
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setattr(cores, "cpu_quota", lambda: math.inf)
+
+
+@pytest.mark.parametrize(
+    ("preset", "takes"),
+    [
+        ("h100", "50,000,000 env steps take about 1 h 50 min"),
+        ("h100_hasac", "14,000,000 env steps take at least 31 min, and much longer to learn from"),
+    ],
+)
+def test_a_gpu_preset_reports_what_it_takes_and_asks(preset: str, takes: str, capsys) -> None:
+    assert train.main(["--preset", preset]) == 2
+    error = capsys.readouterr().err
+    assert f"on 2 cores its {takes}; say --device cpu" in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("preset", config.presets())
+def test_what_is_asked_for_is_done(preset: str) -> None:
+    own = config.resolve(config.load_preset(preset), {})[0]
+    check_preset(preset, config.resolve(config.load_preset(preset), {"sim": {"device": "cpu"}})[0])
+    check_preset(
+        preset, config.resolve(config.load_preset(preset), {"env": {"num_envs": GPU_WORLDS - 1}})[0]
+    )
+    assert (own.env.num_envs >= GPU_WORLDS) == preset.startswith(
+        ("h100", "rtx", "go1", "go2", "cylinder_hasac")
+    )
+
+
+def test_hasac_and_happo_learn_in_the_same_world_on_a_gpu() -> None:
+    happo, hasac = (
+        config.resolve(config.load_preset(name), {})[0] for name in ("h100", "h100_hasac")
+    )
+    assert (happo.task, happo.env.randomize) == (hasac.task, hasac.env.randomize)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "task"),
+    [
+        ("cuboid", "h100_hasac", {}),
+        ("tblock", "h100_hasac", {"object": "tblock"}),
+        ("cylinder", "cylinder_hasac", {}),
+    ],
+)
+def test_the_shipped_teams_are_of_their_presets(name: str, preset: str, task: dict) -> None:
+    own = config.resolve(checkpoint.read_config(checkpoint.resolve(f"pretrained:{name}")), {})[0]
+    now = config.resolve(config.load_preset(preset), {"task": task})[0]
+    assert (own.env, own.task, own.network, own.algorithm) == (
+        now.env,
+        now.task,
+        now.network,
+        now.algorithm,
+    )
+    assert own.runner.num_steps == now.runner.num_steps

@@ -1,0 +1,117 @@
+"""Films from the command line: what the flags mean, what is refused, and how far it is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from harl_mapush import test
+from harl_mapush.viewing import film
+from mapush import cli
+from mqe.viewer.camera import CAMERAS, Angle
+from mqe.viewer.recording import Take
+
+
+def read(record: str = "x.mp4", **given: object) -> film.FilmCfg | None:
+    nothing = {"record": record, "size": None, "camera": None, "tiles": None, "num_episodes": None}
+    return film.read(SimpleNamespace(**(nothing | given)))
+
+
+def test_flags_make_a_film() -> None:
+    plain = read()
+    assert plain is not None
+    assert (plain.size, plain.tiles, plain.angle, plain.episodes) == (
+        (960, 540),
+        (1, 1),
+        CAMERAS["follow"],
+        3,
+    )
+    tiled = read("x.gif", tiles="3x2", camera="30,-45,4.5")
+    assert tiled is not None
+    assert (tiled.size, tiled.tiles, tiled.num_tiles, tiled.episodes) == ((480, 270), (3, 2), 6, 6)
+    assert tiled.angle == Angle(30.0, -45.0, 4.5)
+    more = read(tiles="2x2", num_episodes=7, size="1280x720", camera="top")
+    assert more is not None
+    assert (more.size, more.angle, more.episodes) == ((1280, 720), CAMERAS["top"], 7)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (
+            "--record x.mp4 --tiles 0x3",
+            "--tiles 0x3: two whole numbers from 1 to 64 are needed, 3x3 for instance",
+        ),
+        ("--record x.mp4 --tiles 30x30", "--tiles 30x30: at most 64 tiles"),
+        (
+            "--record x.mp4 --size 12",
+            "--size 12: two whole numbers from 1 to 7680 are needed, 960x540 for instance",
+        ),
+        (
+            "--record x.mp4 --size 64x64 --tiles 3x3",
+            "--size 64x64: a picture, and each tile of it, has at least 32x32",
+        ),
+        (
+            "--record x.mp4 --camera above",
+            "--camera above: no such camera; name one of follow, low, side, top, or",
+        ),
+        ("--record x.mp4 --camera 10", "--camera 10: no such camera"),
+        ("--record x.mp4 --camera 10,nan", "elevation from -90 to 90"),
+        ("--record x.mp4 --camera 10,-20,0", "distance 0.1 to 100 m"),
+        ("--record x.avi", "an .mp4 or .gif file"),
+        ("--mode viewer --tiles 2x2", "--tiles 2x2: belongs to a film; say --record FILE.mp4 too"),
+        ("--mode calculator --record x.mp4", "--record 'x.mp4' belongs to --mode viewer"),
+        ("--record x.mp4 --num_episodes 0", "--num_episodes 0"),
+        ("--record x.mp4 --tiles 2x2 --num_envs 3", "4 tiles need a world each, and there are 3"),
+    ],
+)
+def test_bad_films_are_one_line(argv: str, said: str, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Take, "step", lambda *_: pytest.fail("it is filmed"))
+    assert test.main(["--checkpoint", "pretrained:cuboid", "--device", "cpu", *argv.split()]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--tiles 2x2",
+        "--workers 2",
+        "--seeds 3",
+        "--protocol strict",
+        "--agent zero",
+        "--web",
+        "--num_episodes 2",
+    ],
+)
+def test_a_replay_takes_nothing_else(words: str, capsys) -> None:
+    assert test.main(["--replay", "x.npz", "--record", "x.mp4", *words.split()]) == 2
+    assert "takes nothing else but --mode viewer" in capsys.readouterr().err
+
+
+def test_a_film_shows_its_progress(monkeypatch) -> None:
+    said: list[str] = []
+    clock = iter([0.0, 1.0, 4.0, 5.0, 9.0])
+    monkeypatch.setattr(film.time, "monotonic", lambda: next(clock))
+    progress = film._FilmProgress(said.append)
+    progress("simulated", 2.0, None)  # after 1 s: nothing yet
+    progress("simulated", 8.0, None)
+    progress("drawn", 0.5, 10.0)
+    progress("drawn", 4.0, 10.0)  # 4 s of film in 4 s
+    assert said == ["Film: 8.0 s simulated", "Film: 4.0 s drawn of 10 s, 6 s left"]
+
+
+def test_play_films_as_well(tmp_path, monkeypatch, capsys) -> None:
+    made = SimpleNamespace(path="x.gif", seconds=1.0, outcomes=["success"])
+    monkeypatch.setattr(film, "record", lambda *_, **__: made)
+    assert (
+        cli.main(
+            ["play", "pretrained:cuboid", "--record", str(tmp_path / "x.gif"), "--device", "cpu"]
+        )
+        == 0
+    )
+    assert capsys.readouterr().out.endswith("x.gif: 1.0 s, 1 episode: success.\n")

@@ -1,0 +1,77 @@
+"""mapush doctor --async: a run with collectors, from each part to all."""
+
+from __future__ import annotations
+
+import pytest
+
+from harl_mapush import config
+from harl_mapush.collectors.shared_memory import CollectorMemory
+from mapush.doctor import async_stages, command
+from mapush.doctor.async_stages import ASYNC_STAGES, AsyncCheckup
+from mapush.doctor.command import examine
+from mapush.doctor.stage import Stage
+
+
+def test_a_run_with_collectors_is_checked_from_each_part_to_all():
+    assert [stage.name for stage in ASYNC_STAGES] == [
+        "versions",
+        "settings",
+        "environment",
+        "agent",
+        "collector",
+        "filler",
+        "learner",
+        "model fitted",
+        "model rollout",
+        "together",
+    ]
+
+
+def test_parts_of_a_run_with_collectors_pass_alone():
+    over = {
+        "sim": {"device": "cpu"},
+        "env": {"num_envs": 4},
+        "runner": {"num_steps": 2, "collectors": 2},
+    }
+    cfg, _ = config.resolve(config.load_preset("laptop_hasac"), over)
+    checkup = AsyncCheckup(cfg)
+    said = list(examine(checkup, lambda verdict: None, ASYNC_STAGES[1:4]))
+    assert [verdict.status for verdict in said] == ["passed"] * 3, said
+    assert said[0].detail.startswith("2 collectors, 2 worlds each")
+    assert "12 tensors of weights, cpu -> cpu -> cpu" in said[2].detail
+
+
+def test_the_first_stage_that_fails_names_the_tensor():
+    cfg, _ = config.resolve(
+        config.load_preset("laptop_hasac"),
+        {"sim": {"device": "cpu"}, "env": {"num_envs": 4}, "runner": {"collectors": 2}},
+    )
+    checkup = AsyncCheckup(cfg)
+
+    def spoil(there):
+        step = there.collector.env.step
+        there.collector.env.step = lambda actions: (made := step(actions))._replace(
+            reward=made.reward.double()
+        )
+        memory = CollectorMemory(there.collector.layout, 1)
+        there.collector.collect(memory.blocks[0])
+        return ""
+
+    stages = (*ASYNC_STAGES[1:3], Stage("spoiled", spoil, "report it"))
+    *_, last = examine(checkup, lambda verdict: None, stages)
+    assert (last.status, last.stage) == ("failed", "spoiled")
+    assert "transition.rewards is (2, 1) torch.float64 on cpu" in last.detail
+
+
+@pytest.mark.slow
+def test_a_run_with_collectors_passes_as_a_whole(monkeypatch, capsys):
+    monkeypatch.setattr(async_stages, "TOGETHER_S", 3.0)
+    assert command.main(["--async", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert "cpu -> cpu (shared) -> cpu: obs (8, 32, 2, 10) float32" in said
+    assert "[Learner] warm-up 1,024/1,024" in said
+
+
+def test_ranks_and_collectors_are_not_checked_together(capsys):
+    assert command.main(["--async", "--gpus", "2"]) == 2
+    assert "--gpus 2: ranks have no collectors" in capsys.readouterr().err

@@ -1,0 +1,198 @@
+"""An exported team does in plain MuJoCo, without this library or torch, what it does in the environment."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from harl_mapush import config, train
+from harl_mapush.evaluation import evaluation_worlds
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.policy import load_team
+from mapush import cli
+from mapush.export import command
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.push import PushCfg
+from tests.support.paths import ROOT
+from tests.support.tiny_runs import TINY
+
+EXAMPLE = ROOT / "examples" / "exported_team.py"
+sys.path.insert(0, str(EXAMPLE.parent))
+
+import exported_team  # noqa: E402
+
+
+def make_run(gait: Path, out: Path, *more: str) -> Path:
+    sizes = ("--num_env_steps", "1", "--set", f"task.gait={gait}", "--set", "network.gain=1.0")
+    assert train.main([*TINY, *sizes, "--out", str(out), *more]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(gait, tmp_path_factory) -> Path:
+    return make_run(
+        gait, tmp_path_factory.mktemp("export") / "run", "--set", "network.normalize_obs=true"
+    )
+
+
+@pytest.fixture(scope="module")
+def exported(run, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("export") / "team"
+    assert (
+        cli.main(["export", str(run), str(out), "--set", "task.decision_period=5", "--seed", "7"])
+        == 0
+    )
+    return out
+
+
+def test_the_example_follows_the_environment_state_by_state(run, exported) -> None:
+    folder = checkpoint.resolve(str(run))
+    asked = {
+        "env": {"num_envs": 2},
+        "sim": {"name": "mujoco", "device": "cpu"},
+        "runner": {"seed": 7},
+        "task": {
+            "spawn": "independent",
+            "decision_period": 5,
+            "close_share": 0.0,
+            "tangled_share": 0.0,
+        },
+    }
+    cfg, _ = config.resolve(checkpoint.read_config(folder), asked)
+    env = make_env(cfg.env, cfg.sim, cfg.task, 7)
+    team = load_team(cfg, folder, env)
+    contract = json.loads((exported / "contract.json").read_text())
+    world, other = exported_team.World(exported, contract), exported_team.Team(exported, contract)
+    starts = dict(np.load(exported / "starts.npz"))
+    assert len(starts["qpos"]) == evaluation_worlds.NUM_ENVS
+    world.begin({name: values[1] for name, values in starts.items()})
+
+    obs, _ = env.reset()
+    np.testing.assert_array_equal(world.data.qpos, env.sim.qpos[1])
+    np.testing.assert_allclose(world.observations(other.names), obs[1], atol=1e-6)
+    for _ in range(4):
+        obs = env.step(team(obs)).obs
+        for _ in range(5):
+            world.step(other.act(world.observations(other.names), world.robots()))
+            assert world.outcome(1) is None
+    np.testing.assert_allclose(world.data.qpos, env.sim.qpos[1], atol=1e-4)
+    assert (
+        float((env.sim.qpos[1] - torch.as_tensor(starts["qpos"][1])).abs().max()) > 0.1
+    )  # something moved
+    env.close()
+
+
+def test_the_example_needs_neither_torch_nor_this_library(exported) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(EXAMPLE.parent)!r}); import exported_team; "
+        f"sys.argv = ['', {str(exported)!r}, '--num_episodes', '1']; exported_team.main(); "
+        "assert not {'torch', 'mqe', 'harl_mapush', 'mapush'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "of 1 episodes succeeded" in done.stdout
+
+
+def test_the_contract_describes_every_tensor_of_every_file(exported) -> None:
+    models = json.loads((exported / "contract.json").read_text())["models"]
+    assert set(models) == {path.name for path in exported.glob("*.onnx")}
+    for name, model in models.items():
+        session = onnxruntime.InferenceSession(
+            str(exported / name), providers=["CPUExecutionProvider"]
+        )
+        for kind, tensors in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
+            assert list(model[kind]) == [tensor.name for tensor in tensors]
+            shapes = [described["shape"] for described in model[kind].values()]
+            assert [shape[-1] for shape in shapes] == [tensor.shape[-1] for tensor in tensors]
+
+
+def test_a_command_is_scaled_and_within_its_range(exported) -> None:
+    session = onnxruntime.InferenceSession(
+        str(exported / "actor_agent0.onnx"), providers=["CPUExecutionProvider"]
+    )
+    far = np.random.default_rng(0).normal(scale=1e3, size=(50, 10)).astype(np.float32)
+    command = session.run(None, {"obs": far})[0]
+    assert 0.1 < np.abs(command).max() <= 0.5
+
+
+@pytest.mark.parametrize(
+    "more, words", [((), ()), (("own_velocity",), tuple(f"own_velocity_{k}" for k in range(3)))]
+)
+@pytest.mark.parametrize("observation", ["sincos", "reference"])
+def test_every_number_that_a_robot_sees_has_a_name(observation, more, words) -> None:
+    task = PushCfg(observation=observation, more_observations=more)
+    env = make_env(EnvCfg(num_envs=1, num_agents=3), SimCfg(name="mujoco", device="cpu"), task, 0)
+    names = env.task.obs_names(2)
+    env.close()
+    assert len(set(names)) == env.obs_sizes[2]
+    assert names[:4] == ("goal_x", "goal_y", "object_x", "object_y")
+    assert names[len(names) - len(words) :] == words
+
+
+@pytest.mark.slow
+def test_a_recurrent_team_carries_its_memory(gait, tmp_path) -> None:
+    layers = (
+        "network.use_recurrent_policy=true",
+        "network.num_recurrent_layers=2",
+        "network.chunk_length=2",
+    )
+    run = make_run(gait, tmp_path / "run", *(word for layer in layers for word in ("--set", layer)))
+    assert cli.main(["export", str(run), str(tmp_path / "team")]) == 0
+    contract = json.loads((tmp_path / "team" / "contract.json").read_text())
+    assert contract["models"]["team.onnx"]["inputs"]["hidden"]["shape"] == ["batch", 2, 2, 8]
+    starts = dict(np.load(tmp_path / "team" / "starts.npz"))
+    world = exported_team.World(tmp_path / "team", contract)
+    team = exported_team.Team(tmp_path / "team", contract)
+    world.begin({name: values[0] for name, values in starts.items()})
+    first, second = (team.act(world.observations(team.names), world.robots()) for _ in range(2))
+    assert np.abs(first - second).max() > 0.0
+
+
+def test_a_gait_leaves_alone(gait, tmp_path, capsys) -> None:
+    assert cli.main(["export", str(gait), str(tmp_path / "gait")]) == 0
+    assert {path.name for path in (tmp_path / "gait").iterdir()} == {
+        "gait.onnx",
+        "contract.json",
+        "scene.xml",
+    }
+    assert "largest differences from torch: gait.onnx" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "argv, words",
+    [
+        ((".",), "exists; name another folder"),
+        (("{new}", "--set", "env.num_envs=3"), "env.num_envs: an export has no such setting"),
+        (("{new}", "--seeds", "3"), "did you mean --seed?"),
+    ],
+)
+def test_bad_input_is_one_line(run, tmp_path, capsys, argv, words) -> None:
+    assert (
+        cli.main(["export", str(run), *(word.format(new=tmp_path / "new") for word in argv)]) == 2
+    )
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert words in error
+    assert not (tmp_path / "new").exists()
+
+
+def test_without_the_extra_a_line_names_it(run, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert cli.main(["export", str(run), str(tmp_path / "new")]) == 2
+    assert "pip install 'mapush[export]'" in capsys.readouterr().err
+
+
+def test_a_network_that_differs_is_not_exported(gait, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(command, "TOLERANCE", 0.0)
+    assert cli.main(["export", str(gait), str(tmp_path / "new")]) == 2
+    assert "from torch" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

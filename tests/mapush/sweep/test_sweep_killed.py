@@ -1,0 +1,111 @@
+"""A sweep from start to end: killed in the midst of two trainings, continued, one setting that cannot be trained."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harl_mapush import test, train
+from harl_mapush.runs import run_folder
+from mapush import cli
+from mqe.config import ConfigError
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+def is_training(run: Path) -> bool:
+    """Return whether a process trains in a run's folder."""
+    try:
+        with run_folder.locked(run):
+            return False
+    except ConfigError:
+        return True
+
+
+def test_a_killed_sweep_goes_on_and_a_failing_trial_does_not_end_it(gait, tmp_path, capsys) -> None:
+    pytest.importorskip("ray")
+    settings = {
+        "env": {"num_envs": 4},
+        "network": {"hidden_sizes": [8]},
+        "task": {"gait": str(gait), "decision_period": 2, "episode_length_s": 0.2},
+        "runner": {"num_env_steps": 4800, "num_steps": 4, "checkpoint_interval": 160},
+    }
+    keys = {
+        "preset": "smoke",
+        "settings": settings,
+        "search": "grid",
+        "seeds": [1, 2],
+        "metric": "mapush/return",
+    }
+    varied = {"algorithm.num_minibatches": [4, 1000], "algorithm.clip_param": [0.1, 0.2]}
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump(keys | {"space": varied}, sort_keys=False))
+    out = tmp_path / "sweep"
+    begin = [
+        sys.executable,
+        "-m",
+        "mapush",
+        "sweep",
+        str(tmp_path / "space.yaml"),
+        "--out",
+        str(out),
+        "--jobs",
+        "2",
+    ]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+        "OMP_NUM_THREADS": "1",
+    }
+    with (tmp_path / "log").open("w") as log:
+        sweep = subprocess.Popen(begin, env=environment, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 120
+        while not list(out.glob("trials/*/checkpoints/320")) and time.monotonic() < deadline:
+            assert sweep.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.1)
+        begun = [path.parent for path in out.glob("trials/*/checkpoints")]
+        assert any(is_training(run) for run in begun)
+    finally:
+        sweep.kill()
+        sweep.wait()
+    deadline = time.monotonic() + 60
+    while any(is_training(run) for run in begun) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not [run for run in begun if is_training(run)]
+
+    done = subprocess.run(
+        [*begin[:4], str(out)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = list(csv.DictReader((out / "trials.csv").read_text().splitlines()))
+    assert [row["state"] for row in rows] == ["finished"] * 4 + ["failed"] * 4
+    assert all("num_minibatches must be at most" in row["reason"] for row in rows[4:])
+    assert [int(row["env_steps"]) for row in rows[:4]] == [4800] * 4
+    outputs = [
+        (out / "trials" / f"{int(row['trial']):04d}" / "output.log").read_text() for row in rows[:4]
+    ]
+    assert any("resumes at" in output for output in outputs)
+    assert (out / "summary.png").stat().st_size > 10_000
+    assert not (out / ".ray").exists()
+
+    trial = str(out / "trials" / "0001")
+    assert train.main(["--resume", trial]) == 0
+    assert (
+        test.main(
+            ["--checkpoint", trial, "--num_envs", "4", "--json", str(tmp_path / "figures.json")]
+        )
+        == 0
+    )
+    assert (
+        cli.main(
+            ["plot", trial, str(out / "trials" / "0002"), "--out", str(tmp_path / "curves.png")]
+        )
+        == 0
+    )

@@ -1,0 +1,359 @@
+"""What there is and what can be set: lists, names of other libraries, and runs that start from what exists."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+
+from harl_mapush import config, foreign, train
+from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.runs.checkpoint import actor_file
+from harl_mapush.runs.run_folder import last_checkpoint
+from mapush import cli, listing
+from mqe.config import load_yaml
+from mqe.registry import TASKS
+from mqe.tasks.push.rewards import ENDING_TERMS, TERMS
+from mqe.tasks.velocity.task import VelocityWeights
+from mqe.world.randomization import NatureCfg
+from tests.harl_mapush.interop.test_harl_files import upstream_folder
+from tests.support.tiny_runs import SMALL, TINY
+
+SIZES = ("--num_env_steps", "1", "--set", "task.decision_period=1")
+
+
+@pytest.fixture(scope="module")
+def run(gait, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("list") / "run"
+    assert train.main([*TINY, *SIZES, "--set", f"task.gait={gait}", "--out", str(out)]) == 0
+    return out
+
+
+def test_a_run_starts_with_the_networks_of_another(run, gait, tmp_path, capsys) -> None:
+    still = (
+        "--set",
+        "algorithm.learning_rate=1e-30",
+        "--set",
+        "algorithm.schedule=constant",
+        "--set",
+        "runner.seed=9",
+    )
+    more = (
+        "--set",
+        "algorithm.critic_learning_rate=1e-30",
+        "--set",
+        f"task.gait={gait}",
+        "--num_envs",
+        "4",
+    )
+    # Neither a network nor its size is named: it is that of the run that it starts from.
+    argv = [
+        "--init_from",
+        str(run),
+        *SIZES,
+        *still,
+        *more,
+        "--set",
+        "runner.num_steps=4",
+        "--out",
+        str(tmp_path / "on"),
+    ]
+    assert train.main(argv) == 0
+    assert "Starts with the actors and the critic of" in capsys.readouterr().out
+    old, new = last_checkpoint(run), last_checkpoint(tmp_path / "on")
+    assert old is not None
+    assert new is not None
+    for name in (actor_file(0), actor_file(1), "critic_agent.pt"):
+        before, after = torch.load(old / name), torch.load(new / name)
+        for key, value in before.items():
+            if key.startswith(
+                "v_out"
+            ):  # follows the spread of the returns, whatever the learning rate
+                continue
+            torch.testing.assert_close(after[key], value, rtol=0, atol=1e-6)
+    assert load_yaml(new / "config.yaml")["runner"]["init_from"] == str(run)
+
+
+def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(
+    run, gait, tmp_path, capsys
+) -> None:
+    other = (
+        "--set",
+        "runner.num_steps=4",
+        "--set",
+        f"task.gait={gait}",
+        "--num_envs",
+        "4",
+        "--num_env_steps",
+        "1",
+    )
+    sees = ("--set", "task.decision_period=2", "--set", "task.observation=reference")
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert train.main([*TINY, *other, *sees, "--algo", "ippo", "--out", str(first)]) == 0
+    capsys.readouterr()
+    # HAPPO's critic sees the whole state and IPPO's an observation: the new run has one of its own.
+    assert train.main([*TINY, *other, "--init_from", str(first), "--out", str(second)]) == 0
+    said = capsys.readouterr().out
+    assert (
+        f"Note: task.observation=reference, task.decision_period=2 as {first} learned it; --set takes"
+        in said
+    )
+    assert "Starts with the actors of" in said
+    assert "and with a new critic" in said
+    task = load_yaml(second / "config.yaml")["task"]
+    assert (task["observation"], task["decision_period"]) == ("reference", 2)
+    third = tmp_path / "third"
+    more = ("--set", "task.decision_period=1")
+    assert train.main([*TINY, *other, *more, "--init_from", str(first), "--out", str(third)]) == 0
+    assert load_yaml(third / "config.yaml")["task"]["decision_period"] == 1
+
+
+def test_each_robot_keeps_an_actor_of_its_own_where_it_had_one(gait, tmp_path, capsys) -> None:
+    argv = [*SMALL, *SIZES, "--set", f"task.gait={gait}"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert train.main([*argv, "--set", "algorithm.share_param=false", "--out", str(first)]) == 0
+    capsys.readouterr()
+    assert (
+        train.main(
+            [*argv, "--set", "runner.num_steps=4", "--init_from", str(first), "--out", str(second)]
+        )
+        == 0
+    )
+    assert f"Note: algorithm.share_param=false as {first} learned it" in capsys.readouterr().out
+    assert load_yaml(second / "config.yaml")["algorithm"]["share_param"] is False
+    share = ("--set", "algorithm.share_param=true", "--init_from", str(first))
+    assert train.main([*argv, *share, "--out", str(tmp_path / "third")]) == 2
+    assert (
+        "has an actor of its own for each robot, and this run has one for all; say --set"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_run_with_one_actor_for_all_does_not_start_from_upstreams_actors_of_their_own(
+    tmp_path, capsys
+) -> None:
+    models = upstream_folder(tmp_path / "harl")
+    share = ("--set", "algorithm.compat=harl", "--set", "algorithm.share_param=true")
+    argv = ["--preset", "smoke", "--init_from", str(models), *share, "--out", str(tmp_path / "run")]
+    assert train.main(argv) == 2
+    assert (
+        "has an actor of its own for each robot, and this run has one for all"
+        in capsys.readouterr().err
+    )
+
+
+def test_upstreams_actors_name_the_arithmetic_that_they_go_with(tmp_path, capsys) -> None:
+    argv = ["--preset", "smoke", "--init_from", str(upstream_folder(tmp_path / "harl"))]
+    argv += ["--set", "algorithm.share_param=false", "--out", str(tmp_path / "run")]
+    assert train.main(argv) == 2
+    error = capsys.readouterr().err
+    assert error.endswith("they are networks of compat=harl, so say --set algorithm.compat=harl\n")
+    assert error.count("\n") == 1
+
+
+def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(
+    gait, tmp_path, monkeypatch
+) -> None:
+    num_random = []
+    at_random = OffPolicy._act_at_random
+
+    def counted(team: OffPolicy, obs: torch.Tensor) -> torch.Tensor:
+        num_random.append(len(obs))
+        return at_random(team, obs)
+
+    monkeypatch.setattr(OffPolicy, "_act_at_random", counted)
+    argv = [
+        *TINY,
+        *SIZES[:2],
+        "--set",
+        f"task.gait={gait}",
+        "--algo",
+        "hasac",
+        "--num_env_steps",
+        "16",
+    ]
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    assert train.main([*argv, "--out", first]) == 0
+    assert num_random
+    num_random.clear()
+    assert train.main([*argv, "--init_from", first, "--out", second]) == 0
+    assert train.main(["--resume", second, "--num_env_steps", "32"]) == 0
+    assert not num_random
+
+
+@pytest.mark.parametrize(
+    "argv, words",
+    [
+        (
+            ("--init_from", "RUN", "--num_agents", "3"),
+            "this run has 3; train such a team with --num_agents 2 and",
+        ),
+        (
+            ("--init_from", "RUN", "--set", "task.observation=reference"),
+            "the settings that it goes with are in its own",
+        ),
+        (
+            ("--init_from", "pretrained:go1_velocity"),
+            "pretrained:go1_velocity is a policy of go1_velocity, and this run "
+            "trains go1push_mid; start from a checkpoint of go1push_mid, or let the robots walk with this one: "
+            "--set task.gait=pretrained:go1_velocity",
+        ),
+        (
+            ("--init_from", "RUN", "--algo", "hasac"),
+            "learned by happo, whose actors are networks of another kind than "
+            "those of hasac; start from a checkpoint of hasac or masac, or train with --algo happo",
+        ),
+        (
+            ("--init_from", "RUN", "--task", "go1_velocity"),
+            "and this run trains go1_velocity; start from a checkpoint of go1_velocity",
+        ),
+    ],
+)
+def test_networks_that_do_not_fit_are_one_line(run, gait, tmp_path, capsys, argv, words) -> None:
+    argv = [str(run) if word == "RUN" else word for word in argv]
+    gaits = () if "go1_velocity" in argv else ("--set", f"task.gait={gait}")
+    capsys.readouterr()
+    assert train.main([*TINY, *SIZES[:2], *argv, *gaits, "--out", str(tmp_path / "on")]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "on").exists()
+
+
+def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
+    assert cli.main(["list", str(run.parent)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{run}: cuboid, happo, seed 1; success none yet; checkpoints 16"
+    assert "pretrained:cuboid" in lines
+    assert cli.main(["list", str(tmp_path / "none")]) == 2
+
+
+def test_every_setting_is_listed_with_its_default() -> None:
+    names = [line.split()[0] for line in listing.setting_lines()]
+    assert set(foreign.dotted(config.all_classes())) <= set(names)
+    assert "env.num_envs = 256  (min 1, max 1000000000)  parallel worlds" in listing.setting_lines()
+
+
+def test_every_setting_has_a_help_text() -> None:
+    entries = [entry.cfg for registry in (ALGORITHMS, TASKS) for entry in registry.values()]
+    for cls in [*config.SECTION_CLASSES.values(), *entries, NatureCfg, VelocityWeights]:
+        assert not [
+            f"{cls.__name__}.{field.name}"
+            for field in fields(cls)
+            if not field.metadata.get("help")
+        ]
+
+
+def test_the_terms_of_the_rewards_are_settings_too(capsys) -> None:
+    assert cli.main(["settings", "task.weights."]) == 0
+    lines = dict(
+        line.split(" = ", 1)
+        for line in capsys.readouterr().out.splitlines()
+        if line.endswith("[go1push_mid]")
+    )
+    assert set(lines) == {f"task.weights.{name}" for name in (*TERMS, *ENDING_TERMS)}
+    assert lines["task.weights.reach"] == "20.0  once, at success  [go1push_mid]"
+
+
+def complete(script: str, *words: str) -> list[str]:
+    """Return what bash offers for the last of ``words``."""
+    line = f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words) - 1}; _mapush; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish")
+def test_fish_completes_commands_flags_settings_and_names(capsys, tmp_path) -> None:
+    assert cli.main(["completion", "fish"]) == 0
+    (tmp_path / "mapush.fish").write_text(capsys.readouterr().out)
+
+    def complete(line: str) -> list[str]:
+        words = ["fish", "-c", f"source {tmp_path}/mapush.fish; complete -C '{line}'"]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+
+    assert complete("mapush pl") == ["play", "plot"]
+    assert complete("mapush train --preset lap") == ["laptop", "laptop_hasac"]
+    assert complete("mapush train --set algorithm.clip") == ["algorithm.clip_param="]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes_commands_flags_settings_and_names(capsys) -> None:
+    assert cli.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert complete(script, "mapush", "pl") == ["play", "plot"]
+    assert complete(script, "mapush", "train", "--pre") == ["--preset"]
+    assert complete(script, "mapush", "train", "--preset", "lap") == [
+        "laptop",
+        "laptop_hasac",
+        "laptop_hasac_model",
+    ]
+    assert complete(script, "mapush", "train", "--set", "algorithm.clip") == [
+        "algorithm.clip_param="
+    ]
+    assert complete(script, "mapush", "train", "--set", "task.weights.rea") == [
+        "task.weights.reach="
+    ]
+    assert complete(script, "mapush", "play", "pretrained:cu") == ["pretrained:cuboid"]
+    assert complete(script, "mapush", "test", "--ti") == ["--tiles"]
+
+
+def test_other_shells(capsys) -> None:
+    assert cli.main(["completion", "fish"]) == 0
+    assert (
+        "complete -c mapush -n '__fish_seen_subcommand_from train' -l preset -x -a '"
+        in capsys.readouterr().out
+    )
+    assert cli.main(["completion", "zsh"]) == 0
+    script = capsys.readouterr().out
+    assert script.startswith("autoload -U +X bashcompinit")
+    assert script.endswith("complete -o default -o nospace -F _mapush mapush\n")
+    assert cli.main(["completion", "tcsh"]) == 2
+    assert "none of bash, zsh, fish" in capsys.readouterr().err
+
+
+def test_settings_are_found_by_name_and_meaning(capsys) -> None:
+    assert cli.main(["settings", "every trunk's velocity"]) == 0
+    assert capsys.readouterr().out.startswith("env.randomize.kick_speed = 0.0")
+    assert cli.main(["settings", "clip_parm"]) == 2
+    assert "did you mean algorithm.clip_param?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv, words",
+    [
+        (("--lr", "3"), "say --set algorithm.learning_rate=VALUE"),
+        (("--headless",), "training never opens a window"),
+        (
+            ("--clip_param=0.1",),
+            "there is no --clip_param here; say --set algorithm.clip_param=VALUE",
+        ),
+        (("--kick-speed", "1"), "say --set env.randomize.kick_speed=VALUE"),
+        (
+            ("--set", "algorithm.lr=3"),
+            "there is no algorithm.lr here; say --set algorithm.learning_rate=VALUE",
+        ),
+        (("--set", "env.n_envs=3"), "say --set env.num_envs=VALUE"),
+        (("--sed", "3"), "did you mean --seed?"),
+        (("--init_from", "nothing"), "runner.init_from (--init_from): 'nothing' does not exist"),
+    ],
+)
+def test_names_of_other_libraries_are_answered(capsys, argv, words) -> None:
+    assert train.main(list(argv)) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_what_is_suggested_exists() -> None:
+    known = foreign.dotted(config.all_classes())
+    assert set(foreign.NAMES.values()) <= set(known)
+    assert not {f"{key.partition('.')[0]}.{name}" for name, key in foreign.NAMES.items()} & set(
+        known
+    )

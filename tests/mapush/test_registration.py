@@ -1,0 +1,186 @@
+"""What a user adds from a module of the user's own: objects, rewards, tasks and robots, and each example by itself."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import mapush
+from harl_mapush import config, test, train
+from harl_mapush.runs import checkpoint
+from mapush.doctor import command
+from mqe.config import ConfigError
+from mqe.registry import TASKS, make_env
+from mqe.tasks.push import PushCfg
+from mqe.tasks.push.rewards import TERMS
+from mqe.tasks.push.task import OBSERVATIONS
+from mqe.world.objects import OBJECTS
+from mqe.world.robots import ROBOTS
+from tests.support.paths import ROOT
+from tests.support.tiny_runs import TINY
+
+ELSEWHERE = ("--num_env_steps", "16", "--device", "cpu", *TINY)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch) -> Path:
+    """A folder that holds the examples alone; what they register is forgotten afterwards."""
+    for path in (ROOT / "examples").glob("*.py"):
+        shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(ROOT))])
+    monkeypatch.setattr(config, "IMPORTED", [])
+    registries = (OBJECTS, TERMS, OBSERVATIONS, TASKS, ROBOTS)
+    before = [dict(registry) for registry in registries]
+    yield tmp_path
+    for registry, members in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(members)
+    for name in [path.stem for path in tmp_path.glob("*.py")]:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "found"),
+    [
+        ("own_object", ("--object", "crate"), ("task", "object", "crate")),
+        (
+            "own_reward",
+            ("--set", "task.weights.looking=0.01"),
+            ("task", "weights", {"looking": 0.01}),
+        ),
+        ("own_task", ("--task", "race", "--num_agents", "3"), ("task", "name", "race")),
+    ],
+)
+def test_an_example_is_trained_and_evaluated_from_anywhere(
+    elsewhere, module, words, found, monkeypatch, capsys
+) -> None:
+    run = elsewhere / "run"
+    assert train.main(["--import", module, *words, *ELSEWHERE, "--out", str(run)]) == 0
+    written = config.load_yaml(run / "config.yaml")
+    assert written["env"]["imports"] == [module]
+    section, key, value = found
+    assert written[section][key] == value
+    measure = [
+        "--checkpoint",
+        str(run),
+        "--num_envs",
+        "2",
+        "--device",
+        "cpu",
+        "--set",
+        "task.episode_length_s=0.2",
+    ]
+    assert test.main(["--import", module, *measure, "--json", "figures.json"]) == 0
+    assert json.loads(Path("figures.json").read_text())["num_episodes"] == 2
+
+    # A checkpoint makes nothing be imported: without the flag it is refused, and the flag is named.
+    monkeypatch.setattr(config, "IMPORTED", [])
+    monkeypatch.setattr(
+        importlib, "import_module", lambda name: pytest.fail(f"{name} was imported")
+    )
+    capsys.readouterr()
+    assert test.main(measure) == 2
+    assert f"--import {module}" in capsys.readouterr().err
+
+
+def test_an_actor_loop_runs_by_itself(elsewhere) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    words = [sys.executable, "own_loop.py", "2", "3"]
+    done = subprocess.run(
+        words, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "mean reward of 3 decisions" in done.stdout
+
+
+def test_a_robot_of_ones_own_is_trained(elsewhere) -> None:
+    Path("own_robot.py").write_text(
+        "import dataclasses\nimport mapush\nfrom mqe.world.robots import ROBOTS\n"
+        "mapush.register_robot('heavy', dataclasses.replace(ROBOTS['go2'], stiffness=30.0))\n"
+    )
+    words = [
+        "--import",
+        "own_robot",
+        "--task",
+        "go1_velocity",
+        "--set",
+        "env.robots=heavy",
+        *ELSEWHERE,
+    ]
+    assert train.main([*words, "--out", "run"]) == 0
+    assert checkpoint.read_config(checkpoint.resolve("run"))["env"]["robots"] == "heavy"
+
+
+def test_agents_see_a_term_of_ones_own(elsewhere) -> None:
+    more = ["--set", "task.more_observations=[own_velocity, height]"]
+    assert train.main(["--import", "own_observation", *more, *ELSEWHERE, "--out", "run"]) == 0
+    cfg, _ = config.resolve(config.load_yaml("run/config.yaml"), {})
+    env = make_env(cfg.env, cfg.sim, cfg.task, 0)
+    obs, _ = env.reset()
+    plain = make_env(cfg.env, cfg.sim, PushCfg(), 0)
+    assert obs.shape[-1] == plain.obs_sizes[0] + 3 + 1
+    torch.testing.assert_close(obs[..., -1], env.state.robot_pos[..., 2])
+    env.close()
+    plain.close()
+
+
+def test_the_doctor_takes_modules_as_well(elsewhere) -> None:
+    assert command.make_parser().parse(["--import", "own_object"]).imports == ["own_object"]
+    assert "crate" in OBJECTS
+
+
+def test_choices_are_looked_up_when_a_value_is_checked(elsewhere) -> None:
+    with pytest.raises(ConfigError, match="unknown value 'crate'"):
+        config.resolve({}, {"task": {"object": "crate"}})
+    config.import_modules(["own_object"])
+    cfg, _ = config.resolve({}, {"task": {"object": "crate"}})
+    assert cfg.task.object == "crate"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, r"--import mine: there is no such module"),
+        ("def broken(:\n", r"--import mine: .*mine\.py, line 1"),
+        (
+            "import mapush\nfrom mqe.world.objects import CYLINDER\nmapush.register_object('cuboid', CYLINDER)\n",
+            "choose another",
+        ),
+        ("import mapush\nmapush.register_reward('reach', len)\n", "choose another"),
+        (
+            "import mapush\nfrom mqe.world.objects import CYLINDER\nmapush.register_object('../x', CYLINDER)\n",
+            "begins with a",
+        ),
+    ],
+)
+def test_modules_that_cannot_be_are_refused_in_a_line(elsewhere, content, complaint) -> None:
+    if content is not None:
+        Path("mine.py").write_text(content)
+    with pytest.raises(ConfigError, match=complaint):
+        config.import_modules(["mine"])
+
+
+def test_the_same_member_twice_is_no_mistake(elsewhere) -> None:
+    config.import_modules(["own_object"])
+    mapush.register_object("crate", OBJECTS["crate"])
+    with pytest.raises(ConfigError, match="task 'x': its settings need a field name"):
+        mapush.register_task(
+            "x", TASKS["go1push_mid"]._replace(cfg=type(OBJECTS["crate"].geoms[0]))
+        )
+
+
+def test_a_weight_of_an_unknown_term_names_those_there_are() -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"unknown key 'task\.weights\.progres'; did you mean task\.weights\.progress\?",
+    ):
+        PushCfg(weights={"progres": 1.0})

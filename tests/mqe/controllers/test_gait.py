@@ -1,0 +1,331 @@
+"""The gait: what it sees and does, the policy that ships, and a short look at whether it walks."""
+
+import math
+import re
+import shutil
+from dataclasses import asdict
+
+import pytest
+import torch
+import yaml
+
+from harl_mapush import config, train
+from harl_mapush.evaluation.gait.gait_worlds import GaitWorlds
+from harl_mapush.learning.networks import Actor, NetworkCfg
+from harl_mapush.runs import checkpoint
+from harl_mapush.runs.policy import TeamPolicy
+from mqe.config import ConfigError, dump_yaml
+from mqe.controllers.gait import ACTIVATIONS, load_gait, pretrained_folder
+from mqe.controllers.trot import GAIT_OBS_SIZE, LIFT, GaitMemory, Trot, is_moving, mirrored_gait
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.velocity.starts import start_poses
+from mqe.tasks.velocity.task import (
+    GET_UP_TIME,
+    VelocityCfg,
+    VelocityTask,
+    excess_depth,
+    pair_offset,
+)
+from mqe.world.collapse import REST_TIME
+from mqe.world.geometry import quat_from_rpy
+from mqe.world.scene import STEP_DT, build_scene, read_state
+from mqe.world.streams import Streams
+from tests.support.scenes import DEFAULT_JOINT_POS, GO1, make_scene_state, team
+from tests.support.tiny_runs import TINY
+
+CPU = torch.device("cpu")
+SIM = SimCfg(name="mujoco", device="cpu")
+UNSEALED = shutil.ignore_patterns("manifest.json")  # a copy that may be changed
+
+
+def test_gravity_is_seen_in_the_body_frame():
+    robots = quat_from_rpy(
+        torch.tensor([[[0.0, math.pi / 2, 0.3], [0.0, 0.0, 2.0]]])
+    )  # nose down; upright
+    state = make_scene_state(torch.zeros(1, 2, 3), robot_quat=robots)
+    memory = GaitMemory(torch.zeros(1, 2, GaitMemory.SIZE))
+    command = torch.zeros(1, 2, 3)
+    gravity = Trot(team(1)).observe(state, command, is_moving(command), memory)[0, :, :3]
+    torch.testing.assert_close(
+        gravity, torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0]]), atol=1e-6, rtol=0
+    )
+
+
+def test_the_clock_runs_while_moving_and_stays_at_zero_while_standing():
+    memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
+    command = torch.tensor([[[0.3, 0.0, 0.0]], [[0.0, 0.02, 0.0]]])
+    assert is_moving(command)[:, 0].tolist() == [True, False]
+    targets = Trot(team(1)).act(memory, torch.zeros(2, 1, 12), is_moving(command))
+    lift = math.sin(2.0 * math.pi * 0.05) * torch.tensor(
+        [0.0] * 3 + list(LIFT) * 2 + [0.0] * 3
+    )  # FR and RL swing
+    torch.testing.assert_close(targets[0, 0], torch.tensor(DEFAULT_JOINT_POS) + lift)
+    torch.testing.assert_close(
+        targets[1, 0], torch.tensor(DEFAULT_JOINT_POS)
+    )  # who stands lifts nothing
+    assert memory.phase[:, 0].tolist() == pytest.approx([0.05, 0.0])
+    for _ in range(19):
+        Trot(team(1)).act(memory, torch.ones(2, 1, 12), is_moving(command))
+    assert float(memory.phase[0, 0]) % 1.0 == pytest.approx(0.0, abs=1e-5)
+    memory.begin(torch.tensor([True, False]))
+    assert not memory.action[0].any()
+    assert memory.action[1].all()
+
+
+@pytest.mark.parametrize("mean_bound", [None, 0.7])
+def test_the_frozen_policy_is_the_actor_that_was_trained(tmp_path, mean_bound):
+    """The controller's network gives what the checkpoint's own actor gives."""
+    folder = tmp_path / "gait"
+    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNSEALED)
+    own = checkpoint.read_config(folder)
+    own["network"]["mean_bound"] = mean_bound
+    (folder / "config.yaml").write_text(yaml.safe_dump(own))
+    cfg, _ = config.resolve(own, {})
+    env = make_env(EnvCfg(num_envs=5), SIM, VelocityCfg(), seed=0)
+    obs = 3.0 * torch.randn(5, 1, GAIT_OBS_SIZE)
+    actions = load_gait(str(folder), CPU)(obs)
+    torch.testing.assert_close(actions, TeamPolicy(cfg, folder, env)(obs))
+    assert bool((actions.abs() <= 0.7).all()) == (mean_bound is not None)
+
+
+def test_the_shipped_gait_is_small():
+    folder = pretrained_folder("go1_velocity")
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    assert size < 1_000_000
+    weights = torch.load(folder / "actor_agent0.pt", weights_only=True)
+    assert sum(w.numel() for name, w in weights.items() if name.endswith("weight")) <= 50_000
+
+
+def test_the_shipped_gait_follows_a_command_and_stands():
+    worlds = GaitWorlds(load_gait("pretrained:go1_velocity", CPU), SIM, 0, 4)
+    command = torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
+    velocity = []
+    for _ in range(150):
+        worlds.advance(command)
+        velocity.append(worlds.velocity)
+    assert not worlds.fallen.any()
+    torch.testing.assert_close(torch.stack(velocity[50:]).mean(dim=0), command, atol=0.06, rtol=0)
+
+
+def test_an_unknown_or_foreign_gait_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"go1_trot.*go1_velocity"):
+        load_gait("pretrained:go1_trot", CPU)
+    with pytest.raises(ConfigError, match="checkpoint"):
+        load_gait(str(tmp_path / "nothing"), CPU)
+
+
+def test_a_gait_named_by_a_relative_path_is_found_from_anywhere(gait, tmp_path, monkeypatch):
+    monkeypatch.chdir(gait.parent)
+    run = tmp_path / "run"
+    words = [*TINY, "--num_env_steps", "1", "--set", f"task.gait=./{gait.name}", "--out", str(run)]
+    assert train.main(words) == 0
+    monkeypatch.chdir(tmp_path)
+    assert train.main(["--resume", str(run), "--num_env_steps", "128"]) == 0
+
+
+@pytest.mark.parametrize("key", ["normalize_obs", "use_layer_norm", "use_recurrent_policy"])
+def test_a_gait_with_layers_that_a_plain_network_lacks_is_refused(tmp_path, key):
+    folder = tmp_path / "gait"
+    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNSEALED)
+    text = (folder / "config.yaml").read_text()
+    known = re.sub(rf"\n  {key}: .*", "", text)
+    (folder / "config.yaml").write_text(known.replace("\nnetwork:\n", f"\nnetwork:\n  {key}: 1\n"))
+    with pytest.raises(ConfigError, match=key):
+        load_gait(str(folder), CPU)
+
+
+def spoil_gait(folder, how: str) -> None:
+    actor, config = folder / "actor_agent0.pt", folder / "config.yaml"
+    weights = torch.load(actor, weights_only=True)
+    name = "act.action_out.fc_mean.weight"
+    changed = {
+        "nan": {**weights, name: torch.full_like(weights[name], torch.nan)},
+        "shape": {**weights, name: weights[name][:, 1:]},
+        "missing": {key: value for key, value in weights.items() if key != name},
+        "list": [1],
+    }
+    if how in changed:
+        torch.save(changed[how], actor)
+    elif how == "activation":
+        config.write_text(re.sub("activation: .*", "activation: swish", config.read_text()))
+    else:
+        config.write_text(
+            {"empty": "", "bare": "env: {}", "task list": "task: [1]\nnetwork: {}"}[how]
+        )
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("nan", "not finite"),
+        ("shape", "where .* fits 59 observations"),
+        ("missing", "lacks 'act.action_out.fc_mean.weight'"),
+        ("list", "damaged"),
+        ("activation", "unknown activation 'swish'"),
+        ("empty", "lacks the sections"),
+        ("bare", "lacks the sections"),
+        ("task list", "lacks the sections"),
+    ],
+)
+def test_a_damaged_gait_is_refused(how: str, said: str, tmp_path):
+    folder = tmp_path / "gait"
+    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNSEALED)
+    spoil_gait(folder, how)
+    with pytest.raises(ConfigError, match=said):
+        load_gait(str(folder), CPU)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_gait_acts_as_the_actor_that_was_trained(activation: str, tmp_path):
+    actor = Actor(NetworkCfg((8, 6), activation=activation, gain=1.0), GAIT_OBS_SIZE, 12)
+    torch.save(actor.state_dict(), tmp_path / "actor_agent0.pt")
+    settings = {"task": {"name": "go1_velocity"}, "network": {"activation": activation}}
+    (tmp_path / "config.yaml").write_text(dump_yaml(settings))
+    obs = torch.randn(3, 1, GAIT_OBS_SIZE)
+    torch.testing.assert_close(load_gait(str(tmp_path), CPU)(obs), actor(obs))
+
+
+def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
+    env = make_env(EnvCfg(num_envs=3), SIM, VelocityCfg(max_kick=0.0, max_force=0.0), seed=0)
+    obs, critic_state = env.reset()
+    assert obs.shape == (3, 1, GAIT_OBS_SIZE)
+    assert critic_state.shape == (3, env.state_size)
+    env.sim.qpos[1, 3:7] = torch.tensor([0.7, 0.714, 0.0, 0.0])  # on its side
+    step = env.step(torch.zeros(3, 1, 12))
+    assert step.terminated[:, 0].tolist() == [False, True, False]
+    assert step.info["reward/fall"][1] == pytest.approx(-10.0)
+    assert (step.info["reward/alive"] == 0.5).all()
+
+
+def test_the_shipped_gait_was_trained_for_the_default_task():
+    trained = checkpoint.read_config(pretrained_folder("go1_velocity"))["task"]
+    default = asdict(VelocityCfg()) | {"max_command": [0.65] * 3, "floor_friction": [0.3, 0.8]}
+    assert trained == default  # but for the floor, of which training sees more
+
+
+def test_terms_of_the_velocity_task_by_hand():
+    """Legs folded by 0.8 rad under their hips, feet 25 mm above the floor, motors still at the stance."""
+    task = VelocityTask(VelocityCfg(), 1, team(1), Streams(0, 1, "cpu"))
+    task.command(torch.zeros(1, 1, 12))  # nothing is commanded: the targets are the stance
+    task.steer((0.5, 0.0, 0.2))
+    task.begin(torch.tensor([True]))
+    joints, height = (
+        [0.0, 0.8, -1.6] * 4,
+        0.025 + GO1.foot_radius + 2.0 * GO1.link_length * math.cos(0.8),
+    )
+    state = make_scene_state(
+        torch.tensor([[[0.0, 0.0, height]]]),
+        joint_pos=torch.tensor(joints),
+        joint_vel=torch.tensor(0.5),
+        robot_linvel=torch.tensor([0.11, 0.0, 0.3]),
+        robot_angvel_b=torch.tensor([0.0, 0.0, 0.005]),
+    )
+    outcome = task.evaluate(state, state)
+    terms = dict(zip(task.reward_names, outcome.rewards.flatten().tolist(), strict=True))
+    # Errors are 0.39 m/s and 0.195 rad/s; the mean has come a twentieth of the way from 0 to the velocity.
+    assert terms["track_velocity"] == pytest.approx(1.5 * math.exp(-1.0), rel=1e-5)
+    assert terms["track_yaw_rate"] == pytest.approx(0.5 * math.exp(-0.25), rel=1e-5)
+    assert terms["track_mean_velocity"] == pytest.approx(4.0 * math.exp(-4.945), rel=1e-5)
+    assert terms["track_mean_yaw_rate"] == pytest.approx(2.0 * math.exp(-1.9975), rel=1e-5)
+    assert outcome.metrics.tolist() == [pytest.approx([0.4945, 0.19975])]
+    assert terms["feet"] == pytest.approx(4.0 * math.exp(-1.0), rel=1e-4)
+    assert terms["height"] == pytest.approx(-300.0 * (height - 0.28) ** 2, rel=1e-4)
+    assert terms["bounce"] == pytest.approx(-0.09)
+    offsets = [angle - stance for angle, stance in zip(joints, DEFAULT_JOINT_POS, strict=True)]
+    assert terms["hips"] == pytest.approx(
+        -0.3 * sum(offset**2 for offset in offsets[::3]), rel=1e-5
+    )
+    torques = [-19.0 * offset - 0.8 * 0.5 for offset in offsets]
+    assert terms["torque"] == pytest.approx(-2e-4 * sum(torque**2 for torque in torques), rel=1e-5)
+    for name in ("tilt", "sway", "sink", "stance", "rest", "jerk", "action_rate", "fall"):
+        assert terms[name] == 0.0, name
+
+
+def test_episodes_of_the_velocity_task_start_in_poses_from_all_over_the_table():
+    task, table = (
+        VelocityTask(VelocityCfg(), 64, team(1), Streams(0, 64, "cpu")),
+        start_poses(team(1)).joint_pos,
+    )
+    joints = task.layout(torch.zeros(64, dtype=torch.int64)).joint_pos
+    rows = (table == joints).all(dim=-1).nonzero()[:, 1]
+    assert len(rows) == 64
+    assert len(rows.unique()) > 60
+    assert int(rows.min()) < 0.1 * len(table)
+    assert int(rows.max()) > 0.9 * len(table)
+
+
+def test_feet_cost_where_they_trail_their_hips_and_where_they_sink_in():
+    forward = torch.tensor([[0.06, -0.02, -0.10, 0.04]])  # FL, FR, RL, RR
+    assert pair_offset(forward)[0].tolist() == pytest.approx([0.02, -0.03])
+    clearance = torch.tensor([[0.05, -0.001, -0.005, -0.010]])
+    assert excess_depth(clearance).tolist() == pytest.approx([0.002 + 0.007])
+
+
+def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up():
+    env = make_env(EnvCfg(num_envs=1), SIM, VelocityCfg(max_kick=0.0, max_force=0.0), seed=0)
+    for is_up_first, expected in ((True, REST_TIME), (False, GET_UP_TIME + REST_TIME)):
+        env.reset()
+        steps = 0
+        for k in range(300):
+            env.sim.qpos[:, 2], env.sim.qpos[:, 3:7] = 0.35, torch.tensor([1.0, 0.0, 0.0, 0.0])
+            env.sim.qpos[:, 7:], env.sim.qvel[:] = torch.tensor(DEFAULT_JOINT_POS), 0.0
+            if not is_up_first or k > GET_UP_TIME / STEP_DT:
+                env.sim.qpos[:, 2] = 0.06  # the trunk rests
+                steps += 1
+            if bool(env.step(torch.zeros(1, 1, 12)).terminated.all()):
+                break
+        assert steps * STEP_DT == pytest.approx(expected, abs=0.03)
+
+
+def test_the_mirror_swaps_left_and_right_and_undoes_itself():
+    see, act, _ = mirrored_gait(CPU)
+    obs, action = torch.randn(5, GAIT_OBS_SIZE), torch.randn(5, 12)
+    assert torch.equal(see(see(obs)), obs)
+    assert torch.equal(act(act(action)), action)
+    # A robot that rolls and goes to the left is one that rolls and goes to the right in the mirror.
+    names = {
+        "gravity": 0,
+        "turning": 3,
+        "command": 6,
+        "joints": 9,
+        "velocities": 21,
+        "actions": 33,
+        "clock": 57,
+    }
+    mirrored = see(torch.arange(1.0, GAIT_OBS_SIZE + 1)).tolist()
+    assert mirrored[: names["joints"]] == [1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0, -8.0, -9.0]
+    assert mirrored[9:15] == [
+        -13.0,
+        14.0,
+        15.0,
+        -10.0,
+        11.0,
+        12.0,
+    ]  # FR's joints, then FL's, hips negated
+    assert mirrored[names["clock"] :] == [-58.0, -59.0]
+
+
+def test_mirrored_states_give_mirrored_observations():
+    """Of a scene reflected in the plane y = 0 the gait sees what the mirror makes of the original's observation."""
+    scene = build_scene(1, None)
+    env = make_env(EnvCfg(num_envs=2), SIM, VelocityCfg(), seed=0)
+    env.reset()
+    pose = torch.tensor([0.0, 0.0, 0.3, 0.97, 0.13, 0.11, 0.17], dtype=torch.float64)
+    pose[3:] /= pose[3:].norm()
+    joints, velocity = torch.rand(12).double() - 0.5, torch.randn(18).double()
+    act = mirrored_gait(CPU).action
+    flip = torch.tensor([1.0, -1.0, 1.0]).double()
+    env.sim.qpos[0], env.sim.qvel[0] = torch.cat((pose, joints)), velocity
+    env.sim.qpos[1, :3], env.sim.qpos[1, 3:7] = (
+        pose[:3] * flip,
+        pose[3:] * torch.tensor([1.0, -1.0, 1.0, -1.0]),
+    )
+    env.sim.qpos[1, 7:], env.sim.qvel[1, 6:] = act(joints), act(velocity[6:])
+    env.sim.qvel[1, :3], env.sim.qvel[1, 3:6] = velocity[:3] * flip, velocity[3:6] * -flip
+    state = read_state(env.sim, scene)
+    command = torch.tensor([[[0.3, 0.2, -0.1]], [[0.3, -0.2, 0.1]]])
+    memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
+    memory.phase[1] = 0.5
+    obs = Trot(team(1)).observe(state, command, is_moving(command), memory)
+    see = mirrored_gait(CPU).obs
+    torch.testing.assert_close(see(obs[0]), obs[1], atol=1e-5, rtol=0.0)

@@ -1,0 +1,318 @@
+"""The environment: latched endings, resets, broken worlds, exact continuation, statistics."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from mqe.env.statistics import CAPACITY, EpisodeStatistics
+from mqe.tasks.task import Disturbance
+from tests.support.pushing import make_env
+
+
+def _push_object_to_goal(env, worlds):
+    """Put the object of ``worlds`` 0.5 m from its goal: success at the next control step."""
+    start = env.scene.robot_qpos
+    goal = env.sim.mocap_pos[worlds, 0, :2]
+    env.sim.qpos[worlds, start : start + 2] = goal + torch.tensor([0.5, 0.0], dtype=torch.float64)
+
+
+def test_a_broken_world_is_reset_counted_and_masked_while_the_others_continue():
+    env, twin = make_env(4), make_env(4)
+    env.reset()
+    twin.reset()
+    actions = torch.zeros(4, 2, 3)
+    env.sim.qpos[2, 0] = torch.nan
+    step, wanted = env.step(actions), twin.step(actions)
+    assert step.valid.tolist() == [True, True, False, True]
+    assert step.done.tolist() == [False, False, True, False]
+    assert not step.terminated[2].any()
+    for mine, theirs in (
+        (step.obs, wanted.obs),
+        (step.reward, wanted.reward),
+        (step.final_obs, wanted.final_obs),
+    ):
+        assert torch.isfinite(mine).all()
+        assert torch.equal(mine[[0, 1, 3]], theirs[[0, 1, 3]])
+    assert torch.isfinite(step.final_state).all()
+    assert int(env.num_failed) == 1
+    assert env.statistics()["num_episodes"] == 0  # an episode that broke is no episode
+    assert env.step(actions).valid.all()
+    assert torch.isfinite(env.sim.qpos).all()
+
+
+def test_a_velocity_beyond_reason_is_a_broken_world():
+    env = make_env(2)
+    env.reset()
+    env.sim.qvel[0, 0] = 1e7
+    assert env.step(torch.zeros(2, 2, 3)).valid.tolist() == [False, True]
+
+
+def test_a_contact_force_that_is_no_number_is_a_broken_world():
+    env = make_env(2)
+    env.reset()
+    step = env.sim.step
+
+    def poisoned(decimation, ctrl):
+        step(decimation, ctrl)
+        env.sim.sensordata[1, 0] = torch.nan
+
+    env.sim.step = poisoned
+    outcome = env.step(torch.zeros(2, 2, 3))
+    assert outcome.valid.tolist() == [True, False]
+    assert torch.isfinite(outcome.reward).all()
+    assert torch.isfinite(outcome.final_obs).all()
+
+
+def test_staggered_first_episodes_end_spread_over_the_time_limit_and_statistics_begin_after_it():
+    env = make_env(10, decision_period=5, episode_length_s=1.0)  # 50 control steps are 10 decisions
+    env.reset(staggered=True)
+    lengths = torch.zeros(10, dtype=torch.int64)
+    for t in range(1, 11):
+        ends = env.step(torch.zeros(10, 2, 3)).truncated
+        lengths[ends & (lengths == 0)] = t
+        assert env.statistics()["num_episodes"] == (2 if t == 10 else 0)
+    assert lengths.sort().values.tolist() == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        10,
+        10,
+    ]  # of ten golden steps two share a bin
+    for _ in range(10):
+        env.step(torch.zeros(10, 2, 3))
+    metrics = env.statistics()
+    assert metrics["num_episodes"] == 12
+    assert metrics["episode_time_s"] == pytest.approx(1.0)
+
+
+def test_an_ending_inside_a_decision_is_latched_there():
+    """Success at the first of five control steps: its time is 1 step, its reward that of one step."""
+    env, single = make_env(2, decision_period=5), make_env(2)
+    env.reset()
+    single.reset()
+    for each in (env, single):
+        _push_object_to_goal(each, [0])
+    step, first = env.step(torch.zeros(2, 2, 3)), single.step(torch.zeros(2, 2, 3))
+    assert step.terminated[:, 0].tolist() == [True, False]
+    assert not step.truncated.any()
+    assert torch.equal(step.reward[0], first.reward[0])
+    assert env.statistics()["episode_time_s"] == pytest.approx(0.02)
+    assert env.statistics()["success_rate"] == 1.0
+    total = torch.stack(list(step.info.values())).sum(0)
+    torch.testing.assert_close(total, step.reward)
+
+
+def test_a_world_that_breaks_after_its_end_shows_nothing_of_it():
+    env = make_env(2, decision_period=2)
+    env.reset()
+    _push_object_to_goal(env, [0])
+    step, calls = env.sim.step, []
+
+    def poisoned(decimation, ctrl):
+        step(decimation, ctrl)
+        calls.append(decimation)
+        if len(calls) == 2:
+            env.sim.qpos[0, 0] = torch.nan
+
+    env.sim.step = poisoned
+    outcome = env.step(torch.zeros(2, 2, 3))
+    assert outcome.valid.all()
+    assert outcome.terminated[:, 0].tolist() == [True, False]
+    assert env.statistics()["success_rate"] == 1.0
+    for shown, first in ((outcome.final_obs, outcome.obs), (outcome.final_state, outcome.state)):
+        torch.testing.assert_close(shown[0], first[0])
+    assert torch.isfinite(outcome.reward).all()
+
+
+def test_rewards_of_a_decision_add_up_over_its_control_steps():
+    env, single = make_env(3, decision_period=4), make_env(3)
+    env.reset()
+    single.reset()
+    actions = torch.zeros(3, 2, 3)
+    step = env.step(actions)
+    wanted = sum(single.step(actions).reward for _ in range(4))
+    torch.testing.assert_close(step.reward, wanted)
+    assert torch.equal(env.sim.qpos, single.sim.qpos)
+
+
+def test_the_clock_truncates_at_the_limit_and_shows_the_last_state():
+    env = make_env(2, episode_length_s=0.1, decision_period=5)
+    env.reset()
+    step = env.step(torch.zeros(2, 2, 3))
+    assert step.truncated.all()
+    assert not step.terminated.any()
+    assert not torch.equal(step.final_obs, step.obs)  # obs is the next episode's first
+    assert env.statistics()["episode_time_s"] == pytest.approx(0.1)
+    assert env.statistics()["num_episodes"] == 2
+
+
+def test_progress_is_measured_from_the_control_step_before():
+    env = make_env(2)
+    env.reset()
+    before = (env.state.goal_pos - env.state.object_pos)[:, :2]
+    start = env.scene.robot_qvel
+    env.sim.qvel[0, start : start + 2] = (
+        before[0] / before[0].norm()
+    ).double()  # 1 m/s towards the goal
+    step = env.step(torch.zeros(2, 2, 3))
+    after = (env.state.goal_pos - env.state.object_pos)[:, :2]
+    moved = before.norm(dim=1) - after.norm(dim=1)
+    assert 0.015 < float(moved[0]) < 0.021
+    weight = env.task.weights["progress"]
+    torch.testing.assert_close(
+        step.info["reward/progress"], weight * moved.unsqueeze(1).expand(2, 2), atol=1e-5, rtol=0
+    )
+
+
+def test_progress_does_not_straddle_a_reset():
+    env = make_env(2)
+    env.reset()
+    _push_object_to_goal(env, [0])
+    env.step(torch.zeros(2, 2, 3))
+    step = env.step(torch.zeros(2, 2, 3))  # the first step of the new episode
+    assert step.info["reward/progress"][0].abs().max() < 0.05
+
+
+def test_a_new_episode_has_felt_no_contact_yet():
+    env = make_env(2)
+    env.reset()
+    _push_object_to_goal(env, [0])
+    step = env.sim.step
+
+    def touched(decimation, ctrl):
+        step(decimation, ctrl)
+        env.sim.sensordata[:] = 5.0
+
+    env.sim.step = touched
+    assert env.step(torch.zeros(2, 2, 3)).done.tolist() == [True, False]
+    assert env.state.contact_force[0].abs().max() == 0.0
+    assert (env.state.contact_force[1] == 5.0).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 2, 1), (1, 2, 3), (2, 2, 4), (2, 6)])
+def test_actions_of_another_shape_are_refused(shape):
+    env = make_env(2)
+    env.reset()
+    with pytest.raises(ValueError, match=r"the shape \(2, 2, 3\) .*, not \(" + str(shape[0])):
+        env.step(torch.zeros(shape))
+
+
+def test_the_environment_resumes_exactly_from_its_state():
+    env = make_env(3, episode_length_s=0.4, decision_period=2)
+    env.reset(staggered=True)
+    generator = torch.Generator().manual_seed(0)
+    actions = torch.rand(14, 3, 2, 3, generator=generator) * 2 - 1
+    for k in range(6):
+        env.step(actions[k])
+    state = env.state_dict()
+    wanted = [env.step(actions[k]) for k in range(6, 14)]  # over a time-out
+    other = make_env(3, episode_length_s=0.4, decision_period=2)
+    other.reset()
+    obs, critic_state = other.load_state_dict(state)
+    for k, theirs in zip(range(6, 14), wanted, strict=True):
+        mine = other.step(actions[k])
+        assert torch.equal(mine.obs, theirs.obs)
+        assert torch.equal(mine.reward, theirs.reward)
+        assert torch.equal(mine.truncated, theirs.truncated)
+    assert other.statistics() == pytest.approx(env.statistics(), nan_ok=True)
+    assert obs.shape == (3, 2, 10)
+    assert critic_state.shape == (3, 17)
+
+
+def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count():
+    statistics = EpisodeStatistics(("time", "degree"), (), 2500, torch.device("cpu"))
+
+    def record(count: int, time: Tensor | float, degree: float, ended: bool = True) -> None:
+        metrics = torch.zeros(count, 2)
+        metrics[:, 0], metrics[:, 1] = time, degree
+        statistics.record(torch.full((count,), ended), metrics)
+
+    record(600, 1.0, torch.nan)
+    assert statistics.means()["time"] == 1.0
+    assert statistics.means()["degree"] != statistics.means()["degree"]
+    record(600, 2.0, 0.5)
+    means = statistics.means()
+    assert means["num_episodes"] == CAPACITY
+    assert means["time"] == pytest.approx(1.6)  # 400 of the first, 600 of the second
+    assert means["degree"] == 0.5
+    record(600, 0.0, 0.0, ended=False)
+    assert statistics.means()["time"] == pytest.approx(1.6)
+    record(2500, torch.arange(2500.0), 0.0)
+    assert statistics.means()["time"] == pytest.approx(1999.5)  # the newest 1,000 of 2,500 at once
+    record(2500, torch.arange(2500.0), 0.0)
+    assert statistics.means()["time"] == pytest.approx(1999.5)  # round the ring
+    statistics.reset()
+    assert statistics.means()["num_episodes"] == 0
+    record(3, 4.0, 1.0)
+    assert statistics.means() == {"time": 4.0, "degree": 1.0, "num_episodes": 3}
+
+
+@pytest.mark.parametrize(
+    ("num_episodes", "num_envs", "expected"),
+    [(3700, 2, (3199.5, 1000)), (1500, 3000, (999.5, 1000)), (3, 2, (1.0, 3))],
+)
+def test_a_ring_of_another_length_takes_the_newest_episodes(
+    num_episodes: int, num_envs: int, expected: tuple
+):
+    old = EpisodeStatistics(("time",), (), 2500, torch.device("cpu"))
+    for times in torch.arange(float(num_episodes)).split(2500):
+        metrics = torch.zeros(2500, 1)
+        metrics[: len(times), 0] = times
+        old.record(torch.arange(2500) < len(times), metrics)
+    new = EpisodeStatistics(("time",), (), num_envs, torch.device("cpu"))
+    new.load_state_dict(old.state_dict())
+    assert new.means() == {"time": expected[0], "num_episodes": expected[1]}
+    new.record(torch.arange(num_envs) < 1, torch.full((num_envs, 1), 1e6))
+    count = min(expected[1] + 1, CAPACITY)  # the oldest makes room
+    total = expected[0] * expected[1] - (num_episodes - CAPACITY if count == CAPACITY else 0) + 1e6
+    assert new.means() == {"time": pytest.approx(total / count), "num_episodes": count}
+
+
+def test_a_simulator_captures_no_control_steps_of_its_own_under_an_environment():
+    assert not make_env(1).sim.captures
+
+
+def test_an_episodes_return_is_the_sum_of_its_rewards():
+    env, generator = (
+        make_env(6, decision_period=2, episode_length_s=0.16),
+        torch.Generator().manual_seed(0),
+    )
+    env.reset()
+    total, num_ended = torch.zeros(6), 0
+    for _ in range(9):
+        step = env.step(2.0 * torch.rand(6, 2, 3, generator=generator) - 1.0)
+        total += step.reward.mean(dim=1)
+        ended = step.done & step.valid
+        if ended.any():
+            torch.testing.assert_close(env.episode_metrics["return"][ended], total[ended])
+        num_ended += int(ended.sum())
+        total.masked_fill_(step.done, 0.0)
+    assert num_ended >= 12
+
+
+def test_kicks_and_forces_reach_the_robots_trunks(monkeypatch):
+    env = make_env(2)
+    env.reset()
+    kick, force = torch.zeros(2, 2, 3), torch.zeros(2, 2, 3)
+    kick[1, 1, 0], force[0, 1, 2] = 3.0, 40.0
+    monkeypatch.setattr(env.task, "disturb", lambda steps: Disturbance(kick, force))
+    before = env.sim.qvel.clone()
+    env._disturb(None)
+    second = env.scene.robot_qvel // 2
+    changed = torch.zeros_like(before)
+    changed[1, second] = 3.0
+    assert torch.equal(env.sim.qvel - before, changed)
+    assert env.sim.xfrc_applied[0, env.scene.trunk_bodies[1]].tolist() == [
+        0.0,
+        0.0,
+        40.0,
+        0.0,
+        0.0,
+        0.0,
+    ]
+    assert int((env.sim.xfrc_applied != 0.0).sum()) == 1

@@ -1,0 +1,164 @@
+"""Every simulator keeps the protocol: live views, isolation of broken worlds, exact continuation."""
+
+import json
+import math
+import os
+
+import pytest
+import torch
+
+from mqe import cores
+from mqe.registry import SIMULATORS, SimCfg, make_simulator
+from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.world.objects import OBJECTS
+from mqe.world.scene import DECIMATION, build_scene
+from tests.support.paths import DATA
+from tests.support.scenes import DEFAULT_JOINT_POS
+
+SCENE = build_scene(1, OBJECTS["cuboid"])
+ISAACGYM_PYTHON = os.environ.get("ISAACGYM_PYTHON")
+
+
+def _python(name):
+    return ISAACGYM_PYTHON if name == "isaacgym" else None
+
+
+def _start(sim):
+    n = sim.num_envs
+    qpos = torch.zeros(n, SCENE.model.nq, dtype=torch.float64)
+    qpos[:, 0] = -1.0 - 0.1 * torch.arange(n)
+    qpos[:, 2], qpos[:, 3] = 0.33, 1.0
+    qpos[:, 7:19] = torch.tensor(DEFAULT_JOINT_POS)
+    qpos[:, 21], qpos[:, 22] = 0.25, 1.0
+    qvel = torch.zeros(n, SCENE.model.nv, dtype=torch.float64)
+    sim.write(
+        torch.ones(n, dtype=torch.bool),
+        qpos.to(sim.qpos.dtype),
+        qvel.to(sim.qvel.dtype),
+        torch.zeros(n, 1, 3),
+    )
+    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS)
+
+
+def _skip_without(name):
+    if name == "warp":
+        pytest.importorskip("mujoco_warp")
+    if name == "isaacgym" and ISAACGYM_PYTHON is None:
+        pytest.skip("needs Isaac Gym: ISAACGYM_PYTHON names the Python that has it")
+
+
+@pytest.fixture(params=sorted(SIMULATORS))
+def sim(request):
+    _skip_without(request.param)
+    cfg = SimCfg(name=request.param, device="cpu", num_threads=2, python=_python(request.param))
+    sim = make_simulator(cfg, SCENE.model, 4)
+    _start(sim)
+    yield sim
+    sim.close()
+
+
+def test_a_write_is_the_state_of_the_next_step(sim):
+    sim.qvel[1, 0] = 1.0
+    sim.step(4)
+    moved = sim.qpos[:, 0] + 1.0 + 0.1 * torch.arange(4)
+    assert float(moved[1]) > 0.01
+    assert float(moved[[0, 2, 3]].abs().max()) < 5e-3
+    assert not sim.failed.any()
+
+
+def test_a_masked_write_leaves_the_other_worlds_alone(sim):
+    sim.step(4)
+    before = sim.qpos.clone()
+    mask = torch.tensor([False, True, False, False])
+    target = before + 1.0
+    sim.write(mask, target, sim.qvel + 1.0, torch.ones(4, 1, 3, dtype=sim.mocap_pos.dtype))
+    torch.testing.assert_close(sim.qpos[1], target[1])
+    torch.testing.assert_close(sim.qpos[[0, 2, 3]], before[[0, 2, 3]], rtol=0, atol=0)
+    assert sim.mocap_pos[:, 0, 0].tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert not sim.ctrl[1].any()
+
+
+def test_a_broken_world_does_not_touch_the_others(sim):
+    sim.step(2)
+    state = sim.state_dict()
+    sim.step(4)
+    healthy = sim.qpos.clone()
+    sim.load_state_dict(state)
+    sim.qpos[2, 0] = torch.nan
+    sim.step(4)
+    torch.testing.assert_close(sim.qpos[[0, 1, 3]], healthy[[0, 1, 3]], rtol=0, atol=0)
+    assert not torch.isfinite(sim.qpos[2]).all()
+
+
+def test_state_dict_continues_exactly(sim):
+    sim.step(6)
+    state = sim.state_dict()
+    sim.step(4)
+    wanted = sim.qpos.clone()
+    sim.step(4)
+    sim.load_state_dict(state)
+    sim.step(4)
+    torch.testing.assert_close(sim.qpos, wanted, rtol=0, atol=0)
+
+
+def test_targets_of_a_control_step_are_followed_as_in_single_steps_also_by_worlds_that_break_or_rest():
+    targets = torch.tensor(DEFAULT_JOINT_POS) + 0.1 * torch.arange(DECIMATION).view(-1, 1, 1)
+    targets = targets.repeat(1, 6, 1)
+    targets[2, 5, 0] = torch.nan  # of which MuJoCo warns, and goes on
+    results = []
+    for is_single in (True, False):
+        sim = MujocoBatchSimulator(SCENE.model, 6, 2)
+        _start(sim)
+        sim.qvel[1, 3] = torch.nan
+        sim.qvel[2, 3] = 1e7  # breaks within the control step
+        sim.resting[4] = True
+        for rows in targets.split(1) if is_single else (targets,):
+            sim.step(len(rows), rows)
+        results.append(sim.state_dict() | {"forces": sim.sensordata.clone()})
+        sim.close()
+    assert not torch.isfinite(results[0]["qpos"][2]).all()
+    assert results[0]["time"][[0, 4, 5]].tolist() == pytest.approx([0.02, 0.0, 0.02])
+    for name, values in results[0].items():
+        moving = (
+            slice(None) if name != "ctrl" else [0, 1, 2, 3, 5]
+        )  # what is written to a resting world has no effect
+        torch.testing.assert_close(
+            results[1][name][moving], values[moving], rtol=0, atol=0, equal_nan=True
+        )
+
+
+def test_cpu_results_do_not_depend_on_the_number_of_threads():
+    results = []
+    for threads in (1, 2, 3):
+        sim = MujocoBatchSimulator(SCENE.model, 6, threads)
+        _start(sim)
+        for k in range(20):
+            sim.ctrl[:, 1] = 0.8 + 0.02 * k
+            sim.step(4)
+        results.append(sim.qpos.clone())
+        sim.close()
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
+def test_worlds_take_a_thread_for_each_core_that_may_be_used_unless_told_otherwise(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(3)), raising=False)
+    monkeypatch.setattr(cores, "cpu_quota", lambda: math.inf)
+    model = build_scene(1, None).model
+    assert [MujocoBatchSimulator(model, 4, threads)._batch.nthread for threads in (0, 1)] == [3, 1]
+
+
+@pytest.mark.parametrize("name", sorted(SIMULATORS))
+def test_robots_with_their_legs_in_each_others_are_not_torn_apart(name):
+    """A state of three trained robots at the cylinder, from which MuJoCo's sparse solver gives 930 rad/s."""
+    _skip_without(name)
+    state = json.loads((DATA / "entangled.json").read_text())
+    scene = build_scene(state["num_robots"], OBJECTS[state["object"]])
+    sim = make_simulator(
+        SimCfg(name=name, device="cpu", num_threads=1, python=_python(name)), scene.model, 2
+    )
+    for field in ("qpos", "qvel", "ctrl"):
+        getattr(sim, field)[:] = torch.tensor(state[field])
+    sim.step(DECIMATION)
+    assert 1.0 < float(sim.qvel.abs().max()) < 10.0
+    sim.close()

@@ -1,0 +1,398 @@
+"""MuJoCo Warp, on its CPU device, against MuJoCo: equal worlds and joint targets, equal rewards and endings."""
+
+from __future__ import annotations
+
+import math
+import re
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import mujoco
+import pytest
+import torch
+from torch import Tensor
+
+from mqe.env.environment import MultiAgentEnv
+from mqe.sim.mujoco_batch import MujocoBatchSimulator
+from mqe.tasks.push import PushCfg, PushTask
+from mqe.tasks.task import Task
+from mqe.tasks.velocity import VelocityCfg, VelocityTask
+from mqe.world.objects import OBJECTS
+from mqe.world.scene import (
+    DECIMATION,
+    STEP_DT,
+    Scene,
+    build_scene,
+    floor_friction_fields,
+    object_friction_fields,
+)
+from mqe.world.state import SceneState
+from mqe.world.streams import Streams
+from tests.support.scenes import DEFAULT_JOINT_POS
+from tests.support.scenes import team as robots_of
+
+pytest.importorskip(
+    "mujoco_warp", reason="the GPU simulator is an extra: pip install 'mapush[gpu]'"
+)
+
+import mujoco_warp as mjw  # noqa: E402, after the skip
+import warp as wp  # noqa: E402
+
+from mqe.sim import mujoco_warp  # noqa: E402
+from mqe.sim.mujoco_warp import (  # noqa: E402
+    _PASSIVE_FIELDS,
+    Capacity,
+    CapacityError,
+    MujocoWarpSimulator,
+    OverflowType,
+    known_to_warp,
+)
+
+CPU = torch.device("cpu")
+NUM_ENVS, NUM_STEPS = 4, 50
+
+
+class Recording:
+    """A controller that plays joint targets (T, N, A, 12), one a control step, whatever it is told."""
+
+    def __init__(self, targets: Tensor) -> None:
+        self._targets = iter(targets)
+
+    def begin(self, mask: Tensor) -> None: ...
+
+    def command(self, velocity: Tensor) -> None: ...
+
+    def targets(self, state: SceneState) -> Tensor:
+        return next(self._targets)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
+
+
+def trot(num_robots: int) -> Tensor:
+    """Joint targets (T, N, A, 12) of a trot in place, each robot at its own moment; the last world soon lies down."""
+    time = STEP_DT * torch.arange(NUM_STEPS).view(-1, 1, 1, 1)
+    robot = torch.arange(NUM_ENVS * num_robots).view(NUM_ENVS, num_robots, 1)
+    leg = torch.tensor([0.0, 0.5, 0.5, 0.0]).repeat_interleave(3)
+    lift = torch.sin(2.0 * math.pi * (2.0 * time + 0.13 * robot + leg)).clamp(min=0.0)
+    targets = torch.tensor(DEFAULT_JOINT_POS) + torch.tensor([0.0, 0.3, -0.6] * 4) * lift
+    targets[20:, -1] = torch.tensor([0.1, 1.4, -2.3] * 4)
+    return targets
+
+
+def worlds_of(
+    name: str, num_robots: int | None = None
+) -> tuple[Scene, Task, dict[str, Tensor], Tensor]:
+    """A task by name, or the object that its team pushes: its scene, itself, its fields, and actions (T, N, A, U)."""
+    seed = 14 if name == "cylinder" else 3  # with a fall
+    streams, spread = Streams(seed, NUM_ENVS, CPU), torch.linspace(0.0, 1.0, NUM_ENVS)
+    if name == "go1_velocity":
+        scene = build_scene(1, None)
+        actions = (trot(1) - torch.tensor(DEFAULT_JOINT_POS)) / torch.tensor([0.35, 0.6, 0.8] * 4)
+        task = VelocityTask(VelocityCfg(), NUM_ENVS, robots_of(1), streams)
+        return scene, task, floor_friction_fields(scene, 0.45 + 0.25 * spread), actions
+    obj = OBJECTS[name]
+    team = num_robots or obj.num_agents
+    scene = build_scene(team, obj)
+    cfg = PushCfg(object=name, spawn="separated", roll_limit=0.15)  # lying down is a fall
+    task = PushTask(cfg, NUM_ENVS, robots_of(team), streams, Recording(trot(team)))
+    low, high = obj.friction
+    fields = object_friction_fields(scene, low + (high - low) * spread)
+    return scene, task, fields, torch.zeros(NUM_STEPS, NUM_ENVS, team, 3)
+
+
+class Run(NamedTuple):
+    """What one simulator made of a recording."""
+
+    ctrl: Tensor  # (T, N, nu)
+    qpos: Tensor  # (T, N, nq)
+    reward: Tensor  # (T, N, A)
+    terminated: Tensor  # (T, N, A)
+
+
+def make_sim(
+    make: type, scene: Scene, fields: dict[str, Tensor], size: Capacity | None = None
+) -> Any:
+    """A simulator of a scene with its per-world fields."""
+    if make is MujocoWarpSimulator:
+        sim = MujocoWarpSimulator(scene.model, NUM_ENVS, CPU, size)
+    else:
+        sim = MujocoBatchSimulator(scene.model, NUM_ENVS, 1)
+    for field, values in fields.items():
+        sim.set_field(field, values)
+    return sim
+
+
+def run(name: str, make: type) -> Run:
+    """Play the recording of ``worlds_of`` on a simulator."""
+    scene, task, fields, actions = worlds_of(name)
+    sim = make_sim(make, scene, fields)
+    env = MultiAgentEnv(sim, scene, task)
+    env.reset()
+    rows = []
+    for action in actions:
+        step = env.step(action)
+        assert bool(step.valid.all())
+        rows.append(
+            (
+                sim.ctrl.double().clone(),
+                sim.qpos.double().clone(),
+                step.reward,
+                step.terminated.clone(),
+            )
+        )
+    if make is MujocoWarpSimulator:
+        sim.check_capacity()
+    env.close()
+    return Run(*(torch.stack(column) for column in zip(*rows, strict=True)))
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("tblock", "cylinder")]
+
+
+@pytest.mark.parametrize("name", ["go1_velocity", "cuboid", *SLOW])
+def test_warp_follows_mujoco(name, monkeypatch):
+    monkeypatch.setattr(
+        "mqe.tasks.velocity.task.GET_UP_TIME", 0.0
+    )  # lying down ends a gait's episode at once
+    ours, theirs = run(name, MujocoWarpSimulator), run(name, MujocoBatchSimulator)
+    torch.testing.assert_close(ours.ctrl, theirs.ctrl, rtol=0, atol=1e-6)
+    error = (ours.qpos - theirs.qpos).abs().amax(dim=(0, 2))
+    assert float(error.median()) < 1e-5
+    assert float(error.max()) < 1e-3
+    torch.testing.assert_close(ours.reward, theirs.reward, rtol=0, atol=1e-3)
+    assert torch.equal(ours.terminated, theirs.terminated)
+    assert bool(theirs.terminated[:-5].any())  # a fall, and what came after it
+
+
+def press(name: str, make: type) -> tuple[Tensor, Tensor]:
+    """Put robots nose to the object, at a speed, and step once; give qpos (N, nq) and contact forces (N, 3 A)."""
+    scene, _, fields, _ = worlds_of(name, 2)
+    sim = make_sim(make, scene, fields)
+    qpos = torch.as_tensor(scene.model.qpos0).repeat(NUM_ENVS, 1)
+    qvel = torch.zeros(NUM_ENVS, scene.model.nv, dtype=torch.float64)
+    for robot, side in ((0, -1.0), (1, 1.0)):
+        at, reach = (
+            19 * robot,
+            0.29 + max(x for x, _ in OBJECTS[name].outline),
+        )  # [m] the head's and the object's
+        qpos[:, at], qpos[:, at + 2] = side * (reach - 0.002 * (1 + torch.arange(NUM_ENVS))), 0.3
+        qpos[:, at + 3 : at + 7] = torch.tensor(
+            [1.0, 0.0, 0.0, 0.0] if side < 0 else [0.0, 0.0, 0.0, 1.0]
+        )
+        qpos[:, at + 7 : at + 19] = torch.tensor(DEFAULT_JOINT_POS)
+        qvel[:, 18 * robot] = -0.5 * side
+    everywhere = torch.ones(NUM_ENVS, dtype=torch.bool)
+    sim.write(everywhere, qpos.to(sim.qpos), qvel.to(sim.qvel), torch.zeros_like(sim.mocap_pos))
+    sim.ctrl[:] = torch.tensor(DEFAULT_JOINT_POS * 2)
+    sim.step(1)  # contacts are stiff: in a few steps some have bounced off
+    result = sim.qpos.double().clone(), sim.sensordata.double().clone()
+    sim.close()
+    return result
+
+
+@pytest.mark.parametrize("name", ["cuboid", "tblock", "cylinder"])
+def test_one_step_in_contact_agrees(name):
+    (ours, our_force), (theirs, their_force) = (
+        press(name, MujocoWarpSimulator),
+        press(name, MujocoBatchSimulator),
+    )
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+    torch.testing.assert_close(our_force, their_force, rtol=1e-2, atol=0.1)
+    assert float(their_force.abs().amax(dim=1).min()) > 1.0  # [N]
+
+
+PENDULUM = """
+<mujoco>
+  <option timestep="0.005" integrator="implicitfast"/>
+  <worldbody>
+    <body name="pendulum">
+      <joint name="hinge" axis="0 1 0"/><geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.02"/>
+    </body>
+  </worldbody>
+  <actuator><position joint="hinge" kp="0.1" kv="0.05"/></actuator>
+  <sensor><jointvel joint="hinge"/></sensor>
+</mujoco>
+"""
+
+
+@pytest.mark.parametrize(
+    "damped", ["nowhere", "in the model", "in a field", "by a fluid", "by less weight"]
+)
+def test_what_a_step_leaves_out_changes_nothing(damped):
+    spec = mujoco.MjSpec.from_string(PENDULUM)
+    spec.option.viscosity = 0.1 if damped == "by a fluid" else 0.0
+    spec.joint("hinge").damping[0] = 0.02 if damped == "in the model" else 0.0
+    spec.body("pendulum").gravcomp = 0.5 if damped == "by less weight" else 0.0
+    sims = [MujocoWarpSimulator(spec.compile(), NUM_ENVS, CPU) for _ in range(2)]
+    for sim in sims:
+        if damped == "in a field":
+            sim.set_field("dof_damping", 0.01 * torch.arange(1.0, 1.0 + NUM_ENVS).unsqueeze(1))
+        sim.qpos.fill_(1.0)
+    ours, whole = sims
+    for _ in range(10):
+        ours.step(DECIMATION)
+        with wp.ScopedDevice("cpu"):
+            for _ in range(DECIMATION):
+                mjw.step(whole._model, whole._data)
+    for name in ("qpos", "qvel", "sensordata"):
+        assert torch.equal(getattr(ours, name), getattr(whole, name)), name
+    assert float(ours.sensordata.abs().min()) > 0.0
+    free = mujoco.MjSpec.from_string(PENDULUM).compile()
+    data = mujoco.MjData(free)
+    data.qpos[:] = 1.0
+    mujoco.mj_step(free, data, 10 * DECIMATION)
+    assert (abs(float(ours.qpos[-1, 0]) - data.qpos[0]) < 1e-4) == (damped == "nowhere")
+
+
+def test_a_stream_has_one_object_of_warps_for_ever(monkeypatch):
+    made = []
+    monkeypatch.setattr(mujoco_warp, "_STREAMS", {})
+    monkeypatch.setattr(wp, "stream_from_torch", lambda stream: made.append(stream) or object())
+    first, other = (
+        SimpleNamespace(device=torch.device("cuda", index), cuda_stream=7) for index in range(2)
+    )
+    again = SimpleNamespace(device=torch.device("cuda", 0), cuda_stream=7)
+    name = mujoco_warp._warps_name(first)
+    assert mujoco_warp._warps_name(again) is name
+    assert mujoco_warp._warps_name(other) is not name
+    assert made == [first, other]
+
+
+def test_everything_that_acts_without_being_driven_is_known():
+    model = mujoco.MjSpec.from_string(PENDULUM).compile()
+    kinds = re.compile(
+        r"(jnt|dof|tendon|actuator)_(stiffness|damping)(poly)?|(body|geom|pair)_(gravcomp|adhesion)"
+    )
+    assert {name for name in dir(model) if kinds.fullmatch(name)} == set(_PASSIVE_FIELDS)
+
+
+def test_a_control_step_leaves_out_what_it_can_and_asks_for_warps_own_jacobian(monkeypatch):
+    sim = MujocoWarpSimulator(mujoco.MjSpec.from_string(PENDULUM).compile(), NUM_ENVS, CPU)
+    forward, seen = mjw.forward, []
+
+    def watched(model: Any, data: Any) -> None:
+        seen.append(model.opt.disableflags)
+        if len(seen) == DECIMATION + 1:
+            raise KeyboardInterrupt
+        forward(model, data)
+
+    monkeypatch.setattr(mjw, "forward", watched)
+    sim.step(DECIMATION)
+    bit = mujoco.mjtDisableBit
+    assert [bool(flags & bit.mjDSBL_SENSOR) for flags in seen] == [True] * (DECIMATION - 1) + [
+        False
+    ]
+    assert all(flags & bit.mjDSBL_SPRING and flags & bit.mjDSBL_DAMPER for flags in seen)
+    with pytest.raises(KeyboardInterrupt):
+        sim.step(DECIMATION)
+    assert not sim._model.opt.disableflags & (
+        bit.mjDSBL_SENSOR | bit.mjDSBL_DAMPER
+    )  # what was interrupted stays whole
+    scene = build_scene(3, OBJECTS["cylinder"]).model
+    assert known_to_warp(scene).opt.jacobian == mujoco.mjtJacobian.mjJAC_AUTO
+    assert scene.opt.jacobian == mujoco.mjtJacobian.mjJAC_DENSE
+    sim.close()
+
+
+def eight_boxes() -> mujoco.MjModel:
+    """Eight free boxes in a row on a plane, each on four corners: 8 x 4 contacts of 4 rows."""
+    spec = mujoco.MjSpec()
+    spec.option.timestep = 0.005
+    plane, box = mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_BOX
+    spec.worldbody.add_geom(type=plane, size=(20.0, 20.0, 0.1), contype=1, conaffinity=0)
+    for i in range(8):
+        body = spec.worldbody.add_body(pos=(float(i), 0.0, 0.249))
+        body.add_freejoint()
+        body.add_geom(type=box, size=(0.25, 0.25, 0.25), contype=0, conaffinity=1)
+    return spec.compile()
+
+
+def test_eight_boxes_in_default_buffers_are_an_error_and_in_ours_they_stand():
+    model = eight_boxes()
+    defaults = mjw.make_data(model, 1)
+    sim = MujocoWarpSimulator(model, 2, CPU, Capacity(defaults.naconmax, defaults.njmax))
+    sim.step(DECIMATION)
+    assert sim.usage().rows == 128 > defaults.njmax
+    assert sim.failed.tolist() == [True, True]
+    with pytest.raises(CapacityError, match="2 of 2 worlds lost contacts: NEFC of .*rows=64"):
+        sim.check_capacity()
+    sim.close()
+
+    sim = MujocoWarpSimulator(model, 2, CPU)
+    for _ in range(25):
+        sim.step(DECIMATION)
+    sim.check_capacity()
+    assert not sim.failed.any()
+    assert float(sim.qpos.view(2, 8, 7)[..., 2].min()) > 0.24
+    sim.close()
+
+
+def test_buffers_grow_between_rollouts_and_the_run_continues():
+    scene, task, fields, actions = worlds_of("go1_velocity")
+    env = MultiAgentEnv(
+        make_sim(MujocoWarpSimulator, scene, fields, Capacity(contacts=16, rows=15)), scene, task
+    )
+    env.reset()
+    assert env.grow_buffers() is None
+    valid = torch.stack([env.step(action).valid for action in actions[:40]])
+    assert not valid.all()
+    assert int(env.num_failed) == int((~valid).sum())
+    before, generation = env.sim.qpos.clone(), env.sim.generation
+    note = env.grow_buffers()
+    assert env.sim.generation > generation  # graphs of before write where the worlds were
+    assert torch.equal(env.sim.qpos, before)
+    assert note is not None
+    grown = r"contact buffers overflowed in 1 of 4 worlds \(NEFC\); grown from 16 contacts and 15 rows .*"
+    assert re.fullmatch(grown, note)
+    assert env.grow_buffers() is None
+    assert all(bool(env.step(action).valid.all()) for action in actions[20:40])
+    env.sim.check_capacity()
+    state = env.state_dict()
+    scene, task, fields, _ = worlds_of("go1_velocity")
+    other = MultiAgentEnv(
+        make_sim(MujocoWarpSimulator, scene, fields, Capacity(contacts=16, rows=15)), scene, task
+    )
+    other.reset()
+    other.load_state_dict(state)  # a run that goes on need not lose the same contacts again
+    assert other.sim.size == env.sim.size
+    assert torch.equal(other.sim.qpos, env.sim.qpos)
+    for each in (env, other):
+        each.close()
+        each.close()
+
+
+def test_lost_contacts_that_no_buffer_prevents_are_reported_and_nothing_is_replaced():
+    scene, task, fields, actions = worlds_of("go1_velocity")
+    env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields), scene, task)
+    env.reset()
+    step, views, generation = env.sim.step, env.sim.qpos, env.sim.generation
+
+    def overflowing(decimation, ctrl):
+        env.sim._overflow[1] |= int(OverflowType.NVMAX)
+        step(decimation, ctrl)
+
+    env.sim.step = overflowing
+    assert env.step(actions[0]).valid.tolist() == [True, False, True, True]
+    assert env.grow_buffers() == "1 of 4 worlds lost contacts (NVMAX), which no larger buffer mends"
+    assert env.sim.qpos is views
+    assert env.sim.generation == generation
+    assert env.grow_buffers() is None
+    env.close()
+
+
+def test_a_compilation_that_takes_its_time_is_announced(monkeypatch, caplog):
+    monkeypatch.setattr("mqe.sim.mujoco_warp._PATIENCE", 0.0)
+    caplog.set_level("INFO", logger="mqe")
+    scene, _, fields, _ = worlds_of("go1_velocity")
+    sim = make_sim(MujocoWarpSimulator, scene, fields)
+    sim.step(DECIMATION)
+    sim.step(DECIMATION)
+    sim.close()
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first.startswith(
+        "loading the physics kernels for cpu; the first time on a machine they are compiled"
+    )
+    assert second.startswith("physics kernels are ready after")

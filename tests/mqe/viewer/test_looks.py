@@ -1,0 +1,132 @@
+"""What films and viewers show: shapes of their own around the same physics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import mujoco
+import numpy as np
+import pytest
+
+from mqe.viewer import looks
+from mqe.viewer.looks import COLORS, HIDDEN, shown_model
+from mqe.world.objects import OBJECTS
+from mqe.world.robots import ROBOTS
+from mqe.world.scene import build_scene
+
+TEAMS = [
+    ("cuboid", ("go1", "go2")),
+    ("tblock", ("go2", "go1")),
+    ("cylinder", ("go1", "go1", "go2")),
+]
+
+
+def rolled_out(model: mujoco.MjModel, num_steps: int = 300) -> np.ndarray:
+    """Return the states (T, nq + nv) of robots that fall onto the floor and against the object, and kick about."""
+    data, states, touched = mujoco.MjData(model), [], False
+    for i in range((model.nq - 7) // 19):
+        data.qpos[19 * i : 19 * i + 3] = (-0.9, 0.9, 0.0)[i], (0.0, 0.0, -1.9)[i], 0.35
+    rng = np.random.default_rng(1)
+    for _ in range(num_steps):
+        data.ctrl[:] = rng.uniform(-1.5, 1.5, model.nu)
+        mujoco.mj_step(model, data)
+        touched |= data.ncon > 0
+        states.append(np.concatenate((data.qpos, data.qvel)))
+    assert touched
+    return np.stack(states)
+
+
+@pytest.mark.parametrize(("name", "robots"), TEAMS)
+def test_looks_change_nothing_of_the_physics(name: str, robots: tuple[str, ...]) -> None:
+    scene = build_scene(len(robots), OBJECTS[name], robots=robots)
+    num_geoms, shown = scene.model.ngeom, shown_model(scene)
+    assert shown.ngeom > num_geoms
+    for field in ("body_mass", "body_inertia", "body_ipos"):
+        assert np.array_equal(getattr(shown, field), getattr(scene.model, field))
+    assert np.array_equal(rolled_out(shown), rolled_out(scene.model))  # to the last bit
+    assert (
+        build_scene(len(robots), OBJECTS[name], robots=robots).model.ngeom == num_geoms
+    )  # trains without them
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_a_robot_with_looks_has_them_everywhere_and_shows_nothing_else(name: str) -> None:
+    robot = ROBOTS[name]
+    everywhere = [robot.trunk_looks, *(link for leg in robot.legs for link in leg.looks)]
+    assert all(everywhere)
+    assert {look.color for link in everywhere for look in link} <= {*COLORS, "team"}
+    scene = build_scene(1, None, robots=name)
+    plain, shown = scene.model, shown_model(scene)
+    for geom in range(shown.ngeom):
+        body = shown.body(shown.geom_bodyid[geom]).name
+        if body.startswith("robot"):
+            touches = bool(shown.geom_contype[geom] or shown.geom_conaffinity[geom])
+            assert (shown.geom_group[geom] == HIDDEN) == touches
+    data = mujoco.MjData(shown)
+    mujoco.mj_forward(shown, data)
+    own = [
+        geom
+        for geom in range(shown.ngeom)
+        if shown.geom_bodyid[geom] and shown.geom_group[geom] != HIDDEN
+    ]
+    span = np.ptp(data.geom_xpos[own], axis=0)
+    assert plain.nbody == shown.nbody
+    assert 0.4 < span[0] < 0.6  # [m] as long and as wide as the robot
+    assert 0.2 < span[1] < 0.35
+
+
+def test_a_robot_without_looks_is_drawn_as_what_it_collides_with() -> None:
+    scene = build_scene(1, None)
+    bare = replace(scene, robots=(replace(scene.robots[0], trunk_looks=()),))
+    shown = shown_model(bare)
+    assert not (shown.geom_group == looks.HIDDEN).any()
+
+
+@pytest.mark.parametrize("radius", [1.0, 0.5])
+def test_the_goal_is_shown_as_a_flat_ring_of_the_success_radius_end_to_end(radius: float) -> None:
+    model = shown_model(build_scene(2, OBJECTS["cuboid"], success_radius=radius))
+    goal = np.flatnonzero(model.geom_bodyid == model.body("goal").id)
+    assert not model.geom_contype[goal].any()
+    assert not model.geom_conaffinity[goal].any()
+    assert model.site_group.tolist() == [HIDDEN]  # the ring's fill is drawn instead
+    [ring] = goal[model.geom_type[goal] == mujoco.mjtGeom.mjGEOM_MESH]
+    mesh, rotation = model.mesh(model.geom_dataid[ring].item()), np.zeros(9)
+    mujoco.mju_quat2Mat(rotation, model.geom_quat[ring])
+    vertices = model.mesh_vert[mesh.vertadr.item() :][: mesh.vertnum.item()]
+    points = model.geom_pos[ring] + vertices @ rotation.reshape(3, 3).T
+    np.testing.assert_allclose(points[:, 2], 0.005, atol=1e-6)
+    radii, parts = np.linalg.norm(points[:, :2], axis=1), looks.RING_PARTS
+    is_outer = radii > radius
+    np.testing.assert_allclose(radii, np.where(is_outer, radius + 0.025, radius - 0.025), atol=1e-6)
+    for side in (points[is_outer], points[~is_outer]):
+        steps = np.unique(
+            np.round(np.arctan2(side[:, 1], side[:, 0]) / (2.0 * np.pi / parts), 3) % parts
+        )
+        np.testing.assert_allclose(steps, np.arange(parts))
+
+
+def test_no_two_lines_on_the_floor_overlap() -> None:  # where they did, both would be lit
+    quads = np.array(looks.line_quads(6))
+    low, high = quads.min(axis=1), quads.max(axis=1)
+    overlaps = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)  # (K, K, 2)
+    shared = np.argwhere((overlaps > 1e-9).all(axis=-1))
+    assert np.array_equal(
+        shared, np.repeat(np.arange(len(quads)), 2).reshape(-1, 2)
+    )  # each with itself only
+    assert low.min() == pytest.approx(-6.011)
+    assert high.max() == pytest.approx(6.011)
+
+
+def test_a_state_is_shown_with_its_contacts() -> None:
+    scene = build_scene(1, OBJECTS["cuboid"])
+    data = mujoco.MjData(scene.model)
+    data.qpos[0] = -1.5
+    for _ in range(100):
+        mujoco.mj_step(scene.model, data)
+    mujoco.mj_forward(scene.model, data)
+    shown = shown_model(scene)
+    copied = mujoco.MjData(shown)
+    looks.copy_state(shown, data, copied)
+    assert np.array_equal(copied.xpos, data.xpos)
+    assert copied.ncon == data.ncon > 0
+    assert np.array_equal(copied.efc_force, data.efc_force)

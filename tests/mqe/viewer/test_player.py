@@ -1,0 +1,224 @@
+"""Watching a team: the player does what its controls say, and the page is for this machine alone."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+import torch
+
+from harl_mapush import test, train
+from harl_mapush.runs import run_folder
+from harl_mapush.viewing import watch
+from mapush import cli
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.push import PushCfg
+from mqe.tasks.velocity import VelocityCfg
+from mqe.viewer import studio, window
+from mqe.viewer.player import Player, zero_actions
+from tests.support.tiny_runs import TINY
+
+CPU = SimCfg(name="mujoco", device="cpu")
+
+
+@pytest.fixture
+def env():
+    env = make_env(
+        EnvCfg(num_envs=1), CPU, PushCfg(spawn="separated", episode_length_s=0.1), seed=1
+    )
+    yield env
+    env.close()
+
+
+def make_player(env, scale=(0.5, 0.5, 0.5), **settings) -> Player:
+    player = Player(env, {"nobody": lambda: zero_actions(env)}, scale, **settings)
+    player.controls.speed = 1e6
+    return player
+
+
+def test_it_ends_after_so_many_episodes_and_shows_every_control_step(env) -> None:
+    player, times = make_player(env, num_episodes=2), []
+
+    def show(data) -> bool:
+        times.append(player.time_s)
+        return True
+
+    assert player.run(show) == ["time is up", "time is up"]
+    assert sorted({round(time, 6) for time in times}) == [0.02, 0.04, 0.06, 0.08, 0.1]
+    assert player.episode == 2
+    assert player.distance[0][-1] == pytest.approx(0.1)
+    assert 1.4 < player.distance[1][0] < 3.1
+    assert player.rewards[1]["time"] == pytest.approx([player.rewards[1]["time"][0]] * 5)
+    assert player.commands == [[0.0] * 3] * 2
+
+
+def test_paused_it_advances_by_single_steps(env) -> None:
+    player, looks = make_player(env), []
+    player.controls.is_paused = True
+
+    def show(data) -> bool:
+        looks.append(player.time_s)
+        if len(looks) == 3:
+            player.controls.num_steps = 2
+        return len(looks) < 8
+
+    assert player.run(show) == []
+    assert looks == pytest.approx([0.02, 0.02, 0.02, 0.04, 0.06, 0.06, 0.06, 0.06])
+
+
+def test_the_next_episode_begins_at_once_and_the_left_one_does_not_count(env) -> None:
+    player = make_player(env, num_episodes=1)
+
+    def show(data) -> bool:
+        player.controls.is_next = player.episode == 1
+        return True
+
+    assert player.run(show) == ["time is up"]
+    assert player.episode == 2
+
+
+def test_keys_of_the_window_drive_the_player(env) -> None:
+    player = Player(env, {"a": lambda: zero_actions(env), "b": lambda: zero_actions(env)})
+    controls = player.controls
+    for key in (32, 32, 262, 265, 265, 265, ord("Y"), 257):
+        window.press(player, key)
+    assert controls.is_paused
+    assert (controls.num_steps, controls.speed, controls.policy, controls.is_next) == (
+        1,
+        4.0,
+        "b",
+        True,
+    )
+
+
+def test_speed_is_wall_clock(env) -> None:
+    player = make_player(env, num_episodes=1)
+    player.controls.speed = 0.5
+    start = time.monotonic()
+    player.run(lambda _: True)
+    assert time.monotonic() - start >= 0.1 / 0.5
+
+
+def test_a_policy_is_swapped_while_it_plays(env) -> None:
+    full = torch.ones(1, 2, 3)
+    player = Player(
+        env, {"a": lambda: lambda _: full, "b": lambda: lambda _: -full}, (0.5, 0.5, 0.5), 1
+    )
+    player.controls.speed, seen = 1e6, []
+
+    def show(data) -> bool:
+        seen.append(player.commands[0][0])
+        player.controls.policy = "b" if len(seen) >= 2 else "a"
+        return True
+
+    player.run(show)
+    assert seen[:4] == [0.5, 0.5, -0.5, -0.5]
+
+
+def test_a_gait_is_driven_by_hand() -> None:
+    env = make_env(EnvCfg(num_envs=1), CPU, VelocityCfg(), seed=1)
+    player = make_player(env, scale=None)
+    player.controls.command = (0.3, -0.2, 0.1)
+    seen = []
+
+    def show(data) -> bool:
+        seen.append(env.task._memory.command[0, 0].tolist())
+        return len(seen) < 5
+
+    player.run(show)
+    env.close()
+    assert player.can_steer
+    assert seen[1:] == [pytest.approx([0.3, -0.2, 0.1])] * 4
+
+
+@pytest.fixture(scope="module")
+def run(gait, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("play") / "run"
+    sizes = (
+        "--num_env_steps",
+        "1",
+        "--set",
+        f"task.gait={gait}",
+        "--set",
+        "task.episode_length_s=0.2",
+    )
+    assert train.main([*TINY, *sizes, "--set", "task.decision_period=1", "--out", str(out)]) == 0
+    checkpoint = next((out / "checkpoints").iterdir())
+    shutil.copytree(checkpoint, checkpoint.with_name("1M"))
+    return out
+
+
+def test_all_checkpoints_of_a_run_can_be_chosen(run) -> None:
+    folder = run_folder.last_checkpoint(run)
+    assert folder is not None
+    cfg = test._settings(folder, test.make_parser().parse(["--mode", "viewer"]))
+    env = make_env(cfg.env, cfg.sim, cfg.task, 0)
+    assert list(watch._policies(cfg, folder, env)) == ["1M", "16", "zero actions", "random actions"]
+    env.close()
+
+
+def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
+    run, capsys, monkeypatch
+) -> None:
+    bound = []
+    listening = studio._listening_socket
+    monkeypatch.setattr(
+        studio, "_listening_socket", lambda port: bound.append(listening(port)) or bound[-1]
+    )
+    pages = []
+
+    def fetch(self, data) -> None:
+        host, port = bound[0].getsockname()
+        until = time.monotonic() + 20.0
+        while not pages:
+            try:
+                pages.append(
+                    (host, urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20).read())
+                )
+            except urllib.error.URLError:  # the server is about to begin
+                assert time.monotonic() < until
+
+    monkeypatch.setattr(Player, "_look", fetch)
+    assert cli.main(["play", str(run), "--num_episodes", "1", "--agent", "zero", "--web"]) == 0
+    output = capsys.readouterr()
+    assert [line for line in output.out.splitlines() if "http" in line] == [
+        output.out.splitlines()[0]
+    ]
+    assert "1 episode: time is up." in output.out
+    host, page = pages[0]
+    assert host == "127.0.0.1"
+    assert b"<html" in page.lower()
+
+
+@pytest.mark.parametrize(
+    "argv, words",
+    [
+        (("--num_episodes", "0"), "must be at least 1"),
+        (("--web", "70000"), "a port is a number"),
+        (("--agent", "trained", "--record", "x.mp4"), "--agent does not go with --record"),
+        (("--agent", "clever"), "clever"),
+        (("--json", "x"), "belongs to --mode calculator"),
+    ],
+)
+def test_bad_input_is_one_line(run, capsys, argv, words) -> None:
+    assert cli.main(["play", str(run), *argv]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.startswith("mapush play: ")
+    assert words in error
+
+
+def test_a_port_in_use_is_one_line(run, capsys) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert cli.main(["play", str(run), "--web", str(port)]) == 2
+    error = capsys.readouterr().err
+    assert f"port {port} cannot be used" in error
+    assert error.count("\n") == 1

@@ -1,0 +1,101 @@
+"""The viewer's page in a real browser, clicked through: needs playwright and a Chromium, or what CHROMIUM names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import mujoco
+import pytest
+
+from mapush import cli
+from mqe.viewer import studio
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+SOFTWARE = (
+    "--no-sandbox",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+)
+
+
+class Page:
+    """A browser's page and the panel that it shows."""
+
+    def __init__(self, page, panel: studio.Panel) -> None:
+        self.page, self.panel = page, panel
+
+    def wait(self, is_done: Callable[[], bool], seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not is_done() and time.monotonic() < until:
+            self.page.wait_for_timeout(100)
+        return is_done()
+
+    def click(self, name: str, is_done: Callable[[], bool]) -> None:
+        """Click what the panel calls ``name``; a page drawn without a GPU may sleep through a click."""
+        for _ in range(8):
+            self.page.mouse.move(*self.panel.places[name])
+            self.page.wait_for_timeout(700)
+            self.page.mouse.down()
+            self.page.wait_for_timeout(700)
+            self.page.mouse.up()
+            if self.wait(is_done, 3.0):
+                return
+        raise AssertionError(f"{name} does nothing")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+def test_a_browser_clicks_through_the_page(tmp_path: Path, monkeypatch) -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    panels, codes = [], []
+    make = studio.Panel.__init__
+
+    def remember(self, player) -> None:
+        make(self, player)
+        panels.append(self)
+
+    monkeypatch.setattr(studio.Panel, "__init__", remember)
+    thread = threading.Thread(
+        target=lambda: codes.append(cli.main(["play", "pretrained:cuboid", "--web", "8196"]))
+    )
+    thread.start()
+    until = time.monotonic() + 60.0
+    while not panels and time.monotonic() < until:
+        time.sleep(0.1)
+    panel = panels[0]
+    player, controls = panel.player, panel.player.controls
+    try:
+        with playwright.sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=CHROMIUM, args=SOFTWARE)
+            own = Page(browser.new_page(viewport={"width": 760, "height": 640}), panel)
+            own.page.goto("http://127.0.0.1:8196/")
+            assert own.wait(lambda: "pause" in panel.places and panel.num_frames > 30, 60.0)
+            forces = int(mujoco.mjtVisFlag.mjVIS_CONTACTFORCE)
+            own.click("contact forces", lambda: bool(panel.viewer.vis_options.flags[forces]))
+            own.page.screenshot(path=tmp_path / "page.png", timeout=120_000)
+            own.click("pause", lambda: controls.is_paused)
+            own.page.wait_for_timeout(300)
+            before = player.time_s
+            own.click("step", lambda: player.time_s > before)
+            num_steps = (
+                player.time_s - before
+            ) / 0.02  # one a click, of which a slow page may have taken several
+            assert num_steps == pytest.approx(round(num_steps))
+            assert num_steps < 9
+            episode = player.episode
+            own.click("next", lambda: player.episode == episode + 1)
+            own.click("pause", lambda: not controls.is_paused)
+            own.click("policy zero actions", lambda: controls.policy == "zero actions")
+            assert own.wait(lambda: player.commands == [[0.0] * 3] * 2, 5.0)
+            browser.close()
+    finally:
+        controls.is_closed = True
+        thread.join(30.0)
+    assert codes == [0]
+    assert (tmp_path / "page.png").stat().st_size > 10_000

@@ -1,0 +1,296 @@
+"""Films: which OpenGL is taken, what the camera sees, and a short film read back from its file."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mqe.config import ConfigError
+from mqe.viewer import looks, offscreen, recording, render_pool
+from mqe.viewer.camera import CAMERAS, MARGIN, Camera, ShownState
+from mqe.viewer.offscreen import choose_backend
+from mqe.viewer.render_pool import Canvas, Easel, Painters, Picture
+from mqe.viewer.video import record
+from tests.support.pushing import make_env
+
+
+class Still:
+    """A policy that stands and counts the episodes that ended."""
+
+    forgotten = 0
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        return torch.zeros(*obs.shape[:2], 3)
+
+    def reset_memory(self, done: Tensor) -> None:
+        self.forgotten += int(done.sum())
+
+
+@pytest.fixture
+def no_choice_yet(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    choose_backend.cache_clear()
+    yield monkeypatch
+    choose_backend.cache_clear()
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems have one backend each"
+)
+def test_takes_the_first_backend_that_works(no_choice_yet: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def works(backend: str) -> bool:
+        asked.append(backend)
+        return backend == "osmesa"
+
+    no_choice_yet.setattr(offscreen, "_works", works)
+    assert choose_backend() == "osmesa"
+    assert asked == ["egl", "osmesa"]
+    assert choose_backend() == "osmesa"
+    assert len(asked) == 2  # asked once a process
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems have one backend each"
+)
+def test_names_the_package_where_nothing_works(no_choice_yet: pytest.MonkeyPatch) -> None:
+    no_choice_yet.setattr(offscreen, "_works", lambda backend: False)
+    with pytest.raises(ConfigError, match="apt-get install libegl1") as error:
+        choose_backend()
+    assert "\n" not in str(error.value)
+
+
+def test_a_backend_asked_for_is_taken(no_choice_yet: pytest.MonkeyPatch) -> None:
+    no_choice_yet.setenv("MUJOCO_GL", "OSMesa")
+    assert choose_backend() == "osmesa"
+
+
+def test_a_probe_that_dies_or_hangs_is_a_no(no_choice_yet: pytest.MonkeyPatch) -> None:
+    def hang(*args: object, **kwargs: object) -> None:
+        raise subprocess.TimeoutExpired("python", 1.0)
+
+    assert not offscreen._works("no_such_backend")
+    no_choice_yet.setattr(subprocess, "run", hang)
+    assert not offscreen._works("egl")
+
+
+@pytest.mark.parametrize(("name", "num_agents"), [("cuboid", 2), ("cylinder", 4)])
+def test_everything_is_in_the_picture(name: str, num_agents: int) -> None:
+    env = make_env(3, num_agents, object=name)
+    env.reset()
+    for world in range(3):
+        camera = Camera(env, world, rate=25.0, aspect=16 / 9)
+        data = env.sim.data(world)
+        camera.look(data)
+        azimuth, elevation = math.radians(camera.view.azimuth), math.radians(camera.view.elevation)
+        ahead = np.array(
+            [
+                math.cos(elevation) * math.cos(azimuth),
+                math.cos(elevation) * math.sin(azimuth),
+                math.sin(elevation),
+            ]
+        )
+        eye = camera.view.lookat - camera.view.distance * ahead
+        across = np.cross(ahead, [0.0, 0.0, 1.0])
+        across /= np.linalg.norm(across)
+        half_height = math.tan(math.radians(env.sim.model.vis.global_.fovy / 2))
+        bodies = [*(f"robot{i}/trunk" for i in range(num_agents)), "object", "goal"]
+        for offset in (data.body(body).xpos - eye for body in bodies):
+            depth = offset @ ahead
+            assert abs(offset @ across) + MARGIN <= depth * half_height * 16 / 9 + 1e-6
+            assert abs(offset @ np.cross(across, ahead)) + MARGIN <= depth * half_height + 1e-6
+
+
+def test_the_camera_moves_smoothly_and_cuts_between_episodes() -> None:
+    env = make_env(2)
+    env.reset()
+    camera = Camera(env, 0, rate=25.0, aspect=16 / 9)
+    first, second = (env.sim.data(world) for world in (0, 1))
+    camera.look(first)
+    start = camera.view.lookat.copy()
+    camera.look(second)
+    step = np.linalg.norm(camera.view.lookat - start)
+    camera.cut()
+    camera.look(second)
+    jump = np.linalg.norm(camera.view.lookat - start)
+    assert 0.0 < step < 0.1 * jump
+
+
+@pytest.fixture
+def can_render() -> None:
+    try:
+        choose_backend()
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.usefixtures("can_render")
+def test_a_short_film(tmp_path) -> None:
+    env = make_env(2, episode_length_s=0.4, decision_period=5)
+    sim, policy = env.sim, Still()
+    film = record(env, policy, tmp_path / "film.mp4", episodes=2, fps=25, size=(160, 96), world=1)
+    assert env.sim is sim
+    # An episode: the start, 10 of 20 control steps, and a second of the last picture.
+    assert film.num_frames == 2 * (1 + 10 + 25)
+    assert film.seconds == pytest.approx(72 / 25)
+    assert film.outcomes == ["time is up"] * 2
+    assert policy.forgotten == 4
+    frames = iio.imread(film.path)
+    assert frames.shape == (72, 96, 160, 3)
+    assert iio.immeta(film.path)["fps"] == 25
+    assert frames[0].std() > 15  # something is there
+    blue, red = frames[5, ..., 2].astype(int), frames[5, ..., 0].astype(int)
+    assert (red - blue > 100).sum() > 20  # the goal
+    assert (blue - red > 60).sum() > 5  # the first robot
+
+
+@pytest.mark.usefixtures("can_render")
+def test_a_film_shows_that_a_robot_collapsed(tmp_path) -> None:
+    env = make_env(1)
+    crouch = torch.tensor([0.0, 1.1, -2.2] * 4).expand(1, 2, 12)
+    env.task._controller.targets = lambda state: crouch  # type: ignore[attr-defined]
+    film = record(env, Still(), tmp_path / "film.mp4", episodes=1, fps=5, size=(160, 96))
+    assert film.outcomes == ["a robot collapsed"]
+
+
+@pytest.mark.usefixtures("can_render")
+def test_a_film_of_some_seconds_only(tmp_path) -> None:
+    env = make_env(1, decision_period=1)
+    film = record(
+        env, Still(), tmp_path / "film.mp4", seconds=0.2, fps=50, size=(160, 96), captions=False
+    )
+    assert film.num_frames == 10
+    assert film.outcomes == []
+
+
+@pytest.mark.usefixtures("can_render")
+@pytest.mark.parametrize("fault", ["short", "unreadable", "gone"])
+def test_a_film_that_was_not_written_is_no_film(fault: str, monkeypatch, tmp_path) -> None:
+    """A full disk: ffmpeg ends in silence, leaves something behind, or stops taking pictures."""
+
+    def count(path: str) -> tuple[int, float]:
+        if fault == "unreadable":
+            raise RuntimeError("invalid data")
+        return 1, 0.04
+
+    def gone(*_: object) -> bytes:
+        raise OSError("[Errno 32] Broken pipe\n\nFFMPEG COMMAND: ...")
+
+    monkeypatch.setattr("imageio_ffmpeg.count_frames_and_secs", count)
+    if fault == "gone":
+        monkeypatch.setattr("mqe.viewer.render_pool.Easel.paint", gone)
+    env = make_env(1, episode_length_s=0.2)
+    with pytest.raises(ConfigError, match=r"film\.mp4'.*could not write"):
+        record(env, Still(), tmp_path / "film.mp4", episodes=1, size=(64, 36))
+
+
+def test_a_film_is_an_mp4_or_a_gif(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"\.mp4 or a \.gif"):
+        record(make_env(1), Still(), tmp_path / "film.avi")
+
+
+def test_tiles_need_a_world_each(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="4 tiles need a world each, and there are 2"):
+        record(make_env(2), Still(), tmp_path / "film.mp4", tiles=(2, 2))
+
+
+@pytest.mark.usefixtures("can_render")
+def test_tiles_show_worlds_side_by_side_until_all_have_ended(tmp_path, monkeypatch) -> None:
+    """The second world's episodes end early; three episodes leave the last tile empty."""
+    env = make_env(2, episode_length_s=0.4, decision_period=1)
+    seen: list[Picture] = []
+    paint = Easel.paint
+    monkeypatch.setattr(
+        Easel, "paint", lambda self, picture: seen.append(picture) or paint(self, picture)
+    )
+    monkeypatch.setattr(recording, "outcome_words", lambda env, world, valid: f"world {world}")
+    decide, ends = env.step, iter([False] * 5 + [True] + [False] * 100)
+
+    def step(actions: Tensor):
+        taken = decide(actions)
+        if next(ends):
+            taken = taken._replace(truncated=torch.tensor([bool(taken.truncated[0]), True]))
+        return taken
+
+    monkeypatch.setattr(env, "step", step)
+    film = record(
+        env,
+        Still(),
+        tmp_path / "film.gif",
+        episodes=3,
+        fps=50,
+        size=(128, 48),
+        tiles=(2, 1),
+        title="seed 7",
+    )
+    assert film.outcomes == ["world 0", "world 1", "world 0"]
+    assert film.num_frames == 2 * (1 + 20 + 50)
+    assert iio.imread(film.path).shape[1:] == (48, 128, 3)
+    early, late, last = seen[6], seen[7], seen[20]
+    assert [tile.caption for tile in early] == [
+        "seed 7   episode 1    0.1 s",
+        "seed 7   episode 2    0.1 s",
+    ]
+    assert late[1] == early[1]._replace(outcome="world 1")  # stays as it is while the first goes on
+    assert last[1] == late[1]
+    assert last[0] != late[0]
+    assert seen[-1][1] is None
+
+
+def test_tiles_without_an_episode_stay_empty() -> None:
+    env = make_env(3, episode_length_s=0.1, decision_period=1)
+    taken = recording.Take(env, 1, 0, 3, 2)
+    with recording.tapped(env, taken.on_control_step):
+        while not taken.is_enough(math.inf):
+            taken.step(Still())
+    (shown,) = taken.rounds(0)
+    assert [episode is None for episode in shown.episodes] == [False, False, True]
+
+
+@pytest.mark.usefixtures("can_render")
+def test_processes_draw_what_one_does(monkeypatch) -> None:
+    env = make_env(1)
+    env.reset()
+    camera, canvas = Camera(env, 0, 25.0, 2.0), Canvas(96, 48)
+    state = ShownState(env.sim.qpos[0].numpy(), env.sim.mocap_pos[0].numpy())
+    pictures = [[camera.tile(state, f"{k}")] for k in range(5)]
+    model = looks.shown_model(env.scene)
+    with Painters(model, canvas, 5) as here:
+        wanted = list(here.paint(pictures))
+    monkeypatch.setattr(render_pool, "_WORTHWHILE", 1)
+    monkeypatch.setattr(render_pool, "num_cores", lambda: 2)
+    with Painters(model, canvas, 5) as several:
+        assert list(several.paint(pictures)) == wanted
+    assert len(set(wanted)) == 5
+
+
+@pytest.mark.usefixtures("can_render")
+def test_a_process_that_dies_is_one_line(monkeypatch) -> None:
+    env = make_env(1)
+    monkeypatch.setattr(render_pool, "_WORTHWHILE", 1)
+    monkeypatch.setattr(render_pool, "num_cores", lambda: 2)
+    with Painters(looks.shown_model(env.scene), Canvas(96, 48), 9) as several:
+        several._painters[1].kill()
+        several._painters[1].wait()
+        with pytest.raises(ConfigError, match="a process that draws pictures has ended"):
+            list(several.paint([[None]] * 9))
+
+
+@pytest.mark.parametrize("name", ["top", "side", "low"])
+def test_a_camera_sees_everything_from_every_angle(name: str) -> None:
+    env = make_env(1)
+    env.reset()
+    camera = Camera(env, 0, 25.0, 16 / 9, CAMERAS[name])
+    camera.look(env.sim.data(0))
+    assert camera.view.elevation == CAMERAS[name].elevation
+    near = Camera(env, 0, 25.0, 16 / 9, CAMERAS[name]._replace(distance=2.0))
+    near.look(env.sim.data(0))
+    assert near.view.distance == 2.0 < camera.view.distance

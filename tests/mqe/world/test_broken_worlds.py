@@ -1,0 +1,189 @@
+"""Finite nonsense is a broken world: its limits, the last states that are kept of it, the cause that is named."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harl_mapush import test, train
+from mqe.env.environment import MultiAgentEnv
+from mqe.world.broken_worlds import BrokenWorld
+from tests.harl_mapush.test_cli import complaint
+from tests.support.cuda_graph_recording import launched, stand_in
+from tests.support.pushing import make_env
+from tests.support.tiny_runs import TINY
+
+NOTHING = torch.zeros(3, 2, 3)
+SECOND, OBJECT = 19, 38  # where the second robot's and the object's positions begin in qpos
+
+
+def outcome(env: MultiAgentEnv) -> list[bool]:
+    return env.step(NOTHING).valid.tolist()
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "words"),
+    [
+        (0, 1e4, "robot0: x [m] was 1e+04, not -13 to 13"),
+        (SECOND + 1, -13.5, "robot1: y [m] was -13.5, not -13 to 13"),
+        (OBJECT, 1e9, "object: x [m] was 1e+09, not -13 to 13"),
+        (SECOND + 2, 3.5, "robot1: z [m] was 3.5, not 0 to 3"),
+        (2, -0.2, "robot0: z [m] was -0.2, not 0 to 3"),
+        (3, 50.0, "robot0: quaternion was 50, not -1.1 to 1.1"),
+        (7, 5.0, "[rad] was 5, not -3.803 to 3.803"),
+        (9, math.inf, "[rad] was inf, not -5.697 to 2.084"),
+    ],
+)
+def test_a_number_beyond_reason_is_a_broken_world_and_is_named(
+    at: int, value: float, words: str
+) -> None:
+    env = make_env(3)
+    env.record_states()
+    env.reset()
+    env.step(NOTHING)
+    step = env.sim.step
+    env.sim.step = lambda decimation, ctrl: None  # MuJoCo itself would mend some of these
+    env.sim.qpos[1, at] = value
+    assert outcome(env) == [True, False, True]
+    (broken,) = env.take_broken()
+    assert broken.world == 1
+    assert words in broken.cause
+    assert env.take_broken() == []
+    env.sim.step = step
+    assert outcome(env) == [True] * 3
+
+
+def test_a_robot_inside_the_object_is_a_broken_world() -> None:
+    env = make_env(3)
+    env.record_states()
+    env.reset()
+    env.sim.step = lambda decimation, ctrl: None
+    env.sim.qpos[2, :3] = env.sim.qpos[2, OBJECT : OBJECT + 3] + torch.tensor([0.2, 0.1, 0.05])
+    assert outcome(env) == [True, True, False]
+    assert (
+        env.take_broken()[0].cause
+        == "robot0: distance to the object's middle [m] was 0.2291, not 0.25 or more"
+    )
+
+
+def test_what_robots_do_in_an_ordinary_episode_is_within_all_limits() -> None:
+    env = make_env(64, 4, spawn="independent", episode_length_s=0.1)
+    env.reset()
+    for _ in range(20):  # four spawns of 64 worlds, many of them one robot in another
+        assert env.step(torch.zeros(64, 4, 3)).valid.all()
+
+
+@pytest.mark.parametrize("num_steps", [3, 100, 130])
+def test_the_last_states_of_the_episode_are_kept_until_they_are_taken(num_steps: int) -> None:
+    env = make_env(3)
+    env.record_states()
+    env.reset()
+    goal = env.sim.mocap_pos[1, 0, :2].clone()
+    env.sim.qpos[:, OBJECT : OBJECT + 2] = goal  # an episode of one step before it, in all worlds
+    env.step(NOTHING)
+    states = []
+    for step in range(num_steps):
+        if step == num_steps - 1:
+            env.sim.qpos[1, 0] = 1e4
+        env.step(NOTHING)
+        states.append(env.sim.qpos[1].float().numpy().copy())
+    for _ in range(7):
+        env.step(NOTHING)
+    (broken,) = env.take_broken()
+    assert len(broken.rows) == min(num_steps, 100)
+    assert broken.rows[-1, 0] == pytest.approx(1e4)
+    np.testing.assert_array_equal(broken.rows[:-1, :45], np.stack(states)[-len(broken.rows) : -1])
+
+
+def test_states_are_kept_by_replayed_graphs_as_well(monkeypatch) -> None:
+    stand_in(monkeypatch)
+    taken: list[list[BrokenWorld]] = []
+    for env in (make_env(3, decision_period=2), launched(make_env(3, decision_period=2))):
+        env.record_states()
+        env.reset()
+        for step in range(12):
+            if step == 8:
+                env.sim.qpos[2, OBJECT] = 20.0
+            env.step(NOTHING)
+        taken.append(env.take_broken())
+    assert taken[0][0].cause == taken[1][0].cause
+    np.testing.assert_array_equal(taken[0][0].rows, taken[1][0].rows)
+    assert len(taken[0][0].rows) == 18
+
+
+def test_recording_takes_three_operations_a_control_step() -> None:
+    from tests.mqe.env.test_operations import operations_of_a_decision
+
+    counts = []
+    for is_recording in (False, True):
+        env = make_env(3, decision_period=5)
+        if is_recording:
+            env.record_states()
+        counts.append(operations_of_a_decision(env))
+    assert 15 <= counts[1] - counts[0] <= 18
+
+
+def broken_run(gait: Path, run: Path, monkeypatch, *words: str) -> int:
+    """Train with the object of world 2 thrown out of the arena at every step, until the run gives up."""
+    evaluate = MultiAgentEnv._step
+
+    def thrown(env: MultiAgentEnv, actions: torch.Tensor):
+        env.sim.qpos[2, OBJECT] = 700.0
+        return evaluate(env, actions)
+
+    monkeypatch.setattr(MultiAgentEnv, "_step", thrown)
+    push = (
+        "--set",
+        f"task.gait={gait}",
+        "--num_env_steps",
+        "640",
+        "--out",
+        str(run),
+        "--device",
+        "cpu",
+    )
+    return train.main([*TINY, *push, *words])
+
+
+def test_a_run_keeps_its_first_broken_worlds_and_films_one(
+    gait, tmp_path, monkeypatch, capsys
+) -> None:
+    run = tmp_path / "run"
+    assert broken_run(gait, run, monkeypatch, "--set", "logger.broken_worlds=1") == 1
+    said = capsys.readouterr()
+    assert (
+        "world 2: object: x [m] was 700, not -13 to 13; to see it: python -m harl_mapush.test --mode viewer"
+        in said.out
+    )
+    assert "(world 2: object: x [m] was 700, not -13 to 13)" in said.err
+    assert "learning_rate" not in said.err
+    (saved,) = (run / "broken").iterdir()
+    with np.load(saved) as content:
+        assert content["qpos"].shape == (5, 45)  # to the end of the decision
+        assert content["contact_forces"].shape[1] == 9
+    film = tmp_path / "film.mp4"
+    monkeypatch.undo()
+    words = ["--mode", "viewer", "--replay", str(saved), "--record", str(film)]
+    assert test.main(words) == 2  # all that there is of it lies out of sight
+    assert "none of the 5 states can be seen: object: x [m] was 700" in complaint(capsys)
+    with np.load(saved) as content:
+        near = {name: content[name] for name in content.files}
+    near["qpos"][:, OBJECT] = 20.0
+    np.savez(saved, **near)
+    assert test.main(words) == 0
+    assert film.stat().st_size > 1000
+    saved.write_bytes(saved.read_bytes()[:500])
+    assert test.main(words) == 2
+    assert "no file of a world that broke, or damaged" in complaint(capsys)
+    assert test.main([*words, "--num_envs", "3"]) == 2
+    assert "takes nothing else" in complaint(capsys)
+
+
+def test_a_run_keeps_nothing_where_nothing_is_wanted(gait, tmp_path, monkeypatch, capsys) -> None:
+    assert broken_run(gait, tmp_path / "run", monkeypatch, "--set", "logger.broken_worlds=0") == 1
+    assert not (tmp_path / "run" / "broken").exists()
+    assert "which are left out, as in the rollout before" in capsys.readouterr().err

@@ -1,0 +1,266 @@
+"""What differs from world to world: each setting does what it says, on both simulators, and nothing by default."""
+
+import dataclasses
+import functools
+
+import pytest
+import torch
+
+from mqe.config import ConfigError, build
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.push import PushCfg
+from mqe.tasks.velocity import VelocityCfg
+from mqe.world.objects import OBJECTS
+from mqe.world.randomization import NatureCfg
+from mqe.world.scene import STEP_DT
+
+CALM = NatureCfg()
+# A value that shows within a second, by setting; one setting needs another beside it.
+SHOWN = {
+    "object_mass": {"object_mass": 3.0},
+    "object_friction": {"object_friction": 0.5},
+    "ground_friction": {"ground_friction": (0.5, 0.6)},
+    "payload": {"payload": 3.0},
+    "motor_strength": {"motor_strength": 0.7},
+    "action_latency": {"action_latency": 0.04},
+    "latency_jitter": {"latency_jitter": 0.02},
+    "command_latency": {"command_latency": 0.1},
+    "observation_noise": {"observation_noise": 0.05},
+    "kick_speed": {"kick_speed": 1.0, "kick_interval": 0.2},
+    "kick_interval": {"kick_speed": 1.0, "kick_interval": 0.2},
+    "freeze_time": {"freeze_time": 20.0},
+}
+
+
+def env_with(nature: NatureCfg, num_envs: int = 3, sim: str = "mujoco", **task) -> MultiAgentEnv:
+    cfg = PushCfg(**{"episode_length_s": 2.0, **task})
+    return make_env(
+        EnvCfg(num_envs, 2, randomize=nature),
+        SimCfg(name=sim, device="cpu", num_threads=1),
+        cfg,
+        seed=3,
+    )
+
+
+def run(env: MultiAgentEnv, num_steps: int = 40) -> torch.Tensor:
+    """Return what agents see, decision by decision, while they walk to and fro and a force leans on the object."""
+    obs = [env.reset()[0]]
+    ahead = torch.ones(env.num_envs, 2, 3) * torch.tensor([1.0, 0.0, 0.0])
+    for k in range(num_steps):
+        env.sim.xfrc_applied[:, env.scene.model.body("object").id, 0] = 30.0
+        obs.append(env.step(ahead if k % 8 < 4 else -ahead).obs)
+    return torch.stack(obs)
+
+
+def test_every_setting_is_tried_here():
+    assert set(SHOWN) == {field.name for field in dataclasses.fields(NatureCfg)}
+
+
+@pytest.mark.parametrize("sim", ["mujoco", "warp"])
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_setting_changes_what_happens(name, sim):
+    if sim == "warp":
+        pytest.importorskip("mujoco_warp")
+    assert not torch.equal(
+        what_agents_see(CALM, sim), what_agents_see(NatureCfg(**SHOWN[name]), sim)
+    )
+
+
+@functools.cache  # of the calm world above all
+def what_agents_see(nature: NatureCfg, sim: str) -> torch.Tensor:
+    # On a CPU, steps of Warp's are dear; in a short episode one agent freezes soon.
+    seconds, num_steps = (2.0, 30) if sim == "mujoco" else (0.4, 12)
+    env = env_with(nature, 2, sim, episode_length_s=seconds)
+    seen = run(env, num_steps)
+    env.close()
+    return seen
+
+
+def fields_of(env: MultiAgentEnv, world: int, name: str) -> torch.Tensor:
+    return torch.as_tensor(env.sim._batch.expanded(name)[world])
+
+
+def test_masses_frictions_and_motors_are_scaled_as_asked_for():
+    env = env_with(
+        NatureCfg(
+            object_mass=3.0,
+            payload=1.2,
+            motor_strength=0.5,
+            ground_friction=0.5,
+            object_friction=2.0,
+        )
+    )
+    plain = env_with(CALM)
+    model, obj = env.scene.model, env.scene.model.body("object").id
+    for world in range(3):
+        assert float(fields_of(env, world, "body_mass")[obj]) == pytest.approx(
+            3.0 * OBJECTS["cuboid"].mass
+        )
+        inertia = fields_of(env, world, "body_inertia")[obj] / torch.as_tensor(
+            model.body_inertia[obj]
+        )
+        assert inertia.tolist() == pytest.approx([3.0] * 3)
+        assert fields_of(env, world, "body_mass")[env.scene.trunk_bodies].tolist() == pytest.approx(
+            [6.001] * 2
+        )
+        # What a solver scales its impedance by follows: three times the mass, a third of the inverse weight.
+        weight = fields_of(env, world, "body_invweight0")[obj, 0] / model.body_invweight0[obj, 0]
+        assert float(weight) == pytest.approx(1.0 / 3.0)
+        floor = env.scene.model.geom("floor").id
+        assert float(fields_of(env, world, "geom_friction")[floor, 0]) == pytest.approx(0.5 * 0.55)
+        ratio = (
+            fields_of(env, world, "pair_friction")[:, :2]
+            / fields_of(plain, world, "pair_friction")[:, :2]
+        )
+        assert ratio.unique().tolist() == pytest.approx(
+            [1.0]
+        )  # half of the floor's, twice the object's
+        assert fields_of(env, world, "actuator_gainprm")[:, 0].unique().tolist() == [9.5]
+        assert fields_of(env, world, "actuator_biasprm")[:, 1:3].unique(dim=0).tolist() == [
+            [-9.5, -0.4]
+        ]
+        assert fields_of(env, world, "actuator_forcerange")[:3, 1].tolist() == [10.0, 10.0, 11.0]
+
+
+def test_of_a_range_every_world_draws_its_own_whatever_runs_beside_it():
+    nature = NatureCfg(object_mass=(0.5, 3.0))
+    few, many = env_with(nature, 3), env_with(nature, 9)
+    body = few.scene.model.body("object").id
+    masses = [
+        [float(fields_of(env, w, "body_mass")[body]) for w in range(env.num_envs)]
+        for env in (few, many)
+    ]
+    assert masses[0] == masses[1][:3]
+    assert len(set(masses[1])) == 9
+    assert all(2.0 <= mass <= 12.0 for mass in masses[1])
+
+
+@pytest.mark.parametrize("sim", ["mujoco", "warp"])
+def test_a_heavier_object_is_harder_to_move_on_either_simulator(sim):
+    if sim == "warp":
+        pytest.importorskip("mujoco_warp")
+    speeds = []
+    for mass in (1.0, 3.0):
+        env = env_with(NatureCfg(object_mass=mass), 2, sim)
+        env.reset()
+        body = env.scene.model.body("object").id
+        env.sim.xfrc_applied[:, body, 0] = 60.0
+        env.sim.step(40)
+        speeds.append(float(env.sim.qvel[0, env.scene.robot_qvel]))
+        env.close()
+    friction = 0.33 * 9.81
+    # 60 N on 4 kg and on 12 kg, less friction, for 0.2 s; the object tips and lifts a little on the way.
+    assert speeds[0] == pytest.approx(0.2 * (60.0 / 4.0 - friction), rel=0.2)
+    assert speeds[1] == pytest.approx(0.2 * (60.0 / 12.0 - friction), rel=0.35)
+
+
+def test_noise_has_the_size_that_is_asked_for_and_spares_the_critic():
+    calm, noisy = env_with(CALM, 200), env_with(NatureCfg(observation_noise=0.05), 200)
+    (clean, state), (noisy_obs, same) = calm.reset(), noisy.reset()
+    noise = noisy_obs - clean
+    assert torch.equal(state, same)
+    assert float(noise.std()) == pytest.approx(0.05, rel=0.05)
+    assert float(noise.mean()) == pytest.approx(0.0, abs=0.003)
+
+
+def test_late_commands_are_those_of_a_while_ago():
+    env = env_with(NatureCfg(command_latency=0.06), 1)
+    env.reset()
+    held = []
+    for k in range(6):
+        env.step(torch.full((1, 2, 3), 0.1 * k))
+        held.append(round(float(env.task._controller._command[0, 0, 0]), 6))
+    assert held == pytest.approx([0.0, 0.0, 0.0, 0.0, 0.05, 0.1])
+
+
+def test_any_latency_of_commands_can_be_had():
+    env = env_with(
+        NatureCfg(command_latency=0.09), 1
+    )  # 4.5 control steps: 4 in double precision, 5 in single
+    env.reset()
+    for _ in range(8):
+        assert bool(env.step(torch.ones(1, 2, 3)).valid.all())
+
+
+def test_there_is_nothing_to_vary_of_an_object_that_is_not_there():
+    with pytest.raises(
+        ConfigError, match="env.randomize.object_mass: this task has no object; leave it at 1"
+    ):
+        make_env(
+            EnvCfg(2, randomize=NatureCfg(object_mass=2.0)),
+            SimCfg(device="cpu"),
+            VelocityCfg(),
+            seed=0,
+        )
+
+
+def test_one_agent_freezes_for_a_while():
+    env = env_with(NatureCfg(freeze_time=0.4), 20)
+    env.reset()
+    stands = []
+    for _ in range(99):
+        env.step(torch.ones(20, 2, 3))
+        stands.append((env.task._controller._command == 0.0).all(dim=2))
+    stands = torch.stack(stands)  # (T, N, A)
+    assert (stands.sum(dim=2) <= 1).all()
+    assert (stands.sum(dim=(0, 2)) == round(0.4 / STEP_DT)).all()
+    assert stands.any(dim=0).sum(dim=0).min() > 2  # either agent, now and then
+
+
+def test_kicks_come_at_their_interval_and_at_their_speed():
+    calm, kicked = env_with(CALM, 4), env_with(NatureCfg(kick_speed=0.5, kick_interval=0.1), 4)
+    for env in (calm, kicked):
+        env.reset()
+    for k in range(6):
+        velocities = []
+        for env in (calm, kicked):
+            before = env.state.robot_linvel.clone()
+            env.step(torch.zeros(4, 2, 3))
+            velocities.append((env.state.robot_linvel - before)[..., :2])
+        gained = (velocities[1] - velocities[0]).norm(dim=2)
+        assert bool((gained > 0.2).all()) is (k == 5)
+
+
+def test_a_resumed_environment_continues_to_the_bit():
+    nature = NatureCfg(
+        action_latency=(0.0, 0.04),
+        latency_jitter=0.01,
+        command_latency=(0.0, 0.1),
+        observation_noise=0.02,
+        kick_speed=0.5,
+        kick_interval=0.3,
+        freeze_time=(0.1, 0.5),
+    )
+    env, other = env_with(nature), env_with(nature)
+    run(env, 33)
+    other.reset()
+    resumed, _ = other.load_state_dict(env.state_dict())
+    assert torch.isfinite(resumed).all()
+    for k in range(80):  # past the end of the episodes
+        actions = torch.full((3, 2, 3), 0.9 - 0.02 * k)
+        one, two = env.step(actions), other.step(actions)
+        assert torch.equal(one.obs, two.obs)
+        assert torch.equal(one.reward, two.reward)
+
+
+@pytest.mark.parametrize(
+    "values, complaint",
+    [
+        ({"object_mass": 0.0}, "env.randomize.object_mass: must be above 0"),
+        (
+            {"object_mass": [3.0, 1.0]},
+            r"object_mass: \[3.0, 1.0\] must be a range in ascending order; say \[1.0, 3.0\]",
+        ),
+        ({"action_latency": 0.06}, "action_latency: must be .*at most 0.05"),
+        (
+            {"action_latency": 0.05, "latency_jitter": 0.01},
+            "latency_jitter: 0.01 s on top of action_latency",
+        ),
+        ({"kick": 1.0}, "did you mean env.randomize.kick_speed"),
+        ({"observation_noise": "much"}, "observation_noise: must be"),
+    ],
+)
+def test_nonsense_is_refused(values, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        build(NatureCfg, values, "env.randomize")

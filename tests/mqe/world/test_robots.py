@@ -1,0 +1,194 @@
+"""Robots as data: every one in the registry can be built and trained, and teams may be mixed."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from harl_mapush import config, test, train
+from harl_mapush.runs.policy import load_team
+from mqe.config import ConfigError
+from mqe.controllers.gait import load_gait, load_team_gait
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.push import PushCfg
+from mqe.tasks.velocity import VelocityCfg
+from mqe.viewer.offscreen import choose_backend
+from mqe.viewer.video import record
+from mqe.world.robots import ROBOTS, Robots, robots_of
+from mqe.world.robots.robot import NUM_JOINTS, Shape
+from mqe.world.scene import build_scene
+from tests.support.paths import ROOT
+from tests.support.tiny_runs import TINY
+
+SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
+MIXED = ("go1", "go2", "go1")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def go2_gait(tmp_path_factory) -> Path:
+    """A run of the velocity task on a Go2 that has learned nothing yet."""
+    out = tmp_path_factory.mktemp("go2") / "run"
+    words = [
+        "--task",
+        "go1_velocity",
+        "--set",
+        "env.robots=go2",
+        "--num_env_steps",
+        "1",
+        "--out",
+        str(out),
+    ]
+    assert train.main([*words, *TINY]) == 0
+    return next((out / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize(("name", "mass"), [("go1", 11.309932), ("go2", 15.019)])
+def test_a_robot_weighs_what_its_urdf_says(name: str, mass: float) -> None:
+    model = build_scene(1, None, robots=name).model
+    assert model.body_subtreemass[0] == pytest.approx(mass, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_a_robots_numbers_reach_the_model(name: str) -> None:
+    robot = ROBOTS[name]
+    reference, ideal = (
+        build_scene(1, None, actuators=kind, robots=name).model for kind in ("reference", "ideal")
+    )
+    assert reference.nu == NUM_JOINTS
+    assert reference.actuator_forcerange[:3, 1].tolist() == list(robot.torque_limit)
+    assert ideal.actuator_forcerange[:3, 1].tolist() == list(robot.ideal_torque_limit)
+    assert reference.jnt_range[1:].tolist() == [list(ends) for ends in robot.joint_range]
+    low, high = torch.tensor(robot.joint_range).unbind(dim=1)
+    stance = torch.tensor(robot.joint_pos)
+    assert ((low < stance) & (stance < high)).all()
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_the_velocity_task_trains_every_robot(name: str) -> None:
+    env = make_env(EnvCfg(num_envs=4, robots=name), SIM, VelocityCfg(), seed=0)
+    env.reset()
+    step = env.step(torch.zeros(4, 1, NUM_JOINTS))
+    assert step.valid.all()
+    assert step.reward.isfinite().all()
+    env.close()
+
+
+def test_a_mixed_team_bends_each_robots_legs_as_its_own() -> None:
+    torch.manual_seed(0)
+    team = Robots(robots_of(MIXED, 3))
+    joints, rates = (
+        team.joint_pos + 0.3 * torch.randn(5, 3, NUM_JOINTS),
+        torch.randn(5, 3, NUM_JOINTS),
+    )
+    up = torch.nn.functional.normalize(torch.randn(5, 3, 3), dim=-1)
+    height = 0.1 + 0.1 * torch.rand(5, 3)
+    feet, foot_rates = team.feet_and_rates(joints, rates)
+    for k, name in enumerate(MIXED):
+        single = Robots([ROBOTS[name]])
+        expected = single.feet_and_rates(joints[:, k], rates[:, k])
+        torch.testing.assert_close((feet[:, k], foot_rates[:, k]), expected)
+        torch.testing.assert_close(team.knees(joints)[:, k], single.knees(joints[:, k]))
+        torch.testing.assert_close(
+            team.lowest(up, joints)[:, k], single.lowest(up[:, k], joints[:, k])
+        )
+        rests = single.rests_on_floor(up[:, k], height[:, k], joints[:, k])
+        assert torch.equal(team.rests_on_floor(up, height, joints)[:, k], rests)
+    assert not torch.allclose(feet[:, 0], team.feet(joints[:, [1, 1, 1]])[:, 0])
+
+
+def test_each_robot_of_a_mixed_team_walks_by_the_gait_of_its_kind(go2_gait) -> None:
+    names = ["pretrained:go1_velocity", str(go2_gait), "pretrained:go1_velocity"]
+    gait = load_team_gait(names, Robots(robots_of(MIXED, 3)))
+    obs = torch.randn(4, 3, 59)
+    for k, name in enumerate(names):
+        torch.testing.assert_close(gait(obs)[:, k : k + 1], load_gait(name, CPU)(obs[:, k : k + 1]))
+
+
+def test_a_mixed_team_is_trained_resumed_evaluated_and_filmed(go2_gait, tmp_path) -> None:
+    run, figures = tmp_path / "run", tmp_path / "figures.json"
+    gaits = f"task.gait=[pretrained:go1_velocity, {go2_gait}]"
+    words = ["--set", "env.robots=[go1, go2]", "--set", gaits, "--set", "task.episode_length_s=0.4"]
+    assert train.main([*words, "--num_env_steps", "32", "--out", str(run), *TINY]) == 0
+    assert train.main(["--resume", str(run), "--num_env_steps", "160"]) == 0
+    own = config.load_yaml(run / "config.yaml")
+    assert own["env"]["robots"] == ["go1", "go2"]
+    assert (
+        test.main(
+            ["--checkpoint", str(run), "--num_envs", "3", "--device", "cpu", "--json", str(figures)]
+        )
+        == 0
+    )
+    assert json.loads(figures.read_text())["num_episodes"] == 3
+    try:
+        choose_backend()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    cfg, _ = config.resolve(own, {"env": {"num_envs": 1}})
+    env = make_env(cfg.env, cfg.sim, cfg.task, 0)
+    team = load_team(cfg, run / "checkpoints" / "160", env)
+    film = record(env, team, tmp_path / "film.mp4", seconds=0.2, fps=10, size=(64, 48))
+    env.close()
+    assert film.num_frames >= 2
+
+
+def test_the_model_of_a_mixed_team_holds_both() -> None:
+    model = build_scene(2, None, robots=("go2", "go1")).model
+    trunks = [model.body(f"robot{k}/trunk").id for k in range(2)]
+    masses = [float(model.body_subtreemass[body]) for body in trunks]
+    assert masses == pytest.approx([15.019, 11.309932], abs=1e-6)
+    warp = pytest.importorskip("mqe.sim.mujoco_warp")
+    assert warp.capacity(model) == warp.capacity(build_scene(2, None).model)
+
+
+@pytest.mark.parametrize(
+    ("env", "task", "complaint"),
+    [
+        (EnvCfg(num_envs=2, robots=("go1", "spot")), PushCfg(), r"env\.robots.*unknown.*spot"),
+        (
+            EnvCfg(num_envs=2, num_agents=3, robots=("go1", "go2")),
+            PushCfg(),
+            "2 robots for a team of 3",
+        ),
+        (EnvCfg(num_envs=2, robots=("go1", "go2")), VelocityCfg(), "2 robots for a team of 1"),
+        (
+            EnvCfg(num_envs=2, robots="go2"),
+            PushCfg(gait="pretrained:go1_velocity"),
+            "the gait of a go1, not of a go2",
+        ),
+        (
+            EnvCfg(num_envs=2),
+            PushCfg(gait=("pretrained:go1_velocity",) * 3),
+            "3 gaits for 2 robots",
+        ),
+    ],
+)
+def test_teams_that_cannot_be_are_refused(env: EnvCfg, task: object, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        make_env(env, SIM, task, seed=0)
+
+
+def test_a_robot_with_a_shape_that_cannot_be_is_refused() -> None:
+    for shape in (Shape("box", (0.1, 0.1)), Shape("capsule", (0.1, 0.1))):
+        with pytest.raises(ConfigError, match="robot go1: a"):
+            dataclasses.replace(ROBOTS["go1"], trunk_shapes=(shape,))
+
+
+def test_nothing_but_the_registry_imports_a_robots_module() -> None:
+    root = ROOT
+    for package in ("mqe", "harl_mapush", "mapush"):
+        for path in (root / package).rglob("*.py"):
+            modules = {
+                node.module
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.ImportFrom)
+            }
+            robots = {f"mqe.world.robots.{name}" for name in ROBOTS}
+            assert (
+                path == root / "mqe" / "world" / "robots" / "__init__.py" or not modules & robots
+            ), path

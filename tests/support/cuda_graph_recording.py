@@ -1,0 +1,133 @@
+"""CUDA graphs on a CPU: what torch is told while one is recorded is told again, on the same tensors, at every replay.
+
+As on a GPU, recording changes nothing: what was written is put back. A value that the host asks for is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from mqe.env.environment import MultiAgentEnv
+
+_recording: list[RecordedGraph] = []  # at most one
+
+
+class RecordedGraph:
+    """Stands in for torch.cuda.CUDAGraph."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Callable[..., Any], tuple, dict, Any]] = []
+
+    @torch.no_grad()
+    def replay(self) -> None:
+        """Do everything again; results go where they went."""
+        for function, args, kwargs, results in self.calls:
+            for old, new in zip(
+                _tensors(results), _tensors(function(*args, **kwargs)), strict=True
+            ):
+                if old is not new and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+    def pool(self) -> str:
+        """Name the memory."""
+        return "a pool"
+
+
+@contextmanager
+def capturing(
+    graph: RecordedGraph,
+    device: torch.device,
+    pool: Any = None,
+    generator: torch.Generator | None = None,
+) -> Iterator[None]:
+    """Stand in for ``mqe.cuda_graphs.capturing``."""
+    recorder = _Recorder(graph)
+    state = None if generator is None else generator.get_state()
+    _recording.append(graph)
+    try:
+        with recorder:
+            yield
+    finally:
+        _recording.pop()
+        recorder.undo()
+        if generator is not None and state is not None:
+            generator.set_state(state)
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, graph: RecordedGraph) -> None:
+        super().__init__()
+        self.graph = graph
+        self._before: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # by address: all of a storage, and a copy of it
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("the host asks for a value while a graph is recorded")
+        for tensor in _tensors((args, kwargs)):
+            self._keep(tensor)
+        results = func(*args, **kwargs)
+        self.graph.calls.append((func, args, kwargs, results))
+        return results
+
+    def _keep(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._before:
+            whole = torch.empty(0, dtype=torch.uint8).set_(storage)
+            self._before[storage.data_ptr()] = (whole, whole.clone())
+
+    def undo(self) -> None:
+        """Put everything back that was there before."""
+        for whole, copy in self._before.values():
+            whole.copy_(copy)
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+class LaunchedSim:
+    """A simulator on the CPU that passes for one on a GPU: a step that is being recorded is taken at replays only."""
+
+    synchronous = False
+
+    def __init__(self, sim: Any) -> None:
+        self._sim, self.generation = sim, 0
+
+    def step(self, decimation: int, ctrl: torch.Tensor | None = None) -> None:
+        """Step now, or at every replay."""
+        if _recording:
+            _recording[-1].calls.append((self._sim.step, (decimation, ctrl), {}, None))
+        else:
+            self._sim.step(decimation, ctrl)
+
+    def data(self, env: int) -> Any:
+        """Return a world to the host."""
+        assert not _recording, "the host asks for a world while a graph is recorded"
+        return self._sim.data(env)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sim, name)
+
+
+def launched(env: MultiAgentEnv) -> MultiAgentEnv:
+    """Have an environment on the CPU work as one on a GPU does."""
+    env.sim = LaunchedSim(env.sim)  # type: ignore[assignment]
+    env.captures = True
+    return env
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make graphs that are recorded from now on those of this module."""
+    monkeypatch.setattr("mqe.cuda_graphs.capturing", capturing)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", RecordedGraph)

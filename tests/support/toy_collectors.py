@@ -1,0 +1,99 @@
+"""A run with collectors on the toy worlds of ``toy.py``, and faults that its collectors can be made to have."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harl_mapush import config
+from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.collectors import collector_process
+from harl_mapush.collectors.async_runner import AsyncRunner
+from harl_mapush.collectors.collector import Collector, Identity
+from harl_mapush.collectors.launcher import Engine, LocalEngine
+from harl_mapush.collectors.remote_env import DistantWorlds
+from harl_mapush.collectors.settings import settled
+from harl_mapush.config import RunCfg
+from tests.support.toy import ToyEnv
+
+FAULT = "TOY_FAULT"  # the environment variable that names a file: while it is there, collector 0 does what it says
+
+
+class ToyWorlds(DistantWorlds):
+    """What the learner's process knows of toy worlds."""
+
+    def __init__(self, cfg: RunCfg) -> None:
+        env = ToyEnv(1)
+        self.spec, self.num_agents, self.decision_period = (
+            TeamSpec.of(env),
+            env.num_agents,
+            env.decision_period,
+        )
+        self.num_envs, self.device = cfg.env.num_envs, torch.device("cpu")
+        self._statistics = {"num_episodes": 0}
+
+
+class FaultyEnv(ToyEnv):
+    """Hangs or raises while the file is there."""
+
+    def step(self, actions):
+        fault = Path(os.environ.get(FAULT, "/nonexistent"))
+        while fault.exists():
+            if fault.read_text() == "raise":
+                raise ValueError("the toy broke")
+            time.sleep(0.1)
+        return super().step(actions)
+
+
+def make_toy(settings: Mapping[str, Any], who: Identity) -> Collector:
+    cfg, _ = config.resolve(settings, {})
+    kind = FaultyEnv if who.number == 0 else ToyEnv
+    env = kind(cfg.env.num_envs // who.num_collectors, seed=who.number + 100 * who.num_starts)
+    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), "cpu", who.number)
+    assert isinstance(team, OffPolicy)
+    return Collector(env, team, cfg.runner.num_steps)
+
+
+def collect(*arguments: Any) -> None:
+    collector_process.main(*arguments, make=make_toy)
+
+
+def settings(
+    num_collectors: int, num_envs: int, num_transitions: int, **over: dict[str, Any]
+) -> RunCfg:
+    given = {
+        "sim": {"device": "cpu"},
+        "env": {"num_envs": num_envs},
+        "network": {"hidden_sizes": [8]},
+        "algorithm": {
+            "name": "hasac",
+            "warmup": 64,
+            "batch_size": 16,
+            "buffer_size": 4096,
+            "update_ratio": 0.01,
+        },
+        "runner": {
+            "collectors": num_collectors,
+            "num_steps": 4,
+            "num_env_steps": 2 * num_transitions,
+        },
+    }
+    for section, values in over.items():
+        given[section] = given.get(section, {}) | values
+    cfg, _ = config.resolve(given, {})
+    return settled(cfg)
+
+
+def make_runner(cfg: RunCfg, logs: Path | None = None, engine: Engine | None = None) -> AsyncRunner:
+    torch.manual_seed(0)
+    env = ToyWorlds(cfg)
+    team = make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 1)
+    runner = AsyncRunner(env, team, cfg)
+    runner.engine, runner.logs = engine or LocalEngine(collect), logs
+    return runner
