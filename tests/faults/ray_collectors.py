@@ -21,12 +21,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT))  # Ray's workers import the toys from there
+os.environ["PYTHONPATH"] = str(ROOT)  # Ray's workers import the toys from there
 os.environ["OMP_NUM_THREADS"] = "1"
 FAULT = Path(tempfile.mkdtemp(prefix="faults")) / "fault"
-os.environ["TOY_FAULT"] = str(
-    FAULT
-)  # Ray's workers have the environment that their node was started with
+# Ray's workers have the environment that their node was started with.
+os.environ["TOY_FAULT"] = str(FAULT)
 
 import collectors  # noqa: E402
 import tiny  # noqa: E402
