@@ -1,4 +1,6 @@
-"""Build through setuptools; what it needs to know is in pyproject.toml, except where the packages are."""
+"""Build through setuptools; what it needs to know is in pyproject.toml, except where the packages
+are.
+"""
 
 from setuptools import find_packages, setup
 

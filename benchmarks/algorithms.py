@@ -1,10 +1,12 @@
-"""Train every algorithm with several seeds on the push task, measure each team, and draw the curves.
+"""Train every algorithm with several seeds on the push task, measure each team, and draw the
+curves.
 
-``python benchmarks/algorithms.py --out DIR [--algo happo ...] [--seeds 1 2 3] [--preset h100] [--num_env_steps N]
-[--jobs J] [--set section.key=value]``; ``--draw FILE.svg`` draws what ``DIR/algorithms.jsonl`` has by then.
+``python benchmarks/algorithms.py --out DIR [--algo happo ...] [--seeds 1 2 3] [--preset h100]
+[--num_env_steps N] [--jobs J] [--set section.key=value]``; ``--draw FILE.svg`` draws what
+``DIR/algorithms.jsonl`` has by then.
 
-A run that is in the file is not run again, so a call that was cut off goes on. ``--jobs`` runs that many at a time.
-Curves begin when the time limit has passed once.
+A run that is in the file is not run again, so a call that was cut off goes on. ``--jobs`` runs that
+many at a time. Curves begin when the time limit has passed once.
 """
 
 from __future__ import annotations
@@ -127,7 +129,9 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], picture: Path) -> None:
-    """Draw one line a seed, one colour an algorithm; beside it what the calculator says of the teams."""
+    """Draw one line a seed, one colour an algorithm; beside it what the calculator says of the
+    teams.
+    """
     from matplotlib import pyplot  # only pictures need it: pip install matplotlib
 
     by_algo: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -1,9 +1,10 @@
 """Measure what a simulator's own process costs a control step: ``python benchmarks/bridge.py``.
 
-An engine sleeps (or computes, ``--busy``) for the time that a step of all worlds is to take, and moves the numbers of a
-real one. It runs in this process and behind the bridge in turn, a step each, so that other work on the machine meets
-both alike. The step that the engine itself takes is left out; what is left, more than in this process, is the bridge:
-words, waking up, and colder caches. One JSON line a case.
+An engine sleeps (or computes, ``--busy``) for the time that a step of all worlds is to take, and
+moves the numbers of a real one. It runs in this process and behind the bridge in turn, a step each,
+so that other work on the machine meets both alike. The step that the engine itself takes is left
+out; what is left, more than in this process, is the bridge: words, waking up, and colder caches.
+One JSON line a case.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace, num_robots: int) -> dict[str, object]:
     """Return the figures of a case."""
-    model, num_envs = build_scene(num_robots, OBJECTS["cuboid"]).model, arguments.num_envs
+    model = build_scene(num_robots, OBJECTS["cuboid"]).model
+    num_envs = arguments.num_envs
     scene = {"seconds": arguments.milliseconds / 1000.0, "is_busy": arguments.busy}
     sim = ProcessSimulator(
         ENGINE, arguments.python, scene, model, num_envs, torch.device("cpu"), (4.0, 60.0)
@@ -68,16 +70,21 @@ def measure(arguments: argparse.Namespace, num_robots: int) -> dict[str, object]
     rows = []
     for _ in range(arguments.num_steps):
         time.sleep(arguments.pause_ms / 1000.0)
-        begin, cpu = time.perf_counter(), time.process_time()
+        begin = time.perf_counter()
+        cpu = time.process_time()
         views["targets"][:DECIMATION] = targets.numpy()
         engine.step(DECIMATION, DECIMATION)
-        spent_here, cpu_here = time.perf_counter() - begin, time.process_time() - cpu
+        spent_here = time.perf_counter() - begin
+        cpu_here = time.process_time() - cpu
         own_here = float(views["sensordata"][0, 0])  # [s] that the engine slept or computed
         time.sleep(arguments.pause_ms / 1000.0)
-        begin, cpu = time.perf_counter(), time.process_time()
+        begin = time.perf_counter()
+        cpu = time.process_time()
         sim.step(DECIMATION, targets)
-        spent, cpu = time.perf_counter() - begin, time.process_time() - cpu
-        own, worker = float(sim.sensordata[0, 0]), float(sim.sensordata[0, 1])
+        spent = time.perf_counter() - begin
+        cpu = time.process_time() - cpu
+        own = float(sim.sensordata[0, 0])
+        worker = float(sim.sensordata[0, 1])
         rows.append((own, spent_here - own_here, spent - own, cpu_here, cpu + worker - in_worker))
         in_worker = worker
     assert torch.equal(sim.ctrl, targets[-1])

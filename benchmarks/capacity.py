@@ -1,11 +1,13 @@
-"""Measure how much of the contact buffers is ever used, so that what is derived for a team has known head-room.
+"""Measure how much of the contact buffers is ever used, so that what is derived for a team has
+known head-room.
 
-``python benchmarks/capacity.py [--num_envs 4096] [--num_agents 1 2 3 4] [--objects cuboid tblock cylinder]
-[--num_steps 500] [--checkpoint PATH] [--set ...]`` prints one JSON line for every team and object: of random commands
-that are held for half a second (with resets), of the trained team of ``--checkpoint`` where team and object are its
-own, and of robots dropped in a heap onto the object, under random joint targets and without resets: contacts a world on
-average at the worst moment, constraint rows of the worst world, and both as shares of what is derived. Buffers are
-twice as large meanwhile, so that nothing is cut off.
+``python benchmarks/capacity.py [--num_envs 4096] [--num_agents 1 2 3 4] [--objects cuboid tblock
+cylinder] [--num_steps 500] [--checkpoint PATH] [--set ...]`` prints one JSON line for every team
+and object: of random commands that are held for half a second (with resets), of the trained team of
+``--checkpoint`` where team and object are its own, and of robots dropped in a heap onto the object,
+under random joint targets and without resets: contacts a world on average at the worst moment,
+constraint rows of the worst world, and both as shares of what is derived. Buffers are twice as
+large meanwhile, so that nothing is cut off.
 """
 
 from __future__ import annotations
@@ -108,8 +110,13 @@ def walk(
 
 
 def pile_up(env: MultiAgentEnv, num_steps: int, draw: torch.Generator) -> Capacity:
-    """Drop all robots of a world onto one spot of the object and let them struggle; give the most that was needed."""
-    sim, n, agents, device = env.sim, env.num_envs, env.num_agents, env.device
+    """Drop all robots of a world onto one spot of the object and let them struggle; give the most
+    that was needed.
+    """
+    sim = env.sim
+    n = env.num_envs
+    agents = env.num_agents
+    device = env.device
     everywhere = torch.ones(n, dtype=torch.bool, device=device)
     qpos = sim.qpos.clone()
     robots = qpos[:, : env.scene.robot_qpos].view(n, agents, ROBOT_QPOS)

@@ -1,11 +1,13 @@
 """A learner that collects itself beside one with collectors, in turns; JSON lines.
 
-``python benchmarks/collectors.py [--preset laptop_hasac] [--collectors 2] [--seconds 60] [--rounds 3]`` trains both
-ways for so long after the warm-up, and prints env steps and updates a second, what each side waited, and the policy's
-lag. ``--learner_device cuda`` puts the learner of the run with collectors on a GPU; ``--set`` changes settings of both.
+``python benchmarks/collectors.py [--preset laptop_hasac] [--collectors 2] [--seconds 60] [--rounds
+3]`` trains both ways for so long after the warm-up, and prints env steps and updates a second, what
+each side waited, and the policy's lag. ``--learner_device cuda`` puts the learner of the run with
+collectors on a GPU; ``--set`` changes settings of both.
 
-``python benchmarks/collectors.py count --transitions 1000000`` sends so many transitions of toy worlds through
-processes, queue, filler and replay, and prints how many were sent, received and stored.
+``python benchmarks/collectors.py count --transitions 1000000`` sends so many transitions of toy
+worlds through processes, queue, filler and replay, and prints how many were sent, received and
+stored.
 """
 
 from __future__ import annotations
@@ -42,10 +44,13 @@ class _EnoughError(Exception):
 
 
 class Timer:
-    """Counts env steps and updates of a run from the first iteration that learned on, and ends it in time."""
+    """Counts env steps and updates of a run from the first iteration that learned on, and ends it
+    in time.
+    """
 
     def __init__(self, runner: Runner, seconds: float) -> None:
-        self._runner, self._seconds = runner, seconds
+        self._runner = runner
+        self._seconds = seconds
         self._begin: tuple[float, int, int] | None = None
         self.figures: dict[str, float] = {}
         runner.on_iteration = self._look
@@ -150,7 +155,8 @@ def count(arguments: argparse.Namespace) -> None:
             "warmup": 10_000,
         },
     )
-    runner, begin = toy_collectors.make_runner(cfg), time.monotonic()
+    runner = toy_collectors.make_runner(cfg)
+    begin = time.monotonic()
     lags: list[float] = []
     runner.on_iteration = lambda report: lags.append(report.metrics["learner/policy_lag_max"])
     runner.learn()

@@ -1,10 +1,14 @@
 """Time the CPU simulator, the environment on it and training, one JSON line a part.
 
-``python benchmarks/cpu.py [--part step training laptop] [--preset laptop] [--num_envs N] [--set section.key=value]``
+``python benchmarks/cpu.py [--part step training laptop] [--preset laptop] [--num_envs N] [--set
+section.key=value]``
 
-``step``: env-steps/s of ``env.step`` with the gait and of physics alone on the recorded ``ctrl``, 200 control steps at
-``decision_period`` 1, in turns. ``training``: whole training at ``decision_period`` 1. ``laptop``: the preset as it is.
-The last two give the shares of time in physics, gait, task, policy and update; every part gives the peak resident
+``step``: env-steps/s of ``env.step`` with the gait and of physics alone on the recorded ``ctrl``,
+200 control steps at
+``decision_period`` 1, in turns. ``training``: whole training at ``decision_period`` 1. ``laptop``:
+the preset as it is.
+The last two give the shares of time in physics, gait, task, policy and update; every part gives the
+peak resident
 memory of its own process. Leave the machine alone meanwhile.
 """
 

@@ -1,6 +1,7 @@
 """Learning curves against the wall clock: training that is measured now and then, and its picture.
 
-``python benchmarks/curve.py DIR|FILE.jsonl [FILE.svg]`` draws what ``gpu.py --part time_to_success`` wrote: a folder's
+``python benchmarks/curve.py DIR|FILE.jsonl [FILE.svg]`` draws what ``gpu.py --part
+time_to_success`` wrote: a folder's
 ``curve.jsonl``, or any file of such lines.
 """
 
@@ -25,16 +26,20 @@ from mqe.config import dump_yaml, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import EnvCfg, make_env
 
-NUM_EPISODES, EVALUATION_SEED = 300, 0
+NUM_EPISODES = 300
+EVALUATION_SEED = 0
 GOALS = (0.6, 0.9)
-CURVE, STATE = "curve.jsonl", "state.pt"
+CURVE = "curve.jsonl"
+STATE = "state.pt"
 
 
 def resume(cfg: RunCfg, folder: Path, limit_s: float, interval: int) -> dict[str, Any]:
-    """Train from the state in ``folder``, if any, for ``limit_s`` or to the end; give what the curve says so far.
+    """Train from the state in ``folder``, if any, for ``limit_s`` or to the end; give what the
+    curve says so far.
 
-    The clock that counts starts with the first environment and stops while a policy is measured. Every ``interval``
-    env steps the team plays the calculator's episodes, with the ``independent`` spawn, in worlds of their own.
+    The clock that counts starts with the first environment and stops while a policy is measured.
+    Every ``interval`` env steps the team plays the calculator's episodes, with the ``independent``
+    spawn, in worlds of their own.
     """
     begun = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,10 +111,8 @@ def draw(rows: list[dict[str, Any]], title: str, picture: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
     for seed, commit in sorted({_run_of(row) for row in rows}):
         run = [row for row in rows if _run_of(row) == (seed, commit)]
-        minutes, rates = (
-            [row["trained_s"] / 60.0 for row in run],
-            [row["success_rate"] for row in run],
-        )
+        minutes = [row["trained_s"] / 60.0 for row in run]
+        rates = [row["success_rate"] for row in run]
         low, high = ([row["success_ci95"][end] for row in run] for end in (0, 1))
         axes.fill_between(minutes, low, high, alpha=0.15)
         axes.plot(minutes, rates, marker="o", markersize=4, label=f"seed {seed} {commit}".strip())
@@ -146,7 +149,8 @@ def _measure(runner: Runner, judges: MultiAgentEnv, folder: Path, trained_s: flo
     with (folder / CURVE).open("a") as file:
         file.write(json.dumps(row) + "\n")
     say(
-        f"{runner.env_steps / 1e6:.1f} M env steps, {trained_s:.0f} s: success {figures['success_rate']:.3f}"
+        f"{runner.env_steps / 1e6:.1f} M env steps, {trained_s:.0f} s: success "
+        f"{figures['success_rate']:.3f}"
     )
 
 
@@ -173,11 +177,10 @@ def main() -> int:
     parser.add_argument("picture", type=Path, nargs="?", help="default: beside the curve, as .svg")
     arguments = parser.parse_args()
     path = arguments.curve
-    rows = (
-        read(path)
-        if path.is_dir()
-        else [json.loads(line) for line in path.read_text().splitlines()]
-    )
+    if path.is_dir():
+        rows = read(path)
+    else:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
     picture = arguments.picture or path.with_suffix(".svg")
     draw(rows, "Success rate of the calculator (300 episodes, independent spawn)", picture)
     return 0

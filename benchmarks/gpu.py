@@ -1,18 +1,26 @@
 """Time simulator, environment and training on a GPU, part by part, one JSON line each.
 
-``python benchmarks/gpu.py --part NAME [--preset h100] [--num_envs N ...] [--set section.key=value]``
+``python benchmarks/gpu.py --part NAME [--preset h100] [--num_envs N ...] [--set
+section.key=value]``
 
-- ``throughput``: physics alone (200 control steps of recorded ``ctrl``, no resets), ``env.step`` with the gait, collect
-  with policies and whole training at every number of worlds: env-steps/s, milliseconds a control step of each layer,
+- ``throughput``: physics alone (200 control steps of recorded ``ctrl``, no resets), ``env.step``
+with the gait, collect
+  with policies and whole training at every number of worlds: env-steps/s, milliseconds a control
+  step of each layer,
   memory in use.
 - ``three_cylinder``: the same for three robots and the cylinder at 8192 worlds.
-- ``gait``: the same for ``go1_velocity`` with networks [512, 256, 128] and 24 steps an iteration, beside mjlab 1.6.
-- ``sync``: one rollout in which every wait for the device is an error, and a whole decision as one CUDA graph.
+- ``gait``: the same for ``go1_velocity`` with networks [512, 256, 128] and 24 steps an iteration,
+beside mjlab 1.6.
+- ``sync``: one rollout in which every wait for the device is an error, and a whole decision as one
+CUDA graph.
 - ``kernels``: what one rollout and one update spend their time in, kernel by kernel.
 - ``memory``: the memory plan beside what is measured (``gpu_memory.py``).
-- ``train100m``: ``harl_mapush.train`` with 100 M env steps, from the start of the process to its end.
-- ``time_to_success``: trains and measures in turns; ``--out DIR`` holds the state, so that another call goes on where
-  ``--limit`` seconds ended this one, and the learning curve (``curve.jsonl``, drawn by ``curve.py``).
+- ``train100m``: ``harl_mapush.train`` with 100 M env steps, from the start of the process to its
+end.
+- ``time_to_success``: trains and measures in turns; ``--out DIR`` holds the state, so that another
+call goes on where
+  ``--limit`` seconds ended this one, and the learning curve (``curve.jsonl``, drawn by
+  ``curve.py``).
 
 ``--set sim.device=cpu`` with a few worlds tries all of it on a CPU.
 """
@@ -124,7 +132,9 @@ def throughput(arguments: argparse.Namespace, num_envs: int) -> None:
         with Watch(device) as watch:
             env, runner = make_run(cfg)
             rates = run_rates(runner)
-            memory, broken, note = used(device), int(env.num_failed), env.grow_buffers()
+            memory = used(device)
+            broken = int(env.num_failed)
+            note = env.grow_buffers()
             env.close()
         del env, runner
         env, _ = make_run(cfg)  # anew: a recorder goes into its graph
@@ -195,7 +205,9 @@ def kernels(arguments: argparse.Namespace, num_envs: int) -> None:
 
 
 def _captures_whole_step(runner: Runner) -> bool:
-    """Capture one step of the environment, Warp and torch together, and replay it; whatever waits breaks it."""
+    """Capture one step of the environment, Warp and torch together, and replay it; whatever waits
+    breaks it.
+    """
     env = runner.env
     actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
     graph = torch.cuda.CUDAGraph()

@@ -1,10 +1,16 @@
-"""Train the same team twice, by upstream HARL's runners and by ours, and put the curves side by side.
+"""Train the same team twice, by upstream HARL's runners and by ours, and put the curves side by
+side.
 
-``python benchmarks/harl_curves.py --harl PATH [--algo happo] [--seeds 1 2] [--num_envs 64] [--num_env_steps 400_000]
-[--out DIR] [--set SECTION.KEY=VALUE ...]``: upstream trains in this project's environment; then ours reads the
-``config.json`` that upstream wrote, with ``--load_config``, so that both have the same settings. One process each, one
-after the other. ``DIR/curves.csv`` gets means over fortieths of the run, a column a side and seed; ``DIR/curves.svg``
-draws the success rate; the table shows means over seeds at eighths, and the seconds each took. ``--set`` is upstream's:
+``python benchmarks/harl_curves.py --harl PATH [--algo happo] [--seeds 1 2] [--num_envs 64]
+[--num_env_steps 400_000]
+[--out DIR] [--set SECTION.KEY=VALUE ...]``: upstream trains in this project's environment; then
+ours reads the
+``config.json`` that upstream wrote, with ``--load_config``, so that both have the same settings.
+One process each, one
+after the other. ``DIR/curves.csv`` gets means over fortieths of the run, a column a side and seed;
+``DIR/curves.svg``
+draws the success rate; the table shows means over seeds at eighths, and the seconds each took.
+``--set`` is upstream's:
 ``--set train.episode_length=100``, ``--set task.decision_period=5``.
 """
 
@@ -111,7 +117,9 @@ def train_upstream(given: argparse.Namespace, seed: int, folder: Path) -> tuple[
 
 
 def train_ours(config: Path, folder: Path) -> tuple[int, float]:
-    """Train by our runner under upstream's configuration; give control steps a decision and the seconds it took."""
+    """Train by our runner under upstream's configuration; give control steps a decision and the
+    seconds it took.
+    """
     took = timed(["harl_mapush.train", "--load_config", str(config), "--out", str(folder)])
     lines = (folder / "config.yaml").read_text(encoding="utf-8").splitlines()
     (period,) = (
@@ -141,7 +149,9 @@ def curves(logs: Path, side: str, seed: int, steps_per_decision: int) -> list[Po
 def means(
     points: list[Point], side: str, tag: str, count: int, seed: int | None = None
 ) -> list[float | None]:
-    """Return the mean of one curve, or of all seeds', over each of ``count`` parts of the run; None if empty."""
+    """Return the mean of one curve, or of all seeds', over each of ``count`` parts of the run;
+    None if empty.
+    """
     end = max(point.decisions for point in points)
     parts: list[list[float]] = [[] for _ in range(count)]
     for point in points:
@@ -173,24 +183,31 @@ def columns(points: list[Point]) -> list[list[str]]:
 
 def picture(points: list[Point]) -> str:
     """Draw the success rate over decisions as SVG: a thin line a seed, one colour a side."""
-    width, height, left, top = 640, 300, 50, 20
+    width = 640
+    height = 300
+    left = 50
+    top = 20
     end = max(point.decisions for point in points)
     seeds = sorted({point.seed for point in points})
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 20} {top + height + 50}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 20} '
+        f'{top + height + 50}" '
         'font-family="sans-serif" font-size="13">',
         '<rect width="100%" height="100%" fill="white"/>',
     ]
     for k in range(5):
-        x, y = left + width * k / 4, top + height * (1 - k / 4)
+        x = left + width * k / 4
+        y = top + height * (1 - k / 4)
         parts.append(f'<path d="M{left} {y:g}h{width}M{x:g} {top}v{height}" stroke="#ddd"/>')
         parts.append(f'<text x="{left - 8}" y="{y + 4:g}" text-anchor="end">{k / 4:g}</text>')
         parts.append(
-            f'<text x="{x:g}" y="{top + height + 18}" text-anchor="middle">{end * k / 4e6:.2g} M</text>'
+            f'<text x="{x:g}" y="{top + height + 18}" text-anchor="middle">{end * k / 4e6:.2g} '
+            "M</text>"
         )
     caption = "decisions; success rate of the last 1,000 episodes while training"
     parts.append(
-        f'<text x="{left + width / 2:g}" y="{top + height + 40}" text-anchor="middle">{caption}</text>'
+        f'<text x="{left + width / 2:g}" y="{top + height + 40}" '
+        f'text-anchor="middle">{caption}</text>'
     )
     for k, (side, colour) in enumerate(zip(SIDES, ("#d95f02", "#1b6ca8"), strict=True)):
         parts.append(f'<text x="{left + 12}" y="{top + 20 + 18 * k}" fill="{colour}">{side}</text>')
@@ -202,7 +219,8 @@ def picture(points: list[Point]) -> str:
                 if value is not None
             ]
             parts.append(
-                f'<polyline points="{" ".join(places)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+                f'<polyline points="{" ".join(places)}" fill="none" stroke="{colour}" '
+                'stroke-width="2"/>'
             )
     return "\n".join([*parts, "</svg>\n"])
 

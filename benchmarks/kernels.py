@@ -16,7 +16,9 @@ _NAME = 100  # characters of a name: templates go on for pages
 
 
 def time_kernels(runner: Runner) -> dict[str, dict[str, Any]]:
-    """Profile one rollout and one update of a runner whose graphs exist; the wall clock is that of another one."""
+    """Profile one rollout and one update of a runner whose graphs exist; the wall clock is that of
+    another one.
+    """
     return {name: _profiled(work, runner.env.device) for name, work in _works(runner).items()}
 
 

@@ -1,12 +1,18 @@
 """Time one training iteration without a simulator, beside upstream HARL's on the same workload.
 
-``python benchmarks/learner.py [--harl PATH] [--num_envs 500 --num_steps 200 --iterations 6]`` prints one JSON line of
-medians: seconds an iteration, and in it collecting, returns (with values), actors and critic, the system's share of the
-processor time (``system_s``) and page faults. glibc keeps freed memory, for both learners, as it does in a training;
+``python benchmarks/learner.py [--harl PATH] [--num_envs 500 --num_steps 200 --iterations 6]``
+prints one JSON line of
+medians: seconds an iteration, and in it collecting, returns (with values), actors and critic, the
+system's share of the
+processor time (``system_s``) and page faults. glibc keeps freed memory, for both learners, as it
+does in a training;
 ``--allocator default`` leaves it as it is. With ``--harl`` a
-checkout of upstream trains beside, on the same machine with as many threads, iteration by iteration in turn; a second
-line gives its times and a third how many times faster the update is and how far the weights are apart after the same
-first update: with the rows in upstream's order, as timed, and upstream's from its own with rows in another order.
+checkout of upstream trains beside, on the same machine with as many threads, iteration by iteration
+in turn; a second
+line gives its times and a third how many times faster the update is and how far the weights are
+apart after the same
+first update: with the rows in upstream's order, as timed, and upstream's from its own with rows in
+another order.
 """
 
 from __future__ import annotations
@@ -42,7 +48,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.support import harl_parity  # noqa: E402
 
-OBS_SIZE, STATE_SIZE, ACTION_SIZE = 8, 17, 3
+OBS_SIZE = 8
+STATE_SIZE = 17
+ACTION_SIZE = 3
 HARL_DEFAULTS = {  # upstream's HAPPO, in our words
     "compat": "harl",
     "num_minibatches": 1,
@@ -63,14 +71,15 @@ class SyntheticEnv:
     """Random tensors drawn beforehand, in the environment's contract."""
 
     def __init__(self, num_envs: int, num_agents: int, device: torch.device) -> None:
-        self.num_envs, self.num_agents, self.device = num_envs, num_agents, device
-        self.obs_sizes, self.action_sizes = (OBS_SIZE,) * num_agents, (ACTION_SIZE,) * num_agents
-        self.state_size, self.state_type, self.decision_period, self.step_dt = (
-            STATE_SIZE,
-            "EP",
-            1,
-            0.02,
-        )
+        self.num_envs = num_envs
+        self.num_agents = num_agents
+        self.device = device
+        self.obs_sizes = (OBS_SIZE,) * num_agents
+        self.action_sizes = (ACTION_SIZE,) * num_agents
+        self.state_size = STATE_SIZE
+        self.state_type = "EP"
+        self.decision_period = 1
+        self.step_dt = 0.02
         draw = torch.Generator(device).manual_seed(0)
         self.obs = torch.randn(16, num_envs, num_agents, OBS_SIZE, generator=draw, device=device)
         self.state = torch.randn(16, num_envs, STATE_SIZE, generator=draw, device=device)
@@ -88,7 +97,8 @@ class SyntheticEnv:
     def step(self, actions: Tensor) -> TimeStep:
         self.t = t = (self.t + 1) % 16
         ended = self.done[t].unsqueeze(1).expand(-1, self.num_agents)
-        obs, state = self.obs[t], self.state[t]
+        obs = self.obs[t]
+        state = self.state[t]
         return TimeStep(obs, state, self.reward[t], ended, ~self.valid, self.valid, obs, state, {})
 
     def statistics(self) -> dict[str, float]:
@@ -180,7 +190,8 @@ def _algorithm(args: argparse.Namespace, device: str) -> OnPolicy:
 
 
 def _time_ours(runner: Runner) -> dict[str, float]:
-    algorithm, storage = runner.algorithm, runner.experience
+    algorithm = runner.algorithm
+    storage = runner.experience
 
     return _laps(
         runner.env.device,
@@ -226,7 +237,8 @@ def _laps(device: torch.device, parts: dict[str, Callable[[], Any]]) -> dict[str
     before = resource.getrusage(resource.RUSAGE_SELF)
     laps = {name: seconds(device, part) for name, part in parts.items()}
     after = resource.getrusage(resource.RUSAGE_SELF)
-    wall, system_s = sum(laps.values()), after.ru_stime - before.ru_stime
+    wall = sum(laps.values())
+    system_s = after.ru_stime - before.ru_stime
     cpus_used = (after.ru_utime - before.ru_utime + system_s) / wall
     page_faults = after.ru_minflt - before.ru_minflt
     return (
@@ -273,10 +285,12 @@ def _comparison(
 
 
 def _weights_apart(args: argparse.Namespace) -> dict[str, float]:
-    """Let both learn from upstream's first rollout, from the same weights and in the same agent order.
+    """Let both learn from upstream's first rollout, from the same weights and in the same agent
+    order.
 
-    First ours takes the rows in upstream's order and in one pass, then as it does when it is timed: unshuffled and in
-    tiles that fit a cache. The noise floor is upstream against itself with its rows in their own order.
+    First ours takes the rows in upstream's order and in one pass, then as it does when it is timed:
+    unshuffled and in tiles that fit a cache. The noise floor is upstream against itself with its
+    rows in their own order.
     """
     import upstream_harl
 

@@ -1,4 +1,6 @@
-"""What the benchmarks share: a configuration, a stopwatch that waits for the device, its memory, one JSON line each."""
+"""What the benchmarks share: a configuration, a stopwatch that waits for the device, its memory,
+one JSON line each.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def add_settings(parser: argparse.ArgumentParser, preset: str) -> None:
 
 
 def settings(arguments: argparse.Namespace, **over: dict[str, Any]) -> RunCfg:
-    """Return the preset's configuration under ``over`` and then ``--set``; device and simulator become definite."""
+    """Return the preset's configuration under ``over`` and then ``--set``; device and simulator
+    become definite.
+    """
     values: dict[str, Any] = over
     for text in arguments.set:
         values = merge(values, assignment(text))
@@ -91,7 +95,8 @@ def seconds(device: torch.device, work: Callable[[], object]) -> float:
 def interleaved(
     device: torch.device, parts: Mapping[str, Callable[[], object]], num_rounds: int, num_calls: int
 ) -> dict[str, list[float]]:
-    """Time every part in turn, round after round, so that a crowded machine slows all of them alike.
+    """Time every part in turn, round after round, so that a crowded machine slows all of them
+    alike.
 
     Return the milliseconds of a call by part, one number a round; a first round only warms up.
     """
@@ -121,22 +126,24 @@ def used(device: torch.device) -> int:
 
 def name_of(device: torch.device) -> str:
     """Name the device."""
-    return (
-        f"{torch.get_num_threads()} threads"
-        if device.type == "cpu"
-        else torch.cuda.get_device_name(device)
-    )
+    if device.type == "cpu":
+        return f"{torch.get_num_threads()} threads"
+    return torch.cuda.get_device_name(device)
 
 
 def alone(script: str, *arguments: str) -> int:
-    """Run a script of this folder in a process of its own, as memory pools outlive what used them."""
+    """Run a script of this folder in a process of its own, as memory pools outlive what used
+    them.
+    """
     return subprocess.run([sys.executable, script, *arguments], check=False).returncode
 
 
 class Watch:
-    """The most memory of a device in use at any moment (total minus free), asked of the driver's management library.
+    """The most memory of a device in use at any moment (total minus free), asked of the driver's
+    management library.
 
-    That library counts what the driver keeps for itself as well; the difference at the start is taken off.
+    That library counts what the driver keeps for itself as well; the difference at the start is
+    taken off.
     """
 
     def __init__(self, device: torch.device, interval_s: float = 0.02) -> None:
@@ -171,10 +178,10 @@ def _reader(device: torch.device) -> Callable[[], int] | None:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         return None
-    handle, memory = ctypes.c_void_p(), Memory()
-    name = (
-        f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()
-    )  # the library counts hidden GPUs as well
+    handle = ctypes.c_void_p()
+    memory = Memory()
+    # The library counts hidden GPUs as well.
+    name = f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()
     if library.nvmlInit_v2() or library.nvmlDeviceGetHandleByUUID(name, ctypes.byref(handle)):
         return None
 

@@ -1,10 +1,12 @@
 """Off-policy learning beside upstream HARL's, and its switches on a toy; JSON lines.
 
-``python benchmarks/off_policy.py update [--batch_size 1000] [--hidden_sizes 256 256]`` times updates of HASAC, HATD3,
-the draw of the batch included, on the same made-up transitions, in turns: upstream's, ours under ``compat=harl``, ours.
+``python benchmarks/off_policy.py update [--batch_size 1000] [--hidden_sizes 256 256]`` times
+updates of HASAC, HATD3, the draw of the batch included, on the same made-up transitions, in turns:
+upstream's, ours under ``compat=harl``, ours.
 
-``python benchmarks/off_policy.py switches [--seeds 3]`` learns the toy of the tests with single settings changed, and
-prints the mean reward of blocks of 20 decisions (1 is best), and the settings that were in force.
+``python benchmarks/off_policy.py switches [--seeds 3]`` learns the toy of the tests with single
+settings changed, and prints the mean reward of blocks of 20 decisions (1 is best), and the settings
+that were in force.
 """
 
 from __future__ import annotations

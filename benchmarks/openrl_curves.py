@@ -1,7 +1,8 @@
-"""Gather the curves of OpenRL's run and of ours, and draw them: ``openrl_curves.py OPENRL_RUN RUN [RUN ...]``.
+"""Gather the curves of OpenRL's run and of ours, and draw them: ``openrl_curves.py OPENRL_RUN RUN
+[RUN ...]``.
 
-Writes ``benchmarks/results/cpu_openrl.jsonl`` and ``docs/openrl_curves.svg``. Runs of ours are called by their
-algorithm; their seconds are those of collecting and learning.
+Writes ``benchmarks/results/cpu_openrl.jsonl`` and ``docs/openrl_curves.svg``. Runs of ours are
+called by their algorithm; their seconds are those of collecting and learning.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def of_ours(run: Path) -> list[dict[str, Any]]:
         *(f"mapush/{name}" for name in NAMES),
     )
     values = {tag: {event.step: event.value for event in events.Scalars(tag)} for tag in tags}
-    learner, seconds, lines = load_yaml(run / "config.yaml")["algorithm"]["name"], 0.0, []
+    learner = load_yaml(run / "config.yaml")["algorithm"]["name"]
+    seconds = 0.0
+    lines = []
     for step, reward in sorted(values["reward/total"].items()):
         seconds += values["perf/collect_s"][step] + values["perf/update_s"][step]
         line: dict[str, Any] = {"learner": learner, "env_steps": step, "seconds": round(seconds, 2)}
@@ -69,19 +72,16 @@ def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Gather and draw."""
-    period = load_yaml(Path(sys.argv[2], "config.yaml"))["task"][
-        "decision_period"
-    ]  # the same in all runs
+    # The same in all runs.
+    period = load_yaml(Path(sys.argv[2], "config.yaml"))["task"]["decision_period"]
     curves = [of_openrl(Path(sys.argv[1]), period), *(of_ours(Path(run)) for run in sys.argv[2:])]
     curves = [thinned(curve) for curve in curves]
     text = "".join(json.dumps(line) + "\n" for curve in curves for line in curve)
     (ROOT / "benchmarks" / "results" / "cpu_openrl.jsonl").write_text(text, encoding="utf-8")
     figure, axes = plt.subplots(1, 3, figsize=(12, 3))
     for curve in curves:
-        steps, minutes = (
-            [line["env_steps"] / 1e6 for line in curve],
-            [line["seconds"] / 60 for line in curve],
-        )
+        steps = [line["env_steps"] / 1e6 for line in curve]
+        minutes = [line["seconds"] / 60 for line in curve]
         success = [
             float("nan") if line["success_rate"] is None else line["success_rate"] for line in curve
         ]

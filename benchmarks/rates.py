@@ -26,7 +26,9 @@ WARM_ITERATIONS = (
 
 
 class CtrlRecorder:
-    """Keeps what every ``Simulator.step`` is given, without waiting for the device, inside captured graphs as well."""
+    """Keeps what every ``Simulator.step`` is given, without waiting for the device, inside
+    captured graphs as well.
+    """
 
     def __init__(self, env: MultiAgentEnv, num_steps: int) -> None:
         self._step = env.sim.step
@@ -50,8 +52,9 @@ def step_rates(
 ) -> dict[str, float]:
     """Return env-steps/s of ``env.step`` with held random commands, and of the physics alone.
 
-    Physics alone replays, from the same state and without resets, the ``ctrl`` recorded in the ``env.step`` pass. Both
-    take turns; medians over ``repeats``. The environment's ``decision_period`` must be 1.
+    Physics alone replays, from the same state and without resets, the ``ctrl`` recorded in the
+    ``env.step`` pass. Both take turns; medians over ``repeats``. The environment's
+    ``decision_period`` must be 1.
     """
     assert env.decision_period == 1
     recorder = CtrlRecorder(env, num_steps)
@@ -68,7 +71,8 @@ def step_rates(
         env.step(actions[0])
     env.sim.captures = not env.sim.synchronous  # physics alone is a graph of control steps
     recorder._step(DECIMATION, recorder.ctrl[0])
-    env_s, physics_s = [], []
+    env_s = []
+    physics_s = []
     for _ in range(repeats):
         env.reset()
         start = env.sim.state_dict()
@@ -79,7 +83,8 @@ def step_rates(
     env.sim.step = recorder._step
     env.reset()
     done = env.num_envs * num_steps
-    env_rate, physics_rate = done / statistics.median(env_s), done / statistics.median(physics_s)
+    env_rate = done / statistics.median(env_s)
+    physics_rate = done / statistics.median(physics_s)
     return {"physics": physics_rate, "env": env_rate, "env_share": env_rate / physics_rate}
 
 
@@ -93,10 +98,11 @@ def warm_up(runner: Runner) -> None:
 def run_rates(
     runner: Runner, least_steps: int = NUM_STEPS, iterations: int = 4
 ) -> dict[str, float]:
-    """Return env-steps/s of collecting with policies and of whole training, once every graph of an update exists.
+    """Return env-steps/s of collecting with policies and of whole training, once every graph of an
+    update exists.
 
-    ``replayed`` is ``env.step`` alone with the actions of one rollout, from where that began: what an iteration takes
-    beyond it is inference, storage, returns and update (``beyond_env_share``).
+    ``replayed`` is ``env.step`` alone with the actions of one rollout, from where that began: what
+    an iteration takes beyond it is inference, storage, returns and update (``beyond_env_share``).
     """
     env: Any = runner.env
     warm_up(runner)
@@ -130,7 +136,9 @@ def run_rates(
 
 
 def shares(runner: Runner, iterations: int = 3) -> dict[str, float]:
-    """Return the shares of training time in physics, gait, task, policy and update, where the host waits for each."""
+    """Return the shares of training time in physics, gait, task, policy and update, where the host
+    waits for each.
+    """
     env: Any = runner.env
     spent: dict[str, float] = defaultdict(float)
     with (
@@ -147,7 +155,9 @@ def shares(runner: Runner, iterations: int = 3) -> dict[str, float]:
 
 
 def where_time_goes(rates: dict[str, float], num_envs: int) -> dict[str, float]:
-    """Turn rates into milliseconds a control step of all worlds: what each layer adds to the one below."""
+    """Turn rates into milliseconds a control step of all worlds: what each layer adds to the one
+    below.
+    """
     took = {
         name: 1e3 * num_envs / rates[name] for name in ("physics", "env", "collect", "training")
     }

@@ -1,9 +1,12 @@
-"""Time the replay beside TorchRL's storage and sampler, and beside the update that it serves; one JSON line.
+"""Time the replay beside TorchRL's storage and sampler, and beside the update that it serves; one
+JSON line.
 
-``python benchmarks/replay.py [--device cuda] [--num_envs 64] [--batch_size 1024] [--capacity 1000000] [--rounds 15]``
+``python benchmarks/replay.py [--device cuda] [--num_envs 64] [--batch_size 1024] [--capacity
+1000000] [--rounds 15]``
 
-TorchRL is no dependency: without it (``pip install torchrl``) only our own replay and the update are timed. Sizes are
-those of two robots and the box. Parts take turns within a round; figures are medians over rounds, milliseconds a call.
+TorchRL is no dependency: without it (``pip install torchrl``) only our own replay and the update
+are timed. Sizes are those of two robots and the box. Parts take turns within a round; figures are
+medians over rounds, milliseconds a call.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ from harl_mapush.algorithms import ALGORITHMS, TeamSpec
 from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition, replay_shape
 
-AGENTS, OBS, STATE, ACTION = 2, 10, 17, 3
+AGENTS = 2
+OBS = 10
+STATE = 17
+ACTION = 3
 CALLS = 20  # of each part a round
 
 
@@ -30,7 +36,8 @@ def transition(num_envs: int, device: torch.device) -> Transition:
     def draw(*size: int) -> torch.Tensor:
         return torch.rand(num_envs, *size, device=device)
 
-    done, valid = draw() < 0.01, draw() >= 0.001
+    done = draw() < 0.01
+    valid = draw() >= 0.001
     return Transition(
         obs=draw(AGENTS, OBS),
         state=draw(1, STATE),
@@ -48,7 +55,8 @@ def transition(num_envs: int, device: torch.device) -> Transition:
 def torchrl_parts(
     arguments: argparse.Namespace, step: Transition
 ) -> dict[str, Callable[[], object]]:
-    """Return adding and sampling by TorchRL, in memory of the same device; nothing where it is not installed.
+    """Return adding and sampling by TorchRL, in memory of the same device; nothing where it is not
+    installed.
 
     One step at a time, and broken transitions are drawn like others: less than what ours does.
     """
@@ -71,7 +79,9 @@ def torchrl_parts(
 
 
 def our_parts(arguments: argparse.Namespace, step: Transition) -> dict[str, Callable[[], object]]:
-    """Return adding and sampling by our ring, one step and three at a time, and one update of HASAC."""
+    """Return adding and sampling by our ring, one step and three at a time, and one update of
+    HASAC.
+    """
     parts: dict[str, Callable[[], object]] = {}
     device = step.obs.device
     shape = replay_shape(

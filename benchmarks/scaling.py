@@ -1,15 +1,20 @@
-"""Time training on one rank and on several: weak scaling, strong scaling, and what the messages between ranks cost.
+"""Time training on one rank and on several: weak scaling, strong scaling, and what the messages
+between ranks cost.
 
-``python benchmarks/scaling.py --ranks 2 [--preset h100] [--num_envs 8192] [--set section.key=value]`` starts
-``torchrun`` for one rank and for ``--ranks``, with ``--num_envs`` worlds on each rank (weak) and in all (strong), and
+``python benchmarks/scaling.py --ranks 2 [--preset h100] [--num_envs 8192] [--set
+section.key=value]`` starts
+``torchrun`` for one rank and for ``--ranks``, with ``--num_envs`` worlds on each rank (weak) and in
+all (strong), and
 prints a JSON line each, then the efficiencies. One of them by hand:
 
 ``torchrun --nproc_per_node 2 benchmarks/scaling.py --preset h100 --num_envs 16384``, worlds in all.
 
 - ``env_steps_per_s``: of whole training, once every graph exists, and of its two parts;
-- ``messages_share``: the share of an iteration that kernels of messages take, waiting for the other ranks included; on
+- ``messages_share``: the share of an iteration that kernels of messages take, waiting for the other
+ranks included; on
   a CPU the share of time inside the calls;
-- ``message_us``: one message as long as the largest gradient, with nobody late, and how many an update sends;
+- ``message_us``: one message as long as the largest gradient, with nobody late, and how many an
+update sends;
 - ``weights_are_equal``: to the last bit, on all ranks, at the end.
 
 ``--set sim.device=cpu`` tries all of it on a CPU.
@@ -74,9 +79,11 @@ def main() -> int:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Start one rank, and several in both ways; print what each is worth."""
-    ranks, each = arguments.ranks, arguments.num_envs
+    ranks = arguments.ranks
+    each = arguments.num_envs
     one = start(arguments, 1, each)
-    weak, strong = start(arguments, ranks, ranks * each), start(arguments, ranks, each)
+    weak = start(arguments, ranks, ranks * each)
+    strong = start(arguments, ranks, each)
     for name, found in (("weak", weak), ("strong", strong)):
         efficiency = (
             found["env_steps_per_s"]["training"] / one["env_steps_per_s"]["training"] / ranks
@@ -167,7 +174,8 @@ def are_equal(ranks: Ranks, weights: dict[str, torch.Tensor]) -> bool:
 
 def time_training(runner: Runner, iterations: int) -> dict[str, Any]:
     """Train, and return rates of all ranks together."""
-    reports, device = [], runner.env.device
+    reports = []
+    device = runner.env.device
 
     def on_iteration(report: Any) -> None:
         reports.append(report)
@@ -195,7 +203,8 @@ def time_training(runner: Runner, iterations: int) -> dict[str, Any]:
 
 def share_of_messages(runner: Runner) -> dict[str, Any]:
     """Return what messages take of an iteration, and how long one takes while nobody is late."""
-    device, ranks = runner.env.device, runner.ranks
+    device = runner.env.device
+    ranks = runner.ranks
 
     def iterate() -> None:
         runner.collect()

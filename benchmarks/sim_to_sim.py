@@ -1,7 +1,9 @@
 """Measure policies that MAPush published in this project's world, one JSON line each.
 
-``python benchmarks/sim_to_sim.py FOLDER [--num_envs 300] [--seed 0] [--set task.KEY=VALUE ...]`` measures every
-``module.pt`` under a checkout of MAPush, the longest trained first, as ``mapush test --checkpoint`` does: one episode
+``python benchmarks/sim_to_sim.py FOLDER [--num_envs 300] [--seed 0] [--set task.KEY=VALUE ...]``
+measures every
+``module.pt`` under a checkout of MAPush, the longest trained first, as ``mapush test --checkpoint``
+does: one episode
 in every world, no action noise.
 """
 

@@ -9,7 +9,9 @@ class Sleeper:
     versions = {"sleeper": "1"}  # noqa: RUF012
 
     def __init__(self, scene, sizes, views):
-        self._seconds, self._is_busy, self._views = scene["seconds"], scene["is_busy"], views
+        self._seconds = scene["seconds"]
+        self._is_busy = scene["is_busy"]
+        self._views = views
         self._state = {
             name: views[name].copy() for name in ("qpos", "qvel", "targets", "sensordata")
         }

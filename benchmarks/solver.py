@@ -1,8 +1,10 @@
-"""Measure what fewer solver iterations would cost: one physics step from many states of a pushing team.
+"""Measure what fewer solver iterations would cost: one physics step from many states of a pushing
+team.
 
-``python benchmarks/solver.py [--checkpoint pretrained:cuboid] [--num_envs 64] [--iterations 10 8 6 5 4]`` prints one
-JSON line for every limit: how far generalised velocities after one physics step of MuJoCo Warp are from those of MuJoCo
-in float64 run to convergence (the largest of a state; quantiles over states), and the share of states that need more.
+``python benchmarks/solver.py [--checkpoint pretrained:cuboid] [--num_envs 64] [--iterations 10 8 6
+5 4]`` prints one JSON line for every limit: how far generalised velocities after one physics step
+of MuJoCo Warp are from those of MuJoCo in float64 run to convergence (the largest of a state;
+quantiles over states), and the share of states that need more.
 """
 
 from __future__ import annotations
@@ -25,11 +27,10 @@ from mqe.registry import make_env, resolve_sim
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
 from mqe.sim.mujoco_warp import MujocoWarpSimulator
 
-NUM_DECISIONS, EVERY, SETTLING = (
-    60,
-    14,
-    20,
-)  # how states are taken: every 14th control step after the first 20
+# how states are taken: every 14th control step after the first 20
+NUM_DECISIONS = 60
+EVERY = 14
+SETTLING = 20
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 State = dict[str, Tensor]
@@ -69,7 +70,9 @@ def main() -> int:
 
 @torch.no_grad()
 def pushing(what: str, num_envs: int) -> tuple[mujoco.MjModel, list[State]]:
-    """Return the scene's model and states of ``num_envs`` worlds in which a trained team is at work, on the CPU."""
+    """Return the scene's model and states of ``num_envs`` worlds in which a trained team is at
+    work, on the CPU.
+    """
     folder = checkpoint.resolve(what)
     sim = {"name": "mujoco", "device": "cpu"}
     cfg, _ = config.resolve(
@@ -77,7 +80,9 @@ def pushing(what: str, num_envs: int) -> tuple[mujoco.MjModel, list[State]]:
     )
     env = make_env(cfg.env, cfg.sim, cfg.task, 3)
     team = load_team(cfg, folder, env)
-    step, states, count = env.sim.step, [], 0
+    step = env.sim.step
+    states = []
+    count = 0
 
     def recorded(decimation: int, ctrl: torch.Tensor) -> None:
         nonlocal count
@@ -103,13 +108,17 @@ def limited(model: mujoco.MjModel, iterations: int) -> mujoco.MjModel:
 def without_limits(model: mujoco.MjModel) -> mujoco.MjModel:
     """Copy a model with solver limits that no state reaches."""
     model = limited(model, 100)
-    model.opt.tolerance, model.opt.ls_iterations = 1e-12, 100
+    model.opt.tolerance = 1e-12
+    model.opt.ls_iterations = 100
     return model
 
 
 def advance(sim: Any, states: list[State]) -> tuple[Tensor, Tensor]:
-    """Take one physics step from each state; give velocities (S, N, nv) and the iterations it took (S, N)."""
-    velocities, iterations = [], []
+    """Take one physics step from each state; give velocities (S, N, nv) and the iterations it took
+    (S, N).
+    """
+    velocities = []
+    iterations = []
     for state in states:
         if isinstance(sim, MujocoWarpSimulator):
             single = {name: value.to(sim.device, torch.float32) for name, value in state.items()}

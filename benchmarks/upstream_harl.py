@@ -1,7 +1,8 @@
-"""Upstream HARL's on-policy runner on synthetic data, from an unmodified checkout, without its environments.
+"""Upstream HARL's on-policy runner on synthetic data, from an unmodified checkout, without its
+environments.
 
-Only what an update needs is built: actors, critic, buffers, value normaliser. Modules that upstream imports for its
-environments and logs are stood in for where they are absent.
+Only what an update needs is built: actors, critic, buffers, value normaliser. Modules that upstream
+imports for its environments and logs are stood in for where they are absent.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def build_runner(
     sizes: tuple[int, int, int],
     seed: int = 1,
 ) -> Any:
-    """Build upstream's runner for ``sizes`` (obs, state, action) with its default settings, EP states."""
+    """Build upstream's runner for ``sizes`` (obs, state, action) with its default settings, EP
+    states.
+    """
     _import_checkout(path)
     settings = _read_settings(path / "harl" / "configs" / "algos_cfgs" / f"{algo}.yaml")
     settings["train"].update(
@@ -82,15 +85,18 @@ def build_runner(
     cls = getattr(module, f"OnPolicy{kind.upper()}Runner")
     base = importlib.import_module("harl.runners.on_policy_base_runner")
     runner = cls.__new__(cls)
-    model, algorithm = settings["model"], settings["algo"]
+    model = settings["model"]
+    algorithm = settings["algo"]
     obs_space, state_space, action_space = (Box((size,)) for size in sizes)
-    runner.algo_args, runner.state_type, runner.num_agents = settings, "EP", num_agents
-    runner.recurrent_n, runner.rnn_hidden_size = model["recurrent_n"], model["hidden_sizes"][-1]
-    runner.action_aggregation, runner.device = (
-        algorithm.get("action_aggregation"),
-        torch.device("cpu"),
-    )
-    runner.share_param, runner.fixed_order = algorithm["share_param"], algorithm["fixed_order"]
+    runner.algo_args = settings
+    runner.state_type = "EP"
+    runner.num_agents = num_agents
+    runner.recurrent_n = model["recurrent_n"]
+    runner.rnn_hidden_size = model["hidden_sizes"][-1]
+    runner.action_aggregation = algorithm.get("action_aggregation")
+    runner.device = torch.device("cpu")
+    runner.share_param = algorithm["share_param"]
+    runner.fixed_order = algorithm["fixed_order"]
     runner.envs = SyntheticArrays(num_envs, sizes, num_agents, seed)
     make_actor = base.ALGO_REGISTRY[algo]
     count = 1 if runner.share_param else num_agents
@@ -120,7 +126,9 @@ def collect(runner: Any) -> None:
 
 
 def train(runner: Any, is_shuffled: bool = True) -> list[Tensor]:
-    """Update upstream's networks; without shuffling, training rows stay in their own order. Give what was drawn."""
+    """Update upstream's networks; without shuffling, training rows stay in their own order. Give
+    what was drawn.
+    """
     runner.prep_training()
     draw = torch.randperm
     drawn: list[Tensor] = []
@@ -157,7 +165,8 @@ def snapshot(runner: Any) -> dict[str, Any]:
 
 def rollout(runner: Any) -> dict[str, Any]:
     """Copy the buffers, laid out as in a parity recording."""
-    buffers, critic = runner.actor_buffer, runner.critic_buffer
+    buffers = runner.actor_buffer
+    critic = runner.critic_buffer
     agent_arrays = ("obs", "actions", "action_log_probs", "active_masks")
     recorded: dict[str, Any] = {
         name: [_tensor(getattr(b, name)) for b in buffers] for name in agent_arrays

@@ -1,13 +1,16 @@
-"""Which algorithm learns from fewer steps, and which in less time: ``who_wins.py RUN [RUN ...] [--figure FILE]``.
+"""Which algorithm learns from fewer steps, and which in less time: ``who_wins.py RUN [RUN ...]
+[--figure FILE]``.
 
-Runs of the push task that differ in nothing but their seed are one row of the table and one line of the figure: the
-mean of its seeds with a band from the least to the largest. Success is the calculator's, of each checkpoint, where the
-run's folder has a ``checkpoints.csv``:
+Runs of the push task that differ in nothing but their seed are one row of the table and one line of
+the figure: the mean of its seeds with a band from the least to the largest. Success is the
+calculator's, of each checkpoint, where the run's folder has a ``checkpoints.csv``:
 
-    python -m harl_mapush.test --checkpoint RUN --mode calculator --all_checkpoints --csv RUN/checkpoints.csv
+    python -m harl_mapush.test --checkpoint RUN --mode calculator --all_checkpoints --csv
+    RUN/checkpoints.csv
 
-A run without it is drawn by its last 1,000 episodes in training, which lag behind a team that learns; its row says so.
-Between two checkpoints success is interpolated. Seconds count from a run's first iteration.
+A run without it is drawn by its last 1,000 episodes in training, which lag behind a team that
+learns; its row says so. Between two checkpoints success is interpolated. Seconds count from a run's
+first iteration.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ UNITS = {"env_steps": ("env steps [million]", 1e-6), "seconds": ("wall clock [mi
 def read(folder: Path) -> RunLog:
     """Read a run, with the curve of its success."""
     log = read_run(folder)
-    lagging, path = log.curves.get("mapush/success_rate"), folder / TABLE
+    lagging = log.curves.get("mapush/success_rate")
+    path = folder / TABLE
     found = measured(path, log.curves["mapush/num_episodes"]) if path.is_file() else lagging
     return dataclasses.replace(
         log, curves=log.curves | ({SUCCESS: found} if found is not None else {})
@@ -46,11 +50,12 @@ def read(folder: Path) -> RunLog:
 
 
 def measured(path: Path, clock: Curve) -> Curve:
-    """Read the calculator's table of a run; ``clock``, any curve of that run, says when each checkpoint was reached."""
+    """Read the calculator's table of a run; ``clock``, any curve of that run, says when each
+    checkpoint was reached.
+    """
     with path.open(encoding="utf-8", newline="") as lines:
-        rows = [
-            row for row in csv.DictReader(lines) if row.get("is_fresh") == "False"
-        ]  # the best is there twice
+        # The best is there twice.
+        rows = [row for row in csv.DictReader(lines) if row.get("is_fresh") == "False"]
     if not rows:
         raise ConfigError(
             f"{path} has no success rates of checkpoints; make it anew, as who_wins.py --help says"
@@ -65,20 +70,25 @@ def measured(path: Path, clock: Curve) -> Curve:
 
 
 def reached(log: RunLog, goal: float, against: str) -> float | None:
-    """Return after how many million env steps, or minutes, a run first had a success rate; None if it never had."""
+    """Return after how many million env steps, or minutes, a run first had a success rate; None if
+    it never had.
+    """
     curve = log.curves.get(SUCCESS)
     where = [] if curve is None else np.flatnonzero(curve.values >= goal)
     if curve is None or not len(where):
         return None
     k = where[0]
-    x, y = getattr(curve, against), curve.values
+    x = getattr(curve, against)
+    y = curve.values
     return UNITS[against][1] * float(
         x[0] if k == 0 else np.interp(goal, y[k - 1 : k + 1], x[k - 1 : k + 1])
     )
 
 
 def names(found: Sequence[Group]) -> list[str]:
-    """Return a short name for each group: the algorithm's, and what it differs in from others of the same algorithm."""
+    """Return a short name for each group: the algorithm's, and what it differs in from others of
+    the same algorithm.
+    """
     short = []
     for group in found:
         settings = group.runs[0].settings
@@ -97,7 +107,9 @@ def names(found: Sequence[Group]) -> list[str]:
 
 
 def table(found: Sequence[Group]) -> str:
-    """Return a row for each group, in Markdown; the values of seeds are separated by commas, a dash is never."""
+    """Return a row for each group, in Markdown; the values of seeds are separated by commas, a
+    dash is never.
+    """
     heads = [f"{word} to {goal:g}" for word in ("M env steps", "minutes") for goal in GOALS]
     heads = ["", "seeds", *heads, "last", "measured by", "M env steps in all", "minutes in all"]
     lines = [heads, ["---"] * len(heads)]

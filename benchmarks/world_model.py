@@ -1,9 +1,9 @@
 """How well a learned model predicts the box task, and what computed rewards are worth; JSON lines.
 
-``python benchmarks/world_model.py [--decisions 400] [--steps 500]`` has the shipped box team act in 64 worlds, with
-more noise from world to world. It compares every reward term computed from the planar states with the one that
-the simulation gave, and fits two ensembles: one as it is, and one that does not
-start from the present state.
+``python benchmarks/world_model.py [--decisions 400] [--steps 500]`` has the shipped box team act in
+64 worlds, with more noise from world to world. It compares every reward term computed from the
+planar states with the one that the simulation gave, and fits two ensembles: one as it is, and one
+that does not start from the present state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from mqe.env.environment import MultiAgentEnv  # noqa: E402
 from mqe.registry import SimCfg, make_env  # noqa: E402
 from mqe.tasks.push.task import PushTask  # noqa: E402
 
-MEMBERS, BATCH, SIZE = 5, 256, 64
+MEMBERS = 5
+BATCH = 256
+SIZE = 64
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
@@ -58,19 +60,21 @@ def collect(env: MultiAgentEnv, num_decisions: int) -> Decisions:
     folder = checkpoint.resolve("pretrained:cuboid")
     team = load_team(config.resolve(checkpoint.read_config(folder), {})[0], folder, env)
     obs, state = env.reset(staggered=True)
-    share, held, rows = torch.linspace(0.0, 1.0, env.num_envs).view(-1, 1, 1), torch.zeros(0), []
+    share = torch.linspace(0.0, 1.0, env.num_envs).view(-1, 1, 1)
+    held = torch.zeros(0)
+    rows = []
     for t in range(num_decisions):
         noise = 2.0 * torch.rand(env.num_envs, env.num_agents, 3) - 1.0
-        held = (
-            noise
-            if t % 5 == 0
-            else torch.where(torch.arange(env.num_envs).view(-1, 1, 1) % 2 == 0, held, noise)
-        )
+        if t % 5 == 0:
+            held = noise
+        else:
+            held = torch.where(torch.arange(env.num_envs).view(-1, 1, 1) % 2 == 0, held, noise)
         actions = ((1.0 - share) * team(obs) + share * held).clamp(-1.0, 1.0)
         step = env.step(actions)
         terms = torch.stack([value[:, 0] for value in step.info.values()], dim=-1)
         rows.append((state, actions, step.final_state, terms, step.terminated[:, 0], step.valid))
-        obs, state = step.obs, step.state
+        obs = step.obs
+        state = step.state
     return Decisions(*(torch.stack(column) for column in zip(*rows, strict=True)))
 
 
@@ -87,7 +91,8 @@ def compare_rewards(task: PushTask, found: Decisions) -> None:
         predicted=int(ended.sum()),
         agree=int((ended & is_same).sum()),
     )
-    error, continues = rewards[:, 0] - given.sum(-1), ~ended & is_same
+    error = rewards[:, 0] - given.sum(-1)
+    continues = ~ended & is_same
     emit(
         term="sum",
         given=given.sum(-1)[continues].mean().item(),
@@ -97,7 +102,8 @@ def compare_rewards(task: PushTask, found: Decisions) -> None:
     weights = task._weights.clone()
     for k, name in enumerate(task.reward_names):
         task._weights.zero_()[k] = weights[k]
-        ours, theirs = planar.judge(state, next_state)[0][continues, 0], given[continues, k]
+        ours = planar.judge(state, next_state)[0][continues, 0]
+        theirs = given[continues, k]
         r2 = 1.0 - (ours - theirs).square().mean() / theirs.var().clamp(min=1e-12)
         emit(term=name, given=theirs.mean().item(), computed=ours.mean().item(), R2=r2.item())
     task._weights.copy_(weights)

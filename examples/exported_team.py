@@ -1,6 +1,7 @@
 """Run an exported team in plain MuJoCo and ONNX Runtime; neither this library nor torch is needed.
 
-``mapush export pretrained:cuboid team`` writes the folder, ``python examples/exported_team.py team`` runs it, with
+``mapush export pretrained:cuboid team`` writes the folder, ``python examples/exported_team.py
+team`` runs it, with
 ``pip install mujoco onnxruntime``. ``contract.json`` in the folder says what every number means.
 """
 
@@ -60,7 +61,8 @@ class World:
         self.data = mujoco.MjData(self.model)
         self.names = [robot["name"] for robot in contract["robots"]]
         self.trunks = [self.model.body(f"{name}/trunk").id for name in self.names]
-        self.object, self.goal = self.model.body("object").id, np.zeros(3)
+        self.object = self.model.body("object").id
+        self.goal = np.zeros(3)
         self._roots = [self.model.joint(f"{name}/root") for name in self.names]
         self._steps = contract["rates"]["physics_steps_per_control_step"]
         self._delay = contract["motors"]["delay_physics_steps"]
@@ -79,14 +81,13 @@ class World:
         for name, values in start.items():
             if name.startswith("model."):  # what differs from world to world, friction for instance
                 getattr(self.model, name.removeprefix("model."))[:] = values
-        self.data.qpos[:], self.data.qvel[:], self.goal = (
-            start["qpos"],
-            start["qvel"],
-            start["goal"],
-        )
+        self.data.qpos[:] = start["qpos"]
+        self.data.qvel[:] = start["qvel"]
+        self.goal = start["goal"]
         self.data.mocap_pos[0] = self.goal
         self._targets = None
-        self._low, self._resting = np.zeros(len(self.trunks)), np.zeros(len(self.trunks))
+        self._low = np.zeros(len(self.trunks))
+        self._resting = np.zeros(len(self.trunks))
         mujoco.mj_kinematics(self.model, self.data)
 
     def step(self, targets: np.ndarray) -> None:
@@ -100,7 +101,8 @@ class World:
 
     def robots(self) -> dict[str, np.ndarray]:
         """Return each robot's proprioception."""
-        qpos, qvel = self.data.qpos, self.data.qvel
+        qpos = self.data.qpos
+        qvel = self.data.qvel
         at = [(int(root.qposadr[0]), int(root.dofadr[0])) for root in self._roots]
         return {
             "up_b": np.array([self.data.xmat[trunk].reshape(3, 3)[2] for trunk in self.trunks]),
@@ -123,8 +125,11 @@ class World:
         return np.array([self._seen(row, robot, pos, yaw) for row, robot in rows])
 
     def outcome(self, step: int) -> str | None:
-        """Return how the episode has ended after control step ``step``, or None; call it after every one."""
-        ends, data = self.contract["episode"], self.data
+        """Return how the episode has ended after control step ``step``, or None; call it after
+        every one.
+        """
+        ends = self.contract["episode"]
+        data = self.data
         dt = 1.0 / self.contract["rates"]["control_hz"]
         to_goal = np.linalg.norm(self.goal[:2] - data.xpos[self.object][:2])
         apart = [
@@ -145,7 +150,8 @@ class World:
         return "time is up" if step * dt >= ends["time_limit_s"] - 0.5 * dt else None
 
     def _seen(self, names: list[str], robot: str, pos: dict, yaw: dict) -> list[float]:
-        cos, sin = math.cos(yaw[robot]), math.sin(yaw[robot])
+        cos = math.cos(yaw[robot])
+        sin = math.sin(yaw[robot])
         numbers = []
         for name in names:
             what, _, number = name.partition("_")
@@ -174,10 +180,8 @@ class World:
             return True
         for trunk in self.trunks:
             rotation = self.data.xmat[trunk].reshape(3, 3)
-            roll, pitch = (
-                math.atan2(rotation[2, 1], rotation[2, 2]),
-                math.asin(max(-1.0, min(1.0, -rotation[2, 0]))),
-            )
+            roll = math.atan2(rotation[2, 1], rotation[2, 2])
+            pitch = math.asin(max(-1.0, min(1.0, -rotation[2, 0])))
             if abs(roll) > limits["roll_limit_rad"] or abs(pitch) > limits["pitch_limit_rad"]:
                 return True
         return False
@@ -207,7 +211,8 @@ def run_episode(world: World, team: Team, start: dict[str, np.ndarray]) -> tuple
     """Return how an episode ended, and after how many seconds."""
     world.begin(start)
     team.begin()
-    step, outcome = 0, None
+    step = 0
+    outcome = None
     while outcome is None:
         world.step(team.act(world.observations(team.names), world.robots()))
         step += 1
@@ -227,7 +232,8 @@ def main() -> int:
     arguments = parser.parse_args()
     contract = json.loads((arguments.folder / "contract.json").read_text())
     starts = dict(np.load(arguments.folder / contract["starts"]))
-    world, team = World(arguments.folder, contract), Team(arguments.folder, contract)
+    world = World(arguments.folder, contract)
+    team = Team(arguments.folder, contract)
     outcomes = []
     for i in range(min(arguments.num_episodes, len(starts["qpos"]))):
         outcome, seconds = run_episode(

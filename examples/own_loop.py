@@ -12,7 +12,9 @@ from mqe.tasks.push import PushCfg
 
 
 def act(obs: torch.Tensor) -> torch.Tensor:
-    """Walk towards the object, which every agent sees as the second pair of numbers, (N, A, O) to (N, A, 3)."""
+    """Walk towards the object, which every agent sees as the second pair of numbers, (N, A, O) to
+    (N, A, 3).
+    """
     to_object = obs[..., 2:4]
     turn = torch.atan2(to_object[..., 1:], to_object[..., :1])
     return torch.cat((to_object / to_object.norm(dim=-1, keepdim=True), turn), dim=-1).clamp(

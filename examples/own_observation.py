@@ -1,4 +1,6 @@
-"""An observation of your own: ``--import own_observation --set task.more_observations=[height]``."""
+"""An observation of your own: ``--import own_observation --set
+task.more_observations=[height]``.
+"""
 
 import mapush
 

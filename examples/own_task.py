@@ -33,27 +33,32 @@ class RaceTask(TaskDefaults):
     """An agent observes its position in its lane and its heading, and commands a velocity."""
 
     decision_period = 5  # control steps of 0.02 s
-    reward_names, metric_names, episode_metric_names = ("speed",), ("speed",), ("finished", "speed")
+    reward_names = ("speed",)
+    metric_names = ("speed",)
+    episode_metric_names = ("finished", "speed")
 
     def __init__(self, cfg: RaceCfg, num_envs: int, robots: Robots) -> None:
-        self.cfg, self._robots, self.num_agents = cfg, robots, len(robots)
-        self.obs_sizes, self.action_sizes = (4,) * len(robots), (3,) * len(robots)
-        self.state_size, self.max_episode_length = (
-            4 * len(robots),
-            round(cfg.episode_length_s / STEP_DT),
-        )
+        self.cfg = cfg
+        self._robots = robots
+        self.num_agents = len(robots)
+        self.obs_sizes = (4,) * len(robots)
+        self.action_sizes = (3,) * len(robots)
+        self.state_size = 4 * len(robots)
+        self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         super().__init__(num_envs, robots.device)
         self._controller = GaitController(load_team_gait(None, robots), num_envs, robots)
         self._lanes = torch.arange(len(robots), device=robots.device) * 1.5
 
     def layout(self, episode: Tensor) -> Layout:
         """Stand at the start, side by side."""
-        n, a = len(episode), self.num_agents
+        n = len(episode)
+        a = self.num_agents
         pos = torch.stack((self._lanes * 0.0, self._lanes, self._lanes * 0.0 + 0.35), dim=1).expand(
             n, a, 3
         )
         quat = torch.tensor([1.0, 0.0, 0.0, 0.0], device=pos.device).expand(n, a, 4)
-        still, joints = pos.new_zeros(n, a, 6), self._robots.joint_pos.expand(n, a, -1)
+        still = pos.new_zeros(n, a, 6)
+        joints = self._robots.joint_pos.expand(n, a, -1)
         return Layout(pos, quat, still, joints, pos[:, 0], quat[:, 0], pos[:, 0])
 
     def begin(self, mask: Tensor) -> None:
@@ -69,7 +74,9 @@ class RaceTask(TaskDefaults):
         return self._controller.targets(state)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
-        """Reward every robot for its speed along x; the first at the end of its lane ends the race."""
+        """Reward every robot for its speed along x; the first at the end of its lane ends the
+        race.
+        """
         speed = state.robot_linvel[..., 0]  # (N, A)
         finished = (state.robot_pos[..., 0] > self.cfg.finish).any(dim=1)
         return Outcome(

@@ -6,17 +6,22 @@ import ctypes
 import os
 
 _MIB = 2**20
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
-_KEPT, _GROWTH = 1024 * _MIB, 64 * _MIB
+# of malloc.h
+_TRIM_THRESHOLD = -1
+_TOP_PAD = -2
+_MMAP_THRESHOLD = -3
+_KEPT = 1024 * _MIB
+_GROWTH = 64 * _MIB
 _MOST = 32 * _MIB  # what older glibc takes as a threshold
 
 
 def keep_freed_memory() -> bool:
     """Make glibc keep freed blocks, and return whether it does.
 
-    By default it maps every block beyond 32 MiB anew and returns it to the system when it is freed. The system clears
-    each page at its first touch, which can take a third of an update's time. Nothing is changed without glibc, or if
-    the variables ``MALLOC_...`` or ``GLIBC_TUNABLES`` are set.
+    By default it maps every block beyond 32 MiB anew and returns it to the system when it is freed.
+    The system clears each page at its first touch, which can take a third of an update's time.
+    Nothing is changed without glibc, or if the variables ``MALLOC_...`` or ``GLIBC_TUNABLES`` are
+    set.
     """
     if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
         return False

@@ -1,7 +1,7 @@
 """The whole configuration of a run, and the command line that changes it.
 
-Later wins: defaults, config or preset, flags, ``--set``. The classes of the sections ``task`` and ``algorithm`` follow
-from ``task.name`` and ``algorithm.name``.
+Later wins: defaults, config or preset, flags, ``--set``. The classes of the sections ``task`` and
+``algorithm`` follow from ``task.name`` and ``algorithm.name``.
 """
 
 from __future__ import annotations
@@ -65,10 +65,11 @@ SECTION_CLASSES: dict[str, type] = {
     "runner": RunnerCfg,
     "logger": LoggerCfg,
 }
+# The class is the name's.
 _NAMED_SECTIONS: dict[str, Mapping[str, Any]] = {
     "task": TASKS,
     "algorithm": ALGORITHMS,
-}  # the class is the name's
+}
 
 FLAGS = {
     "--algo": "algorithm.name",
@@ -93,19 +94,23 @@ _HELP = {
     "--object": f"what they push: {', '.join(OBJECTS)}",
     "--num_agents": "robots in a world",
     "--num_envs": "parallel worlds",
-    "--num_env_steps": "control steps of the whole run, summed over worlds; rounded up to whole iterations",
+    "--num_env_steps": "control steps of the whole run, summed over worlds; rounded up to whole "
+    "iterations",
     "--device": "auto, cpu, cuda or cuda:K",
     "--sim": "auto, mujoco, warp, isaacgym or mujoco_worker",
     "--seed": "of every random number in the run",
     "--max_wall_time": "save and end in time for this limit, 3h50m for instance",
-    "--init_from": "start with the networks of a checkpoint, a run or pretrained:NAME, and with fresh optimisers",
+    "--init_from": "start with the networks of a checkpoint, a run or pretrained:NAME, and with "
+    "fresh optimisers",
     "--exp_name": "names the run's folder",
     "--out": "the run folder itself",
 }
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are ConfigErrors of one line, and whose flags have no abbreviations."""
+    """An argument parser whose complaints are ConfigErrors of one line, and whose flags have no
+    abbreviations.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         """Take what ``argparse.ArgumentParser`` takes."""
@@ -136,12 +141,14 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module of yours that registers objects, rewards, tasks or robots (see import mapush); may be repeated",
+        help="a module of yours that registers objects, rewards, tasks or robots (see import "
+        "mapush); may be repeated",
     )
 
 
 def import_modules(names: Sequence[str], flag: str = "--import") -> None:
-    """Import a user's modules, found from the current folder as well; raise ConfigError for one that is not there.
+    """Import a user's modules, found from the current folder as well; raise ConfigError for one
+    that is not there.
 
     ``flag`` is the one that named them.
     """
@@ -178,7 +185,8 @@ def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
         action="append",
         default=[],
         metavar="SECTION.KEY=VALUE",
-        help=f"any setting, read as YAML, more than once if need be; sections: {', '.join(SECTIONS)}",
+        help="any setting, read as YAML, more than once if need be; sections: "
+        f"{', '.join(SECTIONS)}",
     )
 
 
@@ -201,7 +209,9 @@ def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_writable(flag: str, name: str | None) -> None:
-    """Make sure that a file can be written before the work that it is to hold; leave none behind."""
+    """Make sure that a file can be written before the work that it is to hold; leave none
+    behind.
+    """
     if name is None:
         return
     path = Path(name)
@@ -223,7 +233,9 @@ def presets() -> list[str]:
 
 
 def load_file(path: str | Path) -> dict[str, Any]:
-    """Read a run file; raise ConfigError for a value that cannot be, in it or in the files that it is based on."""
+    """Read a run file; raise ConfigError for a value that cannot be, in it or in the files that it
+    is based on.
+    """
     return load_yaml(path, check_layer)
 
 
@@ -235,10 +247,11 @@ def load_preset(name: str) -> dict[str, Any]:
 
 
 def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
-    """Lay ``over`` on ``base``, check everything and fill in the defaults; return also what there is to say about it.
+    """Lay ``over`` on ``base``, check everything and fill in the defaults; return also what there
+    is to say about it.
 
-    Where ``over`` names another task or algorithm than ``base`` does, the keys of ``base`` that only the old one
-    understands are left out, and a line says so.
+    Where ``over`` names another task or algorithm than ``base`` does, the keys of ``base`` that
+    only the old one understands are left out, and a line says so.
     """
     notices: list[str] = []
     for layer in (base, over):  # before names that only those modules know
@@ -274,7 +287,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
     network = cfg.algorithm.built_network(cfg.network)
     if network != cfg.network:
-        given, usual = cfg.network, NetworkCfg()
+        given = cfg.network
+        usual = NetworkCfg()
         keys = [
             field.name
             for field in fields(given)
@@ -283,7 +297,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
         ignored = [f"network.{key}" for key in keys if getattr(network, key) != getattr(given, key)]
         if ignored:
             notices.append(
-                f"{', '.join(ignored)} left out: under algorithm.compat=harl networks are as upstream's"
+                f"{', '.join(ignored)} left out: under algorithm.compat=harl networks are as "
+                "upstream's"
             )
         cfg = replace(cfg, network=network)
     return cfg, notices
@@ -297,10 +312,12 @@ def write_error(program: str, line: str) -> None:
 def exit_code(
     main: Callable[[], int], program: str, write: Callable[[str, str], None] = write_error
 ) -> int:
-    """Run ``main``; turn the user's mistakes, and what the system refuses, into one line on stderr and exit code 2.
+    """Run ``main``; turn the user's mistakes, and what the system refuses, into one line on stderr
+    and exit code 2.
 
-    ``write`` writes that line, given the program's name. Signals give 128 and their number, as the shell counts
-    them: Ctrl-C 130, SIGTERM 143, and output that nobody reads any more (``| head``) 141.
+    ``write`` writes that line, given the program's name. Signals give 128 and their number, as the
+    shell counts them: Ctrl-C 130, SIGTERM 143, and output that nobody reads any more (``| head``)
+    141.
     """
     try:
         with as_exceptions():
@@ -324,31 +341,34 @@ def exit_code(
         if error.strerror is None:  # not the system's word
             raise
         where = f"{error.filename}: " if error.filename is not None else ""
-        line = ConfigError(
-            f"{where}{error.strerror}; mend that, or name another place"
-        )  # a name may be of any length
+        # A name may be of any length.
+        line = ConfigError(f"{where}{error.strerror}; mend that, or name another place")
         write(program, " ".join(str(line).split()))
         return 2
 
 
 def _check_imports(env: Any) -> None:
-    """Raise ConfigError where settings need a module that nobody imported: files never make anything be imported."""
+    """Raise ConfigError where settings need a module that nobody imported: files never make
+    anything be imported.
+    """
     names = env.get("imports") if isinstance(env, Mapping) else None
     if not isinstance(names, (list, tuple)):
         return
     missing = [name for name in names if name not in IMPORTED]
     if missing:
         raise ConfigError(
-            f"env.imports: these settings need {' '.join(f'--import {name}' for name in missing)}, which runs the code "
+            "env.imports: these settings need "
+            f"{' '.join(f'--import {name}' for name in missing)}, which runs the code "
             "of that module; name it on the command line"
         )
 
 
 def check_layer(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a value that cannot be, also where another layer of settings will replace it.
+    """Raise ConfigError for a value that cannot be, also where another layer of settings will
+    replace it.
 
-    In the sections ``task`` and ``algorithm``, whose keys depend on a name that another layer may have, a value must be
-    one that any member with such a key takes.
+    In the sections ``task`` and ``algorithm``, whose keys depend on a name that another layer may
+    have, a value must be one that any member with such a key takes.
     """
     for section, content in values.items():
         if section not in SECTIONS:
@@ -397,7 +417,9 @@ def all_classes() -> dict[str, type]:
 
 
 def _with_hint(name: str, complaint: str) -> str:
-    """Return the complaint about an unknown name, or what to say instead where another library calls something so."""
+    """Return the complaint about an unknown name, or what to say instead where another library
+    calls something so.
+    """
     words = foreign.hint(name, all_classes())
     return complaint if words is None else f"there is no {name.partition('=')[0]} here; {words}"
 
@@ -415,7 +437,9 @@ def _check_foreign(key: str) -> None:
 def _common_keys(
     section: Mapping[str, Any], old: type, new: type
 ) -> tuple[dict[str, Any], list[str]]:
-    """Keep the keys that mean the same to both classes; a section within has another class where they do not."""
+    """Keep the keys that mean the same to both classes; a section within has another class where
+    they do not.
+    """
     known = {field.name: field.type for field in fields(new)}
     meant = {field.name: field.type for field in fields(old)}
     kept = {
@@ -427,7 +451,9 @@ def _common_keys(
 
 
 def _preset_folder() -> Path:
-    """Return the folder of presets: ``configs/`` of a checkout, or the package that a wheel installs it as."""
+    """Return the folder of presets: ``configs/`` of a checkout, or the package that a wheel
+    installs it as.
+    """
     checkout = Path(__file__).parents[1] / "configs"
     if (checkout / "smoke.yaml").is_file():
         return checkout

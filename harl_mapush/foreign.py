@@ -1,4 +1,6 @@
-"""The names of this project's settings in other libraries, for hints to users who type one of those."""
+"""The names of this project's settings in other libraries, for hints to users who type one of
+those.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ NOTHING = {
 
 
 def hint(name: str, classes: Mapping[str, type]) -> str | None:
-    """Return a hint for ``name``, a flag or a dotted key that does not exist; None if no library has it.
+    """Return a hint for ``name``, a flag or a dotted key that does not exist; None if no library
+    has it.
 
     ``classes`` are the sections' classes, where a key of that very name may be.
     """
@@ -62,7 +65,9 @@ def hint(name: str, classes: Mapping[str, type]) -> str | None:
 
 
 def dotted(classes: Mapping[str, type]) -> dict[str, Any]:
-    """Return every setting by its dotted name, with its dataclass field, those in sections within sections as well."""
+    """Return every setting by its dotted name, with its dataclass field, those in sections within
+    sections as well.
+    """
     found: dict[str, Any] = {}
     for section, cls in classes.items():
         hints = get_type_hints(cls)

@@ -1,7 +1,9 @@
-"""What ends a command early: signals, and a time limit. Imports nothing large, because it runs before torch.
+"""What ends a command early: signals, and a time limit. Imports nothing large, because it runs
+before torch.
 
-While a command loads its libraries or builds its worlds, a signal ends it with one line, in the second case after
-freeing what was built. While it learns, the iteration is finished and its state saved.
+While a command loads its libraries or builds its worlds, a signal ends it with one line, in the
+second case after freeing what was built. While it learns, the iteration is finished and its state
+saved.
 """
 
 from __future__ import annotations
@@ -31,11 +33,12 @@ ENDING_SIGNALS = (
     signal.SIGUSR2,
     signal.SIGXCPU,
 )
+# Meant as "at once" where they come a second time.
 _BY_HAND = (
     signal.SIGINT,
     signal.SIGTERM,
     signal.SIGHUP,
-)  # meant as "at once" where they come a second time
+)
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:(\d{{1,6}}){unit})?" for unit in _UNITS_S))
@@ -52,8 +55,8 @@ class Signalled(BaseException):
 class Interruption:
     """Notes a signal that asks for an end until the iteration is over.
 
-    The same signal a second time ends the process at once if it is sent by hand; clusters repeat theirs. What is
-    ignored, as SIGHUP under ``nohup``, stays ignored.
+    The same signal a second time ends the process at once if it is sent by hand; clusters repeat
+    theirs. What is ignored, as SIGHUP under ``nohup``, stays ignored.
     """
 
     def __init__(self) -> None:
@@ -80,7 +83,9 @@ class WallTime:
     def __init__(self, limit: str | None, start: float) -> None:
         """Count ``limit``, ``3h50m`` for instance, from ``start`` on the monotonic clock."""
         self._limit_s = None if limit is None else seconds(limit)
-        self._start, self._last, self._longest_s = start, time.monotonic(), 0.0
+        self._start = start
+        self._last = time.monotonic()
+        self._longest_s = 0.0
 
     def is_past(self) -> bool:
         """Return whether the limit is over; may be called at any time."""
@@ -89,23 +94,28 @@ class WallTime:
     def is_up(self) -> bool:
         """Return whether the next iteration would end too late; to be called once an iteration.
 
-        It is expected to take at most one and a half times as long as the longest so far, logs and saves included.
+        It is expected to take at most one and a half times as long as the longest so far, logs and
+        saves included.
         """
         now = time.monotonic()
-        self._longest_s, self._last = max(self._longest_s, now - self._last), now
+        self._longest_s = max(self._longest_s, now - self._last)
+        self._last = now
         return (
             self._limit_s is not None and now - self._start + 1.5 * self._longest_s >= self._limit_s
         )
 
 
 def seconds(duration: str) -> int:
-    """Return the seconds of ``3h50m``, ``90m``, ``1d12h`` or ``30s``; raise ValueError for anything else."""
+    """Return the seconds of ``3h50m``, ``90m``, ``1d12h`` or ``30s``; raise ValueError for
+    anything else.
+    """
     match = _DURATION.fullmatch(duration)
-    total = (
-        sum(int(n) * unit_s for n, unit_s in zip(match.groups("0"), _UNITS_S.values(), strict=True))
-        if match
-        else 0
-    )
+    if match:
+        total = sum(
+            int(n) * unit_s for n, unit_s in zip(match.groups("0"), _UNITS_S.values(), strict=True)
+        )
+    else:
+        total = 0
     if total == 0:
         raise ValueError(f"{duration[:40]!r} is no duration; write it as 3h50m, 90m, 1d12h or 30s")
     return total
@@ -113,7 +123,9 @@ def seconds(duration: str) -> int:
 
 @contextmanager
 def as_exceptions() -> Iterator[None]:
-    """Make signals that ask for an end raise: KeyboardInterrupt for Ctrl-C, Signalled for the others."""
+    """Make signals that ask for an end raise: KeyboardInterrupt for Ctrl-C, Signalled for the
+    others.
+    """
 
     def raise_signalled(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
@@ -129,7 +141,9 @@ def as_exceptions() -> Iterator[None]:
 
 @contextmanager
 def as_exits(program: str) -> Iterator[None]:
-    """Make signals that ask for an end write one line and exit, as long as there is nothing to free."""
+    """Make signals that ask for an end write one line and exit, as long as there is nothing to
+    free.
+    """
     before = exit_on_signals(program)
     try:
         yield
@@ -138,7 +152,9 @@ def as_exits(program: str) -> Iterator[None]:
 
 
 def exit_on_signals(program: str) -> dict[int, Any]:
-    """Make signals that ask for an end write one line and exit; return the handlers that were there."""
+    """Make signals that ask for an end write one line and exit; return the handlers that were
+    there.
+    """
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.stderr.write(f"{program}: ended by {signal.Signals(number).name} before it began\n")
@@ -149,7 +165,9 @@ def exit_on_signals(program: str) -> dict[int, Any]:
 
 
 def program_of_python_m() -> str | None:
-    """Return the program that ``python -m`` is about to run, None where Python runs anything else."""
+    """Return the program that ``python -m`` is about to run, None where Python runs anything
+    else.
+    """
     if sys.argv[:1] != ["-m"]:  # Python's documented sign that the module is still being looked for
         return None
     words = sys.orig_argv
@@ -157,7 +175,9 @@ def program_of_python_m() -> str | None:
 
 
 def _install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
-    """Install ``handler`` for the signals that are not ignored, in the main thread; return the handlers before it."""
+    """Install ``handler`` for the signals that are not ignored, in the main thread; return the
+    handlers before it.
+    """
     if threading.current_thread() is not threading.main_thread():
         return {}
     asked = [number for number in ENDING_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]

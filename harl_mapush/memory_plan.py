@@ -23,22 +23,29 @@ GIB = 2**30
 _MIB = 2**20
 _FLOAT = 4  # bytes
 _WEIGHT = 4 * _FLOAT  # bytes: a weight, its gradient and the two moments of Adam
+# Bytes a world, and a robot: state of task and environment, and one decision's tensors, held twice.
 _ENV = (
     2048,
     2560,
-)  # bytes a world, and a robot: state of task and environment, and one decision's tensors, held twice
+)
 _SLACK = 1.05  # torch rounds blocks up and keeps some that it freed
 _MESSAGES = 512 * _MIB  # of NCCL, between ranks on GPUs
 _ROOM = 0.98  # share of the free memory that a suggestion uses
-# What no tensor accounts for. On a GPU these are the driver's context (created as soon as the free memory is asked
-# for), the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
-_CONTEXT, _CODE, _STACKS = 480 * _MIB, 320 * _MIB, 3 * _MIB
-# On a CPU: interpreter, libraries, threads (two cores), and torch's larger libraries where it is built for CUDA.
+# What no tensor accounts for. On a GPU these are the driver's context (created as soon as the free
+# memory is asked for), the code of torch's and Warp's kernels, and the kernels' stacks on every
+# multiprocessor.
+_CONTEXT = 480 * _MIB
+_CODE = 320 * _MIB
+_STACKS = 3 * _MIB
+# On a CPU: interpreter, libraries, threads (two cores), and torch's larger libraries where it is
+# built for CUDA.
 _PROCESS = 290 * _MIB + (0 if torch.version.cuda is None else 280 * _MIB)
 
 
 class MemoryPlan(NamedTuple):
-    """Bytes that a run takes, part by part, and what its device has; None where that cannot be asked."""
+    """Bytes that a run takes, part by part, and what its device has; None where that cannot be
+    asked.
+    """
 
     device: str
     num_envs: int
@@ -64,8 +71,8 @@ def plan_memory(
 ) -> MemoryPlan:
     """Compute what training by ``cfg`` takes, on the simulator and device that it resolves to.
 
-    Of ``num_ranks`` processes, ``num_local`` of them on this machine, ``cfg`` has one's share of the worlds.
-    Raises ConfigError where algorithm, network and runner do not go together.
+    Of ``num_ranks`` processes, ``num_local`` of them on this machine, ``cfg`` has one's share of
+    the worlds. Raises ConfigError where algorithm, network and runner do not go together.
     """
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
@@ -112,7 +119,8 @@ def plan_memory(
 def plan_learner(
     cfg: RunCfg, plan: MemoryPlan, device: torch.device
 ) -> tuple[MemoryPlan, MemoryPlan]:
-    """Split the plan of a run whose learner is on another device than the worlds: theirs, and the learner's.
+    """Split the plan of a run whose learner is on another device than the worlds: theirs, and the
+    learner's.
 
     Raises ConfigError where replay and update do not fit.
     """
@@ -123,35 +131,42 @@ def plan_learner(
     )
     if free is not None and alone.needed > free:
         raise ConfigError(
-            f"algorithm.buffer_size={cfg.algorithm.buffer_size} takes {alone.needed / GIB:.1f} GiB with an update, but "
-            f"{device} has {free / GIB:.1f} GiB free; lower it, or take another runner.learner_device"
+            f"algorithm.buffer_size={cfg.algorithm.buffer_size} takes {alone.needed / GIB:.1f} "
+            "GiB with an update, but "
+            f"{device} has {free / GIB:.1f} GiB free; lower it, or take another "
+            "runner.learner_device"
         )
     return plan._replace(rollout=0, update=0), alone
 
 
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Compute what the worlds of ``cfg`` take without a learner, a decision of the team included."""
+    """Compute what the worlds of ``cfg`` take without a learner, a decision of the team
+    included.
+    """
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
-    worlds, sizes = _plan_worlds(cfg, setup, sim_name, device), cfg.network.hidden_sizes
+    worlds = _plan_worlds(cfg, setup, sim_name, device)
+    sizes = cfg.network.hidden_sizes
     decision = passed_floats(cfg.network, sizes, worlds.num_envs, worlds.num_envs) * _FLOAT * _SLACK
-    hidden = (
-        2 * gru_floats(cfg.network, sizes) * worlds.num_envs * setup.task.num_agents * _FLOAT
-    )  # before and after
+    # Before and after.
+    hidden = 2 * gru_floats(cfg.network, sizes) * worlds.num_envs * setup.task.num_agents * _FLOAT
     return worlds._replace(environment=worlds.environment + round(decision + hidden))
 
 
 def share_among(plan: MemoryPlan, num_workers: int) -> MemoryPlan:
-    """Return the plan of ``num_workers`` processes that play beside this one, each as ``plan`` says."""
+    """Return the plan of ``num_workers`` processes that play beside this one, each as ``plan``
+    says.
+    """
     if plan.free is not None and plan.device != "cpu":
-        plan = plan._replace(
-            free=plan.free - _CONTEXT
-        )  # this process has made its own, and keeps it
+        # This process has made its own, and keeps it.
+        plan = plan._replace(free=plan.free - _CONTEXT)
     return plan._replace(num_workers=num_workers)
 
 
 def check_memory(plan: MemoryPlan) -> None:
-    """Raise ConfigError, with the numbers that would fit, where a run does not; what is unknown fits."""
+    """Raise ConfigError, with the numbers that would fit, where a run does not; what is unknown
+    fits.
+    """
     workers = plan.num_workers
     if plan.free is None or plan.needed * workers <= plan.free:
         return
@@ -164,16 +179,16 @@ def check_memory(plan: MemoryPlan) -> None:
     ways += [f"runner.num_steps to {num_steps}"] if num_steps >= 1 else []
     num_fitting = int(plan.free * _ROOM / plan.needed)
     ways += [f"--workers to {num_fitting}"] if workers > 1 and num_fitting >= 1 else []
-    hint = (
-        f"lower {' or '.join(ways)}"
-        if ways
-        else "end other programs that use it, or take another device"
-    )
+    if ways:
+        hint = f"lower {' or '.join(ways)}"
+    else:
+        hint = "end other programs that use it, or take another device"
     each = "" if plan.num_ranks == 1 else f" on each of {plan.num_ranks} ranks"
     each += "" if workers == 1 else f" in each of {workers} workers"
     steps = f" with runner.num_steps={plan.num_steps}" if plan.num_steps else ""
     raise ConfigError(
-        f"env.num_envs={plan.num_envs * plan.num_ranks}{steps} takes {plan.needed / GIB:.1f} GiB{each}, but "
+        f"env.num_envs={plan.num_envs * plan.num_ranks}{steps} takes {plan.needed / GIB:.1f} "
+        f"GiB{each}, but "
         f"{plan.device} has {plan.free / GIB:.1f} GiB free; {hint}"
     )
 
@@ -183,17 +198,18 @@ def describe(plan: MemoryPlan) -> str:
     parts = ("simulator", "environment", "rollout", "update", "fixed")
     sizes = {name: f"{getattr(plan, name) / GIB:.2f}" for name in parts}
     named = ", ".join(f"{name} {size}" for name, size in sizes.items() if size != "0.00")
-    room = (
-        ""
-        if plan.free is None or plan.total is None
-        else f"; {plan.free / GIB:.1f} of {plan.total / GIB:.1f} free"
-    )
+    if plan.free is None or plan.total is None:
+        room = ""
+    else:
+        room = f"; {plan.free / GIB:.1f} of {plan.total / GIB:.1f} free"
     each = "" if plan.num_ranks == 1 else f", each of {plan.num_ranks} ranks"
     return f"Memory on {plan.device}{each}: {plan.needed / GIB:.2f} GiB planned ({named}){room}."
 
 
 def device_memory(device: torch.device) -> tuple[int | None, int | None]:
-    """Return the bytes that this process may take of a device, its own context included, and all that it has."""
+    """Return the bytes that this process may take of a device, its own context included, and all
+    that it has.
+    """
     if device.type != "cpu":
         free, total = torch.cuda.mem_get_info(device)
         return free + _CONTEXT, total

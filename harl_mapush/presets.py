@@ -23,13 +23,14 @@ def check_preset(name: str, cfg: RunCfg) -> None:
         return
     cores = num_cores()
     time = duration(cfg.runner.num_env_steps / (CPU_SPEED * cores))
-    takes = (
-        f"take at least {time}, and much longer to learn from"
-        if cfg.algorithm.takes_collectors
-        else f"take about {time}"
-    )
+    if cfg.algorithm.takes_collectors:
+        takes = f"take at least {time}, and much longer to learn from"
+    else:
+        takes = f"take about {time}"
     raise ConfigError(
-        f"--preset {name}: {cfg.env.num_envs} worlds are meant for a GPU, and none can be used here; on {cores} cores "
-        f"its {cfg.runner.num_env_steps:,} env steps {takes}; say --device cpu to run them all the same, or "
+        f"--preset {name}: {cfg.env.num_envs} worlds are meant for a GPU, and none can be used "
+        f"here; on {cores} cores "
+        f"its {cfg.runner.num_env_steps:,} env steps {takes}; say --device cpu to run them all "
+        "the same, or "
         f"--preset {config.DEFAULT_PRESET}"
     )

@@ -107,9 +107,8 @@ class IterationReport(NamedTuple):
     update_s: float
     metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
     note: str | None = None  # a message about buffers that grew or worlds that broke
-    health: tuple[
-        str, ...
-    ] = ()  # lines about a learned model, and the processes of a run with collectors
+    # Lines about a learned model, and the processes of a run with collectors.
+    health: tuple[str, ...] = ()
 
 
 class NonFiniteError(RuntimeError):
@@ -133,19 +132,22 @@ class Runner:
         on_broken: Callable[[int], str | None] | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Allocate what is collected; ``on_checkpoint`` is called with env steps every interval and at the end.
+        """Allocate what is collected; ``on_checkpoint`` is called with env steps every interval and
+        at the end.
 
-        ``on_broken`` is called with env steps after an iteration in which worlds broke; it may return the cause.
+        ``on_broken`` is called with env steps after an iteration in which worlds broke; it may
+        return the cause.
         ``env`` has this rank's share of the worlds; counts and reports are over all ``ranks``.
 
         Raises ValueError if the algorithm's settings do not allow blocks of ``num_steps``.
         """
-        self.env, self.algorithm, self.cfg, self.ranks = env, algorithm, cfg, ranks
-        self.on_iteration, self.on_checkpoint, self.on_broken = (
-            on_iteration,
-            on_checkpoint,
-            on_broken,
-        )
+        self.env = env
+        self.algorithm = algorithm
+        self.cfg = cfg
+        self.ranks = ranks
+        self.on_iteration = on_iteration
+        self.on_checkpoint = on_checkpoint
+        self.on_broken = on_broken
         self.experience = self.make_experience()
         self.num_transitions = cfg.num_steps * env.num_envs * ranks.size  # an iteration
         self.steps_per_iteration = self.num_transitions * env.decision_period
@@ -166,9 +168,9 @@ class Runner:
     def learn(self) -> None:
         """Train to the end.
 
-        Raises NonFiniteError as soon as a loss or weight is not finite. Raises BrokenWorldsError if the simulation
-        breaks in more than a tenth of the transitions of two successive rollouts; buffers that are too small may spoil
-        one.
+        Raises NonFiniteError as soon as a loss or weight is not finite. Raises BrokenWorldsError if
+        the simulation breaks in more than a tenth of the transitions of two successive rollouts;
+        buffers that are too small may spoil one.
         """
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision(self.cfg.matmul_precision)
@@ -205,10 +207,12 @@ class Runner:
     def collect(self) -> dict[str, Tensor]:
         """Collect ``num_steps`` decisions; nothing here waits for the device.
 
-        Return the means of reward terms a control step, and how many transitions are broken, as 0-dim tensors.
+        Return the means of reward terms a control step, and how many transitions are broken, as
+        0-dim tensors.
         """
         assert self._obs is not None
-        experience, algorithm = self.experience, self.algorithm
+        experience = self.experience
+        algorithm = self.algorithm
         rewards = RewardSums(self.env)
         experience.begin()
         for t in range(self.cfg.num_steps):
@@ -227,7 +231,9 @@ class Runner:
         return self.algorithm.update(self.experience, self.iteration / self.num_iterations)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a run needs to resume, between iterations; with several ranks, rank 0 alone has all."""
+        """Return all that a run needs to resume, between iterations; with several ranks, rank 0
+        alone has all.
+        """
         own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
         learned = {"iteration": self.iteration, "algorithm": self.algorithm.state_dict()}
         if self.ranks.size == 1:
@@ -253,9 +259,11 @@ class Runner:
         self.experience.start(obs, state)
 
     def _fetch(self, metrics: dict[str, Tensor]) -> dict[str, float]:
-        """Copy the iteration's numbers to the host at once; raise NonFiniteError if one is not finite.
+        """Copy the iteration's numbers to the host at once; raise NonFiniteError if one is not
+        finite.
 
-        The error names the first one; rewards come before the losses that become non-finite because of them.
+        The error names the first one; rewards come before the losses that become non-finite because
+        of them.
         """
         sizes = {
             f"{name}/weights": flat.abs().max() for name, flat in self.algorithm.weights.items()
@@ -269,23 +277,30 @@ class Runner:
         if bad:
             more = f" (and {len(bad) - 1} more: {', '.join(bad[1:])})" if len(bad) > 1 else ""
             raise NonFiniteError(
-                f"{bad[0]} is {values[bad[0]]}{more} after {self.env_steps + self.steps_per_iteration} env steps: the "
+                f"{bad[0]} is {values[bad[0]]}{more} after "
+                f"{self.env_steps + self.steps_per_iteration} env steps: the "
                 "run is stopped"
             )
         return {name: values[name] for name in metrics}
 
     def _describe_broken(self, num_broken: float, note: str | None) -> str | None:
-        """Add to ``note`` how many transitions of the rollout are broken; stop where there are too many again."""
+        """Add to ``note`` how many transitions of the rollout are broken; stop where there are too
+        many again.
+        """
         if not num_broken:
             self._breaks_often = False
             return note
-        line = f"the simulation broke in {num_broken:.0f} of {self.num_transitions} transitions, which are left out"
+        line = (
+            f"the simulation broke in {num_broken:.0f} of {self.num_transitions} transitions, "
+            "which are left out"
+        )
         cause = None if self.on_broken is None else self.on_broken(self.env_steps)
         line += "" if cause is None else f" ({cause})"
         breaks_often = num_broken > _MOST_BROKEN * self.num_transitions
         if breaks_often and self._breaks_often:
             raise BrokenWorldsError(
-                f"{line}, as in the rollout before: more than {_MOST_BROKEN:.0%} each, up to {self.env_steps} env "
+                f"{line}, as in the rollout before: more than {_MOST_BROKEN:.0%} each, up to "
+                f"{self.env_steps} env "
                 f"steps; the run is stopped{'' if note is None else f' ({note})'}"
             )
         self._breaks_often = breaks_often
@@ -318,7 +333,9 @@ class Runner:
 
 
 class RewardSums:
-    """Sums of every reward term, and of the reward, over the transitions of a block in which nothing broke."""
+    """Sums of every reward term, and of the reward, over the transitions of a block in which
+    nothing broke.
+    """
 
     def __init__(self, env: VecEnv) -> None:
         self._period = env.decision_period
@@ -328,9 +345,10 @@ class RewardSums:
 
     def add(self, step: TimeStep) -> None:
         self._names = [name for name in step.info if name.startswith("reward/")]
+        # (K, N, A).
         terms = torch.stack(
             [*(step.info[name] for name in self._names), step.reward, self._counter]
-        )  # (K, N, A)
+        )
         sums = torch.where(step.valid.unsqueeze(1), terms, 0.0).sum(dim=(1, 2))
         self._sums = sums if self._sums is None else self._sums + sums
 
@@ -363,9 +381,8 @@ class _Clock:
     def lap(self) -> None:
         if self._on_device:
             event = torch.Event(self._device, enable_timing=True)
-            event.record(
-                torch.accelerator.current_stream(self._device)
-            )  # else the current device's
+            # Else the current device's.
+            event.record(torch.accelerator.current_stream(self._device))
             self._marks.append(event)
         else:
             self._marks.append(time.perf_counter())

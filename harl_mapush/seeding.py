@@ -9,7 +9,9 @@ import torch
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python, NumPy and torch (all devices): network initialisation draws from torch's generator."""
+    """Seed Python, NumPy and torch (all devices): network initialisation draws from torch's
+    generator.
+    """
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)

@@ -119,7 +119,9 @@ def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM, words: str = WORDS) -> int:
-    """Evaluate as the command line of ``program``, which ``words`` describe, says; return the exit code."""
+    """Evaluate as the command line of ``program``, which ``words`` describe, says; return the exit
+    code.
+    """
     harl_format.register()
     openrl_format.register()
     with library_lines(_say):
@@ -150,9 +152,10 @@ def _main(arguments: Any, program: str) -> int:
         raise ConfigError(
             "--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME"
         )
-    others, mode = (
-        (VIEWER, "viewer") if arguments.mode == "calculator" else (CALCULATOR, "calculator")
-    )
+    if arguments.mode == "calculator":
+        others, mode = (VIEWER, "viewer")
+    else:
+        others, mode = (CALCULATOR, "calculator")
     for flag in others:
         value = getattr(arguments, flag)
         if value is not None:
@@ -233,9 +236,10 @@ def _play(
     device: torch.device,
 ) -> int:
     """Do what the command line asks for."""
-    examine = (
-        None if arguments.mode == "viewer" else EXAMINATIONS.get(TASKS[cfg.task.name].examination)
-    )
+    if arguments.mode == "viewer":
+        examine = None
+    else:
+        examine = EXAMINATIONS.get(TASKS[cfg.task.name].examination)
     if arguments.mode == "viewer":
         check_memory(plan_playing(cfg, name, device))
     checkpoint.check_actors(folder)
@@ -244,7 +248,8 @@ def _play(
     if wanted is not None:
         made = film.make(cfg, folder, wanted, _say)
         _say(
-            f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: {', '.join(made.outcomes)}."
+            f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: "
+            f"{', '.join(made.outcomes)}."
         )
         return 0
     if arguments.mode == "viewer":
@@ -264,10 +269,8 @@ def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg
     over = config.flag_values(arguments)
     if num_tiles > 1:
         over = merge({"env": {"num_envs": num_tiles}}, over)
-    is_film, protocol = (
-        arguments.mode == "viewer",
-        arguments.protocol or evaluation_worlds.PROTOCOLS[0],
-    )
+    is_film = arguments.mode == "viewer"
+    protocol = arguments.protocol or evaluation_worlds.PROTOCOLS[0]
     cfg = evaluation_worlds.settings(folder, over, is_film, protocol)
     if arguments.mode == "calculator" and TASKS[cfg.task.name].examination is not None:
         _refuse_worlds(over)
@@ -286,15 +289,19 @@ def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg
 
 
 def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings that the examination of a gait does not have; say what has no effect."""
+    """Raise ConfigError for settings that the examination of a gait does not have; say what has no
+    effect.
+    """
     for key in asked_for.get("task", {}):
         raise ConfigError(
-            f"task.{key}: a gait is examined in worlds of its own; leave it out, or film it (--mode viewer)"
+            f"task.{key}: a gait is examined in worlds of its own; leave it out, or film it "
+            "(--mode viewer)"
         )
     for key in asked_for.get("env", {}):
         if key != "num_envs":
             raise ConfigError(
-                f"env.{key}: a gait is examined in worlds of its own; leave it out, or film it (--mode viewer)"
+                f"env.{key}: a gait is examined in worlds of its own; leave it out, or film it "
+                "(--mode viewer)"
             )
         sys.stdout.write(
             "Note: a gait is examined in worlds of its own; --num_envs has no effect.\n"

@@ -56,7 +56,8 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line of ``program``."""
     parser = config.Parser(
         prog=program,
-        description="Train a team of quadrupeds. Later wins: defaults, config or preset, HARL's file, flags, --set.",
+        description="Train a team of quadrupeds. Later wins: defaults, config or preset, HARL's "
+        "file, flags, --set.",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
@@ -77,7 +78,8 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     parser.add_argument(
         "--load_config",
         metavar="FILE",
-        help="upstream HARL's config.json or YAML: its algorithm, networks and run instead of the run file's",
+        help="upstream HARL's config.json or YAML: its algorithm, networks and run instead of "
+        "the run file's",
     )
     config.add_import(parser)
     config.add_flags(parser, tuple(config.FLAGS))
@@ -108,7 +110,8 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
                 "--load_config: a resumed run keeps the settings that it began with; leave it out"
             )
         return _resume(arguments.resume, config.flag_values(arguments), program)
-    base, over = _base(arguments), config.flag_values(arguments)
+    base = _base(arguments)
+    over = config.flag_values(arguments)
     base, notices = init_from.apply(base, over)
     if arguments.load_config is not None:
         base, more = harl_files.apply(base, over, harl_files.read(arguments.load_config))
@@ -122,14 +125,17 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
 
 
 def _resume(what: str, over: Mapping[str, Any], program: str) -> int:
-    """Resume a run, changed by ``over``; for one that has reached its end print so, and return 0."""
+    """Resume a run, changed by ``over``; for one that has reached its end print so, and return
+    0.
+    """
     saved, notices = resume.find(what)
     cfg, more = resume.settings(saved, over)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     if saved.env_steps >= cfg.runner.num_env_steps:
         sys.stdout.write(
-            f"{saved.run} is finished: {saved.env_steps} of {cfg.runner.num_env_steps} env steps are done; "
+            f"{saved.run} is finished: {saved.env_steps} of {cfg.runner.num_env_steps} env steps "
+            "are done; "
             "a larger --num_env_steps continues the run.\n"
         )
         return 0
@@ -137,7 +143,9 @@ def _resume(what: str, over: Mapping[str, Any], program: str) -> int:
 
 
 def _base(arguments: Any) -> dict[str, Any]:
-    """Read what flags and ``--set`` change: a run file, a preset, or nothing but defaults under HARL's settings."""
+    """Read what flags and ``--set`` change: a run file, a preset, or nothing but defaults under
+    HARL's settings.
+    """
     if arguments.config is not None:
         return config.load_file(arguments.config)
     if arguments.load_config is not None and arguments.preset is None:
@@ -148,7 +156,8 @@ def _base(arguments: Any) -> dict[str, Any]:
 
 
 def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) -> int:
-    """Build everything, train, and write a run folder, or resume a saved run in its own; return the exit code.
+    """Build everything, train, and write a run folder, or resume a saved run in its own; return the
+    exit code.
 
     ``program`` is what error lines begin with, and resumes a run that ended early.
     """
@@ -157,7 +166,8 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
     if wall_time.is_past():  # an earlier start has used it up
         how = "" if saved is None else f" Resume with: {resume.command(saved.run, program)}"
         sys.stdout.write(
-            f"Time is up (max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start).{how}\n"
+            f"Time is up (max_wall_time {cfg.runner.max_wall_time}, from torchrun's first "
+            f"start).{how}\n"
         )
         return started.end_for_good(TIME_IS_UP)
     if cfg.runner.collectors:
@@ -171,13 +181,13 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
     cores = num_cores()
     if (cfg.runner.torch_threads or 1) > cores:
         sys.stdout.write(
-            f"Note: runner.torch_threads={cfg.runner.torch_threads} on {cores} cores, which wait for one another.\n"
+            f"Note: runner.torch_threads={cfg.runner.torch_threads} on {cores} cores, which wait "
+            "for one another.\n"
         )
     folder = _run_dir(cfg) if saved is None else saved.run
     with ExitStack() as stack:
-        stack.enter_context(
-            torch.accelerator.device_index(learner.index)
-        )  # else the first GPU is in use as well
+        # Else the first GPU is in use as well.
+        stack.enter_context(torch.accelerator.device_index(learner.index))
         ranks = stack.enter_context(
             launch.joined(started, device, lambda: resume.how_to_resume(folder, program))
         )
@@ -254,9 +264,8 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
             runner.logs = folder / run_folder.COLLECTORS
         elif isinstance(env, MultiAgentEnv) and cfg.logger.broken_worlds:
             runner.on_broken = BrokenLog(env, folder, settings, cfg.logger.broken_worlds, ranks)
-        start = provenance.describe(
-            str(device), getattr(env.task, "weights", None)
-        )  # a task need not weigh terms
+        # A task need not weigh terms.
+        start = provenance.describe(str(device), getattr(env.task, "weights", None))
         if ranks.is_first:
             provenance.write(folder, start)
         return _learn(
@@ -275,11 +284,10 @@ def _with_absolute_gait(task: Any) -> Any:
     gait = getattr(task, "gait", None)
     if gait is None:
         return task
-    found = (
-        from_anywhere(gait)
-        if isinstance(gait, str)
-        else tuple(from_anywhere(name) for name in gait)
-    )
+    if isinstance(gait, str):
+        found = from_anywhere(gait)
+    else:
+        found = tuple(from_anywhere(name) for name in gait)
     return dataclasses.replace(task, gait=found)
 
 
@@ -313,8 +321,8 @@ def _learn(
 ) -> int:
     """Run the learner; log every iteration, save at every checkpoint, and at the end in any case.
 
-    ``settings`` is the text of ``config.yaml``, ``start`` what ``origin.json`` has of this start; ``headline`` names
-    the statistics that are shown.
+    ``settings`` is the text of ``config.yaml``, ``start`` what ``origin.json`` has of this start;
+    ``headline`` names the statistics that are shown.
     """
     num_env_steps = runner.num_iterations * runner.steps_per_iteration
     title = f"Env mapush Task {cfg.task.name} Algo {cfg.algorithm.name} Exp {cfg.logger.exp_name}"
@@ -340,7 +348,8 @@ def _learn(
         return runner.state_dict()
 
     def write(env_steps: int, state: dict[str, Any]) -> None:
-        networks, device = runner.algorithm.networks, cfg.sim.device
+        networks = runner.algorithm.networks
+        device = cfg.sim.device
         checkpoint.save(
             folder, env_steps, networks, state, settings=settings, device=device, gait_sha256=gait
         )
@@ -381,12 +390,14 @@ def _learn(
     evaluation = None
     if cfg.runner.evaluation_interval is not None and ranks.is_first:
         evaluation = TrainingEvaluation(cfg, folder, runner.env_steps)
-    runner.on_iteration, runner.on_checkpoint = on_iteration, on_checkpoint
+    runner.on_iteration = on_iteration
+    runner.on_checkpoint = on_checkpoint
     if isinstance(runner, AsyncRunner):
         runner.on_wait = on_wait
-    begins = (
-        f"; resumes at {runner.env_steps} of {num_env_steps} env steps" if runner.env_steps else ""
-    )
+    if runner.env_steps:
+        begins = f"; resumes at {runner.env_steps} of {num_env_steps} env steps"
+    else:
+        begins = ""
     where = cfg.sim.device if ranks.size == 1 else f"{ranks.size} x {cfg.sim.device}"
     logger.say(
         f"Run folder {folder}; {cfg.env.num_envs} worlds on {where} ({cfg.sim.name}){begins}."
@@ -403,11 +414,10 @@ def _learn(
         return 0
     except _Interrupted:
         number = interruption.signal
-        reason = (
-            f"Time is up (max_wall_time {cfg.runner.max_wall_time})"
-            if number is None
-            else "Interrupted"
-        )
+        if number is None:
+            reason = f"Time is up (max_wall_time {cfg.runner.max_wall_time})"
+        else:
+            reason = "Interrupted"
         reason += "" if number is None else f" ({number.name})"
         logger.say(
             f"{reason}; the last state is saved in {run_folder.last_checkpoint(folder)}. "

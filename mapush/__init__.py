@@ -1,6 +1,7 @@
 """Register objects, rewards, observations, tasks and robots of your own: ``import mapush``.
 
-A module that calls these is named with ``--import`` on the command line of ``train``, ``test``, ``doctor`` and
+A module that calls these is named with ``--import`` on the command line of ``train``, ``test``,
+``doctor`` and
 ``run_harl``. See ``examples/``.
 """
 

@@ -1,8 +1,8 @@
 """Average a run's last checkpoints into one team: ``mapush average RUN OUT_DIR --last 4``.
 
-While the learning rate does not fall, a policy keeps moving around a good one, and the mean of several checkpoints is
-nearer to it than most of them (B. T. Polyak and A. B. Juditsky, "Acceleration of Stochastic Approximation by
-Averaging", 1992).
+While the learning rate does not fall, a policy keeps moving around a good one, and the mean of
+several checkpoints is nearer to it than most of them (B. T. Polyak and A. B. Juditsky,
+"Acceleration of Stochastic Approximation by Averaging", 1992).
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = make_parser().parse(argv)
-    run, out = Path(arguments.run), Path(arguments.target)
+    run = Path(arguments.run)
+    out = Path(arguments.target)
     if arguments.last < 2:
         raise ConfigError(f"--last={arguments.last}: an average takes at least 2 checkpoints")
     if os.path.lexists(out):
         raise ConfigError(f"{out} exists; name another folder, or remove it")
     found = [folder for _, folder in checkpoints(run)]
     if len(found) < arguments.last:
-        has = (
-            f"has {len(found)} of the {arguments.last} checkpoints"
-            if run.is_dir()
-            else "does not exist"
-        )
+        if run.is_dir():
+            has = f"has {len(found)} of the {arguments.last} checkpoints"
+        else:
+            has = "does not exist"
         raise ConfigError(
             f"{arguments.run!r} {has}; give a run folder that has them, or another --last"
         )
@@ -67,10 +67,12 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def average(folders: Sequence[Path], out: Path) -> None:
-    """Write a checkpoint folder ``out`` whose actors are the mean of those of the checkpoints ``folders`` of one run.
+    """Write a checkpoint folder ``out`` whose actors are the mean of those of the checkpoints
+    ``folders`` of one run.
 
-    All other files are copies of the last checkpoint's, but for the training state, as no run can resume from a mean.
-    Raises ConfigError for checkpoints that are damaged or whose actors do not have the same shapes.
+    All other files are copies of the last checkpoint's, but for the training state, as no run can
+    resume from a mean. Raises ConfigError for checkpoints that are damaged or whose actors do not
+    have the same shapes.
     """
     last = folders[-1]
     actors = [checkpoint.read_actors(checkpoint.resolve(folder)) for folder in folders]
@@ -93,7 +95,9 @@ def average(folders: Sequence[Path], out: Path) -> None:
 
 
 def _mean(weights: Sequence[dict[str, Tensor]], what: str) -> dict[str, Tensor]:
-    """Return the mean of state dicts; tensors that are no floating-point numbers are the last one's."""
+    """Return the mean of state dicts; tensors that are no floating-point numbers are the last
+    one's.
+    """
     last = weights[-1]
     if any(
         {k: v.shape for k, v in of.items()} != {k: v.shape for k, v in last.items()}

@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if arguments[0] not in _COMMANDS:
         sys.stderr.write(
-            f"mapush: unknown command {arguments[0]!r} (allowed: {', '.join(_COMMANDS)}); see --help\n"
+            f"mapush: unknown command {arguments[0]!r} (allowed: {', '.join(_COMMANDS)}); see "
+            "--help\n"
         )
         return 2
     try:
@@ -69,9 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             as_exits,  # here, for it may complain of MUJOCO_GL as the others do
         )
 
-        with as_exits(
-            f"mapush {arguments[0]}"
-        ):  # the next seconds go to importing torch and MuJoCo
+        # The next seconds go to importing torch and MuJoCo.
+        with as_exits(f"mapush {arguments[0]}"):
             command = _load(arguments[0])
     except ImportError as error:
         if "MUJOCO_GL" in str(error):  # a mistake of the user's

@@ -1,4 +1,6 @@
-"""``mapush completion SHELL``: a script by which a shell completes commands, flags, settings and names."""
+"""``mapush completion SHELL``: a script by which a shell completes commands, flags, settings and
+names.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     parser = config.Parser(
         prog="mapush completion",
-        description='Write a script that completes mapush; in ~/.bashrc or ~/.zshrc: eval "$(mapush completion bash)" '
+        description="Write a script that completes mapush; in ~/.bashrc or ~/.zshrc: eval "
+        '"$(mapush completion bash)" '
         "(or zsh); for fish: mapush completion fish > ~/.config/fish/completions/mapush.fish",
     )
     parser.add_argument("shell", metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
@@ -84,17 +87,22 @@ def _flags(load: Callable[[], Callable[[Sequence[str]], int]]) -> list[str]:
 def _bash(
     flags: Mapping[str, Sequence[str]], following: Mapping[str, Sequence[str]], is_zsh: bool
 ) -> str:
-    """Return the script of bash or of zsh, which can run bash functions; no space follows a setting's ``=``."""
-    begin, option = "", ""
+    """Return the script of bash or of zsh, which can run bash functions; no space follows a
+    setting's ``=``.
+    """
+    begin = ""
+    option = ""
     spaces = 'case "${COMPREPLY[0]}" in *=) compopt -o nospace 2>/dev/null ;; esac'
     if is_zsh:  # it has no compopt
-        begin, option = "autoload -U +X bashcompinit && bashcompinit\n", "-o nospace "
+        begin = "autoload -U +X bashcompinit && bashcompinit\n"
+        option = "-o nospace "
         spaces = 'COMPREPLY=("${COMPREPLY[@]/%/ }") && COMPREPLY=("${COMPREPLY[@]/%= /=}")'
     after = "".join(
         f'    {flag}) words="{" ".join(words)}" ;;\n' for flag, words in following.items()
     )
     own = "".join(
-        f'      {name}) words="{" ".join([*found, *(_pretrained() if name in _CHECKPOINTS else [])])}" ;;\n'
+        f"      {name}) "
+        f'words="{" ".join([*found, *(_pretrained() if name in _CHECKPOINTS else [])])}" ;;\n'
         for name, found in flags.items()
     )
     return f"""{begin}_mapush() {{

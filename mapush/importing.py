@@ -1,4 +1,5 @@
-"""Import MAPush's files: ``mapush import openrl`` its policies, ``mapush import config`` its task files.
+"""Import MAPush's files: ``mapush import openrl`` its policies, ``mapush import config`` its task
+files.
 
 Nothing in the files is executed. The result is a run folder, or a run file, of this project.
 """
@@ -82,9 +83,11 @@ def _import_policies(source: Path, out: str | None, object_name: str | None) -> 
         sys.stdout.write(f"{files[steps]} -> {folder}\n")
     last = imported[max(imported)]
     guess = "" if last.is_object_known else " (a guess: no file says so; --object)"
-    task, env = last.sections["task"], last.sections["env"]
+    task = last.sections["task"]
+    env = last.sections["env"]
     sys.stdout.write(
-        f"{run}: {len(files)} policies of {env['num_agents']} robots, pushing {task['object']}{guess}.\n"
+        f"{run}: {len(files)} policies of {env['num_agents']} robots, pushing "
+        f"{task['object']}{guess}.\n"
     )
 
 
@@ -102,7 +105,8 @@ def _policies(source: Path) -> list[Path]:
         steps = openrl_format.env_steps_of(path)
         if steps in taken:
             raise ConfigError(
-                f"{str(source)!r} has two policies of {steps} steps, {taken[steps]} and {path}; import one run"
+                f"{str(source)!r} has two policies of {steps} steps, {taken[steps]} and {path}; "
+                "import one run"
             )
         taken[steps] = path
     return found

@@ -105,7 +105,9 @@ def _settings(argv: Sequence[str] | None) -> int:
 
 
 def setting_lines() -> list[str]:
-    """Return a line a setting: its name, default, range and meaning; whose it is, where not all tasks have it."""
+    """Return a line a setting: its name, default, range and meaning; whose it is, where not all
+    tasks have it.
+    """
     lines: dict[str, str] = {}
     variants = [config.SECTION_CLASSES]
     variants += [{"task": entry.cfg} for entry in TASKS.values()]
@@ -115,17 +117,18 @@ def setting_lines() -> list[str]:
         for name, field in dotted(classes).items():
             line = _setting_line(name, field)
             key = f"{name} {line}"
-            lines[key] = (
-                f"{lines[key]}, {owner}"
-                if key in lines
-                else f"{line}{f'  [{owner}' if owner else ''}"
-            )
+            if key in lines:
+                lines[key] = f"{lines[key]}, {owner}"
+            else:
+                lines[key] = f"{line}{f'  [{owner}' if owner else ''}"
     listed = [line + ("]" if "  [" in line else "") for line in lines.values()]
     return listed + _weight_lines()
 
 
 def _weight_lines() -> list[str]:
-    """Return a line a term of ``task.weights`` of the push task; defaults are those of its rewards for the box."""
+    """Return a line a term of ``task.weights`` of the push task; defaults are those of its rewards
+    for the box.
+    """
     defaults = weights_of("default", "cuboid", {})
     return [
         f"task.weights.{name} = {defaults.get(name, 0.0)}  {words}  [{DEFAULT_TASK}]"
@@ -139,9 +142,10 @@ def _setting_line(name: str, field: Any) -> str:
     if field.default is not MISSING:
         default = field.default
     else:
-        default = (
-            field.default_factory() if field.default_factory is not MISSING else "must be given"
-        )
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        else:
+            default = "must be given"
     limits = field.metadata
     words = [f"{key} {limits[key]}" for key in ("min", "above", "max") if key in limits]
     if "choices" in limits:

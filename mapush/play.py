@@ -12,5 +12,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(argv or ())
     if arguments and not arguments[0].startswith("-"):
         arguments = ["--checkpoint", *arguments]
-    words = "Watch a trained team: mapush play CHECKPOINT is mapush test --checkpoint CHECKPOINT --mode viewer."
+    words = (
+        "Watch a trained team: mapush play CHECKPOINT is mapush test --checkpoint CHECKPOINT "
+        "--mode viewer."
+    )
     return test.main(["--mode", "viewer", *arguments], program="mapush play", words=words)

@@ -29,7 +29,8 @@ def register_reward(
 ) -> None:
     """Add a reward term of the push task, (N,) or (N, A) unweighted at every control step.
 
-    ``weight`` is its weight if ``task.weights.NAME`` is not set. Raises ConfigError where the name is taken.
+    ``weight`` is its weight if ``task.weights.NAME`` is not set. Raises ConfigError where the name
+    is taken.
     """
     from mqe.tasks.push.rewards import ENDING_TERMS, TERMS, Term
 
@@ -47,10 +48,12 @@ def register_observation(
     function: Callable[[SceneState], Tensor],
     mirror_signs: tuple[float, ...] | None = None,
 ) -> None:
-    """Add a term that agents of the push task may see, (N, A, ...) of a state; ``task.more_observations`` asks for it.
+    """Add a term that agents of the push task may see, (N, A, ...) of a state;
+    ``task.more_observations`` asks for it.
 
-    ``mirror_signs`` has 1 or -1 for each of its numbers: what becomes of it when left and right are swapped. Without
-    them, ``algorithm.mirror`` and ``symmetry_coef`` cannot be used with it. Raises ConfigError where the name is taken.
+    ``mirror_signs`` has 1 or -1 for each of its numbers: what becomes of it when left and right are
+    swapped. Without them, ``algorithm.mirror`` and ``symmetry_coef`` cannot be used with it. Raises
+    ConfigError where the name is taken.
     """
     from mqe.tasks.push.task import OBSERVATIONS, ObservationTerm
 

@@ -1,4 +1,6 @@
-"""``mapush robustness CHECKPOINT ...``: measure a team in worlds that differ from the calculator's usual ones."""
+"""``mapush robustness CHECKPOINT ...``: measure a team in worlds that differ from the calculator's
+usual ones.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +84,8 @@ def _main(arguments: Any) -> int:
             "runner.seed: the seeds of episodes are those of --seeds; say --seeds alone"
         )
     teams = [(what, checkpoint.resolve(what)) for what in arguments.checkpoints]
-    tables = [
-        _conditions(folder, arguments.only) for _, folder in teams
-    ]  # a mistake in the last one shows at once
+    # A mistake in the last one shows at once.
+    tables = [_conditions(folder, arguments.only) for _, folder in teams]
     for conditions in tables:
         _check_settings(over, conditions)
     rows: list[dict[str, Any]] = []
@@ -95,7 +96,8 @@ def _main(arguments: Any) -> int:
         ]
         name = headline(requests[0].cfg)
         _say(
-            f"{what}: {name}, n = {arguments.num_episodes * len(arguments.seeds)} a condition, 95 % intervals"
+            f"{what}: {name}, n = {arguments.num_episodes * len(arguments.seeds)} a condition, "
+            "95 % intervals"
         )
         for condition, metrics in zip(
             conditions, measure_all(requests, arguments.workers or 0, _say), strict=True
@@ -127,9 +129,12 @@ def _conditions(folder: Path, only: Sequence[str] | None) -> Mapping[str, Mappin
 
 
 def _check_settings(over: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ConfigError for a setting of the command line that a condition sets to another value."""
+    """Raise ConfigError for a setting of the command line that a condition sets to another
+    value.
+    """
     for name, content in conditions.items():
-        before, after = _flat(over), _flat(merge(over, content))
+        before = _flat(over)
+        after = _flat(merge(over, content))
         for key in before:
             if before[key] != after[key]:
                 raise ConfigError(

@@ -2,7 +2,8 @@
 
 import os
 
-# OpenMP threads that wait by spinning steal the cores from the simulator's threads: ten times slower on a busy laptop.
+# OpenMP threads that wait by spinning steal the cores from the simulator's threads: ten times
+# slower on a busy laptop.
 # OpenMP reads this once, when torch is loaded, so it has to stand before that.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -22,7 +23,8 @@ def _check_graphics() -> None:
             raise
         reason = " ".join(str(error).split())
         raise ImportError(
-            f"MUJOCO_GL={asked}: MuJoCo cannot be imported with it ({type(error).__name__}: {reason}); unset it, "
+            f"MUJOCO_GL={asked}: MuJoCo cannot be imported with it ({type(error).__name__}: "
+            f"{reason}); unset it, "
             "or install the library (Debian and Ubuntu: libegl1 for egl, libosmesa6 for osmesa)"
         ) from error
 

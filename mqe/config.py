@@ -1,7 +1,7 @@
 """YAML to frozen dataclasses, checked at the door: inside, code trusts its configuration.
 
-A dataclass is the schema. ``option`` declares a field with its range, and ``build`` checks plain values against it.
-Every error is one line with the key, the value, what is allowed and a hint.
+A dataclass is the schema. ``option`` declares a field with its range, and ``build`` checks plain
+values against it. Every error is one line with the key, the value, what is allowed and a hint.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ import yaml
 
 _T = TypeVar("_T")
 _LARGEST = 2**63 - 1  # whole number that libraries take
-_LARGEST_FLOAT, _SMALLEST_FLOAT = 3.4e38, 1.2e-38  # that tensors of 32 bits hold
+# that tensors of 32 bits hold
+_LARGEST_FLOAT = 3.4e38
+_SMALLEST_FLOAT = 1.2e-38
 _LONGEST = 2000  # characters of a message, of which a value may be any part
 
 
 class ConfigError(ValueError):
-    """A user's mistake in one line: key, value, allowed values, hint. Parts that are too long are cut out."""
+    """A user's mistake in one line: key, value, allowed values, hint. Parts that are too long are
+    cut out.
+    """
 
     def __init__(self, message: str) -> None:
         if len(message) > _LONGEST:
@@ -45,9 +49,10 @@ def option(
 ) -> Any:
     """Declare a dataclass field with a default and its allowed values.
 
-    ``min`` and ``max`` are inclusive, ``above`` is an exclusive lower bound; all of them, and ``choices``, hold for
-    every element of a tuple or list. Where ``choices`` is a mapping, its keys count at the time a value is checked. A
-    list, dict, set or dataclass type as default is called for each instance.
+    ``min`` and ``max`` are inclusive, ``above`` is an exclusive lower bound; all of them, and
+    ``choices``, hold for every element of a tuple or list. Where ``choices`` is a mapping, its keys
+    count at the time a value is checked. A list, dict, set or dataclass type as default is called
+    for each instance.
     """
     allowed = choices if choices is None or isinstance(choices, Mapping) else tuple(choices)
     bounds = {"help": help, "min": min, "above": above, "max": max, "choices": allowed}
@@ -60,7 +65,9 @@ def option(
 
 
 def parse_yaml(text: str, where: str = "YAML") -> Any:
-    """Read YAML text; ``5e-4`` is a number, ``on`` and ``12:30`` are strings, a key given twice is an error."""
+    """Read YAML text; ``5e-4`` is a number, ``on`` and ``12:30`` are strings, a key given twice is
+    an error.
+    """
     try:
         return yaml.load(text, Loader=_Loader)  # a SafeLoader: builds plain values only
     except yaml.YAMLError as error:
@@ -84,7 +91,8 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
 def load_yaml(
     path: str | Path, check: Callable[[dict[str, Any]], None] | None = None
 ) -> dict[str, Any]:
-    """Read a YAML file of keys; ``base: other.yaml``, relative to the file, is read first and then overridden.
+    """Read a YAML file of keys; ``base: other.yaml``, relative to the file, is read first and then
+    overridden.
 
     ``check`` is called with the values of each file, also of those that another one overrides.
     """
@@ -92,7 +100,9 @@ def load_yaml(
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:
-    """Write plain values as YAML that ``parse_yaml``, and any other reader, reads back unchanged."""
+    """Write plain values as YAML that ``parse_yaml``, and any other reader, reads back
+    unchanged.
+    """
     return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -101,9 +111,10 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        merged[key] = (
-            merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-        )
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = value
     return merged
 
 
@@ -122,10 +133,11 @@ def assignment(text: str) -> dict[str, Any]:
 
 
 def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
-    """Make a dataclass from plain values; raise ConfigError for an unknown key, a wrong type or a value out of range.
+    """Make a dataclass from plain values; raise ConfigError for an unknown key, a wrong type or a
+    value out of range.
 
-    ``where`` is what the errors call this place, for instance ``task``; ints pass for floats and ``1e6`` for an int,
-    lists for tuples, but never a bool for a number.
+    ``where`` is what the errors call this place, for instance ``task``; ints pass for floats and
+    ``1e6`` for an int, lists for tuples, but never a bool for a number.
     """
     checked = check_values(cls, values, where)
     try:
@@ -144,11 +156,14 @@ def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
 
 
 def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
-    """Return the values as a dataclass takes them, each checked by itself; raise ConfigError as ``build`` does."""
+    """Return the values as a dataclass takes them, each checked by itself; raise ConfigError as
+    ``build`` does.
+    """
     values = {} if values is None else values
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: must be a section of keys, not {values!r}")
-    fields, hints = _fields(cls), _hints(cls)
+    fields = _fields(cls)
+    hints = _hints(cls)
     for key in values:
         if key not in fields:
             raise ConfigError(
@@ -181,7 +196,9 @@ def checked(instance: _T, where: str) -> _T:
 
 
 def nearest(word: Any, allowed: Iterable[Any]) -> str:
-    """Return the allowed word that looks most like ``word``; the last part of a dotted one counts most."""
+    """Return the allowed word that looks most like ``word``; the last part of a dotted one counts
+    most.
+    """
     word = str(word)[:100]
 
     def likeness(candidate: str) -> tuple[float, float]:
@@ -276,11 +293,10 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
                 f"{where}: must be text without null bytes or halves of characters, not {value!r}"
             )
         return value
-    suggestion = (
-        "; put it in quotes"
-        if hint is str and value is not None and not isinstance(value, (list, dict))
-        else ""
-    )
+    if hint is str and value is not None and not isinstance(value, (list, dict)):
+        suggestion = "; put it in quotes"
+    else:
+        suggestion = ""
     raise ConfigError(f"{where}: must be {_name(hint)}, not {value!r}{suggestion}")
 
 
@@ -303,7 +319,8 @@ def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:
 def _convert_sequence(value: Any, hint: Any, where: str) -> Any:
     if not isinstance(value, (list, tuple)):
         raise ConfigError(f"{where}: must be {_name(hint)}, not {value!r}")
-    kind, members = get_origin(hint) or hint, get_args(hint)
+    kind = get_origin(hint) or hint
+    members = get_args(hint)
     if kind is tuple and members and members[-1] is not Ellipsis:
         if len(value) != len(members):
             raise ConfigError(f"{where}: must have {len(members)} values, not {list(value)!r}")

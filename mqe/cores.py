@@ -6,24 +6,30 @@ import math
 import os
 from pathlib import Path
 
-OWN_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
+GROUPS = Path("/sys/fs/cgroup")
 
 
 def num_cores() -> int:
-    """Return the cores that this process may use: fewer than the machine's where it was given a part of them.
+    """Return the cores that this process may use: fewer than the machine's where it was given a
+    part of them.
 
-    A part is named cores (``taskset``) or processor time (a container's CPU limit, rounded up to whole cores).
+    A part is named cores (``taskset``) or processor time (a container's CPU limit, rounded up to
+    whole cores).
     """
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     return math.ceil(min(cores, cpu_quota()))
 
 
 def cpu_quota() -> float:
-    """Return how many cores' worth of time Linux's control groups (v1 or v2) allow; infinity without a limit.
+    """Return how many cores' worth of time Linux's control groups (v1 or v2) allow; infinity
+    without a limit.
 
-    A group's limit holds for the groups inside it. A container sees its own group as the root, under either path.
+    A group's limit holds for the groups inside it. A container sees its own group as the root,
+    under either path.
     """
     try:
         lines = OWN_GROUPS.read_text(encoding="utf-8").splitlines()

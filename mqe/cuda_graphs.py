@@ -1,4 +1,6 @@
-"""Functions as CUDA graphs: thousands of small operations launched as one, on any device of a process."""
+"""Functions as CUDA graphs: thousands of small operations launched as one, on any device of a
+process.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _Output = TypeVar("_Output")
 
 
 class GraphMemory:
-    """Memory that several graphs share, so that any of them may overwrite what another one returned."""
+    """Memory that several graphs share, so that any of them may overwrite what another one
+    returned.
+    """
 
     pool: Any = None
 
@@ -25,7 +29,8 @@ class GraphMemory:
 class GraphedFunction(Generic[_Output]):
     """A function of tensors, recorded as a CUDA graph at its third call and replayed from then on.
 
-    Anything in it that waits for the device breaks the recording, which is then tried again at the next call.
+    Anything in it that waits for the device breaks the recording, which is then tried again at the
+    next call.
     """
 
     def __init__(
@@ -38,16 +43,23 @@ class GraphedFunction(Generic[_Output]):
     ) -> None:
         """Record on ``device``; ``generator`` is the only one that the function draws from.
 
-        ``pack`` turns the function's result into what is recorded, and ``unpack`` turns it back after every replay.
-        ``unpack`` must copy what the caller keeps, because the next replay writes to the same memory.
+        ``pack`` turns the function's result into what is recorded, and ``unpack`` turns it back
+        after every replay.
+        ``unpack`` must copy what the caller keeps, because the next replay writes to the same
+        memory.
         """
-        self._device, self._pack, self._unpack, self._generator = device, pack, unpack, generator
+        self._device = device
+        self._pack = pack
+        self._unpack = unpack
+        self._generator = generator
         self._memory = GraphMemory() if memory is None else memory
         self._calls = 0
         self._recorded: _Recorded | None = None
 
     def __call__(self, function: Callable[..., _Output], *inputs: Tensor) -> _Output:
-        """Return ``function(*inputs)``; it must do the same work at every call, on the same shapes."""
+        """Return ``function(*inputs)``; it must do the same work at every call, on the same
+        shapes.
+        """
         self._calls += 1
         if self._calls <= EAGER_CALLS:
             return function(*inputs)
@@ -61,7 +73,8 @@ class GraphedFunction(Generic[_Output]):
 
     def _record(self, function: Callable[..., _Output], inputs: tuple[Tensor, ...]) -> _Recorded:
         with lasting():
-            graph, places = torch.cuda.CUDAGraph(), [value.clone() for value in inputs]
+            graph = torch.cuda.CUDAGraph()
+            places = [value.clone() for value in inputs]
             with capturing(graph, self._device, self._memory.pool, self._generator):
                 output = self._pack(function(*places))
         self._memory.pool = self._memory.pool or graph.pool()
@@ -83,7 +96,8 @@ def capturing(
 ) -> Iterator[None]:
     """Record what is launched on ``device`` into ``graph``, whose memory is ``pool``'s or its own.
 
-    Each replay draws anew from ``generator``. What fails in between leaves stream and device as they were.
+    Each replay draws anew from ``generator``. What fails in between leaves stream and device as
+    they were.
     """
     with (
         torch.cuda.device(device),
@@ -91,9 +105,8 @@ def capturing(
         _no_garbage_collection(),
     ):
         if generator is not None:
-            graph.register_generator_state(
-                generator
-            )  # puts what replays read on the current device
+            # Puts what replays read on the current device.
+            graph.register_generator_state(generator)
         stream = capture_stream(torch.cuda.current_device())
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             yield
@@ -102,13 +115,17 @@ def capturing(
 
 @cache
 def capture_stream(index: int) -> torch.cuda.Stream:
-    """Return the stream on which device ``index`` captures: torch's is that of the first device that does."""
+    """Return the stream on which device ``index`` captures: torch's is that of the first device
+    that does.
+    """
     return torch.cuda.Stream(index)
 
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Make tensors that may be written to at any time, also where the caller is in inference mode."""
+    """Make tensors that may be written to at any time, also where the caller is in inference
+    mode.
+    """
     has_gradients = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(has_gradients):
         yield
@@ -116,7 +133,9 @@ def lasting() -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Keep the garbage collector off: freeing other graphs would become part of the recording, or break it."""
+    """Keep the garbage collector off: freeing other graphs would become part of the recording, or
+    break it.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

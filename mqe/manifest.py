@@ -1,8 +1,8 @@
 """A checkpoint's ``manifest.json``: the SHA-256 of every file beside it, and what wrote them.
 
-Whoever reads a checkpoint checks the files that it reads. A folder without a manifest, as older ones are, is read
-without this check, but for those that ship with the package. ``python -m mqe.manifest FOLDER ...`` writes the manifests
-of folders anew, for a policy that is to ship.
+Whoever reads a checkpoint checks the files that it reads. A folder without a manifest, as older
+ones are, is read without this check, but for those that ship with the package. ``python -m
+mqe.manifest FOLDER ...`` writes the manifests of folders anew, for a policy that is to ship.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you change
 
 
 def write_manifest(folder: Path, device: str, gait_sha256: str | None = None) -> None:
-    """Write the manifest of all files in ``folder``, which a program on ``device`` (``cpu``, ``cuda:0``) wrote.
+    """Write the manifest of all files in ``folder``, which a program on ``device`` (``cpu``,
+    ``cuda:0``) wrote.
 
-    ``gait_sha256`` is the digest of the gait that a team walked with (``mqe.controllers.gait.gait_digest``).
+    ``gait_sha256`` is the digest of the gait that a team walked with
+    (``mqe.controllers.gait.gait_digest``).
     """
     _write(folder, describe_files(folder, device, gait_sha256))
 
@@ -57,8 +59,8 @@ def packages() -> dict[str, str]:
 def renew_manifest(folder: Path, more: Mapping[str, Any] | None = None) -> None:
     """Write the manifest of ``folder`` again after files were removed, or changed on purpose.
 
-    What it says of the program that wrote them stays; of a folder that had none, only the files are known. ``more`` are
-    further entries, by name.
+    What it says of the program that wrote them stays; of a folder that had none, only the files are
+    known. ``more`` are further entries, by name.
     """
     _write(folder, {**read_manifest(folder), **(more or {}), **_checksums(folder)})
 
@@ -73,22 +75,27 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
-    """Return what is wrong with the named files of ``folder``, all that its manifest lists by default; None if whole.
+    """Return what is wrong with the named files of ``folder``, all that its manifest lists by
+    default; None if whole.
 
-    A folder without a manifest has nothing to compare with. A file that the manifest lists and ``folder`` lacks is
-    whoever reads it to complain about.
+    A folder without a manifest has nothing to compare with. A file that the manifest lists and
+    ``folder`` lacks is whoever reads it to complain about.
     """
     path = folder / MANIFEST
     if not path.exists():
         return None
     try:
         written = json.loads(path.read_text(encoding="utf-8"))
-        found, files = written["format_version"], written["files"]
+        found = written["format_version"]
+        files = written["files"]
         hashes = {str(name): str(value) for name, value in files.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"{MANIFEST}: damaged ({type(error).__name__})"
     if found != FORMAT_VERSION:
-        return f"{MANIFEST}: written in format {str(found):.20}, this version of mapush reads format {FORMAT_VERSION}"
+        return (
+            f"{MANIFEST}: written in format {str(found):.20}, this version of mapush reads "
+            f"format {FORMAT_VERSION}"
+        )
     for name in hashes if names is None else names:
         if name not in hashes:
             return f"{name}: damaged, or from elsewhere ({MANIFEST} does not list it)"
@@ -96,7 +103,10 @@ def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
             if (folder / name).is_file() and sha256(folder / name) != hashes[name]:
                 return f"{name}: damaged (its SHA-256 is not the one in {MANIFEST})"
         except (OSError, ValueError) as error:
-            return f"{name}: cannot be read ({getattr(error, 'strerror', None) or type(error).__name__})"
+            return (
+                f"{name}: cannot be read "
+                f"({getattr(error, 'strerror', None) or type(error).__name__})"
+            )
     return None
 
 
@@ -118,7 +128,9 @@ def _write(folder: Path, content: dict[str, Any]) -> None:
 
 @functools.cache
 def git_revision() -> str | None:
-    """Return the revision of the checkout that runs, with ``-dirty`` where files differ from it; None outside one."""
+    """Return the revision of the checkout that runs, with ``-dirty`` where files differ from it;
+    None outside one.
+    """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None
@@ -153,9 +165,9 @@ def installed(package: str) -> str | None:
 
 
 def _device_name(device: str) -> str:
-    return (
-        f"{device} ({torch.cuda.get_device_name(device)})" if device.startswith("cuda") else device
-    )
+    if device.startswith("cuda"):
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return device
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What can be built by name: simulators and tasks, and the one function that builds an environment."""
+"""What can be built by name: simulators and tasks, and the one function that builds an
+environment.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ class SimCfg:
 
     name: str = option(
         "auto",
-        "auto: warp on a GPU if installed, else mujoco; isaacgym, or mujoco_worker: in a process of its own",
+        "auto: warp on a GPU if installed, else mujoco; isaacgym, or mujoco_worker: in a process "
+        "of its own",
         choices=("auto", "mujoco", "warp", "isaacgym", "mujoco_worker"),
     )
     device: str = option("auto", "auto | cpu | cuda | cuda:K")
@@ -96,12 +99,15 @@ IN_PROCESS = ("isaacgym", "mujoco_worker")  # of their own, under the interprete
 
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
-    """Return the simulator's name and device that ``cfg`` means on this machine; errors name what to change."""
+    """Return the simulator's name and device that ``cfg`` means on this machine; errors name what
+    to change.
+    """
     device = _resolve_device(cfg)
     name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
     if name == "warp" and not _has_warp():
         raise ConfigError(
-            "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco --device cpu"
+            "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco "
+            "--device cpu"
         )
     if name == "isaacgym" and cfg.python is None:
         raise ConfigError(
@@ -113,18 +119,24 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
         )
     if name == "mujoco" and device.type != "cpu":
         raise ConfigError(
-            f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or --sim warp"
+            f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or "
+            "--sim warp"
         )
     return name, device
 
 
 def slow_choice(cfg: SimCfg) -> str | None:
-    """Return advice if a GPU stays idle without the extra, or a CPU does a GPU's work; None otherwise."""
+    """Return advice if a GPU stays idle without the extra, or a CPU does a GPU's work; None
+    otherwise.
+    """
     if cfg.name == "warp" and resolve_sim(cfg)[1].type == "cpu":
         return "MuJoCo Warp on a CPU is for tests, and ten times as slow as MuJoCo; say --sim auto"
     if _has_warp() or (cfg.name, cfg.device) != ("auto", "auto") or not torch.cuda.is_available():
         return None
-    return "the GPU stays idle without MuJoCo Warp; pip install 'mapush[gpu]' brings it, --device cpu says it may"
+    return (
+        "the GPU stays idle without MuJoCo Warp; pip install 'mapush[gpu]' brings it, "
+        "--device cpu says it may"
+    )
 
 
 def _has_warp() -> bool:
@@ -158,7 +170,9 @@ def _resolve_device(cfg: SimCfg) -> torch.device:
 
 
 def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulator:
-    """Build ``num_envs`` worlds of ``model`` on the simulator and device that ``cfg`` means on this machine."""
+    """Build ``num_envs`` worlds of ``model`` on the simulator and device that ``cfg`` means on
+    this machine.
+    """
     name, device = resolve_sim(cfg)
     return SIMULATORS[name](model, num_envs, cfg, device)
 
@@ -174,11 +188,14 @@ def make_env(
 ) -> MultiAgentEnv:
     """Build the environment of task settings ``task``; one seed gives one sequence of episodes.
 
-    Of worlds that several processes have, ``env.num_envs`` is the number of this ``share``. ``places`` has the seed and
-    number of each world, where they are not ``seed`` and 0, 1, ... ``first_episode`` is the number of every world's
-    first episode. Raises ConfigError for settings that cannot be.
+    Of worlds that several processes have, ``env.num_envs`` is the number of this ``share``.
+    ``places`` has the seed and number of each world, where they are not ``seed`` and 0, 1, ...
+    ``first_episode`` is the number of every world's first episode. Raises ConfigError for settings
+    that cannot be.
     """
-    env, sim, task = checked(env, "env"), checked(sim, "sim"), checked(task, "task")
+    env = checked(env, "env")
+    sim = checked(sim, "sim")
+    task = checked(task, "task")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
         raise ConfigError(f"seed: must be a whole number from 0 to {2**63 - 1}, not {seed!r}")
     _, device = resolve_sim(sim)

@@ -18,7 +18,8 @@ _PLAIN_TYPES = (
 
 
 def read_file(path: Path | IO[bytes]) -> Any:
-    """Read a file onto the CPU without executing code in it; raise, as its readers do, for a damaged one.
+    """Read a file onto the CPU without executing code in it; raise, as its readers do, for a
+    damaged one.
 
     The archive's checksums are looked at first, which torch does not do.
     """
@@ -32,7 +33,9 @@ def read_file(path: Path | IO[bytes]) -> Any:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a flat state dict onto the CPU; raise ConfigError for a damaged one or one that holds anything else."""
+    """Read a flat state dict onto the CPU; raise ConfigError for a damaged one or one that holds
+    anything else.
+    """
     hint = "take another checkpoint of the run"
     try:
         tensors = read_file(path)
@@ -59,9 +62,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def is_plain(values: Any) -> bool:
-    """Return whether dictionaries by names and lists hold nothing but Python's scalars and tensors that are all there.
+    """Return whether dictionaries by names and lists hold nothing but Python's scalars and tensors
+    that are all there.
 
-    Sparse, quantised, complex and 8-bit tensors are not plain, nor is one that repeats a few numbers many times.
+    Sparse, quantised, complex and 8-bit tensors are not plain, nor is one that repeats a few
+    numbers many times.
     """
     if isinstance(values, dict):
         return all(

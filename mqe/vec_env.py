@@ -16,8 +16,10 @@ from torch import Tensor
 class TimeStep(NamedTuple):
     """What one decision of every environment returned.
 
-    Environments that ended were reset already: their ``obs`` and ``state`` are the first of the next episode.
-    ``final_obs`` and ``final_state`` are the last of the episode that ended (equal to ``obs`` and ``state`` elsewhere).
+    Environments that ended were reset already: their ``obs`` and ``state`` are the first of the
+    next episode.
+    ``final_obs`` and ``final_state`` are the last of the episode that ended (equal to ``obs`` and
+    ``state`` elsewhere).
     """
 
     obs: Tensor  # (N, A, O)
@@ -27,7 +29,8 @@ class TimeStep(NamedTuple):
         Tensor  # (N, A) bool, ended by the task; an environment ends when all its agents have
     )
     truncated: Tensor  # (N,) bool, ended by the clock
-    valid: Tensor  # (N,) bool, False where the simulation broke: reset, counted, and not to be learned from
+    # (N,) bool, False where the simulation broke: reset, counted, and not to be learned from.
+    valid: Tensor
     final_obs: Tensor  # (N, A, O)
     final_state: Tensor  # like state
     info: dict[str, Tensor]  # per reward term (N, A): "reward/<term>"
@@ -39,7 +42,9 @@ class TimeStep(NamedTuple):
 
 
 class Mirror(NamedTuple):
-    """How a vector looks in a mirror that swaps left and right: its numbers in another order, some negated."""
+    """How a vector looks in a mirror that swaps left and right: its numbers in another order, some
+    negated.
+    """
 
     index: Tensor  # (K,) int64
     sign: Tensor  # (K,)
@@ -55,7 +60,9 @@ class Mirror(NamedTuple):
 
 
 class MirrorImage(NamedTuple):
-    """How a team looks in a mirror that swaps left and right; every agent is mirrored alike and keeps its number."""
+    """How a team looks in a mirror that swaps left and right; every agent is mirrored alike and
+    keeps its number.
+    """
 
     obs: Mirror  # of an agent's
     action: Mirror  # of an agent's
@@ -63,9 +70,11 @@ class MirrorImage(NamedTuple):
 
 
 class Planar(Protocol):
-    """What a learned model needs to know of the critic's state (B, S): its numbers, and its rewards and endings.
+    """What a learned model needs to know of the critic's state (B, S): its numbers, and its rewards
+    and endings.
 
-    All that agents see follows from the state. It has W numbers of the world, then R of every robot.
+    All that agents see follows from the state. It has W numbers of the world, then R of every
+    robot.
     """
 
     num_robots: int
@@ -86,7 +95,8 @@ class Planar(Protocol):
         ...
 
     def judge(self, state: Tensor, next_state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rewards (B, A) of a decision that went from one state to another (B, S), and what it ended (B,).
+        """Return the rewards (B, A) of a decision that went from one state to another (B, S), and
+        what it ended (B,).
 
         They come from the task's own functions.
         """
@@ -98,9 +108,8 @@ class Share(NamedTuple):
 
     first: int = 0  # number of its first world
     num_shares: int = 1
-    sum_: Callable[[Tensor], object] = lambda tensor: (
-        None
-    )  # add a tensor up over all processes, in place
+    # Add a tensor up over all processes, in place.
+    sum_: Callable[[Tensor], object] = lambda tensor: None
 
 
 ALL_WORLDS = Share()
@@ -118,15 +127,15 @@ class VecEnv(Protocol):
     decision_period: int  # control steps a decision
     step_dt: float  # [s] one control step
     mirror: MirrorImage | None  # where left and right are alike
-    planar: (
-        Planar | None
-    )  # what a learned model of it needs; None: it has no state that could be predicted
+    # What a learned model of it needs; None: it has no state that could be predicted.
+    planar: Planar | None
     device: torch.device
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         """Start a new episode everywhere; return obs (N, A, O) and state.
 
-        Staggered, the time limits of these first episodes run out at times spread over a whole one, not all at once;
+        Staggered, the time limits of these first episodes run out at times spread over a whole one,
+        not all at once;
         ``statistics`` begin after that.
         """
         ...
@@ -136,11 +145,15 @@ class VecEnv(Protocol):
         ...
 
     def grow_buffers(self) -> str | None:
-        """Enlarge the simulator's buffers if they overflowed, between two rollouts; return a message, or None."""
+        """Enlarge the simulator's buffers if they overflowed, between two rollouts; return a
+        message, or None.
+        """
         ...
 
     def statistics(self) -> dict[str, float]:
-        """Return means over the last at most 1,000 finished episodes, and ``num_episodes``; synchronises once."""
+        """Return means over the last at most 1,000 finished episodes, and ``num_episodes``;
+        synchronises once.
+        """
         ...
 
     def reset_statistics(self) -> None:

@@ -1,4 +1,6 @@
-"""One torch thread a test process: two of them run side by side on two cores, and small tensors gain nothing."""
+"""One torch thread a test process: two of them run side by side on two cores, and small tensors
+gain nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,8 @@ for _number, _usual in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
 ):
-    signal.signal(
-        _number, _usual
-    )  # tests that run in the background inherit that these are ignored
+    # Tests that run in the background inherit that these are ignored.
+    signal.signal(_number, _usual)
 
 
 @pytest.fixture(autouse=True)

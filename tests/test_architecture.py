@@ -107,7 +107,8 @@ def test_loading_a_checkpoint_imports_neither_harl_nor_the_film(module: str) -> 
         name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
         for path in SOURCES
     }
-    reached, ahead = set(), [module]
+    reached = set()
+    ahead = [module]
     while ahead:
         here = ahead.pop()
         if here in reached or here not in known:
@@ -161,15 +162,19 @@ def flags(parser: config.Parser) -> list[str]:
 
 def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(train.make_parser()) == sorted(
-        "-h --help --config --preset --resume --import --load_config --algo --task --object --num_agents --exp_name "
-        "--seed --num_envs --n_rollout_threads --num_env_steps --max_wall_time --init_from --device --sim --out "
+        "-h --help --config --preset --resume --import --load_config --algo --task --object "
+        "--num_agents --exp_name "
+        "--seed --num_envs --n_rollout_threads --num_env_steps --max_wall_time --init_from "
+        "--device --sim --out "
         "--set".split()
     )
 
 
 def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
     assert flags(test.make_parser()) == sorted(
-        "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device --sim --set --json "
-        "--record --size --camera --tiles --replay --num_episodes --agent --web --protocol --seeds --policy --workers "
+        "-h --help --import --checkpoint --mode --num_envs --n_rollout_threads --seed --device "
+        "--sim --set --json "
+        "--record --size --camera --tiles --replay --num_episodes --agent --web --protocol "
+        "--seeds --policy --workers "
         "--all_checkpoints --csv --figure".split()
     )

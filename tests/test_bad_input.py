@@ -1,4 +1,6 @@
-"""Input that is wrong in unusual ways: one line and exit code 2, or an exception that names it; never a traceback."""
+"""Input that is wrong in unusual ways: one line and exit code 2, or an exception that names it;
+never a traceback.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ WORLD = EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu", num_threads=1)
         ("--set task.success_radius=1e-40", "task.success_radius: must be 0 or 1.2e-38"),
         (
             "--set task.goal_distance=[50,60]",
-            "[50.0, 60.0] must be two distances in ascending order, up to 12.0 m, where the wall is",
+            "[50.0, 60.0] must be two distances in ascending order, up to 12.0 m, where the wall "
+            "is",
         ),
         (
             "--set algorithm.num_epochs=1e9",

@@ -18,9 +18,8 @@ def test_python_is_shown_as_it_works(capsys) -> None:
     assert len(blocks) == 3
     shown: dict[str, Any] = {}
     for block in blocks:
-        exec(
-            compile(block.replace("16", "4"), "docs/python.md", "exec"), shown
-        )  # fewer worlds take less time
+        # Fewer worlds take less time.
+        exec(compile(block.replace("16", "4"), "docs/python.md", "exec"), shown)
     assert shown["metrics"]["success_rate"] >= 0.75
     assert shown["step"].reward.shape == (4, 2)
 

@@ -1,4 +1,6 @@
-"""What a command line ends with: a line and a code for whatever the system refuses, never a traceback."""
+"""What a command line ends with: a line and a code for whatever the system refuses, never a
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,8 @@ def test_a_second_ctrl_c_names_what_is_left(
         return metrics
 
     monkeypatch.setattr(Runner, "collect", collect_or_stop)
-    run, every = tmp_path / "run", f"runner.checkpoint_interval={interval}"
+    run = tmp_path / "run"
+    every = f"runner.checkpoint_interval={interval}"
     argv = [
         *TINY,
         "--set",

@@ -20,7 +20,9 @@ FAULTS = Path(__file__).parent / "faults"
 
 
 def script(name: str, *words: str) -> str:
-    """Run a script, which says by its exit code whether all went well, and return what it printed."""
+    """Run a script, which says by its exit code whether all went well, and return what it
+    printed.
+    """
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(FAULTS.parent.parent), *sys.path])
     }
@@ -57,11 +59,12 @@ def test_a_soak_knows_the_memory_of_its_gpu(listed: list[str], taken: float, mon
 
 @pytest.mark.filterwarnings("ignore")  # of torch, about tensors that are on their way out
 def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
+    # The script puts others in their places.
     for module, name in (
         (train, "train"),
         (test, "_play"),
         (broken_log, "film_states"),
-    ):  # the script puts others in their places
+    ):
         monkeypatch.setattr(module, name, getattr(module, name))
     monkeypatch.syspath_prepend(str(FAULTS))
     answered = importlib.import_module("fuzz").run_cases(500, seed=0)
@@ -79,9 +82,8 @@ def test_damage_is_noticed(gait, tmp_path, monkeypatch, capsys) -> None:
         "64",
     )
     assert train.main([*TINY, *every, "--set", f"task.gait={gait}", "--out", str(run)]) == 0
-    shutil.copytree(
-        gait, run / "checkpoints" / "notes"
-    )  # a folder of another name is no checkpoint
+    # A folder of another name is no checkpoint.
+    shutil.copytree(gait, run / "checkpoints" / "notes")
     monkeypatch.syspath_prepend(str(FAULTS))
     damage = importlib.import_module("damage")
     assert damage.try_files(run, random.Random(0), truncations=2, flips=4)

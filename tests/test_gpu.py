@@ -1,4 +1,6 @@
-"""What only a GPU shows: nothing waits inside a rollout, a decision is one graph, and the physics is MuJoCo's."""
+"""What only a GPU shows: nothing waits inside a rollout, a decision is one graph, and the physics
+is MuJoCo's.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,8 @@ def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
     wanted = env.step(actions_of(env))
     qpos = env.sim.qpos.clone()
 
-    graph, actions = torch.cuda.CUDAGraph(), actions_of(env)
+    graph = torch.cuda.CUDAGraph()
+    actions = actions_of(env)
     with capturing(graph, env.device):
         step = env._step(actions)
     env.load_state_dict(state)
@@ -89,7 +92,9 @@ def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
 
 
 def test_laps_are_the_devices_own(runner):
-    """A device that is not the process's current one is timed as well: its work, not that of the other."""
+    """A device that is not the process's current one is timed as well: its work, not that of the
+    other.
+    """
     device = runner.env.device
     clock = _Clock(device)
     for _ in range(2):
@@ -105,12 +110,16 @@ def test_laps_are_the_devices_own(runner):
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_programs_keep_to_their_gpu(tmp_path):
     """A context alone takes half a GiB: eight trainings would take four of the first GPU's."""
-    run, device = tmp_path / "run", ("--device", DEVICES[-1], "--num_envs", str(NUM_ENVS))
+    run = tmp_path / "run"
+    device = ("--device", DEVICES[-1], "--num_envs", str(NUM_ENVS))
     for program, words in (
         ("train", ("--preset", "h100", "--num_env_steps", "20000", "--out", str(run))),
         ("test", ("--checkpoint", str(run))),
     ):
-        code = f"import sys, torch\nfrom harl_mapush import {program}\nassert {program}.main(sys.argv[1:]) == 0\n"
+        code = (
+            f"import sys, torch\nfrom harl_mapush import {program}\nassert "
+            f"{program}.main(sys.argv[1:]) == 0\n"
+        )
         code += "print([torch._C._cuda_hasPrimaryContext(index) for index in range(2)])"
         command = [sys.executable, "-c", code, *device, *words]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -140,7 +149,8 @@ def test_one_control_step_from_a_copied_state_is_mujocos(runner):
 
 
 def test_who_watches_sees_every_control_step_of_decisions_that_are_replayed(runner):
-    env, heights = runner.env, []
+    env = runner.env
+    heights = []
     env.reset()
     for _ in range(4):
         env.step(actions_of(env))
@@ -168,9 +178,11 @@ def test_an_environment_that_goes_takes_nothing_of_another_ones(runner):
 
 def test_steps_follow_torchs_stream(runner):
     """Also where the stream changes between the steps that are taken, recorded and replayed."""
-    env, streams = runner.env, [torch.cuda.Stream(runner.env.device) for _ in range(2)]
+    env = runner.env
+    streams = [torch.cuda.Stream(runner.env.device) for _ in range(2)]
     env.reset()
-    start, actions = env.state_dict(), actions_of(env)
+    start = env.state_dict()
+    actions = actions_of(env)
     wanted = [env.step(actions).obs.clone() for _ in range(2)][-1]
     torch.cuda.synchronize(env.device)
     for _ in range(2):

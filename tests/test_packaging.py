@@ -1,4 +1,6 @@
-"""What is installed: version, configurations and assets in a wheel; and files about the project that must stay true."""
+"""What is installed: version, configurations and assets in a wheel; and files about the project
+that must stay true.
+"""
 
 from __future__ import annotations
 

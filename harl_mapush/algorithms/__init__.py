@@ -1,4 +1,6 @@
-"""The learning algorithms by name; adding one is a file here, a line below and its section in the documentation."""
+"""The learning algorithms by name; adding one is a file here, a line below and its section in the
+documentation.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from harl_mapush.learning.on_policy.settings import OnPolicyCfg
 
 
 class AlgorithmEntry(NamedTuple):
-    """An algorithm: the dataclass of its settings, and what builds the learner, as ``make_algorithm`` calls it."""
+    """An algorithm: the dataclass of its settings, and what builds the learner, as
+    ``make_algorithm`` calls it.
+    """
 
     cfg: type[AlgorithmCfg]
     cls: Callable[..., Algorithm]
@@ -50,7 +54,8 @@ def make_algorithm(
     seed: int,
     ranks: Ranks = ALONE,
 ) -> Algorithm:
-    """Build the algorithm that ``cfg`` names on a device; its actions, orders and shuffles are drawn from ``seed``.
+    """Build the algorithm that ``cfg`` names on a device; its actions, orders and shuffles are
+    drawn from ``seed``.
 
     It learns from what all ``ranks`` collect.
     """

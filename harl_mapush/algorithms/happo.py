@@ -1,4 +1,6 @@
-"""HAPPO (Kuba et al. 2022): agents are updated one after another, each corrected for the updates before its own."""
+"""HAPPO (Kuba et al. 2022): agents are updated one after another, each corrected for the updates
+before its own.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,10 @@ class Happo(OnPolicy):
     is_capturable = True  # whether a turn never waits for the host
 
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
-        order = (
-            list(range(self.num_agents))
-            if self.cfg.fixed_order
-            else self.shuffle.agents(self.num_agents)
-        )
+        if self.cfg.fixed_order:
+            order = list(range(self.num_agents))
+        else:
+            order = self.shuffle.agents(self.num_agents)
         storage.next_factor.fill_(1.0)
         metrics = {}
         for agent in order:
@@ -53,14 +54,14 @@ class Happo(OnPolicy):
     ) -> _Output:
         """Run one part of an agent's turn, as a CUDA graph where that is possible."""
         work = partial(part, storage, agent)
-        return (
-            self.replay((part.__name__, agent), work, *inputs, over=storage)
-            if self.is_capturable
-            else work(*inputs)
-        )
+        if self.is_capturable:
+            return self.replay((part.__name__, agent), work, *inputs, over=storage)
+        return work(*inputs)
 
     def _take_turn(self, storage: Storage, agent: int) -> tuple[dict[str, Tensor], Tensor]:
-        """Update one actor; return its metrics and its log probabilities (T, N, U) from before the update."""
+        """Update one actor; return its metrics and its log probabilities (T, N, U) from before the
+        update.
+        """
         actor = self.actors[agent]
         storage.factor[agent] = storage.next_factor
         before = self._log_probs_before(storage, agent)

@@ -1,4 +1,6 @@
-"""HASAC (Liu et al. 2023): soft actors updated one after another, each given the new actions of those before it."""
+"""HASAC (Liu et al. 2023): soft actors updated one after another, each given the new actions of
+those before it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class HasacCfg(OffPolicyCfg):
 
 @dataclass(frozen=True)
 class MasacCfg(HasacCfg):
-    """MASAC's settings: one shared actor, updated with the other agents' actions from the replay buffer."""
+    """MASAC's settings: one shared actor, updated with the other agents' actions from the replay
+    buffer.
+    """
 
     name: str = option("masac", "which algorithm")
     share_param: bool = option(True, "one actor for all agents")
@@ -56,7 +60,9 @@ class MasacCfg(HasacCfg):
 
 
 class Temperatures(nn.Module):
-    """Logarithms of the entropy's weights: one per agent, and under HARL one more for the critics."""
+    """Logarithms of the entropy's weights: one per agent, and under HARL one more for the
+    critics.
+    """
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
@@ -82,7 +88,8 @@ class Hasac(OffPolicy):
         self.target_entropies = [size * aim for size in self.spec.action_sizes]
 
     def _make_actors(self) -> list[SquashedActor]:
-        last, bounds = self.arithmetic.last_activation(self.network), self.cfg.std_range
+        last = self.arithmetic.last_activation(self.network)
+        bounds = self.cfg.std_range
         bound = partial(self.arithmetic.log_std, std_range=bounds)
         make = partial(SquashedActor, self.network, bound_log_std=bound, last_activation=last)
         return make_actors(make, self.spec, is_shared=self.cfg.share_param)

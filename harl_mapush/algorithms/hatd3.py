@@ -1,4 +1,6 @@
-"""HATD3 (Zhong et al. 2024): deterministic actors updated one after another, delayed, with smoothed targets."""
+"""HATD3 (Zhong et al. 2024): deterministic actors updated one after another, delayed, with
+smoothed targets.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Hatd3Cfg(OffPolicyCfg):
 
 @dataclass(frozen=True)
 class Matd3Cfg(Hatd3Cfg):
-    """MATD3's settings: one shared actor, updated with the other agents' actions from the replay buffer."""
+    """MATD3's settings: one shared actor, updated with the other agents' actions from the replay
+    buffer.
+    """
 
     name: str = option("matd3", "which algorithm")
     share_param: bool = option(True, "one actor for all agents")

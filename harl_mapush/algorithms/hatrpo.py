@@ -23,7 +23,9 @@ _CG_DAMPING = 0.1
 
 @dataclass(frozen=True)
 class HatrpoCfg(HappoCfg):
-    """HATRPO's settings; learning_rate, entropy_coef and num_minibatches are the critic's or unused."""
+    """HATRPO's settings; learning_rate, entropy_coef and num_minibatches are the critic's or
+    unused.
+    """
 
     name: str = option("hatrpo", "which algorithm")
     kl_threshold: float = option(0.01, "[nat] trust region of a step", above=0.0)
@@ -35,7 +37,8 @@ class HatrpoCfg(HappoCfg):
 
 
 class Hatrpo(Happo):
-    """One full-batch step an agent: conjugate gradient on the KL Hessian, then a backtracking line search.
+    """One full-batch step an agent: conjugate gradient on the KL Hessian, then a backtracking line
+    search.
 
     The line search asks the host after every try, so an update waits for the device a few times.
     """
@@ -52,9 +55,8 @@ class Hatrpo(Happo):
         actor = self.actors[agent]
         num_active = batch.weights.sum()
         self.ranks.sum_(num_active)
-        if not bool(
-            num_active
-        ):  # never alive: it stays as it is, and upstream draws no order for it
+        # Never alive: it stays as it is, and upstream draws no order for it.
+        if not bool(num_active):
             return _unmoved(actor)
         order = self.shuffle.rows(num_rows(batch), 1)
         batch = batch if order is None else gather(batch, order)
@@ -64,7 +66,8 @@ class Hatrpo(Happo):
 def trust_region_step(
     actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: HatrpoCfg
 ) -> dict[str, Tensor]:
-    """Step the actor in place, or leave it where no try is accepted; return the last try's metrics as 0-dim tensors.
+    """Step the actor in place, or leave it where no try is accepted; return the last try's metrics
+    as 0-dim tensors.
 
     Conjugate gradient amplifies rounding, so products and sums are in upstream HARL's order here.
     """
@@ -72,7 +75,8 @@ def trust_region_step(
         batch = batch._replace(weights=torch.ones_like(batch.weights))
     start = flat.flat.clone()
     with torch.no_grad():
-        mean_old, std_old = [_forward(actor, tile) for tile in tiles(batch)], actor.std()
+        mean_old = [_forward(actor, tile) for tile in tiles(batch)]
+        std_old = actor.std()
     objective_old, gradient = objective_gradient(actor, flat, batch, cfg.action_aggregation)
     metrics = _unmoved(actor)
     if float(gradient.abs().max()) > 0.0:
@@ -124,7 +128,9 @@ def _spread(actor: Actor) -> dict[str, Tensor]:
 
 
 def conjugate_gradient(product: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
-    """Solve product(x) = target by at most 10 steps of conjugate gradient from 0 (Hestenes & Stiefel 1952)."""
+    """Solve product(x) = target by at most 10 steps of conjugate gradient from 0 (Hestenes &
+    Stiefel 1952).
+    """
     x = torch.zeros_like(target)
     residual = target.clone()
     direction = target.clone()
@@ -182,9 +188,13 @@ def _evaluate(
     std_old: Tensor,
     aggregation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return surrogate objective, mean KL(old || new) [nat, float64] and mean ratio of the actor as it is now."""
-    std, total = actor.std(), _total(batch, ranks)
-    objective, ratios = torch.zeros_like(total), torch.zeros_like(total)
+    """Return surrogate objective, mean KL(old || new) [nat, float64] and mean ratio of the actor
+    as it is now.
+    """
+    std = actor.std()
+    total = _total(batch, ranks)
+    objective = torch.zeros_like(total)
+    ratios = torch.zeros_like(total)
     kl = torch.zeros_like(total, dtype=torch.float64)
     for tile, old in zip(tiles(batch), mean_old, strict=True):
         mean = _forward(actor, tile)
@@ -198,7 +208,9 @@ def _evaluate(
 
 
 def kl_hessian_product(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: Tensor) -> Tensor:
-    """Multiply ``vector`` with the Hessian of the mean KL(old || new), new being old; dead agents count as well."""
+    """Multiply ``vector`` with the Hessian of the mean KL(old || new), new being old; dead agents
+    count as well.
+    """
     parts = flat.views(vector)
     rows = batch.weights.numel() * flat.ranks.size
     product = torch.zeros_like(vector)
@@ -219,7 +231,9 @@ def _forward(actor: Actor, tile: ActorBatch) -> Tensor:
 
 
 def _ratio(tile: ActorBatch, mean: Tensor, std: Tensor, aggregation: str) -> Tensor:
-    """Return the ratio of every action; ``std`` (U,) is laid out in rows first, so that its gradient sums over them."""
+    """Return the ratio of every action; ``std`` (U,) is laid out in rows first, so that its
+    gradient sums over them.
+    """
     log_probs = losses.gaussian_log_prob(tile.actions, mean, std.expand_as(mean))
     return losses.factor_ratio(log_probs, tile.log_probs, aggregation)
 

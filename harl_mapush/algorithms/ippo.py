@@ -1,4 +1,6 @@
-"""IPPO (de Witt et al. 2020): MAPPO whose critic sees only the agent's own observation and values each agent."""
+"""IPPO (de Witt et al. 2020): MAPPO whose critic sees only the agent's own observation and values
+each agent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""MAPPO (Yu et al. 2022): agents are updated independently, or as one with shared parameters; a centralised critic."""
+"""MAPPO (Yu et al. 2022): agents are updated independently, or as one with shared parameters; a
+centralised critic.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class Mappo(OnPolicy):
 
     def _update_actor(self, storage: Storage, agents: Sequence[int]) -> dict[str, Tensor]:
         """Update the actor that these agents use, one or all, on their rows."""
-        advantages, length = self.advantages(storage), self.chunk_length(storage)
+        advantages = self.advantages(storage)
+        length = self.chunk_length(storage)
         batches = [actor_batch(self.actors[i], storage, i, advantages[i], length) for i in agents]
         return self.update_policy(agents[0], batches, self.cfg.clip_param)
 

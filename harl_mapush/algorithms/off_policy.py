@@ -1,7 +1,8 @@
-"""What the off-policy algorithms share: a team of actors, twin critics of all actions, updates from a replay buffer.
+"""What the off-policy algorithms share: a team of actors, twin critics of all actions, updates from
+a replay buffer.
 
-An algorithm is this class with its own actors, targets and actor loss. B rows of a batch, G critic views (1, or A where
-states are FP), K outputs of a critic (1, or the atoms of a categorical value).
+An algorithm is this class with its own actors, targets and actor loss. B rows of a batch, G critic
+views (1, or A where states are FP), K outputs of a critic (1, or the atoms of a categorical value).
 """
 
 from __future__ import annotations
@@ -56,22 +57,20 @@ class OffPolicy(ABC):
         seed: int = 1,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Build networks (initialised on the CPU from torch's global generator) and optimisers on ``device``.
+        """Build networks (initialised on the CPU from torch's global generator) and optimisers on
+        ``device``.
 
-        ``cfg`` is the algorithm's own settings class; actions, batches and orders are drawn from ``seed``.
-        Each of ``ranks`` has a replay of its own worlds' transitions, and draws its share of every batch from it.
+        ``cfg`` is the algorithm's own settings class; actions, batches and orders are drawn from
+        ``seed``. Each of ``ranks`` has a replay of its own worlds' transitions, and draws its share
+        of every batch from it.
         """
         self.cfg: OffPolicyCfg = cfg
-        self.network, self.spec, self.device = (
-            cfg.built_network(network),
-            spec,
-            torch.device(device),
-        )
-        self.ranks, self.arithmetic, self.num_agents = (
-            ranks,
-            self.cfg.arithmetic(ranks),
-            spec.num_agents,
-        )
+        self.network = cfg.built_network(network)
+        self.spec = spec
+        self.device = torch.device(device)
+        self.ranks = ranks
+        self.arithmetic = self.cfg.arithmetic(ranks)
+        self.num_agents = spec.num_agents
         self.num_views = self.num_agents if spec.state_type == "FP" else 1
         self.action_size = max(spec.action_sizes)
         check_together(cfg, network, spec, self.arithmetic, ranks)
@@ -98,7 +97,8 @@ class OffPolicy(ABC):
         )
         self.num_updates = 0
         self.num_owed = 0.0  # updates that the settings ask for, and that wait for a whole one
-        self.model, self.mirror = None, spec.mirror if cfg.mirror else None
+        self.model = None
+        self.mirror = spec.mirror if cfg.mirror else None
         if cfg.model == "ensemble" and spec.planar is not None:
             sizes = self.replay_shape(1)
             self.model = make_model(
@@ -117,8 +117,11 @@ class OffPolicy(ABC):
         return self.make_rings(num_envs, 1)
 
     def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
-        """Allocate a replay for ``num_rings`` processes that collect, each in its share of the environments."""
-        shape, cfg = self.replay_shape(num_envs, num_rings), self.cfg
+        """Allocate a replay for ``num_rings`` processes that collect, each in its share of the
+        environments.
+        """
+        shape = self.replay_shape(num_envs, num_rings)
+        cfg = self.cfg
         if self.model is not None:
             check_worlds(shape.num_envs)
         replay = RingReplay(shape, cfg.n_step, cfg.gamma, self.generator, self.device, self.ranks)
@@ -130,14 +133,17 @@ class OffPolicy(ABC):
     def act(
         self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
     ) -> Decision:
-        """Decide for obs (N, A, O): with exploration, or ``deterministic``; an untrained team warms up at random."""
+        """Decide for obs (N, A, O): with exploration, or ``deterministic``; an untrained team
+        warms up at random.
+        """
         is_random = not self.spec.is_trained and not self.num_updates
         kind = "act" if deterministic else "warm up" if is_random else "explore"
         decide = {"act": self._act, "explore": self.explore, "warm up": self._act_at_random}[kind]
         return Decision(self.graphs((kind, obs.shape), decide, obs), None, None)
 
     def update(self, experience: ReplayExperience, progress: float = 0.0) -> dict[str, Tensor]:
-        """Update ``update_ratio`` times per transition of the last block, once ``warmup`` transitions are stored.
+        """Update ``update_ratio`` times per transition of the last block, once ``warmup``
+        transitions are stored.
 
         Return the last update's metrics.
         """
@@ -147,7 +153,8 @@ class OffPolicy(ABC):
         self.set_progress(progress)
         self.num_owed += self.cfg.update_ratio * experience.num_new * self.ranks.size
         experience.num_new = 0
-        num_due, metrics = int(self.num_owed), {}
+        num_due = int(self.num_owed)
+        metrics = {}
         self.num_owed -= num_due
         for _ in range(num_due):
             metrics = metrics | self.learn_from(experience.replay)
@@ -195,27 +202,29 @@ class OffPolicy(ABC):
             target.copy_(saved)
         self.generator.set_state(state["generator"].cpu())
         self.host_generator.set_state(state["host_generator"].cpu())
-        self.num_updates, self.num_owed = state["num_updates"], state["num_owed"]
+        self.num_updates = state["num_updates"]
+        self.num_owed = state["num_owed"]
         if self.model is not None:
             self.model.load_state_dict(state["model"])
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return the bytes of the replay, and of one update: its batch, and what gradients need of two critics."""
-        cfg, sizes = self.cfg, self.network.critic_hidden_sizes or self.network.hidden_sizes
+        """Return the bytes of the replay, and of one update: its batch, and what gradients need of
+        two critics.
+        """
+        cfg = self.cfg
+        sizes = self.network.critic_hidden_sizes or self.network.hidden_sizes
         shape = self.replay_shape(num_envs)
         row = shape.nbytes / shape.num_transitions
-        kept = (
-            4 if self.network.use_layer_norm else 3
-        )  # of a layer, at the fullest moment of its gradients
+        # Of a layer, at the fullest moment of its gradients.
+        kept = 4 if self.network.use_layer_norm else 3
         widths = 2 * self.num_views * (kept * sum(sizes) + 6 * max(cfg.num_atoms, 1)) + kept * sum(
             self.network.hidden_sizes
         )
-        update, kept = self._batch_size * (3 * row + widths * _FLOAT), shape.nbytes
+        update = self._batch_size * (3 * row + widths * _FLOAT)
+        kept = shape.nbytes
         if self.model is not None:
-            update, kept = (
-                update + self.model.plan_bytes(row),
-                kept + self.model.replay.shape.nbytes,
-            )
+            update = update + self.model.plan_bytes(row)
+            kept = kept + self.model.replay.shape.nbytes
         return LearnerBytes(kept, round(update))
 
     # What differs between algorithms
@@ -230,27 +239,38 @@ class OffPolicy(ABC):
 
     @abstractmethod
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
-        """Return what the team will do on the next obs (B, A, O), (B, sum of U), and its entropy bonus (B,)."""
+        """Return what the team will do on the next obs (B, A, O), (B, sum of U), and its entropy
+        bonus (B,).
+        """
 
     @abstractmethod
     def decide(self, agent: int, obs: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return actions (B, U) of one agent for obs (B, A, O), and their log probabilities (B,) where it has any."""
+        """Return actions (B, U) of one agent for obs (B, A, O), and their log probabilities (B,)
+        where it has any.
+        """
 
     @abstractmethod
     def actor_loss(
         self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        """Return the loss of one actor from the critics' values (2 or 1, B, G) of its actions and the team's."""
+        """Return the loss of one actor from the critics' values (2 or 1, B, G) of its actions and
+        the team's.
+        """
 
     def after_actors(self, log_probs: Sequence[Tensor | None], batch: Batch) -> dict[str, Tensor]:
-        """Update what depends on the log probabilities (B,) of every agent's actions; return metrics."""
+        """Update what depends on the log probabilities (B,) of every agent's actions; return
+        metrics.
+        """
         return {}
 
     # Learning
 
     def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
-        """Take one step with a batch that is drawn from a replay, and from the model's where there is a model."""
-        size, image = self._batch_size, self.mirror
+        """Take one step with a batch that is drawn from a replay, and from the model's where there
+        is a model.
+        """
+        size = self._batch_size
+        image = self.mirror
         if self.model is None:
             return self.learn(
                 self.graphs(
@@ -265,10 +285,11 @@ class OffPolicy(ABC):
         )
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
-        """Take one step with the critics, and every ``policy_delay``-th time with the actors and targets."""
-        if (
-            self.spec.is_trained and not self.num_updates
-        ):  # the networks were loaded after their copies were made
+        """Take one step with the critics, and every ``policy_delay``-th time with the actors and
+        targets.
+        """
+        # The networks were loaded after their copies were made.
+        if self.spec.is_trained and not self.num_updates:
             for target, source in self.targets:
                 target.copy_(source)
         self.num_updates += 1
@@ -326,14 +347,16 @@ class OffPolicy(ABC):
         return td.project(lower, returns + discount * bonus, discount, self.support)
 
     def _update_actors(self, batch: Batch, order: Sequence[int]) -> dict[str, Tensor]:
-        """Update the actors one after another; each sees the others' newest actions, or those of the replay."""
-        cfg, metrics = self.cfg, {}
+        """Update the actors one after another; each sees the others' newest actions, or those of
+        the replay.
+        """
+        cfg = self.cfg
+        metrics = {}
         with torch.no_grad():
-            actions = (
-                [self.decide(i, batch.obs)[0] for i in range(self.num_agents)]
-                if cfg.is_sequential
-                else []
-            )
+            if cfg.is_sequential:
+                actions = [self.decide(i, batch.obs)[0] for i in range(self.num_agents)]
+            else:
+                actions = []
         log_probs: list[Tensor | None] = [None] * self.num_agents
         for turn, agent in enumerate(order):
             mine, log_probs[agent] = self.decide(agent, batch.obs)
@@ -358,14 +381,14 @@ class OffPolicy(ABC):
 
     def values(self, outputs: Tensor) -> Tensor:
         """Return values (..., G) from a critic's outputs (..., G, K)."""
-        return (
-            outputs.squeeze(-1)
-            if self.support is None
-            else (torch.softmax(outputs, -1) * self.support).sum(-1)
-        )
+        if self.support is None:
+            return outputs.squeeze(-1)
+        return (torch.softmax(outputs, -1) * self.support).sum(-1)
 
     def set_progress(self, progress: float) -> None:
-        """Set learning rates that fall from the full rate to zero at the end of the run, where the settings say so."""
+        """Set learning rates that fall from the full rate to zero at the end of the run, where the
+        settings say so.
+        """
         if self.cfg.use_linear_decay:
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
                 optimizer.learning_rate.fill_(rate * (1.0 - progress))
@@ -388,18 +411,21 @@ class OffPolicy(ABC):
     # What is taken in
 
     def team_rewards(self, rewards: Tensor) -> Tensor:
-        """Turn the agents' rewards (N, A) into those that are learned (N, G); HARL's with one view are agent 0's."""
+        """Turn the agents' rewards (N, A) into those that are learned (N, G); HARL's with one view
+        are agent 0's.
+        """
         if self.cfg.team_reward == "own":
             return rewards[:, : self.num_views]
-        total = (
-            rewards.mean(1, keepdim=True)
-            if self.cfg.team_reward == "mean"
-            else rewards.sum(1, keepdim=True)
-        )
+        if self.cfg.team_reward == "mean":
+            total = rewards.mean(1, keepdim=True)
+        else:
+            total = rewards.sum(1, keepdim=True)
         return total.expand(-1, self.num_views)
 
     def update_norms(self, transition: Transition, discounted: Tensor) -> None:
-        """Update running normalisations by one decision, and the discounted returns so far, (N, G), in place."""
+        """Update running normalisations by one decision, and the discounted returns so far, (N,
+        G), in place.
+        """
         valid = transition.valid.to(discounted.dtype)
         for agent, actor in enumerate(self.actors):
             if isinstance(actor.obs_norm, RunningNorm):
@@ -469,7 +495,9 @@ class OffPolicy(ABC):
 def _step(
     optimizer: FlatAdam, loss: Tensor, max_grad_norm: float, weights: Tensor | None = None
 ) -> Tensor:
-    """Take a step along the mean loss of rows with ``weights``, of all where they are None; return the norm."""
+    """Take a step along the mean loss of rows with ``weights``, of all where they are None; return
+    the norm.
+    """
     optimizer.zero_grad()
     optimizer.add_gradient(loss)
     optimizer.share(None if weights is None else weights.sum())

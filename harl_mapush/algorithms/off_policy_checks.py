@@ -23,7 +23,8 @@ def check_together(
         )
     if cfg.team_reward == "own" and spec.state_type == "EP" and not arithmetic.takes_first_reward:
         raise ValueError(
-            "team_reward=own needs a critic state an agent; set task.state_type=FP, or team_reward=mean"
+            "team_reward=own needs a critic state an agent; set task.state_type=FP, or "
+            "team_reward=mean"
         )
     if cfg.warmup > cfg.buffer_size:
         raise ValueError(f"warmup ({cfg.warmup}) must fit into buffer_size ({cfg.buffer_size})")
@@ -37,7 +38,8 @@ def check_together(
         return
     if spec.planar is None:
         raise ValueError(
-            f"model={cfg.model} needs a critic state in the plane, which this task has not, or not with these settings "
+            f"model={cfg.model} needs a critic state in the plane, which this task has not, or "
+            "not with these settings "
             "(the push task: task.observation=sincos, task.state_type=EP); set algorithm.model=none"
         )
     if not arithmetic.has_model:
@@ -57,7 +59,8 @@ def _check_mirror(spec: TeamSpec, arithmetic: OffPolicyArithmetic) -> None:
         reason = "upstream has nothing like it under compat=harl"
     elif spec.mirror is None or spec.mirror.state is None:
         reason = (
-            "this task names no mirror image of what agents and critics see, or not with these settings (the push "
+            "this task names no mirror image of what agents and critics see, or not with these "
+            "settings (the push "
             "task: task.observation=sincos)"
         )
     elif len(set(spec.obs_sizes)) > 1 or len(set(spec.action_sizes)) > 1:

@@ -44,23 +44,24 @@ class OnPolicy(ABC):
         seed: int = 1,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Build networks (initialised on the CPU from torch's global generator) and optimisers on ``device``.
+        """Build networks (initialised on the CPU from torch's global generator) and optimisers on
+        ``device``.
 
-        ``cfg`` is the algorithm's own settings class; actions, orders and shuffles are drawn from ``seed``.
-        It learns from the rollouts of all ``ranks``.
+        ``cfg`` is the algorithm's own settings class; actions, orders and shuffles are drawn from
+        ``seed``. It learns from the rollouts of all ``ranks``.
         """
         self.cfg: OnPolicyCfg = cfg
-        self.network, self.spec, self.device = (
-            cfg.built_network(network),
-            spec,
-            torch.device(device),
-        )
+        self.network = cfg.built_network(network)
+        self.spec = spec
+        self.device = torch.device(device)
         self.num_agents = spec.num_agents
-        self.ranks, self.arithmetic = ranks, self.cfg.arithmetic(self.device.type, ranks)
+        self.ranks = ranks
+        self.arithmetic = self.cfg.arithmetic(self.device.type, ranks)
         self.state_type, state_size = self.critic_input()
-        self.state_shape = (
-            (state_size,) if self.state_type == "EP" else (self.num_agents, state_size)
-        )
+        if self.state_type == "EP":
+            self.state_shape = (state_size,)
+        else:
+            self.state_shape = (self.num_agents, state_size)
         has_own = self.arithmetic.has_own_values(self.state_type, cfg.team_reward)
         self.num_values = self.num_agents if has_own else 1
         self.action_size = max(spec.action_sizes)
@@ -72,11 +73,13 @@ class OnPolicy(ABC):
         rates = cfg.agent_learning_rates or (cfg.learning_rate,) * self.num_agents
         if len(rates) != self.num_agents:
             raise ValueError(
-                f"agent_learning_rates must have {self.num_agents} values, one an agent, not {len(rates)}"
+                f"agent_learning_rates must have {self.num_agents} values, one an agent, not "
+                f"{len(rates)}"
             )
         if cfg.share_param and len(set(rates)) > 1:
             raise ValueError(
-                f"agent_learning_rates {list(rates)} differ, but one actor has one: set share_param=false"
+                f"agent_learning_rates {list(rates)} differ, but one actor has one: set "
+                "share_param=false"
             )
         self.rates = list(rates[: len(self.unique_actors)])
         self.optimizers = [
@@ -98,7 +101,9 @@ class OnPolicy(ABC):
 
     @property
     def graphs_at_once(self) -> int:
-        """How many agents' rows an update holds at once, with all that gradients need; for the memory plan."""
+        """How many agents' rows an update holds at once, with all that gradients need; for the
+        memory plan.
+        """
         return 1
 
     @property
@@ -123,7 +128,9 @@ class OnPolicy(ABC):
 
     @staticmethod
     def critic_state(obs: Tensor, state: Tensor) -> Tensor:
-        """Pick what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's state."""
+        """Pick what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's
+        state.
+        """
         return state
 
     @property
@@ -174,7 +181,9 @@ class OnPolicy(ABC):
     def act(
         self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
     ) -> Decision:
-        """Decide for obs (N, A, O); a recurrent team takes hidden (A, N, R, H), None at the start of an episode."""
+        """Decide for obs (N, A, O); a recurrent team takes hidden (A, N, R, H), None at the start
+        of an episode.
+        """
         if hidden is None and self.network.use_recurrent_policy:
             hidden = torch.zeros(
                 self.num_agents, len(obs), *self.actors[0].hidden_shape, device=self.device
@@ -199,8 +208,11 @@ class OnPolicy(ABC):
         return Decision(mean, None, after)
 
     def _means(self, obs: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return every agent's mean action (N, A, U), and hidden states (A, N, R, H) of a recurrent team."""
-        means, after = [], []
+        """Return every agent's mean action (N, A, U), and hidden states (A, N, R, H) of a
+        recurrent team.
+        """
+        means = []
+        after = []
         for i, actor in enumerate(self.actors):
             inputs = obs[:, i, : actor.obs_size].unsqueeze(0)
             if hidden is None:
@@ -233,7 +245,9 @@ class OnPolicy(ABC):
         self.replay("returns", compute, over=storage)
 
     def set_progress(self, progress: float) -> None:
-        """Set the learning rates of schedule ``linear``, which fall from the full rate to zero at the end."""
+        """Set the learning rates of schedule ``linear``, which fall from the full rate to zero at
+        the end.
+        """
         if self.cfg.schedule == "linear":
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
                 optimizer.learning_rate.fill_(rate * (1.0 - progress))
@@ -254,7 +268,9 @@ class OnPolicy(ABC):
         return metrics
 
     def update_critic(self, storage: Storage) -> dict[str, Tensor]:
-        """Update the critic, then the running normalisation of what all networks see; return the critic's metrics."""
+        """Update the critic, then the running normalisation of what all networks see; return the
+        critic's metrics.
+        """
 
         def update() -> dict[str, Tensor]:
             metrics = self.value.update(storage)
@@ -279,11 +295,13 @@ class OnPolicy(ABC):
     def update_policy(
         self, agent: int, batches: list[ActorBatch], clip_param: float | None
     ) -> dict[str, Tensor]:
-        """Update agent ``agent``'s actor on batches, all agents' where it is shared; return its metrics.
+        """Update agent ``agent``'s actor on batches, all agents' where it is shared; return its
+        metrics.
 
         Ratios are not clipped where ``clip_param`` is None.
         """
-        actor, optimizer = self.actors[agent], self.optimizer(agent)
+        actor = self.actors[agent]
+        optimizer = self.optimizer(agent)
         return update_policy(
             actor,
             optimizer,
@@ -296,14 +314,18 @@ class OnPolicy(ABC):
         )
 
     def chunk_length(self, storage: Storage) -> int | None:
-        """Return how many consecutive decisions a training sequence has; None without recurrence."""
+        """Return how many consecutive decisions a training sequence has; None without
+        recurrence.
+        """
         return self.value.chunk_length(storage)
 
     # Saving and planning
 
     @property
     def networks(self) -> dict[str, nn.Module]:
-        """The modules of a checkpoint by file name; the value normaliser exists, unused, without use_value_norm too."""
+        """The modules of a checkpoint by file name; the value normaliser exists, unused, without
+        use_value_norm too.
+        """
         actors: dict[str, nn.Module] = {
             f"actor_agent{i}": actor for i, actor in enumerate(self.actors)
         }
@@ -328,7 +350,8 @@ class OnPolicy(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``; a constant schedule's learning rates are those of the settings.
 
-        ``linear`` sets all of them before every update; ``adaptive`` resumes with the actors' saved ones.
+        ``linear`` sets all of them before every update; ``adaptive`` resumes with the actors' saved
+        ones.
         """
         for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
@@ -352,7 +375,8 @@ class OnPolicy(ABC):
 
     def _update_floats(self, rows: int, *, on_cpu: bool) -> float:
         """Return the floats that an update holds at its fullest, with ``rows`` of the rollout."""
-        cfg, network = self.cfg, self.network
+        cfg = self.cfg
+        network = self.network
         actor_sizes = network.hidden_sizes
         critic_sizes = network.critic_hidden_sizes or actor_sizes
         views = self.num_agents if len(self.state_shape) == 2 else 1

@@ -11,7 +11,9 @@ _Actor = TypeVar("_Actor")
 
 
 class TeamSpec(NamedTuple):
-    """What a team is built for: the sizes of its observations, states and actions, and how it starts."""
+    """What a team is built for: the sizes of its observations, states and actions, and how it
+    starts.
+    """
 
     obs_sizes: tuple[int, ...]  # each agent's own
     action_sizes: tuple[int, ...]

@@ -1,4 +1,6 @@
-"""What a run keeps of worlds whose simulation broke: files of their last states, and films of them."""
+"""What a run keeps of worlds whose simulation broke: files of their last states, and films of
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +23,36 @@ from mqe.world.broken_worlds import BrokenWorld
 from mqe.world.randomization import NatureCfg
 
 FOLDER = "broken"  # in a run's folder
+# Parts of SceneState.rows, one after the other.
 _WHOLE = (
     "qpos",
     "qvel",
     "contact_forces",
     "goal_pos",
-)  # parts of SceneState.rows, one after the other
+)
 
 
 class BrokenLog:
-    """Writes the last states of a run's first broken worlds, and formats what was wrong with them."""
+    """Writes the last states of a run's first broken worlds, and formats what was wrong with
+    them.
+    """
 
     def __init__(
         self, env: MultiAgentEnv, run: Path, settings: str, most: int, ranks: Ranks = ALONE
     ) -> None:
-        """Record ``env`` from now on, for at most ``most`` files in ``run``, each with the run's ``settings``."""
-        self._env, self._folder, self._settings, self._ranks = env, run / FOLDER, settings, ranks
+        """Record ``env`` from now on, for at most ``most`` files in ``run``, each with the run's
+        ``settings``.
+        """
+        self._env = env
+        self._folder = run / FOLDER
+        self._settings = settings
+        self._ranks = ranks
         self._left = most - len(list(self._folder.glob("*.npz")))
         env.record_states()
 
     def __call__(self, env_steps: int) -> str | None:
-        """Record the worlds that broke in the iteration up to ``env_steps``; return the commonest cause and a file.
+        """Record the worlds that broke in the iteration up to ``env_steps``; return the commonest
+        cause and a file.
 
         With several ranks the first reports the worlds of all, and the others return None.
         """
@@ -62,10 +73,16 @@ class BrokenLog:
                 self._save(written[-1], world)
                 self._left -= 1
         except OSError as error:
-            return f"{words}; {written[-1]} cannot be written ({error.strerror or type(error).__name__})"
+            return (
+                f"{words}; {written[-1]} cannot be written "
+                f"({error.strerror or type(error).__name__})"
+            )
         if not written:
             return words
-        return f"{words}; to see it: python -m harl_mapush.test --mode viewer --replay {written[0]} --record FILE.mp4"
+        return (
+            f"{words}; to see it: python -m harl_mapush.test --mode viewer --replay "
+            f"{written[0]} --record FILE.mp4"
+        )
 
     def _save(self, path: Path, world: BrokenWorld) -> None:
         model = self._env.scene.model
@@ -76,7 +93,9 @@ class BrokenLog:
 
 
 def replay(path: Path, film: Path) -> tuple[Film, str]:
-    """Film the last states of a world that broke, from its file; return also what was wrong with it."""
+    """Film the last states of a world that broke, from its file; return also what was wrong with
+    it.
+    """
     content = _read(path)
     settings = parse_yaml(str(content["settings"]), str(path))
     if not isinstance(settings, dict):
@@ -93,7 +112,8 @@ def replay(path: Path, film: Path) -> tuple[Film, str]:
         sizes = (model.nq, model.nv, model.nsensordata, 3)
         if [content[name].shape[1:] for name in _WHOLE] != [(size,) for size in sizes]:
             raise ConfigError(
-                f"--replay {str(path)!r}: its states are not of the scene of its settings; it is damaged"
+                f"--replay {str(path)!r}: its states are not of the scene of its settings; it is "
+                "damaged"
             )
         cause = str(content["cause"])
         return film_states(env, content["qpos"], content["goal_pos"], film, cause), cause
@@ -107,12 +127,14 @@ def _read(path: Path) -> Mapping[str, NDArray[Any]]:
             arrays = {name: content[name] for name in (*_WHOLE, "cause", "settings")}
     except OSError as error:
         raise ConfigError(
-            f"--replay {str(path)!r}: cannot be read ({error.strerror or type(error).__name__}); name a file of a "
+            f"--replay {str(path)!r}: cannot be read ({error.strerror or type(error).__name__}); "
+            "name a file of a "
             f"run's folder {FOLDER}"
         ) from None
-    except Exception as error:  # NumPy raises what its readers raise: ValueError, BadZipFile, NotImplementedError, ...
+    except Exception as error:  # NumPy's readers raise many types: ValueError, BadZipFile, ...
         raise ConfigError(
-            f"--replay {str(path)!r}: no file of a world that broke, or damaged ({type(error).__name__}); name a file "
+            f"--replay {str(path)!r}: no file of a world that broke, or damaged "
+            f"({type(error).__name__}); name a file "
             f"of a run's folder {FOLDER}"
         ) from None
     return arrays

@@ -1,4 +1,6 @@
-"""A run's curves: a TensorBoard file that never stops the training, even if the disk is full or the folder lost."""
+"""A run's curves: a TensorBoard file that never stops the training, even if the disk is full or
+the folder lost.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,19 @@ _numbers = itertools.count()
 class Curves:
     """Collects points and writes them every few seconds, and on request.
 
-    What cannot be written is kept, within bounds, and written when there is room again, without gaps or halves.
+    What cannot be written is kept, within bounds, and written when there is room again, without
+    gaps or halves.
     """
 
     def __init__(
         self, folder: Path, say: Callable[[str], None], purge_step: int | None = None
     ) -> None:
-        """Write into ``folder``; TensorBoard hides what was logged there before at ``purge_step`` and beyond."""
-        self._folder, self._say, self._purge_step = folder, say, purge_step
+        """Write into ``folder``; TensorBoard hides what was logged there before at ``purge_step``
+        and beyond.
+        """
+        self._folder = folder
+        self._say = say
+        self._purge_step = purge_step
         self._path: Path | None = None
         self._descriptor: int | None = None
         self._waiting: deque[bytes] = deque()
@@ -66,7 +73,8 @@ class Curves:
         except OSError as error:
             if not self._is_failing:
                 self._say(
-                    f"Note: the curves in {self._folder} cannot be written ({error.strerror or type(error).__name__}); "
+                    f"Note: the curves in {self._folder} cannot be written "
+                    f"({error.strerror or type(error).__name__}); "
                     "training continues, and they are written as soon as that works again."
                 )
             self._is_failing = True
@@ -74,7 +82,9 @@ class Curves:
         if self._is_failing:
             lost = f", but for the oldest {self._num_lost} points" if self._num_lost else ""
             self._say(f"Note: the curves in {self._folder} are written again{lost}.")
-        self._is_failing, self._num_bytes, self._num_lost = False, 0, 0
+        self._is_failing = False
+        self._num_bytes = 0
+        self._num_lost = 0
         self._waiting.clear()
 
     def close(self) -> None:
@@ -82,7 +92,8 @@ class Curves:
         self.flush()
         if self._waiting:
             self._say(
-                f"Note: {len(self._waiting) + self._num_lost} points of each curve could not be written."
+                f"Note: {len(self._waiting) + self._num_lost} points of each curve could not be "
+                "written."
             )
         self._close_file()
 
@@ -101,14 +112,18 @@ class Curves:
         self._purge_step = None
 
     def _open(self) -> int:
-        """Return the file to write to, a new one where there is none or the old was moved or deleted."""
+        """Return the file to write to, a new one where there is none or the old was moved or
+        deleted.
+        """
         if self._descriptor is not None and not (self._path is not None and self._path.exists()):
             self._close_file()
         if self._descriptor is None:
-            name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_numbers)}"
-            if (
-                self._folder.name == LOGS
-            ):  # an older run's; the run itself, if it was moved, is not made again
+            name = (
+                f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}."
+                f"{os.getpid()}.{next(_numbers)}"
+            )
+            # An older run's; the run itself, if it was moved, is not made again.
+            if self._folder.name == LOGS:
                 self._folder.mkdir(exist_ok=True)
             self._path = self._folder / name
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

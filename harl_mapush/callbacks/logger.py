@@ -1,4 +1,6 @@
-"""The log of a run: a progress bar on a terminal, three plain lines now and then, curves in TensorBoard."""
+"""The log of a run: a progress bar on a terminal, three plain lines now and then, curves in
+TensorBoard.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,13 @@ from mqe.config import option
 
 _BAR_WIDTH = 10  # with the metrics beside it, a bar fits into 80 columns
 _NOTHING_YET = "-"  # for a statistic of episodes before the first has finished
+# In TensorBoard these come first, in order.
 _OVERVIEW = (
     "success_rate",
     "return",
     "episode_time_s",
     "contact_share",
-)  # in TensorBoard these come first, in order
+)
 
 Headline = Sequence[tuple[str, str]]  # labels, and the statistics that they stand for
 
@@ -62,7 +65,9 @@ class LoggerCfg:
 
 @contextmanager
 def library_lines(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass the library's messages (kernels that compile, worlds that broke) to ``say``, line by line."""
+    """Pass the library's messages (kernels that compile, worlds that broke) to ``say``, line by
+    line.
+    """
     handler = _Lines(say)
     libraries = [logging.getLogger(name) for name in ("mqe", "harl_mapush")]
     levels = [library.level for library in libraries]
@@ -99,16 +104,19 @@ class RunLogger:
         env_steps: int = 0,
         headline: Headline = (),
     ) -> None:
-        """Open the log; a run that resumes at ``env_steps`` takes back the points that were logged beyond.
+        """Open the log; a run that resumes at ``env_steps`` takes back the points that were logged
+        beyond.
 
         ``headline`` names the statistics that are shown.
         Nothing that fails to be written stops the run.
         """
         self._cfg = cfg
-        self._title, self._headline = title, headline
+        self._title = title
+        self._headline = headline
         self._stream = stream or sys.stdout
         self._curves = Curves(log_dir, self.say, purge_step=env_steps + 1)
-        self._start, self._start_env_steps = time.perf_counter(), env_steps
+        self._start = time.perf_counter()
+        self._start_env_steps = env_steps
         self._open = ExitStack()
         self._open.enter_context(library_lines(self.say))
         self._bar: Progress | None = None
@@ -132,7 +140,9 @@ class RunLogger:
             self._stream.flush()
 
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
-        """Record one iteration; ``statistics`` are the environment's, means over its last finished episodes."""
+        """Record one iteration; ``statistics`` are the environment's, means over its last finished
+        episodes.
+        """
         elapsed = max(time.perf_counter() - self._start, 1e-9)
         fps = int((report.env_steps - self._start_env_steps) / elapsed)
         self._curves.add(scalars(report, statistics), report.env_steps)
@@ -183,7 +193,9 @@ class RunLogger:
 
     @contextmanager
     def _ignoring_closed_output(self) -> Iterator[None]:
-        """Let a run outlive its terminal, or the program at the other end of its pipe: further output is dropped."""
+        """Let a run outlive its terminal, or the program at the other end of its pipe: further
+        output is dropped.
+        """
         try:
             yield
         except OSError:
@@ -213,7 +225,9 @@ def progress_line(title: str, report: IterationReport, fps: int) -> str:
 
 
 def statistics_line(statistics: Mapping[str, float], headline: Headline) -> str:
-    """Format the second plain line; what ``headline`` names is ``-`` while no episode has finished."""
+    """Format the second plain line; what ``headline`` names is ``-`` while no episode has
+    finished.
+    """
     named = [f"{label}: {_metric(statistics, name, '.3f')}" for label, name in headline]
     episodes = f"Episodes: {int(statistics.get('num_episodes', 0))}"
     return f"[MAPush Stats] {' | '.join([*named, episodes])}"
@@ -222,7 +236,9 @@ def statistics_line(statistics: Mapping[str, float], headline: Headline) -> str:
 def iteration_line(
     report: IterationReport, statistics: Mapping[str, float], headline: Headline, left_s: float
 ) -> str:
-    """Format the most telling metrics of an iteration in at most 69 columns: the bar's, and the third plain line."""
+    """Format the most telling metrics of an iteration in at most 69 columns: the bar's, and the
+    third plain line.
+    """
     named = [("return", "return"), *((label.lower(), name) for label, name in headline[:1])]
     metrics = [f"{label} {_metric(statistics, name, '.3g')}" for label, name in named]
     return "  ".join(
@@ -236,23 +252,23 @@ def iteration_line(
 
 def duration(seconds: float) -> str:
     """Format a time to go: ``45 s``, ``12 min``, ``3 h 05 min`` or ``2 d 4 h``."""
-    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    minutes = round(seconds / 60)
+    hours = round(seconds / 3600)
     if seconds < 100:
         return f"{seconds:.0f} s"
     if minutes < 100:
         return f"{minutes} min"
-    return (
-        f"{minutes // 60} h {minutes % 60:02d} min"
-        if hours < 48
-        else f"{hours // 24} d {hours % 24} h"
-    )
+    if hours < 48:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{hours // 24} d {hours % 24} h"
 
 
 def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[str, float]:
     """Return the TensorBoard scalars of one iteration; what was not measured (NaN) is left out.
 
-    The learner's metrics keep their tags, an agent's statistics go under ``agent{i}/``, the others under ``mapush/``;
-    what matters most is under ``0_overview/`` as well, which TensorBoard shows first.
+    The learner's metrics keep their tags, an agent's statistics go under ``agent{i}/``, the others
+    under ``mapush/``; what matters most is under ``0_overview/`` as well, which TensorBoard shows
+    first.
     """
     tagged = dict(report.metrics)
     for name, value in statistics.items():

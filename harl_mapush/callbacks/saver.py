@@ -9,10 +9,9 @@ from typing import Any
 from harl_mapush.distributed.ranks import Ranks
 
 _MOST_FAILURES = 3  # checkpoints in a row that could not be written, before the run ends
-_LAST_ATTEMPTS, _PAUSE_S = (
-    3,
-    2.0,
-)  # at the last checkpoint of a run, for which there is no next interval
+# at the last checkpoint of a run, for which there is no next interval
+_LAST_ATTEMPTS = 3
+_PAUSE_S = 2.0
 
 
 class UnsavedError(Exception):
@@ -30,7 +29,10 @@ class Saver:
         ranks: Ranks,
     ) -> None:
         """Save the ``state`` that all ranks bring together; rank 0 alone does ``write`` it."""
-        self._state, self._write, self._say, self._ranks = state, write, say, ranks
+        self._state = state
+        self._write = write
+        self._say = say
+        self._ranks = ranks
         self._num_failures = 0  # in a row
 
     def save(self, env_steps: int) -> None:
@@ -56,7 +58,8 @@ class Saver:
 
     def _try(self, env_steps: int) -> str | None:
         """Save, and return None, or what is in the way."""
-        state, reason = self._state(), None
+        state = self._state()
+        reason = None
         with self._ranks.busy():
             try:
                 if self._ranks.is_first:

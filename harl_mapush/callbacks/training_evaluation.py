@@ -1,7 +1,7 @@
 """Evaluation while training, in environments of its own: what HARL calls ``use_eval``.
 
-It does not change the training: it draws no random number from the training's generators. Every evaluation plays the
-same episodes, so results can be compared, and are the same after a resume.
+It does not change the training: it draws no random number from the training's generators. Every
+evaluation plays the same episodes, so results can be compared, and are the same after a resume.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ SEED = 50_000  # added to the run's, so that other episodes are played than thos
 
 
 class TrainingEvaluation:
-    """Measures a team every ``runner.evaluation_interval`` env steps, and keeps track of the best checkpoint."""
+    """Measures a team every ``runner.evaluation_interval`` env steps, and keeps track of the best
+    checkpoint.
+    """
 
     def __init__(self, cfg: RunCfg, folder: Path, env_steps: int) -> None:
-        """Build worlds of the training's task without randomisation; a run resumes at ``env_steps``."""
+        """Build worlds of the training's task without randomisation; a run resumes at
+        ``env_steps``.
+        """
         runner = cfg.runner
         assert runner.evaluation_interval is not None
         self._path = folder / EVALUATIONS
@@ -68,7 +72,8 @@ class TrainingEvaluation:
         return ", ".join(f"{name} {metrics[name]:.3f}" for name in self.compared if name in metrics)
 
     def measure(self, algorithm: Algorithm | ActingOn, env_steps: int) -> dict[str, float]:
-        """Measure the team, its actions without noise; return the metrics as ``eval/...`` and write them down.
+        """Measure the team, its actions without noise; return the metrics as ``eval/...`` and write
+        them down.
 
         Raises OSError where they cannot be written.
         """
@@ -98,7 +103,8 @@ class TrainingEvaluation:
             for _ in range(math.ceil(env.max_episode_length / env.decision_period)):
                 decision = algorithm.act(obs, hidden, deterministic=True)
                 step = env.step(decision.actions)
-                obs, hidden = step.obs, decision.hidden
+                obs = step.obs
+                hidden = decision.hidden
                 if statistics is None and env.episode_metrics:
                     statistics = EpisodeStatistics(
                         tuple(env.episode_metrics), env.report.rates, env.num_envs, env.device
@@ -121,11 +127,11 @@ def evaluated(
     saver: Saver,
     logger: RunLogger | Silent,
 ) -> IterationReport:
-    """Evaluate where it is time to; save the team if it is the best so far, and return the report with the metrics."""
-    before, is_last = (
-        report.env_steps - runner.steps_per_iteration,
-        report.iteration == report.num_iterations,
-    )
+    """Evaluate where it is time to; save the team if it is the best so far, and return the report
+    with the metrics.
+    """
+    before = report.env_steps - runner.steps_per_iteration
+    is_last = report.iteration == report.num_iterations
     if not is_evaluation_due(interval, before, report.env_steps, is_last):
         return report
     metrics: dict[str, float] = {}
@@ -140,13 +146,16 @@ def evaluated(
                 )
             except OSError as error:
                 logger.say(
-                    f"Note: the evaluation cannot be written ({error.strerror}); training continues."
+                    f"Note: the evaluation cannot be written ({error.strerror}); training "
+                    "continues."
                 )
             else:
-                best, latest = evaluation.best, evaluation.known[-1]
+                best = evaluation.best
+                latest = evaluation.known[-1]
                 count = latest["num_episodes"]
                 logger.say(
-                    f"Evaluated at {report.env_steps} env steps: {evaluation.worth(latest)}, {count} episodes."
+                    f"Evaluated at {report.env_steps} env steps: {evaluation.worth(latest)}, "
+                    f"{count} episodes."
                 )
                 is_best = best is not None and best["env_steps"] == report.env_steps
     if runner.ranks.first(is_best) and not runner.is_checkpoint_due():

@@ -1,4 +1,6 @@
-"""HARL's environment contract over any ``VecEnv``: tensors on a device become numpy arrays and dictionaries."""
+"""HARL's environment contract over any ``VecEnv``: tensors on a device become numpy arrays and
+dictionaries.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +25,31 @@ Infos = list[dict[int, dict[str, Any]]]
 
 
 class HarlEnv:
-    """N environments of A agents as HARL's runners see them; ``infos[i][a]`` is agent a's dictionary in environment i.
+    """N environments of A agents as HARL's runners see them; ``infos[i][a]`` is agent a's
+    dictionary in environment i.
 
-    If an environment is done, its dictionaries hold ``original_obs`` (A, O) and ``original_state`` (A, S), the last
-    ones of the episode that ended. ``bad_transition`` is True if the clock ended it, or if the simulation broke (then
+    If an environment is done, its dictionaries hold ``original_obs`` (A, O) and ``original_state``
+    (A, S), the last
+    ones of the episode that ended. ``bad_transition`` is True if the clock ended it, or if the
+    simulation broke (then
     ``broken`` is True as well). With proper time limits HARL drops the last reward in both cases.
     """
 
     def __init__(
         self, env: VecEnv, team_reward: str = "own", headline: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Wrap ``env``. ``team_reward`` sets the reward of each agent: its own, or the team's mean or sum.
+        """Wrap ``env``. ``team_reward`` sets the reward of each agent: its own, or the team's mean
+        or sum.
 
         ``headline`` are the labels and statistics of the line that runners show.
         """
         if team_reward not in TEAM_REWARDS:
             raise ConfigError(f"team_reward: {unknown('value', team_reward, TEAM_REWARDS)}")
-        self.env, self.team_reward, self.headline = env, team_reward, headline
-        self.n_threads, self.n_agents = env.num_envs, env.num_agents
+        self.env = env
+        self.team_reward = team_reward
+        self.headline = headline
+        self.n_threads = env.num_envs
+        self.n_agents = env.num_agents
         self.state_type = env.state_type
         self.observation_space = [box(size) for size in env.obs_sizes]
         self.share_observation_space = [box(env.state_size) for _ in range(env.num_agents)]
@@ -57,19 +66,19 @@ class HarlEnv:
     def step(
         self, actions: ArrayLike | Tensor
     ) -> tuple[Array, Array, Array, NDArray[np.bool_], Infos, Any]:
-        """Apply actions (N, A, U), an array, tensor or nested lists, clipped to [-1, 1], for one decision.
+        """Apply actions (N, A, U), an array, tensor or nested lists, clipped to [-1, 1], for one
+        decision.
 
-        Give obs (N, A, O), states (N, A, S), rewards (N, A, 1), dones (N, A), infos and no available actions.
-        Environments that are done start their next episode at once: their obs and states are its first.
+        Give obs (N, A, O), states (N, A, S), rewards (N, A, 1), dones (N, A), infos and no
+        available actions. Environments that are done start their next episode at once: their obs
+        and states are its first.
         """
         step = self.env.step(self._actions(actions))
         self._count(step)
         dones = (step.terminated | step.done.unsqueeze(1)).cpu().numpy().copy()
-        obs, states, rewards = (
-            _numpy(step.obs),
-            self._states(step.state),
-            _numpy(self._rewards(step.reward)),
-        )
+        obs = _numpy(step.obs)
+        states = self._states(step.state)
+        rewards = _numpy(self._rewards(step.reward))
         infos = self._infos(step)
         self.num_decisions += 1
         if self.num_decisions % _MAINTENANCE == 0:
@@ -77,7 +86,9 @@ class HarlEnv:
         return obs, states, rewards[..., np.newaxis], dones, infos, None
 
     def get_statistics(self) -> dict[str, float]:
-        """Return the metrics of at most the last 1,000 finished episodes; NaN if no episode has one."""
+        """Return the metrics of at most the last 1,000 finished episodes; NaN if no episode has
+        one.
+        """
         metrics = self.env.statistics()
         return {name: float(value) for name, value in metrics.items()} | {
             "num_episodes": int(metrics["num_episodes"])
@@ -88,12 +99,15 @@ class HarlEnv:
         self.env.reset_statistics()
 
     def take_rewards(self) -> dict[str, float]:
-        """Return every reward term's mean a control step, over environments and agents, since the last call."""
+        """Return every reward term's mean a control step, over environments and agents, since the
+        last call.
+        """
         count = (
             max(1, self._num_counted) * self.n_threads * self.n_agents * self.env.decision_period
         )
         means = {name: float(total) / count for name, total in self._reward_sums.items()}
-        self._reward_sums, self._num_counted = {}, 0
+        self._reward_sums = {}
+        self._num_counted = 0
         return means
 
     def close(self) -> None:
@@ -111,7 +125,8 @@ class HarlEnv:
             actions = torch.from_numpy(np.ascontiguousarray(actions, dtype=np.float32))
         if tuple(actions.shape) != shape:
             raise ValueError(
-                f"actions must have shape {shape} (environments, agents, action), not {tuple(actions.shape)}"
+                f"actions must have shape {shape} (environments, agents, action), not "
+                f"{tuple(actions.shape)}"
             )
         return actions.detach().to(self.env.device, torch.float32)
 
@@ -136,7 +151,8 @@ class HarlEnv:
         done, bad, broken = torch.stack((step.done, is_bad, ~step.valid)).cpu().numpy()
         if not done.any():
             return infos
-        final_obs, final_state = _numpy(step.final_obs), self._states(step.final_state)
+        final_obs = _numpy(step.final_obs)
+        final_state = self._states(step.final_state)
         for i in np.flatnonzero(done):
             for info in infos[i].values():
                 info.update(
@@ -152,9 +168,10 @@ class HarlEnv:
         terms = {name: value for name, value in step.info.items() if name.startswith("reward/")}
         for name, value in (terms | {"reward/total": step.reward}).items():
             total = value.sum()
-            self._reward_sums[name] = (
-                self._reward_sums[name] + total if name in self._reward_sums else total
-            )
+            if name in self._reward_sums:
+                self._reward_sums[name] = self._reward_sums[name] + total
+            else:
+                self._reward_sums[name] = total
         self._num_counted += 1
 
 
@@ -164,7 +181,9 @@ def _numpy(tensor: Tensor) -> Array:
 
 
 def box(size: int, limit: float = float("inf")) -> Any:
-    """Return a space of ``size`` numbers between -limit and limit; raise ConfigError without gymnasium."""
+    """Return a space of ``size`` numbers between -limit and limit; raise ConfigError without
+    gymnasium.
+    """
     try:
         from gymnasium.spaces import Box  # an extra: only HARL's contract has spaces
     except ImportError:

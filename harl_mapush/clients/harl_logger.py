@@ -1,4 +1,6 @@
-"""What upstream HARL's runners log besides their own metrics: a task's statistics and reward terms."""
+"""What upstream HARL's runners log besides their own metrics: a task's statistics and reward
+terms.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from harl_mapush.config import DEFAULT_TASK
 
 
 def log_task(env: HarlEnv, writer: Any, env_steps: int) -> None:
-    """Write the task's statistics, and its reward terms a control step, to a summary writer and one line to stdout."""
+    """Write the task's statistics, and its reward terms a control step, to a summary writer and
+    one line to stdout.
+    """
     statistics = env.get_statistics()
     tagged = {f"mapush/{name}": value for name, value in statistics.items()} | env.take_rewards()
     for tag, value in tagged.items():
@@ -28,7 +32,8 @@ def log_task(env: HarlEnv, writer: Any, env_steps: int) -> None:
 def make_logger(base: type) -> type:
     """Derive the logger of on-policy runners from HARL's own ``base``.
 
-    It reports on the environment that ``set_envs`` names; before that, as ``base`` does. ``progress.txt`` gets one line
+    It reports on the environment that ``set_envs`` names; before that, as ``base`` does.
+    ``progress.txt`` gets one line
     ``env steps,mean return`` an evaluation, or a log interval where there is no evaluation.
     """
 
@@ -73,7 +78,9 @@ def bound_logger(logger: type, training_env: Callable[[], HarlEnv]) -> type:
 
 def attach_logger(runner: Any) -> None:
     """Let an off-policy runner, which has no logger, report on the task whenever it saves."""
-    save, env, logged = runner.save, runner.envs, [0]
+    save = runner.save
+    env = runner.envs
+    logged = [0]
 
     def save_and_log() -> None:
         save()

@@ -1,7 +1,10 @@
-"""Upstream HARL as a client: its own runners train in this project's environments, its checkout unmodified.
+"""Upstream HARL as a client: its own runners train in this project's environments, its checkout
+unmodified.
 
-HARL chooses environments by name inside its modules and has no way in for others; ``register_with_harl`` puts the name
-``mapush`` into those modules as they lie in memory. Every other name is passed to HARL's own functions.
+HARL chooses environments by name inside its modules and has no way in for others;
+``register_with_harl`` puts the name
+``mapush`` into those modules as they lie in memory. Every other name is passed to HARL's own
+functions.
 """
 
 from __future__ import annotations
@@ -34,17 +37,20 @@ DEFAULT_SETTINGS: dict[str, Any] = {
     "device": "auto",
     "team_reward": None,
 }
-_EVAL_SEED, _RENDER_SEED = 50_000, 60_000  # HARL's factors: seeds that training does not meet
+# HARL's factors: seeds that training does not meet
+_EVAL_SEED = 50_000
+_RENDER_SEED = 60_000
 _RENDER_THREADS = 1
-_ON_POLICY, _OFF_POLICY = (
-    "harl.runners.on_policy_base_runner",
-    "harl.runners.off_policy_base_runner",
-)
-_TOOLS, _CONFIGS = "harl.utils.envs_tools", "harl.utils.configs_tools"
+_ON_POLICY = "harl.runners.on_policy_base_runner"
+_OFF_POLICY = "harl.runners.off_policy_base_runner"
+_TOOLS = "harl.utils.envs_tools"
+_CONFIGS = "harl.utils.configs_tools"
 
 
 class UpstreamEnv(MAPushEnv):
-    """``MAPushEnv`` as upstream's code needs it: a list of None for available actions, spaces as wide as the arrays."""
+    """``MAPushEnv`` as upstream's code needs it: a list of None for available actions, spaces as
+    wide as the arrays.
+    """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Build the environment; raise ConfigError for a setting that cannot be."""
@@ -52,7 +58,8 @@ class UpstreamEnv(MAPushEnv):
         asked = settings.get("state_type") or "EP"
         if self.state_type != asked:  # upstream reads the plain key
             raise ConfigError(
-                f"state_type: upstream goes by state_type={asked!r}; set it instead of task.state_type"
+                f"state_type: upstream goes by state_type={asked!r}; set it instead of "
+                "task.state_type"
             )
         self.observation_space = [box(max(self.env.obs_sizes)) for _ in range(self.n_agents)]
         self.action_space = [box(max(self.env.action_sizes), 1.0) for _ in range(self.n_agents)]
@@ -71,8 +78,10 @@ class UpstreamEnv(MAPushEnv):
 def register_with_harl(path: str | Path | None = None) -> None:
     """Make upstream HARL know the environment ``mapush``.
 
-    ``path`` is a checkout; without it the variable HARL_PATH names one, or ``harl`` is installed. Afterwards
-    ``harl.runners.RUNNER_REGISTRY[algo](args, algo_args, env_args)`` works with ``args["env"] = "mapush"`` and the keys
+    ``path`` is a checkout; without it the variable HARL_PATH names one, or ``harl`` is installed.
+    Afterwards
+    ``harl.runners.RUNNER_REGISTRY[algo](args, algo_args, env_args)`` works with ``args["env"] =
+    "mapush"`` and the keys
     of ``MAPushEnv`` as ``env_args``. Raises ConfigError where HARL, or what it imports, is missing.
     """
     _find(path)
@@ -114,7 +123,9 @@ def register_with_harl(path: str | Path | None = None) -> None:
 
 
 def import_logger(path: str | Path | None = None) -> type:
-    """Return ``MAPushLogger``, derived from upstream's logger; raise ConfigError where HARL is missing."""
+    """Return ``MAPushLogger``, derived from upstream's logger; raise ConfigError where HARL is
+    missing.
+    """
     _find(path)
     return _logger_of(_import("harl.common.base_logger").BaseLogger)
 
@@ -127,11 +138,9 @@ def _logger_of(base: type) -> type:
 def task_name(env_args: Mapping[str, Any]) -> str:
     """Return what HARL calls the task, a folder of its results: the object, else the task."""
     task = env_args.get("task") or DEFAULT_SETTINGS["task"]
-    return (
-        str(env_args.get("object") or DEFAULT_SETTINGS["object"])
-        if task == DEFAULT_SETTINGS["task"]
-        else str(task)
-    )
+    if task == DEFAULT_SETTINGS["task"]:
+        return str(env_args.get("object") or DEFAULT_SETTINGS["object"])
+    return str(task)
 
 
 def shown_task(env_args: Mapping[str, Any]) -> str:
@@ -160,12 +169,14 @@ def _make(env_args: Mapping[str, Any], n_threads: int, seed: int) -> UpstreamEnv
 
 
 def _by_name(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that hands environment ``mapush`` to ``ours``, without the name, and others to ``theirs``."""
+    """Return a function that hands environment ``mapush`` to ``ours``, without the name, and
+    others to ``theirs``.
+    """
 
     def choose(env: str, *arguments: Any, **keywords: Any) -> Any:
-        return (
-            ours(*arguments, **keywords) if env == ENV_NAME else theirs(env, *arguments, **keywords)
-        )
+        if env == ENV_NAME:
+            return ours(*arguments, **keywords)
+        return theirs(env, *arguments, **keywords)
 
     return choose
 
@@ -176,7 +187,8 @@ def _find(path: str | Path | None) -> None:
         folder = Path(path).resolve()
         if not (folder / "harl" / "runners").is_dir():
             raise ConfigError(
-                f"--harl {str(path)!r}: no checkout of HARL; name the folder that holds harl/runners"
+                f"--harl {str(path)!r}: no checkout of HARL; name the folder that holds "
+                "harl/runners"
             )
         loaded = sys.modules.get("harl")
         if loaded is not None and folder / "harl" != Path(loaded.__path__[0]).resolve():
@@ -187,7 +199,8 @@ def _find(path: str | Path | None) -> None:
             sys.path.insert(0, str(folder))
     elif importlib.util.find_spec("harl") is None:
         raise ConfigError(
-            f"upstream HARL is not installed; name a checkout with --harl PATH or in {PATH_VARIABLE}"
+            "upstream HARL is not installed; name a checkout with --harl PATH or in "
+            f"{PATH_VARIABLE}"
         )
 
 
@@ -202,7 +215,9 @@ def _import(name: str) -> Any:
 
 
 def _stand_in_for_uu() -> None:
-    """HARL imports an exception that it never uses from ``uu``, which left the standard library with Python 3.13."""
+    """HARL imports an exception that it never uses from ``uu``, which left the standard library
+    with Python 3.13.
+    """
     if sys.version_info >= (3, 13) and "uu" not in sys.modules:
         module = types.ModuleType("uu")
         module.Error = type("Error", (Exception,), {})  # type: ignore[attr-defined]

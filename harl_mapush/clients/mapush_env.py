@@ -1,4 +1,6 @@
-"""MAPush's tasks under HARL's environment contract, built from one flat dictionary as HARL's runners pass it."""
+"""MAPush's tasks under HARL's environment contract, built from one flat dictionary as HARL's
+runners pass it.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +40,21 @@ _PICTURE = (960, 540)
 
 
 def long_key(key: str) -> str:
-    """Return the setting that a key of HARL's flat dictionary means: ``sim.device`` for ``device``."""
+    """Return the setting that a key of HARL's flat dictionary means: ``sim.device`` for
+    ``device``.
+    """
     if not isinstance(key, str):
         raise ConfigError(f"key {key!r}: must be a string, for instance n_threads or env.num_envs")
     return KEYS.get(key, key if "." in key else f"task.{key}")
 
 
 def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn HARL's flat environment settings into sections; raise ConfigError for a key that has no place there.
+    """Turn HARL's flat environment settings into sections; raise ConfigError for a key that has no
+    place there.
 
-    A key of ``KEYS`` means what stands there, a dotted one (``sim.num_threads``) is taken as it is, any other belongs
-    to the task (``object``, ``state_type``, ``observation``, ...). None leaves a default alone. Two keys that mean one
-    setting are an error.
+    A key of ``KEYS`` means what stands there, a dotted one (``sim.num_threads``) is taken as it is,
+    any other belongs to the task (``object``, ``state_type``, ``observation``, ...). None leaves a
+    default alone. Two keys that mean one setting are an error.
     """
     sections: dict[str, Any] = {}
     spellings = _spellings(settings)
@@ -70,7 +75,9 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn sections into HARL's flat settings, each key spelled as shortly as ``parse_settings`` understands it."""
+    """Turn sections into HARL's flat settings, each key spelled as shortly as ``parse_settings``
+    understands it.
+    """
     short = {long: key for key, long in KEYS.items()}
     long = {
         f"{section}.{name}": value
@@ -83,8 +90,8 @@ def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
 def team_reward_of(settings: Mapping[str, Any], state_type: str) -> str:
     """Return which reward HARL's flat settings give each agent: ``own``, ``mean`` or ``sum``.
 
-    Where they are silent it is the mean with EP states, of which HARL's critic learns agent 0's reward alone, and each
-    agent's own with FP states.
+    Where they are silent it is the mean with EP states, of which HARL's critic learns agent 0's
+    reward alone, and each agent's own with FP states.
     """
     choice = settings.get(TEAM_REWARD)
     if choice is not None:
@@ -95,14 +102,16 @@ def team_reward_of(settings: Mapping[str, Any], state_type: str) -> str:
 class MAPushEnv(HarlEnv):
     """The push task, or any other of the registry, for HARL's runners.
 
-    Further keys of the dictionary reach every setting of the task; see ``parse_settings``. ``team_reward`` is what each
-    agent is given; see ``team_reward_of``.
+    Further keys of the dictionary reach every setting of the task; see ``parse_settings``.
+    ``team_reward`` is what each agent is given; see ``team_reward_of``.
     """
 
     env: MultiAgentEnv
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Build ``settings["n_threads"]`` worlds; raise ConfigError for a setting that cannot be."""
+        """Build ``settings["n_threads"]`` worlds; raise ConfigError for a setting that cannot
+        be.
+        """
         sections = parse_settings(settings)
         with _spelled(_spellings(settings)):
             self._cfg, _ = config.resolve({}, sections)
@@ -122,7 +131,8 @@ class MAPushEnv(HarlEnv):
     def seed(self, seed: int) -> None:
         """Rebuild the worlds with another sequence of episodes; call ``reset`` next.
 
-        A seed that cannot be is a ConfigError, as in the constructor, and leaves the worlds as they are.
+        A seed that cannot be is a ConfigError, as in the constructor, and leaves the worlds as they
+        are.
         """
         with _spelled({KEYS["seed"]: "seed"}):
             checked = build(RunnerCfg, {"seed": _as_python(seed)}, "runner").seed
@@ -130,7 +140,9 @@ class MAPushEnv(HarlEnv):
         self.env = self._make(checked)
 
     def render(self) -> NDArray[np.uint8]:
-        """Return a picture (height, width, 3) of the first world as it is now; it needs no display."""
+        """Return a picture (height, width, 3) of the first world as it is now; it needs no
+        display.
+        """
         self.env.check_open()
         if self._renderer is None or self._camera is None:
             self._shown = shown_model(self.env.scene)
@@ -161,7 +173,9 @@ class MAPushEnv(HarlEnv):
 
 
 def _spellings(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Lead from every setting that is given to its key in ``settings``; raise ConfigError where it has two."""
+    """Lead from every setting that is given to its key in ``settings``; raise ConfigError where it
+    has two.
+    """
     if not isinstance(settings, Mapping):
         raise ConfigError(
             f"settings: must be a dictionary of keys, not {settings!r}; say {{}} for the defaults"
@@ -180,7 +194,9 @@ def _spellings(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def plain_keys(task: Any) -> list[str]:
-    """List the keys without a dot that a task's settings may have; all tasks' where there is no such task."""
+    """List the keys without a dot that a task's settings may have; all tasks' where there is no
+    such task.
+    """
     cfgs = [entry.cfg for name, entry in TASKS.items() if name == task] or [
         entry.cfg for entry in TASKS.values()
     ]

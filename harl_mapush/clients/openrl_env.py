@@ -1,4 +1,6 @@
-"""Our environments behind OpenRL's vector-env contract: NumPy arrays, a list of infos. It needs nothing of OpenRL."""
+"""Our environments behind OpenRL's vector-env contract: NumPy arrays, a list of infos. It needs
+nothing of OpenRL.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ Array = NDArray[np.float32]
 class OpenRLEnv:
     """E environments of A agents as OpenRL's drivers step them.
 
-    As MAPush's trainer does, actions count half: what a policy trained here says means the same as there, and is read
-    back the same way. Worlds that the clock ended, or that broke, are ``bad_transition``s; OpenRL heeds them under
+    As MAPush's trainer does, actions count half: what a policy trained here says means the same as
+    there, and is read
+    back the same way. Worlds that the clock ended, or that broke, are ``bad_transition``s; OpenRL
+    heeds them under
     ``use_proper_time_limits``.
     """
 
@@ -33,21 +37,22 @@ class OpenRLEnv:
         on_rollout: Callable[[Mapping[str, float]], None] | None = None,
     ) -> None:
         """Wrap ``env``; ``on_rollout`` is called with the metrics of every rollout when it ends."""
-        self.env, self.env_name, self._on_rollout = env, name, on_rollout
-        self.parallel_env_num, self.agent_num = env.num_envs, env.num_agents
-        self.observation_space, self.action_space = (
-            box(env.obs_sizes[0]),
-            box(env.action_sizes[0], 1.0),
-        )
+        self.env = env
+        self.env_name = name
+        self._on_rollout = on_rollout
+        self.parallel_env_num = env.num_envs
+        self.agent_num = env.num_agents
+        self.observation_space = box(env.obs_sizes[0])
+        self.action_space = box(env.action_sizes[0], 1.0)
         # One object each for all worlds: OpenRL reads infos and never writes them.
         self._infos = np.array([{}, {"bad_transition": [True] * env.num_agents}], dtype=object)
-        self._rewards = torch.zeros(
-            (), dtype=torch.float64, device=env.device
-        )  # of all decisions since the last rollout
+        # Of all decisions since the last rollout.
+        self._rewards = torch.zeros((), dtype=torch.float64, device=env.device)
         self._num_decisions = 0
 
     def reset(self, seed: Any = None, options: Any = None) -> Array:
-        """Start new episodes, staggered as in training; ``seed`` is ignored, since the settings have one.
+        """Start new episodes, staggered as in training; ``seed`` is ignored, since the settings
+        have one.
 
         OpenRL resets once for its network and once for its driver: only the last counts.
         """
@@ -57,7 +62,9 @@ class OpenRLEnv:
     def step(
         self, actions: Any, extra_data: Any = None
     ) -> tuple[Array, Array, NDArray[np.bool_], list[dict[str, Any]]]:
-        """Apply actions (E, A, U); return obs (E, A, O), rewards (E, A, 1), dones (E, A) and E infos."""
+        """Apply actions (E, A, U); return obs (E, A, O), rewards (E, A, 1), dones (E, A) and E
+        infos.
+        """
         given = torch.as_tensor(np.asarray(actions), dtype=torch.float32).to(self.env.device)
         step: TimeStep = self.env.step(ACTION_FACTOR * given)  # which it clips to [-1, 1]
         self._rewards += step.reward.mean()
@@ -72,7 +79,9 @@ class OpenRLEnv:
         )
 
     def batch_rewards(self, buffer: Any) -> dict[str, float]:
-        """Return what OpenRL logs of a rollout: mean reward a decision, and the statistics of episodes."""
+        """Return what OpenRL logs of a rollout: mean reward a decision, and the statistics of
+        episodes.
+        """
         metrics = {
             "average_step_reward": float(self._rewards) / max(self._num_decisions, 1),
             **self.env.statistics(),

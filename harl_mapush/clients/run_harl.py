@@ -1,4 +1,6 @@
-"""Train with upstream HARL's own runners: ``python -m harl_mapush.clients.run_harl --harl PATH --algo happo``."""
+"""Train with upstream HARL's own runners: ``python -m harl_mapush.clients.run_harl --harl PATH
+--algo happo``.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +56,14 @@ from mqe.world.streams import Streams
 PROGRAM = "python -m harl_mapush.clients.run_harl"
 ALGORITHMS = ("happo", "hatrpo", "haa2c", "mappo", "haddpg", "hatd3", "hasac", "maddpg", "matd3")
 ON_POLICY = ALGORITHMS[:4]
+# Upstream crashes with FP states after the warm-up.
 EP_ONLY = (
     "haddpg",
     "hatd3",
     "maddpg",
     "matd3",
-)  # upstream crashes with FP states after the warm-up
+)
+# Of upstream.
 ACTIVATIONS = (
     "sigmoid",
     "tanh",
@@ -68,7 +72,7 @@ ACTIVATIONS = (
     "selu",
     "hardswish",
     "identity",
-)  # of upstream
+)
 _WITHOUT_GAIN = ACTIVATIONS[-2:]  # upstream's on-policy networks fail with them
 _COUNTS = (
     *(
@@ -94,7 +98,8 @@ def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
         prog=PROGRAM,
-        description="Train with an unmodified checkout of upstream HARL. Later wins: its YAML or --load_config, flags, "
+        description="Train with an unmodified checkout of upstream HARL. Later wins: its YAML or "
+        "--load_config, flags, "
         "--set.",
     )
     add = parser.add_argument
@@ -142,7 +147,8 @@ def make_parser() -> config.Parser:
         action="append",
         default=[],
         metavar="SECTION.KEY=VALUE",
-        help="any setting of HARL (seed, device, train, eval, render, model, algo, logger) or of the environment "
+        help="any setting of HARL (seed, device, train, eval, render, model, algo, logger) or of "
+        "the environment "
         f"({', '.join(SECTIONS)}), read as YAML, more than once if need be",
     )
     return parser
@@ -158,9 +164,8 @@ def _main(argv: Sequence[str] | None) -> int:
     keep_freed_memory()
     register_with_harl(given.harl)
     arguments = arguments_of(given)
-    cfg, _ = config.resolve(
-        {}, parse_settings(arguments.env)
-    )  # complain before a run folder is made
+    # Complain before a run folder is made.
+    cfg, _ = config.resolve({}, parse_settings(arguments.env))
     if arguments.main["algo"] in ON_POLICY:
         check_minibatches(
             arguments, _num_agents(cfg) if arguments.env.get("state_type") == "FP" else 1
@@ -171,13 +176,11 @@ def _main(argv: Sequence[str] | None) -> int:
         _train(arguments)
     except AssertionError as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        if not Path(last.filename).is_relative_to(
-            _package()
-        ):  # not a check of upstream's but a fault
+        # Not a check of upstream's but a fault.
+        if not Path(last.filename).is_relative_to(_package()):
             raise
-        for path in sorted(
-            _below(folder) - before, reverse=True
-        ):  # what a refused run has begun; children first
+        # What a refused run has begun; children first.
+        for path in sorted(_below(folder) - before, reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         raise ConfigError(f"upstream refuses the settings: {error or last.line}") from None
     return 0
@@ -209,7 +212,8 @@ def _num_agents(cfg: config.RunCfg) -> int:
 
 def _results(arguments: Arguments) -> Path:
     """Return the folder in which upstream makes the run's."""
-    task, main_args = task_name(arguments.env), arguments.main
+    task = task_name(arguments.env)
+    main_args = arguments.main
     return Path(
         arguments.algo["logger"]["log_dir"],
         ENV_NAME,
@@ -225,10 +229,11 @@ def _below(folder: Path) -> set[Path]:
 
 
 def arguments_of(given: Any) -> Arguments:
-    """Gather the runner's arguments from a parsed command line; raise ConfigError for what cannot be."""
-    build(
-        LoggerCfg, {"exp_name": given.exp_name, "out_dir": given.out}, "logger"
-    )  # they name folders
+    """Gather the runner's arguments from a parsed command line; raise ConfigError for what cannot
+    be.
+    """
+    # They name folders.
+    build(LoggerCfg, {"exp_name": given.exp_name, "out_dir": given.out}, "logger")
     path = given.load_config
     loaded = None if path is None else _load(path)
     algo = given.algo or (loaded.main.get("algo") if loaded else "happo")
@@ -239,7 +244,8 @@ def arguments_of(given: Any) -> Arguments:
         why = only if algo in DISCRETE_ONLY else unknown("algorithm", algo, ALGORITHMS)
         raise ConfigError(f"--algo {algo}: {why}")
     defaults = _defaults(algo)
-    algo_args, env_args = defaults, {}
+    algo_args = defaults
+    env_args = {}
     if loaded and (loaded.main.get("algo") or algo) == algo:
         algo_args = merge(defaults, loaded.algo)
     if loaded and path and loaded.main.get("env") == ENV_NAME:
@@ -265,11 +271,13 @@ def arguments_of(given: Any) -> Arguments:
         env_args["env.imports"] = list(given.imports)
     if "n_threads" in env_args:
         raise ConfigError(
-            f"--set {KEYS['n_threads']}: upstream counts worlds by --num_envs (train.n_rollout_threads)"
+            f"--set {KEYS['n_threads']}: upstream counts worlds by --num_envs "
+            "(train.n_rollout_threads)"
         )
     if algo in EP_ONLY and (env_args.get("state_type") or "EP") != "EP":
         raise ConfigError(
-            f"--state_type {env_args['state_type']}: upstream trains {algo} with EP states only; say EP"
+            f"--state_type {env_args['state_type']}: upstream trains {algo} with EP states only; "
+            "say EP"
         )
     _check_known(over, algo_args)
     algo_args = _checked(algo, merge(algo_args, over), defaults)
@@ -310,7 +318,9 @@ def _sections(loaded: Arguments) -> Iterator[tuple[str, Any]]:
 
 
 def _environment_of(loaded: Arguments, path: str, num_worlds: Any) -> dict[str, Any]:
-    """Return a file's environment in short keys, without its number of worlds, of which upstream takes no notice."""
+    """Return a file's environment in short keys, without its number of worlds, of which upstream
+    takes no notice.
+    """
     try:
         settings = plain_settings(parse_settings(loaded.env))
     except ConfigError as error:
@@ -351,7 +361,9 @@ def _check_known(over: Mapping[str, Any], algo_args: Mapping[str, Any]) -> None:
 def _checked(
     algo: str, algo_args: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the settings with whole numbers where upstream's YAML has them; raise ConfigError for what cannot be."""
+    """Return the settings with whole numbers where upstream's YAML has them; raise ConfigError for
+    what cannot be.
+    """
     checked = {}
     for section, values in algo_args.items():
         usual = defaults.get(section, {})
@@ -405,7 +417,9 @@ def _check_activations(model: Mapping[str, Any]) -> None:
 
 
 def _check_learning(algo: str, algo_args: Mapping[str, Any]) -> None:
-    """Raise ConfigError for what no learner can do; upstream allows rates of 0, off-policy more activations."""
+    """Raise ConfigError for what no learner can do; upstream allows rates of 0, off-policy more
+    activations.
+    """
     settings = learning_settings(algo_args)
     allowed = {key for key in ("lr", "critic_lr") if settings[key] == 0}
     if algo not in ON_POLICY:
@@ -415,21 +429,24 @@ def _check_learning(algo: str, algo_args: Mapping[str, Any]) -> None:
     if algo in ON_POLICY:
         if settings["activation_func"] in _WITHOUT_GAIN:
             raise ConfigError(
-                f"model.activation_func: upstream cannot train {algo} with {settings['activation_func']}, for which "
+                f"model.activation_func: upstream cannot train {algo} with "
+                f"{settings['activation_func']}, for which "
                 "torch knows no gain; python -m harl_mapush.train --load_config can"
             )
         algorithm_cfg(algo, settings)
 
 
 def check_minibatches(arguments: Arguments, num_views: int) -> None:
-    """Raise ConfigError where a rollout has fewer training rows than minibatches, which upstream finds out later.
+    """Raise ConfigError where a rollout has fewer training rows than minibatches, which upstream
+    finds out later.
 
     ``num_views`` is how many states a world has: one, or where they are FP one an agent.
     """
     train, model, algo = (arguments.algo[section] for section in ("train", "model", "algo"))
     rows = train["n_rollout_threads"]
     if model["use_recurrent_policy"]:
-        steps, length = train["episode_length"], model["data_chunk_length"]
+        steps = train["episode_length"]
+        length = model["data_chunk_length"]
         if steps % length:
             raise ConfigError(
                 f"train.episode_length: must be a multiple of model.data_chunk_length ({length})"
@@ -440,13 +457,18 @@ def check_minibatches(arguments: Arguments, num_views: int) -> None:
     for key, most in (("actor_num_mini_batch", rows), ("critic_num_mini_batch", rows * num_views)):
         if algo.get(key, 1) > most:
             raise ConfigError(
-                f"algo.{key}: must be at most {most}, the training rows of a rollout, not {algo[key]}"
+                f"algo.{key}: must be at most {most}, the training rows of a rollout, not "
+                f"{algo[key]}"
             )
 
 
 def _check_buffer(train: Mapping[str, Any], algo: Mapping[str, Any]) -> None:
-    """Raise ConfigError where the first update would ask the replay buffer for more than it holds: upstream crashes."""
-    worlds, wanted, room = train["n_rollout_threads"], algo["batch_size"], algo["buffer_size"]
+    """Raise ConfigError where the first update would ask the replay buffer for more than it holds:
+    upstream crashes.
+    """
+    worlds = train["n_rollout_threads"]
+    wanted = algo["batch_size"]
+    room = algo["buffer_size"]
     held = (train["warmup_steps"] // worlds + train["train_interval"]) * worlds
     problem = f"fewer than algo.batch_size ({wanted}); raise it, or lower algo.batch_size"
     if room < wanted:

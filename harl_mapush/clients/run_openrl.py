@@ -1,7 +1,9 @@
-"""Train with OpenRL's own PPO, unpatched: ``python -m harl_mapush.clients.run_openrl --task go1push_mid --algo ppo``.
+"""Train with OpenRL's own PPO, unpatched: ``python -m harl_mapush.clients.run_openrl --task
+go1push_mid --algo ppo``.
 
-The arguments are OpenRL's and those of MAPush's ``openrl_ws/train.py``. OpenRL 0.2.0 needs packages that nothing else
-here does, older ones among them, and so an environment of its own: ``make openrl``.
+The arguments are OpenRL's and those of MAPush's ``openrl_ws/train.py``. OpenRL 0.2.0 needs packages
+that nothing else here does, older ones among them, and so an environment of its own: ``make
+openrl``.
 """
 
 from __future__ import annotations
@@ -30,11 +32,12 @@ from mqe.world.objects import OBJECTS
 PROGRAM = "python -m harl_mapush.clients.run_openrl"
 ALGORITHMS = ("ppo",)
 PROGRESS = "progress.jsonl"  # in the run's folder: a line a rollout
+# Its trainer's, whatever its --config says.
 MAPUSH = {
     "lr": 5e-4,
     "critic_lr": 5e-4,
     "episode_length": 200,
-}  # its trainer's, whatever its --config says
+}
 CHECKPOINT_EVERY = 10_000_000  # env steps, likewise
 _IGNORED = {  # flags of MAPush's that mean nothing here
     "--headless": None,
@@ -74,12 +77,14 @@ def _main(argv: list[str]) -> int:
         run.task, "decision_period", 1
     ):
         raise ConfigError(
-            f"--train_timesteps {cfg.train_timesteps}: less than one rollout of {run.env.num_envs} environments and "
+            f"--train_timesteps {cfg.train_timesteps}: less than one rollout of "
+            f"{run.env.num_envs} environments and "
             f"{cfg.episode_length} steps; lower --episode_length or --num_envs"
         )
     for key in [text for text in cfg.set or [] if text.startswith("task.")]:
         sys.stdout.write(
-            f"Note: mapush import openrl, which takes a policy for one of MAPush's task, knows nothing of {key}.\n"
+            "Note: mapush import openrl, which takes a policy for one of MAPush's task, knows "
+            f"nothing of {key}.\n"
         )
     out = Path(cfg.out or Path("results", f"{datetime.now():%m-%d-%H-%M-%S}_{cfg.exp_name}"))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -124,19 +129,20 @@ def _train(
     last = callback._checkpoint_path()
     agent.save(last)
     sys.stdout.write(
-        f"Done; the last checkpoint is {last}. mapush import openrl {out} makes a run of ours of it.\n"
+        f"Done; the last checkpoint is {last}. mapush import openrl {out} makes a run of ours of "
+        "it.\n"
     )
 
 
 class _Progress:
-    """OpenRL's logger, as far as its driver calls one: a JSON line a rollout, and a line on the terminal."""
+    """OpenRL's logger, as far as its driver calls one: a JSON line a rollout, and a line on the
+    terminal.
+    """
 
     def __init__(self, folder: Path, steps_per_rollout: int, has_tensorboard: bool) -> None:
-        self._path, self._steps, self._start = (
-            folder / PROGRESS,
-            steps_per_rollout,
-            time.monotonic(),
-        )
+        self._path = folder / PROGRESS
+        self._steps = steps_per_rollout
+        self._start = time.monotonic()
         self._num_rollouts = 0
         self._writer = SummaryWriter(str(folder / "logs")) if has_tensorboard else None
 
@@ -181,7 +187,8 @@ def _make_parser() -> Any:
         from openrl.configs.config import create_config_parser  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ConfigError(
-            f"OpenRL cannot be imported here ({' '.join(str(error).split())[:160]}); make openrl makes its environment"
+            f"OpenRL cannot be imported here ({' '.join(str(error).split())[:160]}); make openrl "
+            "makes its environment"
         ) from None
     parser = create_config_parser()
     parser.add_argument("--task", type=str, default="go1push_mid", help="what the robots do")
@@ -220,19 +227,24 @@ def _make_parser() -> Any:
 
 
 def _follow_mapush(cfg: Any, given: set[str]) -> None:
-    """Put MAPush's learning rates and rollout where the command line has no others, and say so if a file does."""
+    """Put MAPush's learning rates and rollout where the command line has no others, and say so if
+    a file does.
+    """
     for name, value in MAPUSH.items():
         if f"--{name}" in given:
             continue
         if getattr(cfg, name) != value:
             sys.stdout.write(
-                f"Note: {name} is {value:g}, MAPush's, and not the file's {getattr(cfg, name):g}; --{name} sets it.\n"
+                f"Note: {name} is {value:g}, MAPush's, and not the file's "
+                f"{getattr(cfg, name):g}; --{name} sets it.\n"
             )
         setattr(cfg, name, value)
 
 
 def _settings(cfg: Any) -> config.RunCfg:
-    """Return the settings of the worlds: MAPush's task, changed by flags and then by every ``--set``."""
+    """Return the settings of the worlds: MAPush's task, changed by flags and then by every
+    ``--set``.
+    """
     name = cfg.object or (cfg.exp_name.lower() if cfg.exp_name.lower() in OBJECTS else "cuboid")
     if name not in OBJECTS:
         raise ConfigError(f"--object: {unknown('object', name, OBJECTS)}")
@@ -253,14 +265,18 @@ def _settings(cfg: Any) -> config.RunCfg:
 
 
 def _checkpoint(path: str | None) -> openrl_files.OpenRLModule | None:
-    """Read what to start from, without running anything in it; MAPush's scripts say ``.../None`` for none."""
+    """Read what to start from, without running anything in it; MAPush's scripts say ``.../None``
+    for none.
+    """
     if path is None or Path(path).name == "None":
         return None
     return openrl_files.read(Path(path, openrl_files.MODULE) if Path(path).is_dir() else Path(path))
 
 
 def _load(models: Mapping[str, torch.nn.Module], start: openrl_files.OpenRLModule) -> None:
-    """Put a checkpoint into OpenRL's networks and value normaliser; raise ConfigError where it does not fit."""
+    """Put a checkpoint into OpenRL's networks and value normaliser; raise ConfigError where it
+    does not fit.
+    """
     for name, weights in (("policy", start.policy), ("critic", start.critic)):
         try:
             missing = models[name].load_state_dict(weights, strict=False)
@@ -271,7 +287,8 @@ def _load(models: Mapping[str, torch.nn.Module], start: openrl_files.OpenRLModul
         lacking = [key for key in missing.missing_keys if "value_normalizer" not in key]
         if lacking or missing.unexpected_keys:
             raise ConfigError(
-                f"--checkpoint {start.path}: does not fit ({(lacking + missing.unexpected_keys)[0]})"
+                f"--checkpoint {start.path}: does not fit "
+                f"({(lacking + missing.unexpected_keys)[0]})"
             )
     normalizer = getattr(models["critic"], "value_normalizer", None)
     for name, value in start.value_normalizer.items() if normalizer is not None else ():

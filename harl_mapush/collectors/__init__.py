@@ -1,1 +1,3 @@
-"""Asynchronous collection: processes that collect transitions while the learner learns (``runner.collectors``)."""
+"""Asynchronous collection: processes that collect transitions while the learner learns
+(``runner.collectors``).
+"""

@@ -1,4 +1,6 @@
-"""The training loop where other processes collect: the learner learns, in step with what arrives."""
+"""The training loop where other processes collect: the learner learns, in step with what
+arrives.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,16 @@ from mqe.config import to_dict
 
 _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.2  # between two looks at whether the run is to end, while the learner waits
-_END_S = 8.0  # that the filler may take to end: collectors that have to be killed, and the blocks that they had sent
+# That the filler may take to end: collectors that have to be killed, and the blocks that they had
+# sent.
+_END_S = 8.0
 
 
 class AsyncRunner(Runner):
     """Trains an off-policy algorithm from what ``runner.collectors`` processes collect.
 
-    An iteration is over when as many transitions are stored as one in the loop has, and no update is owed for them.
+    An iteration is over when as many transitions are stored as one in the loop has, and no update
+    is owed for them.
     """
 
     env: DistantWorlds  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -46,22 +51,27 @@ class AsyncRunner(Runner):
     experience: ReplayExperience
 
     def __init__(self, env: DistantWorlds, algorithm: Algorithm, cfg: RunCfg) -> None:
-        """Allocate the replay; ``cfg`` is the run's, ``settled``, and ``algorithm`` the ``ReplayLearner`` it names."""
+        """Allocate the replay; ``cfg`` is the run's, ``settled``, and ``algorithm`` the
+        ``ReplayLearner`` it names.
+        """
         self._cfg = cfg
         super().__init__(env, algorithm, cfg.runner)  # pyright: ignore[reportArgumentType], for it steps no world
-        self.on_wait: Callable[[], None] = lambda: (
-            None
-        )  # called after every update, and now and then in between
+        # Called after every update, and now and then in between.
+        self.on_wait: Callable[[], None] = lambda: None
         self.engine: Engine = LocalEngine()  # starts the collectors
         self.logs: Path | None = None  # folder for what the collectors write; None: a temporary one
-        ratio, lag = self.algorithm.cfg.update_ratio, cfg.runner.max_policy_lag
+        ratio = self.algorithm.cfg.update_ratio
+        lag = cfg.runner.max_policy_lag
         block = self.num_transitions // cfg.runner.collectors
         self.pace = Pace(self.algorithm, self.experience, ratio, block, lag)
         self._updates_a_version = max(1, round(ratio * block))
-        self._turns, self._waited, self._window = Turns(), Stopwatch(), Window()
+        self._turns = Turns()
+        self._waited = Stopwatch()
+        self._window = Window()
         self._stored_before = 0  # transitions, when the collectors were started
         self._num_starts = 0  # of collectors of each number in earlier parts of the run
-        self._beat, self._doing = time.monotonic(), "starting"
+        self._beat = time.monotonic()
+        self._doing = "starting"
         self.pool: Pool | None = None
         self.filler: Filler | None = None
         self.fitter: Fitter | None = None  # of a learned model
@@ -73,7 +83,8 @@ class AsyncRunner(Runner):
     def learn(self) -> None:
         """Train to the end; every process and thread has ended when this returns.
 
-        Raises, besides what ``Runner.learn`` does, CollectionError if collecting or learning cannot continue.
+        Raises, besides what ``Runner.learn`` does, CollectionError if collecting or learning cannot
+        continue.
         """
         with tempfile.TemporaryDirectory() as folder:
             pool, filler, watchdog = self._start(Path(folder) if self.logs is None else self.logs)
@@ -92,7 +103,9 @@ class AsyncRunner(Runner):
         """Do nothing: the collectors start their worlds."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a run resumes from; the collectors' worlds then begin new episodes."""
+        """Return everything that a run resumes from; the collectors' worlds then begin new
+        episodes.
+        """
         with self._turns.taken():
             return {
                 "iteration": self.iteration,
@@ -112,18 +125,24 @@ class AsyncRunner(Runner):
         self.experience.load_state_dict(state["storage"])
         for ring in range(self.cfg.collectors):
             self.experience.cut(ring)
-        self.pace.num_stored, self._num_starts = state["num_stored"], state["num_starts"]
+        self.pace.num_stored = state["num_stored"]
+        self._num_starts = state["num_starts"]
         self.pace.version = state["version"]
 
     def snapshot(self) -> Snapshot:
         """Return everything that is counted."""
-        pace, filler, pool = self.pace, self.filler, self.pool
+        pace = self.pace
+        filler = self.filler
+        pool = self.pool
         assert filler is not None
         assert pool is not None
-        lags, filler.lags = filler.lags, []
-        size, states = pace.block, []
+        lags = filler.lags
+        filler.lags = []
+        size = pace.block
+        states = []
         for member in pool.members:
-            numbers, newest = member.numbers(), filler.newest.get(member.number)
+            numbers = member.numbers()
+            newest = filler.newest.get(member.number)
             env_steps = (
                 numbers.num_decisions
                 * (self.env.num_envs // self.cfg.collectors)
@@ -156,18 +175,18 @@ class AsyncRunner(Runner):
         """Return a line about every process, and one about a learned model."""
         self._window.add(self.snapshot())
         model = self.algorithm.model
-        line = (
-            None
-            if model is None
-            else health_line({name: float(value) for name, value in model.metrics.items()})
-        )
+        if model is None:
+            line = None
+        else:
+            line = health_line({name: float(value) for name, value in model.metrics.items()})
         return self._window.lines() + (() if line is None else (line,))
 
     def _members(self) -> list[Any]:
         return [] if self.pool is None else self.pool.members
 
     def _start(self, folder: Path) -> tuple[Pool, Filler, Watchdog]:
-        cfg, pace = self._cfg, self.pace
+        cfg = self._cfg
+        pace = self.pace
         layout = BlockLayout(cfg.runner.num_steps, self.experience.replay.shape)
         actors = list(self.algorithm.unique_actors)
         weights = SharedWeights(actors)
@@ -184,7 +203,9 @@ class AsyncRunner(Runner):
         )
         filler = Filler(pool, pace, self._turns, self.env.device)
         watchdog = Watchdog(pool, filler, lambda: (self._beat, self._doing), cfg.runner.stall_time)
-        self.pool, self.filler, self._stored_before = pool, filler, pace.num_stored
+        self.pool = pool
+        self.filler = filler
+        self._stored_before = pace.num_stored
         total = self.num_iterations * self.num_transitions
         pool.start((total - pace.num_stored) // pace.block)
         self._window.add(self.snapshot())
@@ -197,12 +218,14 @@ class AsyncRunner(Runner):
 
     def _iterate(self) -> None:
         """Learn until the iteration's transitions are stored and learned from; report and save."""
-        begin, waited = time.monotonic(), self._waited.total_s
+        begin = time.monotonic()
+        waited = self._waited.total_s
         metrics = self._learn_until((self.iteration + 1) * self.num_transitions)
         assert self.filler is not None
         self._doing = "reporting"
         with self._turns.taken():
-            reports, self.filler.reports = self.filler.reports, []
+            reports = self.filler.reports
+            self.filler.reports = []
             self._window.add(self.snapshot())
         values = self._fetch(metrics | merged_rewards(reports, self.env.device))
         self.env.take_statistics(
@@ -224,14 +247,16 @@ class AsyncRunner(Runner):
         self._beat = time.monotonic()
 
     def _learn_until(self, num_stored: int) -> dict[str, Tensor]:
-        pace, metrics = self.pace, {}
+        pace = self.pace
+        metrics = {}
         while True:
             with self._turns.taken():
                 if pace.is_done(num_stored):
                     return metrics
                 self._check_threads()
                 if pace.may_learn():
-                    self._beat, self._doing = time.monotonic(), "learning"
+                    self._beat = time.monotonic()
+                    self._doing = "learning"
                     metrics = metrics | self._learn_once()
                     self._turns.notify()
                 else:
@@ -240,7 +265,8 @@ class AsyncRunner(Runner):
 
     def _learn_once(self) -> dict[str, Tensor]:
         """Take one update; publish the weights where another version is due."""
-        team, pace = self.algorithm, self.pace
+        team = self.algorithm
+        pace = self.pace
         try:
             team.set_progress(self.iteration / self.num_iterations)
             metrics = team.learn_from(self.experience.replay)
@@ -256,7 +282,8 @@ class AsyncRunner(Runner):
 
     def _wait(self) -> None:
         """Wait a little, with the lock given away."""
-        self._beat, self._doing = time.monotonic(), "waiting"
+        self._beat = time.monotonic()
+        self._doing = "waiting"
         with self._waited.running():
             self._turns.wait(_LOOK_S)
 
@@ -268,26 +295,27 @@ class AsyncRunner(Runner):
             error = thread.error
             if isinstance(error, CollectionError):
                 raise error
-            words = (
-                "it ended"
-                if error is None
-                else f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            )
+            if error is None:
+                words = "it ended"
+            else:
+                words = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise CollectionError(f"{name} died ({words})") from error
 
     def check_counts(self) -> None:
-        """Raise CollectionError unless every transition that was sent was received and stored; call it at the end."""
-        pool, filler = self.pool, self.filler
+        """Raise CollectionError unless every transition that was sent was received and stored;
+        call it at the end.
+        """
+        pool = self.pool
+        filler = self.filler
         assert pool is not None
         assert filler is not None
         if filler.error is not None:
             raise CollectionError(f"the filler died ({filler.error})") from filler.error
-        size, before = self.pace.block, self._stored_before
-        sent, received, stored = (
-            pool.num_sent() * size,
-            pool.num_received() * size,
-            self.pace.num_stored - before,
-        )
+        size = self.pace.block
+        before = self._stored_before
+        sent = pool.num_sent() * size
+        received = pool.num_received() * size
+        stored = self.pace.num_stored - before
         if not sent == received == stored:
             raise CollectionError(
                 f"transitions were lost: {sent:,} sent, {received:,} received, {stored:,} stored"
@@ -301,7 +329,9 @@ class AsyncRunner(Runner):
 
 
 def merged_rewards(reports: list[BlockReport], device: torch.device) -> dict[str, Tensor]:
-    """Return means over the valid transitions of all blocks, and how many transitions are broken; none of no block."""
+    """Return means over the valid transitions of all blocks, and how many transitions are broken;
+    none of no block.
+    """
     if not reports:
         return {}
     total = max(sum(report.num_valid for report in reports), 1.0)

@@ -1,4 +1,5 @@
-"""One collector's worlds and team: it fills blocks of transitions. It knows nothing of processes, pipes and queues.
+"""One collector's worlds and team: it fills blocks of transitions. It knows nothing of processes,
+pipes and queues.
 
 Whatever carries blocks and weights elsewhere, another process or another machine, drives this.
 """
@@ -24,9 +25,8 @@ from harl_mapush.seeding import seed_everything
 from mqe.registry import make_env
 from mqe.vec_env import Share, VecEnv
 
-EPISODES_A_START = (
-    1 << 20
-)  # so that worlds that start again do not repeat the episodes that they had
+# So that worlds that start again do not repeat the episodes that they had.
+EPISODES_A_START = 1 << 20
 _SEEDS_A_START = 1_000_003
 
 
@@ -56,7 +56,9 @@ class Collector:
         self, env: VecEnv, team: ReplayLearner, num_steps: int, *, staggered: bool = True
     ) -> None:
         """Collect blocks of ``num_steps`` decisions from an environment that was not reset yet."""
-        self.env, self.team, self.staggered = env, team, staggered
+        self.env = env
+        self.team = team
+        self.staggered = staggered
         shape = team.replay_shape(env.num_envs)
         self.layout = BlockLayout(num_steps, shape)
         self._writer = _Writer(shape, self.layout)
@@ -81,7 +83,8 @@ class Collector:
         if self._obs is None:
             self._obs, state = self.env.reset(staggered=self.staggered)
             self._experience.start(self._obs, state)
-        env, rewards = self.env, RewardSums(self.env)
+        env = self.env
+        rewards = RewardSums(self.env)
         self._writer.block = block
         for t in range(self.layout.num_steps):
             decision = self.team.act(self._obs)
@@ -109,14 +112,17 @@ class _Writer:
     t = 0
 
     def __init__(self, shape: ReplayShape, layout: BlockLayout) -> None:
-        self.shape, self._layout = shape, layout
+        self.shape = shape
+        self._layout = layout
 
     def add(self, transition: Transition, ring: int = 0) -> None:
         self._layout.write(self.block, self.t, transition)
 
 
 def make_collector(settings: Mapping[str, Any], who: Identity) -> Collector:
-    """Build a collector from the plain values of a run's settings, simulator and device resolved."""
+    """Build a collector from the plain values of a run's settings, simulator and device
+    resolved.
+    """
     config.import_modules((settings.get("env") or {}).get("imports") or ())
     cfg, _ = config.resolve(settings, {})
     return build(cfg, who)
@@ -124,7 +130,8 @@ def make_collector(settings: Mapping[str, Any], who: Identity) -> Collector:
 
 def build(cfg: RunCfg, who: Identity) -> Collector:
     """Build a collector's worlds and team."""
-    runner, num_envs = cfg.runner, cfg.env.num_envs // who.num_collectors
+    runner = cfg.runner
+    num_envs = cfg.env.num_envs // who.num_collectors
     first_world = who.number * num_envs
     seed = runner.seed + who.number + 1 + _SEEDS_A_START * who.num_starts
     seed_everything(seed % 2**63)
@@ -136,10 +143,8 @@ def build(cfg: RunCfg, who: Identity) -> Collector:
         Share(first_world, who.num_collectors),
         first_episode=EPISODES_A_START * who.num_starts,
     )
-    acting, spec = (
-        cfg.algorithm.for_acting(),
-        TeamSpec.of(env)._replace(is_trained=runner.init_from is not None),
-    )
+    acting = cfg.algorithm.for_acting()
+    spec = TeamSpec.of(env)._replace(is_trained=runner.init_from is not None)
     team = cast(ReplayLearner, make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63))
     team.world_share = first_world, cfg.env.num_envs
     return Collector(env, team, runner.num_steps, staggered=runner.staggered_start)

@@ -1,4 +1,6 @@
-"""The process of a collector: it fills blocks until the learner asks it to end, or the learner's process is gone."""
+"""The process of a collector: it fills blocks until the learner asks it to end, or the learner's
+process is gone.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def main(
     log: str,
     make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector,
 ) -> None:
-    """Collect. The learner's process sends the numbers of free blocks, and gets them back when they are full."""
+    """Collect. The learner's process sends the numbers of free blocks, and gets them back when
+    they are full.
+    """
     _settle(log)
     memory.set(phase=Phase.BUILDING)
     device = torch.device(settings["sim"]["device"])
@@ -94,9 +98,8 @@ def _settle(log: str) -> None:
     os.close(descriptor)
     faulthandler.enable()
     faulthandler.register(STACK_SIGNAL, all_threads=False)
-    signal.pthread_sigmask(
-        signal.SIG_UNBLOCK, {STACK_SIGNAL}
-    )  # whoever spawned this process blocked them all
+    # Whoever spawned this process blocked them all.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {STACK_SIGNAL})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     keep_freed_memory()
     torch.set_num_threads(1)

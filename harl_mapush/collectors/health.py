@@ -1,4 +1,6 @@
-"""The health of collectors, filler and learner: rates over the last seconds, totals, and which waits for which."""
+"""The health of collectors, filler and learner: rates over the last seconds, totals, and which
+waits for which.
+"""
 
 from __future__ import annotations
 
@@ -54,21 +56,22 @@ class Window:
         """Return one line a collector, one of the filler and one of the learner."""
         if not self._kept:
             return ()
-        old, new = self._kept[0], self._kept[-1]
+        old = self._kept[0]
+        new = self._kept[-1]
         span_s = max(new.time_s - old.time_s, 1e-9)
         lines = []
         for i, (before, now) in enumerate(zip(old.collectors, new.collectors, strict=True)):
-            rate, waited = (
-                (now.env_steps - before.env_steps) / span_s,
-                _share(before.waited_s, now.waited_s, span_s),
-            )
+            rate = (now.env_steps - before.env_steps) / span_s
+            waited = _share(before.waited_s, now.waited_s, span_s)
             lines.append(
-                f"[Collector {i}] {rate:,.0f} steps/s | sent {now.num_sent:,} | waited {waited:.0%} | "
+                f"[Collector {i}] {rate:,.0f} steps/s | sent {now.num_sent:,} | waited "
+                f"{waited:.0%} | "
                 f"policy v{now.version} (lag {now.lag})".replace("%", " %")
             )
         lost = f" ({new.num_lost_episodes:,} episodes lost)" if new.num_lost_episodes else ""
         lines.append(
-            f"[Filler] +{(new.num_stored - old.num_stored) / span_s:,.0f}/s | stored {new.num_stored:,} | "
+            f"[Filler] +{(new.num_stored - old.num_stored) / span_s:,.0f}/s | stored "
+            f"{new.num_stored:,} | "
             f"queue {new.queue}/{new.capacity} | errors {new.num_errors}{lost}"
         )
         waited = _share(old.learner_waited_s, new.learner_waited_s, span_s)
@@ -82,7 +85,8 @@ class Window:
         """Return the same for TensorBoard."""
         if not self._kept:
             return {}
-        old, new = self._kept[0], self._kept[-1]
+        old = self._kept[0]
+        new = self._kept[-1]
         span_s = max(new.time_s - old.time_s, 1e-9)
         tagged: dict[str, float] = {}
         for i, (before, now) in enumerate(zip(old.collectors, new.collectors, strict=True)):

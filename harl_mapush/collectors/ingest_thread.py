@@ -13,21 +13,27 @@ from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.pool import FullBlock, Pool
 from harl_mapush.collectors.rate_limiter import Pace, Turns
 
-_SOON_S, _LATER_S = 0.005, 0.2  # until it looks again, where a block waits and where none does
+# until it looks again, where a block waits and where none does
+_SOON_S = 0.005
+_LATER_S = 0.2
 
 
 class Filler(threading.Thread):
-    """Receives, stores, and hands free blocks back. An error of its own is kept for the learner, who ends the run."""
+    """Receives, stores, and hands free blocks back. An error of its own is kept for the learner,
+    who ends the run.
+    """
 
     def __init__(self, pool: Pool, pace: Pace, turns: Turns, device: torch.device) -> None:
         """Store on ``device``; ``turns`` is held while the replay is written to."""
         super().__init__(name="filler", daemon=True)
-        self.pool, self.pace, self.turns, self.device = pool, pace, turns, device
+        self.pool = pool
+        self.pace = pace
+        self.turns = turns
+        self.device = device
         self.queue: deque[FullBlock] = deque()
         self.reports: list[BlockReport] = []  # of what was stored since the learner took them
-        self.lags: list[
-            int
-        ] = []  # policy versions between a block and the learner when it was stored; likewise
+        # Policy versions between a block and the learner when it was stored; likewise.
+        self.lags: list[int] = []
         self.newest: dict[int, FullBlock] = {}  # of every collector, the last one stored
         self.error: BaseException | None = None
         self.beat = time.monotonic()

@@ -1,8 +1,8 @@
 """What starts collectors, and what the pool and the watchdog know about a started one.
 
-An engine gets the end of a pipe, and memory that the learner's process reads. The collector waits at the pipe for the
-number of a free block, fills that block of the memory, keeps its numbers there, and sends the number back with a
-report. The engine decides where the collector runs.
+An engine gets the end of a pipe, and memory that the learner's process reads. The collector waits
+at the pipe for the number of a free block, fills that block of the memory, keeps its numbers there,
+and sends the number back with a report. The engine decides where the collector runs.
 """
 
 from __future__ import annotations
@@ -115,9 +115,8 @@ class LocalEngine:
             self._collect, (settings, who, connection, memory, weights, str(log)), memory, log
         )
         resource_tracker.ensure_running()  # its own start would unblock signals
-        before = signal.pthread_sigmask(
-            signal.SIG_BLOCK, ENDING_SIGNALS
-        )  # the new process inherits it
+        # The new process inherits it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
             worker.start()
         finally:
@@ -144,7 +143,8 @@ class LocalWorker(SpawnProcess):
         super().__init__(
             target=collect, args=arguments, name=f"collector {arguments[1].number}", daemon=True
         )
-        self._memory, self._log = memory, log
+        self._memory = memory
+        self._log = log
 
     def describe(self) -> str:
         """Return its number."""
@@ -153,11 +153,9 @@ class LocalWorker(SpawnProcess):
     def how_it_ended(self) -> str:
         """Return its exit code, or what killed it."""
         code = self.exitcode
-        return (
-            f"killed by {signal.Signals(-code).name}"
-            if code is not None and code < 0
-            else f"exit code {code}"
-        )
+        if code is not None and code < 0:
+            return f"killed by {signal.Signals(-code).name}"
+        return f"exit code {code}"
 
     def stack(self) -> str:
         """Have it write its stack to its log; return that in a line."""
@@ -178,13 +176,14 @@ class LocalWorker(SpawnProcess):
 
 
 def make_engine(cfg: RunCfg) -> AbstractContextManager[Engine]:
-    """Return the engine of a run's collectors; raise ConfigError on entering it where it cannot hold them."""
+    """Return the engine of a run's collectors; raise ConfigError on entering it where it cannot
+    hold them.
+    """
     if cfg.runner.engine == "local":
         return nullcontext(LocalEngine())
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
-    return importlib.import_module("harl_mapush.collectors.ray_launcher").RayEngine(
-        cfg
-    )  # Ray is an extra
+    # Ray is an extra.
+    return importlib.import_module("harl_mapush.collectors.ray_launcher").RayEngine(cfg)
 
 
 def are_elsewhere(cfg: RunCfg) -> bool:

@@ -1,7 +1,8 @@
-"""The contract between a learner and the collectors beside it: what a run with collectors uses besides ``Algorithm``.
+"""The contract between a learner and the collectors beside it: what a run with collectors uses
+besides ``Algorithm``.
 
-Settings with ``takes_collectors`` name an algorithm that has it. N environments, A agents, O obs size, U action size,
-G critic views.
+Settings with ``takes_collectors`` name an algorithm that has it. N environments, A agents, O obs
+size, U action size, G critic views.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from harl_mapush.learning.world_model.world_model import WorldModel
 
 
 class ReplayLearner(Algorithm, Protocol):
-    """An algorithm that learns from a replay, which other processes fill with what its actors do there."""
+    """An algorithm that learns from a replay, which other processes fill with what its actors do
+    there.
+    """
 
     cfg: OffPolicyCfg
     model: WorldModel | None  # of the worlds, learned beside the team
     num_updates: int
     num_owed: float  # updates that the settings ask for, and that are still to do
-    world_share: (
-        tuple[int, int] | None
-    )  # first world and their number, where others have some as well
+    # First world and their number, where others have some as well.
+    world_share: tuple[int, int] | None
 
     @property
     def unique_actors(self) -> list[Any]:
@@ -38,7 +40,9 @@ class ReplayLearner(Algorithm, Protocol):
         ...
 
     def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
-        """Allocate a replay for ``num_rings`` processes that collect, each in its share of the environments."""
+        """Allocate a replay for ``num_rings`` processes that collect, each in its share of the
+        environments.
+        """
         ...
 
     def team_rewards(self, rewards: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""The thread that fits a learned model of the worlds beside the team's updates, so that they need not wait for it."""
+"""The thread that fits a learned model of the worlds beside the team's updates, so that they need
+not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ _LATER_S = 0.05  # until it looks again, where nothing is due
 
 
 class Fitter(threading.Thread):
-    """Draws and publishes in turn with learner and filler, and fits meanwhile, on a GPU in a stream of its own.
+    """Draws and publishes in turn with learner and filler, and fits meanwhile, on a GPU in a stream
+    of its own.
 
     An error of its own is kept for the learner, who ends the run.
     """
@@ -24,7 +27,9 @@ class Fitter(threading.Thread):
         """Fit ``model`` to the replay of ``pace`` once the warm-up is over."""
         super().__init__(name="model", daemon=True)
         model.separate()
-        self.model, self.pace, self.turns = model, pace, turns
+        self.model = model
+        self.pace = pace
+        self.turns = turns
         self.error: BaseException | None = None
         self._is_ending = threading.Event()
         self._streams: tuple[torch.Stream, torch.Stream] | None = None  # its own, the learner's
@@ -44,9 +49,8 @@ class Fitter(threading.Thread):
                         continue
                     self.model.fit(rows)
                     if self._streams is not None:
-                        self._streams[
-                            0
-                        ].synchronize()  # else the learner's stream would wait for the fit
+                        # Else the learner's stream would wait for the fit.
+                        self._streams[0].synchronize()
                     with self._in_turn():
                         self.model.publish()
         except BaseException as error:

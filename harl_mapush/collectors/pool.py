@@ -1,4 +1,6 @@
-"""The collectors as the learner's process sees them: started, supplied with free blocks, restarted."""
+"""The collectors as the learner's process sees them: started, supplied with free blocks,
+restarted.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Member:
     """One collector."""
 
     def __init__(self, number: int, memory: CollectorMemory, log: Path) -> None:
-        self.number, self.memory, self.log = number, memory, log
+        self.number = number
+        self.memory = memory
+        self.log = log
         self.process: Worker | None = None
         self.connection: Connection | None = None
         self.num_starts = 0
@@ -65,7 +69,9 @@ class Member:
         return self.memory.numbers()
 
     def is_ready(self) -> bool:
-        """Return whether it has its worlds: what is given to one that never gets a place would never be filled."""
+        """Return whether it has its worlds: what is given to one that never gets a place would
+        never be filled.
+        """
         return self.connection is not None and self.numbers().phase in (
             Phase.WAITING,
             Phase.COLLECTING,
@@ -96,12 +102,16 @@ class Pool:
         num_starts: int = 0,
         engine: Engine | None = None,
     ) -> None:
-        """Allocate shared memory: ``queue_blocks`` a collector may wait while one more is being filled.
+        """Allocate shared memory: ``queue_blocks`` a collector may wait while one more is being
+        filled.
 
-        ``settings`` are plain values; ``num_starts`` is how often the run's collectors were started before,
+        ``settings`` are plain values; ``num_starts`` is how often the run's collectors were started
+        before,
         ``engine`` starts them, in processes of this machine where it is None.
         """
-        self.settings, self.layout, self.weights = settings, layout, weights
+        self.settings = settings
+        self.layout = layout
+        self.weights = weights
         self._engine = LocalEngine() if engine is None else engine
         self.capacity = num_collectors * queue_blocks
         logs.mkdir(exist_ok=True)
@@ -152,7 +162,8 @@ class Pool:
     def end(self) -> list[FullBlock]:
         """End all collectors, those by force that do not; return the blocks that they had sent."""
         self._is_ending = True
-        full, deadline = [], time.monotonic() + _END_S
+        full = []
+        deadline = time.monotonic() + _END_S
         for member in self.members:
             member.memory.set(must_end=1)
         while any(member.connection for member in self.members) and time.monotonic() < deadline:
@@ -175,7 +186,9 @@ class Pool:
         self.weights.memory.close()
 
     def num_sent(self) -> int:
-        """Return the blocks that collectors sent, less those that a collector died over while it sent them."""
+        """Return the blocks that collectors sent, less those that a collector died over while it
+        sent them.
+        """
         return sum(member.numbers().num_sent - member.num_lost for member in self.members)
 
     def num_received(self) -> int:
@@ -189,7 +202,9 @@ class Pool:
         member.process = self._engine.start(
             self.settings, who, theirs, member.memory, self.weights, member.log
         )
-        member.connection, member.is_new, member.has_worlds = ours, True, False
+        member.connection = ours
+        member.is_new = True
+        member.has_worlds = False
         member.num_starts += 1
         self._give()
 
@@ -225,7 +240,8 @@ class Pool:
                 )
                 member.given.discard(number)
                 member.num_received += 1
-                member.is_new, member.deaths = False, 0
+                member.is_new = False
+                member.deaths = 0
         except (EOFError, OSError):
             self._take_back(member)
         return full
@@ -253,7 +269,10 @@ class Pool:
         self.num_lost_episodes += member.has_worlds * (
             self.layout.num_transitions // self.layout.num_steps
         )
-        problem = f"{member.describe()} died ({member.process.how_it_ended()}); its last line: {member.last_line()}"
+        problem = (
+            f"{member.describe()} died ({member.process.how_it_ended()}); its last line: "
+            f"{member.last_line()}"
+        )
         reason = self._engine.problem()
         if reason is not None:
             raise CollectionError(reason)

@@ -1,8 +1,8 @@
 """How storing and learning keep pace with each other: which may continue, and which has to wait.
 
-The learner owes ``update_ratio`` updates for every transition that is stored once the warm-up is over. It waits while
-it owes less than one. Storing waits while the learner owes as much as a block brings, so that the queue fills up and
-the collectors wait.
+The learner owes ``update_ratio`` updates for every transition that is stored once the warm-up is
+over. It waits while it owes less than one. Storing waits while the learner owes as much as a block
+brings, so that the queue fills up and the collectors wait.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from harl_mapush.learning.off_policy.experience import ReplayExperience
 
 
 class Turns:
-    """A lock that is handed over to whoever waits for it, so the learner cannot starve the filler."""
+    """A lock that is handed over to whoever waits for it, so the learner cannot starve the
+    filler.
+    """
 
     def __init__(self) -> None:
-        self._next, self._changed = threading.Lock(), threading.Condition(threading.Lock())
+        self._next = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -82,18 +85,24 @@ class Pace:
         )
 
     def may_learn(self) -> bool:
-        """Return whether an update is due, and leaves no transition on its way older than ``max_policy_lag``."""
+        """Return whether an update is due, and leaves no transition on its way older than
+        ``max_policy_lag``.
+        """
         return self.is_warm and self.algorithm.num_owed >= 1.0 and not self.lags
 
     def is_done(self, num_stored: int) -> bool:
-        """Return whether ``num_stored`` transitions are stored, and no whole update is owed for these."""
+        """Return whether ``num_stored`` transitions are stored, and no whole update is owed for
+        these.
+        """
         beyond = self.num_stored - num_stored
         return beyond >= 0 and (
             not self.is_warm or self.algorithm.num_owed < 1.0 + self.ratio * beyond
         )
 
     def may_store(self) -> bool:
-        """Return whether another block may be stored: the learner owes less than one brings, or waits for it."""
+        """Return whether another block may be stored: the learner owes less than one brings, or
+        waits for it.
+        """
         owes_little = self.algorithm.num_owed < max(1.0, self.ratio * self.block)
         return owes_little or self.is_open or not self.is_warm or self.lags
 

@@ -1,8 +1,9 @@
-"""Collectors as actors of a Ray cluster: on whichever of its machines has the processors (``runner.engine: ray``).
+"""Collectors as actors of a Ray cluster: on whichever of its machines has the processors
+(``runner.engine: ray``).
 
-A thread of the learner's process stands for each actor. To the pool it is a collector like any other: it waits for a
-free block, has the actor fill one, and puts that into the block. Blocks and weights cross as bytes, settings as plain
-values.
+A thread of the learner's process stands for each actor. To the pool it is a collector like any
+other: it waits for a free block, has the actor fill one, and puts that into the block. Blocks and
+weights cross as bytes, settings as plain values.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ from harl_mapush.collectors.shared_memory import (
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError
 
-_OBJECT_STORE = (
-    200 * 2**20
-)  # bytes, of a Ray of our own; blocks are there for as long as they are on their way
-_HEAD_EVERY_S, _HEAD_TRIES = 4.0, 5  # Ray ends a process that has not reached the head for 60 s
-_LOOK_S, _PROGRESS_S = (
-    0.2,
-    1.0,
-)  # between two looks at whether to end, and at what an actor is doing
+# Bytes, of a Ray of our own; blocks are there for as long as they are on their way.
+_OBJECT_STORE = 200 * 2**20
+# Ray ends a process that has not reached the head for 60 s
+_HEAD_EVERY_S = 4.0
+_HEAD_TRIES = 5
+# between two looks at whether to end, and at what an actor is doing
+_LOOK_S = 0.2
+_PROGRESS_S = 1.0
 _ANSWER_S = 2.0  # for a stack
 NOT_MADE = "it could not be made"
 _CONTROL = "control"  # the threads of an actor that answer while it collects
@@ -71,8 +72,13 @@ class RayCollector:
         make: Callable[[Mapping[str, Any], Identity], Collector],
     ) -> None:
         """Note what is to be built; ``places`` are the learner's, of a block and of the weights."""
-        self._settings, self._who, self._places, self._make = settings, who, places, make
-        self._thread, self._step, self._num_decisions = 0, 0, 0
+        self._settings = settings
+        self._who = who
+        self._places = places
+        self._make = make
+        self._thread = 0
+        self._step = 0
+        self._num_decisions = 0
         self._lines: list[str] = []
 
     def where(self) -> tuple[int, str]:
@@ -80,7 +86,9 @@ class RayCollector:
         return os.getpid(), ray.util.get_node_ip_address()
 
     def build(self) -> None:
-        """Build the worlds; raise RuntimeError where this machine lays out memory otherwise than the learner's."""
+        """Build the worlds; raise RuntimeError where this machine lays out memory otherwise than
+        the learner's.
+        """
         self._thread = threading.get_ident()
         keep_freed_memory()
         torch.set_num_threads(1)
@@ -97,7 +105,8 @@ class RayCollector:
 
     def collect(self, weights: np.ndarray, num_updates: int) -> tuple[np.ndarray, tuple[Any, ...]]:
         """Return a block (bytes) that was collected by these weights (bytes), and its report."""
-        self._thread, collector = threading.get_ident(), self._collector
+        self._thread = threading.get_ident()
+        collector = self._collector
         with library_lines(self._lines.append), torch.no_grad():
             load_weights(self._places[1], torch.tensor(weights), collector.actors)
             collector.team.num_updates = num_updates
@@ -105,7 +114,9 @@ class RayCollector:
         return self._block.numpy(), tuple(report)
 
     def progress(self) -> tuple[int, int, list[str]]:
-        """Return the decisions of this block and of all blocks, and the lines that came since the last call."""
+        """Return the decisions of this block and of all blocks, and the lines that came since the
+        last call.
+        """
         lines = self._lines[:]
         del self._lines[: len(lines)]
         return self._step, self._num_decisions, lines
@@ -115,28 +126,33 @@ class RayCollector:
         return stack_of_thread(self._thread)
 
     def _count(self, step: int) -> None:
-        self._step, self._num_decisions = step, self._num_decisions + 1
+        self._step = step
+        self._num_decisions = self._num_decisions + 1
 
 
 class RayEngine:
-    """Starts collectors on the cluster that RAY_ADDRESS names, else on a Ray of its own on this machine."""
+    """Starts collectors on the cluster that RAY_ADDRESS names, else on a Ray of its own on this
+    machine.
+    """
 
     medium = "Ray"
 
     def __init__(
         self, cfg: RunCfg, make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector
     ) -> None:
-        """Start collectors of ``cfg``, which is settled; nothing is reached before the engine is entered."""
-        self._num_collectors, self.num_cpus, self._make = (
-            cfg.runner.collectors,
-            cfg.sim.num_threads,
-            make,
-        )
+        """Start collectors of ``cfg``, which is settled; nothing is reached before the engine is
+        entered.
+        """
+        self._num_collectors = cfg.runner.collectors
+        self.num_cpus = cfg.sim.num_threads
+        self._make = make
         self._problem: str | None = None
         self._is_over = threading.Event()
 
     def __enter__(self) -> RayEngine:
-        """Join the cluster; raise ConfigError where it cannot be reached, or can never hold all collectors."""
+        """Join the cluster; raise ConfigError where it cannot be reached, or can never hold all
+        collectors.
+        """
         with signal_handlers_kept():
             connect(
                 num_cpus=self._num_collectors * self.num_cpus, object_store_memory=_OBJECT_STORE
@@ -196,8 +212,11 @@ class RayEngine:
         )
 
     def _watch_head(self) -> None:
-        """Find out that the head, or Ray on this machine, is gone before Ray ends this process for that."""
-        mine, failures = ray.get_runtime_context().get_node_id(), 0
+        """Find out that the head, or Ray on this machine, is gone before Ray ends this process for
+        that.
+        """
+        mine = ray.get_runtime_context().get_node_id()
+        failures = 0
         while not self._is_over.wait(_HEAD_EVERY_S):
             failures = 0 if answers(self._head) else failures + 1
             if failures >= _HEAD_TRIES:
@@ -226,9 +245,13 @@ class RayWorker(threading.Thread):
         super().__init__(name=f"collector {log.stem}", daemon=True)
         self._make_actor = make_actor
         self._actor: Any = None
-        self._engine, self._connection, self._log = engine, connection, log
-        self._memory, self._weights = memory, weights
-        self._where, self._how = "not placed yet", "it ended"
+        self._engine = engine
+        self._connection = connection
+        self._log = log
+        self._memory = memory
+        self._weights = weights
+        self._where = "not placed yet"
+        self._how = "it ended"
         self._is_killed = threading.Event()
         self._progress: Any = None  # that the actor was asked for
         self._asked_s = 0.0
@@ -301,7 +324,9 @@ class RayWorker(threading.Thread):
             self._connection.send((number, version, report))
 
     def _place(self) -> tuple[int, str]:
-        """Have Ray find a place, another one if need be: it hears late of a machine that is gone."""
+        """Have Ray find a place, another one if need be: it hears late of a machine that is
+        gone.
+        """
         while True:
             self._say(f"asked Ray for {self._engine.num_cpus} CPUs")
             self._actor = self._make_actor()
@@ -329,7 +354,8 @@ class RayWorker(threading.Thread):
         """Keep the actor's numbers and lines here, as far as it tells them."""
         if self._progress is None:
             if time.monotonic() - self._asked_s >= _PROGRESS_S:
-                self._progress, self._asked_s = self._control("progress"), time.monotonic()
+                self._progress = self._control("progress")
+                self._asked_s = time.monotonic()
         elif ray.wait([self._progress], timeout=0)[0]:
             step, num_decisions, lines = ray.get(self._progress)
             self._progress = None

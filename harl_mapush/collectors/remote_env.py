@@ -1,4 +1,6 @@
-"""The worlds of other processes, as the learner's process knows them: their sizes and their statistics."""
+"""The worlds of other processes, as the learner's process knows them: their sizes and their
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,22 @@ from mqe.world.streams import Streams
 
 
 class DistantWorlds:
-    """All worlds of a run with collectors. Nothing is ever stepped here: one world is built to read sizes off."""
+    """All worlds of a run with collectors. Nothing is ever stepped here: one world is built to
+    read sizes off.
+    """
 
     def __init__(self, cfg: RunCfg, device: torch.device) -> None:
         """Read sizes off a world of ``cfg``; the learner is on ``device``."""
         calm = dataclasses.replace(cfg.env, num_envs=1, randomize=NatureCfg())
         one = make_env(calm, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
-        self.spec, self.num_agents, self.report = TeamSpec.of(one), one.num_agents, one.report
+        self.spec = TeamSpec.of(one)
+        self.num_agents = one.num_agents
+        self.report = one.report
         self.decision_period = one.decision_period
-        self.num_envs, self.device = cfg.env.num_envs, device
-        self.task, self._statistics = one.task, one.statistics()
+        self.num_envs = cfg.env.num_envs
+        self.device = device
+        self.task = one.task
+        self._statistics = one.statistics()
         one.close()
         if device.type != "cpu":
             task = TASKS[cfg.task.name].make(cfg.task, calm, device, Streams(0, 1, device)).task
@@ -50,7 +58,9 @@ class DistantWorlds:
 
 
 def merged_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
-    """Return means over the episodes of all collectors; each collector counts by its number of episodes."""
+    """Return means over the episodes of all collectors; each collector counts by its number of
+    episodes.
+    """
     parts = [report.statistics for report in reports if report.statistics.get("num_episodes", 0)]
     merged: dict[str, float] = {"num_episodes": sum(part["num_episodes"] for part in parts)}
     for name in dict.fromkeys(name for part in parts for name in part if name != "num_episodes"):
@@ -60,9 +70,10 @@ def merged_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
             if math.isfinite(part.get(name, math.nan))
         ]
         weight = sum(number for _, number in known)
-        merged[name] = (
-            sum(value * number for value, number in known) / weight if weight else math.nan
-        )
+        if weight:
+            merged[name] = sum(value * number for value, number in known) / weight
+        else:
+            merged[name] = math.nan
     return merged
 
 
@@ -71,7 +82,8 @@ class ActingOn:
 
     def __init__(self, algorithm: Algorithm, device: torch.device) -> None:
         """Act on ``device``, the algorithm's."""
-        self._algorithm, self._device = algorithm, device
+        self._algorithm = algorithm
+        self._device = device
 
     def act(
         self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False

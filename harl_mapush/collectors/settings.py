@@ -19,15 +19,18 @@ def settled(cfg: RunCfg) -> RunCfg:
 
     Raises ConfigError where settings do not go together.
     """
-    runner, algorithm = cfg.runner, cfg.algorithm
+    runner = cfg.runner
+    algorithm = cfg.algorithm
     if algorithm.name not in off_policy_algorithms():
         raise ConfigError(
-            f"runner.collectors={runner.collectors}: {algorithm.name} learns from its newest transitions alone; take "
+            f"runner.collectors={runner.collectors}: {algorithm.name} learns from its newest "
+            "transitions alone; take "
             f"--algo {', '.join(off_policy_algorithms())}, or runner.collectors=0"
         )
     if cfg.env.num_envs % runner.collectors:
         raise ConfigError(
-            f"runner.collectors={runner.collectors} must divide env.num_envs={cfg.env.num_envs}; try "
+            f"runner.collectors={runner.collectors} must divide env.num_envs={cfg.env.num_envs}; "
+            "try "
             f"env.num_envs={-(-cfg.env.num_envs // runner.collectors) * runner.collectors}"
         )
     sim = _of_a_cluster(cfg.sim) if runner.engine == "ray" else cfg.sim
@@ -45,14 +48,17 @@ def settled(cfg: RunCfg) -> RunCfg:
 
 
 def _of_a_cluster(sim: SimCfg) -> SimCfg:
-    """Return the simulator of collectors on other machines, where devices and cores of this one say nothing."""
+    """Return the simulator of collectors on other machines, where devices and cores of this one
+    say nothing.
+    """
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(
             "runner.engine=ray: Ray is not installed; pip install 'mapush[ray]', or say local"
         )
     if sim.device not in ("auto", "cpu"):
         raise ConfigError(
-            f"sim.device={sim.device}: collectors of runner.engine=ray simulate on processors; say --device cpu "
+            f"sim.device={sim.device}: collectors of runner.engine=ray simulate on processors; "
+            "say --device cpu "
             "(runner.learner_device is the learner's), or runner.engine=local"
         )
     return dataclasses.replace(sim, device="cpu", num_threads=sim.num_threads or 1)
@@ -64,13 +70,13 @@ def off_policy_algorithms() -> list[str]:
 
 
 def learner_device(name: str) -> torch.device:
-    """Return the device of a learner beside collectors; raise ConfigError for one that is not here."""
+    """Return the device of a learner beside collectors; raise ConfigError for one that is not
+    here.
+    """
     if name == "auto":
-        return (
-            torch.device("cuda", torch.cuda.current_device())
-            if torch.cuda.is_available()
-            else torch.device("cpu")
-        )
+        if torch.cuda.is_available():
+            return torch.device("cuda", torch.cuda.current_device())
+        return torch.device("cpu")
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -1,4 +1,5 @@
-"""Memory that processes share: blocks of transitions, the policy's weights, and what each collector is doing.
+"""Memory that processes share: blocks of transitions, the policy's weights, and what each collector
+is doing.
 
 T decisions a block, N environments of one collector, A agents, G critic views.
 """
@@ -25,8 +26,8 @@ _ALIGNED = 8  # bytes
 class SharedMemory:
     """A file without a name, mapped by every process that gets it when it is spawned.
 
-    The system frees it with the last of them, however they end. It does not lie in ``/dev/shm``, which containers
-    make small.
+    The system frees it with the last of them, however they end. It does not lie in ``/dev/shm``,
+    which containers make small.
     """
 
     def __init__(self, num_bytes: int) -> None:
@@ -49,7 +50,8 @@ class SharedMemory:
         return DupFd(self._descriptor), self.num_bytes
 
     def __setstate__(self, state: tuple[Any, int]) -> None:
-        self._descriptor, self.num_bytes = state[0].detach(), state[1]
+        self._descriptor = state[0].detach()
+        self.num_bytes = state[1]
         self.bytes = self._map()
         self.close()
 
@@ -82,8 +84,11 @@ class Place(NamedTuple):
 
 
 def places(wanted: Sequence[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple[list[Place], int]:
-    """Lay tensors one after the other; return their places and the bytes that they take together."""
-    laid, end = [], 0
+    """Lay tensors one after the other; return their places and the bytes that they take
+    together.
+    """
+    laid = []
+    end = 0
     for name, shape, dtype in wanted:
         laid.append(Place(name, shape, dtype, end))
         size = dtype.itemsize
@@ -94,13 +99,18 @@ def places(wanted: Sequence[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple[
 
 
 class BlockLayout:
-    """How the transitions of one block, T decisions of one collector's environments, lie in memory."""
+    """How the transitions of one block, T decisions of one collector's environments, lie in
+    memory.
+    """
 
     def __init__(self, num_steps: int, shape: ReplayShape) -> None:
         """Lay out blocks for a replay whose rings have the sizes ``shape``."""
-        rows, agents = (num_steps, shape.num_envs), shape.num_agents
-        obs, state = (*rows, agents, shape.obs_size), (*rows, shape.num_views, shape.state_size)
-        number, truth = torch.float32, torch.bool
+        rows = (num_steps, shape.num_envs)
+        agents = shape.num_agents
+        obs = (*rows, agents, shape.obs_size)
+        state = (*rows, shape.num_views, shape.state_size)
+        number = torch.float32
+        truth = torch.bool
         wanted = {
             "obs": (obs, number),
             "state": (state, number),
@@ -113,15 +123,19 @@ class BlockLayout:
             "done": (rows, truth),
             "valid": (rows, truth),
         }
-        self.num_steps, self.num_transitions = num_steps, num_steps * shape.num_envs
+        self.num_steps = num_steps
+        self.num_transitions = num_steps * shape.num_envs
         self.places, self.num_bytes = places([(name, *wanted[name]) for name in Transition._fields])
 
     def write(self, block: Tensor, t: int, transition: Transition) -> None:
-        """Copy decision ``t`` into a block (bytes); raise TypeError for a tensor that is not of its place's kind."""
+        """Copy decision ``t`` into a block (bytes); raise TypeError for a tensor that is not of
+        its place's kind.
+        """
         for place, value in zip(self.places, transition, strict=True):
             if value.shape != place.shape[1:] or value.dtype != place.dtype:
                 raise TypeError(
-                    f"transition.{place.name} is {tuple(value.shape)} {value.dtype} on {value.device}, but a decision "
+                    f"transition.{place.name} is {tuple(value.shape)} {value.dtype} on "
+                    f"{value.device}, but a decision "
                     f"of a block takes {place.shape[1:]} {place.dtype}"
                 )
             place.of(block)[t].copy_(value)
@@ -135,8 +149,8 @@ class BlockLayout:
 class SharedWeights:
     """The newest version of all that acting needs, from the learner to the collectors.
 
-    A checksum shows a reader that the learner was writing meanwhile; it then reads again. No process ever holds a lock,
-    which a killed process would keep.
+    A checksum shows a reader that the learner was writing meanwhile; it then reads again. No
+    process ever holds a lock, which a killed process would keep.
     """
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
@@ -161,13 +175,17 @@ class SharedWeights:
         )
 
     def read(self, modules: Sequence[nn.Module]) -> tuple[int, int]:
-        """Put the newest version into ``modules``; return its number, and the number of updates behind it."""
+        """Put the newest version into ``modules``; return its number, and the number of updates
+        behind it.
+        """
         copied, version, num_updates = self.copy()
         load_weights(self.places, copied, modules)
         return version, num_updates
 
     def copy(self) -> tuple[Tensor, int, int]:
-        """Return a copy of the newest version (bytes), its number, and the number of updates behind it."""
+        """Return a copy of the newest version (bytes), its number, and the number of updates
+        behind it.
+        """
         while True:
             copied = self.memory.bytes.clone()
             version, num_updates, checksum = self.places[0].of(copied).tolist()
@@ -176,7 +194,9 @@ class SharedWeights:
 
 
 def load_weights(places: Sequence[Place], copied: Tensor, modules: Sequence[nn.Module]) -> None:
-    """Put a copy of weights (bytes) into ``modules``; ``places`` are those of the memory that it is of."""
+    """Put a copy of weights (bytes) into ``modules``; ``places`` are those of the memory that it
+    is of.
+    """
     values = [value for module in modules for _, value in named_tensors(module)]
     for place, value in zip(places[1:], values, strict=True):
         value.copy_(place.of(copied))
@@ -214,11 +234,14 @@ class Phase(IntEnum):
 
 
 class CollectorMemory:
-    """What one collector shares with the learner's process: its numbers, and blocks of transitions."""
+    """What one collector shares with the learner's process: its numbers, and blocks of
+    transitions.
+    """
 
     def __init__(self, layout: BlockLayout, num_blocks: int) -> None:
         """Make room for ``num_blocks`` blocks."""
-        self.layout, self.num_blocks = layout, num_blocks
+        self.layout = layout
+        self.num_blocks = num_blocks
         self._places, size = places(
             [
                 ("numbers", (len(Numbers._fields),), torch.int64),
@@ -258,7 +281,9 @@ class CollectorMemory:
         return Numbers(*self._numbers.tolist())
 
     def oldest_version(self) -> int | None:
-        """Return the oldest policy version behind a block that is not stored yet, None where there is no such block."""
+        """Return the oldest policy version behind a block that is not stored yet, None where there
+        is no such block.
+        """
         versions = [version for version in self.versions.tolist() if version >= 0]
         return min(versions, default=None)
 

@@ -15,7 +15,8 @@ from harl_mapush.collectors.pool import Member, Pool
 from harl_mapush.collectors.shared_memory import Phase
 
 _LOOKS = 20  # within the time after which something counts as stuck
-_START_S = 600.0  # that a collector may take to start at least: kernels are compiled, and the machine may be busy
+# That a collector may take to start at least: kernels are compiled, and the machine may be busy.
+_START_S = 600.0
 _END_S = 2.0  # that a look may take
 _LOG = logging.getLogger(__name__)
 
@@ -35,16 +36,13 @@ class Watchdog(threading.Thread):
         ``learner_beat`` returns when the learner was last seen at work, and at what.
         """
         super().__init__(name="watchdog", daemon=True)
-        self._pool, self._filler, self._learner_beat, self._stall_s = (
-            pool,
-            filler,
-            learner_beat,
-            stall_s,
-        )
+        self._pool = pool
+        self._filler = filler
+        self._learner_beat = learner_beat
+        self._stall_s = stall_s
         self._learner = threading.current_thread()
-        self._seen: dict[
-            int, tuple[object, float, bool]
-        ] = {}  # progress, since when, whether it was named
+        # Progress, since when, whether it was named.
+        self._seen: dict[int, tuple[object, float, bool]] = {}
         self._named: dict[str, float] = {}  # by name, the beat after which nothing came
         self._is_ending = threading.Event()
 
@@ -63,14 +61,16 @@ class Watchdog(threading.Thread):
         self.join(_END_S)
 
     def _look_at(self, member: Member) -> None:
-        now, numbers = time.monotonic(), member.numbers()
+        now = time.monotonic()
+        numbers = member.numbers()
         progress = (member.num_starts, numbers.phase, numbers.num_decisions, numbers.num_sent)
         before, since, was_named = self._seen.get(member.number, (None, now, False))
         has_nothing_to_do = numbers.phase == Phase.WAITING and not member.given
         if progress != before or has_nothing_to_do:
             self._seen[member.number] = (progress, now, False)
             return
-        idle_s, is_starting = now - since, numbers.phase in (Phase.STARTING, Phase.BUILDING)
+        idle_s = now - since
+        is_starting = numbers.phase in (Phase.STARTING, Phase.BUILDING)
         process = member.process
         if process is None or not process.is_alive():
             return  # the filler will notice
@@ -86,14 +86,14 @@ class Watchdog(threading.Thread):
     def describe(self, member: Member, idle_s: float) -> str:
         """Return who is stuck, at what, with its last line and its stack."""
         numbers = member.numbers()
-        at = (
-            f", decision {numbers.step + 1} of block {numbers.num_sent + 1}"
-            if numbers.phase == Phase.COLLECTING
-            else ""
-        )
+        if numbers.phase == Phase.COLLECTING:
+            at = f", decision {numbers.step + 1} of block {numbers.num_sent + 1}"
+        else:
+            at = ""
         stack = member.process.stack() if member.process is not None else "none"
         return (
-            f"{member.describe()} has done nothing for {idle_s:.0f} s while {Phase(numbers.phase).describe()}{at}. Its "
+            f"{member.describe()} has done nothing for {idle_s:.0f} s while "
+            f"{Phase(numbers.phase).describe()}{at}. Its "
             f"last line: {member.last_line()}. Its stack: {stack}"
         )
 

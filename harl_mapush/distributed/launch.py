@@ -1,8 +1,10 @@
-"""How ranks find one another, and what they do when one of them dies or hangs: ``torchrun`` and nothing of our own.
+"""How ranks find one another, and what they do when one of them dies or hangs: ``torchrun`` and
+nothing of our own.
 
-Once a second every rank publishes a heartbeat and its progress in the store that ``torchrun`` brings. If a rank stops
-publishing, or falls behind while the others wait for it, all ranks end. With ``--max-restarts``, ``torchrun`` then
-starts them again, and they resume from the run's newest checkpoint.
+Once a second every rank publishes a heartbeat and its progress in the store that ``torchrun``
+brings. If a rank stops publishing, or falls behind while the others wait for it, all ranks end.
+With ``--max-restarts``, ``torchrun`` then starts them again, and they resume from the run's newest
+checkpoint.
 """
 
 from __future__ import annotations
@@ -41,9 +43,8 @@ _BEHIND_S = 20.0  # a rank that others have waited for so long hangs
 _BUSY_S = 600.0  # the same of a rank that compiles, evaluates or saves
 _STUCK_S = 300.0  # all ranks wait, and none is behind
 _PATIENCE = timedelta(hours=2)  # of a meeting on the host; the watch ends what takes too long
-_PATIENCE_AT_AN_END = timedelta(
-    seconds=60
-)  # of a rank with a mistake: others may still be importing torch
+# Of a rank with a mistake: others may still be importing torch.
+_PATIENCE_AT_AN_END = timedelta(seconds=60)
 _POLL_S = 0.05
 _READY = "ready"  # in place of a mistake
 MISTAKE = 2  # the exit code of a mistake in the settings, or of what the system refuses
@@ -83,13 +84,16 @@ class Launch(NamedTuple):
         )
 
     def device(self, device: torch.device) -> torch.device:
-        """Return the device of this rank, where one process would take ``device``; ConfigError where there is none."""
+        """Return the device of this rank, where one process would take ``device``; ConfigError
+        where there is none.
+        """
         if self.size == 1 or device.type == "cpu":
             return device
         count = torch.cuda.device_count()
         if self.local_size > count:
             raise ConfigError(
-                f"{self.local_size} ranks on this machine, but {count} GPU(s): say --nproc_per_node {count}, or "
+                f"{self.local_size} ranks on this machine, but {count} GPU(s): say "
+                f"--nproc_per_node {count}, or "
                 "--device cpu"
             )
         return torch.device("cuda", self.local_rank)
@@ -104,12 +108,16 @@ class Launch(NamedTuple):
             _write_note(_RUN, str(run.resolve()))
 
     def remembered(self) -> Path | None:
-        """Return the run of an earlier start of these processes; None at the first, and where nothing is known."""
+        """Return the run of an earlier start of these processes; None at the first, and where
+        nothing is known.
+        """
         run = self._read_note(_RUN)
         return None if run is None else Path(run)
 
     def first_start(self) -> float:
-        """Return when these processes were started first, on the monotonic clock; now where nothing is known."""
+        """Return when these processes were started first, on the monotonic clock; now where
+        nothing is known.
+        """
         start = self._read_note(_START)
         if start is not None:
             return float(start)
@@ -124,7 +132,9 @@ class Launch(NamedTuple):
         return code
 
     def ended_for_good(self) -> int | None:
-        """Return the code with which an earlier start of this launch ended for good; None if none did."""
+        """Return the code with which an earlier start of this launch ended for good; None if none
+        did.
+        """
         code = self._read_note(_END)
         return None if code is None else int(code)
 
@@ -143,9 +153,11 @@ def name_rank(program: str) -> str:
 
 
 def write_error(program: str, line: str) -> None:
-    """Write on stderr why this process ends, unless a rank with a lower number ends with the same line.
+    """Write on stderr why this process ends, unless a rank with a lower number ends with the same
+    line.
 
-    Most mistakes before the ranks have met are those of all ranks. Once they have met, one rank raises for all of them.
+    Most mistakes before the ranks have met are those of all ranks. Once they have met, one rank
+    raises for all of them.
     """
     launch = Launch.of_environment()
     if launch.size > 1 and not dist.is_initialized():
@@ -160,15 +172,16 @@ def write_error(program: str, line: str) -> None:
 def joined(
     launch: Launch, device: torch.device, how_to_resume: Callable[[], str]
 ) -> Iterator[Ranks]:
-    """Meet the other ranks, and watch them until the end; ``how_to_resume`` says how to resume once a rank is lost."""
+    """Meet the other ranks, and watch them until the end; ``how_to_resume`` says how to resume
+    once a rank is lost.
+    """
     if launch.size == 1:
         yield ALONE
         return
     on_gpu = device.type == "cuda"
     if on_gpu:
-        torch.cuda.set_device(
-            device
-        )  # before anything is sent: else all ranks would do so from the first GPU
+        # Before anything is sent: else all ranks would do so from the first GPU.
+        torch.cuda.set_device(device)
     store, mistakes = _compare(launch, _READY, _PATIENCE)
     if set(mistakes) - {_READY}:
         raise SystemExit(MISTAKE)  # the rank that made the mistake says so
@@ -206,17 +219,22 @@ def joined(
 
 
 def run_to_exit(main: Callable[[], int]) -> int:
-    """Run ``main`` and return its exit code; a rank ends with it at once, as NCCL waits for graphs that still exist.
+    """Run ``main`` and return its exit code; a rank ends with it at once, as NCCL waits for graphs
+    that still exist.
 
-    If torchrun starts the processes again although the run has ended for good, return the code it ended with. Exit
-    code 2 before the run has a folder is such an end, as the same settings would fail again. Later it may be passing
-    trouble, such as a full disk, and the next start tries once more.
+    If torchrun starts the processes again although the run has ended for good, return the code it
+    ended with. Exit code 2 before the run has a folder is such an end, as the same settings would
+    fail again. Later it may be passing trouble, such as a full disk, and the next start tries once
+    more.
     """
     launch = Launch.of_environment()
     ended = launch.ended_for_good()
     if ended is not None:
         if launch.rank == 0:
-            line = f"Restart {launch.restarts} ends at once: the run ended with exit code {ended} (see above)."
+            line = (
+                f"Restart {launch.restarts} ends at once: the run ended with exit code "
+                f"{ended} (see above)."
+            )
             sys.stderr.write(f"{line}\n")
         return ended
     code = 1
@@ -256,16 +274,17 @@ class Watch(threading.Thread):
     def __init__(self, ranks: Ranks, store: Any, how_to_resume: Callable[[], str]) -> None:
         """Speak through ``store``, from ``start`` on."""
         super().__init__(daemon=True, name="watch")
-        self._ranks, self._store, self._how_to_resume = ranks, store, how_to_resume
+        self._ranks = ranks
+        self._store = store
+        self._how_to_resume = how_to_resume
         self._count = 0
         self._done = threading.Event()
         self._last_word = ""
         self._is_alarmed = False
         now = time.monotonic()
         self._heard: dict[int, Beat] = {}
-        self._changed = {
-            rank: [now, now] for rank in range(ranks.size)
-        }  # when count and progress last did
+        # When count and progress last did.
+        self._changed = {rank: [now, now] for rank in range(ranks.size)}
 
     def publish(self) -> None:
         """Publish this rank's heartbeat and its progress."""
@@ -292,7 +311,9 @@ class Watch(threading.Thread):
                 self._end(*problem)
 
     def leave(self, state: str) -> None:
-        """Publish the last state, "left" (with all others) or "failed" (alone), and stop the heartbeat."""
+        """Publish the last state, "left" (with all others) or "failed" (alone), and stop the
+        heartbeat.
+        """
         self._last_word = state
         with suppress(RuntimeError):
             self.publish()
@@ -309,7 +330,8 @@ class Watch(threading.Thread):
         now = time.monotonic()
         for rank, said in enumerate(self._store.multi_get(names)):
             count, progress, state, where = said.decode().split("|", 3)
-            beat, before = Beat(int(count), int(progress), state, where), self._heard.get(rank)
+            beat = Beat(int(count), int(progress), state, where)
+            before = self._heard.get(rank)
             if before is None or before.count != beat.count:
                 self._changed[rank][0] = now
             if before is None or before.progress != beat.progress or before.state != beat.state:
@@ -336,8 +358,8 @@ def verdict(
 ) -> tuple[list[int], str] | None:
     """Return which ranks died or hang, and what is known of it; None where all is well.
 
-    ``changed`` has when each rank last said anything new, and when it last was further on than before; ``is_alarmed``
-    where a message to some rank failed.
+    ``changed`` has when each rank last said anything new, and when it last was further on than
+    before; ``is_alarmed`` where a message to some rank failed.
     """
     here = {rank: beat for rank, beat in heard.items() if beat.state != "left"}
     for rank, beat in here.items():
@@ -360,19 +382,18 @@ def verdict(
     is_busy = any(here[rank].state == "busy" for rank in behind)
     if len(behind) == len(here):
         limit = max(_STUCK_S, _BUSY_S if is_busy else 0.0)
-        return (
-            (behind, f"no progress for {limit:.0f} s, they wait for one another")
-            if waited > limit
-            else None
-        )
+        if waited > limit:
+            return (behind, f"no progress for {limit:.0f} s, they wait for one another")
+        return None
     limit = _BUSY_S if is_busy else _BEHIND_S
-    return (
-        (behind, f"it hangs: the others have waited for {limit:.0f} s") if waited > limit else None
-    )
+    if waited > limit:
+        return (behind, f"it hangs: the others have waited for {limit:.0f} s")
+    return None
 
 
 def _compare(launch: Launch, line: str, patience: timedelta) -> tuple[Any, list[str | None]]:
-    """Publish this rank's mistake, or that it is ready; return torchrun's store and what every rank said.
+    """Publish this rank's mistake, or that it is ready; return torchrun's store and what every rank
+    said.
 
     None stands for a rank that said nothing for as long as ``patience``.
     """
@@ -394,11 +415,11 @@ def _write_note(name: str, text: str) -> None:
 
 
 def _note(name: str) -> Path | None:
-    """Return where a launch keeps a note: beside the folders that ``torchrun`` makes for every start."""
+    """Return where a launch keeps a note: beside the folders that ``torchrun`` makes for every
+    start.
+    """
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     attempt = None if path is None else Path(path).parent.parent
-    return (
-        attempt.parent / name
-        if attempt is not None and attempt.name.startswith("attempt")
-        else None
-    )
+    if attempt is not None and attempt.name.startswith("attempt"):
+        return attempt.parent / name
+    return None

@@ -1,8 +1,10 @@
-"""The processes of one training that ``torchrun`` started: each has a share of the worlds, all hold the same weights.
+"""The processes of one training that ``torchrun`` started: each has a share of the worlds, all hold
+the same weights.
 
-A single process (``ALONE``) calls, copies and draws nothing here. With several ranks, sums over worlds become sums over
-all ranks' worlds. Every rank draws the random numbers of all worlds and takes its own rows of them. So generators are
-in the same state everywhere, and it does not matter which rank has a world.
+A single process (``ALONE``) calls, copies and draws nothing here. With several ranks, sums over
+worlds become sums over all ranks' worlds. Every rank draws the random numbers of all worlds and
+takes its own rows of them. So generators are in the same state everywhere, and it does not matter
+which rank has a world.
 """
 
 from __future__ import annotations
@@ -27,22 +29,26 @@ class UnequalRanksError(RuntimeError):
 
 
 class Ranks:
-    """One of ``size`` processes, number ``rank``; every method but ``tick`` must be called by all of them together."""
+    """One of ``size`` processes, number ``rank``; every method but ``tick`` must be called by all
+    of them together.
+    """
 
     def __init__(self, rank: int = 0, size: int = 1, host: Any = None) -> None:
-        """Count from rank 0; ``host`` is the process group of objects on the host, where there are several ranks.
+        """Count from rank 0; ``host`` is the process group of objects on the host, where there are
+        several ranks.
 
         Ranks that only plan, and never meet, need none.
         """
-        self.rank, self.size, self._host = rank, size, host
+        self.rank = rank
+        self.size = size
+        self._host = host
         self.progress = 0  # counts meetings; a rank whose count stands still hangs
         self.ends_together = True  # unless this rank ends and the others do not know
         self.is_busy = (
             True  # with work that may take long: until the first iteration is done, and in ``busy``
         )
-        self.on_failure: Callable[[], None] = lambda: (
-            None
-        )  # called where a meeting fails, before the error is raised
+        # Called where a meeting fails, before the error is raised.
+        self.on_failure: Callable[[], None] = lambda: None
 
     @property
     def is_first(self) -> bool:
@@ -85,10 +91,11 @@ class Ranks:
     def average_(
         self, gradient: Tensor, weight: Tensor | None, *numbers: Tensor
     ) -> tuple[Tensor, ...]:
-        """Average a gradient (P,) over all ranks, in place and in one message; return ``numbers`` (0-dim), averaged.
+        """Average a gradient (P,) over all ranks, in place and in one message; return ``numbers``
+        (0-dim), averaged.
 
-        A rank's gradient counts by its ``weight`` (0-dim): the sum of weights of the rows that it is the mean of. With
-        None, and for ``numbers``, all ranks count alike.
+        A rank's gradient counts by its ``weight`` (0-dim): the sum of weights of the rows that it
+        is the mean of. With None, and for ``numbers``, all ranks count alike.
         """
         if self.size == 1:
             return numbers
@@ -96,7 +103,8 @@ class Ranks:
             weight = torch.ones_like(gradient[0])
         message = torch.cat((gradient * weight, torch.stack((weight, *numbers))))
         self._all_reduce(message)
-        total, rest = message[len(gradient)], message[len(gradient) + 1 :]
+        total = message[len(gradient)]
+        rest = message[len(gradient) + 1 :]
         torch.div(message[: len(gradient)], total.clamp(min=1.0), out=gradient)
         return (rest / self.size).unbind()
 
@@ -147,7 +155,9 @@ class Ranks:
         return things[0]
 
     def join_messages(self, message: str | None) -> str | None:
-        """Join the messages of all ranks, each named where there are several; return None if no rank has any."""
+        """Join the messages of all ranks, each named where there are several; return None if no
+        rank has any.
+        """
         if self.size == 1:
             return message
         messages = [
@@ -159,7 +169,8 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Share a ConfigError of any rank: rank 0 raises it, with the number of the rank, and the others exit.
+        """Share a ConfigError of any rank: rank 0 raises it, with the number of the rank, and the
+        others exit.
 
         Nothing inside may wait for another rank.
         """
@@ -187,22 +198,27 @@ class Ranks:
     @contextmanager
     def busy(self) -> Iterator[None]:
         """Mark work of this rank that may take longer than other ranks would wait for it."""
-        before, self.is_busy = self.is_busy, True
+        before = self.is_busy
+        self.is_busy = True
         try:
             yield
         finally:
             self.is_busy = before
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
-        """Raise ConfigError on rank 0 where a rank has other settings or versions than rank 0; others exit."""
+        """Raise ConfigError on rank 0 where a rank has other settings or versions than rank 0;
+        others exit.
+        """
         everybody = self.gather(dict(facts))
         with self.together():
             for rank, theirs in enumerate(everybody if self.is_first else []):
                 for key in {**everybody[0], **theirs}:
-                    ours, other = everybody[0].get(key), theirs.get(key)
+                    ours = everybody[0].get(key)
+                    other = theirs.get(key)
                     if ours != other:
                         raise ConfigError(
-                            f"{key} is {other} on rank {rank}, but {ours} on rank 0; start all ranks with one command "
+                            f"{key} is {other} on rank {rank}, but {ours} on rank 0; start all "
+                            "ranks with one command "
                             "line and one installation"
                         )
 

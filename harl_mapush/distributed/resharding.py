@@ -21,11 +21,13 @@ def on_host(state: Any) -> Any:
 
 
 def redistribute(shares: Sequence[Any], own: Any, rank: int, size: int) -> Any:
-    """Return rank ``rank``'s share, of ``size``, of nested states that ``len(shares)`` ranks saved, by rank.
+    """Return rank ``rank``'s share, of ``size``, of nested states that ``len(shares)`` ranks saved,
+    by rank.
 
-    ``own`` is a state of the worlds that the rank has now. A dimension whose length there differs by the ratio of the
-    two numbers of ranks counts worlds, or parts of worlds. Along it the shares are joined and cut again. Everything
-    else, such as counters and sizes of buffers, is that of the first share.
+    ``own`` is a state of the worlds that the rank has now. A dimension whose length there differs
+    by the ratio of the two numbers of ranks counts worlds, or parts of worlds. Along it the shares
+    are joined and cut again. Everything else, such as counters and sizes of buffers, is that of the
+    first share.
     """
     first = shares[0]
     if isinstance(first, dict):

@@ -1,4 +1,6 @@
-"""One rank's part of a run: its settings, what must be alike on all ranks, and who compiles first."""
+"""One rank's part of a run: its settings, what must be alike on all ranks, and who compiles
+first.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +34,23 @@ def facts(cfg: RunCfg, saved: SavedRun | None) -> dict[str, Any]:
 
 
 def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.device) -> RunCfg:
-    """Return the settings of this rank's part of a run; raise ConfigError where ranks cannot share it."""
+    """Return the settings of this rank's part of a run; raise ConfigError where ranks cannot share
+    it.
+    """
     if ranks.size == 1:
         return cfg
     if cfg.runner.collectors:
         raise ConfigError(
-            f"runner.collectors={cfg.runner.collectors}: one learner has collectors, not {ranks.size} ranks; start "
+            f"runner.collectors={cfg.runner.collectors}: one learner has collectors, not "
+            f"{ranks.size} ranks; start "
             "without torchrun, or set runner.collectors=0"
         )
     num_envs, rest = divmod(cfg.env.num_envs, ranks.size)
     if rest or not num_envs:
         fitting = ranks.size * max(1, round(cfg.env.num_envs / ranks.size))
         raise ConfigError(
-            f"env.num_envs={cfg.env.num_envs} (--num_envs) must be a multiple of the {ranks.size} ranks, for instance "
+            f"env.num_envs={cfg.env.num_envs} (--num_envs) must be a multiple of the "
+            f"{ranks.size} ranks, for instance "
             f"{fitting}"
         )
     return dataclasses.replace(
@@ -57,7 +63,9 @@ def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.devic
 
 
 def compile_first(cfg: RunCfg, ranks: Ranks, started: Launch) -> None:
-    """Let one rank of each machine compile the simulator's kernels, which the others then read from its cache."""
+    """Let one rank of each machine compile the simulator's kernels, which the others then read
+    from its cache.
+    """
     if started.local_rank == 0:
         few = dataclasses.replace(cfg.env, num_envs=min(_NUM_TRIED, cfg.env.num_envs))
         with library_lines(_say):

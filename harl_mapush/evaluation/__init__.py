@@ -1,1 +1,3 @@
-"""How trained policies are measured: the calculator, the gait's examination, evaluation while training."""
+"""How trained policies are measured: the calculator, the gait's examination, evaluation while
+training.
+"""

@@ -19,9 +19,11 @@ Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
 def evaluate(
     env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None
 ) -> Metrics:
-    """Measure a policy over exactly one episode, the first, of every environment; the task defines the metrics.
+    """Measure a policy over exactly one episode, the first, of every environment; the task defines
+    the metrics.
 
-    ``on_progress`` is called after every decision with the number of environments that have finished.
+    ``on_progress`` is called after every decision with the number of environments that have
+    finished.
     """
     episodes = first_episodes(env, policy, on_progress)
     return env.report.summarize(episodes, env.max_episode_length * env.step_dt, env.step_dt)
@@ -35,15 +37,17 @@ def first_episodes(
     unused: Tensor | None = None,
     watch: StrictWatcher | None = None,
 ) -> dict[str, Tensor]:
-    """Run every environment through its first episode; return the task's metrics (N,), and ``broken`` (N,) bool.
+    """Run every environment through its first episode; return the task's metrics (N,), and
+    ``broken`` (N,) bool.
 
-    Worlds rest once they have finished, those of ``unused`` (N,) from the start: their metrics mean nothing. ``watch``
-    adds what it measures.
+    Worlds rest once they have finished, those of ``unused`` (N,) from the start: their metrics mean
+    nothing. ``watch`` adds what it measures.
     """
     obs, _ = env.reset()
-    is_finished = (
-        torch.zeros(env.num_envs, dtype=torch.bool, device=env.device) if unused is None else unused
-    )
+    if unused is None:
+        is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+    else:
+        is_finished = unused
     env.rest(is_finished)
     if watch is not None:
         watch.begin(env.state)

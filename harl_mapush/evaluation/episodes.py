@@ -1,7 +1,8 @@
-"""Episodes by seed and number, the same on a CPU whatever batch or process they are played in, bit for bit.
+"""Episodes by seed and number, the same on a CPU whatever batch or process they are played in, bit
+for bit.
 
-Worlds come in blocks of ``blocks.SIZE``: world k of a seed has place k modulo that in its block. A block is played
-whole, its worlds beyond the episodes that were asked for at rest.
+Worlds come in blocks of ``blocks.SIZE``: world k of a seed has place k modulo that in its block. A
+block is played whole, its worlds beyond the episodes that were asked for at rest.
 """
 
 from __future__ import annotations
@@ -65,9 +66,8 @@ class Job:
     blocks: tuple[Block, ...]
     num_episodes: int
     folder: str | None
-    weights: (
-        bytes | None
-    )  # of the actors, as torch saves tensors on the CPU; None: the format reads its own
+    # Of the actors, as torch saves tensors on the CPU; None: the format reads its own.
+    weights: bytes | None
     formats: tuple[str, ...]  # modules that register foreign formats
     function: str | None
     is_strict: bool
@@ -90,9 +90,8 @@ def play_requests(
     cfg = requests[largest.request].cfg
     worlds = replace(cfg, env=replace(cfg.env, num_envs=SIZE * len(largest.blocks)))
     plan = plan_playing(worlds, *resolve_sim(cfg.sim))
-    num_beside = -(
-        -min(num_workers, len(jobs)) // len(largest.devices)
-    )  # workers on one device at a time
+    # Workers on one device at a time.
+    num_beside = -(-min(num_workers, len(jobs)) // len(largest.devices))
     check_memory(share_among(plan, num_beside) if num_workers else plan)
     missing = [sum(job.request == number for job in jobs) for number in range(len(requests))]
     found: list[dict[Block, Columns]] = [{} for _ in requests]
@@ -116,7 +115,9 @@ def play_requests(
 
 @torch.no_grad()
 def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
-    """Play a job's blocks; return the metrics of each, and a line about what is new to the team, if anything."""
+    """Play a job's blocks; return the metrics of each, and a line about what is new to the team,
+    if anything.
+    """
     config.import_modules(job.sections["env"]["imports"])
     for module in job.formats:
         importlib.import_module(module).register()
@@ -128,10 +129,11 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
     seed_everything(cfg.runner.seed)
     places = [(seed, SIZE * block + row) for seed, block in job.blocks for row in range(SIZE)]
     index = resolve_sim(cfg.sim)[1].index
+    # Else the first GPU is in use as well.
     with (
         torch.accelerator.device_index(index),
         _one_thread(),
-    ):  # else the first GPU is in use as well
+    ):
         env = make_env(cfg.env, cfg.sim, cfg.task, 0, places=places)
         try:
             worlds = ActiveWorlds(env.sim.resting) if env.device.type == "cpu" else None
@@ -141,11 +143,10 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
             unused = torch.tensor(
                 [number >= job.num_episodes for _, number in places], device=env.device
             )
-            watch = (
-                StrictWatcher(env, getattr(cfg.task, "goal_heading", None))
-                if job.is_strict
-                else None
-            )
+            if job.is_strict:
+                watch = StrictWatcher(env, getattr(cfg.task, "goal_heading", None))
+            else:
+                watch = None
             episodes = first_episodes(env, policy, unused=unused, watch=watch)
         finally:
             env.close()
@@ -216,7 +217,9 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
 
 
 def _devices(cfg: RunCfg) -> tuple[str, ...]:
-    """Return the devices that workers share: every GPU where just "cuda", or nothing, was asked for."""
+    """Return the devices that workers share: every GPU where just "cuda", or nothing, was asked
+    for.
+    """
     device = resolve_sim(cfg.sim)[1]
     if device.type == "cpu" or ":" in cfg.sim.device:
         return (str(device),)
@@ -227,22 +230,27 @@ def _devices(cfg: RunCfg) -> tuple[str, ...]:
 def _policy(
     job: Job, cfg: RunCfg, env: MultiAgentEnv, worlds: ActiveWorlds | None
 ) -> tuple[Policy, str | None]:
-    """Return what acts in ``env``, over blocks of ``worlds`` if there are any, and what is unfamiliar to it."""
+    """Return what acts in ``env``, over blocks of ``worlds`` if there are any, and what is
+    unfamiliar to it.
+    """
     if job.folder is None:
         assert job.function is not None
         policy = _checked(load_function(job.function), job.function, env)
         return (policy if worlds is None else Blocks(policy, worlds)), None
     folder = Path(job.folder)
-    weights = (
-        None if job.weights is None else torch.load(io.BytesIO(job.weights), weights_only=True)
-    )
+    if job.weights is None:
+        weights = None
+    else:
+        weights = torch.load(io.BytesIO(job.weights), weights_only=True)
     team = make_team(cfg, folder, env, weights)
     policy = team if worlds is None else _in_blocks(team, worlds, len(job.blocks))
     return policy, evaluation_worlds.unfamiliar(folder, env)
 
 
 def _in_blocks(team: Team, worlds: ActiveWorlds, num_blocks: int) -> Policy:
-    """Return a policy that computes one block of worlds at a time; a recurrent team gets all worlds, for its memory."""
+    """Return a policy that computes one block of worlds at a time; a recurrent team gets all
+    worlds, for its memory.
+    """
     if isinstance(team, TeamPolicy) and not team.is_recurrent:
         return Blocks(team, worlds)
     return _TeamBlocks(team, num_blocks)
@@ -261,7 +269,9 @@ class _TeamBlocks:
 
 
 def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
-    """Return a user's function that raises ConfigError where it fails, or returns anything but actions."""
+    """Return a user's function that raises ConfigError where it fails, or returns anything but
+    actions.
+    """
 
     def act(obs: Tensor) -> Tensor:
         try:
@@ -276,7 +286,8 @@ def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
         if not isinstance(actions, Tensor) or actions.shape != wanted:
             what = tuple(actions.shape) if isinstance(actions, Tensor) else type(actions).__name__
             raise ConfigError(
-                f"--policy {name}: returned {what} for observations {tuple(obs.shape)}; return a tensor of shape "
+                f"--policy {name}: returned {what} for observations {tuple(obs.shape)}; return a "
+                "tensor of shape "
                 f"{wanted}: worlds, agents, numbers in [-1, 1]"
             )
         return actions
@@ -286,7 +297,9 @@ def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Make torch compute in this thread: several threads would split tensors elsewhere, and change last bits."""
+    """Make torch compute in this thread: several threads would split tensors elsewhere, and change
+    last bits.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

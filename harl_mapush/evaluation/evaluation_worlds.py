@@ -1,4 +1,6 @@
-"""The worlds in which a trained team is measured or filmed: their settings, and what is new in them to the team."""
+"""The worlds in which a trained team is measured or filmed: their settings, and what is new in
+them to the team.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,16 @@ from mqe.registry import TASKS
 from mqe.world.randomization import NatureCfg
 from mqe.world.robots import robots_of
 
+# All else belongs to the policy, or does nothing here.
 CHANGEABLE = (
     "task",
     "env",
     "sim",
     "runner.seed",
-)  # all else belongs to the policy, or does nothing here
+)
 NUM_ENVS = 300  # of an evaluation
-# What a team sees, commands and pushes: one that learned with other values does not know this world. All other
-# settings of task and nature make a world harder or easier.
+# What a team sees, commands and pushes: one that learned with other values does not know this
+# world. All other settings of task and nature make a world harder or easier.
 FAMILIAR = ("object", "decision_period", "observation", "action_scale", "inertia")
 
 
@@ -38,15 +41,17 @@ def settings(
     is_film: bool = False,
     protocol: str = PROTOCOLS[0],
 ) -> RunCfg:
-    """Return a checkpoint's own settings, changed for its evaluation by ``protocol``, or film, and then by ``over``.
+    """Return a checkpoint's own settings, changed for its evaluation by ``protocol``, or film, and
+    then by ``over``.
 
-    Without a checkpoint they are the defaults. ``over`` has sections and keys, as a run file. Raises ConfigError where
-    it would make another policy of it.
+    Without a checkpoint they are the defaults. ``over`` has sections and keys, as a run file.
+    Raises ConfigError where it would make another policy of it.
     """
     own = {} if folder is None else checkpoint.read_config(folder)
     trained, _ = config.resolve(own, {})
     config.check_layer(over)
-    task, num_agents = trained.task.name, trained.env.num_agents
+    task = trained.task.name
+    num_agents = trained.env.num_agents
     if folder is None:
         task = (over.get("task") or {}).get("name", task)
     evaluation: dict[str, Any] = {
@@ -84,12 +89,14 @@ def _protocol(task: str, name: str) -> Mapping[str, Any]:
 
 
 def differences(folder: Path, cfg: RunCfg) -> str:
-    """Return a line that names what is harder, easier or calmer in ``cfg`` than where a team learned; "" if nothing.
+    """Return a line that names what is harder, easier or calmer in ``cfg`` than where a team
+    learned; "" if nothing.
 
     ``load_team`` reports what is new to the team.
     """
     trained, _ = config.resolve(checkpoint.read_config(folder), {})
-    before, after = to_dict(trained), to_dict(cfg)
+    before = to_dict(trained)
+    after = to_dict(cfg)
     pairs = [
         (f"task.{key}", before["task"].get(key), value) for key, value in after["task"].items()
     ]
@@ -107,11 +114,15 @@ def differences(folder: Path, cfg: RunCfg) -> str:
 
 
 def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
-    """Return a line that names what the team of a checkpoint did not learn with in ``env``; None if nothing."""
+    """Return a line that names what the team of a checkpoint did not learn with in ``env``; None
+    if nothing.
+    """
     if "task" not in env.settings:  # not built from settings
         return None
-    own, task = checkpoint.read_config(folder), env.settings["task"]
-    trained, given = config.resolve(own, {})[0], own.get("task") or {}
+    own = checkpoint.read_config(folder)
+    task = env.settings["task"]
+    trained = config.resolve(own, {})[0]
+    given = own.get("task") or {}
     if trained.task.name != task["name"]:
         return f"the team of {folder} learned task {trained.task.name}, and this is {task['name']}"
     before = to_dict(trained.task)
@@ -123,20 +134,21 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
             pairs.append((f"env.{key}", to_dict(trained.env)[key], env.settings["env"][key]))
     changed = [f"{key}={here} (learned with {old})" for key, old, here in pairs if here != old]
     if "gait" in given:
-        old, here = _gaits(trained), gait_names(task["gait"], env.scene.robots)
+        old = _gaits(trained)
+        here = gait_names(task["gait"], env.scene.robots)
         changed += [f"task.gait={here} (learned with {old})"] if here != old else []
         changed += [
             line for line in [other_gait(folder, trained)] if line is not None and here == old
         ]
-    return (
-        f"the team of {folder} did not learn in this world: {', '.join(changed)}"
-        if changed
-        else None
-    )
+    if changed:
+        return f"the team of {folder} did not learn in this world: {', '.join(changed)}"
+    return None
 
 
 def other_gait(folder: Path, cfg: RunCfg) -> str | None:
-    """Return a line if the gait of ``cfg`` was retrained since the team of a checkpoint learned with it."""
+    """Return a line if the gait of ``cfg`` was retrained since the team of a checkpoint learned
+    with it.
+    """
     digest = read_manifest(folder).get("gait_sha256")
     if digest is None or digest == digest_of_gaits(cfg):
         return None
@@ -156,13 +168,19 @@ def _gaits(cfg: RunCfg) -> list[str]:
 def _refuse_learning_settings(
     trained: RunCfg, cfg: RunCfg, over: Mapping[str, Any], folder: Path
 ) -> None:
-    """Raise ConfigError if ``over`` changes how the policy was trained: another one would be measured."""
-    before, after = to_dict(trained), to_dict(cfg)
+    """Raise ConfigError if ``over`` changes how the policy was trained: another one would be
+    measured.
+    """
+    before = to_dict(trained)
+    after = to_dict(cfg)
     for section in [name for name in over if name not in CHANGEABLE]:
         for key in over[section]:
-            old, new = before[section].get(key), after[section][key]
+            old = before[section].get(key)
+            new = after[section][key]
             if new != old and f"{section}.{key}" not in CHANGEABLE:
                 raise ConfigError(
-                    f"{section}.{key}={new}: checkpoint {folder} was trained with {section}.{key}={old}, and is "
-                    f"measured as it was trained; leave it out (an evaluation may change {', '.join(CHANGEABLE)})"
+                    f"{section}.{key}={new}: checkpoint {folder} was trained with "
+                    f"{section}.{key}={old}, and is "
+                    "measured as it was trained; leave it out (an evaluation may change "
+                    f"{', '.join(CHANGEABLE)})"
                 )

@@ -1,4 +1,6 @@
-"""The calculator's results: metrics pooled over seeds and of each seed, and a table of a run's checkpoints."""
+"""The calculator's results: metrics pooled over seeds and of each seed, and a table of a run's
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def report_of(cfg: RunCfg) -> Report:
 
 
 def headline(cfg: RunCfg) -> str:
-    """Return the metric by which teams of a task are compared, higher being better: the first of its progress line."""
+    """Return the metric by which teams of a task are compared, higher being better: the first of
+    its progress line.
+    """
     if not report_of(cfg).headline:
         raise ConfigError(
             f"task.name={cfg.task.name}: its report has no headline to compare teams by; name one"
@@ -96,9 +100,11 @@ def run_of(folder: Path) -> Path | None:
 def table_of_checkpoints(
     request: Request, run: Path, num_workers: int, say: Say
 ) -> list[dict[str, Any]]:
-    """Measure every checkpoint of a run, the oldest first, and the best again on fresh seeds; return a row each.
+    """Measure every checkpoint of a run, the oldest first, and the best again on fresh seeds;
+    return a row each.
 
-    The best of many checkpoints owes its rank to luck as well: only fresh episodes measure it fairly.
+    The best of many checkpoints owes its rank to luck as well: only fresh episodes measure it
+    fairly.
     """
     name = headline(request.cfg)
     found = sorted(run_folder.checkpoints(run))
@@ -118,7 +124,8 @@ def table_of_checkpoints(
     again = measure(replace(requests[best], seeds=fresh), num_workers, say)
     seeds = " ".join(map(str, fresh))
     say(
-        f"{found[best][0]:>14,}  {with_interval(again, name)}  the best again, on fresh seeds ({seeds})"
+        f"{found[best][0]:>14,}  {with_interval(again, name)}  the best again, on fresh seeds "
+        f"({seeds})"
     )
     rows.append(
         {"checkpoint": found[best][1].name, "env_steps": found[best][0], "is_fresh": True, **again}
@@ -127,7 +134,9 @@ def table_of_checkpoints(
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows of metrics as CSV; intervals are two columns, metrics of single seeds are left out."""
+    """Return rows of metrics as CSV; intervals are two columns, metrics of single seeds are left
+    out.
+    """
     flat = []
     for row in rows:
         cells: dict[str, Any] = {}

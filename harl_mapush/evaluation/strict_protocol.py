@@ -1,4 +1,6 @@
-"""What the strict protocol measures besides a task's own metrics, from the scene and the motors alone."""
+"""What the strict protocol measures besides a task's own metrics, from the scene and the motors
+alone.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,17 @@ HEADING_RADIUS = RADII[0]  # [m] from the goal, within which a heading counts
 
 
 class StrictWatcher:
-    """Where the object is in every control step of each world's first episode, who pushes it, and what motors spend."""
+    """Where the object is in every control step of each world's first episode, who pushes it, and
+    what motors spend.
+    """
 
     def __init__(self, env: MultiAgentEnv, goal_heading: float | None = None) -> None:
-        """Watch the worlds of ``env``; objects should head for ``goal_heading`` [rad], None: anywhere."""
-        n, a, device = env.num_envs, env.num_agents, env.device
+        """Watch the worlds of ``env``; objects should head for ``goal_heading`` [rad], None:
+        anywhere.
+        """
+        n = env.num_envs
+        a = env.num_agents
+        device = env.device
         model = env.scene.model
         weight = [GRAVITY * float(model.body_subtreemass[body]) for body in env.scene.trunk_bodies]
         self._weight = torch.tensor(weight, device=device)  # (A,) [N]
@@ -34,19 +42,16 @@ class StrictWatcher:
         self._is_finished = torch.zeros(n, dtype=torch.bool, device=device)
         zeros = torch.zeros(n, len(self.names), device=device)
         self._steps = torch.zeros(n, device=device)  # control steps
-        self._before, self._first_stay, self._inside = (
-            zeros,
-            zeros.clone(),
-            zeros.clone(),
-        )  # control steps
+        # control steps
+        self._before = zeros
+        self._first_stay = zeros.clone()
+        self._inside = zeros.clone()
         self._is_inside = zeros > 0.0  # at the last control step
         self._has_left = zeros > 0.0
-        self._path = torch.zeros(
-            n, device=device
-        )  # [m] of the object, until it is within the first radius
-        self._straight = torch.zeros(
-            n, device=device
-        )  # [m] from where it began to where it is then
+        # [m] of the object, until it is within the first radius.
+        self._path = torch.zeros(n, device=device)
+        # [m] from where it began to where it is then.
+        self._straight = torch.zeros(n, device=device)
         self._touching = torch.zeros(n, a, device=device)  # control steps
         self._robot_path = torch.zeros(n, a, device=device)  # [m]
         self._work = torch.zeros(n, a, device=device)  # [J] of this control step
@@ -54,7 +59,8 @@ class StrictWatcher:
 
     def begin(self, state: SceneState) -> None:
         """Record where everything starts."""
-        self._start, self._object = state.object_pos[:, :2].clone(), state.object_pos[:, :2].clone()
+        self._start = state.object_pos[:, :2].clone()
+        self._object = state.object_pos[:, :2].clone()
         self._robots = state.robot_pos[..., :2].clone()
 
     def see_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
@@ -68,7 +74,8 @@ class StrictWatcher:
         if self._heading is not None:
             error = wrap_to_pi(state.object_yaw - self._heading).abs()
             targets.append((error < HEADING_TOLERANCE) & (state.goal_distance < HEADING_RADIUS))
-        inside, counts = torch.stack(targets, dim=1), live.unsqueeze(1)
+        inside = torch.stack(targets, dim=1)
+        counts = live.unsqueeze(1)
         was_reached = self._inside > 0.0
         moved = length(state.object_pos[:, :2] - self._object)
         is_on_the_way = live & ~was_reached[:, 0]
@@ -87,17 +94,17 @@ class StrictWatcher:
         )
         self._energy += torch.where(counts, self._work, 0.0)
         self._work.zero_()
-        self._object, self._robots = (
-            state.object_pos[:, :2].clone(),
-            state.robot_pos[..., :2].clone(),
-        )
+        self._object = state.object_pos[:, :2].clone()
+        self._robots = state.robot_pos[..., :2].clone()
 
     def finish(self, is_finished: Tensor) -> None:
         """Leave out the worlds of ``is_finished`` (N,) from now on."""
         self._is_finished = is_finished.clone()
 
     def episodes(self) -> dict[str, Tensor]:
-        """Return what was measured, (N,) by name; a time in a place that was never reached is NaN."""
+        """Return what was measured, (N,) by name; a time in a place that was never reached is
+        NaN.
+        """
         was_reached = self._inside > 0.0
         nan = torch.full_like(self._path, torch.nan)
         found: dict[str, Tensor] = {}
@@ -127,15 +134,21 @@ class StrictWatcher:
 
 
 def summarize_strict(episodes: Mapping[str, Tensor]) -> Metrics:
-    """Return the metrics of episodes that a ``StrictWatcher`` measured; broken ones never reach the goal.
+    """Return the metrics of episodes that a ``StrictWatcher`` measured; broken ones never reach the
+    goal.
 
-    For each place, two rates are over all episodes: ``NAME_rate``, the share in which the object was ever there, and
-    ``NAME_at_end_rate``, the share in which it was there at the end. Three are over the episodes in which it was ever
-    there. ``NAME_after_s`` is the time until it came, ``NAME_first_stay_s`` how long it stayed until it first left or
+    For each place, two rates are over all episodes: ``NAME_rate``, the share in which the object
+    was ever there, and
+    ``NAME_at_end_rate``, the share in which it was there at the end. Three are over the episodes in
+    which it was ever
+    there. ``NAME_after_s`` is the time until it came, ``NAME_first_stay_s`` how long it stayed
+    until it first left or
     the episode ended. ``NAME_stay_share`` is the share of the remaining time that it was there.
 
-    ``path_efficiency`` is the straight distance divided by the length of the object's path until it was within 1 m.
-    ``cost_of_transport`` is the robots' positive mechanical work divided by their weights times their paths' lengths.
+    ``path_efficiency`` is the straight distance divided by the length of the object's path until it
+    was within 1 m.
+    ``cost_of_transport`` is the robots' positive mechanical work divided by their weights times
+    their paths' lengths.
     """
     is_broken = episodes["broken"].cpu().bool()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
@@ -176,7 +189,10 @@ def describe_strict(metrics: Metrics) -> str:
         rows.append(
             (f"object {title}", f"{share(name)}, after {formatted(f'{name}_after_s', ' s')}")
         )
-        stay = f"{formatted(f'{name}_first_stay_s', ' s')} at first, {formatted(f'{name}_stay_share')} of the time left"
+        stay = (
+            f"{formatted(f'{name}_first_stay_s', ' s')} at first, "
+            f"{formatted(f'{name}_stay_share')} of the time left"
+        )
         rows.append(("  it stays", f"{stay}; there at the end {share(f'{name}_at_end')}"))
     rows.append(("straight way over the object's way", formatted("path_efficiency")))
     rows.append(

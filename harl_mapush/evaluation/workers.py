@@ -1,4 +1,6 @@
-"""Jobs in processes of their own: what a job returns does not depend on how many there are, or on which of them die."""
+"""Jobs in processes of their own: what a job returns does not depend on how many there are, or on
+which of them die.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +29,25 @@ class _Worker(NamedTuple):
 def run_jobs(
     function: Job, jobs: Sequence[Any], num_workers: int, say: Callable[[str], None]
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the number of each job and ``function(job, worker)``, in the order in which they are done.
+    """Yield the number of each job and ``function(job, worker)``, in the order in which they are
+    done.
 
-    ``num_workers`` processes are spawned; 0 runs the jobs in this one. Jobs and results are plain data. A worker that
-    dies is named by ``say`` and replaced, and its job is run again, ``TRIES`` times at most. Raises ConfigError or
-    SimulatorError where a job did.
+    ``num_workers`` processes are spawned; 0 runs the jobs in this one. Jobs and results are plain
+    data. A worker that dies is named by ``say`` and replaced, and its job is run again, ``TRIES``
+    times at most. Raises ConfigError or SimulatorError where a job did.
     """
     if num_workers == 0:
         yield from ((number, function(job, 0)) for number, job in enumerate(jobs))
         return
-    waiting, tries = deque(range(len(jobs))), [0] * len(jobs)
+    waiting = deque(range(len(jobs)))
+    tries = [0] * len(jobs)
     busy: dict[Connection, tuple[_Worker, int]] = {}
     idle = deque(_start(function, number) for number in range(min(num_workers, len(jobs))))
     try:
         while waiting or busy:
             while waiting and idle:
-                worker, number = idle.popleft(), waiting.popleft()
+                worker = idle.popleft()
+                number = waiting.popleft()
                 busy[worker.connection] = worker, number
                 tries[number] += 1
                 with suppress(OSError):  # it died; so says the end of its connection
@@ -79,12 +84,17 @@ def _start(function: Job, number: int) -> _Worker:
 def _replaced(
     function: Job, worker: _Worker, job: int, num_jobs: int, tries: int, say: Callable[[str], None]
 ) -> _Worker:
-    """Name a worker that died and start another in its place; raise ConfigError if its job has had its tries."""
+    """Name a worker that died and start another in its place; raise ConfigError if its job has had
+    its tries.
+    """
     worker.process.join()
     worker.connection.close()
     end = worker.process.exitcode
     how = f"by {signal.Signals(-end).name}" if end < 0 else f"with exit code {end}"
-    died = f"worker {worker.number} (process {worker.process.pid}) ended {how} in part {job + 1} of {num_jobs}"
+    died = (
+        f"worker {worker.number} (process {worker.process.pid}) ended {how} in part {job + 1} "
+        f"of {num_jobs}"
+    )
     if tries == TRIES:
         raise ConfigError(
             f"--workers: {died}, the third to do so; try fewer workers, or smaller --num_envs"

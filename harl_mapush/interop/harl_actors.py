@@ -1,6 +1,8 @@
-"""Upstream HARL's off-policy actors, to evaluate them: HASAC's, and the deterministic ones of HADDPG, HATD3 and theirs.
+"""Upstream HARL's off-policy actors, to evaluate them: HASAC's, and the deterministic ones of
+HADDPG, HATD3 and theirs.
 
-They are rebuilt from the shapes of their weights; actions lie between -1 and 1, as in this project's environments.
+They are rebuilt from the shapes of their weights; actions lie between -1 and 1, as in this
+project's environments.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class OffPolicyTeam:
             actor = _actor(read_tensors(name), *activations)
             if actor is None or (actor[0].in_features, actor[-2].out_features) != sizes:
                 raise ConfigError(
-                    f"checkpoint file {name}: no off-policy actor from {sizes[0]} to {sizes[1]} numbers, as this task "
+                    f"checkpoint file {name}: no off-policy actor from {sizes[0]} to {sizes[1]} "
+                    "numbers, as this task "
                     "and robot count need"
                 )
             self.actors.append(actor.to(env.device).requires_grad_(False))
@@ -57,14 +60,15 @@ class OffPolicyTeam:
 def _actor(
     weights: dict[str, Tensor], activation: str, final_activation: str
 ) -> nn.Sequential | None:
-    """Stack an actor's layers, each with its activation; None where these are not the weights of one."""
+    """Stack an actor's layers, each with its activation; None where these are not the weights of
+    one.
+    """
     names = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
     trunk = [name for name in names if name.startswith(("pi.mlp.", "net.mlp."))]
     if not trunk:
         return None
-    is_squashed = trunk[0].startswith(
-        "net."
-    )  # HASAC: the last hidden layer has the final activation, tanh the mean
+    # HASAC: the last hidden layer has the final activation, tanh the mean.
+    is_squashed = trunk[0].startswith("net.")
     after = [activation] * (len(trunk) - 1) + [final_activation]
     layers = list(zip(trunk, after, strict=True)) + ([("mu_layer", "tanh")] if is_squashed else [])
     stack: list[nn.Module] = []

@@ -1,4 +1,5 @@
-"""Upstream HARL's files: its configurations as run settings, its ``models/`` folders as checkpoints.
+"""Upstream HARL's files: its configurations as run settings, its ``models/`` folders as
+checkpoints.
 
 Nothing here executes what it reads: JSON, YAML by the safe loader, tensors without pickled code.
 """
@@ -100,10 +101,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "logger": {"log_dir": "./results"},
 }
 
+# In env_args, and by what.
 _OVERRULED = {
     "env.num_envs": "train.n_rollout_threads",
     "runner.seed": "seed.seed",
-}  # in env_args, and by what
+}
 _HONOURED = {  # besides those of harl_settings
     *(
         "seed.seed",
@@ -151,7 +153,9 @@ class HarlFile(NamedTuple):
 
 
 def read(path: str | Path) -> HarlFile:
-    """Read a ``config.json`` of HARL, or YAML with its sections; raise ConfigError for any other file."""
+    """Read a ``config.json`` of HARL, or YAML with its sections; raise ConfigError for any other
+    file.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -184,7 +188,8 @@ def read(path: str | Path) -> HarlFile:
     }:
         hint = "; a run file of ours goes in by --config" if set(content) & _OUR_SECTIONS else ""
         raise ConfigError(
-            f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, algo_args and env_args, or "
+            f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, "
+            "algo_args and env_args, or "
             f"at the top the sections {', '.join(DEFAULTS)}{hint}"
         )
     algo = main.get("algo") if isinstance(main.get("algo"), str) else None
@@ -195,10 +200,12 @@ def read(path: str | Path) -> HarlFile:
 def apply(
     base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile
 ) -> tuple[dict[str, Any], list[str]]:
-    """Put HARL's settings on a run's ``base``; return the result, and a line that names the settings that are ignored.
+    """Put HARL's settings on a run's ``base``; return the result, and a line that names the
+    settings that are ignored.
 
-    ``over`` is what the command line will put on top: it chooses the algorithm, and how many control steps a decision
-    has, for HARL counts decisions. Networks and algorithm are HARL's altogether, under ``algorithm.compat=harl``.
+    ``over`` is what the command line will put on top: it chooses the algorithm, and how many
+    control steps a decision has, for HARL counts decisions. Networks and algorithm are HARL's
+    altogether, under ``algorithm.compat=harl``.
     """
     with _named(file):
         base, notices = _apply(base, over, file)
@@ -216,7 +223,8 @@ def _apply(
         raise ConfigError("does not say which algorithm; add --algo")
     if algo in DISCRETE_ONLY:
         raise ConfigError(
-            f"{algo} acts in discrete spaces only, and robots here do not; take {', '.join(ALGORITHMS)}"
+            f"{algo} acts in discrete spaces only, and robots here do not; take "
+            f"{', '.join(ALGORITHMS)}"
         )
     if (
         isinstance(algo, str)
@@ -224,7 +232,8 @@ def _apply(
         and not issubclass(ALGORITHMS[algo].cfg, OnPolicyCfg)
     ):
         raise ConfigError(
-            f"settings of {algo} are not read from HARL's files; leave --load_config out (--algo {algo}), or train by "
+            f"settings of {algo} are not read from HARL's files; leave --load_config out (--algo "
+            f"{algo}), or train by "
             "upstream: python -m harl_mapush.clients.run_harl"
         )
     if algo in UPSTREAM_ONLY:
@@ -249,10 +258,8 @@ def _apply(
         {f"env_args.{TEAM_REWARD}": TEAM_REWARD},
     )
     flat = learning_settings(values)
-    algorithm, network = (
-        to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward},
-        network_cfg(flat),
-    )
+    algorithm = to_dict(algorithm_cfg(algo, flat)) | {TEAM_REWARD: team_reward}
+    network = network_cfg(flat)
     changed = {*(over.get("runner") or {}), *(over.get("network") or {})}
     if not changed & {"num_steps", "chunk_length", "use_recurrent_policy"}:
         _check_chunks(network, sections["runner"]["num_steps"])
@@ -279,14 +286,18 @@ def _check_chunks(network: NetworkCfg, num_steps: int) -> None:
     if network.use_recurrent_policy and num_steps % length:
         raise ConfigError(
             f"train.episode_length: must be a multiple of model.data_chunk_length ({length}) where "
-            f"use_recurrent_policy is true, not {num_steps}; change one of them there, or here by --set "
+            f"use_recurrent_policy is true, not {num_steps}; change one of them there, or here "
+            "by --set "
             f"network.chunk_length={math.gcd(num_steps, length)}"
         )
 
 
 def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
-    """Return the sections env, sim, runner and logger that HARL's seed, device, train and logger amount to."""
-    train, device = values["train"], values["device"]
+    """Return the sections env, sim, runner and logger that HARL's seed, device, train and logger
+    amount to.
+    """
+    train = values["train"]
+    device = values["device"]
     runner = {"seed": values["seed"]["seed"], "torch_threads": device["torch_threads"]}
     build_from_harl(
         RunnerCfg, runner, "runner", {"seed.seed": "seed", "device.torch_threads": "torch_threads"}
@@ -330,7 +341,9 @@ def _evaluation(harl: Mapping[str, Any], interval: int) -> dict[str, Any]:
 
 
 def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the sections that ``env_args`` amount to, and the keys that have no effect here, with the reason."""
+    """Return the sections that ``env_args`` amount to, and the keys that have no effect here, with
+    the reason.
+    """
     given = {key: value for key, value in file.env_args.items() if value is not None}
     if file.env != ENV_NAME:
         known = {"state_type"} & set(given)
@@ -355,7 +368,9 @@ def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
-    """Return the classes of the sections of a mapush environment; raise ConfigError for a task that does not exist."""
+    """Return the classes of the sections of a mapush environment; raise ConfigError for a task
+    that does not exist.
+    """
     key = "task.name" if "task.name" in settings else "task"
     task = settings.get(key, DEFAULT_TASK)
     if task not in list(TASKS):
@@ -404,21 +419,25 @@ def _has_effect(section: str, name: str, value: Any, values: Mapping[str, Any], 
         if key != dotted(name) or not is_read(algo, name):
             return False
         settings = {field.name for field in fields(ALGORITHMS[algo].cfg)}
+        # Upstream ignores that one.
         return ALGORITHM_KEYS[name] in settings or (algo, name) == (
             "mappo",
             "fixed_order",
-        )  # upstream ignores that one
+        )
     return key in _HONOURED or (section == "model" and name in NETWORK_KEYS)
 
 
 def config_beside(models: Path) -> Path | None:
-    """Return the ``config.json`` of a ``models/`` folder, in it or beside it; None where there is none."""
+    """Return the ``config.json`` of a ``models/`` folder, in it or beside it; None where there is
+    none.
+    """
     places = (models / CONFIG, models.absolute().parent / CONFIG)
     return next((path for path in places if path.is_file()), None)
 
 
 def models_config(path: Path, num_agents: int, obs_size: int) -> dict[str, Any]:
-    """Return the sections to evaluate ``num_agents`` actors that see ``obs_size`` numbers, trained under a config.json.
+    """Return the sections to evaluate ``num_agents`` actors that see ``obs_size`` numbers, trained
+    under a config.json.
 
     Where the configuration does not say what they see, that size does.
     """

@@ -79,7 +79,9 @@ _T = TypeVar("_T")
 
 
 def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
-    """Translate HARL's merged settings to the network section; raise ConfigError for a value that has no equal here."""
+    """Translate HARL's merged settings to the network section; raise ConfigError for a value that
+    has no equal here.
+    """
     values = _translate(harl, NETWORK_KEYS, NetworkCfg)
     naive = _switch(harl, "use_naive_recurrent_policy", False)
     in_chunks = _switch(harl, "use_recurrent_policy", False)
@@ -90,7 +92,9 @@ def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
 
 
 def algorithm_cfg(name: str, harl: Mapping[str, Any]) -> OnPolicyCfg:
-    """Translate HARL's merged settings to the algorithm section, under compat=harl; errors alike."""
+    """Translate HARL's merged settings to the algorithm section, under compat=harl; errors
+    alike.
+    """
     cls = ALGORITHMS[name].cfg
     assert issubclass(cls, OnPolicyCfg)
     keys = {
@@ -116,7 +120,9 @@ def learning_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_read(name: str, key: str) -> bool:
-    """Return whether upstream's algorithm ``name`` reads a key of ``ALGORITHM_KEYS``, where its relatives differ."""
+    """Return whether upstream's algorithm ``name`` reads a key of ``ALGORITHM_KEYS``, where its
+    relatives differ.
+    """
     if name == "hatrpo":
         return key not in _NOT_HATRPOS
     return key not in _EPOCHS or key == ("a2c_epoch" if name == "haa2c" else "ppo_epoch")
@@ -134,7 +140,8 @@ def settled_by_harl(name: str) -> list[str]:
 def build_from_harl(
     cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]
 ) -> _T:
-    """Build a section from HARL's values; errors say HARL's key as well as ours, ``names`` leads from one to the other.
+    """Build a section from HARL's values; errors say HARL's key as well as ours, ``names`` leads
+    from one to the other.
 
     HARL's keys in ``names`` have their section before them, as in ``model.lr``.
     """
@@ -148,14 +155,18 @@ def build_from_harl(
 
 
 def as_switch(value: Any, key: str) -> bool:
-    """Return a value of HARL's that is true or false; raise ConfigError, naming its ``key``, for any other."""
+    """Return a value of HARL's that is true or false; raise ConfigError, naming its ``key``, for
+    any other.
+    """
     if not isinstance(value, bool):
         raise ConfigError(f"{key}: must be true or false, not {value!r}")
     return value
 
 
 def as_count(value: Any, key: str) -> int:
-    """Return a value of HARL's that counts something; raise ConfigError, naming its ``key``, for any other."""
+    """Return a value of HARL's that counts something; raise ConfigError, naming its ``key``, for
+    any other.
+    """
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or value != value // 1 or value < 1:
         raise ConfigError(f"{key}: must be a whole number, at least 1, not {value!r}")
@@ -163,12 +174,16 @@ def as_count(value: Any, key: str) -> int:
 
 
 def check_length(train: Mapping[str, Any], num_decisions: int) -> None:
-    """Raise ConfigError for a run without one iteration, of which upstream would save what it began with."""
+    """Raise ConfigError for a run without one iteration, of which upstream would save what it
+    began with.
+    """
     if train["num_env_steps"] // train["n_rollout_threads"] < num_decisions:
         or_length = "train.episode_length or " if num_decisions > 1 else ""
         raise ConfigError(
-            f"train.num_env_steps: {int(train['num_env_steps'])} are no iteration of {train['n_rollout_threads']} "
-            f"worlds x {num_decisions} decisions; raise it, or lower {or_length}train.n_rollout_threads (--num_envs)"
+            f"train.num_env_steps: {int(train['num_env_steps'])} are no iteration of "
+            f"{train['n_rollout_threads']} "
+            f"worlds x {num_decisions} decisions; raise it, or lower "
+            f"{or_length}train.n_rollout_threads (--num_envs)"
         )
 
 
@@ -181,7 +196,9 @@ def _given(harl: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
 
 
 def dotted(name: str) -> str:
-    """Return HARL's key with the section in which its files have it, and in which alone it counts."""
+    """Return HARL's key with the section in which its files have it, and in which alone it
+    counts.
+    """
     section = "train" if name in TRAIN_KEYS else "model" if name in MODEL_KEYS else "algo"
     return f"{section}.{name}"
 

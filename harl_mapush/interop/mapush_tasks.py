@@ -1,7 +1,8 @@
-"""MAPush's task configurations (``task/*/config.py``), read as text: Python classes of values, never executed.
+"""MAPush's task configurations (``task/*/config.py``), read as text: Python classes of values,
+never executed.
 
-Values that are plain, or made of plain ones by ``+ - * /``, ``dict(...)``, ``np.pi`` and names of the same class, are
-understood; everything else is named as not honoured.
+Values that are plain, or made of plain ones by ``+ - * /``, ``dict(...)``, ``np.pi`` and names of
+the same class, are understood; everything else is named as not honoured.
 """
 
 from __future__ import annotations
@@ -115,7 +116,9 @@ class TaskFile(NamedTuple):
 
 
 def reference_task(object_name: str) -> dict[str, Any]:
-    """Return the section ``task`` with the settings that a team of MAPush's learned with, as far as they exist here."""
+    """Return the section ``task`` with the settings that a team of MAPush's learned with, as far
+    as they exist here.
+    """
     return {
         "name": "go1push_mid",
         "object": object_name,
@@ -131,7 +134,9 @@ def reference_task(object_name: str) -> dict[str, Any]:
 
 
 def object_beside(module: Path) -> str | None:
-    """Return what a policy under a folder of MAPush's results pushed, by the task file kept there; None without one."""
+    """Return what a policy under a folder of MAPush's results pushed, by the task file kept there;
+    None without one.
+    """
     for folder in list(module.absolute().parents)[:3]:
         if (folder / TASK_FILE).is_file():
             return _object_of(read_values(folder / TASK_FILE))
@@ -139,13 +144,16 @@ def object_beside(module: Path) -> str | None:
 
 
 def convert(path: Path) -> TaskFile:
-    """Turn a task file into sections of ours; raise ConfigError for one that is no task of go1push_mid's."""
+    """Turn a task file into sections of ours; raise ConfigError for one that is no task of
+    go1push_mid's.
+    """
     values = read_values(path)
     name = _object_of(values)
     if name is None or values.get("env.num_npcs", 2) != 2:
         what = values.get("asset.file_npc", "nothing")
         raise ConfigError(
-            f"MAPush's file {path}: pushes {_show(what)} among {_show(values.get('env.num_npcs', 2))} objects and "
+            f"MAPush's file {path}: pushes {_show(what)} among "
+            f"{_show(values.get('env.num_npcs', 2))} objects and "
             f"markers; go1push_mid pushes one of {', '.join(_FILES)} to one goal"
         )
     obj = OBJECTS[name]
@@ -226,7 +234,8 @@ def read_values(path: Path) -> dict[str, Any]:
         ) from None
     if not any(key.startswith("env.") for key in values):
         raise ConfigError(
-            f"MAPush's file {path}: no task configuration (a class with a class env); give task/*/config.py"
+            f"MAPush's file {path}: no task configuration (a class with a class env); give "
+            "task/*/config.py"
         )
     return values
 
@@ -336,7 +345,8 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
         ):
             return -value
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
-            a, b = _value(left, scope), _value(right, scope)
+            a = _value(left, scope)
+            b = _value(right, scope)
             if _is_number(a) and _is_number(b) and not (isinstance(node.op, ast.Div) and b == 0):
                 return {ast.Add: a + b, ast.Sub: a - b, ast.Mult: a * b, ast.Div: a / (b or 1)}[
                     type(node.op)
@@ -355,7 +365,9 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested values by dotted names; of what the scene starts with, the object's height alone is of interest."""
+    """Return nested values by dotted names; of what the scene starts with, the object's height
+    alone is of interest.
+    """
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"

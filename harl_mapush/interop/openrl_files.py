@@ -1,8 +1,9 @@
 """Read OpenRL's ``module.pt``, a whole pickled ``PPOModule``, without running any code in it.
 
-The pickle's instructions are listed first, and an unknown instruction or name is refused before any is followed.
-Classes become placeholders that only keep their state, and the functions below read tensors from the archive's
-storages. Sizes are limited. So a malicious file can neither run code nor fill the memory.
+The pickle's instructions are listed first, and an unknown instruction or name is refused before any
+is followed. Classes become placeholders that only keep their state, and the functions below read
+tensors from the archive's storages. Sizes are limited. So a malicious file can neither run code nor
+fill the memory.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ MAX_LAYERS = 200  # of a network
 
 _MODULE_CLASS = "openrl.modules.ppo_module PPOModule"
 _INSTRUCTIONS = frozenset(
-    "PROTO STOP MARK GLOBAL NEWOBJ REDUCE BUILD BINPERSID BINPUT LONG_BINPUT BINGET LONG_BINGET NONE NEWTRUE NEWFALSE "
-    "BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_LIST APPEND APPENDS "
+    "PROTO STOP MARK GLOBAL NEWOBJ REDUCE BUILD BINPERSID BINPUT LONG_BINPUT BINGET LONG_BINGET "
+    "NONE NEWTRUE NEWFALSE "
+    "BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 "
+    "EMPTY_LIST APPEND APPENDS "
     "EMPTY_DICT SETITEM SETITEMS".split()
 )
 _STORAGES = {
@@ -108,7 +111,9 @@ class OpenRLModule(NamedTuple):
 
 
 def read(path: Path) -> OpenRLModule:
-    """Read a file; raise ConfigError, in one line, for one that is damaged, too large or asks for anything foreign."""
+    """Read a file; raise ConfigError, in one line, for one that is damaged, too large or asks for
+    anything foreign.
+    """
     try:
         return _module(path, _unpickle(path))
     except ConfigError as error:
@@ -144,7 +149,9 @@ def _unpickle(path: Path) -> Any:
 
 
 def _check(text: bytes) -> None:
-    """Raise ConfigError for a pickle with an instruction or a name that is not known here; follow none."""
+    """Raise ConfigError for a pickle with an instruction or a name that is not known here; follow
+    none.
+    """
     for count, (instruction, argument, _) in enumerate(pickletools.genops(text)):
         if count >= MAX_INSTRUCTIONS:
             raise ConfigError(
@@ -152,7 +159,8 @@ def _check(text: bytes) -> None:
             )
         if instruction.name not in _INSTRUCTIONS:
             raise ConfigError(
-                f"its pickle has the instruction {instruction.name}, which is not allowed; nothing was run"
+                f"its pickle has the instruction {instruction.name}, which is not allowed; "
+                "nothing was run"
             )
         if instruction.name == "GLOBAL":
             _find(str(argument))
@@ -161,7 +169,9 @@ def _check(text: bytes) -> None:
 
 
 def _find(name: str) -> Any:
-    """Return what stands for a global, ``module name`` with a space between; raise ConfigError for an unknown one."""
+    """Return what stands for a global, ``module name`` with a space between; raise ConfigError for
+    an unknown one.
+    """
     if name in _INERT:
         return type("Inert", (Placeholder,), {"kind": name})
     found = _STORAGES.get(name, _KNOWN.get(name))
@@ -182,7 +192,9 @@ class _NewDict:
 
 
 class _View:
-    """Cut a tensor out of a storage (numbers in a row): no copy, nothing outside it, no number twice."""
+    """Cut a tensor out of a storage (numbers in a row): no copy, nothing outside it, no number
+    twice.
+    """
 
     __slots__ = ()
 
@@ -219,7 +231,8 @@ _KNOWN = {
 class _Unpickler(pickle.Unpickler):
     def __init__(self, text: bytes, archive: zipfile.ZipFile, folder: str) -> None:
         super().__init__(io.BytesIO(text), fix_imports=False, encoding="utf-8")
-        self._archive, self._folder = archive, folder
+        self._archive = archive
+        self._folder = folder
         self._storages: dict[str, Tensor] = {}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -237,11 +250,10 @@ class _Unpickler(pickle.Unpickler):
             numbers = self._archive.read(f"{self._folder}data/{key}")
             if len(numbers) != count * dtype.itemsize:
                 raise ConfigError(f"its storage {key} has another size than it says; it is damaged")
-            values = (
-                torch.frombuffer(bytearray(numbers), dtype=dtype)
-                if numbers
-                else torch.empty(0, dtype=dtype)
-            )
+            if numbers:
+                values = torch.frombuffer(bytearray(numbers), dtype=dtype)
+            else:
+                values = torch.empty(0, dtype=dtype)
             self._storages[key] = values
         return self._storages[key]
 
@@ -263,10 +275,11 @@ def _module(path: Path, top: Any) -> OpenRLModule:
         "value_normalizer"
     )
     statistics = normalizer.state if isinstance(normalizer, Placeholder) else {}
+    # Where OpenRL had its networks on a CPU.
     statistics = {
         **statistics,
         **statistics.get("_parameters", {}),
-    }  # where OpenRL had its networks on a CPU
+    }
     kept = ("running_mean", "running_mean_sq", "debiasing_term")
     statistics = {
         name: statistics[name] for name in kept if isinstance(statistics.get(name), Tensor)
@@ -285,7 +298,9 @@ def _module(path: Path, top: Any) -> OpenRLModule:
 
 
 def _tensors(module: Any) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the parameters of a pickled torch module by their dotted names, and the classes of its activations."""
+    """Return the parameters of a pickled torch module by their dotted names, and the classes of
+    its activations.
+    """
     found: dict[str, Tensor] = {}
     activations = []
     ahead: list[tuple[str, Any]] = [("", module)]

@@ -1,8 +1,9 @@
 """MAPush's policies, trained by OpenRL: ``module.pt`` as a kind of checkpoint, and as one of ours.
 
-Its networks have no activation after the second layer, ours have one after each. Adding a number to all inputs of a
-LayerNorm does not change its output. So a large enough bias keeps the second layer above zero, where ReLU does nothing,
-and the function is the same. The trainer's factor of 0.5 on actions goes into the last layer; the environment clips.
+Its networks have no activation after the second layer, ours have one after each. Adding a number to
+all inputs of a LayerNorm does not change its output. So a large enough bias keeps the second layer
+above zero, where ReLU does nothing, and the function is the same. The trainer's factor of 0.5 on
+actions goes into the last layer; the environment clips.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _TRUNK = {  # OpenRL's layers, and ours
     "base.mlp.fc3.1": "base.mlp.fc.5",
 }
 _FIRST, _NORM, _SECOND = list(_TRUNK)[:3]
-_MEAN, _VALUE = "act.action_out.fc_mean", "v_out"
+_MEAN = "act.action_out.fc_mean"
+_VALUE = "v_out"
 _LOG_STD = "act.action_out.logstd._bias"
 _PARTS = ("weight", "bias")
 _LEARNING = {  # OpenRL's settings that ours have under another name
@@ -73,7 +75,9 @@ def register() -> None:
 
 
 def convert(path: Path, object_name: str | None = None) -> Imported:
-    """Read a ``module.pt`` and return it as a checkpoint of ours; raise ConfigError where it is no team of MAPush's."""
+    """Read a ``module.pt`` and return it as a checkpoint of ours; raise ConfigError where it is no
+    team of MAPush's.
+    """
     module = read(path)
     try:
         num_agents, hidden_size = _sizes(module)
@@ -131,8 +135,10 @@ class OpenRLTeam:
         assert isinstance(actor, Actor)
         if set(env.obs_sizes) != {actor.obs_size} or set(env.action_sizes) != {actor.action_size}:
             raise ConfigError(
-                f"OpenRL's file {path}: its policy goes from {actor.obs_size} to {actor.action_size} numbers, and this "
-                f"task from {env.obs_sizes[0]} to {env.action_sizes[0]}; leave task.observation as it is"
+                f"OpenRL's file {path}: its policy goes from {actor.obs_size} to "
+                f"{actor.action_size} numbers, and this "
+                f"task from {env.obs_sizes[0]} to {env.action_sizes[0]}; leave task.observation "
+                "as it is"
             )
         self._actor = actor.to(env.device).requires_grad_(False)
 
@@ -145,13 +151,17 @@ class OpenRLTeam:
 
 
 def env_steps_of(path: Path) -> int:
-    """Return the env steps in the name of MAPush's checkpoint folder (``rl_model_100000000_steps``); 0 without one."""
+    """Return the env steps in the name of MAPush's checkpoint folder
+    (``rl_model_100000000_steps``); 0 without one.
+    """
     match = re.fullmatch(r"rl_model_(\d{1,15})_steps", path.absolute().parent.name)
     return int(match[1]) if match else 0
 
 
 def _sizes(module: OpenRLModule) -> tuple[int, int]:
-    """Return the team's and the hidden layers' size; raise ConfigError for another network than MAPush's."""
+    """Return the team's and the hidden layers' size; raise ConfigError for another network than
+    MAPush's.
+    """
     names = {f"{layer}.{part}" for layer in _TRUNK for part in _PARTS}
     heads = (
         {f"{_MEAN}.{part}" for part in _PARTS} | {_LOG_STD},
@@ -161,28 +171,33 @@ def _sizes(module: OpenRLModule) -> tuple[int, int]:
         other = sorted(set(weights) ^ (names | head))
         if other:
             raise ConfigError(
-                f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); it needs layer_N=1 and "
+                f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); "
+                "it needs layer_N=1 and "
                 "no recurrence"
             )
     if module.activations != ["ReLU"]:
         raise ConfigError(
-            f"OpenRL's file {module.path}: has the activation {module.activations}, only ReLU is read"
+            f"OpenRL's file {module.path}: has the activation {module.activations}, only ReLU is "
+            "read"
         )
     hidden_size, obs_size = module.policy[f"{_FIRST}.weight"].shape
     num_agents, rest = divmod(obs_size - 2, 3)
     if rest or not 1 <= num_agents <= MAX_ROBOTS or len(module.policy[_LOG_STD]) != _ACTION_SIZE:
         raise ConfigError(
-            f"OpenRL's file {module.path}: goes from {obs_size} to {len(module.policy[_LOG_STD])} numbers; a team of "
-            f"go1push_mid sees 2 + 3 a robot and commands {_ACTION_SIZE} (MAPush's high level has no task here)"
+            f"OpenRL's file {module.path}: goes from {obs_size} to "
+            f"{len(module.policy[_LOG_STD])} numbers; a team of "
+            f"go1push_mid sees 2 + 3 a robot and commands {_ACTION_SIZE} (MAPush's high level "
+            "has no task here)"
         )
     return num_agents, hidden_size
 
 
 def _trunk(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the layers up to the head under our names, the second's bias raised until ReLU lets everything through.
+    """Return the layers up to the head under our names, the second's bias raised until ReLU lets
+    everything through.
 
-    The output of a LayerNorm is scale * n + bias with sum(n) = 0 and |n|^2 <= H. Row by row, W times this output is at
-    least W bias - sqrt(H) |W scale, less its mean|.
+    The output of a LayerNorm is scale * n + bias with sum(n) = 0 and |n|^2 <= H. Row by row, W
+    times this output is at least W bias - sqrt(H) |W scale, less its mean|.
     """
     scale, bias = (weights[f"{_NORM}.{part}"].double() for part in _PARTS)
     matrix, own = (weights[f"{_SECOND}.{part}"].double() for part in _PARTS)
@@ -203,7 +218,9 @@ def _head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _learning(module: OpenRLModule) -> dict[str, Any]:
-    """Return the section ``algorithm``: OpenRL's PPO is IPPO with one actor, up to how it clips ratios."""
+    """Return the section ``algorithm``: OpenRL's PPO is IPPO with one actor, up to how it clips
+    ratios.
+    """
     given = {
         ours: module.settings[name] for name, ours in _LEARNING.items() if name in module.settings
     }
@@ -235,7 +252,9 @@ def _is_format_of(folder: Path) -> bool:
 
 
 def _newest(run: Path) -> Path | None:
-    """Return the folder of a run's policy of most env steps, as MAPush names them; None without one."""
+    """Return the folder of a run's policy of most env steps, as MAPush names them; None without
+    one.
+    """
     found = [path for path in (run / CHECKPOINTS).glob(f"*/{MODULE}") if env_steps_of(path) > 0]
     return max(found, key=env_steps_of).parent if found else None
 

@@ -1,4 +1,6 @@
-"""Losses and Gaussian formulas as pure functions; sums stay with the caller, so that batches can be cut in tiles."""
+"""Losses and Gaussian formulas as pure functions; sums stay with the caller, so that batches can
+be cut in tiles.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,16 @@ def gaussian_log_prob(actions: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def standard_log_prob(noise: Tensor) -> Tensor:
-    """Return the log density of standard normal draws; less log std it is that of mean + std noise."""
+    """Return the log density of standard normal draws; less log std it is that of mean + std
+    noise.
+    """
     return -0.5 * noise**2 - _HALF_LOG_2_PI
 
 
 def gaussian_entropy(std: Tensor) -> Tensor:
-    """Return the entropy [nat] of Gaussians with standard deviations (..., U), summed over dimensions."""
+    """Return the entropy [nat] of Gaussians with standard deviations (..., U), summed over
+    dimensions.
+    """
     return (0.5 + _HALF_LOG_2_PI + torch.log(std)).sum(-1)
 
 
@@ -35,7 +41,8 @@ def gaussian_kl(mean_old: Tensor, std_old: Tensor, mean: Tensor, std: Tensor) ->
 def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
     """Return one ratio an action (...) from log probabilities per dimension (..., U).
 
-    ``prod`` is the ratio of the joint densities, ``mean`` the average of the dimensions' ratios (HARL's option).
+    ``prod`` is the ratio of the joint densities, ``mean`` the average of the dimensions' ratios
+    (HARL's option).
     """
     difference = log_probs - log_probs_old
     if aggregation == "prod":
@@ -46,14 +53,17 @@ def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str)
 def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
     """Return what ``likelihood_ratio`` gives, rounded as HARL rounds it.
 
-    It is for what must not differ in the last bit and is never captured: a product's gradient asks the host for zeros.
+    It is for what must not differ in the last bit and is never captured: a product's gradient asks
+    the host for zeros.
     """
     ratios = torch.exp(log_probs - log_probs_old)
     return ratios.prod(-1) if aggregation == "prod" else ratios.mean(-1)
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_param: float | None) -> Tensor:
-    """Return min(ratio A, clip(ratio, 1 ± clip_param) A) (Schulman et al. 2017), or ratio A without a clip."""
+    """Return min(ratio A, clip(ratio, 1 ± clip_param) A) (Schulman et al. 2017), or ratio A
+    without a clip.
+    """
     plain = ratio * advantages
     if clip_param is None:
         return plain
@@ -76,7 +86,9 @@ def value_loss(
     clip_param: float | None,
     huber_delta: float | None,
 ) -> Tensor:
-    """Return the loss of each value, the worse of clipped and not with ``clip_param``; all in the critic's units."""
+    """Return the loss of each value, the worse of clipped and not with ``clip_param``; all in the
+    critic's units.
+    """
     loss = value_error(targets - values, huber_delta)
     if clip_param is None:
         return loss

@@ -11,7 +11,9 @@ _GRU_PASSING = 11  # and what it computes in a pass without gradients
 def passed_floats(
     network: NetworkCfg, sizes: tuple[int, ...], rows: float, at_once: float
 ) -> float:
-    """Return what a pass without gradients holds: of rows at once a layer's input and output, of all a GRU's parts."""
+    """Return what a pass without gradients holds: of rows at once a layer's input and output, of
+    all a GRU's parts.
+    """
     return _GRU_PASSING * gru_floats(network, sizes) * rows + 2.0 * max(sizes) * at_once
 
 
@@ -21,11 +23,12 @@ def gru_floats(network: NetworkCfg, sizes: tuple[int, ...]) -> int:
 
 
 def graph_floats(sizes: tuple[int, ...], *, has_norm: bool) -> int:
-    """Return what hidden layers of ``sizes`` hold of a row at the fullest moment of a pass with gradients.
+    """Return what hidden layers of ``sizes`` hold of a row at the fullest moment of a pass with
+    gradients.
 
-    A layer keeps its result until its own turn backward, when the gradients of its result, of what its activation was
-    given and of its input come on top. With normalisation it keeps what it computed before and after its activation and
-    after that, and one layer's gradient comes on top.
+    A layer keeps its result until its own turn backward, when the gradients of its result, of what
+    its activation was given and of its input come on top. With normalisation it keeps what it
+    computed before and after its activation and after that, and one layer's gradient comes on top.
     """
     if has_norm:
         return 3 * sum(sizes) + max(sizes)

@@ -1,7 +1,7 @@
 """Actors and critics: MLP or MLP and GRU, with parameter names that HARL's networks share.
 
-Rows are laid out (L, B, ...): L consecutive decisions of a chunk (1 without recurrence), B chunks. R recurrent layers,
-H hidden size.
+Rows are laid out (L, B, ...): L consecutive decisions of a chunk (1 without recurrence), B chunks.
+R recurrent layers, H hidden size.
 """
 
 from __future__ import annotations
@@ -72,20 +72,25 @@ class NetworkCfg:
             )
         if self.initial_std is not None and not self.std_min < self.initial_std < self.std_y_coef:
             raise ValueError(
-                f"initial_std must lie between std_min and std_y_coef ({self.std_min}, {self.std_y_coef}), "
+                f"initial_std must lie between std_min and std_y_coef ({self.std_min}, "
+                f"{self.std_y_coef}), "
                 f"not {self.initial_std}"
             )
 
 
 def harl_network(cfg: NetworkCfg) -> NetworkCfg:
-    """Return the settings with the layers that HARL's networks always have and none that they never have."""
+    """Return the settings with the layers that HARL's networks always have and none that they
+    never have.
+    """
     return dataclasses.replace(
         cfg, use_layer_norm=True, normalize_obs=False, std_min=0.0, mean_bound=None
     )
 
 
 class Body(nn.Module):
-    """Input normalisation and hidden layers: rows (..., in_size) to features (..., hidden_sizes[-1])."""
+    """Input normalisation and hidden layers: rows (..., in_size) to features (...,
+    hidden_sizes[-1]).
+    """
 
     def __init__(self, cfg: NetworkCfg, in_size: int, hidden_sizes: tuple[int, ...]) -> None:
         super().__init__()
@@ -131,7 +136,8 @@ class Recurrence(nn.Module):
 
         Return features (L, B, H) and the hidden state after every decision (L, B, R, H).
         """
-        outputs, after = [], []
+        outputs = []
+        after = []
         state = hidden.transpose(0, 1)
         # cuDNN wants its weights in a memory of its own, and has no second derivative for HATRPO.
         with torch.backends.cudnn.flags(enabled=False):
@@ -145,10 +151,11 @@ class Recurrence(nn.Module):
         return self.norm(torch.cat(outputs)), torch.cat(after)
 
     def _spans(self, masks: Tensor) -> list[tuple[int, int]]:
-        """Cut (L, B) before decisions that begin an episode: fewer, longer passes, as HARL makes them.
+        """Cut (L, B) before decisions that begin an episode: fewer, longer passes, as HARL makes
+        them.
 
-        On a GPU the cut would have to wait for the host, and a GRU of several layers returns its states once per pass
-        only. In both cases every decision is a pass of its own.
+        On a GPU the cut would have to wait for the host, and a GRU of several layers returns its
+        states once per pass only. In both cases every decision is a pass of its own.
         """
         length = masks.shape[0]
         cuts = range(length)
@@ -167,20 +174,16 @@ class GaussianHead(nn.Module):
         super().__init__()
         self.log_std = nn.Parameter(torch.full((action_size,), _initial_log_std(cfg)))
         self.fc_mean = _linear(in_size, action_size, cfg.initialization_method, cfg.gain)
-        self.std_x_coef, self.std_range, self.std_min = (
-            cfg.std_x_coef,
-            cfg.std_y_coef - cfg.std_min,
-            cfg.std_min,
-        )
+        self.std_x_coef = cfg.std_x_coef
+        self.std_range = cfg.std_y_coef - cfg.std_min
+        self.std_min = cfg.std_min
         self.mean_bound = cfg.mean_bound
 
     def forward(self, x: Tensor) -> Tensor:
         mean = self.fc_mean(x)
-        return (
-            mean
-            if self.mean_bound is None
-            else self.mean_bound * torch.tanh(mean / self.mean_bound)
-        )
+        if self.mean_bound is None:
+            return mean
+        return self.mean_bound * torch.tanh(mean / self.mean_bound)
 
     def std(self) -> Tensor:
         """(U,) standard deviations, between std_min and std_y_coef."""
@@ -192,11 +195,9 @@ class Actor(nn.Module):
 
     def __init__(self, cfg: NetworkCfg, obs_size: int, action_size: int) -> None:
         super().__init__()
-        self.obs_size, self.action_size, self.is_recurrent = (
-            obs_size,
-            action_size,
-            cfg.use_recurrent_policy,
-        )
+        self.obs_size = obs_size
+        self.action_size = action_size
+        self.is_recurrent = cfg.use_recurrent_policy
         self.obs_norm = RunningNorm(obs_size) if cfg.normalize_obs else nn.Identity()
         self.base = Body(cfg, obs_size, cfg.hidden_sizes)
         if cfg.use_recurrent_policy:
@@ -213,7 +214,9 @@ class Actor(nn.Module):
     def unroll(
         self, obs: Tensor, hidden: Tensor | None, masks: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return mean actions (L, B, U) for obs (L, B, O), and the hidden states after each, if recurrent."""
+        """Return mean actions (L, B, U) for obs (L, B, O), and the hidden states after each, if
+        recurrent.
+        """
         if not self.is_recurrent:
             return self(obs), None
         assert hidden is not None
@@ -241,13 +244,17 @@ class Critic(nn.Module):
         self.hidden_shape = (cfg.num_recurrent_layers, hidden_sizes[-1])
 
     def forward(self, state: Tensor) -> Tensor:
-        """Return values (..., num_values), in the value normaliser's units, of a critic without recurrence."""
+        """Return values (..., num_values), in the value normaliser's units, of a critic without
+        recurrence.
+        """
         return self.v_out(self.base(self.obs_norm(state)))
 
     def unroll(
         self, state: Tensor, hidden: Tensor | None, masks: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return values (L, B, num_values) for state (L, B, S), and the hidden states after each, if recurrent."""
+        """Return values (L, B, num_values) for state (L, B, S), and the hidden states after each,
+        if recurrent.
+        """
         if not self.is_recurrent:
             return self(state), None
         assert hidden is not None

@@ -1,4 +1,6 @@
-"""Running statistics: of values (as HARL keeps them, or tracking), of observations, and of advantages."""
+"""Running statistics: of values (as HARL keeps them, or tracking), of observations, and of
+advantages.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ ADVANTAGE_STD_MIN = 1e-5  # added to the standard deviation of advantages
 class ValueNorm(nn.Module):
     """Exponential averages of the mean and spread of value targets, debiased; one scalar for all.
 
-    Three buffers under HARL's names hold the state, so a checkpoint always has them, whatever the device.
+    Three buffers under HARL's names hold the state, so a checkpoint always has them, whatever the
+    device.
     """
 
     running_mean: Tensor
@@ -25,9 +28,12 @@ class ValueNorm(nn.Module):
     debiasing_term: Tensor
 
     def __init__(self, beta: float = 0.99999, variance_min: float = 1e-2) -> None:
-        """Average with decay ``beta`` per update; a variance below ``variance_min`` counts as that."""
+        """Average with decay ``beta`` per update; a variance below ``variance_min`` counts as
+        that.
+        """
         super().__init__()
-        self.beta, self.variance_min = beta, variance_min
+        self.beta = beta
+        self.variance_min = variance_min
         self.register_buffer("running_mean", torch.zeros(1))
         self.register_buffer("running_mean_sq", torch.zeros(1))
         self.register_buffer("debiasing_term", torch.tensor(0.0))
@@ -37,16 +43,21 @@ class ValueNorm(nn.Module):
         if weights is None:
             mean, mean_sq = ranks.mean_(torch.stack((x.mean(), (x**2).mean())))
         else:
-            total, sum_, sum_sq = weights.sum(), (x * weights).sum(), (x**2 * weights).sum()
+            total = weights.sum()
+            sum_ = (x * weights).sum()
+            sum_sq = (x**2 * weights).sum()
             ranks.sum_(total, sum_, sum_sq)
             total = total.clamp(min=1.0)
-            mean, mean_sq = sum_ / total, sum_sq / total
+            mean = sum_ / total
+            mean_sq = sum_sq / total
         self.running_mean.mul_(self.beta).add_(mean * (1.0 - self.beta))
         self.running_mean_sq.mul_(self.beta).add_(mean_sq * (1.0 - self.beta))
         self.debiasing_term.mul_(self.beta).add_(1.0 - self.beta)
 
     def mean_std(self) -> tuple[Tensor, Tensor]:
-        """Return debiased mean and standard deviation, (1,) each; before the first update 0 and the least allowed."""
+        """Return debiased mean and standard deviation, (1,) each; before the first update 0 and
+        the least allowed.
+        """
         debias = self.debiasing_term.clamp(min=_DEBIAS_MIN)
         mean = self.running_mean / debias
         variance = (self.running_mean_sq / debias - mean**2).clamp(min=self.variance_min)
@@ -66,18 +77,23 @@ class ValueNorm(nn.Module):
 def rescale_output(
     linear: nn.Linear, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]
 ) -> None:
-    """Change a critic's last layer so that its denormalised values survive a change of the normaliser.
+    """Change a critic's last layer so that its denormalised values survive a change of the
+    normaliser.
 
-    ``before`` and ``after`` are the normaliser's mean and standard deviation (van Hasselt et al. 2016, PopArt).
+    ``before`` and ``after`` are the normaliser's mean and standard deviation (van Hasselt et al.
+    2016, PopArt).
     """
-    (mean_old, std_old), (mean_new, std_new) = before, after
+    (mean_old, std_old) = before
+    (mean_new, std_new) = after
     with torch.no_grad():
         linear.weight.mul_(std_old / std_new)
         linear.bias.mul_(std_old).add_(mean_old - mean_new).div_(std_new)
 
 
 class RunningNorm(nn.Module):
-    """Mean and variance of everything seen so far, a feature at a time; normalises and clips rows (..., size)."""
+    """Mean and variance of everything seen so far, a feature at a time; normalises and clips rows
+    (..., size).
+    """
 
     mean: Tensor
     var: Tensor
@@ -94,10 +110,13 @@ class RunningNorm(nn.Module):
         return ((x - self.mean) * scale).clamp(-_OBS_CLIP, _OBS_CLIP)
 
     def update(self, x: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> None:
-        """Take in all ranks' rows x (..., size) with weights (...) of 0 or 1 (Chan et al. 1979, parallel variance)."""
+        """Take in all ranks' rows x (..., size) with weights (...) of 0 or 1 (Chan et al. 1979,
+        parallel variance).
+        """
         weights = weights.unsqueeze(-1)
         dims = tuple(range(x.dim() - 1))
-        rows, mean = weights.sum().to(torch.float64), (x * weights).sum(dims)
+        rows = weights.sum().to(torch.float64)
+        mean = (x * weights).sum(dims)
         ranks.sum_(rows, mean)
         divisor = rows.clamp(min=1.0).to(x.dtype)
         mean = mean / divisor
@@ -113,12 +132,14 @@ class RunningNorm(nn.Module):
 
 
 def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> Tensor:
-    """Shift and scale so that all ranks' entries of weight 1 have mean 0 and population standard deviation 1.
+    """Shift and scale so that all ranks' entries of weight 1 have mean 0 and population standard
+    deviation 1.
 
     Entries of weight 0 are shifted and scaled alike; they take no part in the statistics.
     """
     wide = torch.float64  # of the sums: a million entries lose digits otherwise
-    total, sum_ = weights.sum(dtype=wide), (advantages * weights).sum(dtype=wide)
+    total = weights.sum(dtype=wide)
+    sum_ = (advantages * weights).sum(dtype=wide)
     ranks.sum_(total, sum_)
     total = total.clamp(min=1.0)
     mean = (sum_ / total).to(advantages.dtype)

@@ -10,15 +10,18 @@ from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
 
-BETA_1, BETA_2 = 0.9, 0.999
+BETA_1 = 0.9
+BETA_2 = 0.999
 _CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
 
 class FlatAdam:
-    """Adam (Kingma & Ba 2015) with gradient clipping, a few operations a step whatever the number of parameters.
+    """Adam (Kingma & Ba 2015) with gradient clipping, a few operations a step whatever the number
+    of parameters.
 
-    Nothing here waits for the device: step count and learning rate are tensors, so a step can be captured.
-    The network must stay on its device; ``load_state_dict`` of the network writes into the same memory.
+    Nothing here waits for the device: step count and learning rate are tensors, so a step can be
+    captured. The network must stay on its device; ``load_state_dict`` of the network writes into
+    the same memory.
     """
 
     def __init__(
@@ -37,7 +40,8 @@ class FlatAdam:
         named = list(network.named_parameters())
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
-        self.eps, self.weight_decay = eps, weight_decay
+        self.eps = eps
+        self.weight_decay = weight_decay
         self.flat = flatten(self.parameters)
         self.grad = torch.zeros_like(self.flat)
         self.exp_avg = torch.zeros_like(self.flat)
@@ -59,11 +63,14 @@ class FlatAdam:
         self.grad.add_(torch.cat([gradient.reshape(-1) for gradient in gradients]))
 
     def share(self, weight: Tensor | None, *numbers: Tensor) -> tuple[Tensor, ...]:
-        """Average the gradient over all ranks; return ``numbers`` averaged. ``weight`` is as in ``Ranks.average_``."""
+        """Average the gradient over all ranks; return ``numbers`` averaged. ``weight`` is as in
+        ``Ranks.average_``.
+        """
         return self.ranks.average_(self.grad, weight, *numbers)
 
     def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
-        """Clip the gradient to ``max_grad_norm`` (0: not at all) and step; return its norm before clipping.
+        """Clip the gradient to ``max_grad_norm`` (0: not at all) and step; return its norm before
+        clipping.
 
         Where ``enabled`` (0-dim, 0 or 1) is 0 nothing changes, not even the moments.
         """
@@ -91,7 +98,9 @@ class FlatAdam:
             getattr(self, name).copy_(state[name])
 
     def clip(self, norm: Tensor, max_grad_norm: float) -> None:
-        """Scale the gradient, whose norm is ``norm``, down to ``max_grad_norm``; 0 leaves it as it is."""
+        """Scale the gradient, whose norm is ``norm``, down to ``max_grad_norm``; 0 leaves it as it
+        is.
+        """
         if max_grad_norm > 0.0:
             self.grad.mul_((max_grad_norm / (norm + _CLIP_EPS)).clamp(max=1.0))
 

@@ -14,7 +14,8 @@ _Output = TypeVar("_Output")
 
 
 class Graphs:
-    """Functions over tensors with fixed addresses, each replayed as a graph; the graphs share their memory.
+    """Functions over tensors with fixed addresses, each replayed as a graph; the graphs share their
+    memory.
 
     Where there is no CUDA, functions just run.
     """
@@ -22,13 +23,16 @@ class Graphs:
     def __init__(self, device: torch.device, generator: torch.Generator) -> None:
         """Record on ``device``; ``generator`` is the only one that recorded functions draw from."""
         self._enabled = device.type == "cuda"
-        self._device, self._generator, self._memory = device, generator, GraphMemory()
+        self._device = device
+        self._generator = generator
+        self._memory = GraphMemory()
         self._known: dict[Hashable, _Known] = {}
 
     def __call__(
         self, key: Hashable, function: Callable[..., _Output], *inputs: Tensor, over: object = None
     ) -> _Output:
-        """Return ``function(*inputs)``. The same ``key`` must mean the same work on the same shapes.
+        """Return ``function(*inputs)``. The same ``key`` must mean the same work on the same
+        shapes.
 
         ``over`` is the other object that it works on. If that changes, the graph is recorded again.
         """

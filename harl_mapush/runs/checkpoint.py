@@ -1,8 +1,11 @@
 """Checkpoints: folders of flat tensor files beside the run's ``config.yaml``, each usable alone.
 
-``actor_agent{i}.pt`` per agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain state dicts on the CPU;
-``training_state.pt``, where present, is what ``--resume`` reads; ``manifest.json`` has a checksum of each. Nothing here
-unpickles code. Checkpoints of a foreign kind that is registered (``formats.py``) can be evaluated as well.
+``actor_agent{i}.pt`` per agent, ``critic_agent.pt`` and ``value_normalizer.pt`` are plain state
+dicts on the CPU;
+``training_state.pt``, where present, is what ``--resume`` reads; ``manifest.json`` has a checksum
+of each. Nothing here
+unpickles code. Checkpoints of a foreign kind that is registered (``formats.py``) can be evaluated
+as well.
 """
 
 from __future__ import annotations
@@ -27,9 +30,8 @@ from mqe.tensor_files import is_plain, read_file, read_tensors
 from mqe.world.scene import MAX_ROBOTS
 
 TRAINING_STATE = "training_state.pt"
-TRAINING_STATES_BYTES = (
-    256 * 2**20
-)  # a run's training states take no more together, unless a single one does
+# A run's training states take no more together, unless a single one does.
+TRAINING_STATES_BYTES = 256 * 2**20
 
 
 def actor_file(agent: int) -> str:
@@ -47,9 +49,11 @@ def save(
     device: str = "cpu",
     gait_sha256: str | None = None,
 ) -> Path:
-    """Write ``checkpoints/<env steps>/`` of a run by a rename, so that neither a kill nor a power loss leaves half.
+    """Write ``checkpoints/<env steps>/`` of a run by a rename, so that neither a kill nor a power
+    loss leaves half.
 
-    ``networks`` are the algorithm's, ``settings`` is the text of its ``config.yaml``, the run's own by default;
+    ``networks`` are the algorithm's, ``settings`` is the text of its ``config.yaml``, the run's own
+    by default;
     ``gait_sha256`` is for its manifest.
     """
     folder = run / CHECKPOINTS / step_name(env_steps)
@@ -67,9 +71,11 @@ def save(
 
 
 def resolve(what: str | Path) -> Path:
-    """Find the checkpoint folder that ``what`` means: itself, a run's last one, or ``pretrained:NAME``.
+    """Find the checkpoint folder that ``what`` means: itself, a run's last one, or
+    ``pretrained:NAME``.
 
-    Only its settings and actors are needed. Raises ConfigError for one that is absent, unknown or incomplete.
+    Only its settings and actors are needed. Raises ConfigError for one that is absent, unknown or
+    incomplete.
     """
     folder = _locate(str(what))
     kind = format_of(folder)
@@ -88,7 +94,9 @@ def resolve(what: str | Path) -> Path:
 
 
 def format_of(folder: Path) -> Format:
-    """Return which kind of checkpoint a folder is; raise ConfigError for one whose settings are missing."""
+    """Return which kind of checkpoint a folder is; raise ConfigError for one whose settings are
+    missing.
+    """
     for kind in (OURS, *FOREIGN):
         if kind.is_format_of(folder):
             return kind
@@ -106,7 +114,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_training_state(folder: Path) -> dict[str, Any]:
-    """Read a checkpoint's training state onto the CPU, without running code in it; raise ConfigError if damaged."""
+    """Read a checkpoint's training state onto the CPU, without running code in it; raise
+    ConfigError if damaged.
+    """
     try:
         state = read_file(folder / TRAINING_STATE)
     except Exception as error:  # as in read_tensors
@@ -126,7 +136,9 @@ def damaged_state(folder: Path, detail: str) -> ConfigError:
 
 
 def check_whole(folder: Path) -> None:
-    """Raise ConfigError if no run can resume from a checkpoint of ours: a file is missing or damaged."""
+    """Raise ConfigError if no run can resume from a checkpoint of ours: a file is missing or
+    damaged.
+    """
     problem = damage(folder)  # every file, by name, before any is read
     if problem is not None:
         raise ConfigError(problem)
@@ -146,7 +158,9 @@ def check_actors(folder: Path) -> None:
 
 
 def load(folder: Path, networks: Mapping[str, nn.Module]) -> None:
-    """Put a checkpoint into an algorithm's networks of the same shape; raise ConfigError where it does not fit."""
+    """Put a checkpoint into an algorithm's networks of the same shape; raise ConfigError where it
+    does not fit.
+    """
     _load(folder, {f"{name}.pt": network for name, network in networks.items()})
 
 
@@ -155,7 +169,8 @@ def load_actors(
     networks: Mapping[str, nn.Module],
     weights: Mapping[str, dict[str, Tensor]] | None = None,
 ) -> None:
-    """Put a checkpoint's actors, ours or upstream's, into networks of the same shape; raise ConfigError as ``load``.
+    """Put a checkpoint's actors, ours or upstream's, into networks of the same shape; raise
+    ConfigError as ``load``.
 
     ``weights`` are its actors' as ``read_actors`` returned them; None reads them now.
     """
@@ -168,7 +183,9 @@ def load_actors(
 
 
 def read_actors(folder: Path) -> dict[str, dict[str, Tensor]]:
-    """Return a checkpoint's actors, state dicts on the CPU by name; raise ConfigError for a damaged file."""
+    """Return a checkpoint's actors, state dicts on the CPU by name; raise ConfigError for a
+    damaged file.
+    """
     paths = sorted(folder.glob("actor_agent*.pt"))
     check_files(folder, [path.name for path in paths])
     return {path.stem: read_tensors(path) for path in paths}
@@ -187,7 +204,9 @@ def _load(folder: Path, modules: Mapping[str, nn.Module]) -> None:
 
 
 def _fill(path: Path, module: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """Put the values of a checkpoint's file into a network; raise ConfigError where they do not fit."""
+    """Put the values of a checkpoint's file into a network; raise ConfigError where they do not
+    fit.
+    """
     try:
         module.load_state_dict(values)
     except (RuntimeError, KeyError) as error:
@@ -251,13 +270,17 @@ def _num_agents(folder: Path) -> int:
         or not 1 <= num_agents <= MAX_ROBOTS
     ):
         raise ConfigError(
-            f"checkpoint {folder}: its {CONFIG} does not say env.num_agents, 1 to {MAX_ROBOTS}; it is damaged"
+            f"checkpoint {folder}: its {CONFIG} does not say env.num_agents, 1 to {MAX_ROBOTS}; "
+            "it is damaged"
         )
     return num_agents
 
 
 def _incomplete(folder: Path, missing: Sequence[str]) -> str:
-    return f"checkpoint {folder}: incomplete, it lacks {', '.join(missing)}; take another checkpoint of the run"
+    return (
+        f"checkpoint {folder}: incomplete, it lacks {', '.join(missing)}; take another "
+        "checkpoint of the run"
+    )
 
 
 OURS = Format(

@@ -1,4 +1,6 @@
-"""Files that survive a power loss: flushed to the disk before they get their name, and their name as well."""
+"""Files that survive a power loss: flushed to the disk before they get their name, and their name
+as well.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# Some network file systems cannot sync a folder.
 _NO_SYNC = (
     errno.EINVAL,
     errno.ENOSYS,
     errno.ENOTSUP,
-)  # some network file systems cannot sync a folder
+)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -30,10 +33,11 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to put files in, which then becomes ``folder``; after an error it is removed instead.
+    """Yield an empty folder to put files in, which then becomes ``folder``; after an error it is
+    removed instead.
 
-    Its files are on the disk before it gets that name, and a folder of that name is replaced. The folder above it must
-    exist.
+    Its files are on the disk before it gets that name, and a folder of that name is replaced. The
+    folder above it must exist.
     """
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -46,7 +50,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def _publish(partial: Path, folder: Path) -> None:
-    """Rename a finished folder of files to ``folder``, replacing one that exists, once its files are on the disk."""
+    """Rename a finished folder of files to ``folder``, replacing one that exists, once its files
+    are on the disk.
+    """
     for path in partial.iterdir():
         sync(path)
     sync(partial)

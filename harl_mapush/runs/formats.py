@@ -24,25 +24,23 @@ class Team(Protocol):
 
 
 class Format(NamedTuple):
-    """A kind of checkpoint: a folder with a file an agent, or one for all, and settings in some form."""
+    """A kind of checkpoint: a folder with a file an agent, or one for all, and settings in some
+    form.
+    """
 
     owner: str  # whose it is, as messages call it
     config: str  # the file of its settings
     folder: str  # what its folder is called, beside or around that file
     is_format_of: Callable[[Path], bool]  # whether a checkpoint folder is of this kind
     num_agents: Callable[[Path], int]
-    read_config: Callable[
-        [Path], dict[str, Any]
-    ]  # the sections of a run of ours that its settings amount to
-    load_team: Callable[
-        [Path, VecEnv], Team | None
-    ]  # None: its actors are those of the settings' algorithm
-    actor_file: Callable[[int], str] = (
-        "actor_agent{}.pt".format
-    )  # which file of the folder an agent acts by
-    newest: Callable[[Path], Path | None] = lambda run: (
-        None
-    )  # the last checkpoint in a whole run's folder
+    # The sections of a run of ours that its settings amount to.
+    read_config: Callable[[Path], dict[str, Any]]
+    # None: its actors are those of the settings' algorithm.
+    load_team: Callable[[Path, VecEnv], Team | None]
+    # Which file of the folder an agent acts by.
+    actor_file: Callable[[int], str] = "actor_agent{}.pt".format
+    # The last checkpoint in a whole run's folder.
+    newest: Callable[[Path], Path | None] = lambda run: None
 
 
 FOREIGN: list[Format] = []

@@ -1,4 +1,6 @@
-"""What a new run takes over from a checkpoint (``runner.init_from``): networks, observations and commands."""
+"""What a new run takes over from a checkpoint (``runner.init_from``): networks, observations and
+commands.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ INTERFACE = ("decision_period", "observation", "more_observations", "action_scal
 
 
 def resolve(what: str) -> Path:
-    """Return the folder of a checkpoint, run or ``pretrained:NAME``; raise ConfigError where there is none."""
+    """Return the folder of a checkpoint, run or ``pretrained:NAME``; raise ConfigError where there
+    is none.
+    """
     try:
         return checkpoint.resolve(what)
     except ConfigError as error:
@@ -31,7 +35,8 @@ def resolve(what: str) -> Path:
 
 
 def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return ``base`` with the settings that follow from its checkpoint to start from, if it or ``over`` names one.
+    """Return ``base`` with the settings that follow from its checkpoint to start from, if it or
+    ``over`` names one.
 
     Return also what to tell the user about them.
     """
@@ -53,26 +58,32 @@ def check(cfg: RunCfg) -> None:
     is_gait = hasattr(cfg.task, "gait") and not hasattr(learned, "gait")
     hint = f", or let the robots walk with this one: --set task.gait={what}" if is_gait else ""
     raise ConfigError(
-        f"{KEY}: {what} is a policy of {learned.name}, and this run trains {cfg.task.name}; start from a checkpoint of "
+        f"{KEY}: {what} is a policy of {learned.name}, and this run trains {cfg.task.name}; "
+        "start from a checkpoint of "
         f"{cfg.task.name}{hint}"
     )
 
 
 def load(what: str, runner: Runner, cfg: Any) -> str:
-    """Load a checkpoint's networks into a new run whose section ``algorithm`` is ``cfg``; return a line about it.
+    """Load a checkpoint's networks into a new run whose section ``algorithm`` is ``cfg``; return a
+    line about it.
 
     Raises ConfigError if they do not fit.
     """
-    folder, networks = resolve(what), runner.algorithm.networks
-    has, wants = checkpoint.format_of(folder).num_agents(folder), runner.env.num_agents
+    folder = resolve(what)
+    networks = runner.algorithm.networks
+    has = checkpoint.format_of(folder).num_agents(folder)
+    wants = runner.env.num_agents
     if has != wants:
         raise ConfigError(
-            f"{KEY}: {what} has actors of {has} robots, and this run has {wants}; train such a team with --num_agents "
+            f"{KEY}: {what} has actors of {has} robots, and this run has {wants}; train such a "
+            "team with --num_agents "
             f"{has} and the --object that it pushed, or start from another"
         )
     if _shares(cfg) and not _actors_are_equal(folder, has):
         raise ConfigError(
-            f"{KEY}: {what} has an actor of its own for each robot, and this run has one for all; say "
+            f"{KEY}: {what} has an actor of its own for each robot, and this run has one for "
+            "all; say "
             f"--set algorithm.share_param=false"
         )
     has_critic = _has_critic(folder, networks)
@@ -90,14 +101,18 @@ def load(what: str, runner: Runner, cfg: Any) -> str:
 def _own_settings(
     what: str, base: Mapping[str, Any], over: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
-    """Return what a run of ``base`` and ``over`` takes from a checkpoint's settings instead of what ``base`` says.
+    """Return what a run of ``base`` and ``over`` takes from a checkpoint's settings instead of what
+    ``base`` says.
 
-    These are its networks' sizes and, where it learned the same task, what its policy sees and commands, and whether
-    each robot has an actor of its own. Return also a line that names the values that change; None if there are none.
+    These are its networks' sizes and, where it learned the same task, what its policy sees and
+    commands, and whether each robot has an actor of its own. Return also a line that names the
+    values that change; None if there are none.
     """
-    own, cfg = checkpoint.read_config(resolve(what)), config.resolve(base, over)[0]
+    own = checkpoint.read_config(resolve(what))
+    cfg = config.resolve(base, over)[0]
     taken: dict[str, Any] = {"network": own.get("network") or {}}
-    source, here = config.resolve(own, {})[0], cfg.task
+    source = config.resolve(own, {})[0]
+    here = cfg.task
     learned = source.task
     if learned.name != here.name:  # which ``check`` is going to refuse
         return taken, None
@@ -121,19 +136,24 @@ def _own_settings(
 
 
 def _check_algorithm(what: str, folder: Path, here: str) -> None:
-    """Raise ConfigError if actors of a checkpoint are networks of another kind than those of algorithm ``here``."""
+    """Raise ConfigError if actors of a checkpoint are networks of another kind than those of
+    algorithm ``here``.
+    """
     learned = (checkpoint.read_config(folder).get("algorithm") or {}).get("name")
     if learned not in ALGORITHMS or _kind_of_actor(learned) is _kind_of_actor(here):
         return
     alike = " or ".join(name for name in ALGORITHMS if _kind_of_actor(name) is _kind_of_actor(here))
     raise ConfigError(
-        f"{KEY}: {what} learned by {learned}, whose actors are networks of another kind than those of {here}; start "
+        f"{KEY}: {what} learned by {learned}, whose actors are networks of another kind than "
+        f"those of {here}; start "
         f"from a checkpoint of {alike}, or train with --algo {learned}"
     ) from None
 
 
 def _hint(folder: Path, cfg: Any) -> str:
-    """Return the end of an error: the ``compat`` that a checkpoint's networks need, if this run has the other one."""
+    """Return the end of an error: the ``compat`` that a checkpoint's networks need, if this run
+    has the other one.
+    """
     learned = (checkpoint.read_config(folder).get("algorithm") or {}).get("compat")
     if learned is None or learned == getattr(cfg, "compat", learned):
         return ""

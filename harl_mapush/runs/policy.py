@@ -30,12 +30,15 @@ def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
     num_agents = checkpoint.read_config(folder)["env"]["num_agents"]
     if env.num_agents != num_agents:
         raise ConfigError(
-            f"checkpoint {folder} was trained with env.num_agents={num_agents}, and this environment has "
-            f"{env.num_agents}; build one of its team's size (harl_mapush.evaluation.evaluation_worlds.settings)"
+            f"checkpoint {folder} was trained with env.num_agents={num_agents}, and this "
+            "environment has "
+            f"{env.num_agents}; build one of its team's size "
+            "(harl_mapush.evaluation.evaluation_worlds.settings)"
         )
-    unfamiliar = (
-        evaluation_worlds.unfamiliar(folder, env) if isinstance(env, MultiAgentEnv) else None
-    )
+    if isinstance(env, MultiAgentEnv):
+        unfamiliar = evaluation_worlds.unfamiliar(folder, env)
+    else:
+        unfamiliar = None
     if unfamiliar is not None:
         _LOG.warning("Note: %s.", unfamiliar)
     return make_team(cfg, folder, env)
@@ -51,25 +54,33 @@ def make_team(cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = 
 
 
 class TeamPolicy:
-    """Deterministic decisions, obs (N, A, O) to actions (N, A, U); recurrent teams remember between them."""
+    """Deterministic decisions, obs (N, A, O) to actions (N, A, U); recurrent teams remember
+    between them.
+    """
 
     def __init__(
         self, cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None
     ) -> None:
-        """Load the checkpoint in ``folder``; raise ConfigError where it does not fit ``env`` and ``cfg``."""
+        """Load the checkpoint in ``folder``; raise ConfigError where it does not fit ``env`` and
+        ``cfg``.
+        """
         try:
-            acting, spec = cfg.algorithm.for_acting(), TeamSpec.of(env)
+            acting = cfg.algorithm.for_acting()
+            spec = TeamSpec.of(env)
             algorithm = make_algorithm(acting, cfg.network, spec, env.device, cfg.runner.seed)
         except ValueError as error:
             raise ConfigError(f"checkpoint {folder}: {error}") from None
         checkpoint.load_actors(folder, algorithm.networks, weights)
-        self._algorithm, self._num_agents = algorithm, env.num_agents
+        self._algorithm = algorithm
+        self._num_agents = env.num_agents
         self.is_recurrent = cfg.network.use_recurrent_policy
         self._hidden: Tensor | None = None
 
     @property
     def actors(self) -> list[nn.Module]:
-        """Return the robots' networks, in their order; agents that share one have it more than once."""
+        """Return the robots' networks, in their order; agents that share one have it more than
+        once.
+        """
         return [self._algorithm.networks[f"actor_agent{i}"] for i in range(self._num_agents)]
 
     def __call__(self, obs: Tensor) -> Tensor:

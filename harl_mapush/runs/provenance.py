@@ -1,4 +1,6 @@
-"""What made a run, beside its settings: ``origin.json`` in its folder, and cards of it for TensorBoard."""
+"""What made a run, beside its settings: ``origin.json`` in its folder, and cards of it for
+TensorBoard.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _MORE = ("env.num_envs", "task.object", "task.decision_period", "runner.num_step
 
 
 def describe(device: str, reward_weights: Mapping[str, float] | None) -> dict[str, Any]:
-    """Return who starts a run, with what and how; ``reward_weights`` by term, None where a task does not weigh any."""
+    """Return who starts a run, with what and how; ``reward_weights`` by term, None where a task
+    does not weigh any.
+    """
     weights = {} if reward_weights is None else {"reward_weights": dict(reward_weights)}
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -56,9 +60,11 @@ def write(run: Path, start: Mapping[str, Any]) -> None:
 def cards(
     settings: Mapping[str, Any], start: Mapping[str, Any], statistics: Sequence[str]
 ) -> list[Summary]:
-    """Return what TensorBoard shows of a run besides its curves: layout, hyper-parameters, settings, origin.
+    """Return what TensorBoard shows of a run besides its curves: layout, hyper-parameters,
+    settings, origin.
 
-    ``settings`` are nested plain values; ``statistics`` are the names of what the environment measures.
+    ``settings`` are nested plain values; ``statistics`` are the names of what the environment
+    measures.
     """
     from torch.utils.tensorboard.summary import (  # slow to import, and seldom needed
         custom_scalars,

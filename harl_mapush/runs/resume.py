@@ -53,7 +53,9 @@ CHANGEABLE_ON_RESUME = (
 
 
 class SavedRun(NamedTuple):
-    """A run, and the checkpoint it resumes from; none if it ended before its first, and starts again."""
+    """A run, and the checkpoint it resumes from; none if it ended before its first, and starts
+    again.
+    """
 
     run: Path
     folder: Path | None
@@ -61,7 +63,8 @@ class SavedRun(NamedTuple):
 
 
 def find(what: str) -> tuple[SavedRun, list[str]]:
-    """Find what ``--resume`` means, a run's newest whole checkpoint or a checkpoint itself; and notices about it.
+    """Find what ``--resume`` means, a run's newest whole checkpoint or a checkpoint itself; and
+    notices about it.
 
     Raises ConfigError if there is nothing to resume from.
     """
@@ -75,7 +78,8 @@ def find(what: str) -> tuple[SavedRun, list[str]]:
     )
     if is_run and any(path.glob("actor_agent*.pt")):
         raise ConfigError(
-            f"--resume {what!r} is a checkpoint without the rest of its run; start a new run with --init_from {what}"
+            f"--resume {what!r} is a checkpoint without the rest of its run; start a new run "
+            f"with --init_from {what}"
         )
     if is_run:
         return _newest(path)
@@ -88,13 +92,15 @@ def find(what: str) -> tuple[SavedRun, list[str]]:
     problem = _problem(real)
     if problem is not None:
         raise ConfigError(
-            f"--resume {what!r}: {problem}; give the run ({run}), which resumes from its newest whole one"
+            f"--resume {what!r}: {problem}; give the run ({run}), which resumes from its newest "
+            "whole one"
         )
     return SavedRun(run, real, env_steps), []
 
 
 def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
-    """Return the run's settings, changed by ``over``; raise ConfigError for a change that saved state cannot follow.
+    """Return the run's settings, changed by ``over``; raise ConfigError for a change that saved
+    state cannot follow.
 
     Also returns notices about the changes.
     """
@@ -106,14 +112,16 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
     if new.sim != old.sim:
         name, device = resolve_sim(new.sim)
         new = replace(new, sim=replace(new.sim, name=name, device=str(device)))
-    before, after = flat(to_dict(old)), flat(to_dict(new))
+    before = flat(to_dict(old))
+    after = flat(to_dict(new))
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     changed.sort(key=lambda key: not key.endswith(".name"))  # other keys follow from these
     for key in changed:
         moves = key == "sim.device" and _kind(old.sim.device) != _kind(new.sim.device)
         if key not in CHANGEABLE_ON_RESUME or moves:
             raise ConfigError(
-                f"{key}={after.get(key)}: the run {saved.run} was trained with {before.get(key)}, and its saved state "
+                f"{key}={after.get(key)}: the run {saved.run} was trained with "
+                f"{before.get(key)}, and its saved state "
                 f"holds for nothing else; leave it out, or start a new run (a resume may change "
                 f"{', '.join(CHANGEABLE_ON_RESUME)}{', to one of the same kind' if moves else ''})"
             )
@@ -121,7 +129,9 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
 
 
 def read(saved: SavedRun) -> dict[str, Any]:
-    """Read the saved state onto the CPU; raise ConfigError where it is damaged or another checkpoint's."""
+    """Read the saved state onto the CPU; raise ConfigError where it is damaged or another
+    checkpoint's.
+    """
     assert saved.folder is not None
     state = checkpoint.read_training_state(saved.folder)
     iteration = state.get("iteration")
@@ -155,14 +165,17 @@ def _newest(run: Path) -> tuple[SavedRun, list[str]]:
         )
     if not (run / run_folder.CONFIG).is_file():
         raise ConfigError(
-            f"--resume {str(run)!r} has no {run_folder.CONFIG} and no checkpoint, nothing to resume "
+            f"--resume {str(run)!r} has no {run_folder.CONFIG} and no checkpoint, nothing to "
+            "resume "
             f"from; start it again with --out {run}"
         )
     return SavedRun(run, None, 0), [f"{run} has no checkpoint yet and starts again"]
 
 
 def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
-    """Return the run's own settings, or its checkpoint's where they are lost or damaged, with a notice."""
+    """Return the run's own settings, or its checkpoint's where they are lost or damaged, with a
+    notice.
+    """
     try:
         return run_folder.read_config(saved.run), []
     except ConfigError as error:
@@ -190,14 +203,15 @@ def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) 
     if saved.folder is not None:
         gait = other_gait(saved.folder, new)
         notices += [] if gait is None else [f"the team walks otherwise than before: {gait}"]
-    schedules = tuple(
-        getattr(cfg.algorithm, "schedule", "constant") for cfg in (old, new)
-    )  # not every algorithm's
+    # Not every algorithm's.
+    schedules = tuple(getattr(cfg.algorithm, "schedule", "constant") for cfg in (old, new))
     if schedules[1] == "adaptive" and set(changed) & set(ACTOR_RATES):
         notices.append(
-            "schedule adaptive: the actors' learning rates continue from the saved ones, not from the new"
+            "schedule adaptive: the actors' learning rates continue from the saved ones, not "
+            "from the new"
         )
-    before, after = old.runner.num_env_steps, new.runner.num_env_steps
+    before = old.runner.num_env_steps
+    after = new.runner.num_env_steps
     if (
         schedules[1] == "linear"
         and (schedules[0], before) != ("linear", after)
@@ -206,7 +220,8 @@ def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) 
         shares = [max(0.0, 1.0 - saved.env_steps / total) for total in (before, after)]
         instead = f", not at {shares[0]:.3f}" if schedules[0] == "linear" else ""
         notices.append(
-            f"schedule linear: learning rates now reach zero at {after} env steps; they continue at {shares[1]:.3f} of "
+            f"schedule linear: learning rates now reach zero at {after} env steps; they continue "
+            f"at {shares[1]:.3f} of "
             f"the full rates{instead}"
         )
     return notices
@@ -234,7 +249,9 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def how_to_resume(folder: Path, program: str = PROGRAM, more: str = "") -> str:
-    """Return how to resume a run that ended early; ``more`` is what the command line of ``program`` should add."""
+    """Return how to resume a run that ended early; ``more`` is what the command line of
+    ``program`` should add.
+    """
     if not folder.is_dir():
         return "the folder is gone; if it was moved, --resume takes its new place"
     if run_folder.checkpoints(folder):

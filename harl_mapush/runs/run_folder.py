@@ -1,6 +1,7 @@
 """Run folders: where a run goes, what its parts are called, which of its checkpoints is the last.
 
-A run is ``config.yaml``, ``origin.json``, TensorBoard's files and ``checkpoints/<env steps>/``. The first line of
+A run is ``config.yaml``, ``origin.json``, TensorBoard's files and ``checkpoints/<env steps>/``. The
+first line of
 ``config.yaml``, a comment, has the SHA-256 of the lines below it.
 """
 
@@ -46,7 +47,9 @@ def parse_step_name(name: str) -> int | None:
 
 
 def curves_folder(run: Path) -> Path:
-    """Return the folder with TensorBoard's files: the run's own, so that TensorBoard calls the run by its name."""
+    """Return the folder with TensorBoard's files: the run's own, so that TensorBoard calls the run
+    by its name.
+    """
     return run / LOGS if (run / LOGS).is_dir() else run
 
 
@@ -70,7 +73,8 @@ def last_checkpoint(run: Path) -> Path | None:
 
 
 def set_aside_after(run: Path, env_steps: int) -> list[Path]:
-    """Rename the checkpoints of a run beyond ``env_steps``, so that they no longer count as its newest; return them.
+    """Rename the checkpoints of a run beyond ``env_steps``, so that they no longer count as its
+    newest; return them.
 
     They keep their contents: ``10M`` becomes ``10M.set-aside``, ``10M.set-aside-2`` and so on.
     """
@@ -83,7 +87,8 @@ def set_aside_after(run: Path, env_steps: int) -> list[Path]:
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Keep a run's folder to this process while it trains; ConfigError where another does or it cannot be written.
+    """Keep a run's folder to this process while it trains; ConfigError where another does or it
+    cannot be written.
 
     The system releases it with the process, however that ends.
     """
@@ -92,7 +97,8 @@ def locked(run: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise ConfigError(
-            f"{run}: another process is training in this folder; wait for its end (SIGTERM makes it save its state and "
+            f"{run}: another process is training in this folder; wait for its end (SIGTERM makes "
+            "it save its state and "
             "end), then try again"
         ) from None
     except OSError as error:
@@ -116,7 +122,9 @@ def write_config(run: Path, text: str) -> None:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Return the plain values of a run's ``config.yaml``; raise ConfigError where it is not as it was written."""
+    """Return the plain values of a run's ``config.yaml``; raise ConfigError where it is not as it
+    was written.
+    """
     path = run / CONFIG
     values = load_yaml(path)
     first, _, text = path.read_text(encoding="utf-8").partition("\n")
@@ -129,7 +137,8 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:
-    """Name a new run: ``results/mapush/<object or task>/<algo>/<exp_name>/seed-00001-<date and time>``.
+    """Name a new run: ``results/mapush/<object or task>/<algo>/<exp_name>/seed-00001-<date and
+    time>``.
 
     Where another began within the same second, ``make_run_dir`` puts ``-2`` and so on behind it.
     """
@@ -139,7 +148,8 @@ def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: date
 
 
 def check_new_run_dir(path: Path) -> None:
-    """Raise ConfigError where a run cannot go: a file, a place that cannot be written, a folder that holds a run.
+    """Raise ConfigError where a run cannot go: a file, a place that cannot be written, a folder
+    that holds a run.
 
     A folder that a run was killed in before it wrote anything holds none.
     """
@@ -160,16 +170,19 @@ def check_new_run_dir(path: Path) -> None:
         )
     if holds_run:
         raise ConfigError(
-            f"logger.out_dir (--out): {path} already holds a run; resume it (--resume {path}), name another folder "
+            f"logger.out_dir (--out): {path} already holds a run; resume it (--resume {path}), "
+            "name another folder "
             "or remove it"
         )
     if not existing.is_dir():
         raise ConfigError(
-            f"logger.out_dir (--out): {path} cannot be a folder, {existing} is a file; name another one"
+            f"logger.out_dir (--out): {path} cannot be a folder, {existing} is a file; name "
+            "another one"
         )
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ConfigError(
-            f"logger.out_dir (--out): {path} cannot be written ({existing} is read-only); name another"
+            f"logger.out_dir (--out): {path} cannot be written ({existing} is read-only); name "
+            "another"
         )
 
 
@@ -177,8 +190,9 @@ def check_new_run_dir(path: Path) -> None:
 def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
     """Make the folder of a new run, with room for checkpoints, and keep it to this process.
 
-    ``is_named`` by the user, it is that folder; otherwise, where it exists, the first of ``-2``, ``-3``, ... that does
-    not. Of two processes that ask at once, each gets its own, or one a ConfigError.
+    ``is_named`` by the user, it is that folder; otherwise, where it exists, the first of ``-2``,
+    ``-3``, ... that does not. Of two processes that ask at once, each gets its own, or one a
+    ConfigError.
     """
     with ExitStack() as stack:
         check_new_run_dir(path if is_named else path.parent)
@@ -196,7 +210,9 @@ def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
 
 
 def _make_next(path: Path) -> Path:
-    """Make the first of ``path``, ``path-2``, ``path-3``, ... that does not exist, and return it."""
+    """Make the first of ``path``, ``path-2``, ``path-3``, ... that does not exist, and return
+    it.
+    """
     for candidate in _numbered(path):
         try:
             durable.make_folder(candidate, exist_ok=False)

@@ -1,4 +1,6 @@
-"""Films of a checkpoint from the command line: ``--record``, the flags beside it, and the progress bar."""
+"""Films of a checkpoint from the command line: ``--record``, the flags beside it, and the progress
+bar.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ FLAGS = ("size", "camera", "tiles")  # that only a film has
 EPISODES = 3  # of a film without --num_episodes; with tiles, one a tile
 SIZES = {".mp4": (960, 540), ".gif": (480, 270)}  # [pixels]; a .gif takes ten times the bytes
 RATES = {".mp4": 25, ".gif": 12}  # [Hz]
-_MOST_PIXELS, _MOST_TILES = 7680, 64  # along a side; in all
+# along a side; in all
+_MOST_PIXELS = 7680
+_MOST_TILES = 64
 _INTERVAL_S = 3.0  # between two lines about how far a film is
 
 
@@ -53,7 +57,8 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--camera",
         metavar="NAME",
-        help=f"of the film: {', '.join(CAMERAS)}, or azimuth,elevation[,distance] in degrees and metres",
+        help=f"of the film: {', '.join(CAMERAS)}, or azimuth,elevation[,distance] in degrees and "
+        "metres",
     )
     parser.add_argument(
         "--tiles", metavar="CxR", help="film so many episodes side by side, 3x3 for instance"
@@ -61,12 +66,15 @@ def add_flags(parser: ArgumentParser) -> None:
 
 
 def read(arguments: Any) -> FilmCfg | None:
-    """Return the film that a command line asks for, None if none; raise ConfigError for one that cannot be."""
+    """Return the film that a command line asks for, None if none; raise ConfigError for one that
+    cannot be.
+    """
     if arguments.record is None:
         for flag in FLAGS:
             if getattr(arguments, flag) is not None:
                 raise ConfigError(
-                    f"--{flag} {getattr(arguments, flag)}: belongs to a film; say --record FILE.mp4 too"
+                    f"--{flag} {getattr(arguments, flag)}: belongs to a film; say --record "
+                    "FILE.mp4 too"
                 )
         return None
     path = Path(arguments.record)
@@ -74,19 +82,20 @@ def read(arguments: Any) -> FilmCfg | None:
         raise ConfigError(
             f"--record {arguments.record!r}: a film is an .mp4 or .gif file; name one that ends so"
         )
-    size = (
-        SIZES[path.suffix]
-        if arguments.size is None
-        else _pair("--size", arguments.size, "960x540", _MOST_PIXELS)
-    )
-    tiles = (
-        (1, 1) if arguments.tiles is None else _pair("--tiles", arguments.tiles, "3x3", _MOST_TILES)
-    )
+    if arguments.size is None:
+        size = SIZES[path.suffix]
+    else:
+        size = _pair("--size", arguments.size, "960x540", _MOST_PIXELS)
+    if arguments.tiles is None:
+        tiles = (1, 1)
+    else:
+        tiles = _pair("--tiles", arguments.tiles, "3x3", _MOST_TILES)
     if tiles[0] * tiles[1] > _MOST_TILES:
         raise ConfigError(f"--tiles {arguments.tiles}: at most {_MOST_TILES} tiles")
     if size[0] // tiles[0] < 32 or size[1] // tiles[1] < 32:
         raise ConfigError(
-            f"--size {size[0]}x{size[1]}: a picture, and each tile of it, has at least 32x32 pixels; name a larger size"
+            f"--size {size[0]}x{size[1]}: a picture, and each tile of it, has at least 32x32 "
+            "pixels; name a larger size"
         )
     angle = CAMERAS["follow"] if arguments.camera is None else _angle(arguments.camera)
     episodes = arguments.num_episodes or (
@@ -121,7 +130,8 @@ class _FilmProgress:
     """Shows the progress of a film."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._open = say, ExitStack()
+        self._say = say
+        self._open = ExitStack()
         self._begun = self._said = time.monotonic()
         self._bar: Progress | None = None
         self._words = ""
@@ -146,7 +156,8 @@ class _FilmProgress:
         """Take note of ``done`` [s] of film."""
         now = time.monotonic()
         if words != self._words:
-            self._words, self._begun = words, now
+            self._words = words
+            self._begun = now
         if self._bar is not None:
             self._bar.update(
                 self._bar.task_ids[0],
@@ -156,11 +167,10 @@ class _FilmProgress:
             )
         elif now - self._said >= _INTERVAL_S:
             self._said = now
-            left = (
-                ""
-                if total is None
-                else f" of {total:.0f} s, {(now - self._begun) * (total / done - 1):.0f} s left"
-            )
+            if total is None:
+                left = ""
+            else:
+                left = f" of {total:.0f} s, {(now - self._begun) * (total / done - 1):.0f} s left"
             self._say(f"Film: {done:.1f} s {words}{left}")
 
 
@@ -183,12 +193,14 @@ def _angle(text: str) -> Angle:
         angle = Angle(azimuth, elevation, *rest)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"--camera {text}: no such camera; name one of {', '.join(CAMERAS)}, or azimuth,elevation[,distance] in "
+            f"--camera {text}: no such camera; name one of {', '.join(CAMERAS)}, or "
+            "azimuth,elevation[,distance] in "
             "degrees and metres"
         ) from None
     distance = 1.0 if angle.distance is None else angle.distance
     if not (-360.0 <= azimuth <= 360.0 and -90.0 <= elevation <= 90.0 and 0.1 <= distance <= 100.0):
         raise ConfigError(
-            f"--camera {text}: azimuth is from -360 to 360, elevation from -90 to 90 degrees, distance 0.1 to 100 m"
+            f"--camera {text}: azimuth is from -360 to 360, elevation from -90 to 90 degrees, "
+            "distance 0.1 to 100 m"
         )
     return angle

@@ -1,4 +1,6 @@
-"""Watch a trained team, in a window or on a page: ``python -m harl_mapush.test --mode viewer`` without ``--record``."""
+"""Watch a trained team, in a window or on a page: ``python -m harl_mapush.test --mode viewer``
+without ``--record``.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,11 @@ def watch(
     port: int | None,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Show the checkpoint in ``folder`` until it is closed or ``num_episodes`` have ended; return how they ended.
+    """Show the checkpoint in ``folder`` until it is closed or ``num_episodes`` have ended; return
+    how they ended.
 
-    ``agent`` acts first, one of ``AGENTS``; the run's other checkpoints can be chosen meanwhile. ``port`` is that of a
-    page (0: any that is free), None opens a window if there is a display.
+    ``agent`` acts first, one of ``AGENTS``; the run's other checkpoints can be chosen meanwhile.
+    ``port`` is that of a page (0: any that is free), None opens a window if there is a display.
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
@@ -53,7 +56,9 @@ def watch(
 def _policies(
     cfg: RunCfg, folder: Path, env: MultiAgentEnv
 ) -> dict[str, Callable[[], Callable[[Tensor], Tensor]]]:
-    """Return what can act, by name: the checkpoint, the others of its run, the newest first, and no policy."""
+    """Return what can act, by name: the checkpoint, the others of its run, the newest first, and
+    no policy.
+    """
     folders = [folder]
     if folder.parent.name == run_folder.CHECKPOINTS:
         folders += [

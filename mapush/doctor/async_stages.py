@@ -1,4 +1,5 @@
-"""The doctor's stages for runs with collectors, from one part alone to all together; each uses what the last one left.
+"""The doctor's stages for runs with collectors, from one part alone to all together; each uses what
+the last one left.
 
 What crosses a border between processes or devices is named with its type and both devices.
 """
@@ -36,7 +37,8 @@ from mqe.config import to_dict
 
 NUM_COLLECTORS = 2  # where the settings name none
 TOGETHER_S = 30.0  # for which everything runs at the end
-_NUM_BLOCKS, _NUM_UPDATES = 3, 10
+_NUM_BLOCKS = 3
+_NUM_UPDATES = 10
 _PATIENCE_S = 300.0  # for a first block
 
 
@@ -80,12 +82,14 @@ def check_settings(checkup: Checkup) -> str:
     cfg = checkup.cfg
     runner = dataclasses.replace(cfg.runner, collectors=cfg.runner.collectors or NUM_COLLECTORS)
     checkup.cfg = cfg = settled(dataclasses.replace(cfg, runner=runner))
-    said, here = check_device(checkup), _own(checkup)
+    said = check_device(checkup)
+    here = _own(checkup)
     here.engine = here.stack.enter_context(make_engine(cfg))
     number = cfg.runner.collectors
     worlds = cfg.env.num_envs // number
     return (
-        f"{number} collector{'s' if number > 1 else ''}, {worlds} worlds each, {said}, {here.engine.describe()}; "
+        f"{number} collector{'s' if number > 1 else ''}, {worlds} worlds each, {said}, "
+        f"{here.engine.describe()}; "
         f"learner on {cfg.runner.learner_device}"
     )
 
@@ -110,7 +114,8 @@ def check_agent(checkup: Checkup) -> str:
     """Let the learner's team hand its weights to the collector's, and both act alike."""
     here = _own(checkup)
     collector = _there(here.collector)
-    cfg, env = here.cfg, collector.env
+    cfg = here.cfg
+    env = collector.env
     spec = DistantWorlds(cfg, here.learner).spec
     here.team = team = cast(
         ReplayLearner, make_algorithm(cfg.algorithm, cfg.network, spec, here.learner, 2)
@@ -130,7 +135,10 @@ def check_agent(checkup: Checkup) -> str:
             f"the same weights act differently: by {float((ours - theirs).abs().max()):.2g}", REPORT
         )
     names = [place.describe() for place in weights.places[1:]]
-    return f"{len(names)} tensors of weights, {here.learner} -> cpu -> {env.device}, {names[0]} and so on"
+    return (
+        f"{len(names)} tensors of weights, {here.learner} -> cpu -> {env.device}, {names[0]} "
+        "and so on"
+    )
 
 
 def check_one_collector(checkup: Checkup) -> str:
@@ -164,7 +172,10 @@ def check_one_collector(checkup: Checkup) -> str:
     for place in collector.layout.places:
         finite(place.name, place.of(here.blocks[-1].content))
     crossing = ", ".join(place.describe() for place in collector.layout.places)
-    return f"{_NUM_BLOCKS} blocks; {collector.env.device} -> cpu ({here.engine.medium}) -> {here.learner}: {crossing}"
+    return (
+        f"{_NUM_BLOCKS} blocks; {collector.env.device} -> cpu ({here.engine.medium}) -> "
+        f"{here.learner}: {crossing}"
+    )
 
 
 def check_filler(checkup: Checkup) -> str:
@@ -174,7 +185,9 @@ def check_filler(checkup: Checkup) -> str:
     here.experience = experience
     for block in here.blocks:
         filler.store(block)
-    replay, layout, t = experience.replay, _there(here.collector).layout, 0
+    replay = experience.replay
+    layout = _there(here.collector).layout
+    t = 0
     for block in here.blocks:
         for sent in layout.read(block.content):
             rows = torch.cat(
@@ -183,7 +196,10 @@ def check_filler(checkup: Checkup) -> str:
             if not torch.equal(replay.here[t, :, : rows.shape[1]].cpu(), rows):
                 raise StageError(f"decision {t} in the replay is not what was sent", REPORT)
             t += 1
-    return f"{len(replay)} transitions stored on {replay.here.device} ({replay.here.dtype}), as they were sent"
+    return (
+        f"{len(replay)} transitions stored on {replay.here.device} ({replay.here.dtype}), as "
+        "they were sent"
+    )
 
 
 def check_learner(checkup: Checkup) -> str:
@@ -202,7 +218,10 @@ def check_learner(checkup: Checkup) -> str:
         raise StageError(
             f"{runner.pace.num_learned} updates left some weights as they were", REPORT
         )
-    return f"warm-up {size}/{size}, {runner.pace.num_learned} updates, weights version {runner.pace.version}"
+    return (
+        f"warm-up {size}/{size}, {runner.pace.num_learned} updates, weights version "
+        f"{runner.pace.version}"
+    )
 
 
 def check_model(checkup: Checkup) -> str:
@@ -220,8 +239,10 @@ def check_model(checkup: Checkup) -> str:
         raise StageError("a round of fitting left the model's weights as they were", REPORT)
     errors = {name.removeprefix("model/"): float(value) for name, value in model.metrics.items()}
     return (
-        f"{model.num_steps} steps, {model.cfg.members} members, {before.numel():,} weights on {before.device} "
-        f"({before.dtype}); error before them {errors['error_ratio']:.2f} of standing still, computed rewards off by "
+        f"{model.num_steps} steps, {model.cfg.members} members, {before.numel():,} weights on "
+        f"{before.device} "
+        f"({before.dtype}); error before them {errors['error_ratio']:.2f} of standing still, "
+        "computed rewards off by "
         f"{errors['reward_error']:.3f}"
     )
 
@@ -234,18 +255,22 @@ def check_rollouts(checkup: Checkup) -> str:
     for name, value in zip(batch._fields, batch, strict=True):
         finite(f"predicted.{name}", value)
     return (
-        f"{len(model.replay)} predicted transitions on {model.replay.here.device} ({model.replay.here.dtype}), "
+        f"{len(model.replay)} predicted transitions on {model.replay.here.device} "
+        f"({model.replay.here.dtype}), "
         f"{100 * float(model.metrics['model/kept']):.0f} % kept"
     )
 
 
 def check_together(checkup: Checkup) -> str:
-    """Run everything as configured for half a minute, but for a short warm-up, also of a learned model."""
+    """Run everything as configured for half a minute, but for a short warm-up, also of a learned
+    model.
+    """
     cfg = checkup.cfg
     warmup = min(cfg.algorithm.warmup, 2 * cfg.runner.num_steps * cfg.env.num_envs)
     ensemble = dataclasses.replace(cfg.algorithm.ensemble, first_steps=1)
     algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup, ensemble=ensemble)
-    runner, first_block = _make(dataclasses.replace(cfg, algorithm=algorithm), _own(checkup)), [0.0]
+    runner = _make(dataclasses.replace(cfg, algorithm=algorithm), _own(checkup))
+    first_block = [0.0]
     lines: tuple[str, ...] = ()
     deadline = time.monotonic() + _PATIENCE_S
 
@@ -294,7 +319,8 @@ def _run(runner: AsyncRunner) -> None:
 
 
 def _filler(here: AsyncCheckup) -> tuple[ReplayExperience, Filler]:
-    team, layout = _there(here.team), _there(here.collector).layout
+    team = _there(here.team)
+    layout = _there(here.collector).layout
     experience = team.make_experience(layout.num_steps, layout.num_transitions // layout.num_steps)
     pool: Any = type("Blocks", (), {"layout": layout})  # all that storing asks of a pool
     return experience, Filler(

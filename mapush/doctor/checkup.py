@@ -44,7 +44,9 @@ class Checkup:
         )
 
     def build(self, num_envs: int, ranks: Ranks = ALONE) -> None:
-        """Build ``num_envs`` worlds of the run that is tried, and its learner; close those before."""
+        """Build ``num_envs`` worlds of the run that is tried, and its learner; close those
+        before.
+        """
         self.close()
         env_cfg = dataclasses.replace(self.cfg.env, num_envs=num_envs, randomize=NatureCfg())
         self.env = env = make_env(
@@ -62,7 +64,8 @@ class Checkup:
         cfg = self.cfg
         assert self.env is not None
         rows = self.env.num_envs * (1 if cfg.network.use_recurrent_policy else NUM_DECISIONS)
-        settings, spec = cfg.algorithm.for_trial(rows), TeamSpec.of(self.env)
+        settings = cfg.algorithm.for_trial(rows)
+        spec = TeamSpec.of(self.env)
         return make_algorithm(settings, cfg.network, spec, self.env.device, cfg.runner.seed, ranks)
 
     def close(self) -> None:

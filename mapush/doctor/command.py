@@ -1,7 +1,7 @@
 """Check this machine step by step, from versions to a saved checkpoint: ``mapush doctor``.
 
-The check stops at the first stage that fails and says what to do about it. Exit code 0: every stage that applies to
-this machine passed; 1: a stage failed; 2: the command line was wrong.
+The check stops at the first stage that fails and says what to do about it. Exit code 0: every stage
+that applies to this machine passed; 1: a stage failed; 2: the command line was wrong.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ def make_parser() -> config.Parser:
         action="store_true",
         help="launch GPU kernels one by one, wait for each, and survive a crash",
     )
-    parser.add_argument(
-        "--report", metavar="FILE", help=argparse.SUPPRESS
-    )  # what --cuda-debug reads
+    # What --cuda-debug reads.
+    parser.add_argument("--report", metavar="FILE", help=argparse.SUPPRESS)
     config.add_import(parser)
     config.add_flags(parser, ("--device", "--sim"))
     return parser
@@ -118,7 +117,9 @@ def _conclude(facts: dict[str, Any], is_json: bool) -> int:
 def examine(
     checkup: Checkup, tell: Callable[[Verdict], None], stages: Sequence[Stage] = STAGES
 ) -> Iterator[Verdict]:
-    """Run stage after stage up to the first that fails; report when each begins and ends; return the verdicts."""
+    """Run stage after stage up to the first that fails; report when each begins and ends; return
+    the verdicts.
+    """
     try:
         for stage in stages:
             tell(Verdict(stage.name, "running"))
@@ -137,7 +138,8 @@ def examine(
 @contextmanager
 def _signs_of_life(tell: Callable[[float], None]) -> Iterator[None]:
     """Call ``tell`` every few seconds with the time [s] that has passed."""
-    is_over, start = threading.Event(), time.perf_counter()
+    is_over = threading.Event()
+    start = time.perf_counter()
 
     def keep_telling() -> None:
         while not is_over.wait(SIGN_INTERVAL_S):
@@ -164,13 +166,19 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
     if stage.needs_worker and checkup.sim_name not in IN_PROCESS:
         return Verdict(stage.name, "skipped", detail="the simulator is no process of its own")
     start = time.perf_counter()
-    status, hint = "failed", stage.hint
+    status = "failed"
+    hint = stage.hint
     try:
-        status, detail, hint = "passed", stage.run(checkup), None
+        detail = stage.run(checkup)
+        status = "passed"
+        hint = None
     except StageSkippedError as error:
-        status, detail, hint = "skipped", str(error), None
+        status = "skipped"
+        detail = str(error)
+        hint = None
     except StageError as error:
-        detail, hint = str(error), error.hint
+        detail = str(error)
+        hint = error.hint
     except (ConfigError, SimulatorError) as error:
         detail = str(error)
     except Exception as error:  # of any kind: finding it is what the stage is for
@@ -204,7 +212,8 @@ def verdict_of_crash(report: Sequence[Verdict], returncode: int) -> Verdict:
 
 
 def _check_apart(argv: list[str], is_json: bool) -> int:
-    """Check in a process whose kernels are launched one by one, and which reports verdicts as it runs.
+    """Check in a process whose kernels are launched one by one, and which reports verdicts as it
+    runs.
 
     If it ends without a conclusion, name the stage that killed it.
     """
@@ -240,8 +249,10 @@ def _facts(
         "stages": [verdict._asdict() for verdict in (*verdicts, *rest)],
     }
     if checkup is not None:
-        facts["simulator"], facts["device"] = checkup.sim_name, str(checkup.device)
-        facts["versions"], facts["gpus"] = checkup.versions, checkup.gpus
+        facts["simulator"] = checkup.sim_name
+        facts["device"] = str(checkup.device)
+        facts["versions"] = checkup.versions
+        facts["gpus"] = checkup.gpus
         plan = checkup.plan
         facts["ranks"] = checkup.ranks
         facts["memory_plan"] = None if plan is None else plan._asdict() | {"needed": plan.needed}

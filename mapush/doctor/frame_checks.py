@@ -1,4 +1,6 @@
-"""Checks that a simulator in its own process answers, and uses this project's poses and velocities."""
+"""Checks that a simulator in its own process answers, and uses this project's poses and
+velocities.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ from mqe.world.state import POSE, ROBOT_QPOS, ROBOT_QVEL
 _EMPTY = (
     """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/></worldbody></mujoco>"""
 )
-_SPEED_TOLERANCE, _RATE_TOLERANCE = 0.1, 0.15  # [m/s], [rad/s]: legs pull at their trunk
+_SPEED_TOLERANCE = 0.1  # [m/s] the legs pull at their trunk
+_RATE_TOLERANCE = 0.15  # [rad/s]
 _TURNED = (0.8, 0.36, 0.48, 0.0)  # about an axis that is none of the body's
-_LINEAR, _ANGULAR = (0.6, -0.4, 0.2), (1.0, 2.0, 3.0)  # [m/s], [rad/s] in the body's frame
+_LINEAR = (0.6, -0.4, 0.2)  # [m/s]
+_ANGULAR = (1.0, 2.0, 3.0)  # [rad/s] in the body frame
 
 
 def worker_versions(cfg: SimCfg) -> dict[str, str]:
@@ -32,15 +36,18 @@ def worker_versions(cfg: SimCfg) -> dict[str, str]:
 
 
 def complaint(env: MultiAgentEnv) -> str | None:
-    """Put robots and object into the air, flying and turning, and take a physics step; the worlds are changed.
+    """Put robots and object into the air, flying and turning, and take a physics step; the worlds
+    are changed.
 
-    Return what does not move as its velocity says, None if all is well. The cause is then another order of quaternions,
-    another frame of angular velocities, or another point for linear ones.
+    Return what does not move as its velocity says, None if all is well. The cause is then another
+    order of quaternions, another frame of angular velocities, or another point for linear ones.
     """
-    sim, scene = env.sim, env.scene
+    sim = env.sim
+    scene = env.scene
     bodies = [(ROBOT_QPOS * k, ROBOT_QVEL * k) for k in range(scene.num_robots)]
     bodies += [(scene.robot_qpos, scene.robot_qvel)] * (scene.object is not None)
-    qpos, qvel = sim.qpos.clone(), torch.zeros_like(sim.qvel)
+    qpos = sim.qpos.clone()
+    qvel = torch.zeros_like(sim.qvel)
     for k, (at, vel_at) in enumerate(bodies):
         pose = (2.0 * k, 0.0, 5.0, *_TURNED)
         qpos[:, at : at + POSE] = torch.tensor(pose, dtype=qpos.dtype, device=qpos.device)
@@ -51,10 +58,12 @@ def complaint(env: MultiAgentEnv) -> str | None:
     sim.ctrl.copy_(torch.cat(joints, dim=1))
     sim.step(1)
     dt = scene.model.opt.timestep
-    before, after = qpos[0].double().cpu().numpy(), sim.qpos[0].double().cpu().numpy()
+    before = qpos[0].double().cpu().numpy()
+    after = sim.qpos[0].double().cpu().numpy()
     for k, (at, _) in enumerate(bodies):
         name = f"robot {k}" if k < scene.num_robots else "object"
-        speed, rate = (after[at : at + 3] - before[at : at + 3]) / dt, np.zeros(3)
+        speed = (after[at : at + 3] - before[at : at + 3]) / dt
+        rate = np.zeros(3)
         if abs(speed - _LINEAR)[:2].max() > _SPEED_TOLERANCE:  # gravity has the third
             return f"the {name} flies at {_numbers(speed)} m/s, not {_numbers(_LINEAR)}"
         mujoco.mju_subQuat(rate, after[at + 3 : at + POSE], np.array(_TURNED))

@@ -11,7 +11,9 @@ _OURS = ("mqe.", "harl_mapush.")  # the modules whose objects hold tensors of a 
 
 
 def tensors_of(thing: Any, name: str, seen: set[int] | None = None) -> Iterator[tuple[str, Tensor]]:
-    """Go through all tensors that ``thing`` holds, in containers, networks and objects of this program."""
+    """Go through all tensors that ``thing`` holds, in containers, networks and objects of this
+    program.
+    """
     seen = set() if seen is None else seen
     if id(thing) in seen:
         return

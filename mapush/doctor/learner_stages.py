@@ -1,4 +1,6 @@
-"""The doctor's stages of a learner: it acts, collects, learns and is saved, alone and as several ranks."""
+"""The doctor's stages of a learner: it acts, collects, learns and is saved, alone and as several
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def check_update(checkup: Checkup) -> str:
 
 def check_speed(checkup: Checkup) -> str:
     """Time an iteration with many worlds; return how long the whole run will take, in words."""
-    runner, cfg = runner_of(checkup), checkup.cfg
+    runner = runner_of(checkup)
+    cfg = checkup.cfg
     start = time.perf_counter()
     runner.collect()
     runner.update()
@@ -79,7 +82,8 @@ def check_speed(checkup: Checkup) -> str:
 def check_save_and_load(checkup: Checkup) -> str:
     """Write a checkpoint, read it into new networks, and let both act."""
     runner = runner_of(checkup)
-    algorithm, other = runner.algorithm, checkup.make_learner()
+    algorithm = runner.algorithm
+    other = checkup.make_learner()
     with tempfile.TemporaryDirectory() as name:
         run = Path(name)
         (run / CONFIG).write_text(dump_yaml(to_dict(checkup.cfg)), encoding="utf-8")
@@ -99,6 +103,8 @@ def check_ranks(checkup: Checkup) -> str:
     found = rank_stages.start(checkup.num_ranks, checkup.preset, checkup.device.type)
     checkup.ranks = found
     return (
-        f"{found['ranks']} ranks on {found['device']}: a message takes {found['message_us']:.0f} us, long ones run at "
-        f"{found['bandwidth_gb_s']:.1f} GB/s; {found['num_weights']} weights are equal to the bit after updates"
+        f"{found['ranks']} ranks on {found['device']}: a message takes {found['message_us']:.0f} "
+        "us, long ones run at "
+        f"{found['bandwidth_gb_s']:.1f} GB/s; {found['num_weights']} weights are equal to the "
+        "bit after updates"
     )

@@ -1,6 +1,8 @@
-"""What the doctor tries with several ranks: a sum, the speed of messages, and equal weights after some updates.
+"""What the doctor tries with several ranks: a sum, the speed of messages, and equal weights after
+some updates.
 
-``torchrun --nproc_per_node 2 -m mapush.doctor.rank_stages [--preset NAME] [--device cpu]`` prints one line of JSON.
+``torchrun --nproc_per_node 2 -m mapush.doctor.rank_stages [--preset NAME] [--device cpu]`` prints
+one line of JSON.
 """
 
 from __future__ import annotations
@@ -24,17 +26,18 @@ from mapush.doctor.checkup import Checkup
 from mqe.registry import resolve_sim
 
 NUM_WORLDS = 8  # on each rank
-_LONG, _SHORT = (
-    2**24,
-    2**14,
-)  # numbers in a message: for the bandwidth, and as many as a gradient has
+# numbers in a message: for the bandwidth, and as many as a gradient has
+_LONG = 2**24
+_SHORT = 2**14
 _REPEATS = 10
 _UPDATES = 4  # graphs are recorded in the third
 _TIMEOUT_S = 600.0
 
 
 def start(num_ranks: int, preset: str, device: str) -> dict[str, Any]:
-    """Try ``num_ranks`` ranks in processes of their own; return what they found out, or raise RuntimeError."""
+    """Try ``num_ranks`` ranks in processes of their own; return what they found out, or raise
+    RuntimeError.
+    """
     words = [
         "--nproc_per_node",
         str(num_ranks),
@@ -70,7 +73,8 @@ def _main(argv: Sequence[str] | None) -> int:
     parser = config.Parser(prog=_PROGRAM)
     parser.add_argument("--preset", default=config.DEFAULT_PRESET)
     config.add_flags(parser, ("--device",))
-    arguments, started = parser.parse(argv), Launch.of_environment()
+    arguments = parser.parse(argv)
+    started = Launch.of_environment()
     cfg, _ = config.resolve(config.load_preset(arguments.preset), config.flag_values(arguments))
     name, device = resolve_sim(cfg.sim)
     device = started.device(device)
@@ -99,7 +103,8 @@ def _main(argv: Sequence[str] | None) -> int:
 def _check_sum(ranks: Ranks, device: torch.device) -> None:
     """Raise RuntimeError where a sum over all ranks is another number."""
     count = torch.arange(1000, dtype=torch.float64, device=device)
-    wanted, total = count * sum(range(1, ranks.size + 1)), count * (ranks.rank + 1)
+    wanted = count * sum(range(1, ranks.size + 1))
+    total = count * (ranks.rank + 1)
     ranks.sum_(total)
     if not torch.equal(total, wanted):
         raise RuntimeError("an all-reduce gives a wrong sum")
@@ -126,7 +131,9 @@ def _seconds(work: Callable[[], None]) -> float:
 
 
 def _check_weights(ranks: Ranks, checkup: Checkup) -> int:
-    """Train a little and return how many weights all ranks agree on to the bit; raise UnequalRanksError else."""
+    """Train a little and return how many weights all ranks agree on to the bit; raise
+    UnequalRanksError else.
+    """
     runner = checkup.runner
     assert runner is not None
     runner.start()

@@ -1,4 +1,6 @@
-"""The doctor's stages, from versions to a saved checkpoint; each builds on what the one before it left."""
+"""The doctor's stages, from versions to a saved checkpoint; each builds on what the one before it
+left.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,8 @@ from mqe.viewer.video import record
 NUM_WORLDS = 1000
 NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, which is there for tests
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
-_NEEDS = re.compile(
-    r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)"
-)  # a requirement with a lower bound
+# A requirement with a lower bound.
+_NEEDS = re.compile(r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)")
 
 
 def check_versions(checkup: Checkup) -> str:
@@ -49,9 +50,8 @@ def check_versions(checkup: Checkup) -> str:
     found["python"] = platform.python_version()
     for package in _PACKAGES:
         found[package] = _installed(package)
-    found["torch"] = (
-        torch.__version__
-    )  # with its build, which the package's own metadata may leave out
+    # With its build, which the package's own metadata may leave out.
+    found["torch"] = torch.__version__
     found["torch_cuda"] = torch.version.cuda
     driver = driver_version()
     found["driver_cuda"] = None if driver is None else f"{driver // 1000}.{driver % 1000 // 10}"
@@ -63,7 +63,8 @@ def check_versions(checkup: Checkup) -> str:
         raise StageError(
             f"MuJoCo {mujoco.__version__} is not supported", "pip install 'mujoco>=4.0,<5'"
         )
-    ours, warps = mujoco.__version__, found["mujoco-warp"]
+    ours = mujoco.__version__
+    warps = found["mujoco-warp"]
     if warps is not None and warps.split(".")[:2] != ours.split(".")[:2]:
         raise StageError(
             f"mujoco-warp {warps} is not for MuJoCo {ours}", f"pip install mujoco-warp=={ours}"
@@ -110,7 +111,8 @@ def check_gpus(checkup: Checkup) -> str:
     said = []
     for index in range(torch.cuda.device_count()):
         try:
-            name, (free, total) = torch.cuda.get_device_name(index), torch.cuda.mem_get_info(index)
+            name = torch.cuda.get_device_name(index)
+            (free, total) = torch.cuda.mem_get_info(index)
         except Exception as error:  # of any kind: CUDA may not even start
             if is_used:
                 raise
@@ -132,7 +134,8 @@ def check_gpus(checkup: Checkup) -> str:
 
 def check_memory_plan(checkup: Checkup) -> str:
     """Plan the memory of the run as configured."""
-    env, num_ranks = checkup.cfg.env, checkup.num_ranks
+    env = checkup.cfg.env
+    num_ranks = checkup.num_ranks
     own = replace(checkup.cfg, env=replace(env, num_envs=max(1, env.num_envs // num_ranks)))
     checkup.plan = plan_memory(own, checkup.sim_name, checkup.device, num_ranks, num_ranks)
     check_memory(checkup.plan)
@@ -140,9 +143,12 @@ def check_memory_plan(checkup: Checkup) -> str:
 
 
 def check_devices(checkup: Checkup) -> str:
-    """Build one world with its policy and experience, and see that all tensors are where the simulator's are."""
+    """Build one world with its policy and experience, and see that all tensors are where the
+    simulator's are.
+    """
     checkup.build(1)
-    env, runner = checkup.env, checkup.runner
+    env = checkup.env
+    runner = checkup.runner
     assert env is not None
     assert runner is not None
     env.reset()
@@ -208,7 +214,10 @@ def check_film(checkup: Checkup) -> str:
     return f"{film.num_frames} pictures drawn with {choose_backend()} and written"
 
 
-_FRAMES = "see mqe/sim/remote/worker/frames.py: order of quaternions, frame of angular velocities, point of linear ones"
+_FRAMES = (
+    "see mqe/sim/remote/worker/frames.py: order of quaternions, frame of angular "
+    "velocities, point of linear ones"
+)
 _WORKER = "read docs/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
 CRASH = (
     "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
@@ -254,7 +263,9 @@ STAGES = (
 
 
 def driver_version() -> int | None:
-    """Return the newest CUDA that the NVIDIA driver knows, 12040 for 12.4; None without a driver."""
+    """Return the newest CUDA that the NVIDIA driver knows, 12040 for 12.4; None without a
+    driver.
+    """
     for name in ("libcuda.so.1", "nvcuda.dll"):
         try:
             library = ctypes.CDLL(name)
@@ -266,7 +277,9 @@ def driver_version() -> int | None:
 
 
 def warp_cuda() -> str | None:
-    """Return the CUDA that the installed Warp was built with, 12.9 for instance; None if it was built without."""
+    """Return the CUDA that the installed Warp was built with, 12.9 for instance; None if it was
+    built without.
+    """
     from mqe.sim.mujoco_warp import wp  # quiet, as in check_gpus
 
     built_with = wp.get_cuda_toolkit_version()
@@ -284,11 +297,11 @@ def _check_needs(package: str) -> None:
     """Compare the least versions that ``package`` requires with the installed ones."""
     for line in requires(package) or ():
         needed = _NEEDS.match(line)
-        if (
-            needed is None or ";" in line
-        ):  # without a lower bound, or for some extra or machine alone
+        # Without a lower bound, or for some extra or machine alone.
+        if needed is None or ";" in line:
             continue
-        name, bound = needed["name"], needed["bound"]
+        name = needed["name"]
+        bound = needed["bound"]
         has = _installed(name)
         if has is None or _release(has) < _release(bound):
             instead = "which is not installed" if has is None else f"not {has}"
@@ -299,14 +312,19 @@ def _check_needs(package: str) -> None:
 
 
 def _release(text: str) -> tuple[int, ...]:
-    """Read the numbers that a version begins with, (1, 19) for 1.19.0rc1; zeros at the end mean nothing."""
+    """Read the numbers that a version begins with, (1, 19) for 1.19.0rc1; zeros at the end mean
+    nothing.
+    """
     numbers = re.findall(r"\d+(?:\.\d+)*", text)[0]
     return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", numbers).split("."))
 
 
 def _check_cuda(package: str, found: dict[str, str | None]) -> None:
-    """Check that the driver supports the major CUDA version that ``package`` is built for, if both are known."""
-    built_for, known = found[f"{package}_cuda"], found["driver_cuda"]
+    """Check that the driver supports the major CUDA version that ``package`` is built for, if both
+    are known.
+    """
+    built_for = found[f"{package}_cuda"]
+    known = found["driver_cuda"]
     if (
         built_for is not None
         and known is not None
@@ -314,7 +332,8 @@ def _check_cuda(package: str, found: dict[str, str | None]) -> None:
     ):
         raise StageError(
             f"{package} is built for CUDA {built_for}, but the driver knows CUDA {known} at most",
-            f"update the NVIDIA driver, or install the {package} build for CUDA {known.split('.')[0]}",
+            f"update the NVIDIA driver, or install the {package} build for CUDA "
+            f"{known.split('.')[0]}",
         )
 
 
@@ -333,4 +352,7 @@ def _step(env: MultiAgentEnv) -> str:
     broken = sum(int((~step.valid).sum()) for step in steps)
     if broken:
         raise StageError(f"{broken} worlds broke within {NUM_DECISIONS} decisions", REPORT)
-    return f"{env.num_envs} x {NUM_DECISIONS} decisions of {env.decision_period} control steps on {env.device}"
+    return (
+        f"{env.num_envs} x {NUM_DECISIONS} decisions of {env.decision_period} control steps "
+        f"on {env.device}"
+    )

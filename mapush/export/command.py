@@ -1,6 +1,8 @@
-"""Write a trained team or gait as ONNX, with a contract in JSON and the scene: ``mapush export CHECKPOINT OUT_DIR``.
+"""Write a trained team or gait as ONNX, with a contract in JSON and the scene: ``mapush export
+CHECKPOINT OUT_DIR``.
 
-Running it needs ONNX Runtime, and MuJoCo for the scene, but not this library (``examples/exported_team.py``).
+Running it needs ONNX Runtime, and MuJoCo for the scene, but not this library
+(``examples/exported_team.py``).
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ def _main(argv: Sequence[str] | None) -> int:
     cfg = _settings(folder, arguments)
     if not isinstance(cfg.task, PushCfg) and TASKS[cfg.task.name].examination != "gait":
         raise ConfigError(
-            f"task.name={cfg.task.name}: only push teams and gaits can be exported; load it from Python"
+            f"task.name={cfg.task.name}: only push teams and gaits can be exported; load it from "
+            "Python"
         )
     checkpoint.check_actors(folder)
     seed_everything(cfg.runner.seed)
@@ -103,7 +106,8 @@ def _main(argv: Sequence[str] | None) -> int:
 def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
     """Write the checkpoint in ``folder`` into the folder ``out``.
 
-    Returns each network's largest difference from torch over random states; raises ConfigError where one is too large.
+    Returns each network's largest difference from torch over random states; raises ConfigError
+    where one is too large.
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
@@ -156,20 +160,24 @@ def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
     for name, error in worst.items():
         if not error <= TOLERANCE:
             raise ConfigError(
-                f"{name} differs by {error:.1e} from torch, more than {TOLERANCE}; nothing was exported"
+                f"{name} differs by {error:.1e} from torch, more than {TOLERANCE}; nothing was "
+                "exported"
             )
     return worst
 
 
 def _settings(folder: Path, arguments: Any) -> RunCfg:
-    """Return the checkpoint's settings in the worlds in which the calculator measures it, changed by ``--set``."""
+    """Return the checkpoint's settings in the worlds in which the calculator measures it, changed
+    by ``--set``.
+    """
     asked = config.flag_values(arguments)
     for section in asked:
         for key in asked[section] if section not in ("task", "runner") else ():
             if (section, key) == ("env", "imports"):  # what --import brought
                 continue
             raise ConfigError(
-                f"{section}.{key}: an export has no such setting; leave it out (it takes task and seed)"
+                f"{section}.{key}: an export has no such setting; leave it out (it takes task "
+                "and seed)"
             )
     return evaluation_worlds.settings(
         folder, merge({"sim": {"name": "mujoco", "device": "cpu"}}, asked)
@@ -183,13 +191,15 @@ def _team(
     policy = load_team(cfg, folder, env)
     assert isinstance(policy, (TeamPolicy, OffPolicyTeam))
     actors = [ExportedActor(actor.eval(), cfg.task.action_scale) for actor in policy.actors]
-    num_agents, decision_hz = env.num_agents, 1.0 / (STEP_DT * env.decision_period)
+    num_agents = env.num_agents
+    decision_hz = 1.0 / (STEP_DT * env.decision_period)
     names = [task.obs_names(agent) for agent in range(num_agents)]
     obs = env.reset()[0][:_NUM_CHECKED] * torch.linspace(0.2, 2.0, _NUM_CHECKED).view(-1, 1, 1)
     hidden = {}
     if actors[0].is_recurrent:
         hidden = {"hidden": torch.rand(_NUM_CHECKED, num_agents, *policy.actors[0].hidden_shape)}  # type: ignore
-    made, models = {}, {}
+    made = {}
+    models = {}
     for agent, actor in enumerate(actors):
         own = {name: values[:, agent] for name, values in hidden.items()}
         made[f"actor_agent{agent}.onnx"] = Exported(
@@ -214,7 +224,10 @@ def _team(
     made["team.onnx"] = Exported(ExportedTeam(actors, gaits), first | body | hidden, outputs)
     lead = ["batch", num_agents]
     held = description.command(lead, cfg.task.action_scale, decision_hz)
-    decide = "true in the first control step and every control_steps_per_decision after it: the actors decide"
+    decide = (
+        "true in the first control step and every control_steps_per_decision after it: the "
+        "actors decide"
+    )
     models["team.onnx"] = {
         "inputs": {
             "obs": {"shape": [*lead, len(names[0])], "names": names, "rate_hz": decision_hz},
@@ -313,8 +326,11 @@ def _session(path: Path) -> Callable[[Mapping[str, Tensor]], list[Tensor]]:
 
 @torch.no_grad()
 def _compare(exported: Exported, path: Path) -> float:
-    """Return the largest difference between a file's outputs and the network's, of all rows and of one alone."""
-    run, worst = _session(path), 0.0
+    """Return the largest difference between a file's outputs and the network's, of all rows and of
+    one alone.
+    """
+    run = _session(path)
+    worst = 0.0
     for rows in (slice(None), slice(3, 4)):
         inputs = {name: values[rows].contiguous() for name, values in exported.inputs.items()}
         wanted = exported.network(*inputs.values())
@@ -325,17 +341,18 @@ def _compare(exported: Exported, path: Path) -> float:
 
 
 def _compare_gait(gait: ExportedGait, robot: RobotCfg, path: Path) -> float:
-    """Return the largest difference of joint targets from those of the environment's controller, step by step."""
-    run, worst = _session(path), 0.0
+    """Return the largest difference of joint targets from those of the environment's controller,
+    step by step.
+    """
+    run = _session(path)
+    worst = 0.0
     controller = GaitController(gait.policy, 1, Robots([robot] * _NUM_CHECKED))
     memory = torch.zeros(_NUM_CHECKED, description.GaitMemory.SIZE)
     no_forces = torch.zeros(3 * math.comb(_NUM_CHECKED, 2) + 3)
     for _ in range(_NUM_CHECKED):
         tilted = torch.tensor([1.0, 0.0, 0.0, 0.0]) + 0.2 * torch.randn(_NUM_CHECKED, 4)
-        joints, speed = (
-            0.5 * torch.randn(_NUM_CHECKED, NUM_JOINTS),
-            torch.randn(_NUM_CHECKED, ROBOT_QVEL),
-        )
+        joints = 0.5 * torch.randn(_NUM_CHECKED, NUM_JOINTS)
+        speed = torch.randn(_NUM_CHECKED, ROBOT_QVEL)
         qpos = torch.cat(
             (torch.zeros(_NUM_CHECKED, 3), nn.functional.normalize(tilted, dim=1), joints), dim=1
         )
@@ -357,7 +374,9 @@ def _compare_gait(gait: ExportedGait, robot: RobotCfg, path: Path) -> float:
 
 
 def _write_starts(cfg: RunCfg, path: Path) -> None:
-    """Write where the first episode of every world starts, and the model fields that differ between worlds."""
+    """Write where the first episode of every world starts, and the model fields that differ
+    between worlds.
+    """
     device = torch.device("cpu")
     setup = TASKS[cfg.task.name].make(
         cfg.task, cfg.env, device, Streams(cfg.runner.seed, cfg.env.num_envs, device)

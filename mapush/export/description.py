@@ -1,4 +1,6 @@
-"""The description of an exported team for JSON: its inputs, its outputs, and what it expects of the world."""
+"""The description of an exported team for JSON: its inputs, its outputs, and what it expects of
+the world.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def numbers(
 
 
 def gait_inputs(lead: Sequence[int | str]) -> dict[str, Numbers]:
-    """Describe a gait's inputs besides the command; ``lead`` are the dimensions before the numbers."""
+    """Describe a gait's inputs besides the command; ``lead`` are the dimensions before the
+    numbers.
+    """
     return {
         "up_b": numbers(
             [*lead, 3],
@@ -85,7 +89,8 @@ def observation(names: Sequence[str]) -> Numbers:
         names,
         "x, y: m; sin_yaw, cos_yaw: 1; yaw: rad in [0, 2 pi)",
         HEADING,
-        "positions of goal, object origin and other trunks relative to the robot's trunk; yaw relative to its yaw; "
+        "positions of goal, object origin and other trunks relative to the robot's trunk; yaw "
+        "relative to its yaw; "
         "NAME_0 and so on are the numbers of a term of task.more_observations, in its own units",
     )
 
@@ -115,9 +120,11 @@ def _robot(name: str, cfg: RobotCfg, torque_limit: list[float]) -> dict[str, Any
 def motors(scene: Scene) -> dict[str, Any]:
     """Describe how motors follow their targets."""
     return {
-        "law": "torque = stiffness * (target - joint_pos) - damping * joint_vel, within +- torque_limit",
+        "law": "torque = stiffness * (target - joint_pos) - damping * joint_vel, within +- "
+        "torque_limit",
         "delay_physics_steps": scene.actuator_lag,
-        "delay": "so many physics steps after the control step began the motors follow its targets; until then those "
+        "delay": "so many physics steps after the control step began the motors follow its "
+        "targets; until then those "
         "before, or in the first control step of an episode its own",
     }
 

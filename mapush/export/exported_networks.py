@@ -23,12 +23,15 @@ from mqe.world.scene import STEP_DT
 
 
 class ExportedActor(nn.Module):
-    """One robot's actor: obs (B, O) to a velocity command (B, 3); a recurrent one carries hidden (B, R, H) along."""
+    """One robot's actor: obs (B, O) to a velocity command (B, 3); a recurrent one carries hidden
+    (B, R, H) along.
+    """
 
     def __init__(self, actor: nn.Module, scale: tuple[float, ...]) -> None:
         """Wrap ``actor``, whose actions in [-1, 1] stand for commands of up to ``scale``."""
         super().__init__()
-        self.actor, self.is_recurrent = actor, getattr(actor, "is_recurrent", False)
+        self.actor = actor
+        self.is_recurrent = getattr(actor, "is_recurrent", False)
         self.register_buffer("scale", torch.tensor(scale))
 
     def forward(self, obs: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -67,8 +70,11 @@ class ExportedGait(nn.Module):
         joint_vel: Tensor,
         memory: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return joint targets (B, J) [rad] and the next memory (B, 25): the clock and the last two actions."""
-        phase, actions = memory[..., :1], memory[..., 1:]
+        """Return joint targets (B, J) [rad] and the next memory (B, 25): the clock and the last
+        two actions.
+        """
+        phase = memory[..., :1]
+        actions = memory[..., 1:]
         moving = (command.abs().amax(dim=-1) > STANDING_COMMAND).to(command.dtype)
         clock = torch.cat(
             (torch.sin(TWO_PI * phase), torch.cos(TWO_PI * phase)), dim=-1
@@ -79,9 +85,8 @@ class ExportedGait(nn.Module):
         action = self.policy(obs * self.obs_scale).clamp(-1.0, 1.0)
         phase = torch.remainder(phase + GAIT_FREQUENCY * STEP_DT, 1.0) * moving.unsqueeze(-1)
         cycle = torch.remainder(phase + self.foot_offset, 1.0)
-        swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(
-            -1
-        )  # as Trot.swing has it
+        # As Trot.swing has it.
+        swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)
         lifted = (swing.unsqueeze(-1) * self.lift).flatten(-2)
         targets = self.nominal + self.action_scale * action + lifted
         return targets, torch.cat((phase, action, actions[..., :NUM_JOINTS]), dim=-1)
@@ -95,16 +100,18 @@ class ExportedTeam(nn.Module):
 
     def __init__(self, actors: list[ExportedActor], gaits: list[ExportedGait]) -> None:
         super().__init__()
-        self.actors, self.gaits = nn.ModuleList(actors), nn.ModuleList(gaits)
+        self.actors = nn.ModuleList(actors)
+        self.gaits = nn.ModuleList(gaits)
         self.is_recurrent = actors[0].is_recurrent
 
     def forward(
         self, obs: Tensor, decide: Tensor, command: Tensor, *proprioception: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return joint targets (B, A, J), the command (B, A, 3) in force and the gaits' memory (B, A, 25).
+        """Return joint targets (B, A, J), the command (B, A, 3) in force and the gaits' memory (B,
+        A, 25).
 
-        ``proprioception`` are up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each, then, of recurrent
-        actors, hidden (B, A, R, H), which is returned as well.
+        ``proprioception`` are up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each,
+        then, of recurrent actors, hidden (B, A, R, H), which is returned as well.
         """
         hidden = proprioception[5] if self.is_recurrent else None
         decided = [

@@ -1,4 +1,6 @@
-"""``mapush report RUN [RUN ...]`` writes a page about runs, ``mapush plot RUN [RUN ...]`` their curves alone."""
+"""``mapush report RUN [RUN ...]`` writes a page about runs, ``mapush plot RUN [RUN ...]`` their
+curves alone.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,10 @@ SPEED_TAGS = {
     "perf/update_s": "updating [s] an iteration",
 }
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:1150px;margin:2em auto;padding:0 1em;color:#222}"
-    "img{max-width:100%}table{border-collapse:collapse}td,th{border-bottom:1px solid #ddd;padding:.25em .8em;"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:1150px;margin:2em auto;padding:0 "
+    "1em;color:#222}"
+    "img{max-width:100%}table{border-collapse:collapse}td,th{border-bottom:1px solid "
+    "#ddd;padding:.25em .8em;"
     "text-align:left}h2{margin-top:2em}"
 )
 
@@ -102,7 +106,8 @@ def _report(arguments: Any) -> int:
             pictures[name] = path.read_bytes()
     out.write_text(_page(logs, together, pictures, played), encoding="utf-8")
     _say(
-        f"{out}: {len(logs)} run{'s' if len(logs) > 1 else ''}, {len(pictures)} figures, also as PNG files beside it."
+        f"{out}: {len(logs)} run{'s' if len(logs) > 1 else ''}, {len(pictures)} figures, also as "
+        "PNG files beside it."
     )
     return 0
 
@@ -172,11 +177,10 @@ def _page(
     bands = "Lines are means over seeds, bands reach from the least to the largest."
     for name, title in titles.items():
         if name in pictures:
-            note = (
-                f"<p>{bands}</p>"
-                if name == "curves" and any(len(group.runs) > 1 for group in together)
-                else ""
-            )
+            if name == "curves" and any(len(group.runs) > 1 for group in together):
+                note = f"<p>{bands}</p>"
+            else:
+                note = ""
             parts += [f"<h2>{title}</h2>", note, picture(name)]
     if played:
         parts += ["<h2>Where objects go, and how episodes fail</h2>", _outcomes_table(played)]
@@ -193,7 +197,8 @@ def _runs_table(logs: Sequence[RunLog]) -> str:
     rows = []
     for log in logs:
         longest = max(log.curves.values(), key=lambda curve: curve.env_steps[-1])
-        steps, minutes = longest.env_steps[-1], longest.seconds[-1] / 60.0
+        steps = longest.env_steps[-1]
+        minutes = longest.seconds[-1] / 60.0
         what = (log.settings.get(key) for key in ("task.object", "algorithm.name", "runner.seed"))
         rows.append(
             [log.folder, *what, f"{steps:,.0f}", f"{minutes:.1f}", last(log, "mapush/success_rate")]

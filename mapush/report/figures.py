@@ -25,9 +25,9 @@ mpl.rcParams.update(
         "figure.constrained_layout.use": True,
     }
 )
-_AGENT_TAG = re.compile(
-    r"agent\d+/(\w*share|\w*distance)"
-)  # not what its actor's updates were like
+# Not what its actor's updates were like.
+_AGENT_TAG = re.compile(r"agent\d+/(\w*share|\w*distance)")
+# Of what tasks call their outcomes.
 COLORS = (
     "#2a9d4a",
     "#d1495b",
@@ -35,7 +35,7 @@ COLORS = (
     "#7b4fa3",
     "#2f6db5",
     "#8c6d46",
-)  # of what tasks call their outcomes
+)
 OTHER_COLOR = "#8a8f98"  # time is up, or the simulation broke
 AXES = {"env_steps": ("env steps", 1.0), "seconds": ("minutes", 1.0 / 60.0)}
 
@@ -103,12 +103,15 @@ def agent_tags(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def from_above(name: str, trajectories: Sequence[Trajectory]) -> Figure:
-    """Draw the objects' paths with goals to the right, coloured by outcome, and when episodes ended how."""
+    """Draw the objects' paths with goals to the right, coloured by outcome, and when episodes
+    ended how.
+    """
     colors = outcome_colors()
     figure = Figure(figsize=(10.8, 4.2))
     above, times = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     for each in trajectories:
-        path, color = _turned(each), colors.get(each.outcome, OTHER_COLOR)
+        path = _turned(each)
+        color = colors.get(each.outcome, OTHER_COLOR)
         above.plot(path[:, 0], path[:, 1], color=color, alpha=0.6, linewidth=1)
         above.plot(path[-1, 0], path[-1, 1], ".", color=color)
     above.plot(0.0, 0.0, "k+", label="start")
@@ -149,8 +152,6 @@ def _turned(each: Trajectory) -> Any:
     x, y = offset / max(float((offset**2).sum()) ** 0.5, 1e-9)
     moved = each.path - each.path[0]
     turned = moved.copy()
-    turned[:, 0], turned[:, 1] = (
-        moved[:, 0] * x + moved[:, 1] * y,
-        moved[:, 1] * x - moved[:, 0] * y,
-    )
+    turned[:, 0] = moved[:, 0] * x + moved[:, 1] * y
+    turned[:, 1] = moved[:, 1] * x - moved[:, 0] * y
     return turned

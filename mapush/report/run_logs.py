@@ -48,7 +48,9 @@ class RunLog:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but their seed, under a name that says how they differ from the other groups."""
+    """Runs that differ in nothing but their seed, under a name that says how they differ from the
+    other groups.
+    """
 
     name: str
     runs: tuple[RunLog, ...]
@@ -87,7 +89,9 @@ def groups(logs: Sequence[RunLog]) -> list[Group]:
 
 
 def differences(logs: Sequence[RunLog]) -> dict[str, list[Any]]:
-    """Return the settings in which runs differ, seeds and names aside, with the value of each run."""
+    """Return the settings in which runs differ, seeds and names aside, with the value of each
+    run.
+    """
     keys = dict.fromkeys(key for log in logs for key in log.settings if key not in _OWN)
     values = {key: [log.settings.get(key) for log in logs] for key in keys}
     return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
@@ -102,7 +106,8 @@ def band(group: Group, tag: str, against: str) -> tuple[Array, Array, Array, Arr
     if len(curves) < len(group.runs):
         return None
     xs = [getattr(curve, against) for curve in curves]
-    start, end = max(x[0] for x in xs), min(x[-1] for x in xs)
+    start = max(x[0] for x in xs)
+    end = min(x[-1] for x in xs)
     grid = np.linspace(start, max(end, start), NUM_POINTS)
     values = np.stack(
         [np.interp(grid, x, curve.values) for x, curve in zip(xs, curves, strict=True)]
@@ -113,9 +118,8 @@ def band(group: Group, tag: str, against: str) -> tuple[Array, Array, Array, Arr
 def _read_curves(folder: Path) -> dict[str, Curve]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    log = EventAccumulator(
-        str(folder), size_guidance={"scalars": 0}
-    )  # all points; those taken back are left out
+    # All points; those taken back are left out.
+    log = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     log.Reload()
     points = {tag: log.Scalars(tag) for tag in log.Tags()["scalars"]}
     begin = min((each[0].wall_time for each in points.values()), default=0.0)

@@ -20,7 +20,9 @@ from mqe.viewer.recording import outcome_words
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One episode: the object's path (T, 2) [m], where the goal was, how the episode ended and after how long [s]."""
+    """One episode: the object's path (T, 2) [m], where the goal was, how the episode ended and
+    after how long [s].
+    """
 
     path: NDArray[np.float64]
     goal: NDArray[np.float64]
@@ -30,7 +32,8 @@ class Trajectory:
 
 @torch.no_grad()
 def record_trajectories(run: Path, num_episodes: int, seed: int = 0) -> list[Trajectory]:
-    """Play a run's last checkpoint for an episode in each of ``num_episodes`` worlds of its training, unrandomised.
+    """Play a run's last checkpoint for an episode in each of ``num_episodes`` worlds of its
+    training, unrandomised.
 
     Returns none for a task without an object.
     """
@@ -46,7 +49,8 @@ def record_trajectories(run: Path, num_episodes: int, seed: int = 0) -> list[Tra
         team = load_team(cfg, folder, env)
         obs, _ = env.reset()
         goals = env.state.goal_pos[:, :2].clone()
-        paths, found = [env.state.object_pos[:, :2].clone()], {}
+        paths = [env.state.object_pos[:, :2].clone()]
+        found = {}
         for decision in range(1, math.ceil(env.max_episode_length / env.decision_period) + 1):
             step = env.step(team(obs))
             obs = step.obs

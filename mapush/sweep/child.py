@@ -1,7 +1,8 @@
 """One trial's training, as a process of its own that ends with whoever started it.
 
-``python -m mapush.sweep.child`` takes the words of ``python -m harl_mapush.train``. Its standard input is a pipe whose
-other end its parent holds; when that is closed, by the parent or by the parent's death, it saves its state and ends.
+``python -m mapush.sweep.child`` takes the words of ``python -m harl_mapush.train``. Its standard
+input is a pipe whose other end its parent holds; when that is closed, by the parent or by the
+parent's death, it saves its state and ends.
 """
 
 from __future__ import annotations

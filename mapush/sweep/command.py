@@ -1,4 +1,6 @@
-"""``mapush sweep SPACE.yaml``: train over a space of settings; on a sweep's folder, continue that sweep."""
+"""``mapush sweep SPACE.yaml``: train over a space of settings; on a sweep's folder, continue that
+sweep.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,8 @@ def _sweep(arguments: Any) -> int:
     share = _share(arguments.gpus_per_trial)
     if jobs and share:
         raise ConfigError(
-            "--jobs, --gpus_per_trial: one is for processor cores, the other for GPUs; leave one out"
+            "--jobs, --gpus_per_trial: one is for processor cores, the other for GPUs; leave one "
+            "out"
         )
     folder, space = _find(arguments)
     jobs, share, words = _places(space, jobs, share)
@@ -101,8 +104,11 @@ def _sweep(arguments: Any) -> int:
 
 
 def _find(arguments: Any) -> tuple[Path, Space]:
-    """Return the sweep's folder and its space: what the folder holds where it holds a sweep, else the file's."""
-    given, num_trials = Path(arguments.space), _number("--num_trials", arguments.num_trials)
+    """Return the sweep's folder and its space: what the folder holds where it holds a sweep, else
+    the file's.
+    """
+    given = Path(arguments.space)
+    num_trials = _number("--num_trials", arguments.num_trials)
     if given.is_dir():
         if arguments.out is not None:
             raise ConfigError(
@@ -114,11 +120,10 @@ def _find(arguments: Any) -> tuple[Path, Space]:
             )
         return given, reread_space(given / SWEEP, given / SETTINGS, num_trials)
     space = read_space(given, num_trials, arguments.imports)
-    folder = (
-        Path(arguments.out)
-        if arguments.out
-        else Path("results", "sweeps", f"{given.stem}-{_now()}")
-    )
+    if arguments.out:
+        folder = Path(arguments.out)
+    else:
+        folder = Path("results", "sweeps", f"{given.stem}-{_now()}")
     if (folder / SWEEP).is_file():
         old = reread_space(folder / SWEEP, folder / SETTINGS)
         is_same = (
@@ -127,7 +132,8 @@ def _find(arguments: Any) -> tuple[Path, Space]:
         )
         if not is_same:
             raise ConfigError(
-                f"--out {folder}: holds a sweep over another space; name another folder, or say {PROGRAM} {folder}"
+                f"--out {folder}: holds a sweep over another space; name another folder, or say "
+                f"{PROGRAM} {folder}"
             )
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"--out {folder}: exists and holds no sweep; name another folder")
@@ -146,7 +152,8 @@ def _run(
             if getattr(getattr(space.run, section), name) == given:
                 common += ["--set", f"{key}={threads}"]
     progress = _Progress(space, ledger)
-    search, num_new = None, 0
+    search = None
+    num_new = 0
     if space.cfg.search == "grid":
         known = {(repr(trial.values), trial.seed) for trial in ledger.trials}
         for setting, values in enumerate(space.grid(), 1):
@@ -195,7 +202,8 @@ class _Progress:
     """A line for every trial that is over."""
 
     def __init__(self, space: Space, ledger: Ledger) -> None:
-        self._space, self._ledger = space, ledger
+        self._space = space
+        self._ledger = ledger
 
     def tell(self, trial: Trial) -> None:
         """Print a trial's outcome and the progress of the sweep."""
@@ -235,13 +243,16 @@ def _places(space: Space, jobs: int | None, share: float | None) -> tuple[int, f
         )
     if space.run.sim.device.startswith("cuda"):
         raise ConfigError(
-            f"--jobs: trials on cores cannot use sim.device {space.run.sim.device}; say --gpus_per_trial"
+            f"--jobs: trials on cores cannot use sim.device {space.run.sim.device}; say "
+            "--gpus_per_trial"
         )
     return jobs, 0.0, f"{jobs} at once"
 
 
 def _import_engine() -> Any:
-    """Import Ray Tune and Optuna; raise ConfigError where they, or what draws, are not installed."""
+    """Import Ray Tune and Optuna; raise ConfigError where they, or what draws, are not
+    installed.
+    """
     missing = [name for name in _PARTS if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"{', '.join(missing)} missing; pip install 'mapush[sweep]'")
@@ -263,7 +274,8 @@ def _share(text: str | None) -> float | None:
     value = parse_yaml(text, "--gpus_per_trial")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
         raise ConfigError(
-            f"--gpus_per_trial: must be above 0 and at most 1, for a trial trains on one GPU, not {text!r}"
+            "--gpus_per_trial: must be above 0 and at most 1, for a trial trains on one GPU, "
+            f"not {text!r}"
         )
     return float(value)
 

@@ -1,5 +1,5 @@
-"""SPACE.yaml: which run is varied, in which settings, and what its trials are compared by. All of it is checked here,
-before anything is started.
+"""SPACE.yaml: which run is varied, in which settings, and what its trials are compared by. All of
+it is checked here, before anything is started.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _OWN = {  # settings that are the sweep's own business
 
 @dataclass(frozen=True)
 class StoppingCfg:
-    """When ASHA ends a trial early: it continues past a rung only if it is among the best ``1 / keep`` so far."""
+    """When ASHA ends a trial early: it continues past a rung only if it is among the best ``1 /
+    keep`` so far.
+    """
 
     first: int | None = option(
         None, "env steps of the first rung; null: a tenth of runner.num_env_steps", min=1
@@ -97,7 +99,9 @@ class Parameter(NamedTuple):
 
 
 class Space(NamedTuple):
-    """A checked sweep: its keys, the parameters that vary, and the run that is varied as nested values and as built."""
+    """A checked sweep: its keys, the parameters that vary, and the run that is varied as nested
+    values and as built.
+    """
 
     cfg: SweepCfg
     parameters: tuple[Parameter, ...]
@@ -107,11 +111,9 @@ class Space(NamedTuple):
     @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the first stage: a grid's own, a search's is that of its run."""
-        return (
-            self.cfg.seeds
-            if self.cfg.search == "grid" and self.cfg.seeds
-            else (self.run.runner.seed,)
-        )
+        if self.cfg.search == "grid" and self.cfg.seeds:
+            return self.cfg.seeds
+        return (self.run.runner.seed,)
 
     @property
     def num_settings(self) -> int:
@@ -134,7 +136,8 @@ class Space(NamedTuple):
 
     def budget(self) -> str:
         """Format how much will be computed, at most."""
-        search, confirmed = self.num_settings * len(self.seeds), 0
+        search = self.num_settings * len(self.seeds)
+        confirmed = 0
         if self.cfg.search != "grid":
             confirmed = min(self.cfg.confirm, self.num_settings) * len(self.cfg.seeds)
         steps = self.run.runner.num_env_steps
@@ -143,17 +146,18 @@ class Space(NamedTuple):
 
 
 def read_space(path: Path, num_trials: int | None = None, imports: Sequence[str] = ()) -> Space:
-    """Read a SPACE.yaml and the run that it varies; raise ConfigError for anything in it that cannot be."""
+    """Read a SPACE.yaml and the run that it varies; raise ConfigError for anything in it that
+    cannot be.
+    """
     cfg = _build(load_yaml(path), num_trials)
     if cfg.preset is not None and cfg.config is not None:
         raise ConfigError(
             f"{path}: config and preset both name the run that is varied; leave one out"
         )
-    base = (
-        config.load_file(cfg.config)
-        if cfg.config
-        else config.load_preset(cfg.preset or config.DEFAULT_PRESET)
-    )
+    if cfg.config:
+        base = config.load_file(cfg.config)
+    else:
+        base = config.load_preset(cfg.preset or config.DEFAULT_PRESET)
     over = dict(cfg.settings)
     config.check_layer(over)
     if imports:
@@ -181,10 +185,11 @@ def settings_of(
 
 def _build(values: dict[str, Any], num_trials: int | None) -> SweepCfg:
     if values.get("search") == "grid":
+        # Who asks for a grid wants all of it, unless said otherwise.
         values = {
             "stopping": None,
             **values,
-        }  # who asks for a grid wants all of it, unless said otherwise
+        }
     cfg = build(SweepCfg, values, "")
     if num_trials is not None:
         cfg = replace(
@@ -209,7 +214,8 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
     _check_seeds(space)
     if cfg.stopping is not None and space.first_rung >= run.runner.num_env_steps:
         raise ConfigError(
-            f"stopping.first: must be below runner.num_env_steps {run.runner.num_env_steps}, not {space.first_rung}; "
+            f"stopping.first: must be below runner.num_env_steps {run.runner.num_env_steps}, not "
+            f"{space.first_rung}; "
             "or say stopping: null"
         )
     if cfg.search == "grid":
@@ -260,7 +266,9 @@ def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
 
 
 def _check_start(run: RunCfg) -> None:
-    """Raise ConfigError where a run would start with the networks of a checkpoint that is not there."""
+    """Raise ConfigError where a run would start with the networks of a checkpoint that is not
+    there.
+    """
     if run.runner.init_from is not None:
         try:
             checkpoint.resolve(run.runner.init_from)
@@ -296,13 +304,16 @@ def _check_seeds(space: Space) -> None:
         raise ConfigError(f"seeds: has a seed twice; name each once, not {list(seeds)}")
     if space.cfg.search != "grid" and space.run.runner.seed in seeds:
         raise ConfigError(
-            f"seeds: {space.run.runner.seed} is the seed that the search itself trains with (runner.seed), for which "
+            f"seeds: {space.run.runner.seed} is the seed that the search itself trains with "
+            "(runner.seed), for which "
             "the best settings are picked; name others"
         )
 
 
 def metric_tags(run: RunCfg) -> list[str]:
-    """Return the tags of a run's curves that a sweep can compare trials by: episodes, rewards, evaluations."""
+    """Return the tags of a run's curves that a sweep can compare trials by: episodes, rewards,
+    evaluations.
+    """
     with torch.random.fork_rng():
         env = make_env(
             replace(run.env, num_envs=1), SimCfg("mujoco", "cpu", 1), run.task, run.runner.seed
@@ -318,7 +329,8 @@ def metric_tags(run: RunCfg) -> list[str]:
     tags = [
         f"{match[2]}/{match[1]}" if match else f"mapush/{name}" for name, match in per_agent.items()
     ]
-    evaluated = (
-        [f"eval/{name}" for name in names] if run.runner.evaluation_interval is not None else []
-    )
+    if run.runner.evaluation_interval is not None:
+        evaluated = [f"eval/{name}" for name in names]
+    else:
+        evaluated = []
     return [*tags, *rewards, "reward/total", *evaluated]

@@ -1,4 +1,6 @@
-"""What a sweep has found: ``summary.md``, ``trials.csv``, ``best.yaml`` and ``summary.png`` in its folder."""
+"""What a sweep has found: ``summary.md``, ``trials.csv``, ``best.yaml`` and ``summary.png`` in its
+folder.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,16 @@ from mapush.sweep.trials import (
 )
 from mqe.config import dump_yaml
 
-SUMMARY, TABLE, BEST, FIGURE = "summary.md", "trials.csv", "best.yaml", "summary.png"
+SUMMARY = "summary.md"
+TABLE = "trials.csv"
+BEST = "best.yaml"
+FIGURE = "summary.png"
 _MANY = 40  # trials from which importance is more than a hint
 _NUM_BEST = 10  # settings that the page shows
 _MOST_PANELS = 6  # parameters that the figure shows, the most important ones
 _COLORS = {FINISHED: "#2f6db5", STOPPED: "#e08e22", FAILED: "#d1495b"}
-_CONFIRMING, _RUNNING = "#2a9d4a", "#8a8f98"
+_CONFIRMING = "#2a9d4a"
+_RUNNING = "#8a8f98"
 _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -70,14 +76,16 @@ def page(
     space: Space, trials: Sequence[Trial], ranked: Sequence[Setting], shares: Mapping[str, float]
 ) -> str:
     """Return the summary as Markdown."""
-    cfg, keys = space.cfg, [parameter.key for parameter in space.parameters]
+    cfg = space.cfg
+    keys = [parameter.key for parameter in space.parameters]
     numbers = [
         f"{sum(t.state == state for t in trials)} {words}" for state, words in _WORDS.items()
     ]
     better = "more" if cfg.mode == "max" else "less"
     parts = [
         "# Sweep",
-        f"{len(trials)} trials ({', '.join(numbers)}), search {cfg.search}; compared by `{cfg.metric}` at the end of "
+        f"{len(trials)} trials ({', '.join(numbers)}), search {cfg.search}; compared by "
+        f"`{cfg.metric}` at the end of "
         f"{space.run.runner.num_env_steps:,} env steps, {better} is better.",
         "## Best settings",
     ]
@@ -100,7 +108,8 @@ def page(
             _markdown(
                 ["setting", "share"], [[key, f"{share:.2f}"] for key, share in shares.items()]
             ),
-            f"The share of each setting in what separates the best quarter of {count} trials from the rest "
+            f"The share of each setting in what separates the best quarter of {count} trials "
+            "from the rest "
             f"(PED-ANOVA); one that was stopped early counts as worse than any that finished.{few}",
         ]
     failed = [trial for trial in trials if trial.state == FAILED]
@@ -152,7 +161,8 @@ def table(space: Space, trials: Sequence[Trial]) -> str:
 def figure(
     space: Space, trials: Sequence[Trial], ranked: Sequence[Setting], shares: Mapping[str, float]
 ) -> Figure | None:
-    """Draw trials in their order, their curves, settings over seeds, importance, and the metric against each setting.
+    """Draw trials in their order, their curves, settings over seeds, importance, and the metric
+    against each setting.
 
     None without any point.
     """
@@ -197,7 +207,9 @@ def _draw_order(panel: Any, space: Space, trials: Sequence[Trial]) -> None:
                 color=color,
                 label=label,
             )
-    best, numbers, values = None, [], []
+    best = None
+    numbers = []
+    values = []
     for trial in first_stage:
         (best, *_) = best_first([t for t in (best, trial) if t is not None], space.cfg.mode) or [
             best
@@ -266,11 +278,10 @@ def _draw_setting(panel: Any, space: Space, key: str, trials: Sequence[Trial]) -
 
 
 def _worth(setting: Setting) -> list[object]:
-    interval = (
-        "-"
-        if setting.interval is None
-        else f"{setting.interval[0]:.3f} to {setting.interval[1]:.3f}"
-    )
+    if setting.interval is None:
+        interval = "-"
+    else:
+        interval = f"{setting.interval[0]:.3f} to {setting.interval[1]:.3f}"
     seeds = ", ".join(str(trial.seed) for trial in setting.trials)
     return [
         f"{setting.mean:.3f}",
@@ -286,10 +297,14 @@ def _caveat(space: Space, ranked: Sequence[Setting]) -> str:
         return "Intervals are of the mean over seeds (Student's t)."
     if any(setting.interval is not None for setting in ranked):
         return (
-            "Intervals are of the mean over seeds (Student's t) that the search did not see. Settings without one have "
+            "Intervals are of the mean over seeds (Student's t) that the search did not see. "
+            "Settings without one have "
             "a single run, which the search picked: expect less of them."
         )
-    return "One run a setting, and the best of many: expect less of it. `seeds: [...]` trains the best again."
+    return (
+        "One run a setting, and the best of many: expect less of it. `seeds: [...]` trains "
+        "the best again."
+    )
 
 
 def _short(value: Any) -> str:

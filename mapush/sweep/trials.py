@@ -1,7 +1,9 @@
 """What a sweep's folder holds of its trials, and what they are worth.
 
-``sweep.yaml`` is the space, ``settings.yaml`` the run that is varied, ``trials/0007/`` an ordinary run folder with
-``trial.json`` (written by the sweep alone) and ``output.log`` beside what a run leaves. Whatever happens to the sweep,
+``sweep.yaml`` is the space, ``settings.yaml`` the run that is varied, ``trials/0007/`` an ordinary
+run folder with
+``trial.json`` (written by the sweep alone) and ``output.log`` beside what a run leaves. Whatever
+happens to the sweep,
 it can be resumed from these.
 """
 
@@ -19,16 +21,19 @@ from typing import Any, NamedTuple
 from harl_mapush.runs import durable, run_folder
 from mqe.config import ConfigError
 
-SWEEP, SETTINGS, TRIALS = "sweep.yaml", "settings.yaml", "trials"
+SWEEP = "sweep.yaml"
+SETTINGS = "settings.yaml"
+TRIALS = "trials"
 OUTPUT = "output.log"
-OPEN, FINISHED, STOPPED, FAILED = (
-    "open",
-    "finished",
-    "stopped",
-    "failed",
-)  # open: waiting, running or interrupted
+# open: waiting, running or interrupted
+OPEN = "open"
+FINISHED = "finished"
+STOPPED = "stopped"
+FAILED = "failed"
 STATES = (OPEN, FINISHED, STOPPED, FAILED)
-SEARCH, CONFIRM = "search", "confirm"  # stages
+# stages
+SEARCH = "search"
+CONFIRM = "confirm"
 _RECORD = "trial.json"
 
 # 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom
@@ -166,9 +171,11 @@ def order_of_merit(trials: Iterable[Trial], mode: str) -> list[Trial]:
 
 
 def rank_settings(trials: Sequence[Trial], mode: str) -> list[Setting]:
-    """Return the settings with a finished trial, the best first; those with an interval before those without.
+    """Return the settings with a finished trial, the best first; those with an interval before
+    those without.
 
-    Of a setting that was trained again to confirm it, only those seeds count: the search picked it for its own.
+    Of a setting that was trained again to confirm it, only those seeds count: the search picked it
+    for its own.
     """
     by_setting: dict[int, list[Trial]] = {}
     for trial in best_first(trials, mode):
@@ -194,7 +201,9 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def t_quantile(degrees: int) -> float:
-    """Return the 97.5 % quantile of Student's t; beyond the table by its expansion for many degrees of freedom."""
+    """Return the 97.5 % quantile of Student's t; beyond the table by its expansion for many
+    degrees of freedom.
+    """
     if degrees <= len(_T_975):
         return _T_975[degrees - 1]
     z = _Z_975
@@ -223,7 +232,8 @@ def _read(path: Path) -> Trial:
             raise ValueError(trial.state)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path}: cannot be read as a trial's record ({type(error).__name__}); remove {path.parent}, and the sweep "
+            f"{path}: cannot be read as a trial's record ({type(error).__name__}); remove "
+            f"{path.parent}, and the sweep "
             "continues without that trial"
         ) from None
     return trial

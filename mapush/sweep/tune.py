@@ -1,4 +1,6 @@
-"""Ray Tune as the sweep's engine: it hands out trials to workers, Optuna chooses settings, ASHA ends trials early."""
+"""Ray Tune as the sweep's engine: it hands out trials to workers, Optuna chooses settings, ASHA
+ends trials early.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-# Read when Ray is imported. Ray's own files, curves and telemetry are not wanted: a sweep's folder holds everything.
+# Read when Ray is imported. Ray's own files, curves and telemetry are not wanted: a sweep's folder
+# holds everything.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # a failed trial has no metric
@@ -55,16 +58,16 @@ from mapush.sweep.trials import (
 from mapush.sweep.worker import ENV_STEPS, OUTCOME, REASON, VALUE, TrialRun
 from mqe.cores import num_cores
 
-LEAST_TRIALS, BEST_SHARE = 8, 0.25  # of what importance is computed from
+# of what importance is computed from
+LEAST_TRIALS = 8
+BEST_SHARE = 0.25
 _PATIENCE_S = 10.0  # with Ray, once every trial has saved its state
-_OBJECT_STORE = (
-    80 * 2**20
-)  # bytes; the least that Ray takes, for only plain results pass through it
+# Bytes; the least that Ray takes, for only plain results pass through it.
+_OBJECT_STORE = 80 * 2**20
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-logging.getLogger("ray.tune").setLevel(
-    logging.CRITICAL
-)  # a lost worker is one line of the sweep's own
+# A lost worker is one line of the sweep's own.
+logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
 
 
 class Search:
@@ -74,9 +77,8 @@ class Search:
         """Begin where the ledger stands."""
         self._space = space
         self._distributions = distributions(space.parameters)
-        seed = (
-            space.run.runner.seed + len(ledger.trials)
-        ) % 2**32  # a resumed search draws other settings
+        # A resumed search draws other settings.
+        seed = (space.run.runner.seed + len(ledger.trials)) % 2**32
         startup = max(1, min(10, space.num_settings // 3))
         if space.cfg.search == "random":
             sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed)
@@ -122,7 +124,9 @@ class Search:
 
 
 class SearchStage(Searcher):
-    """Hands trials to Ray: those that wait in the ledger first, then new ones of the search; keeps their records."""
+    """Hands trials to Ray: those that wait in the ledger first, then new ones of the search; keeps
+    their records.
+    """
 
     def __init__(
         self,
@@ -134,10 +138,17 @@ class SearchStage(Searcher):
         common: Sequence[str],
         on_end: Callable[[Trial], None],
     ) -> None:
-        """``common`` are words of every trial's command line; ``on_end`` is called with each trial that is over."""
+        """``common`` are words of every trial's command line; ``on_end`` is called with each trial
+        that is over.
+        """
         super().__init__(metric=VALUE, mode=space.cfg.mode)
-        self.ledger, self._space, self._search, self._num_new = ledger, space, search, num_new
-        self._waiting, self._common, self._on_end = deque(waiting), list(common), on_end
+        self.ledger = ledger
+        self._space = space
+        self._search = search
+        self._num_new = num_new
+        self._waiting = deque(waiting)
+        self._common = list(common)
+        self._on_end = on_end
         self.interruption = Interruption()
         self._running: dict[str, Trial] = {}
         if search is not None:
@@ -149,7 +160,8 @@ class SearchStage(Searcher):
         if self._waiting:
             trial = self._waiting.popleft()
         elif self._num_new > 0 and self._search is not None:
-            trial, self._num_new = self._search.choose(self.ledger), self._num_new - 1
+            trial = self._search.choose(self.ledger)
+            self._num_new = self._num_new - 1
         else:
             return Searcher.FINISHED
         trial.points = []  # they come again, from the run's curves
@@ -172,7 +184,9 @@ class SearchStage(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Record how a trial ended: by itself, by ASHA, or with its worker, after which it may be resumed."""
+        """Record how a trial ended: by itself, by ASHA, or with its worker, after which it may be
+        resumed.
+        """
         trial = self._running.pop(trial_id, None)
         if trial is None:
             return
@@ -201,7 +215,8 @@ def run_stage(
 ) -> None:
     """Run trials until the stage has no more.
 
-    A signal that asks for an end has trials save their state first; then it is raised, as Signalled.
+    A signal that asks for an end has trials save their state first; then it is raised, as
+    Signalled.
     """
     scratch = stage.ledger.folder.absolute() / ".ray"  # Ray's own notes, which nothing reads again
     shutil.rmtree(scratch, ignore_errors=True)
@@ -257,7 +272,8 @@ def stopping(space: Space, ledger: Ledger) -> TrialScheduler:
 
 
 def importance(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
-    """Return the share of each parameter in what separates the best quarter of trials (PED-ANOVA), the largest first.
+    """Return the share of each parameter in what separates the best quarter of trials (PED-ANOVA),
+    the largest first.
 
     Empty where it cannot be said: fewer than eight trials, or one parameter.
     """
@@ -266,7 +282,8 @@ def importance(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
         return {}
     study = optuna.create_study(direction="minimize")
     for place, trial in enumerate(ordered):
-        params, ranges = to_params(trial.values, space.parameters), distributions(space.parameters)
+        params = to_params(trial.values, space.parameters)
+        ranges = distributions(space.parameters)
         study.add_trial(create_trial(value=float(place), params=params, distributions=ranges))
     evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST_SHARE)
     return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
@@ -318,9 +335,11 @@ class _Interrupted(tune.Stopper):
 
 @contextmanager
 def _leaving_where_ray_is_gone(ledger: Ledger) -> Iterator[None]:
-    """End this process where a signal ended Ray's processes as well: Ray's client would wait a minute for them.
+    """End this process where a signal ended Ray's processes as well: Ray's client would wait a
+    minute for them.
 
-    Ray's client runs no signal handlers while it waits, so a thread reads the signals from Python's wakeup descriptor.
+    Ray's client runs no signal handlers while it waits, so a thread reads the signals from Python's
+    wakeup descriptor.
     """
     ours, pythons = os.pipe()
     os.set_blocking(pythons, False)
@@ -362,7 +381,9 @@ def _keep(trial: Trial, result: dict[str, Any]) -> None:
 
 @contextmanager
 def _cluster(jobs: int, gpus_per_trial: float) -> Iterator[None]:
-    """Run Ray: the cluster that RAY_ADDRESS names, or else this machine for as long as this lasts."""
+    """Run Ray: the cluster that RAY_ADDRESS names, or else this machine for as long as this
+    lasts.
+    """
     ray_cluster.connect(
         num_cpus=num_cores() if gpus_per_trial else jobs, object_store_memory=_OBJECT_STORE
     )

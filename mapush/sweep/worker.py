@@ -1,4 +1,5 @@
-"""What runs in Ray's workers: a trial's training as a child process, watched through the curves that it writes.
+"""What runs in Ray's workers: a trial's training as a child process, watched through the curves
+that it writes.
 
 A worker gets plain data only, and no tensor passes through Ray.
 """
@@ -20,7 +21,11 @@ from harl_mapush.runs import run_folder
 from mapush.sweep.child import GRACE_S
 from mapush.sweep.trials import FAILED, FINISHED, OPEN, OUTPUT, wait_until_saved
 
-ENV_STEPS, VALUE, OUTCOME, REASON = "env_steps", "value", "outcome", "reason"  # of a result
+# of a result
+ENV_STEPS = "env_steps"
+VALUE = "value"
+OUTCOME = "outcome"
+REASON = "reason"
 _POINTS = 100  # of a trial, at most, that are compared with other trials' while it trains
 _PAUSE_S = 0.5
 _INTERRUPTED = {
@@ -29,13 +34,16 @@ _INTERRUPTED = {
 
 
 class Points:
-    """The curve of a metric as a run writes it, each point given once, at equal distances at least."""
+    """The curve of a metric as a run writes it, each point given once, at equal distances at
+    least.
+    """
 
     def __init__(self, folder: Path, metric: str, interval: float) -> None:
         """Read a run's curves; points are ``interval`` env steps apart or more."""
         self._folder = folder
         self._log: EventAccumulator | None = None
-        self._metric, self._interval = metric, interval
+        self._metric = metric
+        self._interval = interval
         self._last = 0  # env steps
 
     def new(self) -> list[tuple[int, float]]:
@@ -67,24 +75,26 @@ class TrialRun(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Start the training, or resume it where its folder holds some of it.
 
-        ``config``: ``folder`` of the run, its ``words`` for a new training, those for any (``common``), ``metric``,
+        ``config``: ``folder`` of the run, its ``words`` for a new training, those for any
+        (``common``), ``metric``,
         ``budget`` [env steps], ``cwd``.
         """
-        self._folder, self._budget = Path(config["folder"]), config["budget"]
+        self._folder = Path(config["folder"])
+        self._budget = config["budget"]
         self._points = Points(self._folder, config["metric"], self._budget / _POINTS)
         self._metric = config["metric"]
         self._waiting: list[tuple[int, float]] = []
         wait_until_saved([self._folder], GRACE_S)  # after a sweep that was killed
         is_begun = (self._folder / run_folder.CONFIG).is_file()
-        words = (
-            ["--resume", str(self._folder)]
-            if is_begun
-            else [*config["words"], "--out", str(self._folder)]
-        )
+        if is_begun:
+            words = ["--resume", str(self._folder)]
+        else:
+            words = [*config["words"], "--out", str(self._folder)]
         self._output = (self._folder / OUTPUT).open("ab")
         self._child = subprocess.Popen(
             [sys.executable, "-m", "mapush.sweep.child", *words, *config["common"]],
-            stdin=subprocess.PIPE,  # ends the child when it is closed, also by the death of this process
+            # Ends the child when it is closed, also by the death of this process.
+            stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._output,
             cwd=config["cwd"],

@@ -11,7 +11,9 @@ from mqe.world.state import SceneState
 
 
 class Controller(Protocol):
-    """What moves the robots of N worlds; a task holds one. What a command means is the controller's."""
+    """What moves the robots of N worlds; a task holds one. What a command means is the
+    controller's.
+    """
 
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,), commands as well."""

@@ -1,8 +1,10 @@
-"""Networks over blocks of worlds of one size, so that a world's numbers do not depend on how many run beside it.
+"""Networks over blocks of worlds of one size, so that a world's numbers do not depend on how many
+run beside it.
 
-Libraries multiply matrices of few rows, and the last few numbers of a tensor, in another order than the rest, and the
-results differ in the last bits. So every tensor has a whole number of blocks, and every product has the rows of one. A
-world that keeps its place within a block then has the same numbers whatever the other worlds are.
+Libraries multiply matrices of few rows, and the last few numbers of a tensor, in another order than
+the rest, and the results differ in the last bits. So every tensor has a whole number of blocks, and
+every product has the rows of one. A world that keeps its place within a block then has the same
+numbers whatever the other worlds are.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ class ActiveWorlds:
 
     def __init__(self, resting: Tensor, size: int = SIZE) -> None:
         """Follow ``resting`` (N,) bool, the simulator's own; N is a multiple of ``size``."""
-        self.size, self._resting = size, resting
-        self._known, self._order = (
-            torch.zeros_like(resting),
-            torch.arange(len(resting), device=resting.device),
-        )
+        self.size = size
+        self._resting = resting
+        self._known = torch.zeros_like(resting)
+        self._order = torch.arange(len(resting), device=resting.device)
 
     def order(self) -> Tensor:
-        """Return the worlds (M,) to compute, M a multiple of the size, each at its own place within a block.
+        """Return the worlds (M,) to compute, M a multiple of the size, each at its own place within
+        a block.
 
         At places that fewer active worlds have than others, resting ones fill the blocks.
         """
@@ -48,10 +50,13 @@ class Blocks:
 
     def __init__(self, function: Callable[[Tensor], Tensor], worlds: ActiveWorlds) -> None:
         """Compute ``function`` (S, ...) to (S, ...), S the size of a block."""
-        self._function, self._worlds = function, worlds
+        self._function = function
+        self._worlds = worlds
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return the results (N, ...) of ``rows`` (N, ...); those of other resting worlds are zero."""
+        """Return the results (N, ...) of ``rows`` (N, ...); those of other resting worlds are
+        zero.
+        """
         order = self._worlds.order()
         if len(order) == len(rows):
             return torch.cat([self._function(block) for block in rows.split(self._worlds.size)])

@@ -1,4 +1,6 @@
-"""A frozen gait as a controller: from a checkpoint's files to joint targets that follow velocity commands."""
+"""A frozen gait as a controller: from a checkpoint's files to joint targets that follow velocity
+commands.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,11 @@ class GaitController:
     """Frozen gaits that turn velocity commands into joint targets, one control step at a time."""
 
     def __init__(self, policy: Callable[[Tensor], Tensor], num_envs: int, robots: Robots) -> None:
-        """Move ``robots`` of N worlds with ``policy``, observation (N, A, 59) to action (N, A, J)."""
-        self._policy, self._trot = policy, Trot(robots)
+        """Move ``robots`` of N worlds with ``policy``, observation (N, A, 59) to action (N, A,
+        J).
+        """
+        self._policy = policy
+        self._trot = Trot(robots)
         self._memory = GaitMemory(
             torch.zeros(num_envs, len(robots), GaitMemory.SIZE, device=robots.device)
         )
@@ -60,7 +65,9 @@ class GaitController:
         self._memory.begin(mask)
 
     def command(self, velocity: Tensor) -> None:
-        """Hold a command (N, A, 3) from now on: vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
+        """Hold a command (N, A, 3) from now on: vx, vy [m/s] in the heading frame, yaw rate
+        [rad/s].
+        """
         self._command.copy_(velocity)
 
     @torch.no_grad()
@@ -81,12 +88,16 @@ class GaitController:
 
 
 class GaitNetwork(nn.Module):
-    """A multilayer perceptron from gait observations (..., 59) to joint actions (..., J), weights frozen."""
+    """A multilayer perceptron from gait observations (..., 59) to joint actions (..., J), weights
+    frozen.
+    """
 
     def __init__(
         self, layers: list[tuple[Tensor, Tensor]], activation: str, mean_bound: float | None = None
     ) -> None:
-        """Stack ``layers`` with ``activation`` between them; tanh keeps actions within +- ``mean_bound``."""
+        """Stack ``layers`` with ``activation`` between them; tanh keeps actions within +-
+        ``mean_bound``.
+        """
         super().__init__()
         self._weights = nn.ParameterList(
             [nn.Parameter(weight.t().contiguous(), False) for weight, _ in layers]
@@ -109,7 +120,9 @@ class GaitNetwork(nn.Module):
 
 
 def pretrained_folder(name: str) -> Path:
-    """Return the folder of a policy that ships with the package, or raise ConfigError with the names there are."""
+    """Return the folder of a policy that ships with the package, or raise ConfigError with the
+    names there are.
+    """
     known = pretrained_names()
     if name not in known:
         raise ConfigError(
@@ -118,7 +131,8 @@ def pretrained_folder(name: str) -> Path:
     folder = _pretrained_root() / name
     if not (folder / MANIFEST).is_file():
         raise ConfigError(
-            f"pretrained:{name}: {folder} lacks {MANIFEST}; install mapush anew, or, if you put a policy there, write "
+            f"pretrained:{name}: {folder} lacks {MANIFEST}; install mapush anew, or, if you put "
+            "a policy there, write "
             f"it with: python -m mqe.manifest {folder}"
         )
     return folder
@@ -127,11 +141,9 @@ def pretrained_folder(name: str) -> Path:
 def pretrained_names() -> list[str]:
     """Return the policies that ship with the package, by name."""
     root = _pretrained_root()
-    return (
-        sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file())
-        if root.is_dir()
-        else []
-    )
+    if root.is_dir():
+        return sorted(path.name for path in root.iterdir() if (path / "config.yaml").is_file())
+    return []
 
 
 def _pretrained_root() -> Path:
@@ -145,15 +157,15 @@ def from_anywhere(what: str) -> str:
 
 def gait_folder(what: str) -> Path:
     """Return the folder of ``pretrained:NAME``, or the one that ``what`` is the path of."""
-    return (
-        pretrained_folder(what.removeprefix(PRETRAINED))
-        if what.startswith(PRETRAINED)
-        else Path(what)
-    )
+    if what.startswith(PRETRAINED):
+        return pretrained_folder(what.removeprefix(PRETRAINED))
+    return Path(what)
 
 
 def gait_names(what: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> list[str]:
-    """Return the gait of each robot: ``what`` for all of them, or one each; None takes each robot's own."""
+    """Return the gait of each robot: ``what`` for all of them, or one each; None takes each
+    robot's own.
+    """
     if what is None:
         return [cfg.gait for cfg in robots]
     return [what] * len(robots) if isinstance(what, str) else list(what)
@@ -162,9 +174,9 @@ def gait_names(what: str | Sequence[str] | None, robots: Sequence[RobotCfg]) -> 
 def gait_digest(names: Sequence[str]) -> str:
     """Return a SHA-256 of gaits' weights: a gait may be retrained under its old name."""
     digests = [sha256(gait_folder(name) / "actor_agent0.pt") for name in dict.fromkeys(names)]
-    return (
-        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    )
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def load_team_gait(what: str | Sequence[str] | None, robots: Robots) -> Callable[[Tensor], Tensor]:
@@ -172,7 +184,8 @@ def load_team_gait(what: str | Sequence[str] | None, robots: Robots) -> Callable
 
     ``what`` names the gait of all robots, or of each; None takes each robot's own.
     """
-    num_robots, names = len(robots), gait_names(what, robots.cfgs)
+    num_robots = len(robots)
+    names = gait_names(what, robots.cfgs)
     if len(names) != num_robots:
         raise ConfigError(
             f"task.gait: {names} are {len(names)} gaits for {num_robots} robots; name one, or each"
@@ -205,23 +218,28 @@ class MixedGait:
 
 
 def load_gait(what: str, device: torch.device, robot: RobotCfg | None = None) -> GaitNetwork:
-    """Load the gait of a checkpoint folder or ``pretrained:NAME``; raise ConfigError, also for one of another robot."""
+    """Load the gait of a checkpoint folder or ``pretrained:NAME``; raise ConfigError, also for one
+    of another robot.
+    """
     folder = gait_folder(what)
     if not folder.is_dir():
         raise ConfigError(
-            f"task.gait: there is no folder '{folder.absolute()}'; name a checkpoint or pretrained:NAME"
+            f"task.gait: there is no folder '{folder.absolute()}'; name a checkpoint or "
+            "pretrained:NAME"
         )
     for name in ("config.yaml", "actor_agent0.pt"):
         if not (folder / name).is_file():
             raise ConfigError(
-                f"task.gait: '{what}' is no checkpoint of a gait, it lacks {name}; say pretrained:NAME"
+                f"task.gait: '{what}' is no checkpoint of a gait, it lacks {name}; say "
+                "pretrained:NAME"
             )
     check_files(folder, ["config.yaml", "actor_agent0.pt"])
     settings = load_yaml(folder / "config.yaml")
     network = _network_of(what, settings)
     if robot is not None and (kind := _robot_of(settings)) != robot.name:
         raise ConfigError(
-            f"task.gait: '{what}' is the gait of a {kind}, not of a {robot.name}; leave it out, or name "
+            f"task.gait: '{what}' is the gait of a {kind}, not of a {robot.name}; leave it out, "
+            "or name "
             f"one that was trained with env.robots={robot.name}"
         )
     weights = read_tensors(folder / "actor_agent0.pt")
@@ -243,14 +261,17 @@ def load_gait(what: str, device: torch.device, robot: RobotCfg | None = None) ->
     for (weight, bias), size_in, size_out in zip(layers, sizes, sizes[1:], strict=False):
         if weight.shape != (size_out, size_in) or bias.shape != (size_out,):
             raise ConfigError(
-                f"task.gait: '{what}' is no gait: a layer is {tuple(weight.shape)} where {(size_out, size_in)} fits "
+                f"task.gait: '{what}' is no gait: a layer is {tuple(weight.shape)} where "
+                f"{(size_out, size_in)} fits "
                 f"{GAIT_OBS_SIZE} observations and {NUM_JOINTS} joints; say pretrained:NAME"
             )
     return GaitNetwork(layers, network["activation"], network.get("mean_bound")).to(device)
 
 
 def _robot_of(settings: Mapping[str, Any]) -> str:
-    """Return the kind of robot that a gait was trained on: settings older than ``env.robots`` are of the default."""
+    """Return the kind of robot that a gait was trained on: settings older than ``env.robots`` are
+    of the default.
+    """
     env = settings.get("env")
     kinds = env.get("robots", DEFAULT_ROBOT) if isinstance(env, Mapping) else DEFAULT_ROBOT
     return str(kinds if isinstance(kinds, str) else kinds[0])
@@ -258,7 +279,8 @@ def _robot_of(settings: Mapping[str, Any]) -> str:
 
 def _network_of(what: str, cfg: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the network section of a gait's settings, checked."""
-    task, network = cfg.get("task"), cfg.get("network")
+    task = cfg.get("task")
+    network = cfg.get("network")
     if not isinstance(task, Mapping) or not isinstance(network, Mapping):
         raise ConfigError(
             f"task.gait: '{what}' lacks the sections task and network in its config.yaml"

@@ -22,9 +22,9 @@ STANDING_COMMAND = (
 )
 ACTION_SCALE = (0.35, 0.6, 0.8)  # [rad] hip, thigh, calf at action 1
 SWING_HEIGHT = 0.08  # [m] clearance of a foot in the middle of its swing
-# [rad] added to the targets of a swinging leg at the top of its swing, so that a policy begins with a trot and learns
-# where to go with it. Legs of two equal links fold straight up by an angle and twice it; motors this soft lift the feet
-# by 10 to 60 mm with it.
+# [rad] added to the targets of a swinging leg at the top of its swing, so that a policy begins with
+# a trot and learns where to go with it. Legs of two equal links fold straight up by an angle and
+# twice it; motors this soft lift the feet by 10 to 60 mm with it.
 LIFT = (0.0, 0.45, -0.9)
 
 FOOT_OFFSET = (0.0, 0.5, 0.5, 0.0)  # of the trot's cycle, of FL, FR, RL, RR
@@ -68,9 +68,8 @@ class GaitMemory:
         """Keep the memory in ``values`` (N, A, 25); zeros are a gait that has not begun."""
         self.values = values
         self.phase = values[..., 0]  # (N, A) of the trot's cycle, in [0, 1)
-        self.actions = values[
-            ..., 1:
-        ]  # (N, A, 24) the last and the one before it: some may be on their way still
+        # (N, A, 24) the last and the one before it: some may be on their way still.
+        self.actions = values[..., 1:]
         self.action, self.older_action = self.actions.split(NUM_JOINTS, dim=-1)
 
     def begin(self, mask: Tensor) -> None:
@@ -83,14 +82,14 @@ class Trot:
 
     def __init__(self, robots: Robots) -> None:
         """Trot with ``robots`` about their nominal stance."""
-        device, self._joint_pos = robots.device, robots.joint_pos
+        device = robots.device
+        self._joint_pos = robots.joint_pos
         offset = [  # (A, 59)
             [number for term in GAIT_TERMS for number in _offset(term, cfg.joint_pos)]
             for cfg in robots.cfgs
         ]
-        self._obs_offset = torch.tensor(
-            offset if robots.is_mixed else offset[0], device=device
-        )  # (59,) or (A, 59)
+        # (59,) or (A, 59).
+        self._obs_offset = torch.tensor(offset if robots.is_mixed else offset[0], device=device)
         self._obs_scale = gait_obs_scale(device)
         self._action_scale = torch.tensor(ACTION_SCALE * NUM_LEGS, device=device)  # (J,) [rad]
         self._quarter = torch.tensor(HALF_PI, device=device)  # [rad] of a turn
@@ -98,7 +97,8 @@ class Trot:
         self._foot_offset = torch.tensor(FOOT_OFFSET, device=device)  # (4,)
 
     def act(self, memory: GaitMemory, action: Tensor, moving: Tensor) -> Tensor:
-        """Take the policy's action (N, A, J), clipped to [-1, 1]; advance the clock of robots that are ``moving``.
+        """Take the policy's action (N, A, J), clipped to [-1, 1]; advance the clock of robots that
+        are ``moving``.
 
         Returns joint targets (N, A, J) [rad]; ``moving`` (N, A) is bool.
         """
@@ -113,7 +113,8 @@ class Trot:
     def observe(
         self, state: SceneState, command: Tensor, moving: Tensor, memory: GaitMemory
     ) -> Tensor:
-        """Return the policy's observation (N, A, 59): gravity, turn rates, command, joints, last two actions, clock.
+        """Return the policy's observation (N, A, 59): gravity, turn rates, command, joints, last
+        two actions, clock.
 
         The clock is the sine and cosine of its angle, 0 and 0 while the robot stands.
         """
@@ -131,15 +132,18 @@ class Trot:
         return torch.addcmul(self._obs_offset, torch.cat(parts, dim=-1), self._obs_scale)
 
     def swing(self, phase: Tensor, moving: Tensor) -> Tensor:
-        """Return how far each foot is through its swing, (N, A, 4): 0 on the floor, 1 at the top; FL swings with RR."""
+        """Return how far each foot is through its swing, (N, A, 4): 0 on the floor, 1 at the top;
+        FL swings with RR.
+        """
         cycle = torch.remainder(phase.unsqueeze(-1) + self._foot_offset, 1.0)
-        return torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(
-            -1
-        )  # the cycle's second half
+        # The cycle's second half.
+        return torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)
 
 
 def planar_velocity(state: SceneState) -> Tensor:
-    """Return what a command asks for as it is, (N, A, 3): vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
+    """Return what a command asks for as it is, (N, A, 3): vx, vy [m/s] in the heading frame, yaw
+    rate [rad/s].
+    """
     planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
     return torch.cat((planar, state.yaw_rate.unsqueeze(-1)), dim=-1)
 
@@ -157,7 +161,8 @@ def gait_obs_scale(device: torch.device) -> Tensor:
 def gait_noise_scale(device: torch.device) -> Tensor:
     """Return what ``observation_noise`` means to each number that a gait sees, (59,).
 
-    At 0.05: 0.05 of gravity's direction, 0.2 rad/s of turning, 0.015 rad and 1.5 rad/s of every joint.
+    At 0.05: 0.05 of gravity's direction, 0.2 rad/s of turning, 0.015 rad and 1.5 rad/s of every
+    joint.
     """
     return _each_number(device, lambda term: term.noise)
 
@@ -182,9 +187,9 @@ def _each_number(device: torch.device, value: Callable[[GaitTerm], float]) -> Te
 
 
 def _offset(term: GaitTerm, joint_pos: Sequence[float]) -> Sequence[float]:
-    """Return what is added to a term's scaled numbers: joint angles are seen from the default pose [rad]."""
-    return (
-        [-angle for angle in joint_pos]
-        if term.name == "joint_pos"
-        else [0.0] * len(term.mirror_signs)
-    )
+    """Return what is added to a term's scaled numbers: joint angles are seen from the default pose
+    [rad].
+    """
+    if term.name == "joint_pos":
+        return [-angle for angle in joint_pos]
+    return [0.0] * len(term.mirror_signs)

@@ -1,4 +1,6 @@
-"""One CUDA graph for a whole decision: simulator, task, resets and statistics, replayed without the host."""
+"""One CUDA graph for a whole decision: simulator, task, resets and statistics, replayed without
+the host.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class StepResult(NamedTuple):
 def captured_step(device: torch.device) -> GraphedFunction[StepResult]:
     """Return what runs a decision of actions (N, A, U) as a graph from its third call on.
 
-    The step's tensors are the caller's own; the other results are in memory that the next call overwrites.
+    The step's tensors are the caller's own; the other results are in memory that the next call
+    overwrites.
     """
     return GraphedFunction(device, _pack, _unpack)
 
@@ -39,7 +42,9 @@ def _unpack(packed: tuple[PackedStep, SceneState, dict[str, Tensor]]) -> StepRes
 
 
 class PackedStep:
-    """A TimeStep in two tensors, one of its masks and one of its numbers, so that copying it is two operations."""
+    """A TimeStep in two tensors, one of its masks and one of its numbers, so that copying it is
+    two operations.
+    """
 
     def __init__(self, step: TimeStep) -> None:
         """Take ``step`` as it is."""

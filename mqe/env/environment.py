@@ -1,4 +1,6 @@
-"""The environment: the order of one control step on one screen, latched endings, automatic resets, statistics."""
+"""The environment: the order of one control step on one screen, latched endings, automatic resets,
+statistics.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,23 @@ from mqe.world.scene import DECIMATION, STEP_DT, Scene, pack_layout, read_state
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
-GOLDEN_RATIO = (
-    math.sqrt(5.0) - 1.0
-) / 2.0  # its multiples, modulo 1, spread evenly over any run of neighbours
+# Its multiples, modulo 1, spread evenly over any run of neighbours.
+GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 class Watcher(Protocol):
     """Called after every step of an environment; resets are not among them."""
 
     def see_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
-        """See torques [N m] in a physics step and joint velocities [rad/s] at its start, (N, A, J)."""
+        """See torques [N m] in a physics step and joint velocities [rad/s] at its start, (N, A,
+        J).
+        """
         ...
 
     def see_control_step(self, state: SceneState, live: Tensor) -> None:
-        """See the end of a control step, before any reset; it counts in the worlds of ``live`` (N,)."""
+        """See the end of a control step, before any reset; it counts in the worlds of ``live``
+        (N,).
+        """
         ...
 
 
@@ -50,21 +55,29 @@ class MultiAgentEnv:
         report: Report | None = None,
         share: Share = ALL_WORLDS,
     ) -> None:
-        """Join a simulator of ``scene``, a task and nature (None: a calm one); call ``reset`` before ``step``.
+        """Join a simulator of ``scene``, a task and nature (None: a calm one); call ``reset``
+        before ``step``.
 
-        ``report`` says how metrics are summed up (None: by their means), ``share`` which of a run's worlds these are.
+        ``report`` says how metrics are summed up (None: by their means), ``share`` which of a run's
+        worlds these are.
         """
         self.share = share
-        self.sim, self.scene, self.task, self.report = sim, scene, task, report or Report()
-        self.num_envs, self.num_agents, self.device = sim.num_envs, task.num_agents, sim.device
-        self.obs_sizes, self.action_sizes = task.obs_sizes, task.action_sizes
-        self.state_size, self.state_type = task.state_size, task.state_type
-        self.decision_period, self.step_dt = task.decision_period, STEP_DT
-        self.max_episode_length, self.mirror, self.planar = (
-            task.max_episode_length,
-            task.mirror,
-            task.planar,
-        )
+        self.sim = sim
+        self.scene = scene
+        self.task = task
+        self.report = report or Report()
+        self.num_envs = sim.num_envs
+        self.num_agents = task.num_agents
+        self.device = sim.device
+        self.obs_sizes = task.obs_sizes
+        self.action_sizes = task.action_sizes
+        self.state_size = task.state_size
+        self.state_type = task.state_type
+        self.decision_period = task.decision_period
+        self.step_dt = STEP_DT
+        self.max_episode_length = task.max_episode_length
+        self.mirror = task.mirror
+        self.planar = task.planar
         n = self.num_envs
         if nature is None:
             actions = (n, task.num_agents, max(task.action_sizes))
@@ -73,41 +86,37 @@ class MultiAgentEnv:
             )
         self.nature = nature
         self._episode = torch.full((n,), -1, dtype=torch.int64, device=self.device)
-        self._steps = torch.zeros(
-            n, dtype=torch.int64, device=self.device
-        )  # control steps into the episode
-        self._unsettled = torch.zeros(
-            (), dtype=torch.int64, device=self.device
-        )  # control steps before episodes count
+        # Control steps into the episode.
+        self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)
+        # Control steps before episodes count.
+        self._unsettled = torch.zeros((), dtype=torch.int64, device=self.device)
         self._limits = Limits(scene, self.device)
         self._last_states: LastStates | None = None
         self._everywhere = torch.ones(n, dtype=torch.bool, device=self.device)
         self._zero = torch.zeros((), device=self.device)
-        self._sums = torch.zeros(
-            n, len(task.metric_names), device=self.device
-        )  # of the metrics, over the episode
+        # Of the metrics, over the episode.
+        self._sums = torch.zeros(n, len(task.metric_names), device=self.device)
         self._return = torch.zeros(n, device=self.device)
         names = (*task.episode_metric_names, "return")
         self._statistics = EpisodeStatistics(names, self.report.rates, n, self.device, share)
-        # (N,) each: of the episodes that ended at the last step, where they did. The next step may overwrite them.
+        # (N,) each: of the episodes that ended at the last step, where they did. The next step may
+        # overwrite them.
         self.episode_metrics: dict[str, Tensor] = {}
-        self.num_failed = torch.zeros(
-            (), dtype=torch.int64, device=self.device
-        )  # worlds that broke, ever
+        # Worlds that broke, ever.
+        self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)
         self._state: SceneState | None = None
-        self.settings: dict[
-            str, Any
-        ] = {}  # plain values of the sections env and task, if it was built from any
+        # Plain values of the sections env and task, if it was built from any.
+        self.settings: dict[str, Any] = {}
         self._resting: Tensor | None = None  # (N,) bool; None: no world does
         self._watcher: Watcher | None = None
         self._is_closed = False
-        self.captures = (
-            not sim.synchronous
-        )  # replay each decision as one graph; observers of single steps say no
+        # Replay each decision as one graph; observers of single steps say no.
+        self.captures = not sim.synchronous
         sim.captures = (
             False  # a second graph, of single control steps, would hold scratch memory of its own
         )
-        self._captured, self._captured_at = captured_step(self.device), sim.generation
+        self._captured = captured_step(self.device)
+        self._captured_at = sim.generation
 
     def number_from(self, episode: int) -> None:
         """Set the number of every world's first episode; call it before ``reset``."""
@@ -123,8 +132,9 @@ class MultiAgentEnv:
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:
         """Start a new episode in every world; return obs (N, A, O) and critic state.
 
-        Staggered, these first episodes begin at ages spread evenly over the time limit. Statistics begin
-        when it has passed once: until then these cut-off episodes end, and of whole ones only the short.
+        Staggered, these first episodes begin at ages spread evenly over the time limit. Statistics
+        begin when it has passed once: until then these cut-off episodes end, and of whole ones only
+        the short.
         """
         self.check_open()
         self._resting = None
@@ -147,20 +157,24 @@ class MultiAgentEnv:
             raise TypeError(f"actions must be real numbers, not {actions.dtype}")
         if actions.shape != wanted:
             raise ValueError(
-                f"actions must have the shape {wanted} (worlds, agents, numbers), not {tuple(actions.shape)}"
+                f"actions must have the shape {wanted} (worlds, agents, numbers), not "
+                f"{tuple(actions.shape)}"
             )
         actions = actions.detach()
         if not self.captures:
             return self._step(actions)
         if self.sim.generation != self._captured_at:
-            self._captured, self._captured_at = captured_step(self.device), self.sim.generation
+            self._captured = captured_step(self.device)
+            self._captured_at = self.sim.generation
         step, self._state, self.episode_metrics = self._captured(self._decide, actions)
         return step
 
     def rest(self, mask: Tensor) -> None:
-        """Leave the worlds of ``mask`` (N,) alone until the next ``reset``: they do not move, end or count.
+        """Leave the worlds of ``mask`` (N,) alone until the next ``reset``: they do not move, end
+        or count.
 
-        On a device where reading a value would have to wait, they keep running: a graph steps all worlds.
+        On a device where reading a value would have to wait, they keep running: a graph steps all
+        worlds.
         """
         if self.sim.synchronous:
             self._resting = mask.clone()
@@ -168,10 +182,12 @@ class MultiAgentEnv:
 
     def watch(self, watcher: Watcher) -> None:
         """Show ``watcher`` every step from now on; none is part of a graph then."""
-        self._watcher, self.captures = watcher, False
+        self._watcher = watcher
+        self.captures = False
 
     def grow_buffers(self) -> str | None:
-        """Enlarge the simulator's contact buffers if they overflowed, and return a message, or None if all was well.
+        """Enlarge the simulator's contact buffers if they overflowed, and return a message, or None
+        if all was well.
 
         To be called between rollouts: it waits for the device, and the next step is captured anew.
         """
@@ -181,18 +197,19 @@ class MultiAgentEnv:
         return StepResult(self._step(actions), self.state, self.episode_metrics)
 
     def _step(self, actions: Tensor) -> TimeStep:
-        task, sim, nature = self.task, self.sim, self.nature
+        task = self.task
+        sim = self.sim
+        nature = self.nature
         if not sim.synchronous:
-            self._state = read_state(
-                sim, self.scene
-            )  # a replayed graph starts from memory, not from objects
-        running = (
-            (actions.abs() < math.inf).flatten(1).all(dim=1)
-        )  # engines hide an action that is no number
+            # A replayed graph starts from memory, not from objects.
+            self._state = read_state(sim, self.scene)
+        # Engines hide an action that is no number.
+        running = (actions.abs() < math.inf).flatten(1).all(dim=1)
         if self._resting is not None:
             running &= ~self._resting
         actions = actions.clamp(-1.0, 1.0)
-        step_rewards, ends = [], []
+        step_rewards = []
+        ends = []
         for k in range(task.decision_period):
             if k == 0 or nature.changes_actions:
                 task.command(nature.actions_in_force(actions, self._steps))
@@ -218,13 +235,14 @@ class MultiAgentEnv:
             step_rewards.append(torch.where(live.unsqueeze(1), outcome.rewards, self._zero))
             timed_out = self._steps >= self.max_episode_length
             ends.append(live & torch.cat((outcome.endings, timed_out.unsqueeze(0))))
-            running = live & ~ends[-1].any(
-                dim=0
-            )  # latched: the first ending counts, the rest of the decision does not
+            # Latched: the first ending counts, the rest of the decision does not.
+            running = live & ~ends[-1].any(dim=0)
         if self._resting is not None:
             running |= self._resting
-        rewards, endings = reduce(torch.add, step_rewards), reduce(torch.bitwise_or, ends)
-        ended, terminated = endings.any(dim=0), endings[:-1].any(dim=0)
+        rewards = reduce(torch.add, step_rewards)
+        endings = reduce(torch.bitwise_or, ends)
+        ended = endings.any(dim=0)
+        terminated = endings[:-1].any(dim=0)
         self._unsettled -= task.decision_period
         valid = running | ended
         if self._last_states is not None:
@@ -239,7 +257,8 @@ class MultiAgentEnv:
             self._record(ended, endings[:-1])
             self.num_failed += (~valid).sum()
             self._start_episodes(~running)
-            # Observe the last state (where it cannot be observed, the new first one) and the first together.
+            # Observe the last state (where it cannot be observed, the new first one) and the first
+            # together.
             is_observable = valid & is_within_limits
             rows = torch.cat(
                 (torch.where(is_observable, last.rows, self.state.rows), self.state.rows), dim=1
@@ -264,14 +283,19 @@ class MultiAgentEnv:
         )
 
     def record_states(self) -> None:
-        """Keep the last states of every world from now on, for ``take_broken``; call it before the first step."""
+        """Keep the last states of every world from now on, for ``take_broken``; call it before the
+        first step.
+        """
         self._last_states = LastStates(num_rows(self.scene), self.num_envs, self.device)
 
     def take_broken(self) -> list[BrokenWorld]:
-        """Return what is recorded of worlds that broke since the last call, 64 at most; waits for the device."""
+        """Return what is recorded of worlds that broke since the last call, 64 at most; waits for
+        the device.
+        """
         if self._last_states is None:
             return []
-        taken, limits = self._last_states.take(), Limits(self.scene, torch.device("cpu"))
+        taken = self._last_states.take()
+        limits = Limits(self.scene, torch.device("cpu"))
         broken = []
         for world, rows in taken.items():
             cause = limits.complaint(self.state.like(rows))
@@ -280,7 +304,9 @@ class MultiAgentEnv:
         return broken
 
     def statistics(self) -> dict[str, float]:
-        """Return means over the last at most 1,000 finished episodes, and ``num_episodes`` among them."""
+        """Return means over the last at most 1,000 finished episodes, and ``num_episodes`` among
+        them.
+        """
         return self._statistics.means()
 
     def reset_statistics(self) -> None:
@@ -328,7 +354,8 @@ class MultiAgentEnv:
 
     def close(self) -> None:
         """Free the simulator, and what was recorded of it."""
-        self._captured, self._is_closed = captured_step(self.device), True
+        self._captured = captured_step(self.device)
+        self._is_closed = True
         self.sim.close()
 
     def _start_episodes(self, mask: Tensor) -> None:
@@ -353,7 +380,9 @@ class MultiAgentEnv:
         ), critic_state
 
     def _advance(self, targets: Tensor) -> Tensor:
-        """Take the physics steps of a control step, motors following ``targets`` (4, N, J); return what failed."""
+        """Take the physics steps of a control step, motors following ``targets`` (4, N, J); return
+        what failed.
+        """
         if self._watcher is None:
             self.sim.step(DECIMATION, targets)
             return self.sim.failed

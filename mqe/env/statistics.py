@@ -11,7 +11,9 @@ CAPACITY = 1000  # episodes; older ones are forgotten
 
 
 class EpisodeStatistics:
-    """The last at most 1,000 finished episodes, one row each; reading them is the only host synchronisation."""
+    """The last at most 1,000 finished episodes, one row each; reading them is the only host
+    synchronisation.
+    """
 
     def __init__(
         self,
@@ -21,18 +23,20 @@ class EpisodeStatistics:
         device: torch.device,
         share: Share = ALL_WORLDS,
     ) -> None:
-        """Keep F metrics ``names`` of every episode of ``num_envs`` worlds; ``rates`` are those that are 0 or 1.
+        """Keep F metrics ``names`` of every episode of ``num_envs`` worlds; ``rates`` are those
+        that are 0 or 1.
 
-        Means are those of all processes that have a ``share`` of the worlds, which must ask for them together.
+        Means are those of all processes that have a ``share`` of the worlds, which must ask for
+        them together.
         """
-        self.names, self._rates, self._share = names, rates, share
-        self._room = max(
-            CAPACITY, num_envs
-        )  # all worlds may end at once, each into a row of its own
+        self.names = names
+        self._rates = rates
+        self._share = share
+        # All worlds may end at once, each into a row of its own.
+        self._room = max(CAPACITY, num_envs)
         self._rows = torch.full((self._room + 1, len(names)), torch.nan, device=device)
-        self._spare = torch.tensor(
-            self._room, device=device
-        )  # the last row takes what is no episode
+        # The last row takes what is no episode.
+        self._spare = torch.tensor(self._room, device=device)
         self._count = torch.zeros((), dtype=torch.int64, device=device)
 
     def record(self, done: Tensor, metrics: Tensor) -> None:
@@ -42,7 +46,8 @@ class EpisodeStatistics:
         self._count.copy_(number[-1])
 
     def means(self) -> dict[str, float]:
-        """Return each metric's mean over the episodes it counts for (NaN without any), and ``num_episodes``.
+        """Return each metric's mean over the episodes it counts for (NaN without any), and
+        ``num_episodes``.
 
         The mean of a metric that is 0 or 1 is called its rate.
         """
@@ -72,7 +77,8 @@ class EpisodeStatistics:
             self._rows.copy_(state["rows"])
             self._count.copy_(state["count"])
             return
-        rows, count = state["rows"], int(state["count"])
+        rows = state["rows"]
+        count = int(state["count"])
         kept = min(count, CAPACITY, len(rows) - 1)
         numbers = torch.arange(count - kept + 1, count + 1)
         self.reset()

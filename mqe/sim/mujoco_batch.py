@@ -18,7 +18,8 @@ from mqe.cores import num_cores
 
 _LOG = logging.getLogger(__name__)
 
-# Else MuJoCo writes every warning, of a world that broke for instance, to the terminal and MUJOCO_LOG.TXT beside it.
+# Else MuJoCo writes every warning, of a world that broke for instance, to the terminal and
+# MUJOCO_LOG.TXT beside it.
 if mujoco.get_mju_user_warning() is None:
     mujoco.set_mju_user_warning(_LOG.debug)
 
@@ -31,14 +32,20 @@ class MujocoBatchSimulator:
     generation = 0
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int = 0) -> None:
-        """Make ``num_envs`` worlds on ``num_threads`` threads (0: one for each core that it may use)."""
+        """Make ``num_envs`` worlds on ``num_threads`` threads (0: one for each core that it may
+        use).
+        """
         self.model = model
         self.num_envs = num_envs
         self.device = torch.device("cpu")
         self._batch = Batch(model, num_envs, num_threads or num_cores())
-        self.qpos, self.qvel, self.ctrl = self._bind("qpos"), self._bind("qvel"), self._bind("ctrl")
-        self.mocap_pos, self.xfrc_applied = self._bind("mocap_pos"), self._bind("xfrc_applied")
-        self._warmstart, self._time = self._bind("qacc_warmstart"), self._bind("time")
+        self.qpos = self._bind("qpos")
+        self.qvel = self._bind("qvel")
+        self.ctrl = self._bind("ctrl")
+        self.mocap_pos = self._bind("mocap_pos")
+        self.xfrc_applied = self._bind("xfrc_applied")
+        self._warmstart = self._bind("qacc_warmstart")
+        self._time = self._bind("time")
         with warnings.catch_warnings():  # torch warns that an output is read-only, which it is
             warnings.simplefilter("ignore", UserWarning)
             self.sensordata = self._bind("sensordata")
@@ -48,7 +55,9 @@ class MujocoBatchSimulator:
 
     @property
     def actuator_force(self) -> Tensor:
-        """Torques (N, nu) [N m] of the last physics step; copied at every step once they were asked for."""
+        """Torques (N, nu) [N m] of the last physics step; copied at every step once they were
+        asked for.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             return self._bind("actuator_force")
@@ -57,7 +66,9 @@ class MujocoBatchSimulator:
         return torch.from_numpy(self._batch.bind(name))
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
-        """Advance every world by ``decimation`` physics steps; a world whose engine raises is marked ``failed``."""
+        """Advance every world by ``decimation`` physics steps; a world whose engine raises is
+        marked ``failed``.
+        """
         self.failed.zero_()
         ids = np.flatnonzero(~self._is_resting) if self._is_resting.any() else None
         if ctrl is None:
@@ -67,12 +78,15 @@ class MujocoBatchSimulator:
             self._follow(ids, ctrl)
 
     def _follow(self, ids: NDArray[np.int64] | None, ctrl: Tensor) -> None:
-        """Take a physics step a row of ``ctrl`` (K, N, nu), all in one call: single steps take 6 % longer."""
-        rows, before = ctrl.transpose(0, 1).numpy(), self._time.numpy().copy()
+        """Take a physics step a row of ``ctrl`` (K, N, nu), all in one call: single steps take 6 %
+        longer.
+        """
+        rows = ctrl.transpose(0, 1).numpy()
+        before = self._time.numpy().copy()
         with self._failures_marked():
             self._batch.rollout(len(ctrl), rows if ids is None else rows[ids], record=(), ids=ids)
-        # A rollout stops at a world for which MuJoCo warns. Single steps continue it, and the environment checks the
-        # result.
+        # A rollout stops at a world for which MuJoCo warns. Single steps continue it, and the
+        # environment checks the result.
         num_taken = np.rint((self._time.numpy() - before) / self.model.opt.timestep)
         is_behind = (num_taken < len(ctrl)) & ~self._is_resting & ~self.failed.numpy()
         for k, row in enumerate(ctrl) if is_behind.any() else ():
@@ -141,6 +155,8 @@ class MujocoBatchSimulator:
         }
 
     def close(self) -> None:
-        """Drop the worlds, whose threads end with the last reference; a second time does nothing."""
+        """Drop the worlds, whose threads end with the last reference; a second time does
+        nothing.
+        """
         with suppress(AttributeError):
             del self._batch

@@ -1,6 +1,7 @@
 """The GPU simulator: MuJoCo Warp behind zero-copy torch views, one CUDA graph a control step.
 
-Warp's kernels run on torch's current stream. On Warp's CPU device (a few worlds, for tests) nothing is captured.
+Warp's kernels run on torch's current stream. On Warp's CPU device (a few worlds, for tests) nothing
+is captured.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from mqe.cuda_graphs import capture_stream
 _LOG = logging.getLogger(__name__)
 wp.config.log_level = max(wp.config.log_level, wp.LOG_WARNING)  # not a line for every kernel module
 
-# What loses contacts or constraint rows. Solver iteration limits set bits of their own and lose nothing.
+# What loses contacts or constraint rows. Solver iteration limits set bits of their own and lose
+# nothing.
 LOST = int(
     OverflowType.NEFC
     | OverflowType.NJMAX_NNZ
@@ -41,9 +43,10 @@ LOST = int(
 # What a larger buffer mends; the others mark their world, and that is all.
 _ROWS = int(OverflowType.NEFC | OverflowType.NJMAX_NNZ)
 _CONTACTS = int(OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD)
+# Has neither.
 _UNKNOWN_FLAGS = int(mujoco.mjtDisableBit.mjDSBL_AUTORESET) | int(
     mujoco.mjtDisableBit.mjDSBL_MIDPHASE
-)  # has neither
+)
 _NO_SENSORS = int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
 _NO_PASSIVE_FORCES = int(mujoco.mjtDisableBit.mjDSBL_SPRING) | int(
     mujoco.mjtDisableBit.mjDSBL_DAMPER
@@ -88,11 +91,13 @@ class Capacity(NamedTuple):
 
 
 def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
-    """Copy a model without the options that MuJoCo Warp does not know and does not need; its sparse solver works."""
+    """Copy a model without the options that MuJoCo Warp does not know and does not need; its
+    sparse solver works.
+    """
     model = copy.copy(model)
     model.opt.disableflags &= ~_UNKNOWN_FLAGS
-    # Two boxes then get MuJoCo's contacts; nothing else reads this flag. Warp's convex collider makes four contacts of
-    # faces that are almost parallel where MuJoCo has one.
+    # Two boxes then get MuJoCo's contacts; nothing else reads this flag. Warp's convex collider
+    # makes four contacts of faces that are almost parallel where MuJoCo has one.
     model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_NATIVECCD)
     model.opt.jacobian = mujoco.mjtJacobian.mjJAC_AUTO
     return model
@@ -101,12 +106,12 @@ def known_to_warp(model: mujoco.MjModel) -> mujoco.MjModel:
 def capacity(model: mujoco.MjModel) -> Capacity:
     """Derive buffer sizes from the number of robots and free objects in ``model``.
 
-    Measured over random actions, trained policies and robots piled up (docs/performance.md). A robot on its feet has 4
-    contacts of 4 rows, on its back up to 16. An object has 4 to 8 with the floor and a few with every robot.
+    Measured over random actions, trained policies and robots piled up (docs/performance.md). A
+    robot on its feet has 4 contacts of 4 rows, on its back up to 16. An object has 4 to 8 with the
+    floor and a few with every robot.
     """
-    robots = len(
-        set(model.dof_treeid[model.jnt_dofadr[model.actuator_trnid[:, 0]]])
-    )  # trees that have motors
+    # Trees that have motors.
+    robots = len(set(model.dof_treeid[model.jnt_dofadr[model.actuator_trnid[:, 0]]]))
     others = model.ntree - robots
     return Capacity(contacts=14 + 14 * robots + 8 * others, rows=64 + 36 * robots + 24 * others)
 
@@ -123,7 +128,8 @@ class MujocoWarpSimulator:
     ) -> None:
         """Make ``num_envs`` worlds; ``size`` overrides the derived contact buffers."""
         wp.init()
-        self.model, self._known = model, known_to_warp(model)
+        self.model = model
+        self._known = known_to_warp(model)
         self.num_envs = num_envs
         self.device = device
         self.synchronous = device.type == "cpu"
@@ -136,7 +142,9 @@ class MujocoWarpSimulator:
         self._make_data(size or capacity(model))
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
-        """Advance every world by ``decimation`` physics steps; lost contacts mark their world as ``failed``."""
+        """Advance every world by ``decimation`` physics steps; lost contacts mark their world as
+        ``failed``.
+        """
         if not self.synchronous and torch.cuda.is_current_stream_capturing():
             with self._place(), wp.ScopedCapture(stream=self._stream(), external=True):
                 self._substeps(decimation, ctrl)
@@ -174,18 +182,21 @@ class MujocoWarpSimulator:
         self.xfrc_applied.masked_fill_(rows.unsqueeze(2), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Set a model field per world (N, ...), and the fields that MuJoCo derives from it; waits for the device."""
+        """Set a model field per world (N, ...), and the fields that MuJoCo derives from it; waits
+        for the device.
+        """
         self._fields[name] = values.to(self.device, torch.float32)
         if name in mujoco.MjModel._setconst_inputs:
             self._fields |= self._derived()
         self._make_model()
 
     def _derived(self) -> dict[str, Tensor]:
-        """Return per-world values of the fields that MuJoCo derives from those that were set, such as masses."""
+        """Return per-world values of the fields that MuJoCo derives from those that were set, such
+        as masses.
+        """
         given = [name for name in self._fields if name in mujoco.MjModel._setconst_inputs]
-        batch = Batch(
-            self._known, self.num_envs
-        )  # derives on the host, where every field is at hand
+        # Derives on the host, where every field is at hand.
+        batch = Batch(self._known, self.num_envs)
         for name in given:
             field = batch.expand(name)
             field[:] = self._fields[name].cpu().numpy().reshape(field.shape)
@@ -203,7 +214,8 @@ class MujocoWarpSimulator:
         return self._size
 
     def usage(self) -> Capacity:
-        """Return the most that any control step needed since the last ``grow_buffers``; waits for the device.
+        """Return the most that any control step needed since the last ``grow_buffers``; waits for
+        the device.
 
         Lost contacts count as well, so that growing once is enough.
         """
@@ -211,25 +223,38 @@ class MujocoWarpSimulator:
         return Capacity(math.ceil(contacts / self.num_envs), rows)
 
     def lost_contacts(self) -> int:
-        """Count the worlds that lost contacts since the last ``grow_buffers``; waits for the device."""
+        """Count the worlds that lost contacts since the last ``grow_buffers``; waits for the
+        device.
+        """
         return int((self._lost != 0).sum())
 
     def check_capacity(self) -> None:
-        """Raise CapacityError if a world lost contacts since the last ``grow_buffers``; for benchmarks and tests."""
+        """Raise CapacityError if a world lost contacts since the last ``grow_buffers``; for
+        benchmarks and tests.
+        """
         worlds = self.lost_contacts()
         if worlds:
             raise CapacityError(
-                f"{worlds} of {self.num_envs} worlds lost contacts: {_names(self._lost_bits())} of {self._size}; "
+                f"{worlds} of {self.num_envs} worlds lost contacts: {_names(self._lost_bits())} "
+                f"of {self._size}; "
                 "raise the sizes that mqe.sim.mujoco_warp.capacity derives, or call grow_buffers()"
             )
 
     def grow_buffers(self) -> str | None:
-        """Enlarge buffers that overflowed since the last call, which replaces all views; say what was lost, or None."""
-        bits, worlds, old, used = self._lost_bits(), self.lost_contacts(), self._size, self.usage()
+        """Enlarge buffers that overflowed since the last call, which replaces all views; say what
+        was lost, or None.
+        """
+        bits = self._lost_bits()
+        worlds = self.lost_contacts()
+        old = self._size
+        used = self.usage()
         for record in (self._lost, self._most_rows, self._most_contacts):
             record.zero_()
         if not bits & (_ROWS | _CONTACTS):
-            lost = f"{worlds} of {self.num_envs} worlds lost contacts ({_names(bits)}), which no larger buffer mends"
+            lost = (
+                f"{worlds} of {self.num_envs} worlds lost contacts ({_names(bits)}), which no "
+                "larger buffer mends"
+            )
             return lost if bits else None
         size = Capacity(
             contacts=int(max(old.contacts, used.contacts) * _GROWTH)
@@ -240,17 +265,19 @@ class MujocoWarpSimulator:
         self._resize(size)
         return (
             f"contact buffers overflowed in {worlds} of {self.num_envs} worlds ({_names(bits)}); "
-            f"grown from {old.contacts} contacts and {old.rows} rows a world to {size.contacts} and {size.rows}"
+            f"grown from {old.contacts} contacts and {old.rows} rows a world to {size.contacts} "
+            f"and {size.rows}"
         )
 
     def data(self, env: int) -> mujoco.MjData:
-        """World ``env`` as MjData on the host, forward kinematics done; per-world model fields are the shared ones."""
+        """World ``env`` as MjData on the host, forward kinematics done; per-world model fields are
+        the shared ones.
+        """
         data = mujoco.MjData(self.model)
-        data.qpos[:], data.qvel[:] = self.qpos[env].cpu().numpy(), self.qvel[env].cpu().numpy()
-        data.ctrl[:], data.mocap_pos[:] = (
-            self.ctrl[env].cpu().numpy(),
-            self.mocap_pos[env].cpu().numpy(),
-        )
+        data.qpos[:] = self.qpos[env].cpu().numpy()
+        data.qvel[:] = self.qvel[env].cpu().numpy()
+        data.ctrl[:] = self.ctrl[env].cpu().numpy()
+        data.mocap_pos[:] = self.mocap_pos[env].cpu().numpy()
         mujoco.mj_forward(self.model, data)
         return data
 
@@ -261,7 +288,9 @@ class MujocoWarpSimulator:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``; all views are replaced where its contact buffers were larger."""
+        """Restore a ``state_dict``; all views are replaced where its contact buffers were
+        larger.
+        """
         contacts, rows = state["size"].tolist()
         size = Capacity(max(contacts, self._size.contacts), max(rows, self._size.rows))
         if size != self._size:
@@ -294,7 +323,9 @@ class MujocoWarpSimulator:
         }
 
     def _lost_bits(self) -> int:
-        """All bits that any world lost contacts by since the last ``grow_buffers``; waits for the device, once."""
+        """All bits that any world lost contacts by since the last ``grow_buffers``; waits for the
+        device, once.
+        """
         bits = [1 << k for k in range(LOST.bit_length()) if LOST >> k & 1]
         is_lost = torch.stack([(self._lost & bit).any() for bit in bits]).tolist()
         return sum(bit for bit, lost in zip(bits, is_lost, strict=True) if lost)
@@ -318,27 +349,21 @@ class MujocoWarpSimulator:
                 self._known, self.num_envs, nconmax=size.contacts, njmax=size.rows
             )
         data = self._data
-        self.qpos, self.qvel, self.ctrl = (
-            wp.to_torch(data.qpos),
-            wp.to_torch(data.qvel),
-            wp.to_torch(data.ctrl),
-        )
-        self.mocap_pos, self.xfrc_applied = (
-            wp.to_torch(data.mocap_pos),
-            wp.to_torch(data.xfrc_applied),
-        )
-        self.sensordata, self._time = wp.to_torch(data.sensordata), wp.to_torch(data.time)
-        self._warmstart, self._overflow = (
-            wp.to_torch(data.qacc_warmstart),
-            wp.to_torch(data.overflow),
-        )
-        self._nacon, self._ncollision = wp.to_torch(data.nacon), wp.to_torch(data.ncollision)
+        self.qpos = wp.to_torch(data.qpos)
+        self.qvel = wp.to_torch(data.qvel)
+        self.ctrl = wp.to_torch(data.ctrl)
+        self.mocap_pos = wp.to_torch(data.mocap_pos)
+        self.xfrc_applied = wp.to_torch(data.xfrc_applied)
+        self.sensordata = wp.to_torch(data.sensordata)
+        self._time = wp.to_torch(data.time)
+        self._warmstart = wp.to_torch(data.qacc_warmstart)
+        self._overflow = wp.to_torch(data.overflow)
+        self._nacon = wp.to_torch(data.nacon)
+        self._ncollision = wp.to_torch(data.ncollision)
         self._nefc = wp.to_torch(data.nefc)
         self._lost = torch.zeros_like(self._overflow)
-        self._most_rows, self._most_contacts = (
-            torch.zeros_like(self._nefc),
-            torch.zeros_like(self._nacon),
-        )
+        self._most_rows = torch.zeros_like(self._nefc)
+        self._most_contacts = torch.zeros_like(self._nacon)
         self.actuator_force = wp.to_torch(data.actuator_force)
         self.failed = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         self.resting = torch.zeros_like(self.failed)  # has no effect: a launch steps all worlds
@@ -346,11 +371,12 @@ class MujocoWarpSimulator:
     def _substeps(self, decimation: int, ctrl: Tensor | None = None) -> None:
         """Take physics steps as ``mjw.step`` does, without what changes nothing.
 
-        That is sensors in all but the last, which are not read unless they have a history, and passive forces where the
-        model has none.
+        That is sensors in all but the last, which are not read unless they have a history, and
+        passive forces where the model has none.
         """
         opt = self._model.opt
-        flags, integrate = opt.disableflags, _INTEGRATORS[int(opt.integrator)]
+        flags = opt.disableflags
+        integrate = _INTEGRATORS[int(opt.integrator)]
         idle = 0 if _has_passive_forces(self.model, self._fields) else _NO_PASSIVE_FORCES
         unseen = 0 if self.model.nhistory else _NO_SENSORS
         for left in reversed(range(decimation)):
@@ -360,7 +386,8 @@ class MujocoWarpSimulator:
             try:
                 mjw.forward(self._model, self._data)
             finally:
-                opt.disableflags = flags  # without damping an integrator would leave out the actuators' damping too
+                # Without damping an integrator would leave out the actuators' damping too.
+                opt.disableflags = flags
             integrate(self._model, self._data)
 
     def _renew(self) -> None:
@@ -384,7 +411,9 @@ class MujocoWarpSimulator:
         return _warps_name(torch.cuda.current_stream(self.device))
 
     def _capture(self, decimation: int, ctrl: Tensor | None) -> _Recorded:
-        """Record one control step; the state is put back afterwards, since a first run outside loads the kernels."""
+        """Record one control step; the state is put back afterwards, since a first run outside
+        loads the kernels.
+        """
         state = self.state_dict()
         rows = self.ctrl.new_zeros(0) if ctrl is None else ctrl.clone()
         with torch.cuda.device(self.device):
@@ -415,7 +444,9 @@ _STREAMS: dict[tuple[int, int], wp.Stream] = {}  # by device and handle
 
 
 def _warps_name(stream: torch.cuda.Stream) -> wp.Stream:
-    """Return Warp's object of one of torch's streams, the only one: with any of them Warp forgets the stream."""
+    """Return Warp's object of one of torch's streams, the only one: with any of them Warp forgets
+    the stream.
+    """
     key = (stream.device.index, stream.cuda_stream)
     if key not in _STREAMS:
         _STREAMS[key] = wp.stream_from_torch(stream)
@@ -423,7 +454,9 @@ def _warps_name(stream: torch.cuda.Stream) -> wp.Stream:
 
 
 def _has_passive_forces(model: mujoco.MjModel, fields: Collection[str]) -> bool:
-    """Return whether anything acts on ``model``, or may once ``fields`` differ between worlds, without being driven."""
+    """Return whether anything acts on ``model``, or may once ``fields`` differ between worlds,
+    without being driven.
+    """
     option = model.opt
     in_a_fluid = option.density > 0.0 or option.viscosity > 0.0 or bool(option.wind.any())
     own = any(bool(getattr(model, name).any()) or name in fields for name in _PASSIVE_FIELDS)
@@ -439,11 +472,16 @@ def _names(bits: int) -> str:
 
 @contextmanager
 def _announced(device: torch.device, *, active: bool) -> Iterator[None]:
-    """Report that kernels are being compiled, if they are not in the cache, and when that is over."""
+    """Report that kernels are being compiled, if they are not in the cache, and when that is
+    over.
+    """
     if not active:
         yield
         return
-    line = "loading the physics kernels for %s; the first time on a machine they are compiled, for about 150 s ..."
+    line = (
+        "loading the physics kernels for %s; the first time on a machine they are compiled, "
+        "for about 150 s ..."
+    )
     timer = threading.Timer(_PATIENCE, _LOG.info, (line, device))
     timer.daemon = True
     timer.start()

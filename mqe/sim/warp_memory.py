@@ -1,4 +1,6 @@
-"""How much of a device's memory the GPU simulator will take, computed without a GPU or running a kernel."""
+"""How much of a device's memory the GPU simulator will take, computed without a GPU or running a
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,18 @@ class MemoryUse(NamedTuple):
 def memory_use(
     model: mujoco.MjModel, fields: dict[str, int] | None = None, size: Capacity | None = None
 ) -> MemoryUse:
-    """Return what ``MujocoWarpSimulator`` of ``model`` allocates; ``fields`` are bytes a world of per-world fields.
+    """Return what ``MujocoWarpSimulator`` of ``model`` allocates; ``fields`` are bytes a world of
+    per-world fields.
 
-    A few worlds are made on Warp's CPU device and stepped without launching any kernel. Only the allocations of a step
-    remain, and Warp's own tracker counts them.
+    A few worlds are made on Warp's CPU device and stepped without launching any kernel. Only the
+    allocations of a step remain, and Warp's own tracker counts them.
     """
-    known, size = known_to_warp(model), size or capacity(model)
+    known = known_to_warp(model)
+    size = size or capacity(model)
     (few, few_peak), (many, many_peak) = (_bytes(known, size, num_envs) for num_envs in _WORLDS)
     worlds = _WORLDS[1] - _WORLDS[0]
-    state, peak = (many - few) / worlds, (many_peak - few_peak) / worlds
+    state = (many - few) / worlds
+    peak = (many_peak - few_peak) / worlds
     per_world = sum((fields or {}).values())
     return MemoryUse(
         fixed=max(few_peak - peak * _WORLDS[0], 0.0), state=state + per_world, step=peak - state

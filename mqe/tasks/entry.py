@@ -1,4 +1,6 @@
-"""What an entry of the registry of tasks brings: settings, how a world is made, and how its episodes are reported."""
+"""What an entry of the registry of tasks brings: settings, how a world is made, and how its
+episodes are reported.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class EnvCfg:
 
 
 class TaskSetup(NamedTuple):
-    """A task over its scene, before there is a simulator; ``fields`` are model fields with per-world values."""
+    """A task over its scene, before there is a simulator; ``fields`` are model fields with
+    per-world values.
+    """
 
     scene: Scene
     task: Task
@@ -54,13 +58,11 @@ class TaskEntry(NamedTuple):
     cfg: type  # the section ``task``, a frozen dataclass with ``name``
     make: Callable[[Any, EnvCfg, torch.device, Streams], TaskSetup]
     report: Report = Report()  # how its episodes are summed up and shown
-    evaluation: Mapping[str, Any] = MappingProxyType(
-        {}
-    )  # settings of ``task`` that the calculator measures with
+    # Settings of ``task`` that the calculator measures with.
+    evaluation: Mapping[str, Any] = MappingProxyType({})
     strict: Mapping[str, Any] | None = (
         None  # likewise, with --protocol strict; None: there is no such protocol
     )
-    conditions: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-        {}
-    )  # sections of settings that test robustness
+    # Sections of settings that test robustness.
+    conditions: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     examination: str | None = None  # what examines its policies instead of the calculator

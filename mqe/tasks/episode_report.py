@@ -26,7 +26,9 @@ def mean(values: Tensor) -> float | None:
 def summarize_metrics(
     episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float
 ) -> Metrics:
-    """Return the mean of every metric over the episodes that did not break, and how many episodes there are."""
+    """Return the mean of every metric over the episodes that did not break, and how many episodes
+    there are.
+    """
     is_broken = episodes["broken"].cpu()
     columns = {
         name: values.cpu().double()[~is_broken]
@@ -50,8 +52,11 @@ def format_metric(value: float | list[float] | None) -> str:
 
 
 def rate(name: str, happened: Tensor) -> Metrics:
-    """Return the share of episodes (N,) bool in which something happened, with its Wilson interval."""
-    count, trials = int(happened.sum()), len(happened)
+    """Return the share of episodes (N,) bool in which something happened, with its Wilson
+    interval.
+    """
+    count = int(happened.sum())
+    trials = len(happened)
     return {f"{name}_rate": count / trials, f"{name}_ci95": list(wilson_interval(count, trials))}
 
 
@@ -64,26 +69,25 @@ class Report(NamedTuple):
     """How a task's metrics are summed up and shown; by default, by the mean of each."""
 
     rates: tuple[str, ...] = ()  # metrics that are 0 or 1; the mean of NAME is called NAME_rate
-    headline: tuple[
-        tuple[str, str], ...
-    ] = ()  # labels and statistics for the progress line of a training
-    compared: tuple[str, ...] = (
-        "return",
-    )  # statistics by which a training finds its best team; ties go to the next
-    outcomes: Mapping[str, str] = MappingProxyType(
-        {}
-    )  # what a film says where a metric is 1; the first one counts
+    # Labels and statistics for the progress line of a training.
+    headline: tuple[tuple[str, str], ...] = ()
+    # Statistics by which a training finds its best team; ties go to the next.
+    compared: tuple[str, ...] = ("return",)
+    # What a film says where a metric is 1; the first one counts.
+    outcomes: Mapping[str, str] = MappingProxyType({})
     at_start: Callable[[SceneState], dict[str, Tensor]] = (
         nothing_at_start  # further metrics (N,), when episodes begin
     )
-    # From metrics (N,) of N episodes by name, with ``broken`` bool, the time limit and a control step [s].
+    # From metrics (N,) of N episodes by name, with ``broken`` bool, the time limit and a control
+    # step [s].
     summarize: Callable[[Mapping[str, Tensor], float, float], Metrics] = summarize_metrics
     describe: Callable[[Metrics], str] = describe_metrics
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     """Return the 95 % score interval of a proportion (Wilson 1927)."""
-    share, z2 = successes / trials, Z_95**2
+    share = successes / trials
+    z2 = Z_95**2
     middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     half = Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
     return max(0.0, middle - half), min(1.0, middle + half)

@@ -1,4 +1,6 @@
-"""The contract between a task and the environment: what a task says about tensors, never about a simulator."""
+"""The contract between a task and the environment: what a task says about tensors, never about a
+simulator.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Layout(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Rewards, endings and metrics of one control step, before any reset; the task names rows and columns."""
+    """Rewards, endings and metrics of one control step, before any reset; the task names rows and
+    columns.
+    """
 
     rewards: Tensor  # (K, N, A) weighted terms; their sum is the reward
     endings: Tensor  # (E, N) bool conditions; any of them ends the episode
@@ -40,7 +44,9 @@ class Disturbance(NamedTuple):
 
 
 class Task(Protocol):
-    """One task over N worlds of A agents. Masks are (N,) bool; nothing here synchronises with the host."""
+    """One task over N worlds of A agents. Masks are (N,) bool; nothing here synchronises with the
+    host.
+    """
 
     num_agents: int
     obs_sizes: tuple[int, ...]
@@ -53,9 +59,8 @@ class Task(Protocol):
     metric_names: tuple[str, ...]  # M per-step measures
     episode_metric_names: tuple[str, ...]  # F metrics of an episode
     memory: Tensor  # (N, C) all that observations show besides the scene, live; C may be 0
-    mirror: (
-        MirrorImage | None
-    )  # of observation, action and critic state, where left and right are alike
+    # Of observation, action and critic state, where left and right are alike.
+    mirror: MirrorImage | None
     planar: Planar | None  # what a learned model predicts of it; None: it has no such state
     noise_scale: (
         Tensor  # (O,) what env.randomize.observation_noise means for each number of an observation
@@ -70,7 +75,9 @@ class Task(Protocol):
         ...
 
     def command(self, actions: Tensor) -> None:
-        """Take a decision: actions (N, A, U), clipped to [-1, 1]; delayed ones come at every control step."""
+        """Take a decision: actions (N, A, U), clipped to [-1, 1]; delayed ones come at every
+        control step.
+        """
         ...
 
     def targets(self, state: SceneState) -> Tensor:
@@ -86,13 +93,17 @@ class Task(Protocol):
         ...
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return obs (W, A, O) and critic state, (W, S) or (W, A, S), of any W worlds and their ``memory`` (W, C)."""
+        """Return obs (W, A, O) and critic state, (W, S) or (W, A, S), of any W worlds and their
+        ``memory`` (W, C).
+        """
         ...
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Compute metrics (N, F) for statistics from an episode's sums (N, M), length (N,) and endings (E, N).
+        """Compute metrics (N, F) for statistics from an episode's sums (N, M), length (N,) and
+        endings (E, N).
 
-        NaN means that the metric does not count for this episode (for instance the collaboration degree of a failure).
+        NaN means that the metric does not count for this episode (for instance the collaboration
+        degree of a failure).
         """
         ...
 
@@ -106,7 +117,9 @@ class Task(Protocol):
 
 
 class TaskDefaults:
-    """Base class with what most tasks have in common: no memory, no disturbance, no mirror image."""
+    """Base class with what most tasks have in common: no memory, no disturbance, no mirror
+    image.
+    """
 
     num_agents: int
     obs_sizes: tuple[int, ...]
@@ -116,7 +129,9 @@ class TaskDefaults:
     planar: Planar | None = None
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
-        """Remember nothing of ``num_envs`` worlds; ``observation_noise`` is the same for every number."""
+        """Remember nothing of ``num_envs`` worlds; ``observation_noise`` is the same for every
+        number.
+        """
         self.memory = torch.zeros(num_envs, 0, device=device)
         self.noise_scale = torch.ones(max(self.obs_sizes), device=device)
 

@@ -10,9 +10,11 @@ import mujoco
 import numpy as np
 
 _LENGTH = 1.2  # [m] per m/s
-_WIDTH, _HEIGHT = 0.02, 0.12  # [m] of an arrow, and of its start above the trunk's origin
+_WIDTH = 0.02  # [m] of an arrow
+_HEIGHT = 0.12  # [m] of an arrow's start above the trunk's origin
 _SHORTEST = 0.02  # [m] that is drawn
-_SPEED_COLOR, _TURN_COLOR = (0.1, 0.7, 0.2, 1.0), (0.9, 0.2, 0.6, 1.0)
+_SPEED_COLOR = (0.1, 0.7, 0.2, 1.0)
+_TURN_COLOR = (0.9, 0.2, 0.6, 1.0)
 
 
 class Arrow(NamedTuple):
@@ -35,11 +37,13 @@ class Arrow(NamedTuple):
 def command_arrows(pos: np.ndarray, xmat: np.ndarray, command: Sequence[float]) -> list[Arrow]:
     """Return an arrow along a command's speed, and an upright one for its turning.
 
-    ``pos`` (3,) [m] and ``xmat`` (9,) are the trunk's; ``command`` is vx, vy [m/s] and yaw rate [rad/s].
+    ``pos`` (3,) [m] and ``xmat`` (9,) are the trunk's; ``command`` is vx, vy [m/s] and yaw rate
+    [rad/s].
     """
     start = pos + np.array([0.0, 0.0, _HEIGHT])
     yaw = math.atan2(xmat[3], xmat[0])
-    cos, sin = math.cos(yaw), math.sin(yaw)
+    cos = math.cos(yaw)
+    sin = math.sin(yaw)
     forward, left, turning = (_LENGTH * value for value in command)
     drive = np.array([cos * forward - sin * left, sin * forward + cos * left, 0.0])
     vectors = ((drive, _SPEED_COLOR), (np.array([0.0, 0.0, turning]), _TURN_COLOR))

@@ -52,7 +52,9 @@ class ShownState(NamedTuple):
 
 
 class Camera:
-    """A free camera that keeps robots, object and goal of one world in the picture, moving smoothly in an episode."""
+    """A free camera that keeps robots, object and goal of one world in the picture, moving
+    smoothly in an episode.
+    """
 
     def __init__(
         self,
@@ -62,8 +64,11 @@ class Camera:
         aspect: float,
         angle: Angle = CAMERAS["follow"],
     ) -> None:
-        """Follow world ``world`` at ``rate`` [Hz] pictures that are ``aspect`` times as wide as high."""
-        self.world, self._scene = world, env.scene
+        """Follow world ``world`` at ``rate`` [Hz] pictures that are ``aspect`` times as wide as
+        high.
+        """
+        self.world = world
+        self._scene = env.scene
         model = env.sim.model
         self._bodies = [*env.scene.trunk_bodies]
         if env.scene.object is not None:
@@ -71,7 +76,8 @@ class Camera:
         self._blend = 1.0 - math.exp(-1.0 / (rate * FOLLOW_TIME))
         half_height = math.tan(math.radians(model.vis.global_.fovy) / 2)
         self._half_size = np.array([aspect * half_height, half_height])
-        azimuth, elevation = math.radians(angle.azimuth), math.radians(angle.elevation)
+        azimuth = math.radians(angle.azimuth)
+        elevation = math.radians(angle.elevation)
         right = np.array([math.sin(azimuth), -math.cos(azimuth), 0.0])
         self._ahead = np.array(
             [*(math.cos(elevation) * np.array([-right[1], right[0]])), math.sin(elevation)]
@@ -82,7 +88,8 @@ class Camera:
         self._distance = NEAREST
         self.view = mujoco.MjvCamera()
         self.view.type = mujoco.mjtCamera.mjCAMERA_FREE
-        self.view.elevation, self.view.azimuth = angle.elevation, angle.azimuth
+        self.view.elevation = angle.elevation
+        self.view.azimuth = angle.azimuth
 
     def cut(self) -> None:
         """Jump to the scene at the next picture instead of moving there."""
@@ -115,7 +122,8 @@ class Camera:
         )[:, None]
         distance = max(NEAREST, float(needed.max())) if self._fixed is None else self._fixed
         if self._center is None:
-            self._center, self._distance = center, distance
+            self._center = center
+            self._distance = distance
         self._center = self._center + self._blend * (center - self._center)
         self._distance += self._blend * (distance - self._distance)
         self.view.lookat[:] = self._center

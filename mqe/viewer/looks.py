@@ -1,7 +1,8 @@
-"""The scene as films and viewers show it: the same bodies in shapes, colours and light of their own.
+"""The scene as films and viewers show it: the same bodies in shapes, colours and light of their
+own.
 
-Nothing that is added has mass or touches anything, and the model that trains is another: neither physics nor speed of a
-training depends on what is in this file.
+Nothing that is added has mass or touches anything, and the model that trains is another: neither
+physics nor speed of a training depends on what is in this file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from mqe.world.scene import ARENA_HALF_SIZE, Scene
 HIDDEN = 3  # the group of geoms that is not drawn
 EXTENT = 3.0  # [m] of the scene, from which MuJoCo derives how far things are drawn
 RING_PARTS = 72  # straight parts that the goal's circle is drawn with
-_RING_WIDTH, _RING_HEIGHT = 0.05, 0.005  # [m]; the goal's fill ends below it
+_RING_WIDTH = 0.05  # [m]
+_RING_HEIGHT = 0.005  # [m]; the goal's fill ends below it
 _MARK = 0.004  # [m] above the floor, of what lies on it
 _LINE_HALF_WIDTH = 0.011  # [m] of the lines on the floor; every fifth is twice as wide
 _TRIM = 0.012  # [m] half the width of an object's edges
@@ -43,12 +45,13 @@ COLORS: dict[str, tuple[tuple[float, float, float], float, float]] = {
     "line": ((0.72, 0.745, 0.78), 0.0, 0.0),
     "goal": ((0.85, 0.12, 0.12), 0.0, 0.3),
 }
+# Lies on a surface.
 _NOTHING: dict[str, Any] = {
     "mass": 0.0,
     "contype": 0,
     "conaffinity": 0,
     "castshadow": False,
-}  # lies on a surface
+}
 _WALL = (0.45, 0.48, 0.52, 0.30)
 _GOAL_FILL = (0.90, 0.20, 0.18, 0.22)
 _ALONG = {
@@ -66,7 +69,9 @@ _TYPES = {
 
 
 def shown_model(scene: Scene) -> mujoco.MjModel:
-    """Return a model of the same bodies and joints as ``scene``, whose states fit, as films and viewers show it."""
+    """Return a model of the same bodies and joints as ``scene``, whose states fit, as films and
+    viewers show it.
+    """
     if scene.spec is None:
         return scene.model
     spec = scene.spec.copy()
@@ -86,20 +91,24 @@ def shown_model(scene: Scene) -> mujoco.MjModel:
 def _set_light(spec: mujoco.MjSpec) -> None:
     """Add a light that casts shadows, a weak one from the other side, and ambient light."""
     visual = spec.visual
-    visual.headlight.ambient, visual.headlight.diffuse, visual.headlight.specular = (
-        (0.42,) * 3,
-        (0.14,) * 3,
-        (0.0,) * 3,
-    )
-    visual.quality.shadowsize, visual.quality.offsamples = 2048, 0
-    visual.quality.numslices, visual.quality.numstacks, visual.quality.numquads = 24, 6, 1
+    visual.headlight.ambient = (0.42,) * 3
+    visual.headlight.diffuse = (0.14,) * 3
+    visual.headlight.specular = (0.0,) * 3
+    visual.quality.shadowsize = 2048
+    visual.quality.offsamples = 0
+    visual.quality.numslices = 24
+    visual.quality.numstacks = 6
+    visual.quality.numquads = 1
     visual.map.shadowclip = SHADOW_HALF_SIZE / EXTENT
-    visual.map.fogstart, visual.map.fogend = 5.0, 14.0
+    visual.map.fogstart = 5.0
+    visual.map.fogend = 14.0
     visual.map.haze = 0.5
     visual.rgba.haze = (0.93, 0.95, 0.97, 1.0)
     spec.stat.extent = EXTENT
     key = spec.lights[0]
-    key.dir, key.diffuse, key.specular = LIGHT_DIR, (0.55, 0.54, 0.51), (0.25,) * 3
+    key.dir = LIGHT_DIR
+    key.diffuse = (0.55, 0.54, 0.51)
+    key.specular = (0.25,) * 3
     spec.worldbody.add_light(
         type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
         dir=(-0.6, -0.5, -0.6),
@@ -108,16 +117,22 @@ def _set_light(spec: mujoco.MjSpec) -> None:
         specular=(0.0, 0.0, 0.0),
     )
     sky = spec.texture("sky")
-    sky.rgb1, sky.rgb2 = (0.97, 0.98, 0.99), (0.80, 0.86, 0.92)
+    sky.rgb1 = (0.97, 0.98, 0.99)
+    sky.rgb2 = (0.80, 0.86, 0.92)
 
 
 def _draw_ground(spec: mujoco.MjSpec) -> None:
-    """Draw the floor in one colour, with lines 1 m apart: a texture takes a processor a third of a picture's time."""
+    """Draw the floor in one colour, with lines 1 m apart: a texture takes a processor a third of a
+    picture's time.
+    """
     floor = spec.geom("floor")
-    floor.material, floor.castshadow = "floor", False  # its shadow would fall on itself in stripes
+    # its shadow would fall on itself in stripes
+    floor.material = "floor"
+    floor.castshadow = False
     for wall in spec.worldbody.geoms:
         if wall.type == mujoco.mjtGeom.mjGEOM_BOX:  # a camera may stand behind it
-            wall.rgba, wall.castshadow = _WALL, False
+            wall.rgba = _WALL
+            wall.castshadow = False
     spec.add_mesh(name="lines", **_flat(line_quads(round(ARENA_HALF_SIZE)), _MARK / 2))
     spec.worldbody.add_geom(
         type=mujoco.mjtGeom.mjGEOM_MESH, meshname="lines", material="line", **_NOTHING
@@ -125,7 +140,9 @@ def _draw_ground(spec: mujoco.MjSpec) -> None:
 
 
 def line_quads(reach: int) -> list[Quad]:
-    """Return the lines' rectangles (corners anticlockwise) [m]; none overlaps another, for both would be lit twice."""
+    """Return the lines' rectangles (corners anticlockwise) [m]; none overlaps another, for both
+    would be lit twice.
+    """
 
     def half_width(at: int) -> float:
         return _LINE_HALF_WIDTH * (2.0 if at % 5 == 0 else 1.0)
@@ -215,10 +232,12 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
     half = [length / 2 for length in part.size]
     protrusion = 0.002  # [m] that an edge stands out
     for i in range(3):
-        j, k = (i + 1) % 3, (i + 2) % 3
+        j = (i + 1) % 3
+        k = (i + 2) % 3
         for sign_j in (1, -1):
             for sign_k in (1, -1):
-                size, offset = [_TRIM] * 3, [0.0] * 3
+                size = [_TRIM] * 3
+                offset = [0.0] * 3
                 size[i] = half[i] + protrusion
                 offset[j] = sign_j * (half[j] - _TRIM + protrusion)
                 offset[k] = sign_k * (half[k] - _TRIM + protrusion)
@@ -227,7 +246,8 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
 
 def _mark_goal(spec: mujoco.MjSpec) -> None:
     """Draw a ring around the goal's disc, and mark its middle."""
-    goal, disc = spec.body("goal"), spec.site("goal")
+    goal = spec.body("goal")
+    disc = spec.site("goal")
     disc.group = HIDDEN  # geoms of this group can be drawn without a shadow
     radius = float(disc.size[0])
     _draw_ring(spec, goal, radius)
@@ -253,6 +273,8 @@ def _draw_ring(spec: mujoco.MjSpec, body: mujoco.MjsBody, radius: float) -> None
 
 
 def copy_state(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.MjData) -> None:
-    """Put the state of a world into data of its ``shown_model``, contacts and all that follows from it included."""
+    """Put the state of a world into data of its ``shown_model``, contacts and all that follows
+    from it included.
+    """
     mujoco.mj_copyState(model, data, shown, _STATE)
     mujoco.mj_forward(model, shown)

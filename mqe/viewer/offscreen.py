@@ -1,4 +1,6 @@
-"""Pictures of a scene without a display: an OpenGL context that works on this machine, and a renderer."""
+"""Pictures of a scene without a display: an OpenGL context that works on this machine, and a
+renderer.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,23 @@ from numpy.typing import NDArray
 
 from mqe.config import ConfigError
 
+# In the order in which they are tried: a GPU's or Mesa's EGL, then software only.
 BACKENDS = (
     "egl",
     "osmesa",
-)  # in the order in which they are tried: a GPU's or Mesa's EGL, then software only
+)
 PACKAGES = {"egl": "libegl1", "osmesa": "libosmesa6"}  # Debian and Ubuntu
 PROBE_TIMEOUT = 60.0  # [s]
 
 
 @cache
 def choose_backend() -> str:
-    """Return the OpenGL backend to render with: ``MUJOCO_GL`` where it is set, else the first that works.
+    """Return the OpenGL backend to render with: ``MUJOCO_GL`` where it is set, else the first that
+    works.
 
-    A backend that is half installed can crash its process, and a failed one keeps the next from loading: each is tried
-    in a process of its own. Raises ConfigError, naming the package to install, where none works.
+    A backend that is half installed can crash its process, and a failed one keeps the next from
+    loading: each is tried in a process of its own. Raises ConfigError, naming the package to
+    install, where none works.
     """
     asked = os.environ.get("MUJOCO_GL", "").lower().strip()
     if asked:
@@ -40,7 +45,8 @@ def choose_backend() -> str:
         if _works(backend):
             return backend
     raise ConfigError(
-        f"cannot render: neither EGL nor OSMesa works on this machine; install one, for instance with "
+        "cannot render: neither EGL nor OSMesa works on this machine; install one, for instance "
+        "with "
         f"`apt-get install {PACKAGES['egl']}` (or {PACKAGES['osmesa']})"
     )
 
@@ -51,8 +57,12 @@ class OffscreenRenderer:
     def __init__(
         self, model: mujoco.MjModel, width: int, height: int, font_scale: int = 150
     ) -> None:
-        """Make an OpenGL context and a scene of ``model``; captions are ``font_scale`` [%] of MuJoCo's least."""
-        self.model, self.width, self.height = model, width, height
+        """Make an OpenGL context and a scene of ``model``; captions are ``font_scale`` [%] of
+        MuJoCo's least.
+        """
+        self.model = model
+        self.width = width
+        self.height = height
         backend = choose_backend()
         self._gl = _make_context(backend, width, height)
         self._gl.make_current()
@@ -77,19 +87,21 @@ class OffscreenRenderer:
         )
 
     def draw(self, caption: str = "", outcome: str = "") -> NDArray[np.uint8]:
-        """Return the picture (height, width, 3) of what was last looked at, with text in two corners."""
+        """Return the picture (height, width, 3) of what was last looked at, with text in two
+        corners.
+        """
         self.paint(self._viewport, caption, outcome)
         return self.read()
 
     def paint(self, viewport: mujoco.MjrRect, caption: str = "", outcome: str = "") -> None:
-        """Draw what was last looked at into a part of the picture, with text in two corners of it."""
+        """Draw what was last looked at into a part of the picture, with text in two corners of
+        it.
+        """
         self._gl.make_current()
         mujoco.mjr_render(viewport, self._scene, self._context)
         font = mujoco.mjtFont.mjFONT_NORMAL.value
-        top_left, bottom_left = (
-            mujoco.mjtGridPos.mjGRID_TOPLEFT.value,
-            mujoco.mjtGridPos.mjGRID_BOTTOMLEFT.value,
-        )
+        top_left = mujoco.mjtGridPos.mjGRID_TOPLEFT.value
+        bottom_left = mujoco.mjtGridPos.mjGRID_BOTTOMLEFT.value
         for place, text in ((top_left, caption), (bottom_left, outcome)):
             if text:
                 mujoco.mjr_overlay(font, place, viewport, text, "", self._context)
@@ -142,9 +154,8 @@ def _works(backend: str) -> bool:
 def _make_context(backend: str, width: int, height: int) -> Any:
     if backend not in BACKENDS:
         try:
-            return mujoco.GLContext(
-                width, height
-            )  # whatever MuJoCo makes of MUJOCO_GL, or of this platform
+            # Whatever MuJoCo makes of MUJOCO_GL, or of this platform.
+            return mujoco.GLContext(width, height)
         except (mujoco.FatalError, RuntimeError) as error:
             raise ConfigError(
                 f"cannot render: MUJOCO_GL={backend} does not work here ({error}); leave it unset"
@@ -154,5 +165,6 @@ def _make_context(backend: str, width: int, height: int) -> Any:
         return importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
     except (ImportError, AttributeError, RuntimeError) as error:
         raise ConfigError(
-            f"MUJOCO_GL={backend}: does not work here ({error}); install {PACKAGES[backend]}, or leave MUJOCO_GL unset"
+            f"MUJOCO_GL={backend}: does not work here ({error}); install {PACKAGES[backend]}, or "
+            "leave MUJOCO_GL unset"
         ) from None

@@ -1,4 +1,6 @@
-"""Plays one world's episodes at the speed that the viewer sets; independent of windows and pages."""
+"""Plays one world's episodes at the speed that the viewer sets; independent of windows and
+pages.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,14 @@ class Player:
         action_scale: tuple[float, ...] | None = None,
         num_episodes: float = math.inf,
     ) -> None:
-        """Play ``num_episodes`` of the first world of ``env``; ``policies`` make what acts, by name, first one first.
+        """Play ``num_episodes`` of the first world of ``env``; ``policies`` make what acts, by
+        name, first one first.
 
-        Actions times ``action_scale`` are velocity commands, which can be shown; None: they are not.
+        Actions times ``action_scale`` are velocity commands, which can be shown; None: they are
+        not.
         """
-        self.env, self.policies = env, policies
+        self.env = env
+        self.policies = policies
         self.controls = Controls(policy=next(iter(policies)))
         self.num_episodes = num_episodes
         self.episode = 0  # the number of the present one, from 1
@@ -56,25 +61,29 @@ class Player:
         self.outcomes: list[str] = []
         self.note = ""  # how the last episode ended, or what went wrong
         self.commands: list[list[float]] = []  # of every robot: vx, vy [m/s], yaw rate [rad/s]
+        # Times [s] and object to goal [m].
         self.distance: tuple[list[float], list[float]] = (
             [],
             [],
-        )  # times [s] and object to goal [m]
+        )
+        # Times [s] and terms a decision.
         self.rewards: tuple[list[float], dict[str, list[float]]] = (
             [],
             {},
-        )  # times [s] and terms a decision
+        )
         self.can_steer = hasattr(env.task, "steer")
         self.robots = [f"robot{i}/trunk" for i in range(env.scene.num_robots)]
         self._scale = None if action_scale is None else torch.tensor(action_scale)
-        self._name, self._policy = "", None
+        self._name = ""
+        self._policy = None
         self._obs: Tensor | None = None
         self._show: Callable[[mujoco.MjData], bool] = lambda _: True
         self._due = 0.0
 
     @torch.no_grad()
     def run(self, show: Callable[[mujoco.MjData], bool]) -> list[str]:
-        """Play until enough episodes have ended, or until ``show`` returns False; return how they ended.
+        """Play until enough episodes have ended, or until ``show`` returns False; return how they
+        ended.
 
         ``show`` is called with every state, and many times a second while nothing moves.
         """
@@ -94,8 +103,10 @@ class Player:
         env = self.env
         self._steer()
         obs = env.reset()[0] if self._obs is None else self._obs
-        self.episode, self.time_s = self.episode + 1, 0.0
-        self.distance, self.rewards = ([], []), ([], {})
+        self.episode = self.episode + 1
+        self.time_s = 0.0
+        self.distance = ([], [])
+        self.rewards = ([], {})
         self._name = ""  # the policy is loaded anew
         self._due = time.monotonic()
         while True:
@@ -135,9 +146,10 @@ class Player:
     def _steer(self) -> None:
         if self.can_steer:
             self.env.task.steer(self.controls.command)  # type: ignore[attr-defined]
-            self.commands = (
-                [list(self.controls.command)] if self.controls.command is not None else []
-            )
+            if self.controls.command is not None:
+                self.commands = [list(self.controls.command)]
+            else:
+                self.commands = []
 
     def _record(self, terms: Mapping[str, float]) -> None:
         times, values = self.rewards

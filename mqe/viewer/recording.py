@@ -1,4 +1,6 @@
-"""Episodes simulated for a film: several worlds at a time, of which the states that are drawn are kept."""
+"""Episodes simulated for a film: several worlds at a time, of which the states that are drawn are
+kept.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from mqe.viewer.camera import ShownState
 
 
 class FilmedPolicy(Protocol):
-    """A function from obs (N, A, O) to actions (N, A, U), whose memory may be reset where episodes ended."""
+    """A function from obs (N, A, O) to actions (N, A, U), whose memory may be reset where episodes
+    ended.
+    """
 
     def __call__(self, obs: Tensor) -> Tensor: ...
 
@@ -34,7 +38,9 @@ class Episode:
 
 @dataclass(frozen=True)
 class Round:
-    """Episodes that are shown side by side; the last picture of each stays until all have ended, and a while longer."""
+    """Episodes that are shown side by side; the last picture of each stays until all have ended,
+    and a while longer.
+    """
 
     episodes: Sequence[Episode | None]  # one a tile
     hold_frames: int  # for which the last picture stays
@@ -52,7 +58,10 @@ class Take:
     def __init__(
         self, env: MultiAgentEnv, stride: int, world: int, num_tiles: int, num_episodes: int
     ) -> None:
-        self._env, self._stride, self._world, self._num_episodes = env, stride, world, num_episodes
+        self._env = env
+        self._stride = stride
+        self._world = world
+        self._num_episodes = num_episodes
         self._obs: Tensor | None = None
         self._steps = [0] * num_tiles  # control steps into the episode
         self._episodes: list[list[Episode]] = [[] for _ in range(num_tiles)]
@@ -70,7 +79,8 @@ class Take:
 
     def step(self, policy: FilmedPolicy) -> None:
         """Take one decision; begin with the start of the first episodes."""
-        env, world = self._env, self._world
+        env = self._env
+        world = self._world
         tiles = range(len(self._steps))
         if self._obs is None:
             self._obs = env.reset()[0]
@@ -118,7 +128,8 @@ class Take:
             self._keep(tile)
 
     def _keep(self, tile: int) -> None:
-        sim, world = self._env.sim, self._world + tile
+        sim = self._env.sim
+        world = self._world + tile
         qpos, mocap_pos = (
             values[world].to("cpu", torch.float64).numpy().copy()
             for values in (sim.qpos, sim.mocap_pos)
@@ -142,7 +153,8 @@ class _Tap:
     """A simulator that calls a function after every control step."""
 
     def __init__(self, sim: Simulator, on_step: Callable[[], None]) -> None:
-        self._sim, self._on_step = sim, on_step
+        self._sim = sim
+        self._on_step = on_step
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
         self._sim.step(decimation, ctrl)
@@ -155,9 +167,12 @@ class _Tap:
 @contextmanager
 def tapped(env: MultiAgentEnv, on_step: Callable[[], None]) -> Iterator[None]:
     """Call ``on_step`` after every control step."""
-    sim, captures = env.sim, env.captures
-    env.sim, env.captures = _Tap(sim, on_step), False  # type: ignore[assignment]
+    sim = env.sim
+    captures = env.captures
+    env.sim = _Tap(sim, on_step)  # type: ignore[assignment]
+    env.captures = False  # type: ignore[assignment]
     try:
         yield
     finally:
-        env.sim, env.captures = sim, captures
+        env.sim = sim
+        env.captures = captures

@@ -1,6 +1,8 @@
-"""Processes that draw the pictures of a film side by side, one a core, each with an OpenGL context of its own.
+"""Processes that draw the pictures of a film side by side, one a core, each with an OpenGL context
+of its own.
 
-This module is also their program: ``python -m mqe.viewer.render_pool``. It needs neither torch nor the simulator.
+This module is also their program: ``python -m mqe.viewer.render_pool``. It needs neither torch nor
+the simulator.
 """
 
 from __future__ import annotations
@@ -69,10 +71,14 @@ Picture = Sequence[Tile | None]  # row by row from the top left; None: nothing t
 
 
 class Painters:
-    """As many painters as there are cores; pictures come back in the order in which they were asked for."""
+    """As many painters as there are cores; pictures come back in the order in which they were
+    asked for.
+    """
 
     def __init__(self, model: mujoco.MjModel, canvas: Canvas, num_pictures: int) -> None:
-        """Start processes that draw ``model``, none for few pictures; raise ConfigError where none can be drawn."""
+        """Start processes that draw ``model``, none for few pictures; raise ConfigError where none
+        can be drawn.
+        """
         width, height = canvas.drawn_size
         self._num_bytes = width * height * 3
         backend = choose_backend()
@@ -81,9 +87,8 @@ class Painters:
         if self._easel is not None:
             self._painters: list[subprocess.Popen[bytes]] = []
             return
-        environment = os.environ | {
-            "LP_NUM_THREADS": "0"
-        }  # Mesa's threads would wait for one another
+        # Mesa's threads would wait for one another.
+        environment = os.environ | {"LP_NUM_THREADS": "0"}
         environment |= {} if backend == "native" else {"MUJOCO_GL": backend}
         roots = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(roots)
@@ -146,7 +151,10 @@ class Painters:
 
 
 _READY = "ready"
-_ENDED = "cannot render: a process that draws pictures has ended; make memory free, or ask for smaller ones (--size)"
+_ENDED = (
+    "cannot render: a process that draws pictures has ended; make memory free, or ask for "
+    "smaller ones (--size)"
+)
 
 
 def _send(painter: subprocess.Popen[bytes], message: bytes) -> None:
@@ -193,11 +201,13 @@ class Easel:
 
     def __init__(self, model: mujoco.MjModel, canvas: Canvas) -> None:
         """Make an OpenGL context; raise ConfigError where that is impossible."""
-        self._model, self._data = model, mujoco.MjData(model)
+        self._model = model
+        self._data = mujoco.MjData(model)
         shadows = model.vis.quality.shadowsize // max(canvas.columns, canvas.rows)
         model.vis.quality.shadowsize = max(shadows, _LEAST_SHADOWS)
         width, height = canvas.drawn_size
-        tile_width, tile_height = width // canvas.columns, height // canvas.rows
+        tile_width = width // canvas.columns
+        tile_height = height // canvas.rows
         gap = _GAP if canvas.columns * canvas.rows > 1 else 0
         wanted = 100 * tile_height / _FONT_HEIGHT
         scale = max((scale for scale in _FONT_SCALES if scale <= wanted), default=_FONT_SCALES[0])
@@ -232,15 +242,19 @@ class Easel:
         if tile is None:
             self._renderer.fill(viewport, _EMPTY)
             return
-        model, data, camera = self._model, self._data, self._camera
+        model = self._model
+        data = self._data
+        camera = self._camera
         data.qpos[:] = memoryview(tile.qpos).cast("d")
         data.mocap_pos.flat[:] = memoryview(tile.mocap_pos).cast("d")
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
         mujoco.mj_camlight(model, data)
         aim_light(data, tile.lookat)
-        camera.lookat[:], camera.distance = tile.lookat, tile.distance
-        camera.azimuth, camera.elevation = tile.azimuth, tile.elevation
+        camera.lookat[:] = tile.lookat
+        camera.distance = tile.distance
+        camera.azimuth = tile.azimuth
+        camera.elevation = tile.elevation
         self._renderer.update(data, camera)
         self._renderer.paint(viewport, tile.caption, tile.outcome)
 

@@ -47,13 +47,17 @@ _FIXED = (
 )
 _MOST_ROWS = 6  # of the list of policies
 _LONGEST_PLOT = 2000  # points
-_AZIMUTH, _ELEVATION, _DISTANCE = 125.0, -32.0, 6.0  # [deg], [m] where the camera starts
+# The camera at the start.
+_AZIMUTH = 125.0  # [deg]
+_ELEVATION = -32.0  # [deg]
+_DISTANCE = 6.0  # [m]
 
 
 def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
     """Show a player until it has played its episodes; return how they ended.
 
-    The page is at ``port`` of this machine (0: the first that is free); raises ConfigError where that is taken.
+    The page is at ``port`` of this machine (0: the first that is free); raises ConfigError where
+    that is taken.
     """
     panel = Panel(player)
     own = _listening_socket(port)
@@ -89,7 +93,8 @@ def _listening_socket(port: int) -> socket.socket:
             return own
     asked = f"port {port}" if port else f"ports {PORTS[0]} to {PORTS[-1]}"
     raise ConfigError(
-        f"--web: {asked} cannot be used ({problem}); name another port, or leave it out for a free one"
+        f"--web: {asked} cannot be used ({problem}); name another port, or leave it out for a "
+        "free one"
     )
 
 
@@ -107,22 +112,28 @@ def _serve(endpoint: Any, own: socket.socket, panel: Panel) -> None:
 
 @contextmanager
 def _bound_to(web_viewer: Any, own: socket.socket) -> Iterator[None]:
-    """Make Studio's server use ``own``: by itself it listens to the whole network, without any check."""
+    """Make Studio's server use ``own``: by itself it listens to the whole network, without any
+    check.
+    """
     server = web_viewer.web_server
-    bind, banner = server.bind_public_socket, web_viewer._print_url_banner
-    server.bind_public_socket, web_viewer._print_url_banner = (lambda *_: own), (lambda *_: None)
+    bind = server.bind_public_socket
+    banner = web_viewer._print_url_banner
+    server.bind_public_socket = lambda *_: own
+    web_viewer._print_url_banner = lambda *_: None
     web_viewer.print = lambda *_, **__: None  # it would tell of every model
     try:
         yield
     finally:
-        server.bind_public_socket, web_viewer._print_url_banner = bind, banner
+        server.bind_public_socket = bind
+        web_viewer._print_url_banner = banner
 
 
 class _Hands(plugin.SimPlugin):
     """Lets the user pull at bodies: double click one, then drag with Ctrl and the right button."""
 
     def __init__(self, player: Player) -> None:
-        self._sim, self._is_pulling = player.env.sim, False
+        self._sim = player.env.sim
+        self._is_pulling = False
 
     @messages.handler
     def on_perturb(self, event: messages.PerturbSnapshot) -> bool:
@@ -141,20 +152,24 @@ class _Hands(plugin.SimPlugin):
 
 
 class Panel(plugin.ViewerPlugin):
-    """Buttons, lists and plots beside the scene, and the arrows in it; lives in the viewer's thread."""
+    """Buttons, lists and plots beside the scene, and the arrows in it; lives in the viewer's
+    thread.
+    """
 
     def __init__(self, player: Player) -> None:
         self.player = player
         self.num_frames = 0
         self.places: dict[str, tuple[float, float]] = {}  # middle of every button, in pixels
-        self._shows_commands, self._follows = True, True
+        self._shows_commands = True
+        self._follows = True
         self._ux = ux.UxState()
         self._bodies: list[int] = []
+        # Wall clock and episode's time at the last look, and the speed.
         self._measured = (
             time.monotonic(),
             0.0,
             1.0,
-        )  # wall clock and episode's time at the last look, and the speed
+        )
 
     @messages.handler
     def on_model(self, event: messages.PostModelEvent) -> None:
@@ -163,14 +178,17 @@ class Panel(plugin.ViewerPlugin):
         self._bodies = [names[name] for name in self.player.robots if name in names]
         camera = self.viewer.camera
         mujoco.mjv_defaultFreeCamera(event.model, camera)
-        camera.azimuth, camera.elevation, camera.distance = _AZIMUTH, _ELEVATION, _DISTANCE
+        camera.azimuth = _AZIMUTH
+        camera.elevation = _ELEVATION
+        camera.distance = _DISTANCE
         self._target = names.get("object") or (self._bodies[0] if self._bodies else 0)
         self._follow()
 
     @messages.handler
     def on_update(self, _: messages.UpdateEvent) -> None:
         """Read the mouse, and draw the commands."""
-        viewer, controls = self.viewer, self.player.controls
+        viewer = self.viewer
+        controls = self.player.controls
         self.num_frames += 1
         move = viewer.client_camera is None
         inputs.handle_mouse_events(
@@ -206,7 +224,8 @@ class Panel(plugin.ViewerPlugin):
         imgui.End()
 
     def _status(self) -> None:
-        player, controls = self.player, self.player.controls
+        player = self.player
+        controls = self.player.controls
         then, time_s, speed = self._measured
         now = time.monotonic()
         if now - then > 1.0:
@@ -214,7 +233,8 @@ class Panel(plugin.ViewerPlugin):
             self._measured = (now, player.time_s, speed)
         of = "" if math.isinf(player.num_episodes) else f" of {player.num_episodes:.0f}"
         imgui.Text(
-            f"episode {player.episode}{of}   {player.time_s:5.2f} s   {'paused' if controls.is_paused else ''}"
+            f"episode {player.episode}{of}   {player.time_s:5.2f} s   "
+            f"{'paused' if controls.is_paused else ''}"
         )
         imgui.Text(f"{speed:.2f} times real time")
         ended = ", ".join(
@@ -240,7 +260,8 @@ class Panel(plugin.ViewerPlugin):
             controls.speed = min(max(speed, 0.1), 4.0)
 
     def _choices(self) -> None:
-        controls, viewer = self.player.controls, self.viewer
+        controls = self.player.controls
+        viewer = self.viewer
         imgui.Text("who acts")
         num_rows = min(len(self.player.policies), _MOST_ROWS)
         if imgui.BeginListBox(
@@ -254,10 +275,8 @@ class Panel(plugin.ViewerPlugin):
         _, self._shows_commands = self._checkbox("commands", self._shows_commands)
         imgui.SameLine()
         flags = viewer.vis_options.flags
-        force, point = (
-            int(mujoco.mjtVisFlag.mjVIS_CONTACTFORCE),
-            int(mujoco.mjtVisFlag.mjVIS_CONTACTPOINT),
-        )
+        force = int(mujoco.mjtVisFlag.mjVIS_CONTACTFORCE)
+        point = int(mujoco.mjtVisFlag.mjVIS_CONTACTPOINT)
         changed, is_on = self._checkbox("contact forces", bool(flags[force]))
         if changed:
             flags[force] = flags[point] = is_on
@@ -300,7 +319,8 @@ class Panel(plugin.ViewerPlugin):
     def _follow(self) -> None:
         camera = self.viewer.camera
         if self._follows:
-            camera.type, camera.trackbodyid = int(mujoco.mjtCamera.mjCAMERA_TRACKING), self._target
+            camera.type = int(mujoco.mjtCamera.mjCAMERA_TRACKING)
+            camera.trackbodyid = self._target
             self._ux.camera_index = ux.TRACKING_CAMERA_IDX
         else:
             camera.type = int(mujoco.mjtCamera.mjCAMERA_FREE)
@@ -318,7 +338,8 @@ class Panel(plugin.ViewerPlugin):
         return result
 
     def _mark(self, name: str) -> None:
-        low, high = imgui.GetItemRectMin(), imgui.GetItemRectMax()
+        low = imgui.GetItemRectMin()
+        high = imgui.GetItemRectMax()
         self.places[name] = ((low.x + high.x) / 2, (low.y + high.y) / 2)
 
 

@@ -1,6 +1,8 @@
-"""Films of a team: episodes in real time, drawn off-screen on all cores, one or several side by side.
+"""Films of a team: episodes in real time, drawn off-screen on all cores, one or several side by
+side.
 
-A film is made in two passes: the episodes are simulated and their states kept, then the states are drawn.
+A film is made in two passes: the episodes are simulated and their states kept, then the states are
+drawn.
 """
 
 from __future__ import annotations
@@ -30,9 +32,8 @@ _FAR = 100.0  # [m, rad] beyond which a state is not drawn
 HOLD_S = 1.0  # [s] that an episode's last picture stays
 _PALETTE_TIME = 2.0  # [s] of film from which a .gif takes its colours
 
-Progress = Callable[
-    [str, float, float | None], None
-]  # what is done, how much of it, and of how much where known
+# What is done, how much of it, and of how much where known.
+Progress = Callable[[str, float, float | None], None]
 
 
 class Film(NamedTuple):
@@ -60,13 +61,15 @@ def record(
     title: str = "",
     on_progress: Progress = lambda words, done, total: None,
 ) -> Film:
-    """Film ``episodes`` episodes, or ``seconds`` [s] of film if that is over sooner, into an .mp4 or .gif file.
+    """Film ``episodes`` episodes, or ``seconds`` [s] of film if that is over sooner, into an .mp4
+    or .gif file.
 
-    ``tiles`` (columns, rows) episodes run side by side, in the worlds from ``world`` on. ``fps`` is rounded to a
-    divisor of the control rate, so that the film runs at the world's own speed. ``title`` begins every caption.
-    Raises ConfigError where this machine cannot render.
+    ``tiles`` (columns, rows) episodes run side by side, in the worlds from ``world`` on. ``fps`` is
+    rounded to a divisor of the control rate, so that the film runs at the world's own speed.
+    ``title`` begins every caption. Raises ConfigError where this machine cannot render.
     """
-    path, canvas = Path(path), Canvas(*size, *tiles)
+    path = Path(path)
+    canvas = Canvas(*size, *tiles)
     num_tiles = canvas.columns * canvas.rows
     _check_name(path)
     if not (
@@ -77,12 +80,14 @@ def record(
         and min(canvas) > 0
     ):
         raise ConfigError(
-            f"a film needs episodes, seconds, fps, size and tiles above 0 and a world below {env.num_envs}, not "
+            "a film needs episodes, seconds, fps, size and tiles above 0 and a world below "
+            f"{env.num_envs}, not "
             f"{episodes}, {seconds}, {fps}, {tuple(size)}, {tuple(tiles)} and {world}"
         )
     if world + num_tiles > env.num_envs:
         raise ConfigError(
-            f"{num_tiles} tiles need a world each, and there are {env.num_envs - world}; lower tiles"
+            f"{num_tiles} tiles need a world each, and there are {env.num_envs - world}; lower "
+            "tiles"
         )
     env.check_open()
     stride = max(1, round(1.0 / (fps * env.step_dt)))
@@ -111,11 +116,14 @@ def film_states(
     caption: str,
     size: tuple[int, int] = (960, 540),
 ) -> Film:
-    """Film states (T, nq) and the goal's positions (T, 3) [m] in the scene of ``env``, at half the world's speed.
+    """Film states (T, nq) and the goal's positions (T, 3) [m] in the scene of ``env``, at half the
+    world's speed.
 
     States that are not finite, or further away than a camera can see, are left out.
     """
-    path, rate, canvas = Path(path), 0.5 / env.step_dt, Canvas(*size)
+    path = Path(path)
+    rate = 0.5 / env.step_dt
+    canvas = Canvas(*size)
     _check_name(path)
     visible = [t for t in range(len(qpos)) if (np.abs(qpos[t]) < _FAR).all()]
     if not visible:
@@ -169,7 +177,8 @@ def _pictures(
 
 def _outcomes(rounds: list[Round], num_frames: int) -> list[str]:
     """Return how the episodes ended that are over within ``num_frames`` pictures."""
-    found, begin = [], 0
+    found = []
+    begin = 0
     for each in rounds:
         for episode in each.episodes:
             if (
@@ -210,11 +219,14 @@ def _write(
 
 
 def _check_written(path: Path, num_frames: int, rate: float) -> None:
-    """Raise ConfigError unless the film is complete; imageio does not report the writer's exit code."""
+    """Raise ConfigError unless the film is complete; imageio does not report the writer's exit
+    code.
+    """
     try:
         found, seconds = imageio_ffmpeg.count_frames_and_secs(str(path))
     except (RuntimeError, OSError):
-        found, seconds = 0, 0.0
+        found = 0
+        seconds = 0.0
     if path.suffix == ".gif":  # which has no two pictures alike one after the other
         is_whole = seconds is not None and abs(seconds - num_frames / rate) <= 1.0 / rate
     else:
@@ -230,12 +242,15 @@ def _not_written(path: Path) -> ConfigError:
 
 
 def _writer(path: Path, canvas: Canvas, rate: float) -> Any:
-    """Return a generator that takes pictures as they are drawn by ``send``: H.264 that every player reads, or a GIF."""
+    """Return a generator that takes pictures as they are drawn by ``send``: H.264 that every
+    player reads, or a GIF.
+    """
     even = (2 * max(canvas.width // 2, 1), 2 * max(canvas.height // 2, 1))
     scale = f"scale={even[0]}:{even[1]}:flags=area"
     if path.suffix == ".gif":
         palette = f"trim=end_frame={max(round(_PALETTE_TIME * rate), 1)},palettegen=stats_mode=full"
-        filters = f"{scale},split[a][b];[a]{palette}[p];[b][p]paletteuse=dither=bayer:bayer_scale=4:diff_mode=rectangle"
+        dither = "paletteuse=dither=bayer:bayer_scale=4:diff_mode=rectangle"
+        filters = f"{scale},split[a][b];[a]{palette}[p];[b][p]{dither}"
         options = {
             "codec": "gif",
             "pix_fmt_out": "pal8",

@@ -15,9 +15,18 @@ from mqe.viewer.arrows import command_arrows
 from mqe.viewer.looks import copy_state, shown_model
 from mqe.viewer.player import Player
 
-KEYS = "space: pause   right: step   up, down: speed   enter: next episode   Y: next policy   F: contact forces"
-_SPACE, _ENTER, _RIGHT, _DOWN, _UP = 32, 257, 262, 264, 265  # GLFW's numbers
-_FASTEST, _SLOWEST = 4.0, 0.125
+KEYS = (
+    "space: pause   right: step   up, down: speed   enter: next episode   Y: next policy   F: "
+    "contact forces"
+)
+# GLFW's numbers
+_SPACE = 32
+_ENTER = 257
+_RIGHT = 262
+_DOWN = 264
+_UP = 265
+_FASTEST = 4.0
+_SLOWEST = 0.125
 
 
 def has_display() -> bool:
@@ -28,7 +37,8 @@ def has_display() -> bool:
 
 
 def show(player: Player) -> list[str]:
-    """Show a player until it has played its episodes or the window is closed; return how the episodes ended.
+    """Show a player until it has played its episodes or the window is closed; return how the
+    episodes ended.
 
     Raises ConfigError where no window can be opened.
     """
@@ -53,11 +63,14 @@ def show(player: Player) -> list[str]:
             f"no window can be opened ({error}); --web serves a page instead"
         ) from None
     bodies = [model.body(name).id for name in player.robots]
-    camera, scene = handle.cam, handle.user_scn
+    camera = handle.cam
+    scene = handle.user_scn
     assert scene is not None
     camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
     camera.trackbodyid = bodies[0] if player.env.scene.object is None else model.body("object").id
-    camera.azimuth, camera.elevation, camera.distance = 125.0, -32.0, 6.0
+    camera.azimuth = 125.0
+    camera.elevation = -32.0
+    camera.distance = 6.0
 
     def look(data: mujoco.MjData) -> bool:
         if not handle.is_running():
@@ -72,7 +85,8 @@ def show(player: Player) -> list[str]:
         controls = player.controls
         status = f"{controls.policy}   episode {player.episode}   {player.time_s:.2f} s"
         status += f"{'   paused' if controls.is_paused else ''}\n{player.note}"
-        top, bottom = mujoco.mjtGridPos.mjGRID_TOPLEFT, mujoco.mjtGridPos.mjGRID_BOTTOMLEFT
+        top = mujoco.mjtGridPos.mjGRID_TOPLEFT
+        bottom = mujoco.mjtGridPos.mjGRID_BOTTOMLEFT
         handle.set_texts([(None, int(top), status, ""), (None, int(bottom), KEYS, "")])
         handle.sync()
         return True

@@ -1,4 +1,6 @@
-"""Values that take effect late: a history of every world, and joint targets on their way to the motors."""
+"""Values that take effect late: a history of every world, and joint targets on their way to the
+motors.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ MAX_DELAY = 12  # physics steps: 60 ms
 
 
 class History:
-    """The last values of every world, newest first; the first of an episode stands in for those before it."""
+    """The last values of every world, newest first; the first of an episode stands in for those
+    before it.
+    """
 
     def __init__(self, length: int, shape: tuple[int, ...], device: torch.device) -> None:
         """Keep ``length`` values of ``shape`` (N, ...)."""
@@ -35,7 +39,9 @@ class History:
         self._is_first.zero_()
 
     def at(self, age: Tensor) -> Tensor:
-        """Return the values (..., N, ...) of ``age`` (..., N) int64: 0 is the newest; beyond the oldest, the oldest."""
+        """Return the values (..., N, ...) of ``age`` (..., N) int64: 0 is the newest; beyond the
+        oldest, the oldest.
+        """
         return self._values[age.clamp(0, len(self) - 1), self._world]
 
     def newest(self, age: int) -> Tensor:
@@ -53,22 +59,26 @@ class History:
 
 
 class TargetDelay:
-    """The last joint targets of every world, and which of them a motor follows in each physics step."""
+    """The last joint targets of every world, and which of them a motor follows in each physics
+    step.
+    """
 
     def __init__(self, num_envs: int, num_targets: int, device: torch.device) -> None:
         """Hold no targets yet: the first ones of an episode stand in for those before."""
-        kept = 1 - (
-            -MAX_DELAY // DECIMATION
-        )  # this control step's, and those of earlier ones that may be in force
+        # This control step's, and those of earlier ones that may be in force.
+        kept = 1 - (-MAX_DELAY // DECIMATION)
         self._targets = History(kept, (num_envs, num_targets), device)
         self._substep = torch.arange(DECIMATION, device=device).unsqueeze(1)
-        self.begin, self.state_dict = self._targets.begin, self._targets.state_dict
+        self.begin = self._targets.begin
+        self.state_dict = self._targets.state_dict
         self.load_state_dict = self._targets.load_state_dict
 
     def send(self, targets: Tensor, delay: Tensor | int) -> Tensor:
-        """Take the targets (N, J) of a control step; return what the motors follow in its physics steps.
+        """Take the targets (N, J) of a control step; return what the motors follow in its physics
+        steps.
 
-        ``delay`` counts physics steps, one number or (N,) int64, at most ``MAX_DELAY``. The result is (4, N, J).
+        ``delay`` counts physics steps, one number or (N,) int64, at most ``MAX_DELAY``. The result
+        is (4, N, J).
         """
         self._targets.push(targets)
         if isinstance(delay, int):

@@ -1,7 +1,8 @@
 """Worlds whose simulation broke: the limits by which they are recognised, and their last states.
 
-Numbers may be finite and still mean nothing: a robot a kilometre away, a knee bent three times round. A world that
-leaves any of these limits is broken: it is reset, counted and left out of the learning.
+Numbers may be finite and still mean nothing: a robot a kilometre away, a knee bent three times
+round. A world that leaves any of these limits is broken: it is reset, counted and left out of the
+learning.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from torch import Tensor
 from mqe.world.scene import ARENA_HALF_SIZE, Scene
 from mqe.world.state import SceneState
 
-# Wide enough for the spawns of overlapping robots (spawn=independent). The largest of 54,000 had joints 1.6 rad out of
-# range, contact forces of 2.5e5 N and joints at 280 rad/s; such episodes end as collisions.
+# Wide enough for the spawns of overlapping robots (spawn=independent). The largest of 54,000 had
+# joints 1.6 rad out of range, contact forces of 2.5e5 N and joints at 280 rad/s; such episodes end
+# as collisions.
 SPEED_LIMIT = 1e3  # [m/s, rad/s] of any generalised velocity
 FORCE_LIMIT = 1e7  # [N] in each direction, between two bodies
-POSITION_LIMIT = (
-    ARENA_HALF_SIZE + 1.0
-)  # [m] from the middle of the arena, along x and y: beyond the walls
+# [m] from the middle of the arena, along x and y: beyond the walls.
+POSITION_LIMIT = ARENA_HALF_SIZE + 1.0
+# [m] of the origins of trunks and object: under the floor, above all that a kick can do.
 HEIGHTS = (
     0.0,
     3.0,
-)  # [m] of the origins of trunks and object: under the floor, above all that a kick can do
+)
 QUATERNION_LIMIT = 1.1  # in each number
 JOINT_MARGIN = 3.0  # [rad] beyond a joint's range
 NUM_STATES = 100  # that are kept of a broken world
@@ -41,9 +43,8 @@ class BrokenWorld(NamedTuple):
 
     world: int
     cause: str  # in words
-    rows: NDArray[
-        np.float32
-    ]  # (T, X) its last states, as in SceneState.rows; not of earlier episodes
+    # (T, X) its last states, as in SceneState.rows; not of earlier episodes.
+    rows: NDArray[np.float32]
 
 
 class Limits:
@@ -53,8 +54,10 @@ class Limits:
         """Derive the limits from the scene's model."""
         self._names, spans = _named_spans(scene)
         low, high = torch.tensor(spans, device=device).t().unsqueeze(2)
-        self._low, self._high = low, high  # (X, 1)
-        self._num_robots, self._has_object = scene.num_robots, scene.object is not None
+        self._low = low  # (X, 1)
+        self._high = high  # (X, 1)
+        self._num_robots = scene.num_robots
+        self._has_object = scene.object is not None
 
     def are_met(self, state: SceneState, looks_inside: bool = True) -> Tensor:
         """Return where all numbers are finite and within their limits, (N,) bool.
@@ -62,31 +65,36 @@ class Limits:
         ``looks_inside`` also checks whether a robot is inside the object.
         """
         rows = self._limited(state) if looks_inside else state.rows
-        low, high = self._low[: len(rows)], self._high[: len(rows)]
+        low = self._low[: len(rows)]
+        high = self._high[: len(rows)]
         return (rows.clamp(low, high) == rows).all(dim=0)
 
     def complaint(self, state: SceneState) -> str | None:
-        """Name the number furthest beyond its limits in the first of T states (columns) that breaks any."""
+        """Name the number furthest beyond its limits in the first of T states (columns) that
+        breaks any.
+        """
         rows = self._limited(state)
         is_off = rows.clamp(self._low, self._high) != rows
         off_states = is_off.any(dim=0).nonzero()
         if not len(off_states):
             return None
-        values, off = rows[:, off_states[0, 0]], is_off[:, off_states[0, 0]]
-        middle, half = (
-            (self._high / 2 + self._low / 2)[:, 0],
-            (self._high / 2 - self._low / 2)[:, 0],
-        )
+        values = rows[:, off_states[0, 0]]
+        off = is_off[:, off_states[0, 0]]
+        middle = (self._high / 2 + self._low / 2)[:, 0]
+        half = (self._high / 2 - self._low / 2)[:, 0]
         excess = torch.where(off, ((values - middle).abs() / half).nan_to_num(nan=torch.inf), -1.0)
         worst = int(excess.argmax())
-        low, high = float(self._low[worst]), float(self._high[worst])
+        low = float(self._low[worst])
+        high = float(self._high[worst])
         allowed = f"{low:.4g} to {high:.4g}"
         if high == _UNBOUNDED:
             allowed = "a finite number" if low == -_UNBOUNDED else f"{low:.4g} or more"
         return f"{self._names[worst]} was {float(values[worst]):.4g}, not {allowed}"
 
     def _limited(self, state: SceneState) -> Tensor:
-        """Return the rows of a state, and below them each robot's distance from the object's origin."""
+        """Return the rows of a state, and below them each robot's distance from the object's
+        origin.
+        """
         if not self._has_object:
             return state.rows
         pos = state.body_pos
@@ -101,9 +109,8 @@ class LastStates:
         """Make room for ``NUM_STATES`` states of ``num_rows`` numbers of each world."""
         # One slot more: a world that broke keeps writing into the one after its last.
         self._slots = torch.zeros(NUM_STATES + 1, num_rows, num_envs, device=device)
-        self._age = torch.zeros(
-            num_envs, dtype=torch.int64, device=device
-        )  # states of the episode, until it breaks
+        # States of the episode, until it breaks.
+        self._age = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self._is_recording = torch.ones(num_envs, dtype=torch.bool, device=device)
 
     def record(self, state: SceneState) -> None:
@@ -121,7 +128,8 @@ class LastStates:
         self._age.masked_fill_(mask & self._is_recording, 0)
 
     def take(self) -> dict[int, Tensor]:
-        """Return the states (X, T) of worlds that broke, on the host, by their number; of at most 64. Waits.
+        """Return the states (X, T) of worlds that broke, on the host, by their number; of at most
+        64. Waits.
 
         All worlds are recorded again after this.
         """
@@ -148,12 +156,16 @@ def num_rows(scene: Scene) -> int:
 
 
 def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
-    """Return name and limits of every row of a state, and of each robot's distance from the object's origin."""
+    """Return name and limits of every row of a state, and of each robot's distance from the
+    object's origin.
+    """
     model = scene.model
-    places, rates = [], []
+    places = []
+    rates = []
     for k in range(model.njnt):
         joint = model.joint(k)
-        name, kind = joint.name, joint.type[0]
+        name = joint.name
+        kind = joint.type[0]
         if kind == mujoco.mjtJoint.mjJNT_FREE:
             name = name.removesuffix("/root")
             arena = (-POSITION_LIMIT, POSITION_LIMIT)
@@ -167,11 +179,10 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
         else:
             low, high = (float(bound) for bound in joint.range)
             is_limited = bool(model.jnt_limited[k])
-            span = (
-                (low - JOINT_MARGIN, high + JOINT_MARGIN)
-                if is_limited
-                else (-_UNBOUNDED, _UNBOUNDED)
-            )
+            if is_limited:
+                span = (low - JOINT_MARGIN, high + JOINT_MARGIN)
+            else:
+                span = (-_UNBOUNDED, _UNBOUNDED)
             places.append((f"{name} [rad]", span))
             rates.append(f"{name} [rad/s]")
     forces = [
@@ -182,7 +193,8 @@ def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
     named += [("goal: position [m]", (-_UNBOUNDED, _UNBOUNDED))] * 3
     assert len(named) == num_rows(scene)
     if scene.object is not None:
-        # A ball around the object's origin that is all object: a trunk's origin inside it is deep within.
+        # A ball around the object's origin that is all object: a trunk's origin inside it is deep
+        # within.
         part = scene.object.geoms[0]
         ball = min(part.size) / 2 if part.type == "box" else min(part.size[0], part.size[1] / 2)
         named += [

@@ -1,4 +1,6 @@
-"""Collapse of a robot: a trunk that stays low, or a knee, thigh or trunk that stays on the floor."""
+"""Collapse of a robot: a trunk that stays low, or a knee, thigh or trunk that stays on the
+floor.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ REST_TIME = 0.3  # [s] without interruption until a knee, thigh or trunk on the 
 
 
 def rests_on_floor(state: SceneState, robots: Robots) -> Tensor:
-    """Return where a knee, thigh or trunk touches the floor, (N, A) bool, from the robots' kinematics."""
+    """Return where a knee, thigh or trunk touches the floor, (N, A) bool, from the robots'
+    kinematics.
+    """
     return robots.rests_on_floor(state.up_b, state.robot_pos[..., 2], state.joint_pos)
 
 
@@ -25,18 +29,22 @@ class CollapseTimers:
 
     def __init__(self, values: Tensor, robots: Robots) -> None:
         """Keep the timers in ``values`` (N, A, 2) [s]; zeros are a robot that stands."""
-        self.values, self._robots = values, robots
+        self.values = values
+        self._robots = robots
         limits = torch.tensor([LOW_TIME, REST_TIME], device=values.device)
-        self._limits = (
-            limits - 0.5 * STEP_DT
-        )  # sums of steps fall short of whole seconds by rounding
+        # Sums of steps fall short of whole seconds by rounding.
+        self._limits = limits - 0.5 * STEP_DT
 
     def begin(self, mask: Tensor, grace: float = 0.0) -> None:
-        """Forget the old episodes of ``mask`` (N,); timers count from ``grace`` [s] after the start."""
+        """Forget the old episodes of ``mask`` (N,); timers count from ``grace`` [s] after the
+        start.
+        """
         self.values.masked_fill_(mask.view(-1, 1, 1), -grace)
 
     def update(self, state: SceneState) -> None:
-        """Count one control step that ended in ``state``; who is up starts from zero, once its grace is over."""
+        """Count one control step that ended in ``state``; who is up starts from zero, once its
+        grace is over.
+        """
         is_low = state.robot_pos[..., 2] < self._robots.low_height
         is_down = torch.stack((is_low, rests_on_floor(state, self._robots)), dim=-1)
         self.values.add_(STEP_DT).mul_(is_down | (self.values < 0.0))

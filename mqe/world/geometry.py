@@ -1,8 +1,9 @@
 """Batched geometry: rotations, quaternions (wxyz), headings, planar frames and outlines.
 
-Every function takes tensors of any leading shape and keeps device and type. Rotations follow MuJoCo: a quaternion turns
-body coordinates into world coordinates; roll, pitch and yaw compose as R = Rz(yaw) Ry(pitch) Rx(roll). On a GPU an
-operation on a tensor costs the same whatever it does, so what can be one operation over a table is one.
+Every function takes tensors of any leading shape and keeps device and type. Rotations follow
+MuJoCo: a quaternion turns body coordinates into world coordinates; roll, pitch and yaw compose as R
+= Rz(yaw) Ry(pitch) Rx(roll). On a GPU an operation on a tensor costs the same whatever it does, so
+what can be one operation over a table is one.
 """
 
 from __future__ import annotations
@@ -31,9 +32,8 @@ def quat_from_rpy(rpy: Tensor) -> Tensor:
     """Return the quaternion (..., 4) of roll, pitch and yaw (..., 3) [rad]."""
     half = 0.5 * rpy
     factors, sign = _rpy_table(rpy.device, rpy.dtype)
-    products = torch.cat((torch.cos(half), torch.sin(half)), dim=-1)[..., factors].prod(
-        dim=-1
-    )  # (..., 2, 4)
+    # (..., 2, 4).
+    products = torch.cat((torch.cos(half), torch.sin(half)), dim=-1)[..., factors].prod(dim=-1)
     return torch.addcmul(products[..., 0, :], sign, products[..., 1, :])
 
 
@@ -45,17 +45,17 @@ def quat_from_yaw(yaw: Tensor) -> Tensor:
 
 
 def rotation_matrix(quat: Tensor) -> Tensor:
-    """Return the matrix (..., 3, 3) that turns body into world coordinates, of unit quaternions (..., 4).
+    """Return the matrix (..., 3, 3) that turns body into world coordinates, of unit quaternions
+    (..., 4).
 
-    Its columns are the body's axes seen from the world, its rows the world's axes seen from the body.
+    Its columns are the body's axes seen from the world, its rows the world's axes seen from the
+    body.
     """
     left, right, constant, scale = _rotation_table(quat.device, quat.dtype)
-    parts = _mirrored(
-        quat
-    )  # (4, ...), so that every operation runs along rows as long as there are worlds
-    products = _mirrored(
-        parts.index_select(0, left) * parts.index_select(0, right)
-    )  # (..., 18), two an entry
+    # (4, ...), so that every operation runs along rows as long as there are worlds.
+    parts = _mirrored(quat)
+    # (..., 18), two an entry.
+    products = _mirrored(parts.index_select(0, left) * parts.index_select(0, right))
     entries = torch.addcmul(
         torch.addcmul(constant, scale[:9], products[..., :9]), scale[9:], products[..., 9:]
     )
@@ -68,7 +68,9 @@ def yaw_of(rotation: Tensor) -> Tensor:
 
 
 def roll_pitch_of(rotation: Tensor) -> tuple[Tensor, Tensor]:
-    """Return roll in [-pi, pi] and pitch in [-pi/2, pi/2] (...) [rad] of rotation matrices (..., 3, 3)."""
+    """Return roll in [-pi, pi] and pitch in [-pi/2, pi/2] (...) [rad] of rotation matrices (...,
+    3, 3).
+    """
     roll = torch.atan2(rotation[..., 2, 1], rotation[..., 2, 2])
     return roll, torch.asin((-rotation[..., 2, 0]).clamp(-1.0, 1.0))
 
@@ -80,16 +82,19 @@ def rotate_inverse(rotation: Tensor, vec: Tensor) -> Tensor:
 
 def rotate_2d(vec: Tensor, angle: Tensor) -> Tensor:
     """Turn planar vectors (..., 2) counter-clockwise by angle (...) [rad]; the two broadcast."""
-    cos, sin = torch.cos(angle), torch.sin(angle)
+    cos = torch.cos(angle)
+    sin = torch.sin(angle)
     x, y = vec.unbind(dim=-1)
     return torch.stack((cos * x - sin * y, sin * x + cos * y), dim=-1)
 
 
 def heading_frame(rotation: Tensor) -> Tensor:
-    """Return the axes (..., 2, 2) of the planar frames that rotation matrices (..., 3, 3) head in: forward, then left.
+    """Return the axes (..., 2, 2) of the planar frames that rotation matrices (..., 3, 3) head in:
+    forward, then left.
 
-    They are the body's x axis without its vertical part, at length 1, and the same a quarter turn on: a row each. Where
-    that axis is vertical there is no heading, and the frame is zero or as good as any.
+    They are the body's x axis without its vertical part, at length 1, and the same a quarter turn
+    on: a row each. Where that axis is vertical there is no heading, and the frame is zero or as
+    good as any.
     """
     entries, sign = _frame_table(rotation.device, rotation.dtype)
     forward = length(rotation[..., :2, 0]).clamp(min=1e-12)
@@ -98,7 +103,9 @@ def heading_frame(rotation: Tensor) -> Tensor:
 
 
 def axes_along(ahead: Tensor) -> Tensor:
-    """Return the axes (..., 2, 2) of the planar frames with unit vectors ``ahead`` (..., 2) as x axes: a row each."""
+    """Return the axes (..., 2, 2) of the planar frames with unit vectors ``ahead`` (..., 2) as x
+    axes: a row each.
+    """
     x, y = ahead.unbind(dim=-1)
     return torch.stack((x, y, -y, x), dim=-1).unflatten(-1, (2, 2))
 
@@ -114,7 +121,9 @@ def wrap_to_pi(angle: Tensor) -> Tensor:
 
 
 class Polygon:
-    """A polygon in its own frame, vertices (V, 2) counter-clockwise, edge m from vertex m to vertex m + 1."""
+    """A polygon in its own frame, vertices (V, 2) counter-clockwise, edge m from vertex m to
+    vertex m + 1.
+    """
 
     def __init__(self, vertices: Tensor) -> None:
         edge = torch.roll(vertices, -1, dims=0) - vertices
@@ -122,16 +131,16 @@ class Polygon:
         self.length = length(edge)
         along = edge / self.length.unsqueeze(-1)
         self.inward = torch.stack((-along[:, 1], along[:, 0]), dim=-1)
-        self.frames = torch.stack(
-            (along, self.inward), dim=-2
-        )  # (V, 2, 2) each edge's: along it, then inward
+        # (V, 2, 2) each edge's: along it, then inward.
+        self.frames = torch.stack((along, self.inward), dim=-2)
         self.zero = torch.zeros_like(self.length)
 
     def inward_normal(self, points: Tensor) -> Tensor:
         """Return the inward unit normal (..., 2) of the edge nearest to each point (..., 2).
 
-        The distance to an edge is that to its nearest point. Behind a corner two edges tie exactly, because both take
-        the distance to the shared vertex from one number; then the first edge wins.
+        The distance to an edge is that to its nearest point. Behind a corner two edges tie exactly,
+        because both take the distance to the shared vertex from one number; then the first edge
+        wins.
         """
         offset = points.unsqueeze(-2) - self.vertices  # (..., V, 2) from every edge's first vertex
         foot, height = in_frame(offset, self.frames).unbind(dim=-1)
@@ -142,13 +151,17 @@ class Polygon:
 
 
 def distance_to_boxes(points: Tensor, centers: Tensor, half_sizes: Tensor) -> Tensor:
-    """Return the distance (...) from points (..., 2) to a union of axis-aligned boxes (B, 2); 0 inside."""
+    """Return the distance (...) from points (..., 2) to a union of axis-aligned boxes (B, 2); 0
+    inside.
+    """
     gap = ((points.unsqueeze(-2) - centers).abs() - half_sizes).clamp(min=0.0)
     return length(gap).amin(dim=-1)
 
 
 def distance_to_discs(points: Tensor, centers: Tensor, radii: Tensor) -> Tensor:
-    """Return the distance (...) from points (..., 2) to a union of discs, centres (B, 2) and radii (B,); 0 inside."""
+    """Return the distance (...) from points (..., 2) to a union of discs, centres (B, 2) and radii
+    (B,); 0 inside.
+    """
     gap = length(points.unsqueeze(-2) - centers) - radii
     return gap.clamp(min=0.0).amin(dim=-1)
 
@@ -160,9 +173,11 @@ def _mirrored(x: Tensor) -> Tensor:
 
 @cache
 def _rpy_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Quaternion = product + sign * product, of half-angle cosines and sines cr cp cy sr sp sy, numbered from 0.
+    """Quaternion = product + sign * product, of half-angle cosines and sines cr cp cy sr sp sy,
+    numbered from 0.
 
-    w = cr cp cy + sr sp sy, x = sr cp cy - cr sp sy, y = cr sp cy + sr cp sy, z = cr cp sy - sr sp cy.
+    w = cr cp cy + sr sp sy, x = sr cp cy - cr sp sy, y = cr sp cy + sr cp sy, z = cr cp sy - sr sp
+    cy.
     """
     factors = [
         [(0, 1, 2), (3, 1, 2), (0, 4, 2), (0, 1, 5)],
@@ -177,7 +192,8 @@ def _rpy_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor
 def _rotation_table(
     device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Entry = constant + scale * product + scale * product, of quaternion components numbered from 0; row by row.
+    """Entry = constant + scale * product + scale * product, of quaternion components numbered from
+    0; row by row.
 
     1 - 2 (yy + zz)    2 (xy - wz)        2 (xz + wy)
     2 (xy + wz)        1 - 2 (xx + zz)    2 (yz - wx)
@@ -196,7 +212,9 @@ def _rotation_table(
 
 @cache
 def _frame_table(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Forward (x, y) and left (-y, x), from the entries of a rotation matrix numbered row by row from 0; and signs."""
+    """Forward (x, y) and left (-y, x), from the entries of a rotation matrix numbered row by row
+    from 0; and signs.
+    """
     return torch.tensor([0, 3, 3, 0], device=device), torch.tensor(
         [1, 1, -1, 1], dtype=dtype, device=device
     )

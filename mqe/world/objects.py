@@ -1,7 +1,7 @@
 """The objects that robots push: shape, mass, friction and outline of each.
 
-Sizes, masses and friction ranges are those of the reference's URDF files and task configurations. Its floor lies at
-z = 0.02 m; ours at 0, so heights are the reference's minus that slab.
+Sizes, masses and friction ranges are those of the reference's URDF files and task configurations.
+Its floor lies at z = 0.02 m; ours at 0, so heights are the reference's minus that slab.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class GeomCfg:
     )
 
     def inertia(self, kind: str) -> NDArray[np.float64]:
-        """Return the inertia (3,) [kg m^2] about the part's centre, along its axes: ``physical`` or ``reference``."""
+        """Return the inertia (3,) [kg m^2] about the part's centre, along its axes: ``physical``
+        or ``reference``.
+        """
         if kind == "reference":
             assert self.reference_inertia is not None  # ObjectCfg.inertia says so to the user
             return np.array(self.reference_inertia)
@@ -57,24 +59,23 @@ class GeomCfg:
 class ObjectCfg:
     """One object, and the numbers of the task that depend on it.
 
-    The object frame has its origin at the first part's centre, which is what "object position" means everywhere; the
-    centre of mass may lie elsewhere.
+    The object frame has its origin at the first part's centre, which is what "object position"
+    means everywhere; the centre of mass may lie elsewhere.
     """
 
     name: str
     geoms: tuple[GeomCfg, ...]
-    outline: tuple[
-        tuple[float, float], ...
-    ]  # [m] the reward's polygon, counter-clockwise, object frame
-    friction: tuple[
-        float, float
-    ]  # range of the material's own coefficient; see the pair functions below
+    # [m] the reward's polygon, counter-clockwise, object frame.
+    outline: tuple[tuple[float, float], ...]
+    # Range of the material's own coefficient; see the pair functions below.
+    friction: tuple[float, float]
     spawn_height: float  # [m] object origin at spawn above the floor
     spawn_tilt: float  # [rad] largest roll and pitch at spawn
+    # [m] inner and outer radius around the object where robots start.
     spawn_ring: tuple[float, float] = (
         1.2,
         1.3,
-    )  # [m] inner and outer radius around the object where robots start
+    )
     collision_distance: float = 0.25  # [m] trunk origins closer than this are a collision
     num_agents: int = 2  # the reference's team
 
@@ -84,7 +85,8 @@ class ObjectCfg:
         lowest = min(geom.pos[2] - 0.5 * geom.size[-1] for geom in self.geoms)
         if self.spawn_height + lowest < 0.0:
             raise ConfigError(
-                f"object {self.name}: spawned at a height of {self.spawn_height} m it reaches into the floor; "
+                f"object {self.name}: spawned at a height of {self.spawn_height} m it reaches "
+                "into the floor; "
                 f"its lowest point asks for {-lowest:g} m"
             )
 
@@ -95,7 +97,9 @@ class ObjectCfg:
 
     @property
     def mirror_signs(self) -> tuple[float, float] | None:
-        """Signs of x and y in a reflection that leaves the object as it is, in its frame; None: there is none."""
+        """Signs of x and y in a reflection that leaves the object as it is, in its frame; None:
+        there is none.
+        """
 
         def looks(x: float, y: float) -> tuple[set[Any], set[Any]]:
             geoms = {
@@ -111,14 +115,17 @@ class ObjectCfg:
     def inertia(
         self, kind: str = "physical"
     ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-        """Return mass [kg], centre of mass (3,) [m] in the object frame and inertia (3, 3) [kg m^2] about it.
+        """Return mass [kg], centre of mass (3,) [m] in the object frame and inertia (3, 3) [kg m^2]
+        about it.
 
-        ``physical`` takes every part at uniform density; ``reference`` takes the placeholders of its URDF files, and
-        raises ConfigError where a part has none. Parts add up by the parallel axis theorem either way.
+        ``physical`` takes every part at uniform density; ``reference`` takes the placeholders of
+        its URDF files, and raises ConfigError where a part has none. Parts add up by the parallel
+        axis theorem either way.
         """
         if kind == "reference" and any(geom.reference_inertia is None for geom in self.geoms):
             raise ConfigError(
-                f"task.inertia=reference: object {self.name!r} has a part without reference_inertia; say "
+                f"task.inertia=reference: object {self.name!r} has a part without "
+                "reference_inertia; say "
                 "task.inertia=physical, or state it in mqe/world/objects.py"
             )
         centers = np.array([geom.pos for geom in self.geoms])
@@ -155,21 +162,29 @@ class Footprint:
             )
 
     def distance(self, points: Tensor) -> Tensor:
-        """Return the distance (...) [m] from points (..., 2) in the object frame to the true outline; 0 inside."""
+        """Return the distance (...) [m] from points (..., 2) in the object frame to the true
+        outline; 0 inside.
+        """
         return reduce(torch.minimum, [part(points) for part in self.parts])
 
     def push_direction(self, points: Tensor) -> Tensor:
-        """Return the way into the object (..., 2), object frame, through the reward polygon's edge nearest a point."""
+        """Return the way into the object (..., 2), object frame, through the reward polygon's edge
+        nearest a point.
+        """
         return self.polygon.inward_normal(points)
 
 
 def object_floor_friction(friction: _Number) -> _Number:
-    """Return the Coulomb coefficient of an object of this friction on the floor: PhysX averages the two materials."""
+    """Return the Coulomb coefficient of an object of this friction on the floor: PhysX averages
+    the two materials.
+    """
     return 0.5 * (friction + FLOOR_FRICTION)
 
 
 def robot_object_friction(friction: _Number) -> _Number:
-    """Return the Coulomb coefficient between a robot and an object of this friction, averaged likewise."""
+    """Return the Coulomb coefficient between a robot and an object of this friction, averaged
+    likewise.
+    """
     return 0.5 * (friction + ROBOT_FRICTION)
 
 
@@ -182,8 +197,8 @@ CUBOID = ObjectCfg(
     spawn_tilt=0.01,
 )
 
-# The origin is the bar's centre, the centre of mass 0.167 m towards the stem. The reward's polygon is a trapezoid,
-# which covers free space on both sides of the stem.
+# The origin is the bar's centre, the centre of mass 0.167 m towards the stem. The reward's polygon
+# is a trapezoid, which covers free space on both sides of the stem.
 TBLOCK = ObjectCfg(
     name="tblock",
     geoms=(
@@ -199,7 +214,8 @@ TBLOCK = ObjectCfg(
     collision_distance=0.27,
 )
 
-# The reward's polygon is a hexagon: its push direction jumps by 60 degrees where a circle's turns smoothly.
+# The reward's polygon is a hexagon: its push direction jumps by 60 degrees where a circle's turns
+# smoothly.
 CYLINDER = ObjectCfg(
     name="cylinder",
     geoms=(GeomCfg("cylinder", (1.5, 0.5), 10.0, reference_inertia=(0.0833, 0.0833, 0.0417)),),

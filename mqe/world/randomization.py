@@ -1,7 +1,9 @@
-"""What differs from world to world and from moment to moment, as settings: bodies, motors, delays, noise, disturbances.
+"""What differs from world to world and from moment to moment, as settings: bodies, motors, delays,
+noise, disturbances.
 
-Everything is off by default. A single number holds for all worlds. From a range ``[low, high]`` every world, episode or
-moment draws its own, from counter-based streams, so world 3's fifth episode is the same whatever runs beside it.
+Everything is off by default. A single number holds for all worlds. From a range ``[low, high]``
+every world, episode or moment draws its own, from counter-based streams, so world 3's fifth episode
+is the same whatever runs beside it.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from mqe.world.streams import Streams, UniformRanges
 
 Span = float | tuple[float, float]
 
-MAX_LATENCY = (
-    MAX_DELAY - 2
-) * PHYSICS_DT  # [s] the motors' own lag and a step of rounding come on top
+# [s] the motors' own lag and a step of rounding come on top.
+MAX_LATENCY = (MAX_DELAY - 2) * PHYSICS_DT
 # Streams: of each world once, of an episode's start, of each control step, and of each observation.
-_WORLD, _EPISODE, _STEP, _NOISE = 20, 21, 22, 23
+_WORLD = 20
+_EPISODE = 21
+_STEP = 22
+_NOISE = 23
 _KEYS_AN_EPISODE = 1 << 26  # more control steps than any episode has
 _FREEZE_SHARE = 0.5  # of the time limit, in which a freeze begins
 
@@ -80,12 +84,14 @@ class NatureCfg:
             value = getattr(self, field.name)
             if isinstance(value, tuple) and value[0] > value[1]:
                 raise ConfigError(
-                    f"env.randomize.{field.name}: {list(value)} must be a range in ascending order; "
+                    f"env.randomize.{field.name}: {list(value)} must be a range in ascending "
+                    "order; "
                     f"say [{value[1]}, {value[0]}]"
                 )
         if bounds(self.action_latency)[1] + self.latency_jitter > MAX_LATENCY:
             raise ConfigError(
-                f"env.randomize.latency_jitter: {self.latency_jitter} s on top of action_latency must stay within "
+                f"env.randomize.latency_jitter: {self.latency_jitter} s on top of action_latency "
+                "must stay within "
                 f"{MAX_LATENCY} s; lower one of them"
             )
 
@@ -98,7 +104,8 @@ def bounds(value: Span) -> tuple[float, float]:
 def model_fields(
     cfg: NatureCfg, scene: Scene, given: dict[str, Tensor], streams: Streams, num_envs: int
 ) -> dict[str, Tensor]:
-    """Return the model fields (N, ...) with per-world values: the task's ``given`` ones and those that ``cfg`` varies.
+    """Return the model fields (N, ...) with per-world values: the task's ``given`` ones and those
+    that ``cfg`` varies.
 
     Raises ConfigError where ``cfg`` varies an object that the scene lacks.
     """
@@ -144,7 +151,9 @@ def model_fields(
 
 
 class Nature:
-    """Delays, noise and disturbances between a task's decisions and the simulator, drawn for each world."""
+    """Delays, noise and disturbances between a task's decisions and the simulator, drawn for each
+    world.
+    """
 
     def __init__(
         self,
@@ -154,9 +163,13 @@ class Nature:
         max_episode_length: int,
         streams: Streams,
     ) -> None:
-        """Act on worlds of ``scene`` with actions (N, A, U) and episodes of ``max_episode_length`` control steps."""
+        """Act on worlds of ``scene`` with actions (N, A, U) and episodes of ``max_episode_length``
+        control steps.
+        """
         num_envs = action_shape[0]
-        self.cfg, self._streams, device = cfg, streams, streams.device
+        self.cfg = cfg
+        self._streams = streams
+        device = streams.device
         self._num_robots = scene.num_robots
         self._lag = scene.actuator_lag
         self._delay = TargetDelay(num_envs, scene.model.nu, device)
@@ -168,7 +181,8 @@ class Nature:
         self.changes_actions = self.has_command_latency or self.has_freezes  # within a decision
         self._kick_steps = max(1, round(cfg.kick_interval / STEP_DT))
 
-        # Of an episode: latency of targets and of actions [s], who freezes, from which control step, for how long [s].
+        # Of an episode: latency of targets and of actions [s], who freezes, from which control
+        # step, for how long [s].
         latest = max(1.0, _FREEZE_SHARE * max_episode_length)
         spans = [
             bounds(cfg.action_latency),
@@ -200,7 +214,9 @@ class Nature:
             self._drawn.copy_(self._episode.draw(self._streams, _EPISODE, episode))
 
     def actions_in_force(self, actions: Tensor, step: Tensor) -> Tensor:
-        """Return the actions (N, A, U) in force in control step ``step`` (N,), where ``actions`` are the newest."""
+        """Return the actions (N, A, U) in force in control step ``step`` (N,), where ``actions``
+        are the newest.
+        """
         if self.has_freezes:
             agent, start, duration = self._drawn[:, 2:].split(1, dim=1)
             since = step.unsqueeze(1) - start.floor()
@@ -218,10 +234,11 @@ class Nature:
     def motor_targets(
         self, targets: Tensor, episode: Tensor, step: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Return what the motors follow in the physics steps of one control step, (4, N, J), and kicks.
+        """Return what the motors follow in the physics steps of one control step, (4, N, J), and
+        kicks.
 
-        ``targets`` (N, A, J) are the controller's, ``step`` (N,) counts control steps into ``episode`` (N,). Kicks
-        (N, A, 3) [m/s] are None where there are none.
+        ``targets`` (N, A, J) are the controller's, ``step`` (N,) counts control steps into
+        ``episode`` (N,). Kicks (N, A, 3) [m/s] are None where there are none.
         """
         if not (self.has_kicks or self.has_latency):
             return self._delay.send(targets.flatten(1), self._lag), None
@@ -235,7 +252,9 @@ class Nature:
         ) if self.has_kicks else None
 
     def add_noise(self, obs: Tensor, episode: Tensor, step: Tensor, scale: Tensor) -> Tensor:
-        """Return noisy observations of ``obs`` (W, A, O), W a multiple of N; ``scale`` (O,) is the task's."""
+        """Return noisy observations of ``obs`` (W, A, O), W a multiple of N; ``scale`` (O,) is the
+        task's.
+        """
         if not self.has_noise:
             return obs
         noise = self._streams.normal(_NOISE, episode * _KEYS_AN_EPISODE + step + 1, obs.shape[1:])
@@ -268,7 +287,8 @@ class _Fields:
 
     def __init__(self, scene: Scene, given: dict[str, Tensor], num_envs: int) -> None:
         self.values = {name: values.clone() for name, values in given.items()}
-        self._scene, self._num_envs = scene, num_envs
+        self._scene = scene
+        self._num_envs = num_envs
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.values:

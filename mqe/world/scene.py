@@ -1,4 +1,6 @@
-"""The scene: floor, walls, robots, object and goal marker in one MjModel, and where to find each of them in it."""
+"""The scene: floor, walls, robots, object and goal marker in one MjModel, and where to find each
+of them in it.
+"""
 
 from __future__ import annotations
 
@@ -29,27 +31,33 @@ DECIMATION = 4  # physics steps a control step
 STEP_DT = PHYSICS_DT * DECIMATION  # [s] 50 Hz
 GRAVITY = 9.81  # [m/s^2] MuJoCo's own
 ARENA_HALF_SIZE = 12.0  # [m]
-WALL_HEIGHT, WALL_THICKNESS = 0.5, 0.1  # [m]
+WALL_HEIGHT = 0.5  # [m]
+WALL_THICKNESS = 0.1  # [m]
 MAX_ROBOTS = len(COLORS)
 GOAL_HEIGHT = 0.004  # [m] of the disc that the goal is drawn as
 
-# Contacts as stiff as a 200 Hz step allows (time constant of two steps, MuJoCo's least), so that feet and objects do
-# not sink in. A larger impedance (solimp 0.99) gains nothing, and the line search of either simulator then ends too
-# early, each at another place. Sliding couples to the normal force through the time constant of friction: with 0.01 s a
-# box at 1 m/s would be lifted by 5 mm. So for objects on the floor it stays at 0.02 s.
+# Contacts as stiff as a 200 Hz step allows (time constant of two steps, MuJoCo's least), so that
+# feet and objects do not sink in. A larger impedance (solimp 0.99) gains nothing, and the line
+# search of either simulator then ends too early, each at another place. Sliding couples to the
+# normal force through the time constant of friction: with 0.01 s a box at 1 m/s would be lifted by
+# 5 mm. So for objects on the floor it stays at 0.02 s.
 CONTACT_SOLREF = (2 * PHYSICS_DT, 1.0)
 SLIDING_SOLREF = (0.02, 1.0)
 ACTUATORS = ("reference", "ideal")
 ACTUATOR_LAG = 1  # physics steps by which motors of "reference" follow their targets late
 
 # Collision bits: one a robot (a robot does not collide with itself), then these.
-OBJECT_BIT, FLOOR_BIT, WALL_BIT = 1 << 4, 1 << 5, 1 << 6
+OBJECT_BIT = 1 << 4
+FLOOR_BIT = 1 << 5
+WALL_BIT = 1 << 6
 _UNSEEN = 3  # a group of geoms that is not drawn
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One compiled model and the named addresses in it. Robots come first in qpos and qvel, then the object."""
+    """One compiled model and the named addresses in it. Robots come first in qpos and qvel, then
+    the object.
+    """
 
     model: mujoco.MjModel
     robots: tuple[RobotCfg, ...]
@@ -80,9 +88,10 @@ class Scene:
     @property
     def object_geoms(self) -> list[int]:
         """Return the object's geom ids."""
-        names = (
-            [] if self.object is None else [f"object/{k}" for k in range(len(self.object.geoms))]
-        )
+        if self.object is None:
+            names = []
+        else:
+            names = [f"object/{k}" for k in range(len(self.object.geoms))]
         return [self.model.geom(name).id for name in names]
 
 
@@ -94,12 +103,15 @@ def build_scene(
     success_radius: float = 1.0,
     robots: str | Sequence[str] = DEFAULT_ROBOT,
 ) -> Scene:
-    """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or "reference"), and a goal.
+    """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or
+    "reference"), and a goal.
 
-    Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do neither. The goal is
-    drawn as a disc of ``success_radius`` [m]. ``robots`` names one kind for all robots, or one for each.
+    Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do
+    neither. The goal is drawn as a disc of ``success_radius`` [m]. ``robots`` names one kind for
+    all robots, or one for each.
     """
-    is_ideal, team = actuators == "ideal", robots_of(robots, num_robots)
+    is_ideal = actuators == "ideal"
+    team = robots_of(robots, num_robots)
     spec = mujoco.MjSpec()
     spec.modelname = "mapush"
     spec.compiler.degree = False
@@ -137,7 +149,8 @@ def build_scene(
     for geom in spec.geoms:
         geom.solref[:2] = CONTACT_SOLREF
     for pair in spec.pairs:
-        pair.solref[:2], pair.solreffriction[:2] = CONTACT_SOLREF, SLIDING_SOLREF
+        pair.solref[:2] = CONTACT_SOLREF
+        pair.solreffriction[:2] = SLIDING_SOLREF
     return Scene(spec.compile(), team, obj, 0 if is_ideal else ACTUATOR_LAG, spec)
 
 
@@ -151,7 +164,8 @@ def read_state(sim: Simulator, scene: Scene) -> SceneState:
 def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     """Turn a layout into qpos (N, nq), qvel (N, nv) and mocap positions (N, 1, 3)."""
     still = layout.robot_vel.new_zeros(1).expand(len(layout.robot_vel), NUM_JOINTS)
-    qpos, qvel = [], []
+    qpos = []
+    qvel = []
     for i in range(scene.num_robots):
         qpos += [layout.robot_pos[:, i], layout.robot_quat[:, i], layout.joint_pos[:, i]]
         qvel += [layout.robot_vel[:, i], still]
@@ -162,12 +176,16 @@ def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
-    """Return the model fields (N, ...) under which the object's material has ``friction`` (N,) in each world."""
-    model, obj = scene.model, scene.object
+    """Return the model fields (N, ...) under which the object's material has ``friction`` (N,) in
+    each world.
+    """
+    model = scene.model
+    obj = scene.object
     assert obj is not None
     geom = torch.as_tensor(model.geom_friction).repeat(len(friction), 1, 1)
     pair = torch.as_tensor(model.pair_friction).repeat(len(friction), 1, 1)
-    touch, floor = robot_object_friction(friction), object_floor_friction(friction)
+    touch = robot_object_friction(friction)
+    floor = object_floor_friction(friction)
     for k, geom_id in enumerate(scene.object_geoms):
         geom[:, geom_id, 0] = touch
         pair_id = model.pair(f"object/{k}-floor").id
@@ -176,7 +194,9 @@ def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
 
 
 def floor_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
-    """Return the model field (N, ...) under which robots' feet find ``friction`` (N,) on the floor of each world."""
+    """Return the model field (N, ...) under which robots' feet find ``friction`` (N,) on the floor
+    of each world.
+    """
     geom = torch.as_tensor(scene.model.geom_friction).repeat(len(friction), 1, 1)
     geom[:, scene.model.geom("floor").id, 0] = friction
     return {"geom_friction": geom}
@@ -186,20 +206,20 @@ def _set_options(spec: mujoco.MjSpec) -> None:
     option = spec.option
     option.timestep = PHYSICS_DT
     option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-    option.cone = (
-        mujoco.mjtCone.mjCONE_ELLIPTIC
-    )  # pyramids brake by 1.1 or 0.7 times the friction, as the world turns
-    option.iterations, option.ls_iterations = 10, 20
-    # With three robots MuJoCo 4.0 would take its sparse solver, which ends far from the minimum in some entanglements:
+    # Pyramids brake by 1.1 or 0.7 times the friction, as the world turns.
+    option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
+    option.iterations = 10
+    option.ls_iterations = 20
+    # With three robots MuJoCo 4.0 would take its sparse solver, which ends far from the minimum in
+    # some entanglements:
     # joints at hundreds of radians a second.
     option.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
-    option.disableflags |= (
-        mujoco.mjtDisableBit.mjDSBL_AUTORESET
-    )  # a broken world must be seen, not repaired
-    option.disableflags |= (
-        mujoco.mjtDisableBit.mjDSBL_MIDPHASE
-    )  # bodies have few geoms: filtering them costs 12 %
-    spec.visual.global_.offwidth, spec.visual.global_.offheight = 1280, 720
+    # A broken world must be seen, not repaired.
+    option.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+    # Bodies have few geoms: filtering them costs 12 %.
+    option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MIDPHASE
+    spec.visual.global_.offwidth = 1280
+    spec.visual.global_.offheight = 720
     spec.visual.headlight.ambient = (0.35, 0.35, 0.35)
     spec.visual.headlight.diffuse = (0.35, 0.35, 0.35)
     spec.visual.headlight.specular = (0.1, 0.1, 0.1)
@@ -251,13 +271,13 @@ def _add_arena(spec: mujoco.MjSpec) -> None:
         condim=3,
         friction=(ROBOT_FLOOR_FRICTION, 0.005, 0.0001),
     )
-    reach, half = ARENA_HALF_SIZE + WALL_THICKNESS / 2, WALL_THICKNESS / 2
+    reach = ARENA_HALF_SIZE + WALL_THICKNESS / 2
+    half = WALL_THICKNESS / 2
     for x, y in ((1, 0), (-1, 0), (0, 1), (0, -1)):
-        size = (
-            (half, ARENA_HALF_SIZE, WALL_HEIGHT / 2)
-            if x
-            else (ARENA_HALF_SIZE, half, WALL_HEIGHT / 2)
-        )
+        if x:
+            size = (half, ARENA_HALF_SIZE, WALL_HEIGHT / 2)
+        else:
+            size = (ARENA_HALF_SIZE, half, WALL_HEIGHT / 2)
         world.add_geom(
             type=mujoco.mjtGeom.mjGEOM_BOX,
             size=size,
@@ -281,15 +301,18 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
     )
     body.add_freejoint(name="object/root")
     friction = sum(obj.friction) / 2  # the middle of the range; every world gets a value of its own
-    touch, floor = robot_object_friction(friction), object_floor_friction(friction)
+    touch = robot_object_friction(friction)
+    floor = object_floor_friction(friction)
     for k, part in enumerate(obj.geoms):
         name = f"object/{k}"
         if part.type == "box":
-            kind, size = mujoco.mjtGeom.mjGEOM_BOX, [length / 2 for length in part.size]
+            kind = mujoco.mjtGeom.mjGEOM_BOX
+            size = [length / 2 for length in part.size]
         else:
-            kind, size = mujoco.mjtGeom.mjGEOM_CYLINDER, [part.size[0], part.size[1] / 2, 0.0]
-        # Priority over the robots' geoms: the pair takes the object's coefficient. The floor has the same priority, so
-        # object and floor get an explicit pair with a coefficient of its own.
+            kind = mujoco.mjtGeom.mjGEOM_CYLINDER
+            size = [part.size[0], part.size[1] / 2, 0.0]
+        # Priority over the robots' geoms: the pair takes the object's coefficient. The floor has
+        # the same priority, so object and floor get an explicit pair with a coefficient of its own.
         body.add_geom(
             name=name,
             type=kind,
@@ -314,7 +337,9 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
 
 
 def _add_contact_sensor(spec: mujoco.MjSpec, name: str, body: str, other: str) -> None:
-    """Measure the net force of ``body`` and all below it on ``other`` and all below that, world frame."""
+    """Measure the net force of ``body`` and all below it on ``other`` and all below that, world
+    frame.
+    """
     spec.add_sensor(
         name=name,
         type=mujoco.mjtSensor.mjSENS_CONTACT,
@@ -334,9 +359,11 @@ def _adapt_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: 
     """Adapt an upright cylinder so that it can be pushed; return the geom that it stands on."""
     # Several contacts a pair have the normal of the robot's face, however the round side is turned.
     spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
-    # It stands on the corners of the square inscribed in its base. The cylinder's own lowest point depends on the tilt
-    # even when that is almost zero, and rounding may put it deep below the floor.
-    base, half_side = f"{name}/base", part.size[0] / math.sqrt(2.0)
+    # It stands on the corners of the square inscribed in its base. The cylinder's own lowest point
+    # depends on the tilt even when that is almost zero, and rounding may put it deep below the
+    # floor.
+    base = f"{name}/base"
+    half_side = part.size[0] / math.sqrt(2.0)
     body.add_geom(
         name=base,
         type=mujoco.mjtGeom.mjGEOM_BOX,

@@ -11,25 +11,36 @@ from torch import Tensor
 from mqe.world.geometry import heading_frame, length, rotation_matrix, yaw_of
 from mqe.world.robots import NUM_JOINTS
 
-# A robot's share of qpos and qvel: its pose and its trunk's velocity, then its joints. An object has the former only.
-POSE, VELOCITY = 7, 6
-ROBOT_QPOS, ROBOT_QVEL = POSE + NUM_JOINTS, VELOCITY + NUM_JOINTS
+# A robot's share of qpos and qvel: its pose and its trunk's velocity, then its joints. An object
+# has the former only.
+POSE = 7
+VELOCITY = 6
+ROBOT_QPOS = POSE + NUM_JOINTS
+ROBOT_QVEL = VELOCITY + NUM_JOINTS
 
 
 class SceneState:
-    """The state of N worlds for tasks, float32, on the simulator's device. World frame unless the name ends in ``_b``.
+    """The state of N worlds for tasks, float32, on the simulator's device. World frame unless the
+    name ends in ``_b``.
 
-    The world frame's origin is the middle of the arena floor; x forward, y left, z up; quaternions wxyz. Bodies (B) are
-    the A robots and then the object, if the scene has one; without one, nothing may be asked of it.
+    The world frame's origin is the middle of the arena floor; x forward, y left, z up; quaternions
+    wxyz. Bodies (B) are the A robots and then the object, if the scene has one; without one,
+    nothing may be asked of it.
     """
 
     def __init__(self, rows: Tensor, num_robots: int, has_object: bool) -> None:
-        """Name the ``rows`` (X, N): qpos, qvel, contact forces and goal position, one number of all worlds a row."""
-        self.rows, self.num_robots, self.has_object = rows, num_robots, has_object
+        """Name the ``rows`` (X, N): qpos, qvel, contact forces and goal position, one number of
+        all worlds a row.
+        """
+        self.rows = rows
+        self.num_robots = num_robots
+        self.has_object = has_object
 
     @staticmethod
     def sizes(num_robots: int, has_object: bool) -> tuple[int, int, int, int]:
-        """Return how many rows qpos, qvel, contact forces and goal take: robots first in each, then the object."""
+        """Return how many rows qpos, qvel, contact forces and goal take: robots first in each,
+        then the object.
+        """
         num_qpos = ROBOT_QPOS * num_robots + POSE * has_object
         num_qvel = ROBOT_QVEL * num_robots + VELOCITY * has_object
         return num_qpos, num_qvel, 3 * num_robots * has_object + 3 * math.comb(num_robots, 2), 3
@@ -60,7 +71,9 @@ class SceneState:
 
     @property
     def forces(self) -> Tensor:
-        """(N, 3 A + 3 P) contact forces [N]: of each robot on the object, if there is one, then within each pair."""
+        """(N, 3 A + 3 P) contact forces [N]: of each robot on the object, if there is one, then
+        within each pair.
+        """
         return self._parts[2]
 
     @property

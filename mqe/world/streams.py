@@ -1,4 +1,6 @@
-"""Counter-based random numbers: a draw depends on (seed, world, episode, purpose) and on nothing drawn before it."""
+"""Counter-based random numbers: a draw depends on (seed, world, episode, purpose) and on nothing
+drawn before it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# Multipliers and shifts of the SplitMix64 finaliser (Steele, Lea & Flood 2014), as signed 64-bit integers.
+# Multipliers and shifts of the SplitMix64 finaliser (Steele, Lea & Flood 2014), as signed 64-bit
+# integers.
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -17,8 +20,9 @@ _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 class Streams:
     """Random numbers for N worlds, the same on every device and whatever was drawn before.
 
-    A draw is about thirty operations on the device, whatever its size: draw all numbers of an episode at
-    once (``UniformRanges``). Column k of a draw does not depend on how many columns there are.
+    A draw is about thirty operations on the device, whatever its size: draw all numbers of an
+    episode at once (``UniformRanges``). Column k of a draw does not depend on how many columns
+    there are.
     """
 
     def __init__(
@@ -29,7 +33,9 @@ class Streams:
         first: int = 0,
         places: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """Key the streams by ``seed``; worlds are numbered from ``first``, or as ``places`` says (seed, number)."""
+        """Key the streams by ``seed``; worlds are numbered from ``first``, or as ``places`` says
+        (seed, number).
+        """
         keys = places or [(seed, number) for number in range(first, first + num_envs)]
         seeds, numbers = torch.tensor(keys, dtype=torch.int64, device=device).unbind(dim=1)
         self.device = seeds.device
@@ -37,11 +43,12 @@ class Streams:
         self._counters: dict[int, Tensor] = {}  # by the number of columns
 
     def uniform(self, purpose: int, episode: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
-        """Draw float32 in [0, 1), (N, *shape), for ``episode`` (N,) int64; another purpose is another stream."""
+        """Draw float32 in [0, 1), (N, *shape), for ``episode`` (N,) int64; another purpose is
+        another stream.
+        """
         key = _mix(self._world_key + _mix(episode + (purpose << 40)))
-        bits = _stir(
-            key.unsqueeze(1) + self._counter(math.prod(shape))
-        )  # the last fold would change low bits only
+        # The last fold would change low bits only.
+        bits = _stir(key.unsqueeze(1) + self._counter(math.prod(shape)))
         return (_shift(bits, 40) * 2.0**-24).view(-1, *shape)
 
     def between(
@@ -69,7 +76,8 @@ class UniformRanges:
     def __init__(self, ranges: Sequence[tuple[float, float]], device: torch.device | str) -> None:
         """Draw from [low, high) of every range."""
         low, high = torch.tensor(ranges, device=device).unbind(dim=1)
-        self._low, self._span = low, high - low
+        self._low = low
+        self._span = high - low
 
     def draw(self, streams: Streams, purpose: int, episode: Tensor) -> Tensor:
         """Return float32 (N, C) for ``episode`` (N,) int64."""

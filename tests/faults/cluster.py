@@ -1,6 +1,8 @@
-"""Try the Slurm scripts of docs/cluster.md: stand-ins for Slurm and torchrun, and the signals that a cluster sends.
+"""Try the Slurm scripts of docs/cluster.md: stand-ins for Slurm and torchrun, and the signals that
+a cluster sends.
 
-``python tests/faults/cluster.py`` takes two minutes and prints what the scripts did; words choose among ``signals``,
+``python tests/faults/cluster.py`` takes two minutes and prints what the scripts did; words choose
+among ``signals``,
 ``ranks`` and ``sweep``.
 """
 
@@ -17,7 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = (
-    "--preset smoke --num_envs 4 --num_env_steps 12_000 --set runner.num_steps=4 --set network.hidden_sizes=[8] "
+    "--preset smoke --num_envs 4 --num_env_steps 12_000 --set runner.num_steps=4 --set "
+    "network.hidden_sizes=[8] "
     "--set runner.checkpoint_interval=4_000 --set runner.torch_threads=1"
 )
 SPACE = """
@@ -35,8 +38,10 @@ STAND_INS = {
     "srun": 'echo $$ > pid; exec "$@"',
     # its nodes are called node1 and node2
     "scontrol": 'if [ "$1" = show ]; then echo node1; echo node2; else echo "$@" >> requeued; fi',
-    # one process stands for all ranks; it ends with 1, as torchrun does, whatever the code of the rank was
-    "torchrun": 'echo "$@" > torchrun_words; while [ "$1" != -m ]; do shift; done; python "$@" || exit 1',
+    # one process stands for all ranks; it ends with 1, as torchrun does, whatever the code of the
+    # rank was
+    "torchrun": 'echo "$@" > torchrun_words; while [ "$1" != -m ]; do shift; done; python "$@" '
+    "|| exit 1",
     "mapush": 'exec python -m mapush "$@"',
 }
 
@@ -75,22 +80,24 @@ def try_signals(place: Path) -> int:
 
 
 def try_ranks(place: Path) -> int:
-    """Interrupt a run under torchrun by its clock, start it again, and look at what torchrun was told."""
+    """Interrupt a run under torchrun by its clock, start it again, and look at what torchrun was
+    told.
+    """
     failed = 0
     for job, flags in (
         ("push-node", "--standalone --nproc_per_node 4 -m harl_mapush.train"),
         (
             "push-nodes",
-            "--nnodes 2 --nproc_per_node 4 --rdzv_id 77 --rdzv_backend c10d --rdzv_endpoint node1:20077 "
+            "--nnodes 2 --nproc_per_node 4 --rdzv_id 77 --rdzv_backend c10d --rdzv_endpoint "
+            "node1:20077 "
             "-m harl_mapush.train",
         ),
     ):
-        run, requeued = place / f"run-{job}", place / "requeued"
+        run = place / f"run-{job}"
+        requeued = place / "requeued"
         requeued.unlink(missing_ok=True)
-        command, settings = (
-            ["bash", str(place / f"{job}.sh")],
-            f"{SETTINGS} --set runner.num_env_steps=4_000_000",
-        )
+        command = ["bash", str(place / f"{job}.sh")]
+        settings = f"{SETTINGS} --set runner.num_env_steps=4_000_000"
         (place / f"{job}.sh").write_text((place / f"{job}.sh").read_text().replace("3h50m", "30s"))
         answers = []
         for _ in range(2):  # the second resumes, and its clock ends it as well
@@ -121,11 +128,10 @@ def try_ranks(place: Path) -> int:
             command, cwd=place, env=environment(place, **more), capture_output=True, check=False
         )
         is_right &= last.returncode == 1 and requeued.read_text() == "requeue 77\n" * 2
-        verdict = (
-            "requeued twice, then ended with its error"
-            if is_right
-            else f"wrong: {answers} {asked} {last}"
-        )
+        if is_right:
+            verdict = "requeued twice, then ended with its error"
+        else:
+            verdict = f"wrong: {answers} {asked} {last}"
         sys.stdout.write(f"{job}: {verdict}\n")
         failed |= not is_right
     return int(failed)
@@ -133,11 +139,13 @@ def try_ranks(place: Path) -> int:
 
 def try_sweep(place: Path) -> int:
     """Send SIGTERM to the script in the midst of a sweep, and start the job again."""
-    out, requeued = place / "sweep", place / "requeued"
+    out = place / "sweep"
+    requeued = place / "requeued"
     requeued.unlink(missing_ok=True)
     (place / "space.yaml").write_text(SPACE)
     more = {"OUT": str(out), "PLACES": "--jobs 1"}
-    command, variables = ["bash", str(place / "push-sweep.sh")], environment(place, **more)
+    command = ["bash", str(place / "push-sweep.sh")]
+    variables = environment(place, **more)
     with subprocess.Popen(
         command, cwd=place, env=variables, stdout=subprocess.PIPE, text=True
     ) as first:
@@ -157,8 +165,11 @@ def try_sweep(place: Path) -> int:
 
 
 def try_signal(place: Path, number: signal.Signals) -> int:
-    """Run the job, interrupt it once, and run it again until it is done; return 1 where it is not."""
-    run, requeued = place / f"run-{number.name}", place / "requeued"
+    """Run the job, interrupt it once, and run it again until it is done; return 1 where it is
+    not.
+    """
+    run = place / f"run-{number.name}"
+    requeued = place / "requeued"
     requeued.unlink(missing_ok=True)
     (place / "pid").unlink(missing_ok=True)
     log = place / "log"
@@ -181,7 +192,8 @@ def try_signal(place: Path, number: signal.Signals) -> int:
     went_on = "resumes at" in again.stdout
     wish = " ".join(asked) or "nothing"
     sys.stdout.write(
-        f"{number.name}: job ended with {code}, asked for {wish}; again: {again.returncode}, {last}\n"
+        f"{number.name}: job ended with {code}, asked for {wish}; again: {again.returncode}, "
+        f"{last}\n"
     )
     return 0 if expected and again.returncode == 0 and last.startswith("Done") and went_on else 1
 

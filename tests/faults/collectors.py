@@ -1,8 +1,9 @@
 """Give runs with collectors the faults that such runs have, and look how they end.
 
-``python tests/faults/collectors.py --tries 10`` prints a table; it exits with 1 where a run did not end as it should.
-Faults of collectors, filler and queue are tried on toy worlds, signals on tiny runs of the box task in processes of
-their own. ``slowest`` is the time from the fault (where the run ends by it) or from the start to the end [s].
+``python tests/faults/collectors.py --tries 10`` prints a table; it exits with 1 where a run did not
+end as it should. Faults of collectors, filler and queue are tried on toy worlds, signals on tiny
+runs of the box task in processes of their own. ``slowest`` is the time from the fault (where the
+run ends by it) or from the start to the end [s].
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def make(folder: Path, **runner: object) -> AsyncRunner:
 def finish(
     runner: AsyncRunner, said: Said, draw: random.Random, act: Callable[[], None]
 ) -> str | None:
-    """Let a run have a fault at a random time, and run to its end; return what is wrong with that."""
+    """Let a run have a fault at a random time, and run to its end; return what is wrong with
+    that.
+    """
     at = draw.randrange(5, runner.num_iterations // 2)
 
     def on_iteration(report: object) -> None:
@@ -103,7 +106,8 @@ def killed(folder: Path, said: Said, draw: random.Random) -> str | None:
 
 def hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Have a collector sleep for ever, until it is restarted."""
-    runner, fault = make(folder), folder / "fault"
+    runner = make(folder)
+    fault = folder / "fault"
     os.environ[toy_collectors.FAULT] = str(fault)
     runner.on_wait = lambda: fault.unlink() if fault.exists() and runner.pool.num_restarts else None
     problem = finish(runner, said, draw, lambda: fault.write_text("hang"))
@@ -192,7 +196,8 @@ def ends_by(
     in_s: float = 10.0,
 ) -> str | None:
     """Give a run a fault that it cannot survive; it must say so, with no process left."""
-    runner, at = make(folder), [0.0]
+    runner = make(folder)
+    at = [0.0]
 
     def fault() -> None:
         at[0] = time.monotonic()
@@ -241,7 +246,10 @@ def signalled(
     last = run_folder.last_checkpoint(run)
     wanted = -number if number == signal.SIGKILL else 128 + number
     if code != wanted or took_s > _ENDS_WITHIN_S or last is None or not children:
-        return f"code {code}, {took_s:.1f} s, {last}, children {children}: {(folder / 'log').read_text()[-500:]}"
+        return (
+            f"code {code}, {took_s:.1f} s, {last}, children {children}: "
+            f"{(folder / 'log').read_text()[-500:]}"
+        )
     steps = run_folder.checkpoints(run)[0][0]
     process = start(run, folder / "log", "--num_env_steps", str(steps + 320))
     return expect(tiny.wait(process) == 0, (folder / "log").read_text()[-800:])
@@ -320,21 +328,26 @@ def main() -> int:
 
 
 def run_faults(faults: dict[str, Callable[..., str | None]], doc: str | None, tries: int) -> bool:
-    """Inject the faults named on the command line, and print a row each; return whether all ended as they should."""
+    """Inject the faults named on the command line, and print a row each; return whether all ended
+    as they should.
+    """
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--tries", type=int, default=tries, help="of each fault")
     parser.add_argument("--only", help="faults whose name has this in it")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    draw, is_well = random.Random(arguments.seed), True
+    draw = random.Random(arguments.seed)
+    is_well = True
     torch.set_num_threads(1)
     print_row("fault", "tries", "ended well", "slowest")
     for name, give in faults.items():
         if arguments.only and arguments.only not in name:
             continue
-        good, slowest_s = 0, 0.0
+        good = 0
+        slowest_s = 0.0
         for _ in range(arguments.tries):
-            said, library = Said(), logging.getLogger("harl_mapush")
+            said = Said()
+            library = logging.getLogger("harl_mapush")
             library.addHandler(said)
             begun = time.monotonic()
             with tempfile.TemporaryDirectory() as folder:

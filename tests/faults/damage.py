@@ -1,9 +1,10 @@
 """Damage every file of a run, and see whether a resume and an evaluation notice.
 
-``python tests/faults/damage.py`` prints a table and exits with 1 where damage went unnoticed. A truncation or a flipped
-bit is ``noticed`` where a resume passes over the checkpoint, or over the run's settings, with a line that names the
-file, and ``harmless`` where it resumes from the same checkpoint with the same settings: in a log, or in what a manifest
-says about versions. An evaluation ``refuses`` a checkpoint with a line that names the file or its manifest.
+``python tests/faults/damage.py`` prints a table and exits with 1 where damage went unnoticed. A
+truncation or a flipped bit is ``noticed`` where a resume passes over the checkpoint, or over the
+run's settings, with a line that names the file, and ``harmless`` where it resumes from the same
+checkpoint with the same settings: in a log, or in what a manifest says about versions. An
+evaluation ``refuses`` a checkpoint with a line that names the file or its manifest.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def main() -> int:
 
 
 def try_files(run: Path, draw: random.Random, truncations: int, flips: int) -> bool:
-    """Damage each file in each way; print what came of it, and return whether nothing went unnoticed."""
+    """Damage each file in each way; print what came of it, and return whether nothing went
+    unnoticed.
+    """
     newest, _ = resume.find(str(run))
     assert newest.folder is not None
     settings = resume.settings(newest, {})[0]
@@ -51,7 +54,9 @@ def try_files(run: Path, draw: random.Random, truncations: int, flips: int) -> b
     is_whole = True
     files = [*sorted(newest.folder.iterdir()), run / "config.yaml", *sorted(run.glob("events*"))]
     for path in files:
-        whole, verdicts, num_refused = path.read_bytes(), Counter[str](), 0
+        whole = path.read_bytes()
+        verdicts = Counter[str]()
+        num_refused = 0
         for damaged in damages(whole, draw, truncations, flips):
             path.write_bytes(damaged)
             verdicts[judge(run, newest.folder, path, settings)] += 1
@@ -76,7 +81,8 @@ def damages(whole: bytes, draw: random.Random, truncations: int, flips: int) -> 
     lengths = [0, *(draw.randrange(len(whole)) for _ in range(truncations - 1))][:truncations]
     cut = [whole[:length] for length in lengths]
     for _ in range(flips):
-        place, bit = draw.randrange(len(whole)), 1 << draw.randrange(8)
+        place = draw.randrange(len(whole))
+        bit = 1 << draw.randrange(8)
         cut.append(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
     return cut
 
@@ -99,7 +105,9 @@ def judge(run: Path, newest: Path, path: Path, settings: object) -> str:
 
 
 def is_refused(folder: Path, name: str) -> bool:
-    """Return whether an evaluation refuses a checkpoint and names the file, or the manifest that has its checksum."""
+    """Return whether an evaluation refuses a checkpoint and names the file, or the manifest that
+    has its checksum.
+    """
     try:
         checkpoint.resolve(str(folder))
     except ConfigError as error:

@@ -1,7 +1,9 @@
-"""Seeded nonsense for command lines, files of all kinds, settings and Python calls: what is not one line?
+"""Seeded nonsense for command lines, files of all kinds, settings and Python calls: what is not one
+line?
 
-``python tests/faults/fuzz.py --cases 20000`` prints a table; it exits with 1 where a case ended with a traceback, took
-more than five seconds, had another exit code than 0 or 2, or wrote a file. Nothing is trained or simulated.
+``python tests/faults/fuzz.py --cases 20000`` prints a table; it exits with 1 where a case ended
+with a traceback, took more than five seconds, had another exit code than 0 or 2, or wrote a file.
+Nothing is trained or simulated.
 """
 
 from __future__ import annotations
@@ -147,7 +149,9 @@ def main() -> int:
 
 
 def run_cases(num_cases: int, seed: int) -> bool:
-    """Try that many cases, of all kinds in turn; print what came of them, and return whether all were answered."""
+    """Try that many cases, of all kinds in turn; print what came of them, and return whether all
+    were answered.
+    """
     draw = random.Random(seed)
     train.train = lambda cfg, saved=None: _stop_before_training(cfg)
     test._play = lambda cfg, folder, *_: checkpoint.check_actors(folder) or 0
@@ -164,7 +168,8 @@ def run_cases(num_cases: int, seed: int) -> bool:
     tallies = {kind.__name__: Counter[str]() for kind in kinds}
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
-        place, files = Path(folder) / "empty", Path(folder) / "files"
+        place = Path(folder) / "empty"
+        files = Path(folder) / "files"
         place.mkdir()
         os.chdir(place)
         try:
@@ -192,7 +197,8 @@ def run_cases(num_cases: int, seed: int) -> bool:
 
 def judge(case: Callable[[], int], what: str) -> str:
     """Return how a case ended; write on stderr what should not have happened."""
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     begun = time.monotonic()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -270,11 +276,11 @@ def harl_file(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]
 
 def checkpoint_folder(draw: random.Random, files: Path) -> tuple[Callable[[], int], Any]:
     """Make a checkpoint of which the settings or an actor are nonsense."""
-    seal = (
-        shutil.ignore_patterns("manifest.json") if draw.random() < 0.8 else None
-    )  # else any damage is noticed by it
+    # Else any damage is noticed by it.
+    seal = shutil.ignore_patterns("manifest.json") if draw.random() < 0.8 else None
     shutil.copytree(pretrained_folder("cuboid"), files / "saved", ignore=seal)
-    path, actor = files / "saved" / "config.yaml", files / "saved" / "actor_agent0.pt"
+    path = files / "saved" / "config.yaml"
+    actor = files / "saved" / "actor_agent0.pt"
     what: Any
     if draw.random() < 0.5:
         content = yaml.safe_load(path.read_text())
@@ -398,11 +404,9 @@ def some_keys(draw: random.Random) -> list[tuple[str, list[str]]]:
 
 def scalar(draw: random.Random) -> str:
     """Return a value as a user might write it."""
-    return (
-        draw.choice(_SCALARS)
-        if draw.random() < 0.8
-        else "".join(chr(draw.randrange(1, 300)) for _ in range(6))
-    )
+    if draw.random() < 0.8:
+        return draw.choice(_SCALARS)
+    return "".join(chr(draw.randrange(1, 300)) for _ in range(6))
 
 
 def value(draw: random.Random) -> Any:

@@ -1,8 +1,10 @@
-"""Kill tiny runs at random times, inside a save and by a power loss, resume them, and compare how they end.
+"""Kill tiny runs at random times, inside a save and by a power loss, resume them, and compare how
+they end.
 
-``python tests/faults/kill.py --runs 30`` prints a table; it exits with 1 where a run did not end bit-equal to one that
-never stopped. ``power loss`` is a copy of the run's folder between two system calls of a save, in which files that were
-not synced are empty and names that were not synced may be missing.
+``python tests/faults/kill.py --runs 30`` prints a table; it exits with 1 where a run did not end
+bit-equal to one that never stopped. ``power loss`` is a copy of the run's folder between two system
+calls of a save, in which files that were not synced are empty and names that were not synced may be
+missing.
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ def kill_in_save(
     run: Path, length: int, draw: random.Random, num_steps: int, reference: dict
 ) -> Tally:
     """Kill a run at one step of one of its saves, and let it end."""
-    number, step = draw.randrange(length), draw.randrange(num_steps)
+    number = draw.randrange(length)
+    step = draw.randrange(num_steps)
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -124,7 +127,8 @@ def lose_power(
     run: Path, length: int, draw: random.Random, num_steps: int, reference: dict
 ) -> Tally:
     """Copy what is on the disk at one step of a save, and resume the copy."""
-    number, step = draw.randrange(length), draw.randrange(num_steps)
+    number = draw.randrange(length)
+    step = draw.randrange(num_steps)
     copied = run.with_name("copied")
 
     def copy_and_die() -> None:
@@ -160,13 +164,14 @@ def ends_equal(run: Path, length: int, reference: dict) -> bool:
 
 
 class Disk:
-    """Knows which files and names are on the disk: those that were synced since they were changed."""
+    """Knows which files and names are on the disk: those that were synced since they were
+    changed.
+    """
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
-        self._files: dict[
-            int, tuple[int, int]
-        ] = {}  # by inode: size and time of the last change, when synced
+        # By inode: size and time of the last change, when synced.
+        self._files: dict[int, tuple[int, int]] = {}
         self._names: dict[int, set[str]] = {}  # by a folder's inode
 
     def watch(self) -> None:
@@ -200,12 +205,16 @@ class Disk:
 
 
 def at_step(number: int, step: int, act: Callable[[], None]) -> None:
-    """Call ``act`` before the file system is asked for the ``step``-th time in save ``number`` of this process."""
-    saves, steps = [-1], [0]
+    """Call ``act`` before the file system is asked for the ``step``-th time in save ``number`` of
+    this process.
+    """
+    saves = [-1]
+    steps = [0]
     save = checkpoint.save
 
     def counted(*arguments: object, **keywords: object) -> Path:
-        saves[0], steps[0] = saves[0] + 1, 0
+        saves[0] = saves[0] + 1
+        steps[0] = 0
         try:
             return save(*arguments, **keywords)  # type: ignore[arg-type]
         finally:

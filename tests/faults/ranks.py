@@ -1,9 +1,11 @@
-"""Try what can go wrong with two ranks: one killed, stopped or asked to end, other settings, restarts, resumes.
+"""Try what can go wrong with two ranks: one killed, stopped or asked to end, other settings,
+restarts, resumes.
 
-``python tests/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for each case: whether it
-ended as ``docs/several_gpus.md`` says, the exit codes of the ranks, the seconds from the fault to the end of the
-others, and what they said. It exits with 1 where a case went wrong. On two CPU cores it takes two minutes, and one
-more for ``timed``. Everything has a time limit.
+``python tests/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for
+each case: whether it ended as ``docs/several_gpus.md`` says, the exit codes of the ranks, the
+seconds from the fault to the end of the others, and what they said. It exits with 1 where a case
+went wrong. On two CPU cores it takes two minutes, and one more for ``timed``. Everything has a time
+limit.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = "harl_mapush.train"
 ITERATION = 64 * 4 * 5  # env steps: worlds, decisions, control steps of a decision
-INTERVAL = (
-    6 * ITERATION
-)  # from checkpoint to checkpoint; graphs are recorded in the third iteration
+# From checkpoint to checkpoint; graphs are recorded in the third iteration.
+INTERVAL = 6 * ITERATION
 SETTINGS = (
     "--preset smoke --num_envs 64 --set runner.num_steps=4 --set network.hidden_sizes=[32] "
-    f"--set runner.checkpoint_interval={INTERVAL} --set runner.torch_threads=1 --set algorithm.num_epochs=2 "
+    f"--set runner.checkpoint_interval={INTERVAL} --set runner.torch_threads=1 --set "
+    "algorithm.num_epochs=2 "
     "--set algorithm.num_minibatches=1 --seed 1"
 ).split()
 FOREVER = ["--num_env_steps", "1_000_000_000"]
@@ -51,15 +53,20 @@ class Verdict(NamedTuple):
 
 
 class Job:
-    """One start of ``torchrun`` in a folder of its own, or of one process without it; ``close`` ends it."""
+    """One start of ``torchrun`` in a folder of its own, or of one process without it; ``close``
+    ends it.
+    """
 
     deadline = float("inf")  # of everything, on the monotonic clock
 
     def __init__(
         self, folder: Path, device: str, words: list[str], ranks: int = 2, restarts: int = 0
     ) -> None:
-        """Start ``ranks`` ranks with the words of a training; ``{rank}`` in a word is the rank's number."""
-        self.folder, self.log = folder, folder / "log"
+        """Start ``ranks`` ranks with the words of a training; ``{rank}`` in a word is the rank's
+        number.
+        """
+        self.folder = folder
+        self.log = folder / "log"
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*.rank"):
             old.unlink()
@@ -144,7 +151,9 @@ class Cases:
     """What is tried, each in a folder of ``place``."""
 
     def __init__(self, place: Path, device: str, limit_s: float) -> None:
-        self.place, self.device, self.limit_s = place, device, limit_s
+        self.place = place
+        self.device = device
+        self.limit_s = limit_s
         self.jobs: list[Job] = []
 
     def start(self, name: str, words: list[str], ranks: int = 2, restarts: int = 0) -> Job:
@@ -188,7 +197,9 @@ class Cases:
         return Verdict(is_right and is_whole(run), job.codes(), took, said)
 
     def asked(self) -> Verdict:
-        """SIGTERM to rank 1 ends both after the iteration, with one checkpoint, and a restart leaves it so."""
+        """SIGTERM to rank 1 ends both after the iteration, with one checkpoint, and a restart
+        leaves it so.
+        """
         job, run = self.new("asked", *FOREVER, restarts=1)
         job.wait_for_checkpoint(run, self.limit_s)
         os.kill(job.pid(1), signal.SIGTERM)
@@ -222,7 +233,8 @@ class Cases:
     def _resume(self, name: str, run: Path, ranks: int) -> Verdict:
         if not saved(run):
             return Verdict(False, {}, 0.0, ["there is no run to resume"])
-        begin, end = saved(run)[-1], saved(run)[-1] + INTERVAL
+        begin = saved(run)[-1]
+        end = saved(run)[-1] + INTERVAL
         job = self.start(name, ["--resume", str(run), "--num_env_steps", str(end)], ranks)
         took = job.wait(job.has_ended, self.limit_s)
         said = job.said(r"resumes at", r"^Done", r"^Traceback", r"^rank \d \(", r"^python -m harl")
@@ -260,7 +272,9 @@ class Cases:
     def _refused(
         self, name: str, words: str, *settings: str, ranks: int = 2, restarts: int = 0
     ) -> Verdict:
-        """Start a run that all ranks must refuse, with one line that has ``words`` and without a folder."""
+        """Start a run that all ranks must refuse, with one line that has ``words`` and without a
+        folder.
+        """
         job, run = self.new(name, *FOREVER, *settings, ranks=ranks, restarts=restarts)
         took = job.wait(job.has_ended, self.limit_s)
         said = job.said(r"^python -m harl", r"^Traceback", r"^rank \d \(")
@@ -276,7 +290,9 @@ class Cases:
         )
 
     def restarted(self) -> Verdict:
-        """With ``--max-restarts`` a run whose rank 0 is killed resumes by itself and reaches its end."""
+        """With ``--max-restarts`` a run whose rank 0 is killed resumes by itself and reaches its
+        end.
+        """
         end = 8 * INTERVAL
         job, run = self.new("restarted", "--num_env_steps", str(end), restarts=1)
         job.wait_for_checkpoint(run, self.limit_s)
@@ -288,7 +304,9 @@ class Cases:
         return Verdict(is_right, job.codes(), took, said)
 
     def timed(self) -> Verdict:
-        """A time limit counts from the first start: a killed rank adds nothing to it, nor does the last restart."""
+        """A time limit counts from the first start: a killed rank adds nothing to it, nor does the
+        last restart.
+        """
         job, run = self.new("timed", *FOREVER, "--max_wall_time", f"{TIME_S}s", restarts=2)
         job.wait_for_checkpoint(run, self.limit_s)
         os.kill(job.pid(0), signal.SIGKILL)
@@ -342,11 +360,10 @@ def main() -> int:
         place = (arguments.keep or Path(folder)).resolve()
         cases = Cases(place, arguments.device, arguments.limit)
         try:
-            is_right = (
-                attempt(cases, "first")
-                if arguments.only is None or "more" in arguments.only
-                else True
-            )
+            if arguments.only is None or "more" in arguments.only:
+                is_right = attempt(cases, "first")
+            else:
+                is_right = True
             with ThreadPoolExecutor(arguments.jobs) as pool:
                 done = pool.map(lambda chain: [attempt(cases, name) for name in chain], chains)
                 return int(not (is_right and all(all(each) for each in done)))

@@ -1,8 +1,9 @@
 """Give runs with collectors on Ray the faults that such runs have, and look how they end.
 
-``python tests/faults/ray_collectors.py --tries 3`` prints a table as ``collectors.py`` does, and exits with 1 where a
-run did not end as it should. A head and a second node with one processor each are started on this machine; signals
-are tried on runs that start a Ray of their own. Every try takes up to half a minute.
+``python tests/faults/ray_collectors.py --tries 3`` prints a table as ``collectors.py`` does, and
+exits with 1 where a run did not end as it should. A head and a second node with one processor each
+are started on this machine; signals are tried on runs that start a Ray of their own. Every try
+takes up to half a minute.
 """
 
 from __future__ import annotations
@@ -103,12 +104,12 @@ def run_of(
 
 
 def finish(runner: AsyncRunner, draw: random.Random, act: Callable[[], object]) -> str | None:
-    """Let a run have a fault some time after both collectors began, and end; return what is wrong with that."""
-    wait, total, is_over = (
-        draw.randrange(5, 30),
-        runner.num_iterations * runner.num_transitions,
-        [False],
-    )
+    """Let a run have a fault some time after both collectors began, and end; return what is wrong
+    with that.
+    """
+    wait = draw.randrange(5, 30)
+    total = runner.num_iterations * runner.num_transitions
+    is_over = [False]
 
     def on_iteration(report: object) -> None:
         nonlocal wait
@@ -123,7 +124,10 @@ def finish(runner: AsyncRunner, draw: random.Random, act: Callable[[], object]) 
         return "it was over before all collectors were there"
     owed = runner.pace.num_counted * runner.pace.ratio
     if runner.pace.num_stored != total or abs(owed - runner.pace.num_learned) >= 1.0:
-        return f"{runner.pace.num_stored} of {total} stored, {runner.pace.num_learned} updates instead of {owed:.1f}"
+        return (
+            f"{runner.pace.num_stored} of {total} stored, {runner.pace.num_learned} updates "
+            f"instead of {owed:.1f}"
+        )
     return None
 
 
@@ -219,7 +223,9 @@ def head_gone(folder: Path, said: Said, draw: random.Random) -> str | None:
 def ends_by(
     folder: Path, draw: random.Random, words: str, act: Callable[[], object], in_s: float
 ) -> str | None:
-    """Give a run a fault that it cannot survive; it must say so, with its state there to be saved."""
+    """Give a run a fault that it cannot survive; it must say so, with its state there to be
+    saved.
+    """
     at = [0.0]
     with run_of(folder, 40 * TRANSITIONS) as runner:
         try:
@@ -242,10 +248,14 @@ def signalled_alone(
 
 
 def learner_killed(is_own: bool, folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Kill a learner's process. Its actors must end at once, a Ray of its own soon; the run must be there to resume."""
+    """Kill a learner's process. Its actors must end at once, a Ray of its own soon; the run must
+    be there to resume.
+    """
     NODES.end() if is_own else NODES.both()
-    run, log = folder / "run", folder / "log"
-    process, deadline = start(run, log), time.monotonic() + 120.0
+    run = folder / "run"
+    log = folder / "log"
+    process = start(run, log)
+    deadline = time.monotonic() + 120.0
     while len(run_folder.checkpoints(run)) < 2:
         time.sleep(0.05)
         if time.monotonic() > deadline:
@@ -260,10 +270,12 @@ def learner_killed(is_own: bool, folder: Path, said: Said, draw: random.Random) 
     children = collectors.descendants(process)
     os.kill(process, signal.SIGKILL)
     tiny.wait(process)
-    actors_s, begun = [ends_in(actor, 20.0) for actor in actors], time.monotonic()
+    actors_s = [ends_in(actor, 20.0) for actor in actors]
+    begun = time.monotonic()
     children_s = [ends_in(child, 120.0) for child in children]
     sys.stderr.write(
-        f"actors gone after {max(actors_s):.1f} s, all after {time.monotonic() - begun:.1f} s more\n"
+        f"actors gone after {max(actors_s):.1f} s, all after {time.monotonic() - begun:.1f} s "
+        "more\n"
     )
     if not actors or max(actors_s) > 10.0 or max(children_s, default=0.0) > 100.0:
         return f"actors {actors} ended in {actors_s}, others in {children_s} s"
@@ -281,10 +293,13 @@ def ends_in(process: int, within_s: float) -> float:
 
 
 def start(run: Path, log: Path, *more: str) -> int:
-    """Start or resume a run in a new process: one that is forked from a user of Ray cannot use Ray."""
-    words = (
-        ["--resume", str(run), *more] if run.exists() else [*collectors.SETTINGS, "--out", str(run)]
-    )
+    """Start or resume a run in a new process: one that is forked from a user of Ray cannot use
+    Ray.
+    """
+    if run.exists():
+        words = ["--resume", str(run), *more]
+    else:
+        words = [*collectors.SETTINGS, "--out", str(run)]
     with log.open("a") as stream:
         command = [sys.executable, "-m", "harl_mapush.train", *words]
         STARTED.append(

@@ -1,10 +1,13 @@
-"""A run of many parts, each a process that resumes where the last one was stopped, watched from outside.
+"""A run of many parts, each a process that resumes where the last one was stopped, watched from
+outside.
 
-``python tests/faults/soak.py RUN --minutes 20 --part_minutes 5 [--env_steps N] [-- words for train]`` trains in the
-folder RUN until the time is over or the run has that many env steps, and samples memory, GPU memory, open files and
-threads of the process, and the success rate that it logs. ``RUN-soak.csv`` gets the samples, ``RUN-soak.svg`` the
-figure; called again it resumes. It prints how memory, files and threads of the last quarter of a part differ from those
-of its second, and exits with 1 where a part did not end as it was told to, or what it holds grew by more than a tenth.
+``python tests/faults/soak.py RUN --minutes 20 --part_minutes 5 [--env_steps N] [-- words for
+train]`` trains in the folder RUN until the time is over or the run has that many env steps, and
+samples memory, GPU memory, open files and threads of the process, and the success rate that it
+logs. ``RUN-soak.csv`` gets the samples, ``RUN-soak.svg`` the figure; called again it resumes. It
+prints how memory, files and threads of the last quarter of a part differ from those of its second,
+and exits with 1 where a part did not end as it was told to, or what it holds grew by more than a
+tenth.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ class Sample(NamedTuple):
 
 
 def main() -> int:
-    """Soak, and print what became of memory, files and threads; return 1 where something was wrong."""
+    """Soak, and print what became of memory, files and threads; return 1 where something was
+    wrong.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -54,7 +59,8 @@ def main() -> int:
     own = words.index("--") if "--" in words else len(words)
     given = parser.parse_args(words[:own], argparse.Namespace(words=words[own + 1 :]))
     table = given.run.with_name(f"{given.run.name}-soak.csv")
-    samples, is_good = read(table), True
+    samples = read(table)
+    is_good = True
     start = time.monotonic() - (samples[-1].seconds if samples else 0.0)
     while is_good and time.monotonic() - start < 60.0 * given.minutes:
         part = samples[-1].part + 1 if samples else 1
@@ -71,18 +77,19 @@ def main() -> int:
 def train(
     given: argparse.Namespace, part: int, minutes: float, start: float, samples: list[Sample]
 ) -> int:
-    """Train for some minutes in a process of its own, and add samples of it; return its exit code."""
+    """Train for some minutes in a process of its own, and add samples of it; return its exit
+    code.
+    """
     settings = [
         "--max_wall_time",
         f"{max(1, round(60 * minutes))}s",
         "--num_env_steps",
         str(given.env_steps),
     ]
-    begins = (
-        ["--resume", str(given.run)]
-        if given.run.exists()
-        else [*given.words, "--out", str(given.run)]
-    )
+    if given.run.exists():
+        begins = ["--resume", str(given.run)]
+    else:
+        begins = [*given.words, "--out", str(given.run)]
     log = given.run.with_name(f"{given.run.name}-soak.log")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     command = [
@@ -114,7 +121,8 @@ def look(pid: int, log: Path, offset: int, part: int, seconds: float) -> Sample 
     with log.open() as stream:
         stream.seek(offset)
         text = stream.read()
-    steps, success = _PROGRESS.findall(text), _SUCCESS.findall(text)
+    steps = _PROGRESS.findall(text)
+    success = _SUCCESS.findall(text)
     try:
         status = Path(f"/proc/{pid}/status").read_text()
         files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
@@ -139,8 +147,8 @@ def look(pid: int, log: Path, offset: int, part: int, seconds: float) -> Sample 
 def gpu_memory(pid: int) -> float:
     """Return the GPU memory that a process uses [MiB]; 0 without a GPU.
 
-    In a container the driver cannot list processes. Then return what is used of the first GPU that this process sees,
-    by whomever.
+    In a container the driver cannot list processes. Then return what is used of the first GPU that
+    this process sees, by whomever.
     """
     rows = [line.split(",") for line in query("--query-compute-apps=pid,used_memory")]
     if rows:
@@ -161,13 +169,16 @@ def query(*words: str) -> list[str]:
 
 
 def report(samples: list[Sample], part: int, code: int) -> bool:
-    """Print a part's end, and what its last quarter held beside its second; return whether all is well."""
+    """Print a part's end, and what its last quarter held beside its second; return whether all is
+    well.
+    """
     own = [sample for sample in samples if sample.part == part]
     is_good = code in (0, TIME_IS_UP)
     words = [f"part {part}: exit code {code}, {len(own)} samples"]
     if len(own) >= 8:
         quarter = len(own) // 4
-        early, late = own[quarter : 2 * quarter], own[-quarter:]
+        early = own[quarter : 2 * quarter]
+        late = own[-quarter:]
         words.append(f"{own[-1].env_steps:,} env steps, success {own[-1].success_rate:.3f}")
         for name in ("rss_mib", "gpu_mib", "files", "threads"):
             before, after = (
@@ -203,7 +214,9 @@ def write(table: Path, samples: list[Sample]) -> None:
 
 def picture(samples: list[Sample]) -> str:
     """Draw memory, open files, threads and success rate over time as SVG, one below the other."""
-    width, height, left = 640, 110, 70
+    width = 640
+    height = 110
+    left = 70
     end = max((sample.seconds for sample in samples), default=1.0)
     rows = [("rss_mib", "memory [MiB]"), ("gpu_mib", "GPU memory [MiB]"), ("files", "open files")]
     rows += [("threads", "threads"), ("success_rate", "success rate")]

@@ -1,4 +1,6 @@
-"""A run of seconds that saves after every iteration, made in a forked process, and what its end must be equal to."""
+"""A run of seconds that saves after every iteration, made in a forked process, and what its end
+must be equal to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""harl_mapush.allocator: large blocks that are freed stay with the process, where glibc is there and nobody objects."""
+"""harl_mapush.allocator: large blocks that are freed stay with the process, where glibc is there
+and nobody objects.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ import pytest
 from harl_mapush.allocator import keep_freed_memory
 from tests.support.paths import ROOT
 
-# In a process of its own, where nothing else has shaped the heap: the page faults of blocks, one after another.
+# In a process of its own, where nothing else has shaped the heap: the page faults of blocks, one
+# after another.
 PAGE_FAULTS = """
 import ctypes, json, resource
 from harl_mapush.allocator import keep_freed_memory
@@ -28,7 +31,8 @@ def page_faults_of(num_bytes):
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
-libc.memset.argtypes, libc.free.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), (ctypes.c_void_p,)
+libc.memset.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+libc.free.argtypes = (ctypes.c_void_p,)
 print(json.dumps([page_faults_of(SIZE) for _ in range(10)] if keep_freed_memory() else None))
 """
 
@@ -45,7 +49,8 @@ def silent(monkeypatch):
 
 
 def test_a_block_that_was_freed_is_used_again(silent):
-    size, page = 64 * 2**20, resource.getpagesize()
+    size = 64 * 2**20
+    page = resource.getpagesize()
     code = PAGE_FAULTS.replace("SIZE", str(size))
     said = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     faults = json.loads(said)

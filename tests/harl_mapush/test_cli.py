@@ -1,4 +1,6 @@
-"""The command lines: what wins over what, and what bad input gets: one line, exit code 2, nothing simulated."""
+"""The command lines: what wins over what, and what bad input gets: one line, exit code 2, nothing
+simulated.
+"""
 
 from __future__ import annotations
 
@@ -156,9 +158,8 @@ def test_run_folder(run, gait) -> None:
     assert names[3].startswith("events.out.tfevents.")
     checkpoint = next((run / "checkpoints").iterdir())
     cfg = yaml.safe_load((run / "config.yaml").read_text())
-    assert checkpoint.name == str(
-        4 * 4 * cfg["task"]["decision_period"]
-    )  # 1 env step, rounded up to an iteration
+    # 1 env step, rounded up to an iteration.
+    assert checkpoint.name == str(4 * 4 * cfg["task"]["decision_period"])
     assert (checkpoint / "config.yaml").read_text() == (run / "config.yaml").read_text()
     assert {"actor_agent0.pt", "actor_agent1.pt", "critic_agent.pt", "value_normalizer.pt"} <= {
         path.name for path in checkpoint.iterdir()

@@ -1,4 +1,6 @@
-"""What ends a command before its time: signals at any moment, the clock, and places that cannot be written any more."""
+"""What ends a command before its time: signals at any moment, the clock, and places that cannot be
+written any more.
+"""
 
 from __future__ import annotations
 
@@ -120,15 +122,17 @@ def test_what_is_no_duration(text: str) -> None:
 def test_the_clock_leaves_time_for_another_iteration(monkeypatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    wall_time, endless = WallTime("60s", start=90.0), WallTime(None, start=0.0)
+    wall_time = WallTime("60s", start=90.0)
+    endless = WallTime(None, start=0.0)
     is_up = []
+    # 20, 24, 34, 44 and 48 s since the start; 15 s are wanted.
     for passed in (
         10.0,
         4.0,
         10.0,
         10.0,
         4.0,
-    ):  # 20, 24, 34, 44 and 48 s since the start; 15 s are wanted
+    ):
         now[0] += passed
         is_up.append(wall_time.is_up())
     assert is_up == [False, False, False, False, True]
@@ -190,7 +194,8 @@ def test_curves_that_cannot_be_written_stay_within_bounds(tmp_path, monkeypatch)
 def test_logs_that_go_away_do_not_end_the_run(
     how: str, command, tmp_path, monkeypatch, capsys
 ) -> None:
-    log, logs = RunLogger.log, tmp_path / "run" / "logs"
+    log = RunLogger.log
+    logs = tmp_path / "run" / "logs"
     logs.mkdir(parents=True)  # as older runs have it
 
     def log_and_break(self, report, statistics) -> None:
@@ -255,7 +260,8 @@ def test_a_run_that_cannot_save_any_more_says_so_and_stops(
 def test_a_run_folder_that_is_moved_does_not_come_back_as_a_ghost(
     command, tmp_path, monkeypatch
 ) -> None:
-    log, run = RunLogger.log, tmp_path / "run"
+    log = RunLogger.log
+    run = tmp_path / "run"
 
     def log_and_move(self, report, statistics) -> None:
         log(self, report, statistics)

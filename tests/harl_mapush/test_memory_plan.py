@@ -1,4 +1,6 @@
-"""harl_mapush.memory_plan: the sum of its parts, numbers that fit, and a simulator's bytes as they really are."""
+"""harl_mapush.memory_plan: the sum of its parts, numbers that fit, and a simulator's bytes as they
+really are.
+"""
 
 from __future__ import annotations
 
@@ -46,22 +48,24 @@ def make_cfg(**sections):
 def test_a_plan_is_the_sum_of_its_parts_in_one_line():
     assert PLAN.needed == 10 * GIB
     assert describe(PLAN) == (
-        "Memory on cuda:0: 10.00 GiB planned (simulator 4.00, environment 1.00, rollout 2.00, update 2.00, "
+        "Memory on cuda:0: 10.00 GiB planned (simulator 4.00, environment 1.00, rollout 2.00, "
+        "update 2.00, "
         "fixed 1.00); 6.0 of 8.0 free."
     )
     assert describe(PLAN._replace(free=None, total=None)).endswith("fixed 1.00).")
 
 
 def test_what_does_not_fit_names_the_numbers_that_would():
-    # 6 GiB x 0.98 leave 4.88 beside the fixed 1: 8000 x 4.88 / 9 = 4337 worlds. The rollout's 4 would have to become
-    # less than nothing.
+    # 6 GiB x 0.98 leave 4.88 beside the fixed 1: 8000 x 4.88 / 9 = 4337 worlds. The rollout's 4
+    # would have to become less than nothing.
     with pytest.raises(ConfigError) as raised:
         check_memory(PLAN)
     assert str(raised.value) == (
         "env.num_envs=8000 with runner.num_steps=40 takes 10.0 GiB, but cuda:0 has 6.0 GiB free; "
         "lower env.num_envs to 4096"
     )
-    # 9 GiB x 0.98 leave 8.82 - 6 = 2.82 for the rollout and the update: 40 x 2.82 / 4 = 28.2 decisions.
+    # 9 GiB x 0.98 leave 8.82 - 6 = 2.82 for the rollout and the update: 40 x 2.82 / 4 = 28.2
+    # decisions.
     with pytest.raises(ConfigError, match=r"lower env.num_envs to 6144 or runner.num_steps to 28$"):
         check_memory(PLAN._replace(free=9 * GIB))
     with pytest.raises(ConfigError, match="end other programs that use it"):
@@ -69,9 +73,8 @@ def test_what_does_not_fit_names_the_numbers_that_would():
 
 
 def test_worlds_that_do_not_fit_beside_a_learner_elsewhere_have_no_rows_to_lower():
-    worlds = MemoryPlan(
-        "cpu", 100, 8, GIB, 2 * GIB, 0, 0, 0, 2 * GIB, 4 * GIB
-    )  # as plan_learner leaves them
+    # As plan_learner leaves them.
+    worlds = MemoryPlan("cpu", 100, 8, GIB, 2 * GIB, 0, 0, 0, 2 * GIB, 4 * GIB)
     with pytest.raises(ConfigError, match=re.escape("has 2.0 GiB free; lower env.num_envs to 48")):
         check_memory(worlds)
 
@@ -79,7 +82,8 @@ def test_worlds_that_do_not_fit_beside_a_learner_elsewhere_have_no_rows_to_lower
 def test_workers_share_what_is_free():
     alone = MemoryPlan("cpu", 320, 0, GIB // 2, GIB, GIB // 2, 0, 0, 6 * GIB, 8 * GIB)  # 2 GiB
     assert check_memory(share_among(alone, 3)) is None
-    # 6 GiB x 0.98 leave 1.47 - 0.5 for the worlds of each of four: 320 x 0.97 / 1.5 = 206 of them; 5.88 / 2 = 2.9.
+    # 6 GiB x 0.98 leave 1.47 - 0.5 for the worlds of each of four: 320 x 0.97 / 1.5 = 206 of them;
+    # 5.88 / 2 = 2.9.
     with pytest.raises(ConfigError) as raised:
         check_memory(share_among(alone, 4))
     assert str(raised.value) == (
@@ -88,7 +92,8 @@ def test_workers_share_what_is_free():
     )
     with pytest.raises(ConfigError, match=r"; lower --workers to 2$"):
         check_memory(share_among(alone, 12))
-    # On a GPU each worker has a context of its own, and this process keeps the one in which it asked.
+    # On a GPU each worker has a context of its own, and this process keeps the one in which it
+    # asked.
     with pytest.raises(
         ConfigError, match=r"cuda:0 has 5.5 GiB free; lower env.num_envs to 256 or --workers to 2$"
     ):
@@ -111,7 +116,8 @@ def test_the_parts_grow_as_they_should_and_no_random_number_is_drawn():
         assert getattr(wide, part) == pytest.approx(2 * getattr(small, part), abs=1)
     assert (long.simulator, long.environment) == (small.simulator, small.environment)
     assert long.update == pytest.approx(2 * small.update, abs=1)
-    # By hand: 59 obs, 12 actions and log probabilities each, factor, active; state and final state 73 each; 9 scalars.
+    # By hand: 59 obs, 12 actions and log probabilities each, factor, active; state and final state
+    # 73 each; 9 scalars.
     assert long.rollout - small.rollout == pytest.approx(
         1.05 * 4 * 64 * 8 * (59 + 24 + 2 + 146 + 9), rel=0.02
     )
@@ -119,7 +125,8 @@ def test_the_parts_grow_as_they_should_and_no_random_number_is_drawn():
 
 def floats_kept(network: NetworkCfg, obs_size: int = 10) -> float:
     """What autograd keeps of an actor's pass over 64 chunks of 8 decisions, a row."""
-    actor, rows = Actor(network, obs_size, 3), 8 * 64
+    actor = Actor(network, obs_size, 3)
+    rows = 8 * 64
     weights = {weight.untyped_storage().data_ptr() for weight in actor.parameters()}
     kept: dict[int, Tensor] = {}
 
@@ -134,7 +141,8 @@ def floats_kept(network: NetworkCfg, obs_size: int = 10) -> float:
     return sum(value.untyped_storage().nbytes() for value in kept.values()) / 4 / rows
 
 
-# Gradients come on top of what is kept: of a dense layer's result, inside it and of its input; or of one result.
+# Gradients come on top of what is kept: of a dense layer's result, inside it and of its input; or
+# of one result.
 @pytest.mark.parametrize(
     ("more", "gradients"),
     [
@@ -161,20 +169,19 @@ def update_of(num_envs: int = 16, num_steps: int = 8, **sections) -> float:
 
 
 def test_a_gru_keeps_nine_floats_a_unit_and_computes_eleven():
-    mlp, gru = (
-        {"hidden_sizes": [64, 16]},
-        {"hidden_sizes": [64, 16], "use_recurrent_policy": True, "chunk_length": 8},
-    )
+    mlp = {"hidden_sizes": [64, 16]}
+    gru = {"hidden_sizes": [64, 16], "use_recurrent_policy": True, "chunk_length": 8}
     whole, parts = ({"algorithm": {"num_minibatches": number}} for number in (1, 16))
     kept = update_of(network=gru, **whole) - update_of(network=mlp, **whole)
     assert kept == pytest.approx(9 * 16 * 16 * 8, abs=1)
     assert floats_kept(NetworkCfg(**gru)) - floats_kept(NetworkCfg(**mlp)) == pytest.approx(
         9 * 16, rel=0.05
     )
+    # Its pass over the whole rollout outweighs a sixteenth with gradients.
     wide = {
         **gru,
         "hidden_sizes": [256],
-    }  # its pass over the whole rollout outweighs a sixteenth with gradients
+    }
     assert update_of(network=wide, **parts) == pytest.approx((11 * 256 + 2 * 256) * 16 * 8, abs=1)
 
 
@@ -250,7 +257,8 @@ def test_an_evaluation_that_does_not_fit_ends_before_it_begins(mode, monkeypatch
     assert evaluate.main([*words, *mode.format(folder=tmp_path).split()]) == 2
     said = capsys.readouterr().err
     assert re.search(
-        r"env.num_envs=1000000 takes .* GiB, but cpu has 1.0 GiB free; lower env.num_envs to \d+\n$",
+        r"env.num_envs=1000000 takes .* GiB, but cpu has 1.0 GiB free; "
+        r"lower env.num_envs to \d+\n$",
         said,
     )
     assert not any(tmp_path.iterdir())
@@ -291,7 +299,8 @@ def test_a_gait_is_examined_in_its_own_worlds_whose_number_is_fixed(monkeypatch,
 
 def test_to_play_takes_what_training_takes_without_learning():
     cfg = make_cfg(env={"num_envs": 64})
-    playing, training = plan_playing(cfg, "mujoco", CPU), plan_memory(cfg, "mujoco", CPU)
+    playing = plan_playing(cfg, "mujoco", CPU)
+    training = plan_memory(cfg, "mujoco", CPU)
     assert (playing.rollout, playing.update, playing.num_steps) == (0, 0, 0)
     assert playing.simulator == training.simulator
     decision = 1.05 * 2 * max(cfg.network.hidden_sizes)
@@ -320,7 +329,8 @@ def test_a_simulator_takes_what_was_foreseen():
     from mqe.sim.warp_memory import memory_use
     from mqe.world.scene import build_scene
 
-    model, num_envs = build_scene(1, None).model, 100
+    model = build_scene(1, None).model
+    num_envs = 100
     foreseen = memory_use(model)
     with wp.ScopedMemoryTracker("test", print=False) as tracker:
         tracker.clear()

@@ -39,9 +39,8 @@ def make(
 
 def test_env_steps_count_control_steps_and_round_up():
     reports = []
-    runner = make(
-        num_env_steps=161
-    )  # an iteration is 10 decisions x 8 environments x 2 control steps
+    # An iteration is 10 decisions x 8 environments x 2 control steps.
+    runner = make(num_env_steps=161)
     runner.on_iteration = reports.append
     runner.learn()
     assert [(r.iteration, r.num_iterations, r.env_steps, r.num_env_steps) for r in reports] == [
@@ -56,7 +55,8 @@ def test_env_steps_count_control_steps_and_round_up():
 def test_worlds_start_as_the_settings_say(staggered: bool) -> None:
     runner = make()
     runner.cfg = dataclasses.replace(runner.cfg, staggered_start=staggered)
-    asked, reset = [], runner.env.reset
+    asked = []
+    reset = runner.env.reset
 
     def spy(**how):
         asked.append(how)
@@ -71,7 +71,8 @@ def test_worlds_start_as_the_settings_say(staggered: bool) -> None:
 def test_reward_terms_are_means_per_control_step_of_valid_worlds():
     runner = make()
     runner.start()
-    rewards, valid = [], []
+    rewards = []
+    valid = []
     step = runner.env.step
 
     def spy(actions):
@@ -82,7 +83,8 @@ def test_reward_terms_are_means_per_control_step_of_valid_worlds():
 
     runner.env.step = spy  # type: ignore[method-assign]
     reports = []
-    runner.on_iteration, runner.num_iterations = reports.append, 1
+    runner.on_iteration = reports.append
+    runner.num_iterations = 1
     runner.learn()
     valid_rewards = torch.stack(rewards)[torch.stack(valid)]
     assert reports[0].metrics["reward/near"] == pytest.approx(
@@ -105,17 +107,18 @@ def test_reward_terms_are_means_per_control_step_of_valid_worlds():
     ],
 )
 def test_minibatches_without_a_row_are_refused(settings, network, said):
-    env, entry = ToyEnv(8), ALGORITHMS["happo"]
+    env = ToyEnv(8)
+    entry = ALGORITHMS["happo"]
     algorithm = entry.cls(entry.cfg(**settings), NetworkCfg((8,), **network), TeamSpec.of(env))
     with pytest.raises(ValueError, match=said):
         Runner(env, algorithm, RunnerCfg(1, 1, 10))
 
 
 def test_as_many_minibatches_as_rows_are_trained_on():
-    env, entry = ToyEnv(4, state_type="FP"), ALGORITHMS["mappo"]
-    cfg = entry.cfg(
-        num_minibatches=8, critic_num_minibatches=16
-    )  # 2 decisions x 4 environments (x 2 agents)
+    env = ToyEnv(4, state_type="FP")
+    entry = ALGORITHMS["mappo"]
+    # 2 decisions x 4 environments (x 2 agents).
+    cfg = entry.cfg(num_minibatches=8, critic_num_minibatches=16)
     runner = Runner(env, entry.cls(cfg, NetworkCfg((8,)), TeamSpec.of(env)), RunnerCfg(1, 1, 2))
     runner.learn()
     one_more = entry.cls(
@@ -218,7 +221,8 @@ def breaking(*counts: int) -> Runner:
 
 
 def test_broken_transitions_are_counted_and_reported():
-    runner, reports = breaking(0, 20, 0, 20), []
+    runner = breaking(0, 20, 0, 20)
+    reports = []
     runner.on_iteration = reports.append
     runner.learn()
     assert [report.metrics["rollout/num_broken"] for report in reports] == [0, 20, 0, 20]
@@ -249,7 +253,8 @@ def test_a_run_whose_worlds_all_break_says_how_to_continue(
 
 
 def test_the_precision_of_matrix_products_is_that_of_a_training_while_it_trains() -> None:
-    runner, seen = make(), []
+    runner = make()
+    seen = []
     runner.on_iteration = lambda _: seen.append(torch.get_float32_matmul_precision())
     assert runner.cfg.matmul_precision == "high"
     before = torch.get_float32_matmul_precision()
@@ -259,7 +264,9 @@ def test_the_precision_of_matrix_products_is_that_of_a_training_while_it_trains(
 
 
 def test_laps_are_taken_on_the_devices_own_stream(monkeypatch) -> None:
-    """With stand-ins for a second GPU: torch records an event on the current device's stream unless it is told."""
+    """With stand-ins for a second GPU: torch records an event on the current device's stream
+    unless it is told.
+    """
     recorded = []
 
     class Event:

@@ -143,7 +143,8 @@ def test_a_checkpoint_that_cannot_be_averaged_leaves_nothing(run, how: str, said
 
 
 def test_the_mean_of_a_real_run_plays(gait, tmp_path, capsys) -> None:
-    run, out = tmp_path / "run", tmp_path / "mean"
+    run = tmp_path / "run"
+    out = tmp_path / "mean"
     words = [
         "--num_env_steps",
         "160",

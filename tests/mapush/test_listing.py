@@ -1,4 +1,6 @@
-"""What there is and what can be set: lists, names of other libraries, and runs that start from what exists."""
+"""What there is and what can be set: lists, names of other libraries, and runs that start from
+what exists.
+"""
 
 from __future__ import annotations
 
@@ -65,15 +67,16 @@ def test_a_run_starts_with_the_networks_of_another(run, gait, tmp_path, capsys) 
     ]
     assert train.main(argv) == 0
     assert "Starts with the actors and the critic of" in capsys.readouterr().out
-    old, new = last_checkpoint(run), last_checkpoint(tmp_path / "on")
+    old = last_checkpoint(run)
+    new = last_checkpoint(tmp_path / "on")
     assert old is not None
     assert new is not None
     for name in (actor_file(0), actor_file(1), "critic_agent.pt"):
-        before, after = torch.load(old / name), torch.load(new / name)
+        before = torch.load(old / name)
+        after = torch.load(new / name)
         for key, value in before.items():
-            if key.startswith(
-                "v_out"
-            ):  # follows the spread of the returns, whatever the learning rate
+            # Follows the spread of the returns, whatever the learning rate.
+            if key.startswith("v_out"):
                 continue
             torch.testing.assert_close(after[key], value, rtol=0, atol=1e-6)
     assert load_yaml(new / "config.yaml")["runner"]["init_from"] == str(run)
@@ -93,15 +96,16 @@ def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(
         "1",
     )
     sees = ("--set", "task.decision_period=2", "--set", "task.observation=reference")
-    first, second = tmp_path / "first", tmp_path / "second"
+    first = tmp_path / "first"
+    second = tmp_path / "second"
     assert train.main([*TINY, *other, *sees, "--algo", "ippo", "--out", str(first)]) == 0
     capsys.readouterr()
     # HAPPO's critic sees the whole state and IPPO's an observation: the new run has one of its own.
     assert train.main([*TINY, *other, "--init_from", str(first), "--out", str(second)]) == 0
     said = capsys.readouterr().out
     assert (
-        f"Note: task.observation=reference, task.decision_period=2 as {first} learned it; --set takes"
-        in said
+        f"Note: task.observation=reference, task.decision_period=2 as {first} learned it; --set "
+        "takes" in said
     )
     assert "Starts with the actors of" in said
     assert "and with a new critic" in said
@@ -115,7 +119,8 @@ def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(
 
 def test_each_robot_keeps_an_actor_of_its_own_where_it_had_one(gait, tmp_path, capsys) -> None:
     argv = [*SMALL, *SIZES, "--set", f"task.gait={gait}"]
-    first, second = tmp_path / "first", tmp_path / "second"
+    first = tmp_path / "first"
+    second = tmp_path / "second"
     assert train.main([*argv, "--set", "algorithm.share_param=false", "--out", str(first)]) == 0
     capsys.readouterr()
     assert (
@@ -177,7 +182,8 @@ def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(
         "--num_env_steps",
         "16",
     ]
-    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    first = str(tmp_path / "first")
+    second = str(tmp_path / "second")
     assert train.main([*argv, "--out", first]) == 0
     assert num_random
     num_random.clear()
@@ -200,7 +206,8 @@ def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(
         (
             ("--init_from", "pretrained:go1_velocity"),
             "pretrained:go1_velocity is a policy of go1_velocity, and this run "
-            "trains go1push_mid; start from a checkpoint of go1push_mid, or let the robots walk with this one: "
+            "trains go1push_mid; start from a checkpoint of go1push_mid, or let the robots walk "
+            "with this one: "
             "--set task.gait=pretrained:go1_velocity",
         ),
         (
@@ -262,7 +269,10 @@ def test_the_terms_of_the_rewards_are_settings_too(capsys) -> None:
 
 def complete(script: str, *words: str) -> list[str]:
     """Return what bash offers for the last of ``words``."""
-    line = f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words) - 1}; _mapush; echo ${{COMPREPLY[@]}}"
+    line = (
+        f"COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words) - 1}; _mapush; echo "
+        f"${{COMPREPLY[@]}}"
+    )
     done = subprocess.run(
         ["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,6 @@
-"""What a user adds from a module of the user's own: objects, rewards, tasks and robots, and each example by itself."""
+"""What a user adds from a module of the user's own: objects, rewards, tasks and robots, and each
+example by itself.
+"""
 
 from __future__ import annotations
 
@@ -152,12 +154,14 @@ def test_choices_are_looked_up_when_a_value_is_checked(elsewhere) -> None:
         (None, r"--import mine: there is no such module"),
         ("def broken(:\n", r"--import mine: .*mine\.py, line 1"),
         (
-            "import mapush\nfrom mqe.world.objects import CYLINDER\nmapush.register_object('cuboid', CYLINDER)\n",
+            "import mapush\nfrom mqe.world.objects import "
+            "CYLINDER\nmapush.register_object('cuboid', CYLINDER)\n",
             "choose another",
         ),
         ("import mapush\nmapush.register_reward('reach', len)\n", "choose another"),
         (
-            "import mapush\nfrom mqe.world.objects import CYLINDER\nmapush.register_object('../x', CYLINDER)\n",
+            "import mapush\nfrom mqe.world.objects import "
+            "CYLINDER\nmapush.register_object('../x', CYLINDER)\n",
             "begins with a",
         ),
     ],

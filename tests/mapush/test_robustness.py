@@ -47,14 +47,17 @@ def test_every_condition_is_a_setting_that_one_can_train_with(task: str) -> None
 
 
 def test_what_a_preset_makes_harder_is_measured_as_usual() -> None:
-    """Whatever setting of episodes a preset changes, every measurement sets it to its usual value."""
+    """Whatever setting of episodes a preset changes, every measurement sets it to its usual
+    value.
+    """
+    # What a team is, not what it meets.
     kept = {
         "name",
         "object",
         "decision_period",
         "weights",
         "rewards",
-    }  # what a team is, not what it meets
+    }
     tasks = [config.load_preset(name)["task"] for name in config.presets()]
     changed = {key for task in tasks if task["name"] == "go1push_mid" for key in task} - kept
     assert {"episode_length_s", "success_radius", "goal_distance"} <= changed

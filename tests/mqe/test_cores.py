@@ -1,4 +1,6 @@
-"""mqe.cores: the cores that a process may use, by affinity and by the limits of its control groups."""
+"""mqe.cores: the cores that a process may use, by affinity and by the limits of its control
+groups.
+"""
 
 from __future__ import annotations
 

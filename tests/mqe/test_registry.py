@@ -33,17 +33,15 @@ def test_teams_walk_around_every_object(name, num_agents):
     assert step.valid.all()
     assert not step.done.any()
     assert torch.isfinite(step.obs).all()
-    assert (
-        float((env.state.robot_pos - start)[..., :2].norm(dim=-1).min()) > 0.1
-    )  # a second at 0.7 m/s, turning
+    # A second at 0.7 m/s, turning.
+    assert float((env.state.robot_pos - start)[..., :2].norm(dim=-1).min()) > 0.1
     env.close()
     env.close()  # a second time does nothing
 
 
 def test_an_action_that_is_no_number_breaks_its_world_for_one_decision():
-    env = make_env(
-        EnvCfg(num_envs=2, num_agents=2), SIM, PushCfg(), seed=1
-    )  # its gait remembers its last action
+    # Its gait remembers its last action.
+    env = make_env(EnvCfg(num_envs=2, num_agents=2), SIM, PushCfg(), seed=1)
     env.reset()
     actions = torch.zeros(2, 2, 3)
     actions[1, 0, 2] = torch.nan

@@ -1,7 +1,9 @@
-"""Make mutants, one-line mistakes on purpose, with the operators of cosmic-ray: ``pip install '.[mutants]'`` first.
+"""Make mutants, one-line mistakes on purpose, with the operators of cosmic-ray: ``pip install
+'.[mutants]'`` first.
 
-``python tests/mutants/make.py --number 500 --seed 1 --out mutants.json`` draws as many from each area of ``areas.toml``
-as another, each from a place of its own as long as there are any. ``run.py`` says which of them the tests notice.
+``python tests/mutants/make.py --number 500 --seed 1 --out mutants.json`` draws as many from each
+area of ``areas.toml`` as another, each from a place of its own as long as there are any. ``run.py``
+says which of them the tests notice.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from cosmic_ray.plugins import get_operator, operator_names
 TREE = Path(__file__).parents[2]
 AREAS = Path(__file__).with_name("areas.toml")
 LEFT_OUT = ("ExceptionReplacer", "Variable")
-# An operator becomes another one of its family: others end in a TypeError, and are no test of the tests.
+# An operator becomes another one of its family: others end in a TypeError, and are no test of the
+# tests.
 FAMILIES = (
     "Add Sub Mul Div FloorDiv Mod",
     "BitAnd BitOr BitXor",
@@ -36,12 +39,12 @@ FAMILIES = (
 # Decorators that save memory or time, or refuse what nobody writes.
 DECORATORS = ("no_grad", "inference_mode", "abstractmethod", "contextmanager", "cache")
 
-# What a film shows, guards against changes that nobody makes, coefficients that contacts of three dimensions ignore.
+# What a film shows, guards against changes that nobody makes, coefficients that contacts of three
+# dimensions ignore.
 NOT_TESTED = re.compile(r"rgb|visual|texture|light|diffuse|material|extent|frozen=|0\.0001\)")
 
-Place = tuple[
-    str, tuple[int, int], tuple[int, int]
-]  # path, first line and column, last line and column
+# Path, first line and column, last line and column.
+Place = tuple[str, tuple[int, int], tuple[int, int]]
 
 
 def main() -> int:
@@ -73,7 +76,9 @@ def main() -> int:
 
 
 def draw(name: str, area: dict[str, list[str]], chance: random.Random) -> Iterator[dict[str, Any]]:
-    """Yield an area's mutants in random order: one of each place, then another one of each, and so on."""
+    """Yield an area's mutants in random order: one of each place, then another one of each, and so
+    on.
+    """
     tests = [f"tests/{test}" for test in area["tests"]]
     missing = [path for path in (*area["modules"], *tests) if not (TREE / path).is_file()]
     if missing:
@@ -98,9 +103,12 @@ def draw(name: str, area: dict[str, list[str]], chance: random.Random) -> Iterat
 
 
 def mutations(path: str) -> Iterator[tuple[Place, tuple[str, int]]]:
-    """Yield every place that an operator changes, with the operator and which of its places this is."""
+    """Yield every place that an operator changes, with the operator and which of its places this
+    is.
+    """
     source = (TREE / path).read_text(encoding="utf-8")
-    tree, untested = get_ast(source), list(untested_spans(source))
+    tree = get_ast(source)
+    untested = list(untested_spans(source))
     lines = source.splitlines()
     for name in operator_names():
         if any(part in name for part in LEFT_OUT) or not is_kept(name):
@@ -117,7 +125,9 @@ def mutations(path: str) -> Iterator[tuple[Place, tuple[str, int]]]:
 
 
 def is_kept(name: str) -> bool:
-    """Return whether an operator of cosmic-ray, where it replaces one in Python, does so by one of the same family."""
+    """Return whether an operator of cosmic-ray, where it replaces one in Python, does so by one of
+    the same family.
+    """
     if "ReplaceBinaryOperator" not in name and "ReplaceComparisonOperator" not in name:
         return True
     _, old, new = name.split("_")
@@ -125,7 +135,9 @@ def is_kept(name: str) -> bool:
 
 
 def untested_spans(source: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield where nothing is computed: annotations, messages of errors, assertions, ``strict`` of zip."""
+    """Yield where nothing is computed: annotations, messages of errors, assertions, ``strict`` of
+    zip.
+    """
     for node in ast.walk(ast.parse(source)):
         parts: list[Any] = []
         if isinstance(node, (ast.arg, ast.AnnAssign)):

@@ -1,8 +1,10 @@
-"""Run the tests on mutants that ``make.py`` made, and say which of them nothing noticed. Needs pytest and no more.
+"""Run the tests on mutants that ``make.py`` made, and say which of them nothing noticed. Needs
+pytest and no more.
 
-``python tests/mutants/run.py mutants.json --out results.jsonl``: each of ``--workers`` mutates a copy of the tree, one
-mutant after another, and runs the tests of its area until the first fails. A line of JSON for each; what ``--out``
-already has is not run again. At the end a table, and the survivors' diffs.
+``python tests/mutants/run.py mutants.json --out results.jsonl``: each of ``--workers`` mutates a
+copy of the tree, one mutant after another, and runs the tests of its area until the first fails. A
+line of JSON for each; what ``--out`` already has is not run again. At the end a table, and the
+survivors' diffs.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from typing import Any
 
 TREE = Path(__file__).parents[2]
 NOT_COPIED = (".git", ".venv", "results", "__pycache__", ".pytest_cache", ".ruff_cache")
-LEAST_TIMEOUT_S, TIMES_AS_LONG = 60.0, 4.0
-NOT_NOTICED, NOTICED = "survived", ("killed", "timeout")
+LEAST_TIMEOUT_S = 60.0
+TIMES_AS_LONG = 4.0
+NOT_NOTICED = "survived"
+NOTICED = ("killed", "timeout")
 
 
 def main() -> int:
@@ -67,7 +71,9 @@ class Bench:
     """Copies of the tree, one a worker, each on a core of its own."""
 
     def __init__(self, folder: Path, num_workers: int, out: Any, ends: float) -> None:
-        self._out, self._ends, self._lock = out, ends, threading.Lock()
+        self._out = out
+        self._ends = ends
+        self._lock = threading.Lock()
         self._trees: queue.Queue[tuple[Path, int]] = queue.Queue()
         cores = sorted(os.sched_getaffinity(0))
         for k in range(num_workers):
@@ -78,7 +84,9 @@ class Bench:
         self._timeouts: dict[tuple[str, ...], float] = {}
 
     def run(self, mutants: list[dict[str, Any]], timeout_s: float | None) -> None:
-        """Run the mutants; first, unless a timeout is given, time the tests on the tree as it is, which must pass."""
+        """Run the mutants; first, unless a timeout is given, time the tests on the tree as it is,
+        which must pass.
+        """
         suites = sorted({tuple(mutant["tests"]) for mutant in mutants})
         if timeout_s is not None:
             self._timeouts = dict.fromkeys(suites, timeout_s)
@@ -103,9 +111,11 @@ class Bench:
         if time.monotonic() > self._ends:
             return
         tree, core = self._trees.get()
-        path, suite = tree / mutant["path"], tuple(mutant["tests"])
+        path = tree / mutant["path"]
+        suite = tuple(mutant["tests"])
         source = path.read_text(encoding="utf-8")
-        start, old = mutant["start"], mutant["old"]
+        start = mutant["start"]
+        old = mutant["old"]
         if source[start : start + len(old)] != old:
             sys.exit(f"{mutant['path']} is not the one that mutants were made of; make them anew")
         try:
@@ -133,7 +143,9 @@ class Bench:
 def test(
     tree: Path, core: int, suite: tuple[str, ...], timeout_s: float
 ) -> tuple[int | None, str, float]:
-    """Run tests in a tree; return pytest's exit code (None: it took too long), its output and the seconds."""
+    """Run tests in a tree; return pytest's exit code (None: it took too long), its output and the
+    seconds.
+    """
     os.sched_setaffinity(0, {core})  # of this thread, and of what it starts
     command = [
         sys.executable,
@@ -146,9 +158,8 @@ def test(
         "no:cacheprovider",
         *suite,
     ]
-    path = os.pathsep.join(
-        filter(None, (str(tree), os.environ.get("PYTHONPATH")))
-    )  # packages may lie on it
+    # Packages may lie on it.
+    path = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))
     changes = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     changes |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     start = time.monotonic()
@@ -173,11 +184,9 @@ def test(
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read a file of JSON lines, none where there is no file."""
-    return (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        if path.is_file()
-        else []
-    )
+    if path.is_file():
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return []
 
 
 def report(results: list[dict[str, Any]]) -> str:
@@ -198,7 +207,10 @@ def report(results: list[dict[str, Any]]) -> str:
         )
     for result in results:
         if result["status"] not in NOTICED:
-            where = f"{result['id']} {result['path']}:{result['line']} {result['operator']}: {result['status']}"
+            where = (
+                f"{result['id']} {result['path']}:{result['line']} {result['operator']}: "
+                f"{result['status']}"
+            )
             lines += ["", where, "", "```diff", result["diff"], "```"]
     return "\n".join(lines) + "\n"
 

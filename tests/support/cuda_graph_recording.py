@@ -1,6 +1,8 @@
-"""CUDA graphs on a CPU: what torch is told while one is recorded is told again, on the same tensors, at every replay.
+"""CUDA graphs on a CPU: what torch is told while one is recorded is told again, on the same
+tensors, at every replay.
 
-As on a GPU, recording changes nothing: what was written is put back. A value that the host asks for is an error.
+As on a GPU, recording changes nothing: what was written is put back. A value that the host asks for
+is an error.
 """
 
 from __future__ import annotations
@@ -66,9 +68,8 @@ class _Recorder(TorchDispatchMode):
     def __init__(self, graph: RecordedGraph) -> None:
         super().__init__()
         self.graph = graph
-        self._before: dict[
-            int, tuple[Tensor, Tensor]
-        ] = {}  # by address: all of a storage, and a copy of it
+        # By address: all of a storage, and a copy of it.
+        self._before: dict[int, tuple[Tensor, Tensor]] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -97,12 +98,15 @@ def _tensors(values: Any) -> list[Tensor]:
 
 
 class LaunchedSim:
-    """A simulator on the CPU that passes for one on a GPU: a step that is being recorded is taken at replays only."""
+    """A simulator on the CPU that passes for one on a GPU: a step that is being recorded is taken
+    at replays only.
+    """
 
     synchronous = False
 
     def __init__(self, sim: Any) -> None:
-        self._sim, self.generation = sim, 0
+        self._sim = sim
+        self.generation = 0
 
     def step(self, decimation: int, ctrl: torch.Tensor | None = None) -> None:
         """Step now, or at every replay."""

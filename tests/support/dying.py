@@ -1,4 +1,6 @@
-"""Jobs for workers: some of them end the process that does them. Imports little, for each process imports it anew."""
+"""Jobs for workers: some of them end the process that does them. Imports little, for each process
+imports it anew.
+"""
 
 from __future__ import annotations
 

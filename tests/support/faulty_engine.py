@@ -1,4 +1,6 @@
-"""An engine that goes wrong as its scene says; run by a worker's interpreter, so standard library and numpy only."""
+"""An engine that goes wrong as its scene says; run by a worker's interpreter, so standard library
+and numpy only.
+"""
 
 import contextlib
 import ctypes
@@ -14,7 +16,9 @@ class Faulty:
     versions = {"faulty": "1"}  # noqa: RUF012
 
     def __init__(self, scene, sizes, views):
-        self._scene, self._views, self._num_steps = scene, views, 0
+        self._scene = scene
+        self._views = views
+        self._num_steps = 0
         self._fault("make")
 
     def _fault(self, when):

@@ -1,7 +1,8 @@
-"""Replay off-policy updates recorded from upstream HARL through this project's own algorithms and compare the outcome.
+"""Replay off-policy updates recorded from upstream HARL through this project's own algorithms and
+compare the outcome.
 
-A file holds upstream's buffer and two stages of several updates each. A stage has the learner before and after, and
-what every update drew: rows of the buffer, noise, the order of the agents.
+A file holds upstream's buffer and two stages of several updates each. A stage has the learner
+before and after, and what every update drew: rows of the buffer, noise, the order of the agents.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from harl_mapush.learning.off_policy.replay_buffer import RingReplay
 from harl_mapush.learning.optimizer import FlatAdam
 
 FORMAT = "harl-off-policy-1"
-_DONE, _TERMINATED, _VALID = 2, 1, 4  # as in a replay's flags
+# as in a replay's flags
+_DONE = 2
+_TERMINATED = 1
+_VALID = 4
 NETWORK_KEYS = {"hidden_sizes": "hidden_sizes", "activation_func": "activation"}
 ALGORITHM_KEYS = {
     "lr": "learning_rate",
@@ -57,7 +61,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def build(record: Mapping[str, Any]) -> Hasac | Hatd3:
     """Build the algorithm that a recording's configuration asks for."""
-    env, name = record["env"], record["meta"]["algo"]
+    env = record["env"]
+    name = record["meta"]["algo"]
     harl = {**record["config"]["train"], **record["config"]["model"], **record["config"]["algo"]}
     entry = ALGORITHMS[name]
     known = entry.cfg.__dataclass_fields__
@@ -80,7 +85,8 @@ def build(record: Mapping[str, Any]) -> Hasac | Hatd3:
 
 def replay(record: Mapping[str, Any], stage: int) -> dict[str, float]:
     """Run the updates of one stage; return the largest difference of every quantity."""
-    algorithm, recorded = build(record), record["stages"][stage]
+    algorithm = build(record)
+    recorded = record["stages"][stage]
     ring = load_ring(algorithm, record)
     load_learner(algorithm, recorded["pre"])
     algorithm.num_updates = stage * len(recorded["updates"])
@@ -103,7 +109,8 @@ def replay(record: Mapping[str, Any], stage: int) -> dict[str, float]:
 
 def load_ring(algorithm: Hasac | Hatd3, record: Mapping[str, Any]) -> RingReplay:
     """Put upstream's flat buffer into a ring of rows."""
-    buffer, envs = record["buffer"], record["env"]["N"]
+    buffer = record["buffer"]
+    envs = record["env"]["N"]
     ring = algorithm.make_experience(1, envs).replay
     rows = ring.shape.num_rows
 

@@ -1,9 +1,11 @@
-"""Replay updates recorded from upstream HARL through this project's own algorithms and compare the outcome.
+"""Replay updates recorded from upstream HARL through this project's own algorithms and compare the
+outcome.
 
-``python -m tests.support.harl_parity FILE [FILE ...]`` compares returns, advantages, factors, weights, Adam
-moments and value normaliser in every stage. Exit code 0: all agree; 1: some do not; 2: a file is not such a recording,
-and the others are compared nevertheless. On a GPU (``--device cuda``) every stage is learned three times from the same
-start. The third time, a replay of captured graphs, is compared.
+``python -m tests.support.harl_parity FILE [FILE ...]`` compares returns, advantages, factors,
+weights, Adam moments and value normaliser in every stage. Exit code 0: all agree; 1: some do not;
+2: a file is not such a recording, and the others are compared nevertheless. On a GPU (``--device
+cuda``) every stage is learned three times from the same start. The third time, a replay of captured
+graphs, is compared.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from mqe.cuda_graphs import EAGER_CALLS
 from tests.support.harl_recording import FORMAT, NUM_STAGES, LayoutError, check_stage, read
 
 TOLERANCE = 1e-6
-# Exponentials of sums in float32: how many threads add up moves them by 1.2e-6 on CPUs, a GPU by 1.25e-6.
+# Exponentials of sums in float32: how many threads add up moves them by 1.2e-6 on CPUs, a GPU by
+# 1.25e-6.
 FACTOR_TOLERANCE = 2e-6
+# Conjugate gradient amplifies float32 rounding.
 HATRPO_TOLERANCES = {
     "actor weights": 2e-5,
     "factors": 2e-4,
-}  # conjugate gradient amplifies float32 rounding
+}
 _FAILURES = (
     KeyError,
     IndexError,
@@ -63,8 +67,8 @@ def replay(
 ) -> list[Difference]:
     """Replay both stages of a recording on ``device``; raise LayoutError where it is none.
 
-    Every stage is learned ``num_passes`` times from the same start, and the last time is compared; None: as often as it
-    takes until the device replays captured graphs.
+    Every stage is learned ``num_passes`` times from the same start, and the last time is compared;
+    None: as often as it takes until the device replays captured graphs.
     """
     device = torch.device(device)
     num_passes = num_passes or (1 if device.type == "cpu" else EAGER_CALLS + 1)
@@ -87,7 +91,8 @@ def replay(
 
 def build_algorithm(record: Mapping[str, Any], device: torch.device) -> OnPolicy:
     """Build the algorithm that a recording's configuration asks for."""
-    sections, env = record["config"], record["env"]
+    sections = record["config"]
+    env = record["env"]
     harl = {**sections["train"], **sections["model"], **sections["algo"]}
     agents = env["n_agents"]
     spec = TeamSpec(
@@ -115,12 +120,16 @@ def prepare(
 def learn_and_compare(
     algorithm: OnPolicy, storage: Storage, record: Mapping[str, Any], index: int
 ) -> dict[str, float]:
-    """Run the algorithm's own update from where a stage begins; return the largest difference of every quantity."""
-    stage, env = record["stages"][index], record["env"]
+    """Run the algorithm's own update from where a stage begins; return the largest difference of
+    every quantity.
+    """
+    stage = record["stages"][index]
+    env = record["env"]
     computed = stage["computed"]
     load_learner(algorithm, stage["pre"])
     load_rollout(storage, stage)
-    order, permutations = list(computed["agent_order"]), stage["randperm"]
+    order = list(computed["agent_order"])
+    permutations = stage["randperm"]
     if algorithm.device.type != "cpu":
         permutations = with_idle_agents(permutations, algorithm, storage, order)
     algorithm.shuffle = algorithm.value.shuffle = RecordedShuffle(
@@ -150,23 +159,23 @@ def learn_and_compare(
 
 
 class RecordedShuffle(Shuffle):
-    """Yields the permutations that upstream drew, in its order, even where order changes only rounding."""
+    """Yields the permutations that upstream drew, in its order, even where order changes only
+    rounding.
+    """
 
     def __init__(
         self, permutations: list[Tensor], agent_order: list[int], device: torch.device | str = "cpu"
     ) -> None:
         super().__init__(torch.Generator(), torch.Generator())
-        self.permutations = [
-            order.to(device) for order in permutations
-        ]  # a recording may not wait for the host
+        # A recording may not wait for the host.
+        self.permutations = [order.to(device) for order in permutations]
         self.agent_order = agent_order
 
     def rows(self, num_rows: int, num_minibatches: int) -> Tensor | None:
         order = self._next()
         if len(order) == len(self.agent_order) != num_rows:
-            order = (
-                self._next()
-            )  # before it came an order of agents that upstream draws and does not use
+            # Before it came an order of agents that upstream draws and does not use.
+            order = self._next()
         if len(order) != num_rows:
             raise LayoutError(
                 f"a permutation of {len(order)} rows was recorded where {num_rows} are needed"
@@ -189,19 +198,19 @@ def with_idle_agents(
 ) -> list[Tensor]:
     """Return permutations with some in the place of an agent that was never alive.
 
-    Upstream draws none for it, nor do we on a CPU; a captured update cannot know, and changes nothing.
+    Upstream draws none for it, nor do we on a CPU; a captured update cannot know, and changes
+    nothing.
     """
     is_sequential = isinstance(algorithm, Happo)
     if algorithm.cfg.share_param or (is_sequential and not algorithm.is_capturable):
         return permutations
     draws_order = is_sequential and not algorithm.cfg.fixed_order
-    filled, position = list(permutations), 1 if draws_order else 0
+    filled = list(permutations)
+    position = 1 if draws_order else 0
     agent_order = agent_order if is_sequential else sorted(agent_order)
     length = algorithm.chunk_length(storage) or 1
-    num_rows, num_epochs = (
-        storage.shape.num_steps * storage.shape.num_envs // length,
-        algorithm.cfg.num_epochs,
-    )
+    num_rows = storage.shape.num_steps * storage.shape.num_envs // length
+    num_epochs = algorithm.cfg.num_epochs
     for agent in agent_order:
         if not bool(storage.weights(agent).any()):
             filled[position:position] = [torch.arange(num_rows)] * num_epochs
@@ -211,7 +220,8 @@ def with_idle_agents(
 
 def load_rollout(storage: Storage, stage: Mapping[str, Any]) -> None:
     """Fill the storage with a recorded rollout."""
-    buffer, computed = stage["buffer"], stage["computed"]
+    buffer = stage["buffer"]
+    computed = stage["computed"]
 
     def per_env(x: Tensor) -> Tensor:
         """(T+1, N, [A,] 1) to (T+1, N): environments end for all agents at once."""
@@ -253,8 +263,11 @@ def load_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> None:
 
 
 def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, float]:
-    """Return the largest difference of weights, Adam moments and value normaliser from a recorded state."""
-    critic, adam = algorithm.critic, algorithm.value.optimizer
+    """Return the largest difference of weights, Adam moments and value normaliser from a recorded
+    state.
+    """
+    critic = algorithm.critic
+    adam = algorithm.value.optimizer
     actor_pairs = list(zip(algorithm.unique_actors, state["actor"], strict=True))
     optimizer_pairs = list(zip(algorithm.optimizers, state["actor_optim"], strict=True))
     sizes = {
@@ -264,9 +277,8 @@ def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, 
         "critic weights": _distance(dict(critic.state_dict()), state["critic"]),
         "critic Adam": _adam_distance(adam, state["critic_optim"]),
     }
-    if any(
-        int(optimizer.step_count) or saved["step"] for optimizer, saved in optimizer_pairs
-    ):  # never HATRPO's
+    # Never HATRPO's.
+    if any(int(optimizer.step_count) or saved["step"] for optimizer, saved in optimizer_pairs):
         sizes["actor Adam"] = max(
             _adam_distance(optimizer, saved) for optimizer, saved in optimizer_pairs
         )
@@ -278,7 +290,9 @@ def compare_learner(algorithm: OnPolicy, state: Mapping[str, Any]) -> dict[str, 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Compare every file named; print the largest difference of each quantity and return the exit code."""
+    """Compare every file named; print the largest difference of each quantity and return the exit
+    code.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m tests.support.harl_parity", description=__doc__
     )
@@ -289,7 +303,8 @@ def main(argv: list[str] | None = None) -> int:
         "--device", default="cpu", help="where ours learns: cpu, cuda or cuda:K (default: cpu)"
     )
     arguments = parser.parse_args(argv)
-    files, device = arguments.files, _device(parser, arguments.device)
+    files = arguments.files
+    device = _device(parser, arguments.device)
     torch.set_num_threads(1)
     judged: list[Difference] = []
     num_refused = 0

@@ -1,7 +1,8 @@
-"""Recordings of upstream HARL's updates: the layout ``harl-parity-1``, and how files differ from it.
+"""Recordings of upstream HARL's updates: the layout ``harl-parity-1``, and how files differ from
+it.
 
-A layout is a dictionary of layouts, a list of them, the shape of a tensor of floats, a type, None, Any, or a function
-that returns the layout for a value.
+A layout is a dictionary of layouts, a list of them, the shape of a tensor of floats, a type, None,
+Any, or a function that returns the layout for a value.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class LayoutError(ValueError):
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """Load a recording, plain or ``.xz``, without executing anything in it; raise LayoutError where it is none."""
+    """Load a recording, plain or ``.xz``, without executing anything in it; raise LayoutError
+    where it is none.
+    """
     path = Path(path)
     try:
         record = read_file(
@@ -59,7 +62,8 @@ def read(path: str | Path) -> dict[str, Any]:
         ) from error
     except Exception as error:  # torch raises many kinds for a damaged file
         raise LayoutError(
-            f"{path}: no file of torch.save, or damaged, or with more in it than plain values and tensors, which are "
+            f"{path}: no file of torch.save, or damaged, or with more in it than plain values "
+            "and tensors, which are "
             "all that is read"
         ) from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
@@ -117,11 +121,10 @@ def faults(found: Any, layout: Any, where: str = "") -> Iterator[str]:
             or not found.is_floating_point()
             or tuple(found.shape) != layout
         ):
-            has = (
-                f"{found.dtype} {tuple(found.shape)}"
-                if isinstance(found, Tensor)
-                else type(found).__name__
-            )
+            if isinstance(found, Tensor):
+                has = f"{found.dtype} {tuple(found.shape)}"
+            else:
+                has = type(found).__name__
             yield f"{where} must be a tensor of floats {layout}, not {has}"
     elif layout is None:
         if found is not None:
@@ -145,8 +148,12 @@ def _dictionary_faults(found: Any, layout: Mapping[str, Any], where: str) -> Ite
 
 
 def _stage_layout(algorithm: OnPolicy, env: Mapping[str, Any]) -> dict[str, Any]:
-    """T decisions, N environments; the critic's arrays have the agents after them where states are FP."""
-    steps, envs, agents = env["T"], env["N"], env["n_agents"]
+    """T decisions, N environments; the critic's arrays have the agents after them where states are
+    FP.
+    """
+    steps = env["T"]
+    envs = env["N"]
+    agents = env["n_agents"]
     critic = (envs, agents) if env["state_type"] == "FP" else (envs,)
     is_recurrent = algorithm.network.use_recurrent_policy
     has_factor = isinstance(algorithm, Happo)

@@ -75,7 +75,9 @@ def module(
     on_cpu: bool = False,
     **settings: Any,
 ) -> Any:
-    """Build a PPOModule of a team; ``on_cpu`` OpenRL's value normaliser has parameters instead of plain tensors."""
+    """Build a PPOModule of a team; ``on_cpu`` OpenRL's value normaliser has parameters instead of
+    plain tensors.
+    """
     torch.manual_seed(num_agents)
     size = 2 + 3 * num_agents if obs_size is None else obs_size
     head = make("DiagGaussian", fc_mean=nn.Linear(16, action_size))

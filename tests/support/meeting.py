@@ -1,4 +1,6 @@
-"""Ranks that are threads of one process, for tests: they meet as processes do, without the seconds of a start."""
+"""Ranks that are threads of one process, for tests: they meet as processes do, without the seconds
+of a start.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ class ThreadRanks(Ranks):
 
     def __init__(self, rank: int, table: list[Any], barrier: threading.Barrier) -> None:
         super().__init__(rank, len(table))
-        self._table, self._barrier = table, barrier
+        self._table = table
+        self._barrier = barrier
 
     def gather(self, thing: Any) -> list[Any]:
         self.progress += 1
@@ -43,8 +46,11 @@ class ThreadRanks(Ranks):
 
 
 def on_ranks(size: int, work: Callable[[Ranks], _Result]) -> list[_Result]:
-    """Return what ``work`` returns on each of ``size`` ranks; raise what the first of them raised."""
-    table, barrier = [None] * size, threading.Barrier(size, timeout=60.0)
+    """Return what ``work`` returns on each of ``size`` ranks; raise what the first of them
+    raised.
+    """
+    table = [None] * size
+    barrier = threading.Barrier(size, timeout=60.0)
     results: list[Any] = [None] * size
     problems: list[BaseException] = []
 
@@ -55,9 +61,8 @@ def on_ranks(size: int, work: Callable[[Ranks], _Result]) -> list[_Result]:
             problems.append(error)
             barrier.abort()
 
-    precision = (
-        torch.get_float32_matmul_precision()
-    )  # of the process: what each thread restores may be another's
+    # Of the process: what each thread restores may be another's.
+    precision = torch.get_float32_matmul_precision()
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()

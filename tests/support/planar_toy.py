@@ -1,4 +1,6 @@
-"""The toy of ``toy.py`` with a state that a learned model can predict: the clock, then every agent's position."""
+"""The toy of ``toy.py`` with a state that a learned model can predict: the clock, then every
+agent's position.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ class ToyPlanar:
     robot_names: tuple[str, ...] = ("x", "y")
 
     def __init__(self, num_robots: int, corner: Tensor, num_kinds: int = 1) -> None:
-        self.num_robots, self.corner = num_robots, corner
+        self.num_robots = num_robots
+        self.corner = corner
         self.kinds = torch.eye(num_robots, num_kinds)[:, 1:]
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:

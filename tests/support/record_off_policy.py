@@ -1,7 +1,8 @@
-"""Record updates of upstream HARL's off-policy algorithms: ``python tests/support/record_off_policy.py FOLDER``.
+"""Record updates of upstream HARL's off-policy algorithms: ``python
+tests/support/record_off_policy.py FOLDER``.
 
-Upstream's actors, critics, buffers and ``train`` run unmodified over made-up transitions, and what they draw is
-written down.
+Upstream's actors, critics, buffers and ``train`` run unmodified over made-up transitions, and what
+they draw is written down.
 """
 
 from __future__ import annotations
@@ -28,8 +29,15 @@ from torch import Tensor
 
 from tests.support.harl_off_policy import FORMAT
 
-AGENTS, ENVS, ROWS, OBS, STATE, ACTION = 2, 4, 30, 5, 7, 2
-NUM_STAGES, NUM_UPDATES = 2, 2  # updates a stage
+AGENTS = 2
+ENVS = 4
+ROWS = 30
+OBS = 5
+STATE = 7
+ACTION = 2
+# updates a stage
+NUM_STAGES = 2
+NUM_UPDATES = 2
 TRAIN = {"n_rollout_threads": ENVS, "use_proper_time_limits": True, "use_valuenorm": False}
 MODEL = {  # large rates: what one agent changes must show in what the next one learns
     "hidden_sizes": [12, 8],
@@ -89,11 +97,10 @@ def record(case: str) -> dict[str, Any]:
             drawn: dict[str, list[Tensor]] = {"noise": [], "randperm": [], "agent_order": []}
             with watching(runner, drawn) as batches:
                 runner.train()
-            order = (
-                [int(i) for i in drawn["agent_order"][0]]
-                if drawn["agent_order"]
-                else list(range(AGENTS))
-            )
+            if drawn["agent_order"]:
+                order = [int(i) for i in drawn["agent_order"][0]]
+            else:
+                order = list(range(AGENTS))
             stage["updates"].append(
                 {
                     "noise": drawn["noise"],
@@ -137,9 +144,14 @@ def make_runner(algo: str, config: dict[str, Any]) -> Any:
     runner = object.__new__(kind)
     merged = {**config["train"], **config["model"], **config["algo"]}
     obs, state, action = (Box(-1.0, 1.0, (size,), np.float32) for size in (OBS, STATE, ACTION))
-    runner.args, runner.algo_args, runner.device = {"algo": algo}, config, torch.device("cpu")
-    runner.num_agents, runner.state_type, runner.total_it = AGENTS, "EP", 0
-    runner.fixed_order, runner.policy_freq = merged["fixed_order"], merged.get("policy_freq", 1)
+    runner.args = {"algo": algo}
+    runner.algo_args = config
+    runner.device = torch.device("cpu")
+    runner.num_agents = AGENTS
+    runner.state_type = "EP"
+    runner.total_it = 0
+    runner.fixed_order = merged["fixed_order"]
+    runner.policy_freq = merged.get("policy_freq", 1)
     runner.actor = [ALGO_REGISTRY[algo](merged, obs, action) for _ in range(AGENTS)]
     runner.critic = CRITIC_REGISTRY[algo](merged, state, [action] * AGENTS, AGENTS, "EP")
     runner.buffer = OffPolicyBufferEP(merged, state, AGENTS, [obs] * AGENTS, [action] * AGENTS)
@@ -195,7 +207,8 @@ def watching(runner: Any, drawn: dict[str, list[Any]]) -> Iterator[list[dict[str
         (np.random, "permutation", "agent_order"),
     ]
     plain_functions = [getattr(where, name) for where, name, _ in spots]
-    plain_sample, batches = runner.buffer.sample, []
+    plain_sample = runner.buffer.sample
+    batches = []
 
     def spying(function: Any, kind: str) -> Any:
         def draw(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,6 @@
-"""A small off-policy learner with a replay: noise and a warm-up in ``act``, several updates a block, saved or not."""
+"""A small off-policy learner with a replay: noise and a warm-up in ``act``, several updates a
+block, saved or not.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,11 @@ class Replay:
 
         self.obs, self.next_obs = (zeros(spec.num_agents, max(spec.obs_sizes)) for _ in range(2))
         self.actions = zeros(spec.num_agents, max(spec.action_sizes))
-        self.rewards, self.continues, self.valid = zeros(), zeros(), zeros()
-        self.count, self.is_saved = 0, cfg.saves_replay
+        self.rewards = zeros()
+        self.continues = zeros()
+        self.valid = zeros()
+        self.count = 0
+        self.is_saved = cfg.saves_replay
 
     def start(self, obs: Tensor, state: Tensor) -> None: ...
 
@@ -57,17 +62,18 @@ class Replay:
 
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
         row = self.count % len(self.rewards)
-        self.obs[row], self.actions[row], self.next_obs[row] = obs, decision.actions, step.final_obs
-        self.rewards[row], self.valid[row] = step.reward.mean(1), step.valid.float()
+        self.obs[row] = obs
+        self.actions[row] = decision.actions
+        self.next_obs[row] = step.final_obs
+        self.rewards[row] = step.reward.mean(1)
+        self.valid[row] = step.valid.float()
         self.continues[row] = 1.0 - step.terminated.all(1).float()
         self.count += 1
 
     def state_dict(self) -> dict[str, Any]:
-        return (
-            {name: value for name, value in vars(self).items() if name != "is_saved"}
-            if self.is_saved
-            else {}
-        )
+        if self.is_saved:
+            return {name: value for name, value in vars(self).items() if name != "is_saved"}
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.count = state.get("count", 0)
@@ -88,7 +94,9 @@ class Replaying:
         seed: int = 1,
         ranks: Ranks = ALONE,
     ) -> None:
-        self.cfg, self.spec, self.device = cfg, spec, torch.device(device)
+        self.cfg = cfg
+        self.spec = spec
+        self.device = torch.device(device)
         sizes = zip(spec.obs_sizes, spec.action_sizes, strict=True)
         self.actors = nn.ModuleList([Actor(network, *pair) for pair in sizes]).to(self.device)
         rows = sum(spec.obs_sizes) + sum(spec.action_sizes)
@@ -163,15 +171,15 @@ class Replaying:
         return self.critic(torch.cat([obs.flatten(1), actions.flatten(1)], 1)).squeeze(1)
 
     def _update(self, replay: Replay) -> Tensor:
-        shape, size = (
-            (min(replay.count, len(replay.rewards)), replay.rewards.shape[1]),
-            (self.cfg.batch_size,),
-        )
+        shape = (min(replay.count, len(replay.rewards)), replay.rewards.shape[1])
+        size = (self.cfg.batch_size,)
         t, n = (
             torch.randint(high, size, generator=self.generator, device=self.device)
             for high in shape
         )
-        obs, next_obs, actions = replay.obs[t, n], replay.next_obs[t, n], replay.actions[t, n]
+        obs = replay.obs[t, n]
+        next_obs = replay.next_obs[t, n]
+        actions = replay.actions[t, n]
         with torch.no_grad():
             target = replay.rewards[t, n] + 0.95 * replay.continues[t, n] * self._q(
                 next_obs, self._means(next_obs)

@@ -17,7 +17,9 @@ def team(num_robots: int, name: str = "go1") -> Robots:
 
 
 def make_scene_state(robot_pos: Tensor, **fields: Tensor) -> SceneState:
-    """A state of robots at (N, A, 3) and an object; what ``fields`` do not name is 0, or turned by nothing."""
+    """A state of robots at (N, A, 3) and an object; what ``fields`` do not name is 0, or turned by
+    nothing.
+    """
     n, a = robot_pos.shape[:2]
     state = SceneState.zeros(n, a, has_object=True)
     return changed(state, robot_pos=robot_pos, **fields)

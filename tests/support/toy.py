@@ -1,4 +1,6 @@
-"""A toy for learners: points that push a mass to a goal, learnable in seconds, with time-outs, deaths and failures."""
+"""A toy for learners: points that push a mass to a goal, learnable in seconds, with time-outs,
+deaths and failures.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _LENGTH = 20  # decisions an episode
 
 
 class ToyEnv:
-    """Agent a sees its offset from its own corner of a square and is paid for coming near; the team shares a state."""
+    """Agent a sees its offset from its own corner of a square and is paid for coming near; the
+    team shares a state.
+    """
 
     def __init__(
         self,
@@ -26,13 +30,19 @@ class ToyEnv:
         failure_rate: float = 0.0,
         seed: int = 0,
     ) -> None:
-        self.num_envs, self.num_agents, self.state_type = num_envs, num_agents, state_type
-        self.mirror, self.planar = None, None
+        self.num_envs = num_envs
+        self.num_agents = num_agents
+        self.state_type = state_type
+        self.mirror = None
+        self.planar = None
         self.obs_sizes: tuple[int, ...] = obs_sizes or (3,) * num_agents
         self.action_sizes: tuple[int, ...] = action_sizes or (2,) * num_agents
         self.state_size = 2 * num_agents + 1 + (num_agents if state_type == "FP" else 0)
-        self.decision_period, self.step_dt, self.device = 2, 0.02, torch.device("cpu")
-        self.death_rate, self.failure_rate = death_rate, failure_rate
+        self.decision_period = 2
+        self.step_dt = 0.02
+        self.device = torch.device("cpu")
+        self.death_rate = death_rate
+        self.failure_rate = failure_rate
         self.generator = torch.Generator().manual_seed(seed)
         angle = torch.arange(num_agents) * 2.4
         self.corner = torch.stack([angle.cos(), angle.sin()], dim=1)

@@ -1,4 +1,6 @@
-"""A run with collectors on the toy worlds of ``toy.py``, and faults that its collectors can be made to have."""
+"""A run with collectors on the toy worlds of ``toy.py``, and faults that its collectors can be
+made to have.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ from harl_mapush.collectors.settings import settled
 from harl_mapush.config import RunCfg
 from tests.support.toy import ToyEnv
 
-FAULT = "TOY_FAULT"  # the environment variable that names a file: while it is there, collector 0 does what it says
+# The environment variable that names a file: while it is there, collector 0 does what it says.
+FAULT = "TOY_FAULT"
 
 
 class ToyWorlds(DistantWorlds):
@@ -30,12 +33,11 @@ class ToyWorlds(DistantWorlds):
 
     def __init__(self, cfg: RunCfg) -> None:
         env = ToyEnv(1)
-        self.spec, self.num_agents, self.decision_period = (
-            TeamSpec.of(env),
-            env.num_agents,
-            env.decision_period,
-        )
-        self.num_envs, self.device = cfg.env.num_envs, torch.device("cpu")
+        self.spec = TeamSpec.of(env)
+        self.num_agents = env.num_agents
+        self.decision_period = env.decision_period
+        self.num_envs = cfg.env.num_envs
+        self.device = torch.device("cpu")
         self._statistics = {"num_episodes": 0}
 
 
@@ -95,5 +97,6 @@ def make_runner(cfg: RunCfg, logs: Path | None = None, engine: Engine | None = N
     env = ToyWorlds(cfg)
     team = make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 1)
     runner = AsyncRunner(env, team, cfg)
-    runner.engine, runner.logs = engine or LocalEngine(collect), logs
+    runner.engine = engine or LocalEngine(collect)
+    runner.logs = logs
     return runner

@@ -1,4 +1,6 @@
-"""Upstream HARL for the tests that need it: a checkout that HARL_PATH names, else the one that is installed."""
+"""Upstream HARL for the tests that need it: a checkout that HARL_PATH names, else the one that is
+installed.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,10 @@ import pytest
 from harl_mapush.clients import harl_registration
 
 _SPEC = importlib.util.find_spec("harl")
-_INSTALLED = (
-    Path(_SPEC.submodule_search_locations[0]).parent
-    if _SPEC and _SPEC.submodule_search_locations
-    else None
-)
+if _SPEC and _SPEC.submodule_search_locations:
+    _INSTALLED = Path(_SPEC.submodule_search_locations[0]).parent
+else:
+    _INSTALLED = None
 HARL = os.environ.get(harl_registration.PATH_VARIABLE) or _INSTALLED
 MISSING = [
     name for name in ("tensorboardX", "setproctitle") if importlib.util.find_spec(name) is None

@@ -1,7 +1,8 @@
-"""The gait's examination: grids of commands, late targets, corner commands, kicks, standing, and pushing a box.
+"""The gait's examination: grids of commands, late targets, corner commands, kicks, standing, and
+pushing a box.
 
-Every world has the motors' own lag, and every robot is dropped as the push task drops robots. ``docs/gait.md`` defines
-each figure and says what it should be.
+Every world has the motors' own lag, and every robot is dropped as the push task drops robots.
+``docs/gait.md`` defines each figure and says what it should be.
 """
 
 from __future__ import annotations
@@ -30,29 +31,33 @@ GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
 FORWARD = (0.5, 0.0, 0.0)  # the cell in which power is measured
 ROBOTS_A_CELL = 4
 BEYOND = 1.2  # a second grid, of one robot a cell, is this much larger
-GRID_TIME, GRID_MEASURED = 5.0, 3.0  # [s] a cell; metrics are taken over its last seconds
+GRID_TIME = 5.0  # [s] per cell
+GRID_MEASURED = 3.0  # [s] at the end of a cell, over which metrics are taken
 SPECTRUM_TIME = 2.4  # [s] at the end: six cycles of the trot
 LATENCIES = {"20ms": 0.02, "40ms": 0.04}  # [s]
-LOW_SPEED, ROBOTS_AT_LOW_SPEED = 0.1, 8  # [m/s], in each of four directions
-CORNERS = tuple(
-    itertools.product((-0.5, 0.5), (-0.5, -0.3, 0.3, 0.5), (-0.5, -0.3, 0.3, 0.5))
-)  # closed in the mirror
-ROBOTS_A_CORNER, CORNER_TIME = 128, 20.0  # robots for each command, [s]
+LOW_SPEED = 0.1  # [m/s]
+ROBOTS_AT_LOW_SPEED = 8  # in each of four directions
+# Closed in the mirror.
+CORNERS = tuple(itertools.product((-0.5, 0.5), (-0.5, -0.3, 0.3, 0.5), (-0.5, -0.3, 0.3, 0.5)))
+ROBOTS_A_CORNER = 128  # for each command
+CORNER_TIME = 20.0  # [s]
 NUM_ROBOTS = 256  # walking on random commands, and as many again being kicked
-RANDOM_TIME, RANDOM_HOLD, MAX_RANDOM_COMMAND = 20.0, 2.0, 0.5  # [s], [s] a command, [m/s, rad/s]
-KICK_SPEED, KICK_INTERVAL = 1.0, 2.0  # [m/s], [s]
-NUM_STANDING, STANDING_SETTLE, STANDING_TIME = (
-    32,
-    2.0,
-    5.0,
-)  # robots, [s] before and [s] while drift is measured
-NUM_PRESSING, PRESS_SPEED, PRESS_TIME, PRESS_START = (
-    64,
-    0.5,
-    10.0,
-    -1.1,
-)  # robots, [m/s], [s], [m] from the box
-_COMMAND, _KICK = 202, 203  # streams
+RANDOM_TIME = 20.0  # [s]
+RANDOM_HOLD = 2.0  # [s] per command
+MAX_RANDOM_COMMAND = 0.5  # [m/s, rad/s]
+KICK_SPEED = 1.0  # [m/s]
+KICK_INTERVAL = 2.0  # [s]
+NUM_STANDING = 32  # robots
+STANDING_SETTLE = 2.0
+STANDING_TIME = 5.0
+# robots, [m/s], [s], [m] from the box
+NUM_PRESSING = 64
+PRESS_SPEED = 0.5
+PRESS_TIME = 10.0
+PRESS_START = -1.1
+# streams
+_COMMAND = 202
+_KICK = 203
 
 Metric = float | list[float] | None
 
@@ -66,9 +71,11 @@ def evaluate_gait(
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
 ) -> dict[str, Metric]:
-    """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12); keys as the calculator prints them.
+    """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12); keys as the calculator
+    prints them.
 
-    ``say`` is called with the part that comes next; ``actuators`` and ``robot`` are those of ``build_scene``.
+    ``say`` is called with the part that comes next; ``actuators`` and ``robot`` are those of
+    ``build_scene``.
     """
     metrics: dict[str, Metric] = {}
     for name, part in (
@@ -108,15 +115,15 @@ def track(
     worlds = GaitWorlds(
         policy, sim, seed, len(command), latency=late, actuators=actuators, robot=robot
     )
-    command, cells, slow = (
-        command.to(worlds.device),
-        cells.to(worlds.device),
-        slow.to(worlds.device),
-    )
+    command = command.to(worlds.device)
+    cells = cells.to(worlds.device)
+    slow = slow.to(worlds.device)
     recorder = Recorder(len(every_cell), worlds.robots, worlds.torque_limit)
     for _ in range(round((GRID_TIME - GRID_MEASURED) / STEP_DT)):
         worlds.advance(command)
-    velocity, targets, stances = [], [], []
+    velocity = []
+    targets = []
+    stances = []
     for _ in range(round(GRID_MEASURED / STEP_DT)):
         worlds.advance(command, recorder.watch)
         velocity.append(worlds.velocity)
@@ -159,7 +166,8 @@ def track(
     )
     metrics |= {"trunk_tilt_max_rad": float(tilt.max()), "feet_offset_max_m": float(offset.max())}
 
-    command, walk = command[rows["grid"]], recorder.walk()
+    command = command[rows["grid"]]
+    walk = recorder.walk()
     is_walking = command.abs().amax(dim=1) > 0.0
     is_forward = (command == command.new_tensor(FORWARD)).all(dim=1)
     speed = float(mean[rows["grid"]][is_forward, 0].mean())
@@ -183,8 +191,11 @@ def wander(
     rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
     worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators, robot=robot)
     command = command.to(worlds.device)
-    walking, kicked, standing = slice(0, rows["kicked"].stop), rows["kicked"], rows["standing"]
-    start, drift = None, torch.zeros(NUM_STANDING, device=worlds.device)
+    walking = slice(0, rows["kicked"].stop)
+    kicked = rows["kicked"]
+    standing = rows["standing"]
+    start = None
+    drift = torch.zeros(NUM_STANDING, device=worlds.device)
     for step in range(round(duration / STEP_DT)):
         key = torch.full((len(command),), step, device=worlds.device)
         if step % round(RANDOM_HOLD / STEP_DT) == 0:

@@ -1,4 +1,6 @@
-"""Worlds in which one robot each is dropped as the push task drops robots, and follows velocity commands."""
+"""Worlds in which one robot each is dropped as the push task drops robots, and follows velocity
+commands.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class PhysicsStep(NamedTuple):
 
 
 class GaitWorlds:
-    """One robot in each of N worlds, driven by a gait policy, with everything that happens to it latched."""
+    """One robot in each of N worlds, driven by a gait policy, with everything that happens to it
+    latched.
+    """
 
     def __init__(
         self,
@@ -58,12 +62,13 @@ class GaitWorlds:
     ) -> None:
         """Drop robots at the origin, facing anywhere; or at ``start`` (x [m], yaw [rad]).
 
-        ``latency`` (N,) int64 counts the physics steps by which joint targets take effect late, on top of the motors'
-        own lag; None is none.
+        ``latency`` (N,) int64 counts the physics steps by which joint targets take effect late, on
+        top of the motors' own lag; None is none.
         """
         self.scene = build_scene(1, obj, actuators=actuators, robots=robot)
         self.sim = make_simulator(sim, self.scene.model, num_envs)
-        self.num_envs, self.device = num_envs, self.sim.device
+        self.num_envs = num_envs
+        self.device = self.sim.device
         self.streams = Streams(seed, num_envs, self.device)
         model = self.scene.model
         self.mass = float(model.body_subtreemass[self.scene.trunk_bodies[0]])  # [kg] of the robot
@@ -79,9 +84,8 @@ class GaitWorlds:
         self.sim.write(everywhere, *pack_layout(self.scene, self._drop(start)))
         self.state = read_state(self.sim, self.scene)
         self._steps = 0  # control steps
-        self.targets = torch.zeros(
-            num_envs, model.nu, device=self.device
-        )  # of the last control step
+        # Of the last control step.
+        self.targets = torch.zeros(num_envs, model.nu, device=self.device)
         self.fallen = ~everywhere  # (N,) bool: ever
         self.collapsed = ~everywhere  # (N,) bool: ever
         self._broken = ~everywhere  # (N,) bool: ever; its state is the last valid one
@@ -95,7 +99,9 @@ class GaitWorlds:
         return planar_velocity(self.state)[:, 0]
 
     def advance(self, command: Tensor, watch: Callable[[PhysicsStep], None] | None = None) -> None:
-        """Follow ``command`` (N, 3) for one control step; ``watch`` is shown each of its physics steps."""
+        """Follow ``command`` (N, 3) for one control step; ``watch`` is shown each of its physics
+        steps.
+        """
         self._controller.command(command.unsqueeze(1))
         self.targets = self._controller.targets(self.state).flatten(1)
         rows = self._delay.send(self.targets, self._latency)
@@ -122,7 +128,9 @@ class GaitWorlds:
             )
 
     def _look(self) -> None:
-        """Read the state; a world that the simulator broke stays in its last valid state, fallen and collapsed."""
+        """Read the state; a world that the simulator broke stays in its last valid state, fallen
+        and collapsed.
+        """
         state = read_state(self.sim, self.scene)
         self._broken |= self.sim.failed | ~state.rows.isfinite().all(dim=0)
         self.state = state.like(torch.where(self._broken, self.state.rows, state.rows))
@@ -138,8 +146,10 @@ class GaitWorlds:
             self.streams, _DROP, torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         )
         zeros = drawn.new_zeros(self.num_envs, 3)
-        pos, object_pos = zeros.clone(), zeros.clone()
-        pos[:, 0], pos[:, 2] = 0.0 if start is None else start[0], SPAWN_HEIGHT
+        pos = zeros.clone()
+        object_pos = zeros.clone()
+        pos[:, 0] = 0.0 if start is None else start[0]
+        pos[:, 2] = SPAWN_HEIGHT
         if self.scene.object is not None:
             object_pos[:, 2] = self.scene.object.spawn_height
         return Layout(

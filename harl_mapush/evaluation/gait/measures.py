@@ -17,33 +17,43 @@ SLIP_SPEED = 0.1  # [m/s] a foot on the floor that is faster than this slips
 MIN_SWING_TIME = (
     0.06  # [s] a foot off the floor for less has bounced; a trot's swing takes about 0.2 s
 )
-MIN_SPEED = 0.05  # [m/s] a robot slower than this is taken to be this fast when its cost of transport is computed
-FAST_TARGETS = 8.0  # [Hz] power of joint targets above this counts as jitter: a trot has 2.5 Hz and its harmonics
+# [m/s] a robot slower than this is taken to be this fast when its cost of transport is computed.
+MIN_SPEED = 0.05
+# [Hz] power of joint targets above this counts as jitter: a trot has 2.5 Hz and its harmonics.
+FAST_TARGETS = 8.0
 _MIRRORED = (1.0, -1.0, -1.0)  # vx, vy, yaw rate in a mirror that swaps left and right
 
 
 class FootMotion(NamedTuple):
     """Where the lowest points of the feet are, and how fast they move over the floor."""
 
-    clearance: Tensor  # (N, A, 4) [m] above the floor; below 0 the foot is in contact, and that deep in the floor
-    speed: Tensor  # (N, A, 4) [m/s] horizontal, of the foot's lowest point, which rolling leaves at rest
+    # (N, A, 4) [m] above the floor; below 0 the foot is in contact, and that deep in the floor.
+    clearance: Tensor
+    # (N, A, 4) [m/s] horizontal, of the foot's lowest point, which rolling leaves at rest.
+    speed: Tensor
 
 
 def stance(state: SceneState, robots: Robots) -> Tensor:
     """Return how the first robot of each world holds itself, (N, 4).
 
-    Pitch and roll [rad], as the sines of them, and how far ahead of their hips its front and its rear feet are [m].
+    Pitch and roll [rad], as the sines of them, and how far ahead of their hips its front and its
+    rear feet are [m].
     """
-    feet, nominal = robots.feet(state.joint_pos)[:, 0, :, 0], robots.feet(robots.joint_pos)[:, 0]
+    feet = robots.feet(state.joint_pos)[:, 0, :, 0]
+    nominal = robots.feet(robots.joint_pos)[:, 0]
     return torch.cat((state.up_b[:, 0, :2], pair_offset(feet - nominal)), dim=-1)
 
 
 def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
-    """Return clearance and horizontal speed of every foot's lowest point, from the robots' kinematics."""
+    """Return clearance and horizontal speed of every foot's lowest point, from the robots'
+    kinematics.
+    """
     feet_b, rates_b = robots.feet_and_rates(state.joint_pos, state.joint_vel)
     up_b = state.up_b.unsqueeze(-2)
-    joints, rates = by_leg(state.joint_pos), by_leg(state.joint_vel)
-    hip, bend_rate = joints[..., 0], rates[..., 1] + rates[..., 2]
+    joints = by_leg(state.joint_pos)
+    rates = by_leg(state.joint_vel)
+    hip = joints[..., 0]
+    bend_rate = rates[..., 1] + rates[..., 2]
     # The calf turns about the trunk's x axis, and about the hip's y axis.
     turning_b = torch.stack(
         (rates[..., 0], bend_rate * torch.cos(hip), bend_rate * torch.sin(hip)), dim=-1
@@ -75,9 +85,11 @@ def motor_torque(
 
 
 def swing_clearance(clearance: Tensor, dt: float) -> Tensor:
-    """Return the mean over a foot's swings of the highest clearance in a swing, (...) [m], from (T, ...) every ``dt``.
+    """Return the mean over a foot's swings of the highest clearance in a swing, (...) [m], from (T,
+    ...) every ``dt``.
 
-    A swing begins and ends with a contact and takes at least ``MIN_SWING_TIME``; a foot without one has 0.
+    A swing begins and ends with a contact and takes at least ``MIN_SWING_TIME``; a foot without one
+    has 0.
     """
     shortest = MIN_SWING_TIME / dt - 0.5  # steps
     peak, steps, total, count = (torch.zeros_like(clearance[0]) for _ in range(4))
@@ -94,13 +106,17 @@ def swing_clearance(clearance: Tensor, dt: float) -> Tensor:
 
 
 def slip_share(clearance: Tensor, speed: Tensor) -> float:
-    """Return the share of all contact in which a foot is faster than ``SLIP_SPEED``; the two have one shape."""
+    """Return the share of all contact in which a foot is faster than ``SLIP_SPEED``; the two have
+    one shape.
+    """
     is_contact = clearance <= 0.0
     return float((is_contact & (speed > SLIP_SPEED)).sum() / is_contact.sum().clamp(min=1))
 
 
 def stance_depth(clearance: Tensor, quantile: float = 0.95) -> float:
-    """Return the ``quantile`` of how deep feet are in the floor while in contact [m]; 0 without contact."""
+    """Return the ``quantile`` of how deep feet are in the floor while in contact [m]; 0 without
+    contact.
+    """
     depth = -clearance[clearance <= 0.0]
     if not len(depth):
         return 0.0
@@ -109,27 +125,31 @@ def stance_depth(clearance: Tensor, quantile: float = 0.95) -> float:
 
 
 def asymmetry(commands: Tensor, velocity: Tensor) -> float:
-    """Return the mean of |v(c) - M v(M c)| over commands c (C, 3) and over vx, vy [m/s] and yaw rate [rad/s].
+    """Return the mean of |v(c) - M v(M c)| over commands c (C, 3) and over vx, vy [m/s] and yaw
+    rate [rad/s].
 
-    v(c) are the achieved ``velocity`` (C, 3), and M changes the signs of vy and yaw rate. ``commands`` must contain
-    every command's mirror image; a command without vy and yaw rate is its own.
+    v(c) are the achieved ``velocity`` (C, 3), and M changes the signs of vy and yaw rate.
+    ``commands`` must contain every command's mirror image; a command without vy and yaw rate is its
+    own.
     """
     mirror = torch.tensor(_MIRRORED, device=commands.device)
-    distance = (
-        (commands.unsqueeze(1) - commands * mirror).abs().sum(dim=-1)
-    )  # (C, C) of one from another's image
+    # (C, C) of one from another's image.
+    distance = (commands.unsqueeze(1) - commands * mirror).abs().sum(dim=-1)
     assert float(distance.amin(dim=1).max()) < 1e-6, "a command lacks its mirror image"
     return float((velocity - mirror * velocity[distance.argmin(dim=1)]).abs().mean())
 
 
 def cost_of_transport(torque: Tensor, joint_vel: Tensor, mass: float, speed: float) -> float:
-    """Return the mean positive mechanical power of torques and joint velocities (..., 12) over m g v."""
+    """Return the mean positive mechanical power of torques and joint velocities (..., 12) over m g
+    v.
+    """
     power = (torque * joint_vel).clamp(min=0.0).sum(dim=-1).mean()
     return float(power) / (mass * GRAVITY * max(speed, MIN_SPEED))
 
 
 def fast_power_share(targets: Tensor, dt: float) -> float:
-    """Return the share of the AC power of joint targets (T, ...) [rad] above ``FAST_TARGETS``; 0 of constant ones.
+    """Return the share of the AC power of joint targets (T, ...) [rad] above ``FAST_TARGETS``; 0 of
+    constant ones.
 
     T steps should be whole cycles of the gait, so that no power leaks to higher frequencies.
     """

@@ -34,18 +34,20 @@ class Recorder:
     """Keeps what the first N robots do in every physics step."""
 
     def __init__(self, num_robots: int, robots: Robots, torque_limit: Tensor) -> None:
-        """Watch ``num_robots`` robots, each as ``robots``, whose motors give at most ``torque_limit`` (J,) [N m]."""
-        self._num_robots, self._robots, self._limit = num_robots, robots, torque_limit
+        """Watch ``num_robots`` robots, each as ``robots``, whose motors give at most
+        ``torque_limit`` (J,) [N m].
+        """
+        self._num_robots = num_robots
+        self._robots = robots
+        self._limit = torque_limit
         self._steps: list[Walk] = []
 
     def watch(self, step: PhysicsStep) -> None:
         """Keep one physics step."""
         state = step.state.like(step.state.rows[:, : self._num_robots])
-        joint_pos, joint_vel, feet = (
-            state.joint_pos[:, 0],
-            state.joint_vel[:, 0],
-            foot_motion(state, self._robots),
-        )
+        joint_pos = state.joint_pos[:, 0]
+        joint_vel = state.joint_vel[:, 0]
+        feet = foot_motion(state, self._robots)
         torque = motor_torque(
             self._robots, step.motor_target[: self._num_robots], joint_pos, joint_vel, self._limit
         )
@@ -57,7 +59,9 @@ class Recorder:
 
 
 def describe_feet(walk: Walk, robots_a_command: int) -> dict[str, float | list[float]]:
-    """Return clearance, slip and depth of the feet of robots that walk, ``robots_a_command`` side by side."""
+    """Return clearance, slip and depth of the feet of robots that walk, ``robots_a_command`` side
+    by side.
+    """
     peaks = (
         swing_clearance(walk.clearance, PHYSICS_DT).unflatten(0, (-1, robots_a_command)).mean(dim=1)
     )
@@ -72,11 +76,14 @@ def describe_feet(walk: Walk, robots_a_command: int) -> dict[str, float | list[f
 def describe_motors(
     walk: Walk, targets: Tensor, is_forward: Tensor, speed: float, mass: float
 ) -> dict[str, float]:
-    """Return torque of robots that walk, and power and jitter of those that walk forward (N,) at ``speed`` [m/s].
+    """Return torque of robots that walk, and power and jitter of those that walk forward (N,) at
+    ``speed`` [m/s].
 
-    ``targets`` (T, N, 12) [rad] are of whole gait cycles, a control step apart; ``mass`` [kg] is a robot's.
+    ``targets`` (T, N, 12) [rad] are of whole gait cycles, a control step apart; ``mass`` [kg] is a
+    robot's.
     """
-    torque, joint_vel = walk.torque[:, is_forward], walk.joint_vel[:, is_forward]
+    torque = walk.torque[:, is_forward]
+    joint_vel = walk.joint_vel[:, is_forward]
     return {
         "cost_of_transport": cost_of_transport(torque, joint_vel, mass, speed),
         "peak_torque_nm": float(walk.torque.abs().max()),

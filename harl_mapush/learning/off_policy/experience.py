@@ -27,13 +27,18 @@ class ReplayExperience:
     ) -> None:
         """Fill ``replay``, which is saved with the run if ``is_saved``.
 
-        ``learned_rewards`` turns rewards (N, A) into those that are learned (N, G); ``update_norms`` is called with
-        every transition and the discounted returns (N, G) so far, which it updates.
+        ``learned_rewards`` turns rewards (N, A) into those that are learned (N, G);
+        ``update_norms`` is called with every transition and the discounted returns (N, G) so far,
+        which it updates.
         """
-        self.replay, self.is_saved = replay, is_saved
-        self._learned_rewards, self._update_norms = learned_rewards, update_norms
+        self.replay = replay
+        self.is_saved = is_saved
+        self._learned_rewards = learned_rewards
+        self._update_norms = update_norms
         shape = replay.shape
-        envs, agents, views = shape.num_envs * shape.num_rings, shape.num_agents, shape.num_views
+        envs = shape.num_envs * shape.num_rings
+        agents = shape.num_agents
+        views = shape.num_views
         self._state = torch.zeros(envs, views, shape.state_size, device=device)
         self._active = torch.ones(envs, agents, dtype=torch.bool, device=device)
         self._discounted = torch.zeros(envs, views, device=device)
@@ -51,7 +56,9 @@ class ReplayExperience:
         return None
 
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
-        """Store one decision, taken on obs (N, A, O), and what came of it; a time-out with its true last state."""
+        """Store one decision, taken on obs (N, A, O), and what came of it; a time-out with its
+        true last state.
+        """
         done = step.done
         transition = Transition(
             obs=obs,

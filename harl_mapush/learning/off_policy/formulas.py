@@ -1,4 +1,5 @@
-"""The off-policy arithmetic, this project's and upstream HARL's: ``OffPolicyCfg.arithmetic`` picks one of them.
+"""The off-policy arithmetic, this project's and upstream HARL's: ``OffPolicyCfg.arithmetic`` picks
+one of them.
 
 B rows, A agents, G critic views.
 """
@@ -47,7 +48,8 @@ class OffPolicyArithmetic:
 
     def log_std(self, raw: Tensor, std_range: tuple[float, float]) -> Tensor:
         """Bound the logarithm of a standard deviation."""
-        low, high = math.log(std_range[0]), math.log(std_range[1])
+        low = math.log(std_range[0])
+        high = math.log(std_range[1])
         return low + 0.5 * (high - low) * (torch.tanh(raw) + 1.0)
 
     def normalizer(self, cfg: OffPolicyCfg) -> nn.Module:
@@ -68,7 +70,9 @@ class OffPolicyArithmetic:
         normalizer: nn.Module,
         cfg: OffPolicyCfg,
     ) -> Tensor:
-        """Return the critics' targets (B, G), from the lower of their next values and the entropy bonus."""
+        """Return the critics' targets (B, G), from the lower of their next values and the entropy
+        bonus.
+        """
         return td.td_target(self.scaled(returns, normalizer, cfg), discount, values + bonus)
 
     def actor_weights(self, weights: Tensor | None) -> Tensor | None:
@@ -76,7 +80,9 @@ class OffPolicyArithmetic:
         return weights
 
     def temperatures(self, num_agents: int, start: float, *, is_automatic: bool) -> Tensor:
-        """Return the temperatures at the start: one an agent, HARL's with one more for the critics."""
+        """Return the temperatures at the start: one an agent, HARL's with one more for the
+        critics.
+        """
         return torch.full((num_agents,), start)
 
     def critic_temperatures(self, alpha: Tensor, num_agents: int) -> Tensor:
@@ -90,7 +96,9 @@ class OffPolicyArithmetic:
     def temperature_gradients(
         self, log_probs: list[Tensor], targets: Sequence[float], active: Tensor
     ) -> Tensor:
-        """Return the gradients of all log temperatures, from log probabilities (B,) an agent and active (B, A)."""
+        """Return the gradients of all log temperatures, from log probabilities (B,) an agent and
+        active (B, A).
+        """
         triples = zip(log_probs, targets, active.unbind(1), strict=True)
         return torch.stack([td.temperature_gradient(*triple) for triple in triples])
 

@@ -17,7 +17,9 @@ from mqe.controllers.gait import ACTIVATIONS
 
 
 class Mlp(nn.Module):
-    """Linear layers of the given sizes, each with its activation, the last with another one or none."""
+    """Linear layers of the given sizes, each with its activation, the last with another one or
+    none.
+    """
 
     def __init__(
         self,
@@ -53,9 +55,13 @@ class SquashedActor(nn.Module):
         bound_log_std: Callable[[Tensor], Tensor],
         last_activation: str,
     ) -> None:
-        """Build; ``bound_log_std`` keeps the logarithm of the standard deviation before tanh in its range."""
+        """Build; ``bound_log_std`` keeps the logarithm of the standard deviation before tanh in
+        its range.
+        """
         super().__init__()
-        self.obs_size, self.action_size, self.bound_log_std = obs_size, action_size, bound_log_std
+        self.obs_size = obs_size
+        self.action_size = action_size
+        self.bound_log_std = bound_log_std
         self.obs_norm = _norm(cfg, obs_size)
         self.net = Mlp(
             (obs_size, *cfg.hidden_sizes),
@@ -71,7 +77,9 @@ class SquashedActor(nn.Module):
         return torch.tanh(self.mu_layer(self.net(self.obs_norm(obs))))
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return actions (..., U) and their log probabilities (...,) for obs (..., O) and standard normal noise."""
+        """Return actions (..., U) and their log probabilities (...,) for obs (..., O) and standard
+        normal noise.
+        """
         features = self.net(self.obs_norm(obs))
         log_std = self.bound_log_std(self.log_std_layer(features))
         return squashed_sample(self.mu_layer(features), log_std, noise)
@@ -82,7 +90,8 @@ class DeterministicActor(nn.Module):
 
     def __init__(self, cfg: NetworkCfg, obs_size: int, action_size: int) -> None:
         super().__init__()
-        self.obs_size, self.action_size = obs_size, action_size
+        self.obs_size = obs_size
+        self.action_size = action_size
         self.obs_norm = _norm(cfg, obs_size)
         self.pi = Mlp(
             (obs_size, *cfg.hidden_sizes),
@@ -121,17 +130,16 @@ class TwinCritic(nn.Module):
         self.critic2 = Critic(cfg, state_size + joint_size, num_outputs)
 
     def forward(self, state: Tensor, actions: Tensor, *, only_first: bool = False) -> Tensor:
-        """Return both critics' outputs (2, B, G, K) for state (B, G, S) and all agents' actions (B, A U).
+        """Return both critics' outputs (2, B, G, K) for state (B, G, S) and all agents' actions (B,
+        A U).
 
         ``only_first`` leaves the second one out: (1, B, G, K).
         """
         joint = actions.unsqueeze(1).expand(-1, state.shape[1], -1)
         x = torch.cat([self.state_norm(state), joint], dim=-1)
-        return (
-            self.critic(x).unsqueeze(0)
-            if only_first
-            else torch.stack([self.critic(x), self.critic2(x)])
-        )
+        if only_first:
+            return self.critic(x).unsqueeze(0)
+        return torch.stack([self.critic(x), self.critic2(x)])
 
 
 def _norm(cfg: NetworkCfg, size: int) -> nn.Module:

@@ -1,8 +1,9 @@
 """The replay buffer: the transitions that off-policy algorithms learn from.
 
-N environments, A agents, G critic views (1, or A where every agent has its own state), B rows of a batch, R rows of a
-ring. Row t N + n holds what happened at one decision of environment n; the decision after it is N rows further on.
-Several rings, each of N environments of its own, lie one after the other where several processes collect.
+N environments, A agents, G critic views (1, or A where every agent has its own state), B rows of a
+batch, R rows of a ring. Row t N + n holds what happened at one decision of environment n; the
+decision after it is N rows further on. Several rings, each of N environments of its own, lie one
+after the other where several processes collect.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from torch import Tensor
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from mqe.vec_env import MirrorImage
 
-_TERMINATED, _DONE, _VALID = 1, 2, 4
+_TERMINATED = 1
+_DONE = 2
+_VALID = 4
 
 
 class Transition(NamedTuple):
-    """One decision of every environment; what follows it belongs to the same episode, also where that ended."""
+    """One decision of every environment; what follows it belongs to the same episode, also where
+    that ended.
+    """
 
     obs: Tensor  # (N, A, O)
     state: Tensor  # (N, G, S)
@@ -54,7 +59,9 @@ def joined(first: Batch, second: Batch) -> Batch:
 
 
 def half_mirrored(batch: Batch, image: MirrorImage | None) -> Batch:
-    """Put the mirror image of every other transition in its place, in a world that has one; return the batch itself."""
+    """Put the mirror image of every other transition in its place, in a world that has one; return
+    the batch itself.
+    """
     if image is None or image.state is None:
         return batch
     parts = (batch.obs, image.obs), (batch.next_obs, image.obs), (batch.actions, image.action)
@@ -67,7 +74,9 @@ class Replay(Protocol):
     """What an off-policy algorithm asks of a replay."""
 
     def add(self, transition: Transition) -> None:
-        """Store one decision of every environment, in place of the oldest where there is no room."""
+        """Store one decision of every environment, in place of the oldest where there is no
+        room.
+        """
         ...
 
     def sample(self, batch_size: int) -> Batch:
@@ -106,7 +115,8 @@ class ReplayShape(NamedTuple):
 
 
 class RingReplay:
-    """A ring, or several, on one device. Sums of rewards over n decisions are made when they are drawn.
+    """A ring, or several, on one device. Sums of rewards over n decisions are made when they are
+    drawn.
 
     Nothing here waits for the device, so drawing can be captured in a graph.
     """
@@ -120,25 +130,30 @@ class RingReplay:
         device: torch.device | str,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Allocate; a batch looks ``num_steps`` decisions ahead. ``generator``, on ``device``, draws."""
+        """Allocate; a batch looks ``num_steps`` decisions ahead. ``generator``, on ``device``,
+        draws.
+        """
         self._ranks = ranks
-        self.shape, self.num_steps, self.gamma, self.generator = shape, num_steps, gamma, generator
-        rows, envs, agents = shape.num_rings * shape.num_rows, shape.num_envs, shape.num_agents
+        self.shape = shape
+        self.num_steps = num_steps
+        self.gamma = gamma
+        self.generator = generator
+        rows = shape.num_rings * shape.num_rows
+        envs = shape.num_envs
+        agents = shape.num_agents
         self._seen = (agents * shape.obs_size, shape.num_views * shape.state_size)
         self._acted = (agents * shape.action_size, agents)
 
         def zeros(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(size, dtype=dtype, device=device)
 
-        self.here = zeros(
-            rows, envs, sum(self._seen) + sum(self._acted)
-        )  # obs, state, actions, active
+        # Obs, state, actions, active.
+        self.here = zeros(rows, envs, sum(self._seen) + sum(self._acted))
         self.there = zeros(rows, envs, sum(self._seen))  # next obs, next state
         self.rewards = zeros(rows, envs, shape.num_views)
         self.flags = zeros(rows, envs, dtype=torch.uint8)
-        self.order = zeros(
-            rows, envs, dtype=torch.int32
-        )  # the valid environments of a row, then the others
+        # The valid environments of a row, then the others.
+        self.order = zeros(rows, envs, dtype=torch.int32)
         self.num_valid = zeros(rows, dtype=torch.int64)
         self.num_valid_up_to = zeros(rows, dtype=torch.int64)  # rows 0 to here together
         self.newest = zeros(shape.num_rings, dtype=torch.int64)  # row of every ring
@@ -152,7 +167,8 @@ class RingReplay:
 
     def add(self, transition: Transition, ring: int = 0) -> None:
         """Store one decision of every environment of a ring."""
-        rows, envs = self.shape.num_rows, self.shape.num_envs
+        rows = self.shape.num_rows
+        envs = self.shape.num_envs
         row = ring * rows + self.num_added[ring] % rows
         x = transition
         parts = (x.obs, x.state, x.actions, x.active.to(x.obs.dtype))
@@ -171,7 +187,9 @@ class RingReplay:
         self.num_added[ring] += 1
 
     def cut(self, ring: int) -> None:
-        """End a ring's episodes at its newest decision, as a time-out does: what is stored next does not follow it."""
+        """End a ring's episodes at its newest decision, as a time-out does: what is stored next
+        does not follow it.
+        """
         if self.num_added[ring]:
             self.flags[
                 ring * self.shape.num_rows + (self.num_added[ring] - 1) % self.shape.num_rows
@@ -199,20 +217,21 @@ class RingReplay:
     def look_up(self, index: Tensor, num_steps: int | None = None) -> Batch:
         """Return the transitions that begin at rows ``index`` (B,) of R N, a ring after the other.
 
-        Rewards are summed over ``num_steps`` decisions (None: the replay's own number). The sum stops earlier where the
-        episode ends, at the newest decision, and before a broken one. The value of the state that follows stands for
-        the remaining rewards.
+        Rewards are summed over ``num_steps`` decisions (None: the replay's own number). The sum
+        stops earlier where the episode ends, at the newest decision, and before a broken one. The
+        value of the state that follows stands for the remaining rewards.
         """
-        shape, flags, rewards = self.shape, self.flags.view(-1), self.rewards.flatten(0, 1)
-        last, returns, factor = (
-            index,
-            rewards[index],
-            torch.full_like(self.rewards[0, :1, 0], self.gamma),
-        )
+        shape = self.shape
+        flags = self.flags.view(-1)
+        rewards = self.rewards.flatten(0, 1)
+        last = index
+        returns = rewards[index]
+        factor = torch.full_like(self.rewards[0, :1, 0], self.gamma)
         factor = factor.expand(len(index))
         continues = torch.ones_like(index, dtype=torch.bool)
         ring = index // shape.ring_size
-        first, newest = ring * shape.ring_size, self.newest[ring]
+        first = ring * shape.ring_size
+        newest = self.newest[ring]
         for _ in range((num_steps or self.num_steps) - 1):
             after = first + (last - first + shape.num_envs) % shape.ring_size
             continues = continues & (flags[last] & _DONE == 0) & (last // shape.num_envs != newest)
@@ -244,7 +263,9 @@ class RingReplay:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from ``state_dict``; raise ValueError where it is that of a replay of another size."""
+        """Resume from ``state_dict``; raise ValueError where it is that of a replay of another
+        size.
+        """
         num_added = state["num_added"]
         if len(num_added) != self.shape.num_rings:
             raise ValueError(f"replay has {len(num_added)} rings, not {self.shape.num_rings}")
@@ -276,7 +297,8 @@ _STORED = ("here", "there", "rewards", "flags", "order", "num_valid")
 
 
 def replay_shape(capacity: int, num_envs: int, **sizes: int) -> ReplayShape:
-    """Return the sizes of rings with room for at least ``capacity`` transitions, two decisions each at least.
+    """Return the sizes of rings with room for at least ``capacity`` transitions, two decisions each
+    at least.
 
     Each ring is of ``num_envs`` environments.
     """

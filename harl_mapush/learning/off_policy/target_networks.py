@@ -24,7 +24,9 @@ def target_of(network: Any) -> Any:
 def targets_of(
     networks: Sequence[Any], optimizers: Sequence[FlatAdam]
 ) -> tuple[list[Any], list[tuple[Tensor, Tensor]]]:
-    """Copy networks; return the copies, and their flat weights beside those that they follow, the optimisers'."""
+    """Copy networks; return the copies, and their flat weights beside those that they follow, the
+    optimisers'.
+    """
     copies = [target_of(network) for network in networks]
     weights = [flatten(list(copy.parameters())) for copy in copies]
     return copies, [

@@ -1,4 +1,5 @@
-"""Formulas of off-policy learning: squashed Gaussians, temporal-difference targets, categorical values.
+"""Formulas of off-policy learning: squashed Gaussians, temporal-difference targets, categorical
+values.
 
 B rows, U action size, K atoms of a categorical value.
 """
@@ -15,12 +16,13 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def squashed_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Return actions tanh(mean + std noise) (..., U) and their log probabilities (...,) (Haarnoja et al. 2018)."""
+    """Return actions tanh(mean + std noise) (..., U) and their log probabilities (...,) (Haarnoja
+    et al. 2018).
+    """
     raw = mean + torch.exp(log_std) * noise
     log_probs = -0.5 * noise**2 - log_std - _LOG_SQRT_2PI
-    log_slope = 2.0 * (
-        math.log(2.0) - raw - softplus(-2.0 * raw)
-    )  # log(1 - tanh(raw)^2), also where that is 0
+    # Log(1 - tanh(raw)^2), also where that is 0.
+    log_slope = 2.0 * (math.log(2.0) - raw - softplus(-2.0 * raw))
     return torch.tanh(raw), (log_probs - log_slope).sum(-1)
 
 
@@ -35,12 +37,16 @@ def clipped_noise(noise: Tensor, std: float, bound: float) -> Tensor:
 
 
 def td_target(returns: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
-    """Return the sum of the rewards so far and the discounted value of what follows, all (B, G) but discount (B,)."""
+    """Return the sum of the rewards so far and the discounted value of what follows, all (B, G)
+    but discount (B,).
+    """
     return returns + discount.unsqueeze(-1) * next_values
 
 
 def huber(error: Tensor, delta: float | None) -> Tensor:
-    """Return e^2 / 2 up to ``delta``, beyond it delta (|e| - delta / 2); with None the square e^2, as upstream HARL."""
+    """Return e^2 / 2 up to ``delta``, beyond it delta (|e| - delta / 2); with None the square e^2,
+    as upstream HARL.
+    """
     if delta is None:
         return error**2
     size = error.abs()
@@ -55,8 +61,9 @@ def atoms(bound: float, count: int, device: torch.device | str) -> Tensor:
 def project(probabilities: Tensor, returns: Tensor, discount: Tensor, support: Tensor) -> Tensor:
     """Return the distribution of returns + discount Z on ``support`` (K,) (Bellemare et al. 2017).
 
-    Z has ``probabilities`` (..., K) on ``support``; ``returns`` and ``discount`` are (...,). Each atom's new place
-    shares its probability between the two atoms beside it, in proportion to how near they are.
+    Z has ``probabilities`` (..., K) on ``support``; ``returns`` and ``discount`` are (...,). Each
+    atom's new place shares its probability between the two atoms beside it, in proportion to how
+    near they are.
     """
     spacing = support[1] - support[0]
     places = returns.unsqueeze(-1) + discount.unsqueeze(-1) * support
@@ -77,12 +84,16 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 def temperature_gradient(
     log_probs: Tensor, target_entropy: float, weights: Tensor | None = None
 ) -> Tensor:
-    """Return d/d log(alpha) of -log(alpha) (log_prob + target entropy), averaged over rows (B,): 0-dim."""
+    """Return d/d log(alpha) of -log(alpha) (log_prob + target entropy), averaged over rows (B,):
+    0-dim.
+    """
     return -weighted_mean(log_probs + target_entropy, weights)
 
 
 def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the mean of values (B,) with weights (B,) of 0 or 1, of all where they are None; 0 where all are 0."""
+    """Return the mean of values (B,) with weights (B,) of 0 or 1, of all where they are None; 0
+    where all are 0.
+    """
     if weights is None:
         return values.mean()
     return (values * weights).sum() / weights.sum().clamp(min=1.0)

@@ -1,7 +1,8 @@
 """This project's arithmetic, where it differs from upstream HARL's.
 
-``OnPolicyCfg.arithmetic`` picks this set of functions or that of ``harl_arithmetic.py`` where an algorithm is built;
-nothing else asks which it is. T decisions, N environments, V values an environment, U action size.
+``OnPolicyCfg.arithmetic`` picks this set of functions or that of ``harl_arithmetic.py`` where an
+algorithm is built; nothing else asks which it is. T decisions, N environments, V values an
+environment, U action size.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _VARIANCE_MIN = 1e-4
 
 
 class Arithmetic:
-    """Our own formulas for returns, targets, advantages and ratios; ``HarlArithmetic`` has the same members."""
+    """Our own formulas for returns, targets, advantages and ratios; ``HarlArithmetic`` has the
+    same members.
+    """
 
     keeps_final_state = True  # of episodes that the clock ended, to bootstrap from
 
@@ -64,7 +67,9 @@ class Arithmetic:
         denormalize: Callable[[Tensor], Tensor],
         cfg: OnPolicyCfg,
     ) -> Tensor:
-        """Compute returns (T, N, V) from values (T+1, N, V) in reward units; a time-out is bootstrapped."""
+        """Compute returns (T, N, V) from values (T+1, N, V) in reward units; a time-out is
+        bootstrapped.
+        """
         continues = storage.masks[1:].unsqueeze(-1)
         cut = 1.0 - storage.valid.unsqueeze(-1)
         final = denormalize(storage.final_values) * storage.bootstrapped.unsqueeze(-1)
@@ -79,7 +84,9 @@ class Arithmetic:
         return advantages + values[:-1]
 
     def value_weights(self, storage: Storage) -> Tensor:
-        """Return the weights (T, N, V) of values: 1 where nothing broke and, of an agent's own, the agent was alive."""
+        """Return the weights (T, N, V) of values: 1 where nothing broke and, of an agent's own,
+        the agent was alive.
+        """
         num_values = storage.shape.num_values
         weights = storage.valid.unsqueeze(-1).expand(-1, -1, num_values)
         return weights * storage.active[:, :-1].permute(1, 2, 0) if num_values > 1 else weights
@@ -89,11 +96,11 @@ class Arithmetic:
     ) -> CriticBatch:
         """Update the value normaliser; return the batch in its new units.
 
-        ``output`` is the critic's last layer. It is rescaled so that the critic's values in reward units do not change.
+        ``output`` is the critic's last layer. It is rescaled so that the critic's values in reward
+        units do not change.
         """
-        fresh = (
-            normalizer.debiasing_term == 0.0
-        )  # the critic's units mean nothing yet: nothing to preserve
+        # The critic's units mean nothing yet: nothing to preserve.
+        fresh = normalizer.debiasing_term == 0.0
         values = normalizer.denormalize(batch.values)
         before = normalizer.mean_std()
         normalizer.update(batch.returns, batch.weights, self.ranks)
@@ -108,7 +115,9 @@ class Arithmetic:
         return minibatch
 
     def advantages(self, storage: Storage, *, are_joint: bool) -> list[Tensor]:
-        """Return every agent's advantages (T, N), normalised over the agent's active entries or over those of all."""
+        """Return every agent's advantages (T, N), normalised over the agent's active entries or
+        over those of all.
+        """
         agents = range(storage.shape.num_agents)
         if are_joint:
             advantages = storage.advantages.permute(2, 0, 1).expand(len(agents), -1, -1)
@@ -131,7 +140,9 @@ class Arithmetic:
         return False
 
     def std(self, std: Tensor, mean: Tensor) -> Tensor:
-        """Return the standard deviations (U,) as they enter the likelihood of actions beside means (L, B, U)."""
+        """Return the standard deviations (U,) as they enter the likelihood of actions beside means
+        (L, B, U).
+        """
         return std
 
     def ratio(self, log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
@@ -139,5 +150,7 @@ class Arithmetic:
         return losses.likelihood_ratio(log_probs, log_probs_old, aggregation)
 
     def entropy(self, std: Tensor, weights: Tensor, total: Tensor, tile: int) -> Tensor | None:
-        """Return what tile number ``tile`` of a minibatch adds to its entropy [nat], which no state changes."""
+        """Return what tile number ``tile`` of a minibatch adds to its entropy [nat], which no
+        state changes.
+        """
         return losses.gaussian_entropy(std) if tile == 0 else None

@@ -1,6 +1,8 @@
-"""Upstream HARL's arithmetic, for ``algorithm.compat=harl``: agrees with recorded updates of it to 1e-6.
+"""Upstream HARL's arithmetic, for ``algorithm.compat=harl``: agrees with recorded updates of it to
+1e-6.
 
-Where a GPU allows no more than that, ``RoundedHarlArithmetic`` rounds as HARL does on a CPU, to the last bit.
+Where a GPU allows no more than that, ``RoundedHarlArithmetic`` rounds as HARL does on a CPU, to the
+last bit.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class HarlArithmetic(Arithmetic):
         return minibatch._replace(returns=normalizer.normalize(minibatch.returns))
 
     def advantages(self, storage: Storage, *, are_joint: bool) -> list[Tensor]:
-        """Return what ``Arithmetic`` does; sums run over (T, N, A) where values are the agents' own, else (A, T, N)."""
+        """Return what ``Arithmetic`` does; sums run over (T, N, A) where values are the agents'
+        own, else (A, T, N).
+        """
         weights = torch.stack([storage.weights(agent) for agent in range(storage.shape.num_agents)])
         advantages = storage.advantages.permute(2, 0, 1).expand_as(weights)
         if not are_joint:
@@ -102,7 +106,9 @@ class HarlArithmetic(Arithmetic):
 
 
 class RoundedHarlArithmetic(HarlArithmetic):
-    """The same in HARL's order of operations, which waits for the host and cannot be captured: for a CPU."""
+    """The same in HARL's order of operations, which waits for the host and cannot be captured: for
+    a CPU.
+    """
 
     def optimizer(self, network: nn.Module, learning_rate: float, cfg: OnPolicyCfg) -> FlatAdam:
         return RoundedAdam(network, learning_rate, cfg.adam_eps, cfg.weight_decay)
@@ -112,7 +118,8 @@ class RoundedHarlArithmetic(HarlArithmetic):
         if not bool(weights.any()):
             return normalize_advantages(advantages, weights)
         active = advantages.masked_fill(weights == 0.0, float("nan")).contiguous().numpy()
-        mean, std = float(np.nanmean(active)), float(np.nanstd(active) + ADVANTAGE_STD_MIN)
+        mean = float(np.nanmean(active))
+        std = float(np.nanstd(active) + ADVANTAGE_STD_MIN)
         return (advantages - mean) / std
 
     def is_skipped(self, enabled: Tensor) -> bool:
@@ -154,7 +161,8 @@ class RoundedAdam(FlatAdam):
 def join_rows(batches: list[Batch]) -> Batch:
     """Join batches row by row: flattened to (L B, ...), joined, and cut into (L, B, ...) again.
 
-    With several batches a sequence then has rows of several sequences, but starts from the hidden state of one.
+    With several batches a sequence then has rows of several sequences, but starts from the hidden
+    state of one.
     """
 
     def join(name: str, columns: tuple[Tensor, ...]) -> Tensor:

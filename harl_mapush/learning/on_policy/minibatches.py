@@ -1,7 +1,8 @@
-"""Batches that training reads from a rollout, and how they are cut: into minibatches by random order, and into tiles.
+"""Batches that training reads from a rollout, and how they are cut: into minibatches by random
+order, and into tiles.
 
-T decisions, N environments, L consecutive decisions of a training sequence (1 without recurrence), B sequences,
-R recurrent layers, H hidden size. A tile is as much as a cache holds.
+T decisions, N environments, L consecutive decisions of a training sequence (1 without recurrence),
+B sequences, R recurrent layers, H hidden size. A tile is as much as a cache holds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ CPU_TILE_ROWS = (
 
 
 class ActorBatch(NamedTuple):
-    """What a policy learns from; every tensor is (L, B, ...), but hidden (1, B, R, H) at the sequences' start."""
+    """What a policy learns from; every tensor is (L, B, ...), but hidden (1, B, R, H) at the
+    sequences' start.
+    """
 
     obs: Tensor
     actions: Tensor
@@ -33,7 +36,9 @@ class ActorBatch(NamedTuple):
 
 
 class CriticBatch(NamedTuple):
-    """What a critic learns from; every tensor is (L, B, ...), but hidden (1, B, R, H) at the sequences' start."""
+    """What a critic learns from; every tensor is (L, B, ...), but hidden (1, B, R, H) at the
+    sequences' start.
+    """
 
     state: Tensor
     values: Tensor  # (L, B, V'), V' values a row
@@ -57,7 +62,9 @@ def gather(batch: Batch, index: Tensor) -> Batch:
 
 
 def split(batch: Batch, size: int, *, number: int | None = None) -> Iterator[Batch]:
-    """Go through views of ``size`` consecutive sequences: ``number`` of them, or all, the last one perhaps shorter."""
+    """Go through views of ``size`` consecutive sequences: ``number`` of them, or all, the last one
+    perhaps shorter.
+    """
     total = num_rows(batch)
     if size >= total:
         yield batch
@@ -75,9 +82,11 @@ def concatenate(batches: list[Batch]) -> Batch:
 
 
 def sequences(x: Tensor, length: int | None) -> Tensor:
-    """Cut x (T, N, ...) into (L, B, ...): chunks of ``length`` world by world, or a row a decision where it is None.
+    """Cut x (T, N, ...) into (L, B, ...): chunks of ``length`` world by world, or a row a decision
+    where it is None.
 
-    Chunk n (T / L) + segment, or row t N + n, as in HARL. A view where there are no chunks and x is contiguous.
+    Chunk n (T / L) + segment, or row t N + n, as in HARL. A view where there are no chunks and x is
+    contiguous.
     """
     steps, envs = x.shape[:2]
     if length is None:
@@ -89,17 +98,23 @@ def sequences(x: Tensor, length: int | None) -> Tensor:
 
 
 def sequence_starts(hidden: Tensor, length: int) -> Tensor:
-    """Pick hidden states (T, N, R, H) where chunks of ``length`` begin: (1, B, R, H), ordered as ``sequences``."""
+    """Pick hidden states (T, N, R, H) where chunks of ``length`` begin: (1, B, R, H), ordered as
+    ``sequences``.
+    """
     return hidden[::length].transpose(0, 1).reshape(1, -1, *hidden.shape[2:])
 
 
 class Shuffle:
-    """Random orders of training rows; each run's own, so that a resume continues with the same ones."""
+    """Random orders of training rows; each run's own, so that a resume continues with the same
+    ones.
+    """
 
     def __init__(
         self, generator: torch.Generator, host_generator: torch.Generator, ranks: Ranks = ALONE
     ) -> None:
-        self.generator, self.host_generator, self.ranks = generator, host_generator, ranks
+        self.generator = generator
+        self.host_generator = host_generator
+        self.ranks = ranks
 
     def rows(self, num_rows: int, num_minibatches: int) -> Tensor | None:
         """Draw an order of rows; None for one minibatch, where order means nothing."""
@@ -115,10 +130,11 @@ class Shuffle:
 def minibatches(
     batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle
 ) -> Iterator[Batch]:
-    """Yield ``num_epochs`` times ``num_minibatches`` parts of batches, each with an equal share of every batch.
+    """Yield ``num_epochs`` times ``num_minibatches`` parts of batches, each with an equal share of
+    every batch.
 
-    Rows that do not divide evenly are left out. Rows are put in random order once; with one batch, minibatches are
-    views of the ordered copy.
+    Rows that do not divide evenly are left out. Rows are put in random order once; with one batch,
+    minibatches are views of the ordered copy.
     """
     orders = [shuffle.rows(num_rows(batch), num_minibatches) for batch in batches]
     parts = list(cut(batches, orders, num_minibatches, concatenate))
@@ -127,7 +143,9 @@ def minibatches(
 
 
 def tiles(batch: Batch) -> Iterator[Batch]:
-    """Cut a minibatch into views whose gradients are summed: cache-sized on a CPU, whole on a GPU."""
+    """Cut a minibatch into views whose gradients are summed: cache-sized on a CPU, whole on a
+    GPU.
+    """
     if batch.weights.is_cuda:
         yield batch
     else:
@@ -148,13 +166,16 @@ def cut(
     num_minibatches: int,
     join: Callable[[list[Batch]], Batch],
 ) -> Iterator[Batch]:
-    """Go through minibatches of the rows of every batch in its order; ``join`` makes one of the batches' shares."""
+    """Go through minibatches of the rows of every batch in its order; ``join`` makes one of the
+    batches' shares.
+    """
     shares = []
     for batch, order in zip(batches, orders, strict=True):
         size = num_rows(batch) // num_minibatches
         if size == 0:
             raise ValueError(
-                f"{num_rows(batch)} rows cannot be cut into {num_minibatches} minibatches: lower their number"
+                f"{num_rows(batch)} rows cannot be cut into {num_minibatches} minibatches: lower "
+                "their number"
             )
         shares.append(
             split(batch if order is None else gather(batch, order), size, number=num_minibatches)

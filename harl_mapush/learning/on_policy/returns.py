@@ -1,4 +1,6 @@
-"""Returns and advantages as pure functions of (T, N, V) tensors, V values an environment (1, or one an agent)."""
+"""Returns and advantages as pure functions of (T, N, V) tensors, V values an environment (1, or
+one an agent).
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ def compute_gae(
 ) -> Tensor:
     """Return advantages (T, N, V) by generalised advantage estimation (Schulman et al. 2016).
 
-    ``values`` (T, N, V) are those of the state acted in. ``next_values`` (T, N, V) are those of the true next state: 0
-    after a termination, the value of the episode's last state after a time-out. ``continues`` (T, N, 1) is 0 where the
-    episode ended. Where ``cut`` (T, N, 1) is 1 nothing is learned: the advantage is 0 and flows into nothing before it.
+    ``values`` (T, N, V) are those of the state acted in. ``next_values`` (T, N, V) are those of the
+    true next state: 0 after a termination, the value of the episode's last state after a time-out.
+    ``continues`` (T, N, 1) is 0 where the episode ended. Where ``cut`` (T, N, 1) is 1 nothing is
+    learned: the advantage is 0 and flows into nothing before it.
     """
     advantages = torch.empty_like(rewards)
     deltas = (rewards + gamma * next_values - values) * (1.0 - cut)
@@ -39,7 +42,9 @@ def compute_returns(
     cut: Tensor,
     gamma: float,
 ) -> Tensor:
-    """Return discounted sums of rewards to the end of the episode or rollout, then ``next_values``; shapes as above."""
+    """Return discounted sums of rewards to the end of the episode or rollout, then
+    ``next_values``; shapes as above.
+    """
     returns = torch.empty_like(rewards)
     running = next_values[-1]
     for t in reversed(range(rewards.shape[0])):
@@ -59,9 +64,12 @@ def compute_harl_gae(
 ) -> Tensor:
     """Return returns (T, N, V) as HARL's buffer does with GAE.
 
-    ``values`` (T+1, N, V) are in reward units. ``masks`` (T+1, N, 1) are 0 where the environment was done,
-    ``bad_masks`` 0 where it was truncated; index t+1 belongs to the step from t to t+1. With ``bad_masks`` (proper time
-    limits) a truncated step's advantage is 0: its reward is dropped, and the value of its last state is not used.
+    ``values`` (T+1, N, V) are in reward units. ``masks`` (T+1, N, 1) are 0 where the environment
+    was done,
+    ``bad_masks`` 0 where it was truncated; index t+1 belongs to the step from t to t+1. With
+    ``bad_masks`` (proper time
+    limits) a truncated step's advantage is 0: its reward is dropped, and the value of its last
+    state is not used.
     """
     returns = torch.empty_like(rewards)
     running = torch.zeros_like(rewards[0])
@@ -84,8 +92,9 @@ def compute_harl_returns(
 ) -> Tensor:
     """Return returns (T, N, V) as HARL's buffer does without GAE.
 
-    ``last_value`` (N, V) is what the last return is bootstrapped from: HARL passes the critic's output there without
-    denormalising it. ``values`` (T+1, N, V) in reward units stand in for the return of a truncated step.
+    ``last_value`` (N, V) is what the last return is bootstrapped from: HARL passes the critic's
+    output there without denormalising it. ``values`` (T+1, N, V) in reward units stand in for the
+    return of a truncated step.
     """
     returns = torch.empty_like(rewards)
     running = last_value

@@ -1,7 +1,7 @@
 """One rollout on the device, agent-major.
 
-T decisions, N environments, A agents, V values an environment (1, or A where each agent has its own), R recurrent
-layers, H hidden size.
+T decisions, N environments, A agents, V values an environment (1, or A where each agent has its
+own), R recurrent layers, H hidden size.
 """
 
 from __future__ import annotations
@@ -43,12 +43,16 @@ class Storage:
     ) -> None:
         """Allocate a rollout.
 
-        ``critic_state`` picks what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's state.
+        ``critic_state`` picks what the critic sees (N, *state_shape) from obs (N, A, O) and the
+        environment's state.
         ``learned_rewards`` turns the agents' rewards (N, A) into those that are learned (N, V).
         """
         self.shape = shape
-        self._critic_state, self._learned_rewards = critic_state, learned_rewards
-        steps, envs, agents = shape.num_steps, shape.num_envs, shape.num_agents
+        self._critic_state = critic_state
+        self._learned_rewards = learned_rewards
+        steps = shape.num_steps
+        envs = shape.num_envs
+        agents = shape.num_agents
 
         def zeros(*size: int) -> Tensor:
             return torch.zeros(size, device=device)
@@ -63,36 +67,38 @@ class Storage:
         self.next_factor = ones(steps, envs)  # of the agent whose turn comes
         self.active = ones(agents, steps + 1, envs)  # 0: dead since an earlier decision
         self.state = zeros(steps + 1, envs, *shape.state_shape)
-        self.final_state = (
-            zeros(steps, envs, *shape.state_shape) if shape.keeps_final_state else None
-        )
+        if shape.keeps_final_state:
+            self.final_state = zeros(steps, envs, *shape.state_shape)
+        else:
+            self.final_state = None
         self.rewards = zeros(steps, envs, shape.num_values)
         self.masks = ones(steps + 1, envs)  # 0 at t + 1: the episode ended at decision t
         self.terminated = torch.zeros(steps, envs, agents, dtype=torch.bool, device=device)
         self.truncated = zeros(steps, envs)  # 1: ended by the clock
-        self.bootstrapped = zeros(
-            steps, envs
-        )  # 1: ended by the clock alone, and the simulation did not break
+        # 1: ended by the clock alone, and the simulation did not break.
+        self.bootstrapped = zeros(steps, envs)
         self.valid = ones(steps, envs)  # 0: the simulation broke, nothing to be learned
         self.values = zeros(steps + 1, envs, shape.num_values)  # critic's units
         self.final_values = zeros(steps, envs, shape.num_values)  # critic's units
         self.returns = zeros(steps, envs, shape.num_values)  # reward units
         self.advantages = zeros(steps, envs, shape.num_values)  # reward units
-        self.actor_hidden = (
-            zeros(agents, steps + 1, envs, *shape.actor_hidden) if shape.actor_hidden else None
-        )
-        self.critic_hidden = (
-            zeros(
+        if shape.actor_hidden:
+            self.actor_hidden = zeros(agents, steps + 1, envs, *shape.actor_hidden)
+        else:
+            self.actor_hidden = None
+        if shape.critic_hidden:
+            self.critic_hidden = zeros(
                 steps + 1,
                 envs * (shape.state_shape[0] if len(shape.state_shape) == 2 else 1),
                 *shape.critic_hidden,
             )
-            if shape.critic_hidden
-            else None
-        )
+        else:
+            self.critic_hidden = None
 
     def begin(self) -> None:
-        """Start a rollout where the last one ended: state, masks and hidden states move from its end to its start."""
+        """Start a rollout where the last one ended: state, masks and hidden states move from its
+        end to its start.
+        """
         self.state[0] = self.state[-1]
         self.masks[0] = self.masks[-1]
         self.active[:, 0] = self.active[:, -1]
@@ -106,11 +112,15 @@ class Storage:
         self.state[-1] = self._critic_state(obs, state)
 
     def hidden(self, t: int) -> Tensor | None:
-        """Return the actors' hidden states (A, N, R, H) for decision ``t``, None without recurrence."""
+        """Return the actors' hidden states (A, N, R, H) for decision ``t``, None without
+        recurrence.
+        """
         return None if self.actor_hidden is None else self.actor_hidden[:, t]
 
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
-        """Store decision ``t``, taken on obs (N, A, O), and what came of it; ``finish`` follows the last."""
+        """Store decision ``t``, taken on obs (N, A, O), and what came of it; ``finish`` follows
+        the last.
+        """
         assert decision.log_probs is not None
         self.obs[:, t] = obs.transpose(0, 1)
         self.actions[:, t] = decision.actions.transpose(0, 1)

@@ -89,7 +89,9 @@ class OnPolicyCfg(CompatCfg):
     )
 
     def arithmetic(self, device_type: str, ranks: Ranks = ALONE) -> Arithmetic:
-        """Return the arithmetic that ``compat`` means on devices of this type; one process alone rounds as HARL's."""
+        """Return the arithmetic that ``compat`` means on devices of this type; one process alone
+        rounds as HARL's.
+        """
         is_rounded = device_type == "cpu" and ranks.size == 1
         return self.choose(Arithmetic, RoundedHarlArithmetic if is_rounded else HarlArithmetic)(
             ranks

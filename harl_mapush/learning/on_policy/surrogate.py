@@ -24,7 +24,10 @@ from harl_mapush.learning.on_policy.settings import OnPolicyCfg
 from harl_mapush.learning.optimizer import FlatAdam
 from mqe.vec_env import MirrorImage
 
-_RATE_STEP, _RATE_MIN, _RATE_MAX = 1.5, 1e-5, 1e-2  # schedule "adaptive", as rsl_rl's
+# schedule "adaptive", as rsl_rl's
+_RATE_STEP = 1.5
+_RATE_MIN = 1e-5
+_RATE_MAX = 1e-2
 
 
 class MinibatchStats(NamedTuple):
@@ -39,7 +42,9 @@ class MinibatchStats(NamedTuple):
 def actor_batch(
     actor: Actor, storage: Storage, agent: int, advantages: Tensor, length: int | None
 ) -> ActorBatch:
-    """Lay agent ``agent``'s part of a rollout out for training; ``advantages`` (T, N) are normalised."""
+    """Lay agent ``agent``'s part of a rollout out for training; ``advantages`` (T, N) are
+    normalised.
+    """
 
     def rows(x: Tensor) -> Tensor:
         return sequences(x, length)
@@ -74,7 +79,8 @@ def rollout_log_probs(actor: Actor, storage: Storage, agent: int) -> Tensor:
         assert storage.actor_hidden is not None
         mean, _ = actor.unroll(obs, storage.actor_hidden[agent, 0], storage.masks[:-1])
         return losses.gaussian_log_prob(actions, mean, std)
-    rows, action_rows = obs.flatten(0, 1), actions.flatten(0, 1)
+    rows = obs.flatten(0, 1)
+    action_rows = actions.flatten(0, 1)
     parts = [
         losses.gaussian_log_prob(
             action_rows.narrow(0, start, length), actor(rows.narrow(0, start, length)), std
@@ -94,7 +100,8 @@ def update_policy(
     arithmetic: Arithmetic,
     mirror: MirrorImage | None = None,
 ) -> dict[str, Tensor]:
-    """Maximise the surrogate objective in ``num_epochs`` epochs over one agent's batch, or several agents' together.
+    """Maximise the surrogate objective in ``num_epochs`` epochs over one agent's batch, or several
+    agents' together.
 
     Return mean metrics as 0-dim tensors. Nothing changes if no entry is active.
     """
@@ -131,9 +138,11 @@ def policy_gradient(
     arithmetic: Arithmetic,
     mirror: MirrorImage | None = None,
 ) -> MinibatchStats:
-    """Add the gradient of policy loss - entropy_coef entropy + symmetry_coef asymmetry over a minibatch.
+    """Add the gradient of policy loss - entropy_coef entropy + symmetry_coef asymmetry over a
+    minibatch.
 
-    The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on the state.
+    The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on
+    the state.
     """
     total = minibatch.weights.sum().clamp(min=1.0)
     entropy, loss_sum, ratio_sum, kl_sum = (torch.zeros_like(total) for _ in range(4))
@@ -164,12 +173,16 @@ def policy_gradient(
 
 
 def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: MirrorImage) -> Tensor:
-    """Return the squared distance (...) of mean actions to the mirrored ones of mirrored obs (Yu, Turk & Liu 2018)."""
+    """Return the squared distance (...) of mean actions to the mirrored ones of mirrored obs (Yu,
+    Turk & Liu 2018).
+    """
     return (actor(mirror.obs(obs)) - mirror.action(mean)).square().sum(-1)
 
 
 def adapt_learning_rate(learning_rate: Tensor, kl: Tensor, desired_kl: float) -> None:
-    """Lower a learning rate in place where the policy moves twice too far, raise it where not half enough."""
+    """Lower a learning rate in place where the policy moves twice too far, raise it where not half
+    enough.
+    """
     lower = torch.where(kl > 2.0 * desired_kl, 1.0 / _RATE_STEP, 1.0)
     change = torch.where(kl < 0.5 * desired_kl, _RATE_STEP, lower)
     learning_rate.mul_(change).clamp_(_RATE_MIN, _RATE_MAX)

@@ -36,7 +36,10 @@ class ValueLearner:
         shuffle: Shuffle,
         arithmetic: Arithmetic,
     ) -> None:
-        self.cfg, self.network, self.shuffle, self.arithmetic = cfg, network, shuffle, arithmetic
+        self.cfg = cfg
+        self.network = network
+        self.shuffle = shuffle
+        self.arithmetic = arithmetic
         self.critic = Critic(network, state_size, num_outputs).to(device)
         self.optimizer = arithmetic.optimizer(self.critic, cfg.critic_learning_rate, cfg)
         self.normalizer = arithmetic.value_normalizer(cfg.value_norm_beta).to(device)
@@ -115,7 +118,9 @@ class ValueLearner:
         )
 
     def chunk_length(self, storage: Storage) -> int | None:
-        """Return how many consecutive decisions a training sequence has; None without recurrence."""
+        """Return how many consecutive decisions a training sequence has; None without
+        recurrence.
+        """
         if not self.network.use_recurrent_policy:
             return None
         return self.network.chunk_length or storage.shape.num_steps

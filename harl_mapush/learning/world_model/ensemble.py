@@ -1,6 +1,8 @@
-"""An ensemble of probabilistic networks that predict a planar state, equivariant to the order of robots.
+"""An ensemble of probabilistic networks that predict a planar state, equivariant to the order of
+robots.
 
-M members, B rows, A agents, W numbers of the world and R of each robot (``mqe.vec_env.Planar``), U action size.
+M members, B rows, A agents, W numbers of the world and R of each robot (``mqe.vec_env.Planar``), U
+action size.
 """
 
 from __future__ import annotations
@@ -22,18 +24,21 @@ _SMALL = 0.1  # of the last layers' weights at the start: members begin near "no
 
 
 class Prediction(NamedTuple):
-    """What members expect of the next state, in its own units: means (M, B, S) and variances (M, B, S)."""
+    """What members expect of the next state, in its own units: means (M, B, S) and variances (M,
+    B, S).
+    """
 
     mean: Tensor
     variance: Tensor
 
 
 class Ensemble(nn.Module):
-    """Members that each predict the next state itself, every number normalised by its own mean and spread.
+    """Members that each predict the next state itself, every number normalised by its own mean and
+    spread.
 
-    A prediction begins at the present state, which the network's output is added to in normalised units. Robots share
-    all weights and exchange information only by means over the team, so reordering the robots merely reorders their
-    predictions.
+    A prediction begins at the present state, which the network's output is added to in normalised
+    units. Robots share all weights and exchange information only by means over the team, so
+    reordering the robots merely reorders their predictions.
     """
 
     def __init__(
@@ -46,19 +51,23 @@ class Ensemble(nn.Module):
     ):
         """Build members with hidden layers of ``size``, drawn from a ``generator`` on the CPU."""
         super().__init__()
-        num_world, num_robot = len(planar.world_names), len(planar.robot_names)
+        num_world = len(planar.world_names)
+        num_robot = len(planar.robot_names)
         own = num_world + num_robot + planar.kinds.shape[1] + action_size
 
         def layer(size_in: int, size_out: int, scale: float = 1.0) -> _Linear:
             return _Linear(num_members, size_in, size_out, scale, generator)
 
-        self.own, self.team, self.world = layer(own, size), layer(2 * size, size), layer(size, size)
-        self.world_out, self.robot_out = (
-            layer(size, 2 * num_world, _SMALL),
-            layer(2 * size, 2 * num_robot, _SMALL),
-        )
-        self.world_norm, self.robot_norm = RunningNorm(num_world), RunningNorm(num_robot)
-        self.num_members, self._split, self._kinds = num_members, planar.split, planar.kinds
+        self.own = layer(own, size)
+        self.team = layer(2 * size, size)
+        self.world = layer(size, size)
+        self.world_out = layer(size, 2 * num_world, _SMALL)
+        self.robot_out = layer(2 * size, 2 * num_robot, _SMALL)
+        self.world_norm = RunningNorm(num_world)
+        self.robot_norm = RunningNorm(num_robot)
+        self.num_members = num_members
+        self._split = planar.split
+        self._kinds = planar.kinds
 
     def update_norms(self, state: Tensor, weights: Tensor) -> None:
         """Update the normalisation with states (B, S) of weights (B,), 0 or 1."""
@@ -67,7 +76,9 @@ class Ensemble(nn.Module):
         self.robot_norm.update(robots, weights.unsqueeze(1).expand(robots.shape[:2]))
 
     def forward(self, state: Tensor, actions: Tensor) -> Prediction:
-        """Predict what follows states (M, B, S), each member its own, where robots act (M, B, A, U)."""
+        """Predict what follows states (M, B, S), each member its own, where robots act (M, B, A,
+        U).
+        """
         mean, log_var = self._predict(state, actions)
         scale = self._spread()
         return Prediction(mean * scale + self._center(), log_var.exp() * scale.square())
@@ -111,19 +122,26 @@ class Ensemble(nn.Module):
 
 
 def disagreement(prediction: Prediction) -> Tensor:
-    """Return how far the members' means lie apart (B,), in standard deviations that they expect anyway."""
-    between, within = prediction.mean.var(0, correction=0), prediction.variance.mean(0)
+    """Return how far the members' means lie apart (B,), in standard deviations that they expect
+    anyway.
+    """
+    between = prediction.mean.var(0, correction=0)
+    within = prediction.variance.mean(0)
     return (between / within).mean(-1).sqrt()
 
 
 def drawn(prediction: Prediction, member: Tensor, noise: Tensor) -> Tensor:
-    """Return next states (B, S): row b drawn from member ``member[b]`` with standard normal ``noise`` (B, S)."""
+    """Return next states (B, S): row b drawn from member ``member[b]`` with standard normal
+    ``noise`` (B, S).
+    """
     rows = torch.arange(len(member), device=member.device)
     return prediction.mean[member, rows] + prediction.variance[member, rows].sqrt() * noise
 
 
 def within_interval(prediction: Prediction, next_state: Tensor, share: float) -> Tensor:
-    """Return 1 where members (M, B, S) have a number in the interval that should hold ``share`` of them, else 0."""
+    """Return 1 where members (M, B, S) have a number in the interval that should hold ``share`` of
+    them, else 0.
+    """
     z = NormalDist().inv_cdf(0.5 + 0.5 * share)
     return ((prediction.mean - next_state).abs() <= z * prediction.variance.sqrt()).to(
         next_state.dtype

@@ -1,4 +1,5 @@
-"""A learned model of the worlds beside an off-policy algorithm: fitted to the replay, it continues from its states.
+"""A learned model of the worlds beside an off-policy algorithm: fitted to the replay, it continues
+from its states.
 
 B rows, M members, A agents, S state size. What a model predicted lies in a replay of its own.
 """
@@ -37,7 +38,9 @@ _TINY = 1e-12  # least squared change of a number
 
 @dataclass(frozen=True)
 class EnsembleCfg:
-    """Section ``algorithm.ensemble``: the learned model that ``algorithm.model=ensemble`` asks for."""
+    """Section ``algorithm.ensemble``: the learned model that ``algorithm.model=ensemble`` asks
+    for.
+    """
 
     members: int = option(5, "networks, each fitted to its own draws", min=2, max=64)
     hidden_size: int = option(64, "of the networks' layers", min=1, max=8192)
@@ -98,12 +101,17 @@ class WorldModel:
         seed: int,
         device: torch.device,
     ) -> None:
-        """Build for a team whose predicted transitions lie in ``replay``; all else is drawn from ``seed``.
+        """Build for a team whose predicted transitions lie in ``replay``; all else is drawn from
+        ``seed``.
 
         ``team_rewards`` turns rewards (B, A) into those that are learned (B, G).
         """
-        self.cfg, self.planar, self.replay, self.device = cfg, planar, replay, device
-        self._team_rewards, self._transitions_an_update = team_rewards, 1.0 / update_ratio
+        self.cfg = cfg
+        self.planar = planar
+        self.replay = replay
+        self.device = device
+        self._team_rewards = team_rewards
+        self._transitions_an_update = 1.0 / update_ratio
         start = torch.Generator().manual_seed(seed)
         ensemble = Ensemble(planar, replay.shape.action_size, cfg.members, cfg.hidden_size, start)
         self.ensemble = self.acting = ensemble.to(device)
@@ -128,7 +136,9 @@ class WorldModel:
         return joined(real, self.replay.sample(num_predicted)) if num_predicted else real
 
     def stage(self, num_updates: int) -> int:
-        """Return how far share and horizon have risen after so many updates of the team: 1 to 4; 0 without rollouts."""
+        """Return how far share and horizon have risen after so many updates of the team: 1 to 4; 0
+        without rollouts.
+        """
         if not len(self.replay):
             return 0
         return min(
@@ -148,7 +158,8 @@ class WorldModel:
     def advance(
         self, replay: RingReplay, explore: Callable[[Tensor], Tensor], num_updates: int
     ) -> dict[str, Tensor]:
-        """Do what is due before update ``num_updates`` of the team: fit, unless a thread does, and roll out.
+        """Do what is due before update ``num_updates`` of the team: fit, unless a thread does, and
+        roll out.
 
         Return metrics.
         """
@@ -165,11 +176,11 @@ class WorldModel:
         return self.num_owed >= min(ROUND, self.cfg.first_steps)
 
     def draw(self, replay: RingReplay) -> Rows:
-        """Draw what a round of fitting takes: a batch to measure the model with, and one for every step and member."""
-        num_worlds, num_fitted = (
-            replay.shape.num_envs,
-            ROUND * self.cfg.members * self.cfg.batch_size,
-        )
+        """Draw what a round of fitting takes: a batch to measure the model with, and one for every
+        step and member.
+        """
+        num_worlds = replay.shape.num_envs
+        num_fitted = ROUND * self.cfg.members * self.cfg.batch_size
         index = replay.draw(_MEASURED + num_fitted, self.generator)
         world = index % num_worlds
         held_out = (world - world % HELD_OUT + HELD_OUT - 1).clamp(
@@ -180,9 +191,13 @@ class WorldModel:
         return Rows(replay.look_up(index, num_steps=1), is_held_out)
 
     def fit(self, rows: Rows) -> None:
-        """Measure the model on worlds that it is not fitted to, then take a round of steps with the others."""
-        cfg, batch = self.cfg, rows.batch
-        state, next_state = batch.state[:, 0], batch.next_state[:, 0]
+        """Measure the model on worlds that it is not fitted to, then take a round of steps with
+        the others.
+        """
+        cfg = self.cfg
+        batch = rows.batch
+        state = batch.state[:, 0]
+        next_state = batch.next_state[:, 0]
         with self.fitting:
             weights = (~rows.is_held_out).to(state.dtype)
             self.ensemble.update_norms(state[_MEASURED:], weights[_MEASURED:])
@@ -210,12 +225,16 @@ class WorldModel:
 
     @torch.no_grad()
     def measure(self, rows: Rows) -> dict[str, Tensor]:
-        """Return the model's one-step errors and calibration on held-out worlds, and the error of computed rewards.
+        """Return the model's one-step errors and calibration on held-out worlds, and the error of
+        computed rewards.
 
-        Errors are root mean squares by number, in its unit; ``error_ratio`` is 1 for a model by which nothing moves.
+        Errors are root mean squares by number, in its unit; ``error_ratio`` is 1 for a model by
+        which nothing moves.
         """
-        planar, batch = self.planar, Batch(*(part[:_MEASURED] for part in rows.batch))
-        state, next_state = batch.state[:, 0], batch.next_state[:, 0]
+        planar = self.planar
+        batch = Batch(*(part[:_MEASURED] for part in rows.batch))
+        state = batch.state[:, 0]
+        next_state = batch.next_state[:, 0]
         weights = rows.is_held_out[:_MEASURED].to(state.dtype)
         weights = (weights / weights.sum().clamp(min=1.0)).unsqueeze(-1)
         prediction = self.ensemble(*(_for_all(x, self.cfg.members) for x in (state, batch.actions)))
@@ -239,8 +258,11 @@ class WorldModel:
         }
 
     def plan_bytes(self, row: float) -> float:
-        """Return what a round of fitting takes, where a transition takes ``row`` bytes: its draws, and one step."""
-        cfg, hidden = self.cfg, 4 * 3 * 4 * self.planar.num_robots * self.cfg.hidden_size
+        """Return what a round of fitting takes, where a transition takes ``row`` bytes: its draws,
+        and one step.
+        """
+        cfg = self.cfg
+        hidden = 4 * 3 * 4 * self.planar.num_robots * self.cfg.hidden_size
         return (_MEASURED + cfg.members * cfg.batch_size) * (2 * ROUND * row + hidden)
 
     # Rolling out
@@ -249,16 +271,21 @@ class WorldModel:
     def roll_out(
         self, replay: RingReplay, explore: Callable[[Tensor], Tensor], num_updates: int
     ) -> None:
-        """Continue from states of the team's replay as the team acts now, and keep what the members agree on.
+        """Continue from states of the team's replay as the team acts now, and keep what the members
+        agree on.
 
-        A rollout ends as a time-out does where it is cut, or has its full length. Of the first decisions the one that
-        members agree on most is kept in any case.
+        A rollout ends as a time-out does where it is cut, or has its full length. Of the first
+        decisions the one that members agree on most is kept in any case.
         """
-        cfg, planar, horizon = self.cfg, self.planar, self.horizon(num_updates)
+        cfg = self.cfg
+        planar = self.planar
+        horizon = self.horizon(num_updates)
         start = replay.look_up(replay.draw(cfg.branches, self.generator), num_steps=1)
-        obs, state = start.obs, start.state[:, 0]
+        obs = start.obs
+        state = start.state[:, 0]
         continues = torch.ones(cfg.branches, dtype=torch.bool, device=self.device)
-        num_kept, spreads = torch.zeros((), device=self.device), []
+        num_kept = torch.zeros((), device=self.device)
+        spreads = []
         for k in range(horizon):
             actions = explore(obs)
             prediction = self.acting(*(_for_all(x, cfg.members) for x in (state, actions)))
@@ -288,7 +315,9 @@ class WorldModel:
             )
             self.replay.add(transition)
             num_kept += continues.sum()
-            continues, obs, state = continues & ~terminated, next_obs, next_state
+            continues = continues & ~terminated
+            obs = next_obs
+            state = next_state
         share = cfg.share * self.stage(num_updates) / _STAGES
         numbers = {
             "model/horizon": float(horizon),
@@ -328,7 +357,8 @@ class WorldModel:
         self.optimizer.learning_rate.copy_(rate)
         self.replay.load_state_dict(state["replay"])
         self.generator.set_state(state["generator"].cpu())
-        self.num_steps, self.num_owed = state["num_steps"], state["num_owed"]
+        self.num_steps = state["num_steps"]
+        self.num_owed = state["num_owed"]
         self.metrics = {name: value.to(self.device) for name, value in state["metrics"].items()}
 
 
@@ -340,7 +370,8 @@ def make_model(
     generator: torch.Generator,
     seed: int,
 ) -> WorldModel:
-    """Build the model of a team with settings ``cfg`` (``OffPolicyCfg``), whose own replay has sizes ``shape``.
+    """Build the model of a team with settings ``cfg`` (``OffPolicyCfg``), whose own replay has
+    sizes ``shape``.
 
     The team's ``generator`` draws its batches.
     """
@@ -348,17 +379,21 @@ def make_model(
         name: getattr(shape, name)
         for name in ("num_agents", "obs_size", "action_size", "num_views", "state_size")
     }
-    own, device = cfg.ensemble, generator.device
+    own = cfg.ensemble
+    device = generator.device
     shape = replay_shape(max(own.buffer_size, own.horizon * own.branches), own.branches, **sizes)
     replay = RingReplay(shape, cfg.n_step, cfg.gamma, generator, device)
     return WorldModel(own, planar, replay, team_rewards, cfg.update_ratio, seed, device)
 
 
 def check_worlds(num_worlds: int) -> None:
-    """Raise ValueError where a collector, or the learner that collects itself, has too few worlds to hold any out."""
+    """Raise ValueError where a collector, or the learner that collects itself, has too few worlds
+    to hold any out.
+    """
     if num_worlds < HELD_OUT:
         raise ValueError(
-            f"model=ensemble is measured on one world in {HELD_OUT}, and a collector or the learner has {num_worlds}; "
+            f"model=ensemble is measured on one world in {HELD_OUT}, and a collector or the "
+            f"learner has {num_worlds}; "
             f"set env.num_envs to at least {HELD_OUT} for each"
         )
 
@@ -368,11 +403,15 @@ def health_line(metrics: Mapping[str, float]) -> str | None:
     if "model/error_ratio" not in metrics:
         return None
     found = {name.removeprefix("model/"): value for name, value in metrics.items()}
-    line = f"[Model] error {found['error_ratio']:.2f} of standing still | 90 % interval holds {found['inside_90']:.0%}"
+    line = (
+        f"[Model] error {found['error_ratio']:.2f} of standing still | 90 % interval holds "
+        f"{found['inside_90']:.0%}"
+    )
     line += f" | reward off by {found['reward_error']:.3f}"
     if "kept" in found:
         line += (
-            f" | steps {found['steps']:,.0f} | horizon {found['horizon']:.0f} | share {found['share']:.2f} | "
+            f" | steps {found['steps']:,.0f} | horizon {found['horizon']:.0f} | share "
+            f"{found['share']:.2f} | "
             f"kept {found['kept']:.0%}"
         )
     else:

@@ -1,4 +1,6 @@
-"""The engines that run in a process of their own, and the scenes that they are sent: plain MuJoCo and Isaac Gym."""
+"""The engines that run in a process of their own, and the scenes that they are sent: plain MuJoCo
+and Isaac Gym.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,19 @@ ISAACGYM = EngineSpec(
     ),
 )
 
-# Pairs of shapes that PhysX keeps on the GPU. The reference takes 5 * 2^23, which fills an 8 GB card whatever the
-# number of worlds is. PhysX's own default is the least; a robot of 17 shapes that lies on its side in a heap of others
-# touches a few dozen.
-LEAST_PAIRS, MOST_PAIRS, PAIRS_A_ROBOT, PAIRS_OF_REST = 1 << 20, 1 << 23, 128, 64
+# Pairs of shapes that PhysX keeps on the GPU. The reference takes 5 * 2^23, which fills an 8 GB
+# card whatever the number of worlds is. PhysX's own default is the least; a robot of 17 shapes that
+# lies on its side in a heap of others touches a few dozen.
+LEAST_PAIRS = 1 << 20
+MOST_PAIRS = 1 << 23
+PAIRS_A_ROBOT = 128
+PAIRS_OF_REST = 64
 
 
 def contact_pairs(num_envs: int, num_robots: int) -> int:
-    """Return Isaac Gym's ``max_gpu_contact_pairs`` for worlds of that many robots, a power of two."""
+    """Return Isaac Gym's ``max_gpu_contact_pairs`` for worlds of that many robots, a power of
+    two.
+    """
     wanted = num_envs * (PAIRS_A_ROBOT * num_robots + PAIRS_OF_REST)
     return min(MOST_PAIRS, max(LEAST_PAIRS, 1 << (wanted - 1).bit_length()))
 
@@ -60,7 +67,9 @@ def mujoco_scene(model: mujoco.MjModel) -> dict[str, Any]:
 
 
 def isaac_scene(model: mujoco.MjModel, num_envs: int, device: torch.device) -> dict[str, Any]:
-    """Return what Isaac Gym's worker builds its worlds from: descriptions, names in our order, motors, materials."""
+    """Return what Isaac Gym's worker builds its worlds from: descriptions, names in our order,
+    motors, materials.
+    """
     names = neutral_model.trees(model)
     robots = [name for name in names if name.startswith("robot")]
     joints = [model.joint(int(joint)).name for joint in model.actuator_trnid[:, 0]]
@@ -117,7 +126,9 @@ def make_process(
     python: str | None,
     timeouts: tuple[float, float],
 ) -> ProcessSimulator:
-    """Start ``num_envs`` worlds of ``model`` in a process; raise SimulatorError where that fails."""
+    """Start ``num_envs`` worlds of ``model`` in a process; raise SimulatorError where that
+    fails.
+    """
     if name == ISAACGYM.name:
         scene = isaac_scene(model, num_envs, device)
         return ProcessSimulator(ISAACGYM, python, scene, model, num_envs, device, timeouts)

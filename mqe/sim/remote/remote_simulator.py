@@ -1,7 +1,9 @@
-"""A simulator in a process of its own, under an interpreter of its own, behind the same protocol as the others.
+"""A simulator in a process of its own, under an interpreter of its own, behind the same protocol as
+the others.
 
-The state is in memory that both sides map, so a control step costs two short messages on pipes. Whatever happens to the
-process becomes a ``SimulatorError`` of one line with the last words that it printed.
+The state is in memory that both sides map, so a control step costs two short messages on pipes.
+Whatever happens to the process becomes a ``SimulatorError`` of one line with the last words that it
+printed.
 """
 
 from __future__ import annotations
@@ -52,14 +54,15 @@ class EngineSpec(NamedTuple):
     name: str  # of the simulator, as errors call it
     file: Path
     dtype: str  # of the shared numbers
-    remembers: bool  # the engine's warm start and clock travel in the shared memory, for an exact continuation
-    hints: tuple[
-        tuple[str, str], ...
-    ] = ()  # of words that a dying worker leaves, what to do about it
+    # The engine's warm start and clock travel in the shared memory, for an exact continuation.
+    remembers: bool
+    # Of words that a dying worker leaves, what to do about it.
+    hints: tuple[tuple[str, str], ...] = ()
 
 
 class ProcessSimulator:
-    """N worlds in another process. On a GPU the tensors are copies of the shared memory, made before and after a step.
+    """N worlds in another process. On a GPU the tensors are copies of the shared memory, made
+    before and after a step.
 
     The engine is made at once, and its worlds at the first step, when all fields are known.
     """
@@ -80,12 +83,17 @@ class ProcessSimulator:
     ) -> None:
         """Start the worker of ``spec`` under ``python`` (None: this interpreter).
 
-        ``timeouts`` [s] are those of a step, and of everything up to the end of the first step. Raises SimulatorError.
+        ``timeouts`` [s] are those of a step, and of everything up to the end of the first step.
+        Raises SimulatorError.
         """
-        self.model, self.num_envs, self.device = model, num_envs, device
+        self.model = model
+        self.num_envs = num_envs
+        self.device = device
         self._spec, self._step_timeout, self._start_timeout = spec, *timeouts
         self._python = _interpreter(python)
-        self._is_started, self._doing, self._timeout = False, "start", self._start_timeout
+        self._is_started = False
+        self._doing = "start"
+        self._timeout = self._start_timeout
         self._error: SimulatorError | None = None
         self._tail = b""
         sizes = Sizes(
@@ -98,9 +106,8 @@ class ProcessSimulator:
             model.nsensordata,
             (model.nv + 1) * spec.remembers,
         )
-        memory = os.memfd_create(
-            "mapush"
-        )  # freed with the last process that has it, however they end
+        # Freed with the last process that has it, however they end.
+        memory = os.memfd_create("mapush")
         try:
             self._arrays = create_memory(memory, sizes, spec.dtype)
             self._launch(memory)
@@ -110,14 +117,12 @@ class ProcessSimulator:
         self._is_copied = device.type != "cpu"
         self._tensors = {name: shared.to(device) for name, shared in self._shared.items()}
         self.qpos, self.qvel, self.ctrl = (self._tensors[name] for name in ("qpos", "qvel", "ctrl"))
-        self.mocap_pos, self.xfrc_applied = (
-            self._tensors["mocap_pos"],
-            self._tensors["xfrc_applied"],
-        )
-        self.sensordata, self.failed = self._tensors["sensordata"], self._tensors["failed"]
-        self.resting = torch.zeros_like(
-            self.failed
-        )  # has no effect: the other process steps all worlds
+        self.mocap_pos = self._tensors["mocap_pos"]
+        self.xfrc_applied = self._tensors["xfrc_applied"]
+        self.sensordata = self._tensors["sensordata"]
+        self.failed = self._tensors["failed"]
+        # Has no effect: the other process steps all worlds.
+        self.resting = torch.zeros_like(self.failed)
         self.qpos.copy_(torch.as_tensor(model.qpos0))
         message = {
             "do": "open",
@@ -136,12 +141,15 @@ class ProcessSimulator:
     def actuator_force(self) -> Tensor:
         """Raise SimulatorError: what motors do is not among what the other process sends."""
         raise SimulatorError(
-            "motor torques are not known to a simulator in a process of its own; leave out --protocol strict, or "
+            "motor torques are not known to a simulator in a process of its own; leave out "
+            "--protocol strict, or "
             "measure with --sim mujoco"
         )
 
     def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
-        """Advance every world by ``decimation`` physics steps, a row of ``ctrl`` each; wait for the worker."""
+        """Advance every world by ``decimation`` physics steps, a row of ``ctrl`` each; wait for
+        the worker.
+        """
         if self._is_copied:
             for name in _STATE:
                 self._shared[name].copy_(self._tensors[name])
@@ -150,9 +158,8 @@ class ProcessSimulator:
         while done < decimation:
             count = decimation - done if ctrl is None else min(decimation - done, MAX_ROWS)
             rows = 0 if ctrl is None else count
-            if (
-                rows_here is not None
-            ):  # not by torch, whose threads wake up for so many numbers, and take longer
+            # Not by torch, whose threads wake up for so many numbers, and take longer.
+            if rows_here is not None:
                 self._arrays["targets"][:rows] = rows_here[done : done + rows]
             elif ctrl is not None:
                 self._shared["targets"][:rows].copy_(ctrl[done : done + rows])
@@ -172,7 +179,9 @@ class ProcessSimulator:
             view.masked_fill_(mask.view(-1, *[1] * (view.dim() - 1)), 0.0)
 
     def set_field(self, name: str, values: Tensor) -> None:
-        """Set per-world values (N, ...) of a model field; raise SimulatorError where the engine has no such thing."""
+        """Set per-world values (N, ...) of a model field; raise SimulatorError where the engine
+        has no such thing.
+        """
         array = np.ascontiguousarray(values.cpu().numpy())
         message = {"do": "set_field", "name": name, "dtype": array.dtype.str, "shape": array.shape}
         self._ask(message, array.tobytes())
@@ -201,7 +210,8 @@ class ProcessSimulator:
     def close(self) -> None:
         """End the process, by force if it does not end by itself; a second time does nothing."""
         if self._process.poll() is None and self._error is None:
-            self._doing, self._timeout = "close", _CLOSING_S
+            self._doing = "close"
+            self._timeout = _CLOSING_S
             with contextlib.suppress(SimulatorError):
                 self._ask({"do": "close"})
         self._end()
@@ -210,14 +220,14 @@ class ProcessSimulator:
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
         fds = (theirs_in, theirs_out, memory)
+        # Packages of this interpreter, which are not the other's.
         unset = (
             "PYTHONPATH",
             "PYTHONHOME",
-        )  # packages of this interpreter, which are not the other's
+        )
         env = {key: value for key, value in os.environ.items() if key not in unset}
-        libraries = str(
-            Path(self._python).resolve().parent.parent / "lib"
-        )  # Isaac Gym looks for libpython there
+        # Isaac Gym looks for libpython there.
+        libraries = str(Path(self._python).resolve().parent.parent / "lib")
         env["LD_LIBRARY_PATH"] = os.pathsep.join(
             filter(None, (libraries, env.get("LD_LIBRARY_PATH")))
         )
@@ -290,7 +300,9 @@ class ProcessSimulator:
         return answer
 
     def _wait(self, fd: int) -> None:
-        """Return when a pipe is ready; raise TimeoutError if it is too late, EOFError if the other side has gone."""
+        """Return when a pipe is ready; raise TimeoutError if it is too late, EOFError if the other
+        side has gone.
+        """
         poll = self._polls[fd].poll
         for _ in range(max(1, round(self._timeout / _TICK_S))):
             if poll(_TICK_S * 1000):
@@ -337,9 +349,10 @@ class ProcessSimulator:
 def _interpreter(python: str | None) -> str:
     found = shutil.which(os.path.expanduser(python)) if python is not None else sys.executable
     if found is None:
-        problem = (
-            "is no program that can be started" if os.path.exists(str(python)) else "does not exist"
-        )
+        if os.path.exists(str(python)):
+            problem = "is no program that can be started"
+        else:
+            problem = "does not exist"
         raise ConfigError(
             f"sim.python={python!r} {problem}; name the interpreter, /opt/py38/bin/python say"
         )

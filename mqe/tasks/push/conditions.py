@@ -1,4 +1,6 @@
-"""Worlds that differ from those a team is measured in by default, as settings that a run can be trained with."""
+"""Worlds that differ from those a team is measured in by default, as settings that a run can be
+trained with.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from typing import Any
 
 from mqe.tasks.push.task import PushCfg
 
-# Settings of ``task`` that make episodes easier or harder, as they are measured whatever a team was trained with.
+# Settings of ``task`` that make episodes easier or harder, as they are measured whatever a team was
+# trained with.
 USUAL: dict[str, Any] = {
     "close_share": 0.0,
     "tangled_share": 0.0,

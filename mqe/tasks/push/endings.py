@@ -11,7 +11,9 @@ from mqe.world import collapse
 
 
 def describe_endings(task: PushTask) -> dict[str, Any]:
-    """Return what ends an episode, for a reader without this library; conditions hold after a control step."""
+    """Return what ends an episode, for a reader without this library; conditions hold after a
+    control step.
+    """
     cfg = task.cfg
     return {
         "time_limit_s": cfg.episode_length_s,
@@ -26,14 +28,17 @@ def describe_endings(task: PushTask) -> dict[str, Any]:
             "height_limit_m": terminations.HEIGHT_LIMIT,
             "robot_height_m": SPAWN_HEIGHT,
             "object_height_m": task.object.spawn_height,
-            "meaning": "a robot rolls or pitches further, or its trunk's or the object's origin leaves its height by "
+            "meaning": "a robot rolls or pitches further, or its trunk's or the object's origin "
+            "leaves its height by "
             "more than the limit",
         },
         "collapse": {
             "ends_episode": cfg.collapse_ends,
             "low_time_s": collapse.LOW_TIME,
             "rest_time_s": collapse.REST_TIME,
-            "meaning": "a trunk's origin stays lower than its low_trunk for low_time, or for rest_time a knee (the "
-            "calf's origin) is lower than knee_clearance or a trunk's lowest point lower than trunk_clearance",
+            "meaning": "a trunk's origin stays lower than its low_trunk for low_time, or for "
+            "rest_time a knee (the "
+            "calf's origin) is lower than knee_clearance or a trunk's lowest point lower than "
+            "trunk_clearance",
         },
     }

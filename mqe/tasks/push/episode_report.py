@@ -1,4 +1,6 @@
-"""The report of push episodes: the calculator's metrics, the progress line, and a film's words for an ending."""
+"""The report of push episodes: the calculator's metrics, the progress line, and a film's words for
+an ending.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,29 @@ def goal_direction(state: SceneState) -> dict[str, Tensor]:
 
 
 def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: float) -> Metrics:
-    """Turn the metrics (N,) of N episodes into the calculator's; those without any episode to count are None.
+    """Turn the metrics (N,) of N episodes into the calculator's; those without any episode to count
+    are None.
 
     The keys:
 
-    - ``num_episodes``, ``num_successes``, ``num_broken``; ``goal_direction_chi2``, see the function of that name
+    - ``num_episodes``, ``num_successes``, ``num_broken``; ``goal_direction_chi2``, see the function
+    of that name
     - ``success_rate``, ``collision_rate``, ``fall_rate``, ``timeout_rate``
-    - ``collapse_rate``, ``tangle_rate``: a robot collapsed, or robots were tangled, whatever ended the episode
+    - ``collapse_rate``, ``tangle_rate``: a robot collapsed, or robots were tangled, whatever ended
+    the episode
     - ``lost_at_birth_rate``: the episode ended by a collision at its first control step
     - ``success_rate_spawned``, ``success_spawned_ci95``, ``num_spawned``: of the other episodes
     - ``time_given_success_s``, and ``finished_time_s``, in which a failure counts as the time limit
     - ``collaboration_degree``, ``collaboration_degree_reference``: means over successes
-    - per agent, over all episodes: its share of the contact impulse on the object, and its mean distance to it
+    - per agent, over all episodes: its share of the contact impulse on the object, and its mean
+    distance to it
     - ``lesser_contact_share``: the mean over episodes of the least share that any agent had
 
     Every rate ``NAME_rate`` of all episodes has its 95 % Wilson interval ``NAME_ci95`` beside it.
 
-    Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is off), a time-out or
-    broken. In rare cases two of the first four happen in the same control step; then both count.
+    Every episode is a success, a collision, a fall, a collapse (unless ``task.collapse_ends`` is
+    off), a time-out or broken. In rare cases two of the first four happen in the same control step;
+    then both count.
     """
     is_broken = episodes["broken"].cpu()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
@@ -49,12 +56,11 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     time = columns["episode_time_s"]
     ended_by_collapse = is_collapse & (time < time_limit_s - 0.5 * step_dt)
     is_cut_short = is_success | is_collision | is_fall | ended_by_collapse | is_broken
-    num_episodes, num_successes = len(time), int(is_success.sum())
+    num_episodes = len(time)
+    num_successes = int(is_success.sum())
     is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
-    num_spawned, num_successes_spawned = (
-        int((~is_lost_at_birth).sum()),
-        int((is_success & ~is_lost_at_birth).sum()),
-    )
+    num_spawned = int((~is_lost_at_birth).sum())
+    num_successes_spawned = int((is_success & ~is_lost_at_birth).sum())
     metrics: Metrics = {
         **rate("success", is_success),
         "num_episodes": num_episodes,
@@ -90,11 +96,12 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
 
 
 def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:
-    """Return Pearson's chi squared of success (N,) against eight sectors of the goal's direction (N,) [rad].
+    """Return Pearson's chi squared of success (N,) against eight sectors of the goal's direction
+    (N,) [rad].
 
-    For a team that is equally good in all directions it exceeds ``CHI2_99`` in 1 % of evaluations. If fewer than about
-    five failures per sector are expected, this is a rough figure: pool evaluations. None if all episodes or none
-    succeeded, or if a sector is empty.
+    For a team that is equally good in all directions it exceeds ``CHI2_99`` in 1 % of evaluations.
+    If fewer than about five failures per sector are expected, this is a rough figure: pool
+    evaluations. None if all episodes or none succeeded, or if a sector is empty.
     """
     sector = torch.round(direction * NUM_SECTORS / (2.0 * math.pi)).to(torch.int64) % NUM_SECTORS
     counts = (
@@ -152,7 +159,8 @@ def describe(metrics: Metrics) -> str:
     rows += [
         (
             agent,
-            f"{formatted(f'contact_share_{agent}')} of the impulse, {formatted(f'object_distance_{agent}', ' m')} away",
+            f"{formatted(f'contact_share_{agent}')} of the impulse, "
+            f"{formatted(f'object_distance_{agent}', ' m')} away",
         )
         for agent in agents
     ]

@@ -1,4 +1,6 @@
-"""Where a push episode starts: object in the middle of the arena, robots on a ring around it, goal further out."""
+"""Where a push episode starts: object in the middle of the arena, robots on a ring around it, goal
+further out.
+"""
 
 from __future__ import annotations
 
@@ -21,36 +23,38 @@ from mqe.world.streams import Streams, UniformRanges
 SPAWNS = ("independent", "separated")
 TURN = (-0.01, TWO_PI)  # [rad] the reference's range of every angle about the vertical
 
-ROBOT_CLEARANCE = 0.8  # [m] between the trunks of separated robots: nose to tail they reach 0.29 m and up to 0.49 m
+# [m] between the trunks of separated robots: nose to tail they reach 0.29 m and up to 0.49 m.
+ROBOT_CLEARANCE = 0.8
 OBJECT_CLEARANCE = (
     0.5  # [m] from a separated robot's trunk to the object: a stretched hind leg's reach
 )
 
 # Close and tangled starts: two robots side by side.
 CLOSE_MARGIN = 0.05  # [m] that their trunks are apart beyond the distance that is a collision
-CLOSE_DISTANCE, TANGLED_DISTANCE = 0.5, 0.4  # [m] that their trunks are apart at most
+CLOSE_DISTANCE = 0.5  # [m] between their trunks at most
+TANGLED_DISTANCE = 0.4  # [m] likewise
+# [rad] of the way from one to the other against abreast: hips stand beside the other's trunk.
 SLANT = (
     0.38,
     0.62,
-)  # [rad] of the way from one to the other against abreast: hips stand beside the other's trunk
-TRUNK_REACH, TRUNK_SIDE = (
-    0.25,
-    0.14,
-)  # [m] from a trunk's middle to its ends, and to the sides of its hips, nearly
+)
+TRUNK_REACH = 0.25  # [m] from a trunk's middle to its ends, nearly
+TRUNK_SIDE = 0.14  # [m] from a trunk's middle to the sides of its hips, nearly
+# [rad] hip, thigh, calf: legs reach under the other trunk.
 TANGLED_JOINTS = (
     (-0.45, 0.45),
     (0.2, 1.6),
     (-2.2, -1.0),
-)  # [rad] hip, thigh, calf: legs reach under the other trunk
+)
 
 
 class PushLayouts:
     """Draws episode starts: all of a world's numbers from one stream, each scaled to its own range.
 
-    ``independent`` spawn is the reference's distribution: each robot is placed without regard to the others, and 6 to 7
-    % of all spawns are collisions. ``separated`` keeps every two robots, and every robot and the object, too far apart
-    to touch. In shares of the separated starts, ``close_share`` and ``tangled_share``, two robots then are brought
-    together.
+    ``independent`` spawn is the reference's distribution: each robot is placed without regard to
+    the others, and 6 to 7 % of all spawns are collisions. ``separated`` keeps every two robots, and
+    every robot and the object, too far apart to touch. In shares of the separated starts,
+    ``close_share`` and ``tangled_share``, two robots then are brought together.
     """
 
     purpose = 10  # the random stream it draws from
@@ -64,8 +68,11 @@ class PushLayouts:
         close_share: float = 0.0,
         tangled_share: float = 0.0,
     ) -> None:
-        obj, num_agents, device = footprint.cfg, len(robots), robots.device
-        self.footprint, self._robots = footprint, robots
+        obj = footprint.cfg
+        num_agents = len(robots)
+        device = robots.device
+        self.footprint = footprint
+        self._robots = robots
         self.is_separated = spawn == "separated"
         self.gap = self._gap(obj.spawn_ring[0], num_agents) if self.is_separated else 0.0
         self.num_agents = num_agents
@@ -78,9 +85,8 @@ class PushLayouts:
         self.encounters: Encounters | None = None
         if close_share + tangled_share > 0.0:
             self.encounters = Encounters(obj.collision_distance, robots, close_share, tangled_share)
-            ranges += (
-                self.encounters.ranges
-            )  # last: the other numbers are the same with and without
+            # Last: the other numbers are the same with and without.
+            ranges += self.encounters.ranges
         self.ranges = UniformRanges(ranges, device)
         self.object_pos = torch.tensor([0.0, 0.0, obj.spawn_height], device=device)
         self.goal_z = torch.zeros(1, device=device)
@@ -88,12 +94,16 @@ class PushLayouts:
 
     @staticmethod
     def _gap(nearest: float, num_agents: int) -> float:
-        """Return the least angle between two robots [rad], from the middle of a ring that begins at ``nearest``."""
+        """Return the least angle between two robots [rad], from the middle of a ring that begins
+        at ``nearest``.
+        """
         least = 0.5 * ROBOT_CLEARANCE / math.sin(math.pi / max(num_agents, 2))
         if nearest < least:
             raise ConfigError(
-                f"task.object: its spawn_ring begins at {nearest} m, where {num_agents} robots cannot be spawned "
-                f"{ROBOT_CLEARANCE} m apart; begin it at {least:.2f} m, take fewer robots, or task.spawn=independent"
+                f"task.object: its spawn_ring begins at {nearest} m, where {num_agents} robots "
+                "cannot be spawned "
+                f"{ROBOT_CLEARANCE} m apart; begin it at {least:.2f} m, take fewer robots, or "
+                "task.spawn=independent"
             )
         return 2.0 * math.asin(0.5 * ROBOT_CLEARANCE / nearest)
 
@@ -113,12 +123,10 @@ class PushLayouts:
         n = len(drawn)
         world, robot, encounter = drawn.tensor_split((self.sizes[0], sum(self.sizes)), dim=1)
         robot = robot.unflatten(1, (self.num_agents, -1))
-        radius, angle, rpy, joint_pos = (
-            robot[..., 0],
-            robot[..., 1],
-            robot[..., 2:5],
-            robot[..., 11:],
-        )
+        radius = robot[..., 0]
+        angle = robot[..., 1]
+        rpy = robot[..., 2:5]
+        joint_pos = robot[..., 11:]
         if self.is_separated:
             angle = spread_angles(angle, self.gap)
             radius = self._cleared(radius, angle, world[:, 2:3])
@@ -141,17 +149,22 @@ class PushLayouts:
         )
 
     def _cleared(self, radius: Tensor, angle: Tensor, object_yaw: Tensor) -> Tensor:
-        """Return the radii (N, A) [m] at which robots keep clear of the object, whose yaw is (N, 1) [rad]."""
+        """Return the radii (N, A) [m] at which robots keep clear of the object, whose yaw is (N,
+        1) [rad].
+        """
         local = on_circle(radius, angle - object_yaw)  # in the object frame
-        # Along its ray from the object's origin a robot leaves the outline at 1 / 1.2 of its speed or more.
+        # Along its ray from the object's origin a robot leaves the outline at 1 / 1.2 of its speed
+        # or more.
         return radius + 1.2 * (OBJECT_CLEARANCE - self.footprint.distance(local)).clamp(min=0.0)
 
 
 class Encounters:
-    """Brings two robots of some worlds together: legs side by side, or, tangled, under one another's trunk.
+    """Brings two robots of some worlds together: legs side by side, or, tangled, under one
+    another's trunk.
 
-    The second robot of a pair goes to the first one's side and a little further out, so that hips are not beside hips.
-    The nearer they are, the less they may be turned from looking along the same line.
+    The second robot of a pair goes to the first one's side and a little further out, so that hips
+    are not beside hips. The nearer they are, the less they may be turned from looking along the
+    same line.
     """
 
     def __init__(
@@ -161,21 +174,27 @@ class Encounters:
         close_share: float,
         tangled_share: float,
     ) -> None:
-        """Arrange these shares of all starts of ``robots``; trunks nearer than a collision are lost."""
-        num_agents, device = len(robots), robots.device
+        """Arrange these shares of all starts of ``robots``; trunks nearer than a collision are
+        lost.
+        """
+        num_agents = len(robots)
+        device = robots.device
         if num_agents < 2:
             raise ConfigError(
-                "task.close_share, task.tangled_share: they bring two robots together; say 0 for one"
+                "task.close_share, task.tangled_share: they bring two robots together; say 0 for "
+                "one"
             )
         pairs = torch.tensor(list(combinations(range(num_agents), 2)), device=device)
         index = torch.arange(num_agents, device=device)
+        # Kind; pair; side and distance; slant.
         self.ranges = [
             (0.0, 1.0),
             (0.0, float(len(pairs))),
             (-1.0, 1.0),
             SLANT,
-        ]  # kind; pair; side and distance; slant
-        self._close_share, self._tangled_share = close_share, tangled_share
+        ]
+        self._close_share = close_share
+        self._tangled_share = tangled_share
         self._nearest = collision_distance + CLOSE_MARGIN
         self._first = pairs[:, :1]  # (P, 1)
         self._is_second = pairs[:, 1:] == index  # (P, A)
@@ -188,19 +207,25 @@ class Encounters:
     def arrange(
         self, drawn: Tensor, radius: Tensor, angle: Tensor, rpy: Tensor, joint_pos: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return radius and angle (N, A), rpy (N, A, 3) and joints (N, A, J) of starts (N, 4) that mix these in."""
-        kind, place, slant = drawn[:, :1], drawn[:, 2:3], drawn[:, 3:]
+        """Return radius and angle (N, A), rpy (N, A, 3) and joints (N, A, J) of starts (N, 4) that
+        mix these in.
+        """
+        kind = drawn[:, :1]
+        place = drawn[:, 2:3]
+        slant = drawn[:, 3:]
         pair = drawn[:, 1].to(torch.int64)
         is_tangled = kind < self._tangled_share
         is_arranged = kind < self._tangled_share + self._close_share
-        first, is_second = self._first[pair], self._is_second[pair] & is_arranged
+        first = self._first[pair]
+        is_second = self._is_second[pair] & is_arranged
         is_either = (self._is_either[pair] & is_arranged).unsqueeze(-1)
 
         room = torch.where(
             is_tangled, TANGLED_DISTANCE - self._nearest, CLOSE_DISTANCE - self._nearest
         )
         distance = self._nearest + room * place.abs()
-        own_radius, own_angle = radius.gather(1, first), angle.gather(1, first)
+        own_radius = radius.gather(1, first)
+        own_angle = angle.gather(1, first)
         if angle.shape[1] > 2:  # away from the first robot's nearest neighbour but the second
             offset = torch.remainder(own_angle - angle + math.pi, TWO_PI) - math.pi
             nearest = (
@@ -212,8 +237,8 @@ class Encounters:
         radius = torch.where(is_second, own_radius + distance * torch.sin(slant), radius)
         angle = torch.where(is_second, between + half_turn, angle)
 
-        # Side by side both look outwards or inwards, give or take ``tilt``: seen along the ring, half a trunk and its
-        # hips take half of the distance each.
+        # Side by side both look outwards or inwards, give or take ``tilt``: seen along the ring,
+        # half a trunk and its hips take half of the distance each.
         tilt = torch.asin(((0.5 * distance - TRUNK_SIDE) / TRUNK_REACH).clamp(0.0, 1.0))
         yaw = rpy[..., 2]
         half = torch.remainder(yaw, math.pi)
@@ -231,11 +256,12 @@ class Encounters:
 
 
 def spread_angles(draw: Tensor, gap: float) -> Tensor:
-    """Return angles (N, A) [rad] on a circle, uniform among those with at least ``gap`` [rad] between any two.
+    """Return angles (N, A) [rad] on a circle, uniform among those with at least ``gap`` [rad]
+    between any two.
 
-    Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in [0, 2 pi - A gap), the part of the circle that
-    the gaps leave. The first turns the whole circle; the gaps are then put back in by rank, of equals by number: each
-    draw gives a valid answer, where rejection may give none.
+    Needs ``draw`` (N, A): the first uniform in [0, 2 pi), the others in [0, 2 pi - A gap), the part
+    of the circle that the gaps leave. The first turns the whole circle; the gaps are then put back
+    in by rank, of equals by number: each draw gives a valid answer, where rejection may give none.
     """
     least, turns = _spread_table(draw.shape[1], draw.device)
     rank = (draw.unsqueeze(2) - draw.unsqueeze(1) > least).sum(dim=2)
@@ -244,8 +270,12 @@ def spread_angles(draw: Tensor, gap: float) -> Tensor:
 
 @cache
 def _spread_table(num_agents: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return what a draw must exceed another by to come after it, (A, A), and who turns with the first, (A,)."""
+    """Return what a draw must exceed another by to come after it, (A, A), and who turns with the
+    first, (A,).
+    """
     index = torch.arange(num_agents, device=device)
     least = torch.where(index.unsqueeze(1) > index, -1e-12, 0.0)  # of equals the later comes after
-    least[:, 0], least[0, :] = -torch.inf, torch.inf  # the first comes before all
+    # the first comes before all
+    least[:, 0] = -torch.inf
+    least[0, :] = torch.inf
     return least, (index > 0).float()

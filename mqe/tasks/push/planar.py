@@ -1,8 +1,10 @@
-"""The push task for a learned model: the critic's state as numbers in the plane, with its rewards and endings.
+"""The push task for a learned model: the critic's state as numbers in the plane, with its rewards
+and endings.
 
-B rows, A agents, S state size. A state is the critic's (``PushTask.observe`` with ``sincos`` and ``EP``): its frame
-stands at the object and looks at the goal. Rewards and endings come from the task's own functions. ``_scene`` alone
-makes assumptions about what these functions need and the plane does not have.
+B rows, A agents, S state size. A state is the critic's (``PushTask.observe`` with ``sincos`` and
+``EP``): its frame stands at the object and looks at the goal. Rewards and endings come from the
+task's own functions. ``_scene`` alone makes assumptions about what these functions need and the
+plane does not have.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from mqe.world.state import SceneState
 if TYPE_CHECKING:
     from mqe.tasks.push.task import PushTask
 
-SLIDING_SPEED = 0.05  # [m/s] a pushed object as fast as this slides all the time, a slower one for a share of it
+# [m/s] a pushed object as fast as this slides all the time, a slower one for a share of it.
+SLIDING_SPEED = 0.05
 PUSHING_REACH = 0.45  # [m] from the object's outline: no trunk further away was seen to push
 PUSHING_SPEED = 0.5  # of the object's: a robot that moves along more slowly does not push it
 TOUCHING = 0.3  # [m] two trunks as near as this touch one another
@@ -36,15 +39,17 @@ class PlanarPush:
     robot_names: tuple[str, ...] = ("x", "y", "sin", "cos", "vx", "vy", "yaw_rate")
 
     def __init__(self, task: PushTask, robots: Robots) -> None:
-        """Judge as ``task`` does, whose robots are ``robots``; nothing of the task's memory is used or changed."""
-        self._task, self.num_robots = task, len(robots)
+        """Judge as ``task`` does, whose robots are ``robots``; nothing of the task's memory is
+        used or changed.
+        """
+        self._task = task
+        self.num_robots = len(robots)
         kinds = sorted({cfg.name for cfg in robots.cfgs})
         is_kind = [[float(cfg.name == kind) for kind in kinds[1:]] for cfg in robots.cfgs]
         self.kinds = torch.tensor(is_kind, device=robots.device).view(len(robots), -1)
         parts = task.object.geoms
-        self._object_height = -min(
-            part.pos[2] - 0.5 * part.size[-1] for part in parts
-        )  # [m] on the floor
+        # [m] on the floor.
+        self._object_height = -min(part.pos[2] - 0.5 * part.size[-1] for part in parts)
         self._robot_height = robots.walking_height.view(-1).expand(len(robots))
         friction = 0.5 * sum(task.object.friction)
         self._sliding_force = object_floor_friction(friction) * task.object.mass * GRAVITY  # [N]
@@ -55,22 +60,22 @@ class PlanarPush:
         return self._task.observe(scene, state[:, :0])[0]
 
     def judge(self, state: Tensor, next_state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rewards (B, A) of a decision that went from one state to another (B, S), and what it ended (B,).
+        """Return the rewards (B, A) of a decision that went from one state to another (B, S), and
+        what it ended (B,).
 
-        In between, everything moves evenly. As in the environment, the first ending counts, and control steps after it
-        give no reward.
+        In between, everything moves evenly. As in the environment, the first ending counts, and
+        control steps after it give no reward.
         """
-        task, num_steps = self._task, self._task.decision_period
+        task = self._task
+        num_steps = self._task.decision_period
         share = torch.arange(num_steps + 1, device=state.device).view(-1, 1, 1) / num_steps
         between = self.tidy(torch.lerp(state, next_state, share))  # (K + 1, B, S)
         speed = (state[:, 0] - next_state[:, 0]) / (num_steps * STEP_DT)
         rows = self._scene(between.flatten(0, 1), speed.repeat(num_steps + 1)).rows
         scene, prev = (self._like(part) for part in (rows[:, len(state) :], rows[:, : -len(state)]))
         rewards, endings = task.judge(scene, prev, self._teamwork(scene, prev))
-        rewards, ended = (
-            rewards.sum(0).unflatten(0, (num_steps, -1)),
-            endings.any(0).view(num_steps, -1),
-        )
+        rewards = rewards.sum(0).unflatten(0, (num_steps, -1))
+        ended = endings.any(0).view(num_steps, -1)
         has_ended_before = torch.cat((torch.zeros_like(ended[:1]), ended[:-1])).cumsum(0) > 0
         return rewards.masked_fill(has_ended_before.unsqueeze(-1), 0.0).sum(0), ended.any(0)
 
@@ -86,22 +91,31 @@ class PlanarPush:
         return torch.cat((world, robots.flatten(-2)), dim=-1)
 
     def split(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Split states (..., S) into the numbers of the world (..., W) and of the robots (..., A, R)."""
+        """Split states (..., S) into the numbers of the world (..., W) and of the robots (..., A,
+        R).
+        """
         num_world = len(self.world_names)
         return state[..., :num_world], state[..., num_world:].unflatten(-1, (self.num_robots, -1))
 
     def _scene(self, state: Tensor, speed: Tensor) -> SceneState:
-        """Return scenes of states (B, S) whose objects move at ``speed`` (B,) [m/s] towards the goal.
+        """Return scenes of states (B, S) whose objects move at ``speed`` (B,) [m/s] towards the
+        goal.
 
-        What the plane lacks is assumed. Robots are level, at walking height, with their knees off the floor, so that no
-        robot falls or collapses. The object lies level on the floor, moves straight towards the goal or away from it,
-        and its sideways motion does not turn the frame. A sliding object is pushed with the force of its sliding
-        friction, in equal parts by the robots that are within reach behind it and move with it. Robots touch if their
-        trunks are ``TOUCHING`` apart. Yaw is measured from the direction to the goal, which matters to the term
+        What the plane lacks is assumed. Robots are level, at walking height, with their knees off
+        the floor, so that no
+        robot falls or collapses. The object lies level on the floor, moves straight towards the
+        goal or away from it,
+        and its sideways motion does not turn the frame. A sliding object is pushed with the force
+        of its sliding
+        friction, in equal parts by the robots that are within reach behind it and move with it.
+        Robots touch if their
+        trunks are ``TOUCHING`` apart. Yaw is measured from the direction to the goal, which matters
+        to the term
         ``ocb_expanded`` only.
         """
         world, robots = self.split(state)
-        a, pairs = self.num_robots, self._task.pairs
+        a = self.num_robots
+        pairs = self._task.pairs
         scene = SceneState.zeros(len(state), a, True, state.device)
         scene.body_pos[:, :a, :2] = robots[..., :2]
         scene.body_pos[:, :a, 2] = self._robot_height
@@ -128,7 +142,9 @@ class PlanarPush:
         return SceneState(rows, self.num_robots, True)
 
     def _teamwork(self, scene: SceneState, prev: SceneState) -> Teamwork:
-        """Return a team that has pushed as it does now for a while, and whose object was never nearer to the goal."""
+        """Return a team that has pushed as it does now for a while, and whose object was never
+        nearer to the goal.
+        """
         team = Teamwork(len(scene.goal_distance), self.num_robots, scene.rows.device)
         team.effort.copy_(scene.contact_force[..., 0].clamp(min=0.0))
         team.nearest.copy_(prev.goal_distance)

@@ -1,8 +1,8 @@
 """Reward terms of the push task as pure functions, and the presets that weigh them.
 
-Terms are unweighted, given at every control step (50 Hz) and not multiplied by its duration. A term of shape (N,) goes
-to every robot of a world, one of shape (N, A) to each robot its own. Formulas are the reference's unless they are
-said to be ours; its fork tried those marked "fork".
+Terms are unweighted, given at every control step (50 Hz) and not multiplied by its duration. A term
+of shape (N,) goes to every robot of a world, one of shape (N, A) to each robot its own. Formulas
+are the reference's unless they are said to be ours; its fork tried those marked "fork".
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class Pairs:
         pairs = list(combinations(range(num_agents), 2))
         self.robots = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2)  # (P, 2)
         own = [[k for k, pair in enumerate(pairs) if i in pair] for i in range(num_agents)]
-        self.own = torch.tensor(
-            own, dtype=torch.int64, device=device
-        )  # (A, A - 1) the pairs that a robot is part of
+        # (A, A - 1) the pairs that a robot is part of.
+        self.own = torch.tensor(own, dtype=torch.int64, device=device)
 
     def distance(self, pos: Tensor) -> Tensor:
         """Return the distances (N, P) between positions (N, A, 3)."""
@@ -50,7 +49,8 @@ class Pairs:
 
 
 class StepFeatures:
-    """What reward terms, endings and metrics of one control step share, each computed when first used.
+    """What reward terms, endings and metrics of one control step share, each computed when first
+    used.
 
     Planar unless said otherwise.
     """
@@ -63,9 +63,13 @@ class StepFeatures:
         pairs: Pairs,
         teamwork: Teamwork,
     ) -> None:
-        """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` up to its start."""
-        self.state, self.prev = state, prev
-        self.footprint, self.pairs = footprint, pairs
+        """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` up to
+        its start.
+        """
+        self.state = state
+        self.prev = prev
+        self.footprint = footprint
+        self.pairs = pairs
         self._teamwork = teamwork
 
     @cached_property
@@ -75,7 +79,9 @@ class StepFeatures:
 
     @cached_property
     def shared_progress(self) -> Tensor:
-        """(N,) [m] new ground towards the goal, by how equally the robots push; asking counts the control step."""
+        """(N,) [m] new ground towards the goal, by how equally the robots push; asking counts the
+        control step.
+        """
         return self._teamwork.update(
             self.useful_push, self.prev.goal_distance, self.state.goal_distance
         )
@@ -92,7 +98,9 @@ class StepFeatures:
 
     @cached_property
     def ahead(self) -> Tensor:
-        """(N, A) [m] how far each trunk is beyond the object's origin on the way to the goal; negative behind it."""
+        """(N, A) [m] how far each trunk is beyond the object's origin on the way to the goal;
+        negative behind it.
+        """
         return (self.offset[..., :2] * self.state.goal_direction.unsqueeze(1)).sum(dim=-1)
 
     @cached_property
@@ -112,7 +120,9 @@ class StepFeatures:
 
     @cached_property
     def inward(self) -> Tensor:
-        """(N, A, 2) the way into the object through the reward outline's nearest edge, object frame."""
+        """(N, A, 2) the way into the object through the reward outline's nearest edge, object
+        frame.
+        """
         return self.footprint.push_direction(self.local_robot)
 
     @cached_property
@@ -130,12 +140,16 @@ class StepFeatures:
 
 
 def target(prev_distance: Tensor, distance: Tensor) -> Tensor:
-    """Return 100 times twice the object's progress to its goal less 1 % of the distance left; distances (N,) [m]."""
+    """Return 100 times twice the object's progress to its goal less 1 % of the distance left;
+    distances (N,) [m].
+    """
     return 100.0 * (2.0 * (prev_distance - distance) - 0.01 * distance)
 
 
 def approach(offset: Tensor) -> Tensor:
-    """Return -(d + 0.5 m)² of every robot, d its distance in space to the object's origin; vectors (N, A, 3)."""
+    """Return -(d + 0.5 m)² of every robot, d its distance in space to the object's origin; vectors
+    (N, A, 3).
+    """
     return -(length(offset) + 0.5).square()
 
 
@@ -145,20 +159,25 @@ def proximity(pair_distance: Tensor) -> Tensor:
 
 
 def push(object_linvel: Tensor) -> Tensor:
-    """Return 1 where the object moves faster than 0.1 m/s in the plane, whichever way; velocity (N, 3)."""
+    """Return 1 where the object moves faster than 0.1 m/s in the plane, whichever way; velocity
+    (N, 3).
+    """
     return (length(object_linvel[:, :2]) > PUSH_SPEED).float()
 
 
 def ocb(inward: Tensor, goal_direction: Tensor) -> Tensor:
-    """Return the cosine (N, A) between the way into the object and the way to the goal, unit vectors of one frame."""
+    """Return the cosine (N, A) between the way into the object and the way to the goal, unit
+    vectors of one frame.
+    """
     return (inward * goal_direction).sum(dim=-1)
 
 
 def expanded_direction(to_goal: Tensor, object_yaw: Tensor) -> Tensor:
     """Return the direction (N, 2) that the expanded OCB term compares with, world frame.
 
-    It is the direction to the goal, turned back by half the difference between the goal's yaw and the object's. Goals
-    have no yaw, so theirs counts as 0. The reference adds 0.01 m to both coordinates, so the length is not quite 1.
+    It is the direction to the goal, turned back by half the difference between the goal's yaw and
+    the object's. Goals have no yaw, so theirs counts as 0. The reference adds 0.01 m to both
+    coordinates, so the length is not quite 1.
     """
     yaw_error = wrap_to_pi(-object_yaw)
     direction = to_goal / length(to_goal + 0.01).unsqueeze(-1)
@@ -189,7 +208,8 @@ def useful_push(contact_force: Tensor, goal_direction: Tensor) -> Tensor:
 
 
 def misalignment(ahead: Tensor, center_distance: Tensor) -> Tensor:
-    """Return 0 where the object lies straight towards the goal, seen from the robot, up to 1 straight away (ours).
+    """Return 0 where the object lies straight towards the goal, seen from the robot, up to 1
+    straight away (ours).
 
     Unlike the OCB term it changes smoothly on the way round the object.
     """
@@ -270,7 +290,8 @@ TERMS: dict[str, Term] = {
         "own impulse on the object towards the goal [N s]", lambda m: m.useful_push * STEP_DT
     ),
     "shared_progress": Term(
-        "metres of new ground towards the goal, times how equally the robots push: 0 alone, 1 alike",
+        "metres of new ground towards the goal, times how equally the robots push: 0 alone, 1 "
+        "alike",
         lambda m: m.shared_progress,
     ),
     "time": Term(
@@ -317,8 +338,8 @@ _REPO = {
 }
 _PUBLISHED = {"approach": 15.0, "push": 30.0, "reach": 200_000.0, "exception": -100_000.0}
 
-# By preset, then by object; other objects take the cuboid's. The published runs pay 20,000 times what the repository's
-# configurations do, and the expanded OCB term.
+# By preset, then by object; other objects take the cuboid's. The published runs pay 20,000 times
+# what the repository's configurations do, and the expanded OCB term.
 PRESETS: dict[str, dict[str, dict[str, float]]] = {
     "published": {
         "cuboid": _PUBLISHED | {"target": 65.0, "collision": -50.0, "ocb_expanded": 80.0},
@@ -363,7 +384,9 @@ def check_weights(weights: Mapping[str, float | None]) -> None:
 def weights_of(
     preset: str, object_name: str, overrides: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """Return the weights that are not 0, by term: the preset's for this object, under what the user set."""
+    """Return the weights that are not 0, by term: the preset's for this object, under what the
+    user set.
+    """
     by_object = PRESETS[preset]
     weights = by_object.get(object_name, by_object["cuboid"])
     weights = weights | {

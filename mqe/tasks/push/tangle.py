@@ -7,7 +7,8 @@ from torch import Tensor
 from mqe.world.scene import STEP_DT
 
 TANGLE_TIME = 1.0  # [s] two robots in contact for so long without interruption are tangled
-GAP_TIME = 0.1  # [s] letting go for less is no interruption: legs that are caught in one another still step
+# [s] letting go for less is no interruption: legs that are caught in one another still step.
+GAP_TIME = 0.1
 
 
 class TangleTimers:
@@ -16,7 +17,9 @@ class TangleTimers:
     SIZE = 2  # numbers a pair
 
     def __init__(self, values: Tensor) -> None:
-        """Keep the timers in ``values`` (N, P, 2) [s]: contact, time since the last touch; zeros are robots apart."""
+        """Keep the timers in ``values`` (N, P, 2) [s]: contact, time since the last touch; zeros
+        are robots apart.
+        """
         self.values = values
 
     def begin(self, mask: Tensor) -> None:

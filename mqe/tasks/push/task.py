@@ -1,4 +1,6 @@
-"""Mid level, task ``go1push_mid``: a team pushes an object to a goal by commanding velocities to a frozen gait."""
+"""Mid level, task ``go1push_mid``: a team pushes an object to a goal by commanding velocities to a
+frozen gait.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,17 @@ from mqe.world.scene import ARENA_HALF_SIZE, STEP_DT
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
+# All but the first are failures.
 ENDINGS = (
     "success",
     *terminations.Posture.names,
     "collision",
     "collapse",
-)  # all but the first are failures
+)
 # Signs that a mirror gives to x, y; to the sine and cosine of a heading; and to vx, vy, yaw rate.
-_PLACE, _HEADING, _VELOCITY = (1.0, -1.0), (-1.0, 1.0), (1.0, -1.0, -1.0)
+_PLACE = (1.0, -1.0)
+_HEADING = (-1.0, 1.0)
+_VELOCITY = (1.0, -1.0, -1.0)
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 REFERENCE_COLLABORATION_DISTANCE = (
     1.0  # [m] trunk to the object's origin, the reference's definition
@@ -44,7 +49,9 @@ REFERENCE_COLLABORATION_DISTANCE = (
 
 
 class ObservationTerm(NamedTuple):
-    """Something more that agents may see: its values, (N, A, ...) of a state of N worlds, each robot's own."""
+    """Something more that agents may see: its values, (N, A, ...) of a state of N worlds, each
+    robot's own.
+    """
 
     function: Callable[[SceneState], Tensor]
     mirror_signs: tuple[float, ...] | None = (
@@ -127,30 +134,36 @@ class PushCfg:
         steps = round(self.episode_length_s / STEP_DT)
         if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
             raise ConfigError(
-                f"task.decision_period: {self.decision_period} does not divide the {steps} control steps of "
+                f"task.decision_period: {self.decision_period} does not divide the {steps} "
+                "control steps of "
                 f"task.episode_length_s {self.episode_length_s}; take a divisor of {max(steps, 1)}"
             )
         nearest, furthest = self.goal_distance
         if not self.success_radius < nearest <= furthest <= ARENA_HALF_SIZE:
             raise ConfigError(
-                f"task.goal_distance: {list(self.goal_distance)} must be two distances in ascending order, up to "
+                f"task.goal_distance: {list(self.goal_distance)} must be two distances in "
+                "ascending order, up to "
                 f"{ARENA_HALF_SIZE} m, where the wall is, and both above "
                 f"task.success_radius {self.success_radius}"
             )
         share = self.close_share + self.tangled_share
         if share > 1.0:
             raise ConfigError(
-                f"task.close_share and task.tangled_share: {share:g} together; they may be 1 at most"
+                f"task.close_share and task.tangled_share: {share:g} together; they may be 1 at "
+                "most"
             )
         if share > 0.0 and self.spawn != "separated":
             raise ConfigError(
-                f"task.close_share and task.tangled_share are shares of separated starts; say task.spawn=separated "
+                "task.close_share and task.tangled_share are shares of separated starts; say "
+                "task.spawn=separated "
                 f"instead of {self.spawn}, or 0 for both"
             )
 
 
 class PushTask(TaskDefaults):
-    """N worlds, A agents, three numbers an action: forward, sideways and turning speed in [-1, 1]."""
+    """N worlds, A agents, three numbers an action: forward, sideways and turning speed in [-1,
+    1].
+    """
 
     def __init__(
         self,
@@ -163,7 +176,8 @@ class PushTask(TaskDefaults):
         """Push with ``robots`` that ``controller`` walks."""
         self.cfg = cfg
         self.object = OBJECTS[cfg.object]
-        self.num_agents, device = len(robots), robots.device
+        self.num_agents = len(robots)
+        device = robots.device
         a = self.num_agents
         self.decision_period = cfg.decision_period
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
@@ -205,13 +219,13 @@ class PushTask(TaskDefaults):
         self._collapse = CollapseTimers(
             torch.zeros(num_envs, a, CollapseTimers.SIZE, device=device), robots
         )
-        self._is_reached = torch.zeros(
-            num_envs, dtype=torch.bool, device=device
-        )  # where success does not end episodes
+        # Where success does not end episodes.
+        self._is_reached = torch.zeros(num_envs, dtype=torch.bool, device=device)
         self._tangle = TangleTimers(
             torch.zeros(num_envs, len(self.pairs.robots), TangleTimers.SIZE, device=device)
         )
-        # Row i lists robot i, then i - 1, i - 2, ... round the team. It sees the object (body A), then the others.
+        # Row i lists robot i, then i - 1, i - 2, ... round the team. It sees the object (body A),
+        # then the others.
         order = [[(i - k) % a for k in range(a)] for i in range(a)]
         self._order = torch.tensor(order, dtype=torch.int64, device=device)
         self._seen = torch.tensor(
@@ -219,9 +233,8 @@ class PushTask(TaskDefaults):
         )
         self._weights = torch.tensor(list(self.weights.values()), device=device).view(-1, 1, 1)
         self._nan = torch.tensor(torch.nan, device=device)
-        nothing = torch.zeros(
-            1, 0, device=device
-        )  # is remembered: all that is seen is in the scene
+        # Is remembered: all that is seen is in the scene.
+        nothing = torch.zeros(1, 0, device=device)
         obs, critic_state = self.observe(SceneState.zeros(1, a, True, device), nothing)
         self.obs_sizes: tuple[int, ...] = (obs.shape[-1],) * a
         self.state_size = critic_state.shape[-1]
@@ -270,7 +283,8 @@ class PushTask(TaskDefaults):
     def judge(
         self, state: SceneState, prev: SceneState, teamwork: Teamwork
     ) -> tuple[Tensor, Tensor]:
-        """Return rewards and endings, as ``evaluate``, of any W worlds in which no robot collapses; change no state.
+        """Return rewards and endings, as ``evaluate``, of any W worlds in which no robot collapses;
+        change no state.
 
         ``teamwork`` is that of these worlds up to ``prev``.
         """
@@ -280,7 +294,9 @@ class PushTask(TaskDefaults):
         return self._rewards(m, endings), endings
 
     def _rewards(self, m: StepFeatures, endings: Tensor) -> Tensor:
-        """Return the weighted terms (K, N, A) of a control step that ends what ``endings`` (E, N) says."""
+        """Return the weighted terms (K, N, A) of a control step that ends what ``endings`` (E, N)
+        says.
+        """
         at_end = {"reach": endings[0], "exception": endings[1:].any(dim=0)}
         terms = [
             TERMS[name](m) if name in TERMS else at_end[name].float() for name in self.reward_names
@@ -292,15 +308,18 @@ class PushTask(TaskDefaults):
         return self._weights * torch.stack(terms)
 
     def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return every agent's view (N, A, O) in its own heading frame, and the critic's of the whole scene.
+        """Return every agent's view (N, A, O) in its own heading frame, and the critic's of the
+        whole scene.
 
-        An agent sees goal and object (x, y), the object's heading, then every other robot's (x, y) and heading, in the
-        order i - 1, i - 2, ... round the team. Headings are sine and cosine. The critic's frame has its origin at the
-        object and x towards the goal. Its state has the goal's distance, the object's heading, then every robot's
-        position (x, y), heading, velocity (x, y) and yaw rate. Metres, radians and seconds. ``reference`` observations
-        have headings in one number, in [0, 2 pi), and a critic state in the arena's frame: object (x, y, heading), goal
-        (x, y), robots as above. ``FP`` gives every agent that state with the robots in its own order, itself first.
-        Terms of ``task.more_observations`` follow what an agent sees.
+        An agent sees goal and object (x, y), the object's heading, then every other robot's (x, y)
+        and heading, in the order i - 1, i - 2, ... round the team. Headings are sine and cosine.
+        The critic's frame has its origin at the object and x towards the goal. Its state has the
+        goal's distance, the object's heading, then every robot's position (x, y), heading, velocity
+        (x, y) and yaw rate. Metres, radians and seconds. ``reference`` observations have headings
+        in one number, in [0, 2 pi), and a critic state in the arena's frame: object (x, y,
+        heading), goal (x, y), robots as above. ``FP`` gives every agent that state with the robots
+        in its own order, itself first. Terms of ``task.more_observations`` follow what an agent
+        sees.
         """
         agents, world, robots = self.observation_terms(state)
         obs = torch.cat(tuple(agents.values()), dim=-1)
@@ -312,19 +331,24 @@ class PushTask(TaskDefaults):
     def observation_terms(
         self, state: SceneState
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
-        """Return the terms of the agents' observations, of the critic's state, and the robots' part of that state.
+        """Return the terms of the agents' observations, of the critic's state, and the robots' part
+        of that state.
 
-        The first are (N, A, ...) by name, what each agent sees; the second (N, ...) by name, the same for all. The
-        third, (N, A, ...), has place, heading, velocity and yaw rate of every robot.
+        The first are (N, A, ...) by name, what each agent sees; the second (N, ...) by name, the
+        same for all. The third, (N, A, ...), has place, heading, velocity and yaw rate of every
+        robot.
         """
         a = self.num_agents
-        pos, goal = state.body_pos[..., :2], state.goal_pos[:, :2]
-        own_pos, own_frame = pos[:, :a].unsqueeze(2), state.robot_frame.unsqueeze(2)
+        pos = state.body_pos[..., :2]
+        goal = state.goal_pos[:, :2]
+        own_pos = pos[:, :a].unsqueeze(2)
+        own_frame = state.robot_frame.unsqueeze(2)
         targets = torch.cat(
             (goal.view(-1, 1, 1, 2).expand(-1, a, -1, -1), pos[:, self._seen]), dim=2
         )
         targets = in_frame(targets - own_pos, own_frame)  # (N, A, goal and bodies, 2)
-        moving, turning = state.robot_linvel[..., :2], state.yaw_rate.unsqueeze(-1)
+        moving = state.robot_linvel[..., :2]
+        turning = state.yaw_rate.unsqueeze(-1)
         if self.uses_sincos:
             turned = in_frame(state.frame[:, self._seen, 0], own_frame).flip(-1)  # sine, cosine
             planar = torch.cat((state.frame[:, :, 0], pos[:, :a] - pos[:, a:], moving), dim=1)
@@ -353,7 +377,8 @@ class PushTask(TaskDefaults):
         )
 
     def obs_names(self, agent: int) -> tuple[str, ...]:
-        """Return the names of the numbers that an agent sees, in their order (``observe`` says what they mean).
+        """Return the names of the numbers that an agent sees, in their order (``observe`` says what
+        they mean).
 
         Those of a term of ``task.more_observations`` are called by its name and a number from 0.
         """
@@ -371,17 +396,21 @@ class PushTask(TaskDefaults):
         return ("goal_x", "goal_y", *bodies, *more)
 
     def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and each robot's share.
+        """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and
+        each robot's share.
 
-        A collapse or a tangle counts wherever in the episode it was. Where success does not end an episode, it counts
-        once it was reached, and the time is that until then. The collaboration degrees, shares of control
-        steps, count for successes only. An agent's share of the contact impulse counts where anybody touched the
-        object.
+        A collapse or a tangle counts wherever in the episode it was. Where success does not end an
+        episode, it counts once it was reached, and the time is that until then. The collaboration
+        degrees, shares of control steps, count for successes only. An agent's share of the contact
+        impulse counts where anybody touched the object.
         """
-        success, collision = endings[0], endings[-2]
+        success = endings[0]
+        collision = endings[-2]
         if not self.cfg.success_ends:
-            since, sums = sums[:, -1], sums[:, :-1]
-            success, time_steps = since > 0.0, torch.where(since > 0.0, steps - since + 1.0, steps)
+            since = sums[:, -1]
+            sums = sums[:, :-1]
+            success = since > 0.0
+            time_steps = torch.where(since > 0.0, steps - since + 1.0, steps)
         else:
             time_steps = steps
         ended = torch.stack((success, collision, endings[1:-2].any(dim=0)), dim=1)
@@ -396,7 +425,9 @@ class PushTask(TaskDefaults):
         return torch.cat((ended, time, degrees, shares, means[:, 2:]), dim=1)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the command that is held, the gait's memory, teamwork, and how long robots were down or in contact."""
+        """Return the command that is held, the gait's memory, teamwork, and how long robots were
+        down or in contact.
+        """
         return {
             "controller": self._controller.state_dict(),
             "collapse": self._collapse.values.clone(),
@@ -415,15 +446,15 @@ class PushTask(TaskDefaults):
             self._is_reached.copy_(state["is_reached"])
 
     def _mirror_image(self, device: torch.device) -> MirrorImage | None:
-        """Return how observations, actions and states look in a mirror; None where more than signs would change.
+        """Return how observations, actions and states look in a mirror; None where more than signs
+        would change.
 
-        The image of an object that is symmetric about its own x axis has the opposite heading; one that is symmetric
-        about its y axis is turned by half a turn as well. Raises ConfigError for a term with too few or too many signs.
+        The image of an object that is symmetric about its own x axis has the opposite heading; one
+        that is symmetric about its y axis is turned by half a turn as well. Raises ConfigError for
+        a term with too few or too many signs.
         """
-        axis, more = (
-            self.object.mirror_signs,
-            [OBSERVATIONS[name].mirror_signs for name in self.cfg.more_observations],
-        )
+        axis = self.object.mirror_signs
+        more = [OBSERVATIONS[name].mirror_signs for name in self.cfg.more_observations]
         if not self.uses_sincos or axis is None or None in more:
             return None
         sine_cosine = (-axis[0], axis[0])
@@ -432,8 +463,10 @@ class PushTask(TaskDefaults):
         seen += tuple(sign for signs in more if signs is not None for sign in signs)
         if len(seen) != self.obs_sizes[0]:
             raise ConfigError(
-                f"task.more_observations: mirror_signs of {', '.join(self.cfg.more_observations)} must have a sign for "
-                f"each number, {self.obs_sizes[0] - len(seen):+d} in all; correct them where the term is registered"
+                "task.more_observations: mirror_signs of "
+                f"{', '.join(self.cfg.more_observations)} must have a sign for "
+                f"each number, {self.obs_sizes[0] - len(seen):+d} in all; correct them where the "
+                "term is registered"
             )
         state = (1.0, *sine_cosine, *(*_PLACE, *_HEADING, *_VELOCITY) * self.num_agents)
         signs = (seen, _VELOCITY, state)

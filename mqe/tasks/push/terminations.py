@@ -20,7 +20,9 @@ def success(goal_distance: Tensor, radius: float) -> Tensor:
 
 
 class Posture:
-    """How far a robot may roll, pitch and be lifted or dropped; the object may tilt, but not rise or fall."""
+    """How far a robot may roll, pitch and be lifted or dropped; the object may tilt, but not rise
+    or fall.
+    """
 
     names = ("roll", "pitch", "height")
 
@@ -41,7 +43,8 @@ class Posture:
         self._limits = torch.tensor(limits, device=device).unsqueeze(1)  # (3, 1, B)
 
     def lost(self, rotation: Tensor, body_z: Tensor) -> Tensor:
-        """Return where any robot rolls or pitches too far, and where any body's height (N, B) [m] is off, (3, N).
+        """Return where any robot rolls or pitches too far, and where any body's height (N, B) [m]
+        is off, (3, N).
 
         Matrices (N, B, 3, 3) of the robots and, last, the object.
         """
@@ -50,5 +53,7 @@ class Posture:
 
 
 def collision(pair_distance: Tensor, limit: float) -> Tensor:
-    """Return where two robots' trunks are closer than ``limit`` [m] in space; distances of all pairs (N, P)."""
+    """Return where two robots' trunks are closer than ``limit`` [m] in space; distances of all
+    pairs (N, P).
+    """
     return (pair_distance < limit).any(dim=1)

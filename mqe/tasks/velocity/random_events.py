@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from mqe.tasks.velocity import VelocityCfg
 
 # Streams: of each world once, of an episode's start, and of each of its control steps.
-_RESTLESS, _START, _STEP = 100, 101, 102
+_RESTLESS = 100
+_START = 101
+_STEP = 102
 _KEYS_AN_EPISODE = 1 << 13  # more control steps than any episode has
-_KICK_CHANCE, _FORCE_CHANCE = 0.01, 0.015  # of a kick, and of a new force, in a control step
-_RESAMPLE_CHANCE, _RESTLESS_CHANCE = (
-    0.005,
-    0.1,
-)  # of a new command, in most worlds and in restless ones
+# of a kick, and of a new force, in a control step
+_KICK_CHANCE = 0.01
+_FORCE_CHANCE = 0.015
+# of a new command, in most worlds and in restless ones
+_RESAMPLE_CHANCE = 0.005
+_RESTLESS_CHANCE = 0.1
 _SINGLE_AXIS = 0.25  # share of commands along one axis only
-_SLOW_SHARE, _SLOW = (
-    0.25,
-    0.3,
-)  # share of commands that ask for a fraction of the speed, and the fraction
+# share of commands that ask for a fraction of the speed, and the fraction
+_SLOW_SHARE = 0.25
+_SLOW = 0.3
 _BOLD_SHARE = (
     0.3  # share of commands that ask for half of the largest speed or more on every axis that moves
 )
@@ -49,13 +51,13 @@ class RandomEvents:
         """Draw from ``streams`` on the device of ``episode`` (N,)."""
         device = episode.device
         self._streams = streams
-        chance, turn = (0.0, 1.0), (0.0, TWO_PI)
+        chance = (0.0, 1.0)
+        turn = (0.0, TWO_PI)
         command = [chance, *((-most, most) for most in cfg.max_command)]
         self._start = UniformRanges([chance, *command], device)
-        kick, force = (
-            (0.0, cfg.max_kick),
-            (-3.0 * cfg.max_force, cfg.max_force),
-        )  # most of the time no force
+        # most of the time no force
+        kick = (0.0, cfg.max_kick)
+        force = (-3.0 * cfg.max_force, cfg.max_force)
         self._step = UniformRanges([chance] * 3 + [turn] * 2 + [kick, force] + command, device)
         self._most = torch.tensor(cfg.max_command, device=device)
         is_restless = streams.uniform(_RESTLESS, torch.zeros_like(episode)) < cfg.restless_share
@@ -63,7 +65,8 @@ class RandomEvents:
         rare = torch.tensor([_KICK_CHANCE, _FORCE_CHANCE], device=device).expand(len(episode), 2)
         self._chances = torch.cat((renewal.unsqueeze(1), rare), dim=1)  # (N, 3)
         self._vertical = torch.zeros(1, device=device).expand(len(episode), 2, 1)
-        # Of four numbers that make a command the first says which axes move: one, another, the third, all, or none.
+        # Of four numbers that make a command the first says which axes move: one, another, the
+        # third, all, or none.
         kinds = [_SINGLE_AXIS * k / 3 for k in (1, 2, 3)] + [1.0 - cfg.standing_share]
         self._kinds = torch.tensor(sorted(min(bound, kinds[-1]) for bound in kinds), device=device)
         self._moves = torch.tensor(
@@ -90,7 +93,8 @@ class RandomEvents:
     def _command(self, drawn: Tensor) -> Tensor:
         """Return commands (N, 1, 3) made of four numbers (N, 4) each."""
         kind = (drawn[:, :1] >= self._kinds).sum(dim=1)
-        # The kind's number, stretched, also says which commands are slow, and which ask for much on every axis.
+        # The kind's number, stretched, also says which commands are slow, and which ask for much on
+        # every axis.
         fraction = torch.remainder(drawn[:, :1] * 64.0, 1.0)
         command = drawn[:, 1:]
         command = torch.where(

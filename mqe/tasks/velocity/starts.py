@@ -1,4 +1,6 @@
-"""Poses in which a gait's training begins: standing, dropped, crumpled, kneeling, or leaning against a wall."""
+"""Poses in which a gait's training begins: standing, dropped, crumpled, kneeling, or leaning
+against a wall.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from mqe.world.scene import ARENA_HALF_SIZE
 
 NUM_POSES = 4096  # a table that episodes draw from
 # Shares of the poses; the others are crumpled.
-STANDING_SHARE, DROPPED_SHARE, KNEELING_SHARE, LEANING_SHARE = 0.25, 0.3, 0.2, 0.07
+STANDING_SHARE = 0.25
+DROPPED_SHARE = 0.3
+KNEELING_SHARE = 0.2
+LEANING_SHARE = 0.07
 STANDING_SCATTER = (0.8, 1.2)  # times the nominal angle
 CRUMPLED_TILT = 0.6  # [rad] largest roll and pitch
 KNEELING_HEIGHT = (0.165, 0.215)  # [m] trunk origin of a robot that rests on knees
@@ -45,7 +50,8 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
     def between(low: float | Tensor, high: float | Tensor, *shape: int) -> Tensor:
         return low + (high - low) * torch.rand(num_poses, *shape, generator=generator)
 
-    device, robots = robots.device, Robots(robots.cfgs)
+    device = robots.device
+    robots = Robots(robots.cfgs)
     robot = robots.cfgs[0]
     nominal = robots.joint_pos
     bounds = torch.tensor([STANDING_SHARE, DROPPED_SHARE, KNEELING_SHARE, LEANING_SHARE]).cumsum(
@@ -57,7 +63,8 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
     low, high = torch.tensor(robot.joint_range).unbind(dim=1)
     low = low.clamp(min=torch.tensor([-0.6, -0.4, -2.65] * 4))
     high = high.clamp(max=torch.tensor([0.6, 2.4, -0.95] * 4))
-    crumpled, folded = between(low, high, NUM_JOINTS), between(0.0, 1.0, 1)
+    crumpled = between(low, high, NUM_JOINTS)
+    folded = between(0.0, 1.0, 1)
     joints = torch.lerp(nominal, crumpled, folded.sqrt())
     joints = torch.where(is_standing, nominal * between(*STANDING_SCATTER, NUM_JOINTS), joints)
     joints = torch.where(is_dropped, nominal * between(*JOINT_SCATTER, NUM_JOINTS), joints)
@@ -69,9 +76,8 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
     joints = torch.where(is_kneeling, kneeling.clamp(low, high), joints)
 
     yaw = between(-math.pi, math.pi, 1)
-    lean = between(*LEANING_TILT, 1) * torch.cat(
-        (yaw.sin(), yaw.cos()), dim=1
-    )  # roll and pitch: towards positive x
+    # Roll and pitch: towards positive x.
+    lean = between(*LEANING_TILT, 1) * torch.cat((yaw.sin(), yaw.cos()), dim=1)
     tilt = torch.where(is_leaning, lean, CRUMPLED_TILT * between(-1.0, 1.0, 2))
     tilt = torch.where(is_standing | is_dropped, 0.01 * between(-1.0, 1.0, 2), tilt)
     tilt = torch.where(is_kneeling, 0.05 * between(-1.0, 1.0, 2), tilt)
@@ -88,9 +94,11 @@ def start_poses(robots: Robots, num_poses: int = NUM_POSES) -> Poses:
 
 
 def _kneeling(robot: RobotCfg, height: Tensor, kneels: Tensor, scatter: Tensor) -> Tensor:
-    """Return joints (P, J) of level robots at ``height`` (P, 1) [m] with some legs (P, 4) on their knees.
+    """Return joints (P, J) of level robots at ``height`` (P, 1) [m] with some legs (P, 4) on their
+    knees.
 
-    A leg that kneels has its knee on the floor and its calf along it; another has its foot below its hip.
+    A leg that kneels has its knee on the floor and its calf along it; another has its foot below
+    its hip.
     """
     knee = torch.acos((height - robot.knee_radius) / robot.link_length)
     foot = torch.acos((height - robot.foot_radius - KNEELING_SLACK) / (2.0 * robot.link_length))
@@ -100,7 +108,10 @@ def _kneeling(robot: RobotCfg, height: Tensor, kneels: Tensor, scatter: Tensor) 
 
 
 def _extents(robots: Robots, tilt: Tensor, yaw: Tensor, joints: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a robot's lowest point, and its trunk's foremost along x, from the trunk's origin, (P, 1) [m] each."""
+    """Return a robot's lowest point, and its trunk's foremost along x, from the trunk's origin,
+    (P, 1) [m] each.
+    """
     rotation = rotation_matrix(quat_from_rpy(torch.cat((tilt, yaw), dim=1)))
-    ahead, up = rotation[:, 0], rotation[:, 2]
+    ahead = rotation[:, 0]
+    up = rotation[:, 2]
     return robots.lowest(up, joints).unsqueeze(1), robots.trunk_reach(ahead).unsqueeze(1)

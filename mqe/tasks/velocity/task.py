@@ -1,4 +1,6 @@
-"""Low level, task ``go1_velocity``: one robot learns a trot that follows velocity commands and stands on zero."""
+"""Low level, task ``go1_velocity``: one robot learns a trot that follows velocity commands and
+stands on zero.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,14 @@ from mqe.world.streams import Streams
 MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
 FALL_HEIGHT = 0.15  # [m] trunk below this has fallen
 FALL_TILT_COS = 0.5  # cosine of the trunk's tilt below this has fallen
-# Errors of speed [m/s] and turning [rad/s] that cost 63 % of their terms. Squared in the term of the moment, which may
-# vary within a cycle; not in that of the mean, nor in a foot's height [m], so that small errors are worth mending.
+# Errors of speed [m/s] and turning [rad/s] that cost 63 % of their terms. Squared in the term of
+# the moment, which may vary within a cycle; not in that of the mean, nor in a foot's height [m], so
+# that small errors are worth mending.
 TOLERANCE = 0.39
 MEAN_TOLERANCE = 0.1
 FEET_TOLERANCE = 0.025
-SINK_DEPTH = 0.003  # [m] a foot that is deeper in the floor than this costs: it landed hard, or carries too much
+# [m] a foot that is deeper in the floor than this costs: it landed hard, or carries too much.
+SINK_DEPTH = 0.003
 GET_UP_TIME = (
     2.0  # [s] at the start of an episode in which lying or kneeling does not count: some start so
 )
@@ -109,7 +113,8 @@ class VelocityCfg:
         low, high = self.floor_friction
         if low > high:
             raise ConfigError(
-                f"task.floor_friction: [{low}, {high}] must be in ascending order; say [{high}, {low}]"
+                f"task.floor_friction: [{low}, {high}] must be in ascending order; say [{high}, "
+                f"{low}]"
             )
 
 
@@ -128,7 +133,9 @@ class VelocityTask:
     def __init__(self, cfg: VelocityCfg, num_envs: int, robots: Robots, streams: Streams) -> None:
         """Train a gait for the one robot of each of ``num_envs`` worlds."""
         device = robots.device
-        self.cfg, self._robots, self._trot = cfg, robots, Trot(robots)
+        self.cfg = cfg
+        self._robots = robots
+        self._trot = Trot(robots)
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         weights = asdict(cfg.weights)
         self.reward_names = tuple(weights)
@@ -138,10 +145,8 @@ class VelocityTask:
         self._random_events = RandomEvents(cfg, streams, self._episode)
         self._first_command = torch.zeros(num_envs, 1, 3, device=device)
         self._targets = torch.zeros(num_envs, 1, NUM_JOINTS, device=device)
-        self._action_change, self._action_jerk = (
-            torch.zeros_like(self._targets),
-            torch.zeros_like(self._targets),
-        )
+        self._action_change = torch.zeros_like(self._targets)
+        self._action_jerk = torch.zeros_like(self._targets)
         self._collapse = CollapseTimers(
             torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=device), robots
         )
@@ -152,11 +157,10 @@ class VelocityTask:
 
         self._weights = torch.tensor(list(weights.values()), device=device).view(-1, 1, 1)
         self._nominal_feet = robots.feet(robots.joint_pos)[:, 0]  # (4,) [m] forward
-        self._ones, self._zeros = (
-            torch.ones(num_envs, 1, device=device),
-            torch.zeros_like(self._targets),
-        )
-        self._poses, self._pose_sizes = torch.cat(start_poses(robots), dim=1), (3, 3, 6, NUM_JOINTS)
+        self._ones = torch.ones(num_envs, 1, device=device)
+        self._zeros = torch.zeros_like(self._targets)
+        self._poses = torch.cat(start_poses(robots), dim=1)
+        self._pose_sizes = (3, 3, 6, NUM_JOINTS)
         self.state_size = self.observe(SceneState.zeros(1, 1, False, device), self.memory[:1])[
             1
         ].shape[-1]
@@ -211,12 +215,10 @@ class VelocityTask:
         memory = self._memory
         velocity = planar_velocity(state)
         memory.mean_velocity.lerp_(velocity, STEP_DT / MEAN_VELOCITY_TIME)
-        error = memory.command.unsqueeze(2) - torch.stack(
-            (velocity, memory.mean_velocity), dim=2
-        )  # (N, 1, 2, 3)
-        both = torch.stack(
-            (length(error[..., :2]), error[..., 2].abs()), dim=-1
-        )  # (N, 1, now or mean, speed or turn)
+        # (N, 1, 2, 3).
+        error = memory.command.unsqueeze(2) - torch.stack((velocity, memory.mean_velocity), dim=2)
+        # (N, 1, now or mean, speed or turn).
+        both = torch.stack((length(error[..., :2]), error[..., 2].abs()), dim=-1)
         tracking = torch.exp(
             -torch.stack(
                 ((both[:, :, 0] / TOLERANCE).square(), both[:, :, 1] / MEAN_TOLERANCE), dim=2
@@ -312,17 +314,22 @@ class VelocityTask:
         self._collapse.values.copy_(state["collapse"])
 
     def steer(self, command: Sequence[float] | None) -> None:
-        """Follow ``command``, vx, vy [m/s] and yaw rate [rad/s], instead of those drawn; None ends that."""
-        self._steered = (
-            None if command is None else torch.tensor(command, device=self.memory.device)
-        )
+        """Follow ``command``, vx, vy [m/s] and yaw rate [rad/s], instead of those drawn; None ends
+        that.
+        """
+        if command is None:
+            self._steered = None
+        else:
+            self._steered = torch.tensor(command, device=self.memory.device)
 
     def _apply_steering(self) -> None:
         if self._steered is not None:
             self._memory.command.copy_(self._steered.expand_as(self._memory.command))
 
     def _square_sums(self, **vectors: Tensor) -> dict[str, Tensor]:
-        """Return the sum of squares (N, 1) of each of some vectors (N, 1, at most J), of all at once."""
+        """Return the sum of squares (N, 1) of each of some vectors (N, 1, at most J), of all at
+        once.
+        """
         padded = []
         for vector in vectors.values():
             padded += [vector, self._zeros[..., vector.shape[-1] :]]
@@ -360,13 +367,16 @@ def has_fallen(state: SceneState) -> Tensor:
 def pair_offset(feet: Tensor) -> Tensor:
     """Return the means (..., 2) of the front and of the rear feet, of four feet's offsets (..., 4).
 
-    In a trot the feet of a pair swing against one another, so that their mean stays where the pair stands.
+    In a trot the feet of a pair swing against one another, so that their mean stays where the pair
+    stands.
     """
     return feet.unflatten(-1, (2, 2)).mean(dim=-1)
 
 
 def excess_depth(clearance: Tensor) -> Tensor:
-    """Return by how much feet with these clearances (..., 4) [m] are too deep in the floor, summed, (...,) [m]."""
+    """Return by how much feet with these clearances (..., 4) [m] are too deep in the floor,
+    summed, (...,) [m].
+    """
     return (-SINK_DEPTH - clearance).clamp(min=0.0).sum(dim=-1)
 
 
@@ -376,7 +386,9 @@ def _above_floor(state: SceneState, points_b: Tensor) -> Tensor:
 
 
 def _horizontal_velocity(state: SceneState, points_b: Tensor, rates_b: Tensor) -> Tensor:
-    """Return the velocities (N, A, 4, 2) [m/s] of four points that move at ``rates_b`` in each trunk frame."""
+    """Return the velocities (N, A, 4, 2) [m/s] of four points that move at ``rates_b`` in each
+    trunk frame.
+    """
     turning_b = torch.linalg.cross(state.robot_angvel_b.unsqueeze(2).expand_as(points_b), points_b)
     across = state.robot_rotation[..., :2, :].unsqueeze(2)
     moving = (across * (rates_b + turning_b).unsqueeze(-2)).sum(dim=-1)

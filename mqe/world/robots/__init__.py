@@ -17,14 +17,17 @@ DEFAULT_ROBOT = GO1.name
 
 
 def robots_of(names: str | Sequence[str], num_agents: int) -> tuple[RobotCfg, ...]:
-    """Return the robots of a team of ``num_agents``: all of one kind, or a name for each; raise ConfigError."""
+    """Return the robots of a team of ``num_agents``: all of one kind, or a name for each; raise
+    ConfigError.
+    """
     each = (names,) * num_agents if isinstance(names, str) else tuple(names)
     for name in each:
         if name not in ROBOTS:
             raise ConfigError(f"env.robots: {unknown('robot', name, ROBOTS)}")
     if len(each) != num_agents:
         raise ConfigError(
-            f"env.robots: {list(each)} names {len(each)} robots for a team of {num_agents}; name one kind for all, or "
+            f"env.robots: {list(each)} names {len(each)} robots for a team of {num_agents}; name "
+            "one kind for all, or "
             "one a robot"
         )
     return tuple(ROBOTS[name] for name in each)

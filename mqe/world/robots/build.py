@@ -34,7 +34,8 @@ def add_robot(
     hits: int,
     has_ideal_actuators: bool = False,
 ) -> None:
-    """Add a robot under the world: bodies ``<name>/trunk`` ..., joints and position actuators in policy order.
+    """Add a robot under the world: bodies ``<name>/trunk`` ..., joints and position actuators in
+    policy order.
 
     ``collision`` and ``hits`` are its geoms' contype and conaffinity.
     """
@@ -69,7 +70,8 @@ def add_robot(
         geom(trunk, shape, color)
     for leg_name, leg in zip(LEGS, robot.legs, strict=True):
         places = ((*leg.hip_pos, 0.0), (0.0, leg.side, 0.0), (0.0, 0.0, -robot.link_length))
-        links, parent = [], trunk
+        links = []
+        parent = trunk
         for joint, pos, inertial, shapes in zip(
             LEG_JOINTS, places, leg.inertials, leg.shapes, strict=True
         ):

@@ -13,16 +13,17 @@ from mqe.config import ConfigError
 LEGS = ("FL", "FR", "RL", "RR")
 LEG_JOINTS = ("hip", "thigh", "calf")
 NUM_LEGS = len(LEGS)
-NUM_JOINTS = NUM_LEGS * len(
-    LEG_JOINTS
-)  # by leg, then by joint: the order in which policies read and write them
+# By leg, then by joint: the order in which policies read and write them.
+NUM_JOINTS = NUM_LEGS * len(LEG_JOINTS)
 SHAPES = {"box": 3, "sphere": 1, "capsule": 2}  # by type, the length of ``Shape.size``
 
 Vector = tuple[float, float, float]
 
 
 class Inertial(NamedTuple):
-    """Mass [kg], centre of mass [m] and inertia about it [kg m^2] (xx, yy, zz, xy, xz, yz), in the link's frame."""
+    """Mass [kg], centre of mass [m] and inertia about it [kg m^2] (xx, yy, zz, xy, xz, yz), in the
+    link's frame.
+    """
 
     mass: float
     com: Vector
@@ -43,20 +44,20 @@ class Shape(NamedTuple):
     """One collision primitive of a link."""
 
     type: str  # "box", "sphere" or "capsule"
-    size: tuple[
-        float, ...
-    ]  # [m] box: half lengths; sphere: radius; capsule: radius, half length of its straight part
+    # [m] box: half lengths; sphere: radius; capsule: radius, half length of its straight part.
+    size: tuple[float, ...]
     pos: Vector = (0.0, 0.0, 0.0)  # [m] in the link's frame
     axis: str = "z"  # along which a capsule lies: "y" or "z"
 
 
 class Look(NamedTuple):
-    """One shape that films and viewers draw in place of a link's collision primitives; it has no mass or contact."""
+    """One shape that films and viewers draw in place of a link's collision primitives; it has no
+    mass or contact.
+    """
 
     type: str  # "box", "sphere", "capsule", "cylinder" or "hull"
-    size: tuple[
-        float, ...
-    ] = ()  # [m] as a Shape's; cylinder: radius, half length; hull: none, it has points
+    # [m] as a Shape's; cylinder: radius, half length; hull: none, it has points.
+    size: tuple[float, ...] = ()
     pos: Vector = (0.0, 0.0, 0.0)  # [m] in the link's frame
     axis: str = "z"  # along which a capsule or cylinder lies: "x", "y" or "z"
     color: str = "dark"  # "team", the robot's own, or a name of mqe.viewer.looks.COLORS
@@ -71,19 +72,21 @@ class Leg(NamedTuple):
     joint_range: tuple[tuple[float, float], ...]  # [rad] hip, thigh, calf
     joint_pos: Vector  # [rad] in the nominal stance
     inertials: tuple[Inertial, Inertial, Inertial]  # hip, thigh, calf with foot
-    shapes: tuple[
-        tuple[Shape, ...], tuple[Shape, ...], tuple[Shape, ...]
-    ]  # likewise; the foot is not among them
+    # Likewise; the foot is not among them.
+    shapes: tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[Shape, ...]]
+    # Likewise, with the foot.
     looks: tuple[tuple[Look, ...], tuple[Look, ...], tuple[Look, ...]] = (
         (),
         (),
         (),
-    )  # likewise, with the foot
+    )
 
 
 @dataclass(frozen=True)
 class RobotCfg:
-    """A quadruped as data: bodies and joints to build, nominal stance, heights, motors, feet, and the gait it has."""
+    """A quadruped as data: bodies and joints to build, nominal stance, heights, motors, feet, and
+    the gait it has.
+    """
 
     name: str
     trunk: Inertial
@@ -101,10 +104,10 @@ class RobotCfg:
     damping: float  # [N m s/rad]
     torque_limit: Vector  # [N m] hip, thigh, calf, as motors of env.actuators=reference saturate
     ideal_torque_limit: Vector  # [N m] likewise, of env.actuators=ideal
-    gait: str  # the policy that it walks by in tasks that command velocities: pretrained:NAME or a checkpoint
-    trunk_looks: tuple[
-        Look, ...
-    ] = ()  # none: films and viewers draw the robot's collision primitives
+    # The policy that it walks by in tasks that command velocities: pretrained:NAME or a checkpoint.
+    gait: str
+    # None: films and viewers draw the robot's collision primitives.
+    trunk_looks: tuple[Look, ...] = ()
 
     def __post_init__(self) -> None:
         for shape in (
@@ -113,12 +116,14 @@ class RobotCfg:
         ):
             if len(shape.size) != SHAPES.get(shape.type):
                 raise ConfigError(
-                    f"robot {self.name}: a {shape.type} of size {shape.size}; allowed are box (3 numbers), sphere (1) "
+                    f"robot {self.name}: a {shape.type} of size {shape.size}; allowed are box (3 "
+                    "numbers), sphere (1) "
                     "and capsule (2)"
                 )
         if any(shape.type == "capsule" for shape in self.trunk_shapes):
             raise ConfigError(
-                f"robot {self.name}: a trunk is made of boxes and spheres, whose lowest point is known"
+                f"robot {self.name}: a trunk is made of boxes and spheres, whose lowest point is "
+                "known"
             )
 
     @property
@@ -133,12 +138,16 @@ class RobotCfg:
 
 
 def four_legs(make: Callable[[int, int], Leg]) -> tuple[Leg, Leg, Leg, Leg]:
-    """Return the legs in their order, each made by ``make(front, left)`` with +1 or -1 for either."""
+    """Return the legs in their order, each made by ``make(front, left)`` with +1 or -1 for
+    either.
+    """
     return make(1, 1), make(1, -1), make(-1, 1), make(-1, -1)
 
 
 def beam(*sections: tuple[float, float, float, float, float]) -> tuple[Vector, ...]:
-    """Return the corners [m] of a hull along x: at each x, half width, bottom, top and the width of its bevels."""
+    """Return the corners [m] of a hull along x: at each x, half width, bottom, top and the width
+    of its bevels.
+    """
     return tuple(
         (x, y, z)
         for x, half, low, high, bevel in sections
@@ -153,7 +162,9 @@ def beam(*sections: tuple[float, float, float, float, float]) -> tuple[Vector, .
 
 
 def post(y: float, *sections: tuple[float, float, float, float]) -> tuple[Vector, ...]:
-    """Return the corners [m] of a hull along z at ``y``: at each z, its middle's x, half length and half width."""
+    """Return the corners [m] of a hull along z at ``y``: at each z, its middle's x, half length
+    and half width.
+    """
     return tuple(
         (x + along, y + across, z)
         for z, x, half_length, half_width in sections

@@ -14,7 +14,8 @@ TOUCH = 0.004  # [m] a knee or trunk as near to the floor as this rests on it
 
 
 class Robots:
-    """A team's numbers, (A, ...) each; without the A where all robots are of one kind, so that any shape fits.
+    """A team's numbers, (A, ...) each; without the A where all robots are of one kind, so that any
+    shape fits.
 
     Joints are (..., A, J) or, of one kind, (..., J) of any number of poses.
     """
@@ -26,7 +27,9 @@ class Robots:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """Hold the numbers of ``cfgs``, one a robot."""
-        self.cfgs, self.device, self._dtype = tuple(cfgs), torch.device(device), dtype
+        self.cfgs = tuple(cfgs)
+        self.device = torch.device(device)
+        self._dtype = dtype
         self.is_mixed = len({cfg.name for cfg in cfgs}) > 1
         self.joint_pos = self._tensor([cfg.joint_pos for cfg in cfgs])  # (J,) [rad] nominal stance
         self.stiffness = self._tensor([cfg.stiffness for cfg in cfgs], 1)  # [N m/rad]
@@ -34,17 +37,15 @@ class Robots:
         self.low_height = self._tensor([cfg.low_height for cfg in cfgs])  # [m]
         self.walking_height = self._tensor([cfg.walking_height for cfg in cfgs], 1)  # [m]
         self.foot_radius = self._tensor([cfg.foot_radius for cfg in cfgs], 1)  # [m]
-        self._hips = self._tensor(
-            [[(*leg.hip_pos, 0.0) for leg in cfg.legs] for cfg in cfgs]
-        )  # (4, 3) [m]
+        # (4, 3) [m].
+        self._hips = self._tensor([[(*leg.hip_pos, 0.0) for leg in cfg.legs] for cfg in cfgs])
         self._sides = self._tensor([[leg.side for leg in cfg.legs] for cfg in cfgs])  # (4,) [m]
         self._down = self._tensor([-cfg.link_length for cfg in cfgs], 1)  # [m] along a leg's links
         self._down_both = self._tensor([-cfg.link_length for cfg in cfgs], 2)
         # What the trunk is made of, (3, G) or (G,): half sizes of boxes, centres, radii of spheres.
         most = max(len(cfg.trunk_shapes) for cfg in cfgs)
-        shapes = [
-            (cfg.trunk_shapes * most)[:most] for cfg in cfgs
-        ]  # the first ones again where others have more
+        # The first ones again where others have more.
+        shapes = [(cfg.trunk_shapes * most)[:most] for cfg in cfgs]
         sizes = [
             [shape.size if shape.type == "box" else (0.0,) * 3 for shape in row] for row in shapes
         ]
@@ -55,7 +56,8 @@ class Robots:
             .transpose(-1, -2)
             .contiguous()
         )
-        # Knee and trunk shapes, (1 + G,): what is round about them [m], and that much and what counts as touching.
+        # Knee and trunk shapes, (1 + G,): what is round about them [m], and that much and what
+        # counts as touching.
         rounds = [[cfg.knee_radius, *row] for cfg, row in zip(cfgs, radii, strict=True)]
         self._rounds = self._tensor(rounds)
         self._margins = self._tensor([[radius + TOUCH for radius in row] for row in rounds])
@@ -69,10 +71,13 @@ class Robots:
         return self._bend(joint_pos).feet
 
     def feet_and_rates(self, joint_pos: Tensor, joint_vel: Tensor) -> tuple[Tensor, Tensor]:
-        """Return foot centres [m] and velocities [m/s] in the trunk frame, (..., 4, 3) each, from joints (..., J)."""
+        """Return foot centres [m] and velocities [m/s] in the trunk frame, (..., 4, 3) each, from
+        joints (..., J).
+        """
         legs = self._bend(joint_pos)
         rates = by_leg(joint_vel)
-        hip_rate, rate = rates[..., 0], rates[..., 1:].cumsum(dim=-1).unsqueeze(-2)
+        hip_rate = rates[..., 0]
+        rate = rates[..., 1:].cumsum(dim=-1).unsqueeze(-2)
         sink_rate, forward_rate = (legs.trig * rate).sum(dim=-1).mul(self._down_both).unbind(dim=-1)
         lateral_rate = torch.addcmul(sink_rate * legs.sin_hip, legs.vertical, hip_rate, value=-1.0)
         vertical_rate = torch.addcmul(legs.lateral * hip_rate, sink_rate, legs.cos_hip, value=-1.0)
@@ -81,7 +86,8 @@ class Robots:
     def knees(self, joint_pos: Tensor) -> Tensor:
         """Return knee joint centres (..., 4, 3) [m] in the trunk frame from joints (..., J)."""
         joints = by_leg(joint_pos)
-        hip, thigh = joints[..., 0], joints[..., 1]
+        hip = joints[..., 0]
+        thigh = joints[..., 1]
         up = torch.cos(thigh).mul(self._down)
         lateral, vertical = self._turn_hip(torch.sin(hip), torch.cos(hip), up)
         return (
@@ -91,28 +97,34 @@ class Robots:
     def rests_on_floor(self, up_b: Tensor, height: Tensor, joint_pos: Tensor) -> Tensor:
         """Return where a knee, thigh or trunk touches the floor, (...) bool.
 
-        ``up_b`` (..., 3) is the upward vertical in the trunk frame, ``height`` (...) [m] that of the trunk's origin.
+        ``up_b`` (..., 3) is the upward vertical in the trunk frame, ``height`` (...) [m] that of
+        the trunk's origin.
         """
         return self._lowest(up_b, joint_pos, self._margins) + height < 0.0
 
     def lowest(self, up_b: Tensor, joint_pos: Tensor) -> Tensor:
-        """Return how far the lowest point of a robot lies above its trunk's origin, (...) [m]: a negative number."""
+        """Return how far the lowest point of a robot lies above its trunk's origin, (...) [m]: a
+        negative number.
+        """
         feet = (self.feet(joint_pos) * up_b.unsqueeze(-2)).sum(dim=-1) - self.foot_radius
         return torch.minimum(feet.amin(dim=-1), self._lowest(up_b, joint_pos, self._rounds))
 
     def trunk_reach(self, direction_b: Tensor) -> Tensor:
-        """Return how far a trunk reaches from its origin, (...) [m], along unit vectors (..., 3) of its frame."""
+        """Return how far a trunk reaches from its origin, (...) [m], along unit vectors (..., 3)
+        of its frame.
+        """
         boxes = torch.matmul(direction_b, self._centers) + torch.matmul(
             direction_b.abs(), self._half_sizes
         )
         return (boxes + self._rounds[..., 1:]).amax(dim=-1)
 
     def _lowest(self, up_b: Tensor, joint_pos: Tensor, margins: Tensor) -> Tensor:
-        """Return the height (...) [m] of the lowest point of knees and trunk, each less its margin (1 + G,)."""
+        """Return the height (...) [m] of the lowest point of knees and trunk, each less its margin
+        (1 + G,).
+        """
         knees = (self.knees(joint_pos) * up_b.unsqueeze(-2)).sum(dim=-1).amin(dim=-1, keepdim=True)
-        row = (
-            up_b.unsqueeze(-2) if self.is_mixed else up_b
-        )  # a robot's own matrix each, or one for all
+        # A robot's own matrix each, or one for all.
+        row = up_b.unsqueeze(-2) if self.is_mixed else up_b
         trunk = torch.matmul(row, self._centers) - torch.matmul(row.abs(), self._half_sizes)
         points = torch.cat((knees, trunk.view(*knees.shape[:-1], -1)), dim=-1)
         return (points - margins).amin(dim=-1)
@@ -120,23 +132,29 @@ class Robots:
     def _bend(self, joint_pos: Tensor) -> _Legs:
         """Return the legs at joints (..., J) [rad]."""
         joints = by_leg(joint_pos)
-        hip, angle = joints[..., 0], joints[..., 1:].cumsum(dim=-1)
+        hip = joints[..., 0]
+        angle = joints[..., 1:].cumsum(dim=-1)
         trig = torch.stack((torch.sin(angle), torch.cos(angle)), dim=-2)
         # From the thigh's joint in the leg's own plane, which the hip then turns about x.
         forward, up = trig.sum(dim=-1).mul(self._down_both).unbind(dim=-1)
-        sin, cos = torch.sin(hip), torch.cos(hip)
+        sin = torch.sin(hip)
+        cos = torch.cos(hip)
         lateral, vertical = self._turn_hip(sin, cos, up)
         feet = torch.stack((forward, lateral, vertical), dim=-1) + self._hips
         return _Legs(trig, sin, cos, lateral, vertical, feet)
 
     def _turn_hip(self, sin: Tensor, cos: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how far left and up points at height ``up`` in a leg's plane are once its hip is turned, (..., 4)."""
+        """Return how far left and up points at height ``up`` in a leg's plane are once its hip is
+        turned, (..., 4).
+        """
         return torch.addcmul(self._sides * cos, up, sin, value=-1.0), torch.addcmul(
             self._sides * sin, up, cos
         )
 
     def _tensor(self, values: list[Any], num_trailing: int = 0) -> Tensor:
-        """Return one row a robot, or the only row there is, with as many dimensions of one number behind it."""
+        """Return one row a robot, or the only row there is, with as many dimensions of one number
+        behind it.
+        """
         rows = torch.tensor(values, dtype=self._dtype, device=self.device)
         return rows.view(*rows.shape, *[1] * num_trailing) if self.is_mixed else rows[0]
 

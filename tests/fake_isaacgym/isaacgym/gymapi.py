@@ -1,4 +1,6 @@
-"""The part of ``gymapi`` that the worker's engine uses. Joints are in alphabetical order, as Isaac Gym has them."""
+"""The part of ``gymapi`` that the worker's engine uses. Joints are in alphabetical order, as Isaac
+Gym has them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ AssetOptions = PlaneParams = SimpleNamespace
 
 class Vec3:
     def __init__(self, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> None:
-        self.x, self.y, self.z = x, y, z
+        self.x = x
+        self.y = y
+        self.z = z
 
 
 def SimParams() -> SimpleNamespace:  # noqa: N802, as there
@@ -37,7 +41,9 @@ class Gym:
     """One simulation, in which bodies float and joints of unit inertia follow their torques."""
 
     def create_sim(self, compute, graphics, kind, params):
-        self.params, self.actors, self.num_worlds = params, [], 0
+        self.params = params
+        self.actors = []
+        self.num_worlds = 0
         return self
 
     def add_ground(self, sim, plane):
@@ -126,7 +132,9 @@ class Gym:
         self.dof = torch.zeros(sum(len(actor.asset.joints) for actor in self.actors), 2)
         self.net = torch.zeros(sum(len(a.asset.links) for a in self.actors), 3)
         self.seen = [self.root.clone(), self.dof.clone()]
-        self.torque, self.force, self.num_steps = torch.zeros(len(self.dof)), None, 0
+        self.torque = torch.zeros(len(self.dof))
+        self.force = None
+        self.num_steps = 0
 
     def acquire_actor_root_state_tensor(self, sim):
         return self.seen[0]

@@ -1,4 +1,6 @@
-"""The contract of algorithms: every algorithm trains, resumes, is planned, checked, saved and evaluated."""
+"""The contract of algorithms: every algorithm trains, resumes, is planned, checked, saved and
+evaluated.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class Through:
     """An object of which nothing but a contract's members can be reached."""
 
     def __init__(self, whole: Any, contract: type) -> None:
-        self._whole, self._members = whole, members(contract)
+        self._whole = whole
+        self._members = members(contract)
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._members:
@@ -98,7 +101,8 @@ def test_every_algorithm_has_the_contracts_members_and_no_other_parameters(name:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_resumes_as_if_it_had_never_stopped(name: str, tmp_path: Path) -> None:
-    through, stopped = make(name), make(name)
+    through = make(name)
+    stopped = make(name)
     through.learn()
     stopped.num_iterations = 2
     stopped.learn()
@@ -107,7 +111,8 @@ def test_every_algorithm_resumes_as_if_it_had_never_stopped(name: str, tmp_path:
     torch.rand(5)  # whatever torch's own generator does
     resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     resumed.learn()
-    before, after = through.algorithm.weights, resumed.algorithm.weights
+    before = through.algorithm.weights
+    after = resumed.algorithm.weights
     assert before.keys() == after.keys()
     assert all(torch.equal(before[key], after[key]) for key in before)
 
@@ -199,7 +204,8 @@ def test_an_algorithm_from_outside_trains_resumes_starts_from_another_run_and_is
         return ThroughAlgorithm(Replaying(cfg, network, spec, *others))
 
     monkeypatch.setitem(ALGORITHMS, OWN, AlgorithmEntry(ReplayingCfg, build))  # type: ignore[arg-type]
-    run, on = tmp_path / "run", tmp_path / "on"
+    run = tmp_path / "run"
+    on = tmp_path / "on"
     task = (
         "--set",
         f"task.gait={gait}",

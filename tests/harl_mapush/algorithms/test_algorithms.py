@@ -35,8 +35,10 @@ def test_gaussian_log_prob_and_entropy_by_hand():
 
 
 def test_gaussian_kl_by_hand_and_has_a_direction():
-    narrow, wide = torch.tensor([1.0]), torch.tensor([2.0])
-    zero, one = torch.tensor([0.0]), torch.tensor([1.0])
+    narrow = torch.tensor([1.0])
+    wide = torch.tensor([2.0])
+    zero = torch.tensor([0.0])
+    one = torch.tensor([1.0])
     # KL(N(0, 1) || N(1, 2)) = ln 2 + (1 + 1) / 8 - 1 / 2
     assert losses.gaussian_kl(zero, narrow, one, wide).item() == pytest.approx(
         math.log(2.0) + 0.25 - 0.5
@@ -46,7 +48,8 @@ def test_gaussian_kl_by_hand_and_has_a_direction():
 
 
 def test_ratio_is_the_product_or_the_mean_over_dimensions():
-    log_probs, old = torch.tensor([math.log(2.0), math.log(3.0)]), torch.zeros(2)
+    log_probs = torch.tensor([math.log(2.0), math.log(3.0)])
+    old = torch.zeros(2)
     for ratio in (losses.likelihood_ratio, losses.factor_ratio):
         assert ratio(log_probs, old, "prod").item() == pytest.approx(6.0)
         assert ratio(log_probs, old, "mean").item() == pytest.approx(2.5)
@@ -72,7 +75,9 @@ def test_value_error_has_its_half_and_huber_its_corner():
 
 
 def test_value_loss_takes_the_worse_of_clipped_and_not():
-    values, old, targets = torch.tensor([1.0]), torch.tensor([0.0]), torch.tensor([1.0])
+    values = torch.tensor([1.0])
+    old = torch.tensor([0.0])
+    targets = torch.tensor([1.0])
     assert losses.value_loss(values, old, targets, None, None).item() == 0.0
     assert losses.value_loss(values, old, targets, 0.2, None).item() == pytest.approx(0.5 * 0.8**2)
 
@@ -80,7 +85,8 @@ def test_value_loss_takes_the_worse_of_clipped_and_not():
 def test_conjugate_gradient_solves_a_linear_system():
     torch.manual_seed(0)
     root = torch.randn(6, 6, dtype=torch.float64)
-    matrix, target = root @ root.T + torch.eye(6), torch.randn(6, dtype=torch.float64)
+    matrix = root @ root.T + torch.eye(6)
+    target = torch.randn(6, dtype=torch.float64)
     x = conjugate_gradient(lambda vector: matrix @ vector, target)
     assert torch.allclose(x, torch.linalg.solve(matrix, target), atol=1e-6)
 
@@ -98,10 +104,8 @@ def test_learning_rate_adapts_to_the_divergence():
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_flat_adam_is_torchs_adam(weight_decay):
     torch.manual_seed(0)
-    ours, theirs = (
-        nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2)),
-        nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2)),
-    )
+    ours = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
+    theirs = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2))
     theirs.load_state_dict(ours.state_dict())
     flat = FlatAdam(ours, 0.01, 1e-5, weight_decay)
     adam = torch.optim.Adam(theirs.parameters(), 0.01, eps=1e-5, weight_decay=weight_decay)
@@ -435,9 +439,8 @@ def test_the_value_normaliser_tracks_without_moving_values():
     first = storage.values.clone()
     runner.algorithm.learn(storage)
     runner.algorithm.value.compute_values(storage)
-    assert torch.allclose(
-        storage.values, first, atol=1e-5
-    )  # fresh units mean nothing: the network stays as it was
+    # Fresh units mean nothing: the network stays as it was.
+    assert torch.allclose(storage.values, first, atol=1e-5)
     before = runner.algorithm.value.denormalize(storage.values).clone()
     storage.returns.add_(50.0)
     runner.algorithm.learn(storage)

@@ -15,12 +15,11 @@ def test_natural_gradient_rounds_as_upstream_does(aggregation):
     actor = Actor(NetworkCfg(hidden_sizes=(16, 8), use_layer_norm=True), 6, 3)
     flat = FlatAdam(actor, 1e-3, 1e-5, 0.0)
     rows = 160
-    obs, actions = torch.randn(rows, 6), torch.randn(rows, 3) * 0.5
-    old, advantages, factor = (
-        torch.randn(rows, 3) * 0.1 - 1.0,
-        torch.randn(rows),
-        torch.rand(rows) + 0.5,
-    )
+    obs = torch.randn(rows, 6)
+    actions = torch.randn(rows, 3) * 0.5
+    old = torch.randn(rows, 3) * 0.1 - 1.0
+    advantages = torch.randn(rows)
+    factor = torch.rand(rows) + 0.5
     weights = (torch.arange(rows) % 7 > 0).float()
     laid_out = [x.unsqueeze(0) for x in (obs, actions, old, advantages, weights, factor)]
     batch = ActorBatch(*laid_out, hidden=None, masks=None)
@@ -41,8 +40,10 @@ def test_natural_gradient_rounds_as_upstream_does(aggregation):
     assert torch.equal(gradient, expected)
 
     vector = torch.randn_like(gradient)
-    mean, std = new().loc.double(), new().scale.double()
-    before, spread = mean.detach(), std.detach()
+    mean = new().loc.double()
+    std = new().scale.double()
+    before = mean.detach()
+    spread = std.detach()
     kl = (
         (
             0.5

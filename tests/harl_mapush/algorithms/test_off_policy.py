@@ -54,7 +54,8 @@ def go(
     team: OffPolicy, experience: ReplayExperience, env: Any, blocks: int
 ) -> tuple[float, dict[str, torch.Tensor]]:
     """Collect and learn ``blocks`` decisions; return the mean reward and the last metrics."""
-    total, metrics = 0.0, {}
+    total = 0.0
+    metrics = {}
     for _ in range(blocks):
         decision = team.act(env.seen)
         step = env.step(decision.actions)
@@ -124,7 +125,8 @@ def test_noise_differs_from_world_to_world():
     team, experience = make("hatd3", env, **SMALL | {"exploration_noise": (0.0, 0.5)})
     team.num_updates = 1
     obs = env.seen  # type: ignore[attr-defined]
-    explored, mean = team.act(obs).actions, team.act(obs, deterministic=True).actions
+    explored = team.act(obs).actions
+    mean = team.act(obs, deterministic=True).actions
     assert torch.equal(explored[0], mean[0])
     assert not torch.equal(explored[1], mean[1])
     assert float(explored.abs().max()) <= 1.0
@@ -189,9 +191,8 @@ def test_unequal_agents_are_a_team():
     for name in ("hasac", "hatd3"):
         team, experience = make(name, env, **SMALL)
         go(team, experience, env, 12)
-        assert (
-            float(experience.replay.here[:, :, -3].abs().max()) == 0.0
-        )  # the action that agent 1 has not
+        # The action that agent 1 has not.
+        assert float(experience.replay.here[:, :, -3].abs().max()) == 0.0
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
@@ -257,7 +258,8 @@ def test_settings_that_do_not_go_together_are_refused(settings, network, said):
 
 def test_a_trial_moves_every_network_at_once():
     for name in NAMES:
-        env, entry = ToyEnv(4), ALGORITHMS[name]
+        env = ToyEnv(4)
+        entry = ALGORITHMS[name]
         cfg = entry.cfg().for_trial(4)
         changed = {key: value for key, value in vars(cfg).items() if key != "name"}
         team, experience = make(name, env, **changed)

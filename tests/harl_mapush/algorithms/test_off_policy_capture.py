@@ -1,4 +1,6 @@
-"""Off-policy updates behind graphs: the same numbers as without, and nothing that waits for the device."""
+"""Off-policy updates behind graphs: the same numbers as without, and nothing that waits for the
+device.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from tests.support.toy import ToyEnv
 )
 def test_replayed_updates_are_those_that_just_run(name, settings, monkeypatch):
     stand_in(monkeypatch)
-    weights, recorded = [], []
+    weights = []
+    recorded = []
     for is_captured in (False, True):
         env = ToyEnv(8, **LIVELY)
         team, experience = make(name, env, NetworkCfg((8,)), **SMALL | settings)
@@ -47,7 +50,8 @@ def test_replayed_updates_are_those_that_just_run(name, settings, monkeypatch):
 @pytest.mark.parametrize("name", ["hasac", "hatd3", "masac", "matd3"])
 def test_collecting_and_learning_never_wait_for_a_gpu(name):
     device = torch.device("cuda", torch.cuda.device_count() - 1)
-    env, entry = ToyEnv(16, **LIVELY), ALGORITHMS[name]
+    env = ToyEnv(16, **LIVELY)
+    entry = ALGORITHMS[name]
     team = entry.cls(
         entry.cfg(**SMALL), NetworkCfg((16,), normalize_obs=True), TeamSpec.of(env), device
     )

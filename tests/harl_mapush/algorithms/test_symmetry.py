@@ -1,4 +1,6 @@
-"""Actors that are taught to act alike on mirrored observations: the loss by hand, and what it does."""
+"""Actors that are taught to act alike on mirrored observations: the loss by hand, and what it
+does.
+"""
 
 import pytest
 import torch
@@ -20,7 +22,8 @@ MIRROR = MirrorImage(
 
 
 def make_batch(rows: int = 64) -> ActorBatch:
-    obs, actions = torch.randn(rows, 3), torch.randn(rows, 2)
+    obs = torch.randn(rows, 3)
+    actions = torch.randn(rows, 2)
     laid_out = [
         obs,
         actions,
@@ -40,7 +43,8 @@ def settings(entropy_coef: float, symmetry_coef: float) -> OnPolicyCfg:
 def test_the_loss_is_the_squared_distance_to_the_mirror_image(arithmetic):
     torch.manual_seed(0)
     actor = Actor(NetworkCfg(hidden_sizes=(8,), gain=1.0), 3, 2)
-    optimizer, batch = FlatAdam(actor, 1e-3, 1e-5, 0.0), make_batch()
+    optimizer = FlatAdam(actor, 1e-3, 1e-5, 0.0)
+    batch = make_batch()
     gradients = []
     for coef in (0.0, 0.5):
         optimizer.zero_grad()
@@ -66,7 +70,8 @@ def test_the_loss_is_the_squared_distance_to_the_mirror_image(arithmetic):
 def test_steps_on_it_make_a_policy_symmetric():
     torch.manual_seed(0)
     actor = Actor(NetworkCfg(hidden_sizes=(16,), gain=1.0), 3, 2)
-    optimizer, batch = FlatAdam(actor, 1e-2, 1e-5, 0.0), make_batch()
+    optimizer = FlatAdam(actor, 1e-2, 1e-5, 0.0)
+    batch = make_batch()
     batch = batch._replace(advantages=0.0 * batch.advantages)
 
     @torch.no_grad()

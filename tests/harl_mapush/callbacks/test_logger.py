@@ -1,4 +1,6 @@
-"""harl_mapush.callbacks.logger: the two plain lines, letter by letter, and what reaches TensorBoard."""
+"""harl_mapush.callbacks.logger: the two plain lines, letter by letter, and what reaches
+TensorBoard.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""runner.evaluation_interval: what is measured while training, and that the training does not notice."""
+"""runner.evaluation_interval: what is measured while training, and that the training does not
+notice.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ SHORT = ("task.episode_length_s=0.2", "task.decision_period=2", "runner.checkpoi
 
 
 def command(gait: Path, out: Path, *settings: str) -> list[str]:
-    """Four iterations of 32 env steps; checkpoints after 64 and 128, evaluations after 64, 96 and 128."""
+    """Four iterations of 32 env steps; checkpoints after 64 and 128, evaluations after 64, 96 and
+    128.
+    """
     values = (*SHORT, "runner.torch_threads=1", f"task.gait={gait}", *settings)
     sets = [word for value in values for word in ("--set", value)]
     return [*TINY, "--num_env_steps", "128", "--out", str(out), *sets]

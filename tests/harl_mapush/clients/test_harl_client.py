@@ -32,7 +32,9 @@ TINY = {"n_threads": 2, "device": "cpu", "seed": 0}
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
-    """A package that has upstream's module names and, in them, functions that only tell they were called."""
+    """A package that has upstream's module names and, in them, functions that only tell they were
+    called.
+    """
     loaded = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "harl"}
     for name in loaded:
         del sys.modules[name]
@@ -235,10 +237,11 @@ def test_upstream_trains_a_task_without_an_object(tmp_path) -> None:
 @needs_checkout
 def test_what_upstream_asserts_is_one_line(tmp_path, capsys) -> None:
     sizes = ["--num_envs", "1", "--num_env_steps", "10", "--set", "train.episode_length=10"]
+    # A single chunk, of which upstream wants two.
     sizes += [
         "--set",
         "model.use_recurrent_policy=true",
-    ]  # a single chunk, of which upstream wants two
+    ]
     assert (
         run_harl.main(["--harl", str(HARL), "--out", str(tmp_path), "--device", "cpu", *sizes]) == 2
     )
@@ -248,9 +251,8 @@ def test_what_upstream_asserts_is_one_line(tmp_path, capsys) -> None:
 
 @needs_checkout
 def test_what_we_assert_is_no_complaint_of_upstreams(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(
-        MultiAgentEnv, "reset", lambda self: self.state
-    )  # raises: no reset came first
+    # Raises: no reset came first.
+    monkeypatch.setattr(MultiAgentEnv, "reset", lambda self: self.state)
     sizes = ["--num_envs", "1", "--num_env_steps", "200", "--device", "cpu", "--out", str(tmp_path)]
     with pytest.raises(RuntimeError, match="reset"):
         run_harl.main(["--harl", str(HARL), *sizes])
@@ -278,10 +280,11 @@ def test_upstream_takes_our_checkpoints_and_we_its_configuration(tmp_path, capsy
     second = upstream_run(
         tmp_path / "second", "happo", "--set", f"train.model_dir={folder}", "--set", "model.lr=0.0"
     )
+    # Loaded strictly, and not moved at a learning rate of 0.
     for name in (
         "actor_agent0.pt",
         "actor_agent1.pt",
-    ):  # loaded strictly, and not moved at a learning rate of 0
+    ):
         mine, theirs = (read_tensors(path / name) for path in (folder, second / "models"))
         assert set(mine) == set(theirs)
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
@@ -385,7 +388,8 @@ SHORT = "--num_envs 4 --num_env_steps 40 --set train.episode_length=10"
             "algo.actor_num_mini_batch: must be at most 4, the training rows of a rollout, not 5",
         ),
         (
-            f"{SHORT} --set model.use_naive_recurrent_policy=true --set algo.critic_num_mini_batch=5",
+            f"{SHORT} --set model.use_naive_recurrent_policy=true --set "
+            "algo.critic_num_mini_batch=5",
             "algo.critic_num_mini_batch: must be at most 4, the training rows of a rollout, not 5",
         ),
         (

@@ -20,7 +20,8 @@ class Writer:
 class Reporting:
     """What a logger asks an environment for."""
 
-    n_threads, num_decisions = 4, 0
+    n_threads = 4
+    num_decisions = 0
     headline = (("Success", "success_rate"), ("Collision", "collision_rate"))
 
     def get_statistics(self) -> dict[str, float]:
@@ -54,13 +55,16 @@ def test_metrics_that_do_not_exist_are_not_logged(capsys) -> None:
 def test_the_on_policy_logger(use_eval: bool, progress: str, tmp_path) -> None:
     class Base:
         def __init__(self, args, algo_args, env_args, num_agents, writter, run_dir) -> None:
-            self.algo_args, self.env_args, self.writter = algo_args, env_args, writter
+            self.algo_args = algo_args
+            self.env_args = env_args
+            self.writter = writter
             self.log_file = (tmp_path / "progress.txt").open("w")
             self.done_episodes_rewards = [2.0, 3.0]
             self.name = self.get_task_name()  # type: ignore[attr-defined]
 
         def episode_log(self, *arguments) -> None:
-            self.total_num_steps, self.done_episodes_rewards = 12, []
+            self.total_num_steps = 12
+            self.done_episodes_rewards = []
 
     cls = harl_logger.make_logger(Base)
     writer = Writer()
@@ -75,7 +79,9 @@ def test_the_on_policy_logger(use_eval: bool, progress: str, tmp_path) -> None:
 
 def test_off_policy_runners_report_when_they_save(capsys) -> None:
     class Runner:
-        envs, writter, saved = Reporting(), Writer(), 0
+        envs = Reporting()
+        writter = Writer()
+        saved = 0
 
         def save(self) -> None:
             self.saved += 1

@@ -1,4 +1,6 @@
-"""harl_mapush.clients: HARL's environment contract, on scripted steps and on the push task itself."""
+"""harl_mapush.clients: HARL's environment contract, on scripted steps and on the push task
+itself.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,19 @@ from tests.support.pushing import make_env
 
 
 class Scripted:
-    """Four environments of two agents (sizes 3 and 2) that answer every step with the one they were given."""
+    """Four environments of two agents (sizes 3 and 2) that answer every step with the one they
+    were given.
+    """
 
-    num_envs, num_agents, obs_sizes, action_sizes = 4, 2, (3, 2), (2, 1)
-    state_size, state_type, decision_period, step_dt, device = 5, "EP", 5, 0.02, torch.device("cpu")
+    num_envs = 4
+    num_agents = 2
+    obs_sizes = (3, 2)
+    action_sizes = (2, 1)
+    state_size = 5
+    state_type = "EP"
+    decision_period = 5
+    step_dt = 0.02
+    device = torch.device("cpu")
 
     def __init__(self, **events) -> None:
         zeros = torch.zeros(4, dtype=torch.bool)
@@ -91,7 +102,8 @@ def test_what_was_given_out_does_not_change() -> None:
 
 def test_terminations_time_outs_and_broken_worlds() -> None:
     terminated = tensor([[False, True], [True, True], [True, False], [False, False]])
-    truncated, valid = tensor([False, False, True, False]), tensor([True, True, True, False])
+    truncated = tensor([False, False, True, False])
+    valid = tensor([True, True, True, False])
     env = HarlEnv(Scripted(terminated=terminated, truncated=truncated, valid=valid))
     env.reset()
     obs, states, rewards, dones, infos, available = env.step(np.zeros((4, 2, 2)))
@@ -166,10 +178,11 @@ def test_reward_terms_a_control_step() -> None:
     env = HarlEnv(Scripted())
     for _ in range(2):
         env.step(np.zeros((4, 2, 2)))
+    # 2 / 5 steps.
     assert env.take_rewards() == {
         "reward/near": pytest.approx(0.4),
         "reward/total": pytest.approx(0.4),
-    }  # 2 / 5 steps
+    }
     assert env.take_rewards() == {}
 
 
@@ -197,7 +210,8 @@ def test_the_environment_may_grow_its_buffers(caplog) -> None:
 @pytest.mark.parametrize("name", OBJECTS)
 def test_conformance(name: str, state_type: str, monkeypatch) -> None:
     env = push(monkeypatch, object=name, state_type=state_type, episode_length_s=0.06)
-    n, a = 3, OBJECTS[name].num_agents
+    n = 3
+    a = OBJECTS[name].num_agents
     obs, states, available = env.reset()
     assert (env.n_agents, env.state_type, available) == (a, state_type, None)
     for _ in range(2):
@@ -228,7 +242,8 @@ def test_conformance(name: str, state_type: str, monkeypatch) -> None:
 def test_a_success_is_no_time_out(monkeypatch) -> None:
     env = push(monkeypatch, goal_distance=[1.5, 1.6], success_radius=1.0)
     env.reset()
-    model, sim = env.env.sim.model, env.env.sim
+    model = env.env.sim.model
+    sim = env.env.sim
     start = model.jnt_qposadr[model.body("object").jntadr[0]]
     sim.qpos[0, start : start + 2] = sim.mocap_pos[0, 0, :2]  # the object lies on its goal
     *_, dones, infos, _ = env.step(np.zeros((3, 2, 3)))

@@ -1,4 +1,6 @@
-"""Our environments behind OpenRL's contract, and its trainer where ``OPENRL_PYTHON`` names a Python that has it."""
+"""Our environments behind OpenRL's contract, and its trainer where ``OPENRL_PYTHON`` names a
+Python that has it.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,19 @@ from mqe.vec_env import TimeStep
 from tests.support import mapush_files
 from tests.support.paths import ROOT
 
-N, A = 4, 2
+N = 4
+A = 2
 
 
 class _Env:
     """Four worlds whose endings are given: none, by the task, by the clock, broken."""
 
-    num_envs, num_agents, decision_period, device = N, A, 1, torch.device("cpu")
-    obs_sizes, action_sizes = (8, 8), (3, 3)
+    num_envs = N
+    num_agents = A
+    decision_period = 1
+    device = torch.device("cpu")
+    obs_sizes = (8, 8)
+    action_sizes = (3, 3)
 
     def __init__(self) -> None:
         self.given = torch.zeros(0)
@@ -99,12 +106,13 @@ def test_what_the_clock_ended_or_broke_is_a_bad_transition_and_what_the_task_end
         [not ("bad_transition" in info and info["bad_transition"][agent]) for agent in range(A)]
         for info in infos
     ]
+    # As its driver reads them.
     assert masks == [
         [True, True],
         [True, True],
         [False, False],
         [False, False],
-    ]  # as its driver reads them
+    ]
 
 
 def test_actions_count_half_as_in_mapushs_trainer(env) -> None:

@@ -1,4 +1,6 @@
-"""harl_mapush.collectors: what crosses between processes, who waits for whom, and what is said of it."""
+"""harl_mapush.collectors: what crosses between processes, who waits for whom, and what is said of
+it.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,12 @@ def test_a_block_comes_out_as_it_went_in_and_refuses_another_kind_of_tensor():
 
 
 def test_weights_arrive_with_their_version_and_are_read_again_where_they_change_meanwhile():
-    ours, theirs = [nn.Linear(3, 2), nn.BatchNorm1d(2)], [nn.Linear(3, 2), nn.BatchNorm1d(2)]
+    ours = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
+    theirs = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
     weights = SharedWeights(ours)
     weights.publish(ours, 7, 70)
-    place, clone = weights.places[1], weights.memory.bytes.clone
+    place = weights.places[1]
+    clone = weights.memory.bytes.clone
     torn = clone()
     place.of(torn).add_(1.0)
     copies = iter([torn, clone()])
@@ -73,7 +77,8 @@ def test_weights_arrive_with_their_version_and_are_read_again_where_they_change_
 def test_the_oldest_policy_behind_what_is_under_way_is_known():
     memory = CollectorMemory(BlockLayout(1, SHAPE), 3)
     assert memory.oldest_version() is None
-    memory.versions[0], memory.versions[2] = 9, 4
+    memory.versions[0] = 9
+    memory.versions[2] = 4
     assert memory.oldest_version() == 4
 
 
@@ -118,7 +123,8 @@ def pace(num_rows: int, owed: float, **over: int) -> Pace:
 def test_nobody_waits_before_the_warm_up_and_then_the_faster_side_does():
     assert not pace(99, 50.0).may_learn()
     assert pace(99, 50.0).may_store()
-    behind, even = pace(100, 5.0), pace(100, 0.9)
+    behind = pace(100, 5.0)
+    even = pace(100, 0.9)
     assert (behind.may_learn(), behind.may_store()) == (True, False)
     assert (even.may_learn(), even.may_store()) == (False, True)
 
@@ -139,7 +145,8 @@ def test_updates_are_owed_by_transition_and_an_iteration_ends_with_its_own():
 
 def test_the_learner_waits_for_transitions_that_would_become_too_old_and_these_are_stored():
     side = pace(100, 40.0)
-    side.version, side.oldest_version = 5, 2
+    side.version = 5
+    side.oldest_version = 2
     assert side.lags
     assert not side.may_learn()
     assert side.may_store()
@@ -240,10 +247,13 @@ class Blocks:
     """All that the filler asks of a pool."""
 
     def __init__(self, layout: BlockLayout, blocks: list[FullBlock]) -> None:
-        self.layout, self.waiting, self.released = layout, blocks, []
+        self.layout = layout
+        self.waiting = blocks
+        self.released = []
 
     def receive(self, timeout_s: float = 0.0) -> list[FullBlock]:
-        taken, self.waiting = self.waiting, []
+        taken = self.waiting
+        self.waiting = []
         return taken
 
     end = receive
@@ -259,13 +269,15 @@ def test_the_filler_stores_every_collectors_blocks_in_its_ring_and_hands_them_ba
     cfg = settings(2, 8, 640)
     team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
     collectors = [Collector(ToyEnv(4, seed=seed), team, 4) for seed in range(2)]
-    layout, experience = collectors[0].layout, team.make_rings(8, 2)
+    layout = collectors[0].layout
+    experience = team.make_rings(8, 2)
     memory = CollectorMemory(layout, 3)
+    # Collector, block, whether it died in between.
     given = [
         (0, 0, False),
         (1, 1, False),
         (1, 2, True),
-    ]  # collector, block, whether it died in between
+    ]
     blocks = [
         FullBlock(
             who,
@@ -277,10 +289,8 @@ def test_the_filler_stores_every_collectors_blocks_in_its_ring_and_hands_them_ba
         )
         for who, number, is_new in given
     ]
-    pool, pace = (
-        Blocks(layout, blocks),
-        Pace(team, experience, 0.01, layout.num_transitions, 64, version=5),
-    )
+    pool = Blocks(layout, blocks)
+    pace = Pace(team, experience, 0.01, layout.num_transitions, 64, version=5)
     filler = Filler(pool, pace, Turns(), torch.device("cpu"))  # type: ignore[arg-type]
     filler.start()
     filler.end(10.0)
@@ -288,11 +298,11 @@ def test_the_filler_stores_every_collectors_blocks_in_its_ring_and_hands_them_ba
     assert pool.released == [(0, 0), (1, 1), (1, 2)]
     assert (pace.num_stored, experience.replay.num_added, filler.lags) == (48, [4, 8], [2, 2, 2])
     assert {number: block.number for number, block in filler.newest.items()} == {0: 0, 1: 2}
-    first, obs = experience.replay.shape.num_rows, layout.places[0].of(memory.blocks[2]).flatten(2)
+    first = experience.replay.shape.num_rows
+    obs = layout.places[0].of(memory.blocks[2]).flatten(2)
     assert torch.equal(experience.replay.here[first + 4 : first + 8, :, : obs.shape[-1]], obs)
-    assert (
-        experience.replay.flags[first + 3] & 2
-    ).all()  # done: what follows belongs to other episodes
+    # Done: what follows belongs to other episodes.
+    assert (experience.replay.flags[first + 3] & 2).all()
 
 
 def test_a_share_of_the_worlds_is_the_same_worlds_on_a_cpu():
@@ -304,23 +314,20 @@ def test_a_share_of_the_worlds_is_the_same_worlds_on_a_cpu():
         "runner": {"num_steps": 2},
     }
     cfg, _ = config.resolve(over, {})
-    whole, second, again = (
-        build(cfg, Identity(0, 1)),
-        build(cfg, Identity(1, 2)),
-        build(cfg, Identity(1, 2, num_starts=1)),
-    )
+    whole = build(cfg, Identity(0, 1))
+    second = build(cfg, Identity(1, 2))
+    again = build(cfg, Identity(1, 2, num_starts=1))
     actions = torch.zeros(4, 2, 3)
     states = [made.env.reset(staggered=True) for made in (whole, second, again)]
     assert torch.equal(states[0][0][2:], states[1][0])
-    assert not torch.equal(
-        states[1][0], states[2][0]
-    )  # a collector that starts again has other episodes
+    # A collector that starts again has other episodes.
+    assert not torch.equal(states[1][0], states[2][0])
     for _ in range(2):
-        all_worlds, share = whole.env.step(actions), second.env.step(actions[2:])
+        all_worlds = whole.env.step(actions)
+        share = second.env.step(actions[2:])
     assert torch.equal(all_worlds.obs[2:], share.obs)
-    assert torch.allclose(
-        all_worlds.reward[2:], share.reward, rtol=1e-6
-    )  # vectors of another length round otherwise
+    # Vectors of another length round otherwise.
+    assert torch.allclose(all_worlds.reward[2:], share.reward, rtol=1e-6)
     for made in (whole, second, again):
         made.close()
 
@@ -347,7 +354,9 @@ def test_noise_of_hatd3_differs_over_all_worlds_and_not_over_a_share():
     for first, is_noisy in ((0, False), (4, True)):
         team.world_share = first, 5
         assert torch.equal(team.explore(obs), team._act(obs)) != is_noisy
-    team.ranks, team.world_share = Ranks(1, 2), (0, 2)  # the third of four worlds
+    # the third of four worlds
+    team.ranks = Ranks(1, 2)
+    team.world_share = (0, 2)
     team.noise = lambda *size: torch.ones(size)
     assert torch.allclose(team.explore(obs) - team._act(obs), torch.tensor(0.8 / 3.0), atol=1e-6)
 

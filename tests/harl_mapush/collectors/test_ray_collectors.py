@@ -1,4 +1,6 @@
-"""harl_mapush.collectors.ray_launcher: collectors on a Ray cluster. Its faults: tests/faults/ray_collectors.py."""
+"""harl_mapush.collectors.ray_launcher: collectors on a Ray cluster. Its faults:
+tests/faults/ray_collectors.py.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,10 @@ def test_collectors_that_can_never_have_a_place_are_refused():
 
 
 def test_rays_message_about_a_dead_actor_becomes_a_reason():
-    said = "The actor died.\nclass_name: A\nThe actor is dead because its worker process has died. Worker exit type: X."
+    said = (
+        "The actor died.\nclass_name: A\nThe actor is dead because its worker process has "
+        "died. Worker exit type: X."
+    )
     assert ray_engine.how_an_actor_died(said) == "its worker process has died"
     assert (
         ray_engine.how_an_actor_died("an error raised in its creation task, ray::A")
@@ -144,7 +149,8 @@ def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_p
     killed: list[Actor] = []
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
     team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
-    layout, weights = BlockLayout(4, team.replay_shape(8)), SharedWeights(list(team.unique_actors))
+    layout = BlockLayout(4, team.replay_shape(8))
+    weights = SharedWeights(list(team.unique_actors))
     weights.publish(list(team.unique_actors), 7, 70)
     memory = CollectorMemory(layout, 2)
     collector = ray_engine.RayCollector(
@@ -181,10 +187,8 @@ def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
 
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
     team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
-    memory, weights = (
-        CollectorMemory(BlockLayout(4, team.replay_shape(8)), 1),
-        SharedWeights(list(team.unique_actors)),
-    )
+    memory = CollectorMemory(BlockLayout(4, team.replay_shape(8)), 1)
+    weights = SharedWeights(list(team.unique_actors))
     ours, theirs = multiprocessing.Pipe()
     worker = ray_engine.RayWorker(
         ray_engine.RayEngine(cfg), refuse, theirs, memory, weights, tmp_path / "0.txt"

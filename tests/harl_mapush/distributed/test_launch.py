@@ -134,7 +134,9 @@ def test_ranks_that_have_met_end_at_once(main: Any, code: int, monkeypatch, caps
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch) -> Callable[[int], Launch]:
-    """Return what makes this process a later start, or the first (0), of the same launch of torchrun's."""
+    """Return what makes this process a later start, or the first (0), of the same launch of
+    torchrun's.
+    """
 
     def start(restarts: int) -> Launch:
         values = {
@@ -228,7 +230,8 @@ def test_a_restart_after_the_time_limit_builds_nothing(
     monkeypatch.setattr(train, "resolve_sim", None)
     start(0).first_start()
     (tmp_path / "none_abc" / "mapush-start").write_text(repr(time.monotonic() - 3600))
-    argv, said = [*TINY, "--max_wall_time", "1h", "--out", str(tmp_path / "run")], []
+    argv = [*TINY, "--max_wall_time", "1h", "--out", str(tmp_path / "run")]
+    said = []
     for restarts in (1, 2):
         start(restarts)
         assert train.main(argv) == 3
@@ -267,7 +270,9 @@ def test_a_run_that_time_or_a_signal_ended_is_not_started_again(
 
 
 def meet(monkeypatch, own: Launch, others: dict[int, str] | None) -> None:
-    """Make this process the rank of ``own``, where ``others`` have said what they have; None: nobody can be asked."""
+    """Make this process the rank of ``own``, where ``others`` have said what they have; None:
+    nobody can be asked.
+    """
     store = Shared()
     for rank, line in (others or {}).items():
         dist.PrefixStore("before/0", store).set(str(rank), line)
@@ -388,10 +393,8 @@ def test_torchrun_restarts_a_run_that_resumes_by_itself(gait: Path, tmp_path: Pa
 def _pid_of_rank(rank: int, out: Path) -> int:
     for folder in Path("/proc").iterdir():
         try:
-            words, variables = (
-                (folder / "cmdline").read_text(),
-                (folder / "environ").read_bytes().split(b"\0"),
-            )
+            words = (folder / "cmdline").read_text()
+            variables = (folder / "environ").read_bytes().split(b"\0")
         except (OSError, ValueError):
             continue
         if str(out) in words and f"RANK={rank}".encode() in variables:

@@ -71,10 +71,8 @@ def test_an_order_of_a_ranks_rows_is_that_of_all_rows_and_leaves_generators_alik
         generator = torch.Generator().manual_seed(1)
         return ranks.order(5, generator).tolist(), generator.get_state()
 
-    whole, found = (
-        torch.randperm(10, generator=torch.Generator().manual_seed(1)).tolist(),
-        on_ranks(2, draw),
-    )
+    whole = torch.randperm(10, generator=torch.Generator().manual_seed(1)).tolist()
+    found = on_ranks(2, draw)
     for rank, (order, _) in enumerate(found):
         assert order == [row - 5 * rank for row in whole if row // 5 == rank]
     assert torch.equal(found[0][1], found[1][1])
@@ -86,7 +84,8 @@ def test_an_order_of_a_ranks_rows_is_that_of_all_rows_and_leaves_generators_alik
 def test_normalisers_of_two_ranks_are_that_of_all_rows(make: Any) -> None:
     whole = make()
     size = 3 if type(whole) is RunningNorm else 1
-    x, weights = torch.randn(2, 40, size), (torch.rand(2, 40) < 0.7).float()
+    x = torch.randn(2, 40, size)
+    weights = (torch.rand(2, 40) < 0.7).float()
     weights[1, :30] = 0.0  # means of the ranks' means would be another number
     extra = (lambda w: w) if isinstance(whole, RunningNorm) else (lambda w: w.unsqueeze(-1))
     whole.update(x.flatten(0, 1), extra(weights.flatten()))
@@ -102,7 +101,8 @@ def test_normalisers_of_two_ranks_are_that_of_all_rows(make: Any) -> None:
 
 
 def test_advantages_of_two_ranks_are_normalised_together() -> None:
-    advantages, weights = torch.randn(2, 4, 10) + 3.0, (torch.rand(2, 4, 10) < 0.5).float()
+    advantages = torch.randn(2, 4, 10) + 3.0
+    weights = (torch.rand(2, 4, 10) < 0.5).float()
     whole = normalize_advantages(advantages, weights)
     found = on_ranks(
         2, lambda ranks: normalize_advantages(advantages[ranks.rank], weights[ranks.rank], ranks)
@@ -160,7 +160,8 @@ def test_every_algorithm_keeps_its_ranks_equal_to_the_last_bit(name: str) -> Non
         )
         return runner
 
-    before, ends = learner(name, ALONE, 4).algorithm.weights, on_ranks(2, learn)
+    before = learner(name, ALONE, 4).algorithm.weights
+    ends = on_ranks(2, learn)
     for key, flat in ends[0].algorithm.weights.items():
         assert not torch.equal(flat, before[key]), key
     assert torch.equal(*(end.algorithm.generator.get_state() for end in ends))
@@ -258,7 +259,9 @@ def rollouts(
 
 @pytest.mark.parametrize("learning_rate", [1e-30, 1e-3])
 def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float) -> None:
-    """With a policy that stays as it is rollouts are equal to the bit; with one that learns, but for rounding."""
+    """With a policy that stays as it is rollouts are equal to the bit; with one that learns, but
+    for rounding.
+    """
 
     def settings(num_envs: int) -> config.RunCfg:
         algorithm = {
@@ -281,11 +284,10 @@ def test_worlds_on_two_ranks_are_those_of_one(gait: Path, learning_rate: float) 
     for k, one in enumerate(whole):
         for name, value in one.items():
             dim = 2 if name in ("obs", "actions") else 1
-            both = (
-                halves[0][k][name]
-                if name == "normaliser"
-                else torch.cat([half[k][name] for half in halves], dim)
-            )
+            if name == "normaliser":
+                both = halves[0][k][name]
+            else:
+                both = torch.cat([half[k][name] for half in halves], dim)
             if name in ("obs", "actions", "rewards", "state") and (k == 0 or learning_rate < 1e-20):
                 assert torch.equal(both, value), (k, name)
             tolerance = 1e-6 if learning_rate < 1e-20 else 1e-5

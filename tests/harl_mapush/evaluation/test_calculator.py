@@ -21,16 +21,22 @@ NAN = math.nan
 
 
 class Scripted:
-    """An environment whose worlds end at given decisions of two control steps; episodes after the first all succeed."""
+    """An environment whose worlds end at given decisions of two control steps; episodes after the
+    first all succeed.
+    """
 
-    num_agents, decision_period, step_dt, max_episode_length = 2, 2, 0.02, 10
+    num_agents = 2
+    decision_period = 2
+    step_dt = 0.02
+    max_episode_length = 10
     device = torch.device("cpu")
 
     def __init__(
         self, ends_at: list[int], first: dict[str, list[float]], broken: list[bool]
     ) -> None:
         self.num_envs = len(ends_at)
-        self.ends_at, self.broken = tensor(ends_at), tensor(broken)
+        self.ends_at = tensor(ends_at)
+        self.broken = tensor(broken)
         self.first = {name: tensor(values) for name, values in first.items()}
         self.episode_metrics: dict[str, Tensor] = {}
         self.report = PUSH.report
@@ -47,11 +53,13 @@ class Scripted:
         assert actions.shape == (self.num_envs, 2, 3)
         self.decision += 1
         self.state.to_goal = torch.ones(self.num_envs, 2)
-        ends_now, again = self.ends_at == self.decision, self.ends_at < self.decision
+        ends_now = self.ends_at == self.decision
+        again = self.ends_at < self.decision
         self.episode_metrics = {
             name: torch.where(again, 1.0, values) for name, values in self.first.items()
         }
-        obs, state = torch.zeros(self.num_envs, 2, 4), torch.zeros(self.num_envs, 5)
+        obs = torch.zeros(self.num_envs, 2, 4)
+        state = torch.zeros(self.num_envs, 5)
         done = ends_now | again
         nothing = torch.zeros_like(done)
         return TimeStep(
@@ -71,7 +79,8 @@ def still(obs: Tensor) -> Tensor:
     return torch.zeros(*obs.shape[:2], 3)
 
 
-# Success after 3 and 8 control steps, a collision at spawn, a later one, a fall, a time-out, and a world that broke.
+# Success after 3 and 8 control steps, a collision at spawn, a later one, a fall, a time-out, and a
+# world that broke.
 FIRST = {
     "success": [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0],
     "collision": [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0],
@@ -153,7 +162,8 @@ def test_all_lost_at_spawn_leaves_no_rate_of_the_others() -> None:
 
 
 def test_chi_squared_of_the_goals_direction_by_hand() -> None:
-    # 20 goals in every sector, 10 % failures expected: 18 and 2. One sector has 8 failures, the others 8 among them.
+    # 20 goals in every sector, 10 % failures expected: 18 and 2. One sector has 8 failures, the
+    # others 8 among them.
     failures = [8, 2, 2, 2, 1, 1, 0, 0]
     direction = torch.arange(8).repeat_interleave(20) * math.pi / 4
     direction[::2] += 0.39  # less than half a sector
@@ -166,9 +176,8 @@ def test_chi_squared_of_the_goals_direction_by_hand() -> None:
     assert goal_direction_chi2(direction, torch.arange(160) % 10 > 0) == pytest.approx(0.0)
     for nothing in (torch.ones(160), torch.zeros(160)):
         assert goal_direction_chi2(direction, nothing.bool()) is None
-    assert (
-        goal_direction_chi2(direction[20:], is_success[20:]) is None
-    )  # nothing in the first sector
+    # Nothing in the first sector.
+    assert goal_direction_chi2(direction[20:], is_success[20:]) is None
 
 
 def test_chi_squared_of_chance_exceeds_its_quantile_as_often_as_it_should() -> None:
@@ -229,9 +238,8 @@ def test_stepping_the_object_into_the_goal_is_a_success_at_the_right_time() -> N
         if reached.decisions == 2:
             start = env.scene.robot_qpos
             env.sim.qpos[0, start : start + 2] = env.state.goal_pos[0, :2].to(env.sim.qpos.dtype)
-            env.sim.qpos[0, start + 2] = (
-                1.0 - 0.45
-            )  # in the air, so that no robot is hit; not too high to end it
+            # In the air, so that no robot is hit; not too high to end it.
+            env.sim.qpos[0, start + 2] = 1.0 - 0.45
         reached.decisions += 1
         return still(obs)
 

@@ -1,4 +1,6 @@
-"""A team in a world that it did not learn in is told so: on the command line, in a film and in Python."""
+"""A team in a world that it did not learn in is told so: on the command line, in a film and in
+Python.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ def lines(text: str) -> list[str]:
         ("--set task.decision_period=1", "task.decision_period=1 (learned with 5)"),
         (
             "--set task.object=tblock --set task.inertia=reference --set env.actuators=ideal",
-            "task.object=tblock (learned with cuboid), task.inertia=reference (learned with physical), "
+            "task.object=tblock (learned with cuboid), task.inertia=reference (learned with "
+            "physical), "
             "env.actuators=ideal (learned with reference)",
         ),
     ],
@@ -61,9 +64,10 @@ def test_an_evaluation_reports_what_is_new_to_a_team(
     words: str, said: str | None, team, capsys
 ) -> None:
     assert test.main(["--checkpoint", str(team), *SHORT, *words.split()]) == 0
-    wanted = (
-        [] if said is None else [f"Note: the team of {team} did not learn in this world: {said}."]
-    )
+    if said is None:
+        wanted = []
+    else:
+        wanted = [f"Note: the team of {team} did not learn in this world: {said}."]
     out = capsys.readouterr()
     assert lines(out.out) == wanted
     assert out.err == ""
@@ -87,9 +91,8 @@ def test_python_is_warned_and_measures_as_the_command_line_does(
     )
     assert (cfg.task.decision_period, cfg.task.spawn, cfg.runner.seed) == (5, "independent", 0)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    figures = evaluate(
-        env, load_team(cfg, folder, env)
-    )  # two worlds alone: other last bits than in a block
+    # Two worlds alone: other last bits than in a block.
+    figures = evaluate(env, load_team(cfg, folder, env))
     env.close()
     assert caplog.text == ""
     out = tmp_path / "figures.json"
@@ -128,7 +131,8 @@ def test_python_is_warned_and_measures_as_the_command_line_does(
 
 
 def test_another_gait_of_the_same_name_is_noticed(gait, tmp_path, capsys) -> None:
-    ours, run = tmp_path / "gait", tmp_path / "run"
+    ours = tmp_path / "gait"
+    run = tmp_path / "run"
     shutil.copytree(gait, ours)
     walk = (
         "--set",

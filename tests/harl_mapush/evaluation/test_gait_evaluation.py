@@ -51,9 +51,8 @@ def test_robots_are_dropped_as_the_push_task_drops_them():
     assert 1.28 < float(scatter.max()) <= JOINT_SCATTER[1] + 1e-6
     assert float(state.robot_yaw.max()) - float(state.robot_yaw.min()) > 6.0
     assert 0.09 < float(state.robot_linvel.abs().max()) <= 0.1
-    assert worlds.mass == pytest.approx(
-        float(worlds.scene.model.body_mass.sum()), rel=1e-6
-    )  # nothing else has one
+    # Nothing else has one.
+    assert worlds.mass == pytest.approx(float(worlds.scene.model.body_mass.sum()), rel=1e-6)
     worlds.close()
 
 
@@ -95,7 +94,8 @@ def test_who_does_not_get_up_after_the_drop_has_collapsed_and_who_does_has_not()
         worlds = GaitWorlds(stand, SIM, 0, 1)
         for step in range(100):
             if step * 0.02 < down:
-                worlds.sim.qpos[0, 2], worlds.sim.qvel[0, :6] = 0.2, 0.0
+                worlds.sim.qpos[0, 2] = 0.2
+                worlds.sim.qvel[0, :6] = 0.0
             elif step * 0.02 < down + 0.02:
                 worlds.sim.qpos[0, 2] = 0.35
             worlds.advance(torch.zeros(1, 3))
@@ -116,9 +116,8 @@ def test_a_world_that_breaks_is_a_fall_and_a_collapse(caplog):
 
 
 def test_a_robot_that_only_stands(monkeypatch):
-    monkeypatch.setattr(
-        trot, "STANDING_COMMAND", 10.0
-    )  # else even a policy that does nothing trots on the spot
+    # Else even a policy that does nothing trots on the spot.
+    monkeypatch.setattr(trot, "STANDING_COMMAND", 10.0)
     figures = track(stand, SIM, 0, grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
     assert figures["falls_on_grid"] == figures["falls_beyond_grid"] == figures["falls_20ms"] == 0
     for key in ("velocity_error_x", "velocity_error_y", "yaw_rate_error", "velocity_error_40ms"):
@@ -138,9 +137,8 @@ def test_a_robot_that_only_stands(monkeypatch):
 
 def test_a_trot_in_place_lifts_its_feet(monkeypatch):
     monkeypatch.setattr("harl_mapush.evaluation.gait.examination.LATENCIES", {})
-    figures = track(
-        stand, SIM, 0, grid=(-0.5, 0.0, 0.5), robots_a_cell=1
-    )  # which leaves the trot as it is
+    # Which leaves the trot as it is.
+    figures = track(stand, SIM, 0, grid=(-0.5, 0.0, 0.5), robots_a_cell=1)
     assert all(0.005 < clearance < 0.1 for clearance in figures["foot_clearance_m"])
     assert 0.0 < figures["foot_clearance_min_m"] <= min(figures["foot_clearance_m"])
     assert 0.0 < figures["target_power_above_8hz"] < 0.05  # harmonics of a clipped sine

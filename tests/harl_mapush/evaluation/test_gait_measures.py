@@ -46,7 +46,8 @@ def tumbling(request) -> tuple[mujoco.MjModel, mujoco.MjData, SceneState, Robots
 
 def test_feet_are_where_mujoco_has_them_and_as_fast(tumbling):
     model, data, state, robots = tumbling
-    heights, speeds = [], []
+    heights = []
+    speeds = []
     for leg in ("FL", "FR", "RL", "RR"):
         geom = model.geom(f"robot0/{leg}_foot").id
         lowest = data.geom_xpos[geom] - (0.0, 0.0, robots.cfgs[0].foot_radius)
@@ -157,6 +158,5 @@ def test_jitter_is_the_power_above_8_hz():
     share = fast_power_share(torch.stack((trot, trot + jitter), dim=1), STEP_DT)
     assert share == pytest.approx(0.01 / 2.01)
     assert fast_power_share(still, STEP_DT) == 0.0
-    assert fast_power_share(0.1 * (-1.0) ** torch.arange(120), STEP_DT) == pytest.approx(
-        1.0
-    )  # 25 Hz
+    # 25 Hz.
+    assert fast_power_share(0.1 * (-1.0) ** torch.arange(120), STEP_DT) == pytest.approx(1.0)

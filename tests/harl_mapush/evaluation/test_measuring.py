@@ -1,4 +1,6 @@
-"""Episodes that do not depend on what is played beside them, workers that die, and the metrics of both."""
+"""Episodes that do not depend on what is played beside them, workers that die, and the metrics of
+both.
+"""
 
 from __future__ import annotations
 
@@ -84,9 +86,8 @@ def test_an_episode_is_the_same_alone_and_among_others_bit_for_bit(monkeypatch) 
     for name, values in many[0].items():
         torch.testing.assert_close(others[0][name], values, rtol=0, atol=0, equal_nan=True)
         torch.testing.assert_close(alone[0][name], values[:1], rtol=0, atol=0, equal_nan=True)
-    assert (
-        others[1]["object_distance_agent0"] != many[0]["object_distance_agent0"]
-    ).all()  # another seed
+    # Another seed.
+    assert (others[1]["object_distance_agent0"] != many[0]["object_distance_agent0"]).all()
     assert len(set(many[0]["object_distance_agent0"])) == SIZE + 2
     assert sizes == {SIZE}
     assert said == []
@@ -142,7 +143,8 @@ def test_blocks_compute_active_worlds_only_each_at_its_own_place() -> None:
         return 2 * rows
 
     resting = torch.zeros(12, dtype=torch.bool)
-    rows, blocks = torch.arange(1.0, 13.0).view(12, 1), Blocks(double, ActiveWorlds(resting, 4))
+    rows = torch.arange(1.0, 13.0).view(12, 1)
+    blocks = Blocks(double, ActiveWorlds(resting, 4))
     assert torch.equal(blocks(rows), 2 * rows)
     assert seen == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]]
 
@@ -172,7 +174,8 @@ def test_seeds_are_pooled_and_shown_each() -> None:
     ("share", "trials"), [(0.5, 20), (0.9, 60), (0.95, 300), (0.99, 300), (0.995, 1500)]
 )
 def test_intervals_cover_the_true_rate_as_often_as_they_say(share: float, trials: int) -> None:
-    # Exactly, over every number of successes: the mean over shares nearby, for coverage of counts goes up and down.
+    # Exactly, over every number of successes: the mean over shares nearby, for coverage of counts
+    # goes up and down.
     covered = []
     for near in torch.linspace(
         max(share - 0.02, 0.5 * (3 * share - 1)), min(share + 0.02, 0.5 * (share + 1)), 41

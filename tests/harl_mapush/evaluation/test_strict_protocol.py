@@ -30,7 +30,9 @@ def make_watcher(num_envs: int, heading: float | None = None) -> StrictWatcher:
 def state_of(
     object_x: list[float], robot_x: float = 0.0, push: float = 0.0, yaw: float = 0.0
 ) -> SceneState:
-    """Objects on the x axis, goals at 3 m; robot 1 at ``robot_x`` [m], pushing with ``push`` [N]."""
+    """Objects on the x axis, goals at 3 m; robot 1 at ``robot_x`` [m], pushing with ``push``
+    [N].
+    """
     state = SceneState.zeros(len(object_x), 2, True)
     state.goal_pos[:, 0] = 3.0
     state.object_pos[:, 0] = tensor(object_x)
@@ -44,8 +46,9 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
     watch = make_watcher(3)
     watch.begin(state_of([0.0, 0.0, 0.0]))
     live = tensor([True, True, True])
-    # World 0 goes a detour of 1 m back, reaches 1 m at step 3, leaves at step 4, and ends within 0.5 m. World 1 never
-    # gets there. World 2 has finished after the first step, whatever it does then.
+    # World 0 goes a detour of 1 m back, reaches 1 m at step 3, leaves at step 4, and ends within
+    # 0.5 m. World 1 never gets there. World 2 has finished after the first step, whatever it does
+    # then.
     ways = [[-0.5, 0.5, 0.0], [1.0, 1.0, 2.9], [2.2, 1.5, 2.9], [1.5, 1.0, 2.9], [2.6, 0.5, 2.9]]
     for k, objects in enumerate(ways):
         for power in (2.0, -3.0):  # brakes take nothing back

@@ -1,4 +1,6 @@
-"""harl_mapush.interop.harl_files: HARL's configurations become runs, its models/ folders are measured."""
+"""harl_mapush.interop.harl_files: HARL's configurations become runs, its models/ folders are
+measured.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +176,8 @@ def test_what_a_file_leaves_out_is_upstreams_default(tmp_path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("algo:\n  clip_param: 1e-1\n")
     cfg, notices = resolved(file, "--algo", "mappo")
-    own, net = cfg.algorithm, cfg.network
+    own = cfg.algorithm
+    net = cfg.network
     assert notices == []
     assert (own.name, own.share_param, own.clip_param, own.max_grad_norm) == (
         "mappo",
@@ -194,7 +197,8 @@ def test_what_a_file_leaves_out_is_upstreams_default(tmp_path) -> None:
 def test_an_algorithms_yaml_is_named_after_it(tmp_path) -> None:
     file = tmp_path / "hatrpo.yaml"
     file.write_text(
-        "algo: {kl_threshold: 0.005, ls_step: 7, accept_ratio: 0.4, backtrack_coeff: 0.5}\nmodel: {}\n"
+        "algo: {kl_threshold: 0.005, ls_step: 7, accept_ratio: 0.4, backtrack_coeff: "
+        "0.5}\nmodel: {}\n"
     )
     own = resolved(file)[0].algorithm
     assert (own.name, own.kl_threshold, own.line_search_steps) == ("hatrpo", 0.005, 7)
@@ -331,7 +335,8 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
             "train.num_env_steps",
         ),
         (
-            '{"main_args": {"algo": "happo"}, "algo_args": {"model": {"activation_func": "swish"}}}',
+            '{"main_args": {"algo": "happo"}, "algo_args": {"model": {"activation_func": '
+            '"swish"}}}',
             "swish",
         ),
         (
@@ -412,8 +417,15 @@ def test_upstreams_models_act_as_they_do_upstream(tmp_path) -> None:
     )
 
     class Env:
-        num_envs, num_agents, obs_sizes, action_sizes = 8, 2, (8, 8), (3, 3)
-        state_size, state_type, device, mirror, planar = 17, "EP", torch.device("cpu"), None, None
+        num_envs = 8
+        num_agents = 2
+        obs_sizes = (8, 8)
+        action_sizes = (3, 3)
+        state_size = 17
+        state_type = "EP"
+        device = torch.device("cpu")
+        mirror = None
+        planar = None
 
     team = policy.load_team(cfg, folder, Env())  # type: ignore[arg-type]
     obs = torch.stack([rows[0] for rows in record["stages"][1]["buffer"]["obs"]], dim=1)
@@ -501,13 +513,11 @@ def off_policy_folder(path: Path, algo: str, weights: dict) -> Path:
 class Small:
     """Two agents that see one number and do one."""
 
-    num_envs, num_agents, obs_sizes, action_sizes, device = (
-        1,
-        2,
-        (1, 1),
-        (1, 1),
-        torch.device("cpu"),
-    )
+    num_envs = 1
+    num_agents = 2
+    obs_sizes = (1, 1)
+    action_sizes = (1, 1)
+    device = torch.device("cpu")
 
 
 def layer(name: str, weight: float, bias: float) -> dict:

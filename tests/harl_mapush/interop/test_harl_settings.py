@@ -134,9 +134,8 @@ def test_upstream_counts_worlds_by_its_own_key(env_args: dict, named: list[str])
 
 
 def test_settings_of_the_environment_are_judged_together() -> None:
-    sections, _ = laid_over(
-        "happo", {}, {"goal_distance": [0.5, 0.8], "success_radius": 0.3}
-    )  # default radius: 1 m
+    # Default radius: 1 m.
+    sections, _ = laid_over("happo", {}, {"goal_distance": [0.5, 0.8], "success_radius": 0.3})
     assert sections["task"]["goal_distance"] == [0.5, 0.8]
 
 

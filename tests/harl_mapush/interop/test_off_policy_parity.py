@@ -1,4 +1,6 @@
-"""Upstream HARL's off-policy updates, recorded, and the same by our own algorithms under ``compat=harl``."""
+"""Upstream HARL's off-policy updates, recorded, and the same by our own algorithms under
+``compat=harl``.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def _no_slope(mean, log_std, noise):
     return actions, log_probs + 2.0 * mean.sum(-1)
 
 
-_plain_target, _plain_forward = td.td_target, TwinCritic.forward
+_plain_target = td.td_target
+_plain_forward = TwinCritic.forward
 
 
 def _swapped(self, state, actions, *, only_first=False):

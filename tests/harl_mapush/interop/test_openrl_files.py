@@ -1,4 +1,6 @@
-"""MAPush's policies (OpenRL's module.pt): read without running anything, and the same team in our form."""
+"""MAPush's policies (OpenRL's module.pt): read without running anything, and the same team in our
+form.
+"""
 
 from __future__ import annotations
 
@@ -62,9 +64,11 @@ def test_the_imported_teams_actions_are_half_of_openrls(tmp_path, num_agents: in
 def test_values_come_over_in_their_units(tmp_path, on_cpu: bool) -> None:
     module = mapush_files.module(on_cpu=on_cpu)
     networks = openrl_format.convert(mapush_files.save(tmp_path / "module.pt", module)).networks
-    critic, obs = module.models["critic"], torch.randn(100, 8)
+    critic = module.models["critic"]
+    obs = torch.randn(100, 8)
     with torch.no_grad():
-        theirs, ours = mapush_files.mean(critic, obs, critic.v_out), networks["critic_agent"](obs)
+        theirs = mapush_files.mean(critic, obs, critic.v_out)
+        ours = networks["critic_agent"](obs)
     assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5)
     mean, std = networks["value_normalizer"].mean_std()  # type: ignore[operator]
     assert float(mean) == -100.0  # -50 / 0.5
@@ -138,8 +142,15 @@ def test_directly_and_imported_the_team_acts_alike(team, tmp_path) -> None:
 
 
 class _Env:
-    obs_sizes, action_sizes, state_size, state_type = (8, 8), (3, 3), 17, "EP"
-    num_envs, num_agents, device, mirror, planar = 5, 2, torch.device("cpu"), None, None
+    obs_sizes = (8, 8)
+    action_sizes = (3, 3)
+    state_size = 17
+    state_type = "EP"
+    num_envs = 5
+    num_agents = 2
+    device = torch.device("cpu")
+    mirror = None
+    planar = None
 
 
 def test_importing_a_run_takes_all_its_policies(tmp_path, capsys) -> None:
@@ -278,7 +289,8 @@ def test_damage_anywhere_is_one_line(tmp_path) -> None:
 
 def test_another_teams_size_is_one_line(team) -> None:
     class Three(_Env):
-        obs_sizes, action_sizes = (11, 11, 11), (3, 3, 3)
+        obs_sizes = (11, 11, 11)
+        action_sizes = (3, 3, 3)
 
     with pytest.raises(ConfigError, match="goes from 8 to 3 numbers, and this task from 11 to 3"):
         openrl_format.OpenRLTeam(team / "module.pt", Three())  # type: ignore[arg-type]

@@ -40,7 +40,8 @@ def test_recurrent_parameter_names_are_harls():
 
 
 def test_layers_in_harls_order():
-    actor, obs = Actor(HARL, 8, 3), torch.randn(5, 8)
+    actor = Actor(HARL, 8, 3)
+    obs = torch.randn(5, 8)
     state = actor.state_dict()
     x = nn.functional.layer_norm(
         obs, (8,), state["base.feature_norm.weight"], state["base.feature_norm.bias"]
@@ -68,7 +69,8 @@ def test_standard_deviation_is_bounded_and_starts_where_harls_does():
 
 
 def test_mean_actions_are_bounded_where_asked_and_never_under_harl():
-    bounded, free = Actor(NetworkCfg(mean_bound=0.5), 4, 2), Actor(NetworkCfg(), 4, 2)
+    bounded = Actor(NetworkCfg(mean_bound=0.5), 4, 2)
+    free = Actor(NetworkCfg(), 4, 2)
     free.load_state_dict(bounded.state_dict())
     with torch.no_grad():
         for actor in (bounded, free):
@@ -108,7 +110,8 @@ def test_recurrent_unroll_forgets_at_an_episode_start():
     actor = Actor(
         NetworkCfg(hidden_sizes=(6,), use_recurrent_policy=True, num_recurrent_layers=2), 4, 2
     )
-    obs, hidden = torch.randn(3, 5, 4), torch.randn(5, 2, 6)
+    obs = torch.randn(3, 5, 4)
+    hidden = torch.randn(5, 2, 6)
     masks = torch.ones(3, 5)
     masks[1, 0] = 0.0
     means, after = actor.unroll(obs, hidden, masks)
@@ -126,11 +129,9 @@ def test_recurrent_unroll_is_one_decision_after_another(num_recurrent_layers):
         hidden_sizes=(6,), use_recurrent_policy=True, num_recurrent_layers=num_recurrent_layers
     )
     actor = Actor(cfg, 4, 2)
-    obs, hidden, masks = (
-        torch.randn(7, 5, 4),
-        torch.randn(5, num_recurrent_layers, 6),
-        torch.ones(7, 5),
-    )
+    obs = torch.randn(7, 5, 4)
+    hidden = torch.randn(5, num_recurrent_layers, 6)
+    masks = torch.ones(7, 5)
     masks[0, 1] = masks[3, 0] = masks[4, 4] = masks[6, 2] = 0.0
     means, after = actor.unroll(obs, hidden, masks)
     assert after is not None
@@ -145,7 +146,8 @@ def test_recurrent_unroll_is_one_decision_after_another(num_recurrent_layers):
 
 def test_running_observation_normalisation_travels_with_the_weights():
     cfg = NetworkCfg(normalize_obs=True)
-    actor, copy = Actor(cfg, 3, 2), Actor(cfg, 3, 2)
+    actor = Actor(cfg, 3, 2)
+    copy = Actor(cfg, 3, 2)
     actor.obs_norm.update(torch.randn(100, 3) * 7.0 + 3.0, torch.ones(100))  # type: ignore[operator]
     copy.load_state_dict(actor.state_dict())
     obs = torch.randn(4, 3)

@@ -59,13 +59,13 @@ def test_harls_advantages_have_numpys_last_digit():
 def test_value_norm_by_hand():
     norm = ValueNorm(beta=0.75)
     mean, std = norm.mean_std()
-    assert (float(mean), float(std)) == pytest.approx(
-        (0.0, 0.1)
-    )  # fresh: variance at its floor of 0.01
+    # Fresh: variance at its floor of 0.01.
+    assert (float(mean), float(std)) == pytest.approx((0.0, 0.1))
     norm.update(torch.tensor([2.0, 4.0]))  # mean 3, mean square 10
     norm.update(torch.tensor([6.0, 6.0]))  # mean 6, mean square 36
     debias = 1.0 - 0.75**2
-    mean, mean_sq = (0.75 * 0.25 * 3 + 0.25 * 6) / debias, (0.75 * 0.25 * 10 + 0.25 * 36) / debias
+    mean = (0.75 * 0.25 * 3 + 0.25 * 6) / debias
+    mean_sq = (0.75 * 0.25 * 10 + 0.25 * 36) / debias
     expected = (mean, math.sqrt(mean_sq - mean**2))
     assert tuple(float(x) for x in norm.mean_std()) == pytest.approx(expected, rel=1e-6)
     assert norm.denormalize(norm.normalize(torch.tensor([5.0]))).item() == pytest.approx(
@@ -74,7 +74,8 @@ def test_value_norm_by_hand():
 
 
 def test_value_norm_leaves_out_weight_zero():
-    weighted, plain = ValueNorm(), ValueNorm()
+    weighted = ValueNorm()
+    plain = ValueNorm()
     weighted.update(torch.tensor([1.0, 3.0, 1e9]), torch.tensor([1.0, 1.0, 0.0]))
     plain.update(torch.tensor([1.0, 3.0]))
     assert torch.equal(weighted.running_mean_sq, plain.running_mean_sq)
@@ -89,7 +90,8 @@ def test_value_norm_saves_three_tensors_under_harls_names_on_any_device():
 
 
 def test_harls_value_norm_hardly_tracks_and_ours_does():
-    slow, quick = ValueNorm(), ValueNorm(beta=0.95)
+    slow = ValueNorm()
+    quick = ValueNorm(beta=0.95)
     for norm in (slow, quick):
         for level in (0.0, 100.0):
             for _ in range(200):
@@ -100,9 +102,12 @@ def test_harls_value_norm_hardly_tracks_and_ours_does():
 
 def test_rescaled_output_keeps_denormalised_values():
     torch.manual_seed(0)
-    layer, norm, x = nn.Linear(4, 1), ValueNorm(beta=0.5), torch.randn(6, 4)
+    layer = nn.Linear(4, 1)
+    norm = ValueNorm(beta=0.5)
+    x = torch.randn(6, 4)
     norm.update(torch.tensor([1.0, 5.0]))
-    values, before = norm.denormalize(layer(x)), norm.mean_std()
+    values = norm.denormalize(layer(x))
+    before = norm.mean_std()
     norm.update(torch.tensor([-20.0, 40.0]))
     rescale_output(layer, before, norm.mean_std())
     assert torch.allclose(norm.denormalize(layer(x)), values, atol=1e-4)
@@ -110,7 +115,8 @@ def test_rescaled_output_keeps_denormalised_values():
 
 def test_running_norm_equals_the_statistics_of_all_rows():
     torch.manual_seed(0)
-    norm, rows = RunningNorm(3), torch.randn(50, 3) * 4.0 + 2.0
+    norm = RunningNorm(3)
+    rows = torch.randn(50, 3) * 4.0 + 2.0
     junk = torch.full((5, 3), 1e6)
     norm.update(torch.cat([rows[:20], junk]), torch.cat([torch.ones(20), torch.zeros(5)]))
     norm.update(rows[20:].view(3, 10, 3), torch.ones(3, 10))

@@ -1,4 +1,6 @@
-"""The replay buffer: what goes in comes out, n steps at a time, never across an ending or a broken step."""
+"""The replay buffer: what goes in comes out, n steps at a time, never across an ending or a broken
+step.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def make(num_rows: int, num_envs: int = 2, n_step: int = 1) -> RingReplay:
 
 
 def transition(number: float, num_envs: int = 2, **flags: list[bool]) -> Transition:
-    """Every number of world n in it tells ``number`` and n apart: obs 100 number + n, next obs 0.5 more."""
+    """Every number of world n in it tells ``number`` and n apart: obs 100 number + n, next obs 0.5
+    more.
+    """
     world = 100.0 * number + torch.arange(float(num_envs)).view(-1, 1, 1)
     never = torch.zeros(num_envs, dtype=torch.bool)
     given = {name: torch.tensor(values) for name, values in flags.items()}

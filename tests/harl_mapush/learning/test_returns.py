@@ -13,7 +13,8 @@ from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
 from harl_mapush.learning.on_policy.settings import OnPolicyCfg
 from harl_mapush.learning.on_policy.value_update import _explained_variance
 
-GAMMA, LAM = 0.5, 0.8
+GAMMA = 0.5
+LAM = 0.8
 
 
 def column(*values: float) -> torch.Tensor:
@@ -36,7 +37,8 @@ def test_gae_by_hand():
 
 
 def test_gae_does_not_flow_across_an_episode_end():
-    # a time-out at t = 0: its own delta bootstraps from the value given, the next episode adds nothing
+    # a time-out at t = 0: its own delta bootstraps from the value given, the next episode adds
+    # nothing
     advantages = compute_gae(
         column(1.0, 3.0),
         column(2.0, 4.0),
@@ -77,18 +79,21 @@ def test_returns_without_gae_by_hand():
 
 def test_harl_gae_drops_a_truncated_step():
     # t = 1: delta 3 + 0.5 * 6 - 4 = 2, return 6; t = 0 ends: delta 1 - 2 = -1, return 1
-    rewards, values, masks = column(1.0, 3.0), column(2.0, 4.0, 6.0), column(1.0, 0.0, 1.0)
+    rewards = column(1.0, 3.0)
+    values = column(2.0, 4.0, 6.0)
+    masks = column(1.0, 0.0, 1.0)
     ended = compute_harl_gae(rewards, values, masks, None, GAMMA, LAM)
     assert ended.flatten().tolist() == pytest.approx([1.0, 6.0])
     truncated = compute_harl_gae(rewards, values, masks, masks, GAMMA, LAM)
-    assert truncated.flatten().tolist() == pytest.approx(
-        [2.0, 6.0]
-    )  # the target is the old value itself
+    # The target is the old value itself.
+    assert truncated.flatten().tolist() == pytest.approx([2.0, 6.0])
 
 
 def test_harl_returns_without_gae():
-    rewards, values = column(1.0, 3.0), column(2.0, 4.0, 6.0)
-    masks, bad = column(1.0, 1.0, 0.0), column(1.0, 1.0, 0.0)
+    rewards = column(1.0, 3.0)
+    values = column(2.0, 4.0, 6.0)
+    masks = column(1.0, 1.0, 0.0)
+    bad = column(1.0, 1.0, 0.0)
     plain = compute_harl_returns(
         rewards, values, torch.tensor([[6.0]]), column(1.0, 1.0, 1.0), None, GAMMA
     )
@@ -99,8 +104,10 @@ def test_harl_returns_without_gae():
 
 def test_ours_equals_harl_where_nothing_is_truncated():
     torch.manual_seed(0)
-    steps, envs = 7, 5
-    rewards, values = torch.randn(steps, envs, 1), torch.randn(steps + 1, envs, 1)
+    steps = 7
+    envs = 5
+    rewards = torch.randn(steps, envs, 1)
+    values = torch.randn(steps + 1, envs, 1)
     masks = (torch.rand(steps + 1, envs, 1) > 0.2).float()
     harl = compute_harl_gae(rewards, values, masks, torch.ones_like(masks), 0.99, 0.95)
     ours = compute_gae(
@@ -140,9 +147,8 @@ def test_a_shared_value_counts_while_an_agent_is_dead_and_an_own_one_does_not(nu
 
 
 def test_explained_variance_by_hand():
-    returns = torch.tensor(
-        [1.0, 2.0, 3.0, 8.0]
-    )  # mean 3.5, variance 29 / 4; errors 0, 0, 0, 4 have variance 3
+    # Mean 3.5, variance 29 / 4; errors 0, 0, 0, 4 have variance 3.
+    returns = torch.tensor([1.0, 2.0, 3.0, 8.0])
     assert _explained_variance(torch.tensor([1.0, 2.0, 3.0, 4.0]), returns).item() == pytest.approx(
         1.0 - 12.0 / 29.0
     )

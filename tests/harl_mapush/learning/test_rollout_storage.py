@@ -20,8 +20,10 @@ from mqe.vec_env import TimeStep
 
 
 def make_step(terminated, truncated, valid) -> TimeStep:
-    n, agents = len(truncated), len(terminated[0])
-    obs, state = torch.zeros(n, agents, 2), torch.zeros(n, 3)
+    n = len(truncated)
+    agents = len(terminated[0])
+    obs = torch.zeros(n, agents, 2)
+    state = torch.zeros(n, 3)
     tensors = (torch.tensor(terminated), torch.tensor(truncated), torch.tensor(valid))
     return TimeStep(obs, state, torch.zeros(n, agents), *tensors, obs, state, {})
 
@@ -48,20 +50,19 @@ def test_endings_become_masks():
     assert storage.truncated[0].tolist() == [0, 0, 0, 1, 1]
     assert storage.bootstrapped[0].tolist() == [0, 0, 0, 1, 0]
     assert storage.valid[0].tolist() == [1, 1, 1, 1, 0]
+    # After an end everybody lives.
     assert storage.active[:, 1].tolist() == [
         [1, 0, 1, 1, 1],
         [1, 1, 1, 1, 1],
-    ]  # after an end everybody lives
+    ]
     assert storage.weights(0)[0].tolist() == [1, 1, 1, 1, 0]  # a broken step counts for nobody
     assert storage.weights(0)[1].tolist() == [1, 0, 1, 1, 1]  # the dead do not count afterwards
 
 
 def test_an_ending_clears_the_actors_hidden_states():
     storage = Storage(StorageShape(1, 3, 1, 2, 1, (3,), 1, (1, 2)), "cpu")
-    step, hidden = (
-        make_step([[False], [True], [False]], [False, False, True], [True] * 3),
-        torch.ones(1, 3, 1, 2),
-    )
+    step = make_step([[False], [True], [False]], [False, False, True], [True] * 3)
+    hidden = torch.ones(1, 3, 1, 2)
     storage.add(0, step.obs, Decision(torch.zeros(3, 1, 1), torch.zeros(3, 1, 1), hidden), step)
     assert storage.actor_hidden is not None
     assert storage.actor_hidden[0, 1].tolist() == [[[1.0, 1.0]], [[0.0, 0.0]], [[0.0, 0.0]]]
@@ -106,7 +107,8 @@ def test_the_next_rollout_begins_where_the_last_ended():
 
 def test_what_is_saved_and_restored_is_the_end_of_the_rollout():
     shape = StorageShape(3, 2, 2, 4, 1, (5,), 1, (1, 6), (1, 7), keeps_final_state=True)
-    storage, restored = Storage(shape, "cpu"), Storage(shape, "cpu")
+    storage = Storage(shape, "cpu")
+    restored = Storage(shape, "cpu")
     for name in ("state", "masks", "active", "actor_hidden", "critic_hidden"):
         tensor = getattr(storage, name)
         tensor.copy_(torch.arange(1.0, tensor.numel() + 1.0).view(tensor.shape))
@@ -117,7 +119,8 @@ def test_what_is_saved_and_restored_is_the_end_of_the_rollout():
     }
     restored.load_state_dict(storage.state_dict())
     for name, tensor in untouched.items():
-        ours, theirs = getattr(restored, name), getattr(storage, name)
+        ours = getattr(restored, name)
+        theirs = getattr(storage, name)
         if name in ("state", "masks", "critic_hidden"):
             assert torch.equal(ours[-1], theirs[-1]), name
             assert torch.equal(ours[:-1], tensor[:-1]), name
@@ -191,11 +194,11 @@ def test_a_tile_on_a_cpu_is_as_many_sequences_as_a_cache_holds_and_one_at_least(
 
 
 def test_minibatches_of_one_batch_are_views_of_it():
-    batch, shuffle = rows_of(1, 6), Shuffle(torch.Generator(), torch.Generator())
+    batch = rows_of(1, 6)
+    shuffle = Shuffle(torch.Generator(), torch.Generator())
     for part in minibatches([batch], 2, 1, shuffle):
         assert part.state.data_ptr() == batch.state.data_ptr()
     first, second, again, _ = minibatches([batch], 2, 2, shuffle)
-    assert (
-        second.state.data_ptr() == first.state.data_ptr() + 3 * first.state.element_size()
-    )  # of one ordered copy
+    # Of one ordered copy.
+    assert second.state.data_ptr() == first.state.data_ptr() + 3 * first.state.element_size()
     assert again.state.data_ptr() == first.state.data_ptr()

@@ -1,4 +1,6 @@
-"""Under compat=harl an update on a CPU rounds as torch's own distributions and Adam, which upstream uses, round."""
+"""Under compat=harl an update on a CPU rounds as torch's own distributions and Adam, which
+upstream uses, round.
+"""
 
 import pytest
 import torch
@@ -19,12 +21,11 @@ def test_policy_gradient(aggregation, clip_param):
     torch.manual_seed(0)
     actor = Actor(NetworkCfg(hidden_sizes=(16, 8), use_layer_norm=True), 6, 3)
     optimizer = RoundedAdam(actor, 1e-3, 1e-5, 0.0)
-    obs, actions = torch.randn(ROWS, 6), torch.randn(ROWS, 3) * 0.5
-    old, advantages, factor = (
-        torch.randn(ROWS, 3) * 0.1 - 1.0,
-        torch.randn(ROWS),
-        torch.rand(ROWS) + 0.5,
-    )
+    obs = torch.randn(ROWS, 6)
+    actions = torch.randn(ROWS, 3) * 0.5
+    old = torch.randn(ROWS, 3) * 0.1 - 1.0
+    advantages = torch.randn(ROWS)
+    factor = torch.rand(ROWS) + 0.5
     weights = (torch.arange(ROWS) % 7 > 0).float()
 
     policy = torch.distributions.Normal(actor(obs), actor.std())

@@ -1,4 +1,6 @@
-"""harl_mapush.learning.off_policy.td and ReturnNorm by hand, and against torch's own distributions."""
+"""harl_mapush.learning.off_policy.td and ReturnNorm by hand, and against torch's own
+distributions.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,15 @@ from harl_mapush.learning.off_policy import td
 
 def test_log_probabilities_of_squashed_actions_are_torchs():
     torch.manual_seed(0)
-    mean, log_std, noise = torch.randn(50, 3), torch.randn(50, 3) - 1.0, torch.randn(50, 3)
+    mean = torch.randn(50, 3)
+    log_std = torch.randn(50, 3) - 1.0
+    noise = torch.randn(50, 3)
     actions, log_probs = td.squashed_sample(mean.double(), log_std.double(), noise.double())
     squashed = TransformedDistribution(
         Normal(mean.double(), log_std.double().exp()), TanhTransform()
     )
-    inside = (actions.abs() < 0.999).all(
-        -1
-    )  # beyond, torch's inverse loses the digits that are asked for
+    # Beyond, torch's inverse loses the digits that are asked for.
+    inside = (actions.abs() < 0.999).all(-1)
     assert int(inside.sum()) > 20
     assert torch.allclose(
         log_probs[inside],
@@ -86,10 +89,8 @@ def test_projection_keeps_probability_and_mean_within_the_support():
     torch.manual_seed(0)
     support = torch.linspace(-5.0, 5.0, 101, dtype=torch.float64)
     chances = torch.softmax(torch.randn(64, 1, 101, dtype=torch.float64), -1)
-    rewards, discount = (
-        torch.rand(64, 1, dtype=torch.float64) - 0.5,
-        torch.full((64, 1), 0.9, dtype=torch.float64),
-    )
+    rewards = torch.rand(64, 1, dtype=torch.float64) - 0.5
+    discount = torch.full((64, 1), 0.9, dtype=torch.float64)
     projected = td.project(chances, rewards, discount, support)
     assert torch.allclose(projected.sum(-1), torch.ones(64, 1, dtype=torch.float64))
     mean = rewards + discount * (chances * support).sum(-1)
@@ -97,16 +98,16 @@ def test_projection_keeps_probability_and_mean_within_the_support():
 
 
 def test_cross_entropy_is_torchs():
-    logits, target = torch.randn(4, 7), torch.softmax(torch.randn(4, 7), -1)
+    logits = torch.randn(4, 7)
+    target = torch.softmax(torch.randn(4, 7), -1)
     wanted = torch.nn.functional.cross_entropy(logits, target, reduction="none")
     assert torch.allclose(td.cross_entropy(logits, target), wanted)
 
 
 def test_temperatures_rise_where_entropy_is_missing():
     log_probs = torch.tensor([2.0, 4.0])  # an entropy of -3
-    assert (
-        td.temperature_gradient(log_probs, -1.0).item() == -2.0
-    )  # of -log(alpha) (log_prob + target): step up
+    # Of -log(alpha) (log_prob + target): step up.
+    assert td.temperature_gradient(log_probs, -1.0).item() == -2.0
     assert td.temperature_gradient(log_probs, -5.0).item() == 2.0
     assert td.temperature_gradient(log_probs, -1.0, torch.tensor([1.0, 0.0])).item() == -1.0
 

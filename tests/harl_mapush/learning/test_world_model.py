@@ -1,4 +1,6 @@
-"""The learned model of the worlds: what it predicts, what it is fitted to, and what becomes of its predictions."""
+"""The learned model of the worlds: what it predicts, what it is fitted to, and what becomes of its
+predictions.
+"""
 
 from __future__ import annotations
 
@@ -101,9 +103,11 @@ def test_robots_in_another_order_have_the_same_predictions_in_that_order():
     turned = torch.cat(
         (state[..., :1], state[..., 1:].unflatten(-1, (3, 2))[..., order, :].flatten(-2)), dim=-1
     )
-    expected, found = ensemble(state, actions), ensemble(turned, actions[:, :, order])
+    expected = ensemble(state, actions)
+    found = ensemble(turned, actions[:, :, order])
     for one, other in zip(expected, found, strict=True):
-        world, robots = one[..., :1], one[..., 1:].unflatten(-1, (3, 2))
+        world = one[..., :1]
+        robots = one[..., 1:].unflatten(-1, (3, 2))
         torch.testing.assert_close(other[..., :1], world, rtol=0.0, atol=1e-14)
         torch.testing.assert_close(
             other[..., 1:], robots[..., order, :].flatten(-2), rtol=0.0, atol=1e-14
@@ -112,7 +116,8 @@ def test_robots_in_another_order_have_the_same_predictions_in_that_order():
 
 
 def test_robots_of_another_kind_are_told_apart():
-    same, mixed = make_ensemble(2), make_ensemble(2, num_kinds=2)
+    same = make_ensemble(2)
+    mixed = make_ensemble(2, num_kinds=2)
     twins = torch.tensor([0.5, 1.0, 2.0, 1.0, 2.0]).expand(4, 1, 5)
     actions = torch.ones(4, 1, 2, 2)
     is_equal = [
@@ -124,16 +129,19 @@ def test_robots_of_another_kind_are_told_apart():
 def test_every_number_is_normalised_by_itself():
     draw = torch.Generator().manual_seed(1)
     state, following = torch.randn(2, 4, 40, 7, generator=draw).unbind()
-    actions, weights = torch.randn(4, 40, 3, 2, generator=draw), torch.ones(4, 40)
+    actions = torch.randn(4, 40, 3, 2, generator=draw)
+    weights = torch.ones(4, 40)
     unit = torch.tensor([1e3, *[0.1, 20.0] * 3])
-    plain, scaled = make_ensemble(), make_ensemble()
+    plain = make_ensemble()
+    scaled = make_ensemble()
     plain.update_norms(state[0], torch.ones(40))
     scaled.update_norms(state[0] * unit + 3.0, torch.ones(40))
     loss = plain.loss(state, actions, following, weights)
     torch.testing.assert_close(
         scaled.loss(state * unit + 3.0, actions, following * unit + 3.0, weights), loss
     )
-    one, other = plain(state, actions), scaled(state * unit + 3.0, actions)
+    one = plain(state, actions)
+    other = scaled(state * unit + 3.0, actions)
     torch.testing.assert_close(other.mean, one.mean * unit + 3.0, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(other.variance, one.variance * unit.square(), rtol=1e-4, atol=1e-6)
 
@@ -142,10 +150,8 @@ def test_the_loss_is_the_likelihood_of_a_normal_distribution_of_the_rows_that_co
     ensemble = make_ensemble()
     draw = torch.Generator().manual_seed(1)
     state, following = torch.randn(2, 4, 6, 7, generator=draw).unbind()
-    actions, weights = (
-        torch.randn(4, 6, 3, 2, generator=draw),
-        torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0]).expand(4, 6),
-    )
+    actions = torch.randn(4, 6, 3, 2, generator=draw)
+    weights = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0]).expand(4, 6)
     mean, variance = ensemble(state, actions)  # numbers are not scaled before anything was taken in
     terms = -torch.distributions.Normal(mean, variance.sqrt()).log_prob(following) - 0.5 * math.log(
         2.0 * math.pi
@@ -155,17 +161,16 @@ def test_the_loss_is_the_likelihood_of_a_normal_distribution_of_the_rows_that_co
 
 
 def test_disagreement_is_in_deviations_that_members_expect():
-    mean = torch.tensor([[1.0, 10.0], [3.0, 10.0]]).view(
-        2, 1, 2
-    )  # they differ by one to either side, and not at all
+    # They differ by one to either side, and not at all.
+    mean = torch.tensor([[1.0, 10.0], [3.0, 10.0]]).view(2, 1, 2)
     variance = torch.tensor([[0.25, 1.0], [0.75, 1.0]]).view(2, 1, 2)
-    assert disagreement(Prediction(mean, variance)).item() == pytest.approx(
-        1.0
-    )  # sqrt((1 / 0.5 + 0) / 2)
+    # Sqrt((1 / 0.5 + 0) / 2).
+    assert disagreement(Prediction(mean, variance)).item() == pytest.approx(1.0)
 
 
 def test_a_row_is_drawn_from_its_member():
-    mean, variance = torch.arange(12.0).view(3, 2, 2), torch.full((3, 2, 2), 4.0)
+    mean = torch.arange(12.0).view(3, 2, 2)
+    variance = torch.full((3, 2, 2), 4.0)
     found = drawn(
         Prediction(mean, variance), torch.tensor([2, 0]), torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
     )
@@ -209,9 +214,8 @@ def test_a_model_becomes_better_than_standing_still_and_knows_how_good_it_is():
     found = {name: value.item() for name, value in team.model.metrics.items()}
     assert found["model/error_ratio"] < 0.3
     assert 0.6 < found["model/inside_90"] <= 1.0
-    assert found["model/reward_error"] == pytest.approx(
-        0.0, abs=1e-6
-    )  # the toy's rewards are a matter of its state
+    # The toy's rewards are a matter of its state.
+    assert found["model/reward_error"] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_share_and_horizon_rise_in_stages():
@@ -263,6 +267,7 @@ def test_a_rollout_is_cut_where_the_members_disagree():
     experience.replay.draw = lambda *_: index
     model.roll_out(experience.replay, team.explore, 0)
     valid = model.replay.flags[:3] & 4 != 0
+    # Decisions until it stands right of 1.5: x, x + 1, x + 2.
     assert valid.sum(0).tolist() == [
         3,
         1,
@@ -272,7 +277,7 @@ def test_a_rollout_is_cut_where_the_members_disagree():
         1,
         0,
         3,
-    ]  # decisions until it stands right of 1.5: x, x + 1, x + 2
+    ]
     assert (valid[:-1] >= valid[1:]).all()
     assert (model.replay.flags[2] & 2 != 0).all()
     assert not (model.replay.flags[:2] & 2 != 0).any()
@@ -331,7 +336,8 @@ def test_a_thread_fits_while_rollouts_use_what_it_published_last():
     team, experience, env, obs = make(warmup=10_000, buffer_size=10_000)
     go(team, experience, env, obs, 10)
     model: WorldModel = team.model
-    turns, pace = Turns(), Pace(team, experience, 1.0, 16, 1)
+    turns = Turns()
+    pace = Pace(team, experience, 1.0, 16, 1)
     object.__setattr__(team.cfg, "warmup", 64)
     fitter = Fitter(model, pace, turns)
     before = model.acting.own.weight.clone()
@@ -391,7 +397,8 @@ def test_what_a_model_cannot_work_with_is_an_error_of_one_line():
         ValueError, match=r"^model=ensemble is nothing that upstream has; set it to none, or compat"
     ):
         make(compat="harl")
-    cfg, spec = ALGORITHMS["hasac"].cfg(model="ensemble"), TeamSpec.of(PlanarToyEnv())  # type: ignore[call-arg]
+    cfg = ALGORITHMS["hasac"].cfg(model="ensemble")  # type: ignore[call-arg]
+    spec = TeamSpec.of(PlanarToyEnv())  # type: ignore[call-arg]
     with pytest.raises(
         ValueError,
         match=r"^model=ensemble is fitted by one process, not by 2 ranks; set it to none$",

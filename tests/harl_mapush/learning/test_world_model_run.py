@@ -47,20 +47,21 @@ def command(out: Path, num_envs: int, *more: str) -> list[str]:
 
 
 def test_a_resumed_run_with_a_model_equals_one_that_never_stopped(tmp_path, capsys) -> None:
-    through, again = tmp_path / "through", tmp_path / "again"
+    through = tmp_path / "through"
+    again = tmp_path / "again"
     assert train.main(command(through, 8)) == 0
     assert "[Model] error" in capsys.readouterr().out
     shutil.copytree(through, again)
     assert train.main(["--resume", str(again / "checkpoints" / "640")]) == 0
-    ours, theirs = flat(state(again, 1280)), flat(state(through, 1280))
+    ours = flat(state(again, 1280))
+    theirs = flat(state(through, 1280))
     assert ours.keys() == theirs.keys()
     assert any("model.replay" in key for key in ours)
     for key, value in theirs.items():
-        is_same = (
-            torch.equal(ours[key].nan_to_num(), value.nan_to_num())
-            if isinstance(value, torch.Tensor)
-            else None
-        )
+        if isinstance(value, torch.Tensor):
+            is_same = torch.equal(ours[key].nan_to_num(), value.nan_to_num())
+        else:
+            is_same = None
         assert is_same or (is_same is None and ours[key] == value), key
     assert {"model/inside_90", "model/error_goal_distance", "model/kept"} <= set(curves(again))
     assert curves(again) == curves(through)

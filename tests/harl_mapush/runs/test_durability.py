@@ -1,4 +1,6 @@
-"""What a power loss, a flipped bit or a kill leaves of a run: whole files, or a line that names the one that is not."""
+"""What a power loss, a flipped bit or a kill leaves of a run: whole files, or a line that names
+the one that is not.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,8 @@ def test_files_are_on_the_disk_before_they_get_their_name_and_the_name_after(
     new_run, monkeypatch
 ) -> None:
     events: list[tuple[str, str]] = []
-    rename, fsync = Path.rename, os.fsync
+    rename = Path.rename
+    fsync = os.fsync
 
     def note_rename(path: Path, target: Path) -> Path:
         events.append(("rename", target.name))
@@ -98,7 +101,8 @@ def test_files_are_on_the_disk_before_they_get_their_name_and_the_name_after(
 
 def test_settings_are_on_the_disk_before_they_replace_the_old(new_run, monkeypatch) -> None:
     events = []
-    replace, fsync = Path.replace, os.fsync
+    replace = Path.replace
+    fsync = os.fsync
     monkeypatch.setattr(
         Path, "replace", lambda *names: (events.append("replace"), replace(*names))[1]
     )
@@ -215,9 +219,8 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     monkeypatch.setattr(Runner, "learn", lambda runner: learned_from.append(runner.env_steps))
     if not has_manifest:
         (run / "checkpoints" / "64" / MANIFEST).unlink()
-        if (
-            name != "training_state.pt"
-        ):  # nothing says that the others are damaged, and a resume reads none of them
+        # Nothing says that the others are damaged, and a resume reads none of them.
+        if name != "training_state.pt":
             return
     path = run / "checkpoints" / "64" / name
     path.write_bytes(path.read_bytes()[:40])
@@ -281,7 +284,9 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(run, finished, ca
 
 
 def test_runs_that_begin_at_once_get_a_folder_each(tmp_path) -> None:
-    path, made, together = tmp_path / "deep" / "seed-00001", [], threading.Barrier(8)
+    path = tmp_path / "deep" / "seed-00001"
+    made = []
+    together = threading.Barrier(8)
 
     def begin() -> None:
         together.wait()

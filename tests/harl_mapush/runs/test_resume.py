@@ -1,4 +1,6 @@
-"""harl_mapush.runs.resume: a resumed run equals one that never stopped; what no run can resume from is refused."""
+"""harl_mapush.runs.resume: a resumed run equals one that never stopped; what no run can resume
+from is refused.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,20 @@ from mqe.config import ConfigError
 from mqe.manifest import MANIFEST
 from tests.support.tiny_runs import TINY
 
+# Several in a tiny run.
 EPISODES = (
     "--set",
     "task.episode_length_s=0.2",
     "--set",
     "task.decision_period=2",
-)  # several in a tiny run
+)
+# An iteration is 32 env steps.
 EVERY = (
     "--set",
     "runner.checkpoint_interval=32",
     "--set",
     "runner.torch_threads=1",
-)  # an iteration is 32 env steps
+)
 LINEAR = ("--set", "algorithm.schedule=linear")
 
 
@@ -75,7 +79,8 @@ def flat(values: Any, path: str = "") -> dict[str, Any]:
 
 
 def assert_same(run: Path, through: Path, env_steps: int = 128) -> None:
-    ours, theirs = flat(state(run, env_steps)), flat(state(through, env_steps))
+    ours = flat(state(run, env_steps))
+    theirs = flat(state(through, env_steps))
     assert ours.keys() == theirs.keys()
     for key, value in theirs.items():
         if isinstance(value, torch.Tensor):
@@ -117,7 +122,8 @@ def test_a_resumed_run_equals_one_that_never_stopped(run, through, capsys) -> No
 
 def test_likewise_on_warp(gait, tmp_path) -> None:
     pytest.importorskip("mujoco_warp")
-    out, again = tmp_path / "through", tmp_path / "again"
+    out = tmp_path / "through"
+    again = tmp_path / "again"
     assert (
         train.main(command(gait, out, "--sim", "warp", "--device", "cpu", "--num_env_steps", "64"))
         == 0
@@ -227,8 +233,8 @@ def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 4
     line = complaint(capsys)
     assert (
-        "checkpoint 96 cannot be written (RuntimeError; is the disk full?); what came after the last"
-        in line
+        "checkpoint 96 cannot be written (RuntimeError; is the disk full?); what came after the "
+        "last" in line
     )
     assert "resume from its last checkpoint with: " in line
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["32", "64"]

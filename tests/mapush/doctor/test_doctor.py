@@ -353,9 +353,8 @@ def test_what_is_built_for_a_newer_cuda_than_the_drivers(
     monkeypatch.setattr(stages, "driver_version", lambda: driver)
     monkeypatch.setattr(stages, "warp_cuda", lambda: warps)
     monkeypatch.setattr(torch.version, "cuda", torchs)
-    assert "mujoco-warp 4.0.2" in stages.check_versions(
-        checkup
-    )  # on the CPU that was asked for, it is all the same
+    # On the CPU that was asked for, it is all the same.
+    assert "mujoco-warp 4.0.2" in stages.check_versions(checkup)
     checkup.cfg = dataclasses.replace(
         checkup.cfg, sim=dataclasses.replace(checkup.cfg.sim, device="auto")
     )
@@ -394,7 +393,8 @@ def test_gpus_are_listed_though_the_run_is_on_the_cpu(checkup, monkeypatch):
     verdict = judge(gpus, checkup)
     assert (verdict.status, verdict.detail) == (
         "passed",
-        "cuda:0 H100, 1.0 of 4.0 GiB free; cuda:1 does not answer (CUDA error: out of memory); the run is on the CPU",
+        "cuda:0 H100, 1.0 of 4.0 GiB free; cuda:1 does not answer (CUDA error: out of memory); "
+        "the run is on the CPU",
     )
     assert checkup.gpus == [{"name": "H100", "free_gib": 1.0, "total_gib": 4.0}]
     assert judge(STAGES[NAMES.index("graph")], checkup).status == "skipped"
@@ -436,7 +436,9 @@ def test_a_crash_is_reported_with_its_stage(monkeypatch, capsys):
 def test_what_a_separate_process_reported_is_not_reported_again(
     monkeypatch, capsys, last, returncode, crashed
 ):
-    """It writes its verdicts on our stdout while it runs; one that ends with a code and no verdict has crashed."""
+    """It writes its verdicts on our stdout while it runs; one that ends with a code and no verdict
+    has crashed.
+    """
 
     def run(command: list[str], stdout: int | None, **_: object) -> subprocess.CompletedProcess:
         Path(command[-1]).write_text(json.dumps(Verdict("versions", last)._asdict()) + "\n")
@@ -462,10 +464,8 @@ def test_a_process_that_dies_at_once_failed_at_the_first_stage():
 
 def test_examine_closes_what_it_built(checkup):
     seen = []
-    first, second = (
-        Stage("a", lambda c: c.build(1) or "built", ""),
-        Stage("b", lambda c: "never", ""),
-    )
+    first = Stage("a", lambda c: c.build(1) or "built", "")
+    second = Stage("b", lambda c: "never", "")
 
     def fall(checkup: Checkup) -> str:
         raise ValueError("ouch")

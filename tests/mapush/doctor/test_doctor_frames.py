@@ -29,7 +29,10 @@ def test_a_simulator_that_means_something_else_by_a_velocity_is_found_out(mistak
     assert checkup.env is not None
     checkup.env.reset()
     sim = checkup.env.sim
-    real, at, vel_at = sim.step, 38, 36  # the object's share
+    # the object's share
+    real = sim.step
+    at = 38
+    vel_at = 36
 
     def step(decimation, ctrl=None):
         if mistake == "quaternions":

@@ -1,4 +1,6 @@
-"""An exported team does in plain MuJoCo, without this library or torch, what it does in the environment."""
+"""An exported team does in plain MuJoCo, without this library or torch, what it does in the
+environment.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,8 @@ def test_the_example_follows_the_environment_state_by_state(run, exported) -> No
     env = make_env(cfg.env, cfg.sim, cfg.task, 7)
     team = load_team(cfg, folder, env)
     contract = json.loads((exported / "contract.json").read_text())
-    world, other = exported_team.World(exported, contract), exported_team.Team(exported, contract)
+    world = exported_team.World(exported, contract)
+    other = exported_team.Team(exported, contract)
     starts = dict(np.load(exported / "starts.npz"))
     assert len(starts["qpos"]) == evaluation_worlds.NUM_ENVS
     world.begin({name: values[1] for name, values in starts.items()})
@@ -83,9 +86,8 @@ def test_the_example_follows_the_environment_state_by_state(run, exported) -> No
             world.step(other.act(world.observations(other.names), world.robots()))
             assert world.outcome(1) is None
     np.testing.assert_allclose(world.data.qpos, env.sim.qpos[1], atol=1e-4)
-    assert (
-        float((env.sim.qpos[1] - torch.as_tensor(starts["qpos"][1])).abs().max()) > 0.1
-    )  # something moved
+    # Something moved.
+    assert float((env.sim.qpos[1] - torch.as_tensor(starts["qpos"][1])).abs().max()) > 0.1
     env.close()
 
 

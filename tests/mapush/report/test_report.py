@@ -1,4 +1,6 @@
-"""Reports about runs: what is read back, which runs belong together, and a page that needs nothing else."""
+"""Reports about runs: what is read back, which runs belong together, and a page that needs nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from tests.support.tiny_runs import TINY
 def make_run(folder: Path, seed: int, clip: float, values: list[float]) -> Path:
     """Write what a run leaves, one point every 100 env steps."""
     (folder / LOGS).mkdir(parents=True)
-    limits = f"max_wall_time: {seed}m\n  checkpoint_interval: {100 * seed}"  # which change nothing that is learned
+    # Which change nothing that is learned.
+    limits = f"max_wall_time: {seed}m\n  checkpoint_interval: {100 * seed}"
     write_config(
         folder,
         f"runner:\n  seed: {seed}\n  {limits}\nalgorithm:\n  name: happo\n  clip_param: {clip}\n",
@@ -134,12 +137,13 @@ def test_a_benchmark_takes_the_calculators_success_of_each_checkpoint(tmp_path) 
     assert spec is not None
     who_wins = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(who_wins)  # type: ignore[union-attr]
+    # The best once more, on fresh seeds.
     rows = [
         "300,False,0.9",
         "100,False,0.3",
         "200,False,0.7",
         "300,True,0.95",
-    ]  # the best once more, on fresh seeds
+    ]
     (tmp_path / "checkpoints.csv").write_text(
         "\n".join(["env_steps,is_fresh,success_rate", *rows]), encoding="utf-8"
     )

@@ -1,4 +1,6 @@
-"""Sweeps: what a SPACE.yaml may say, what trials are worth, what is recorded, and what resumes after a kill."""
+"""Sweeps: what a SPACE.yaml may say, what trials are worth, what is recorded, and what resumes
+after a kill.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ from mapush.sweep.trials import (
 from tests.support.paths import ROOT
 
 SMALL = {"env": {"num_envs": 4}, "runner": {"num_env_steps": 1000, "num_steps": 4}}
-RATE, CLIP, EPOCHS = "algorithm.learning_rate", "algorithm.clip_param", "algorithm.num_epochs"
+RATE = "algorithm.learning_rate"
+CLIP = "algorithm.clip_param"
+EPOCHS = "algorithm.num_epochs"
 VARIED = {RATE: {"log": [1e-4, 1e-2]}, CLIP: [0.1, 0.2], EPOCHS: {"range": [2, 5]}}
 
 
@@ -278,8 +282,10 @@ def test_stopped_trials_come_after_finished_ones_and_the_earlier_the_later() -> 
 
 def test_records_are_read_back_and_numbers_go_on(tmp_path, capsys) -> None:
     ledger = Ledger(tmp_path)
-    first, second = ledger.add(None, {CLIP: 0.1}, 1), ledger.add(None, {CLIP: 0.2}, 1)
-    second.state, second.points = STOPPED, [(100, 0.5)]
+    first = ledger.add(None, {CLIP: 0.1}, 1)
+    second = ledger.add(None, {CLIP: 0.2}, 1)
+    second.state = STOPPED
+    second.points = [(100, 0.5)]
     ledger.write(second)
     again = Ledger(tmp_path)
     assert again.trials == [first, second]
@@ -293,7 +299,8 @@ def test_records_are_read_back_and_numbers_go_on(tmp_path, capsys) -> None:
 @pytest.mark.usefixtures("quick")
 def test_a_folder_goes_on_with_its_own_space_only(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    space, out = make_space(tmp_path), tmp_path / "out"
+    space = make_space(tmp_path)
+    out = tmp_path / "out"
     out.mkdir()
     (out / SWEEP).write_text(yaml.safe_dump({"space": VARIED}, sort_keys=False))
     (out / "settings.yaml").write_text(yaml.safe_dump(space.base))
@@ -307,7 +314,8 @@ def test_a_folder_goes_on_with_its_own_space_only(tmp_path, capsys, monkeypatch)
 
 @pytest.mark.usefixtures("quick")
 def test_the_summary_says_what_is_best_what_matters_and_what_failed(tmp_path) -> None:
-    space, ledger = make_space(tmp_path), Ledger(tmp_path)
+    space = make_space(tmp_path)
+    ledger = Ledger(tmp_path)
     ledger.trials = [
         trial(1, 0.5, values={RATE: 1e-3, CLIP: 0.2, EPOCHS: 4}),
         trial(2, 0.1, STOPPED, steps=300),
@@ -357,10 +365,12 @@ def test_a_curve_is_given_point_by_point_at_equal_distances(tmp_path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_the_search_goes_on_from_the_records(tmp_path) -> None:
     engine = pytest.importorskip("mapush.sweep.tune")
-    space, ledger = make_space(tmp_path), Ledger(tmp_path / "sweep")
+    space = make_space(tmp_path)
+    ledger = Ledger(tmp_path / "sweep")
     ledger.add(None, {RATE: 2e-3, CLIP: 0.2, EPOCHS: 4}, 1)
     over = ledger.add(None, {RATE: 1e-3, CLIP: 0.1, EPOCHS: 2}, 1)
-    over.state, over.points = STOPPED, [(100, 0.5)]
+    over.state = STOPPED
+    over.points = [(100, 0.5)]
     ledger.write(over)
     ended = []
     search = engine.Search(space, ledger)
@@ -402,12 +412,14 @@ def test_the_search_goes_on_from_the_records(tmp_path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_rungs_remember_trials_of_before_the_kill(tmp_path) -> None:
     engine = pytest.importorskip("mapush.sweep.tune")
-    space, ledger = make_space(tmp_path), Ledger(tmp_path)
+    space = make_space(tmp_path)
+    ledger = Ledger(tmp_path)
     ledger.trials = [trial(k, 0.5 + k / 10) for k in (1, 2, 3)]
     for each in ledger.trials:
         each.points = [(100, each.value), (1000, each.value)]
     for value, action in ((0.1, "STOP"), (0.9, "CONTINUE")):
-        scheduler, new = engine.stopping(space, ledger), engine.SimpleNamespace(trial_id="new")
+        scheduler = engine.stopping(space, ledger)
+        new = engine.SimpleNamespace(trial_id="new")
         scheduler.on_trial_add(None, new)
         assert scheduler.on_trial_result(None, new, {"env_steps": 50, "value": value}) == "CONTINUE"
         assert scheduler.on_trial_result(None, new, {"env_steps": 100, "value": value}) == action

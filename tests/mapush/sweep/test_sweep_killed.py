@@ -1,4 +1,6 @@
-"""A sweep from start to end: killed in the midst of two trainings, continued, one setting that cannot be trained."""
+"""A sweep from start to end: killed in the midst of two trainings, continued, one setting that
+cannot be trained.
+"""
 
 from __future__ import annotations
 

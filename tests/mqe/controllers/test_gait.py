@@ -39,9 +39,8 @@ UNSEALED = shutil.ignore_patterns("manifest.json")  # a copy that may be changed
 
 
 def test_gravity_is_seen_in_the_body_frame():
-    robots = quat_from_rpy(
-        torch.tensor([[[0.0, math.pi / 2, 0.3], [0.0, 0.0, 2.0]]])
-    )  # nose down; upright
+    # Nose down; upright.
+    robots = quat_from_rpy(torch.tensor([[[0.0, math.pi / 2, 0.3], [0.0, 0.0, 2.0]]]))
     state = make_scene_state(torch.zeros(1, 2, 3), robot_quat=robots)
     memory = GaitMemory(torch.zeros(1, 2, GaitMemory.SIZE))
     command = torch.zeros(1, 2, 3)
@@ -56,13 +55,11 @@ def test_the_clock_runs_while_moving_and_stays_at_zero_while_standing():
     command = torch.tensor([[[0.3, 0.0, 0.0]], [[0.0, 0.02, 0.0]]])
     assert is_moving(command)[:, 0].tolist() == [True, False]
     targets = Trot(team(1)).act(memory, torch.zeros(2, 1, 12), is_moving(command))
-    lift = math.sin(2.0 * math.pi * 0.05) * torch.tensor(
-        [0.0] * 3 + list(LIFT) * 2 + [0.0] * 3
-    )  # FR and RL swing
+    # FR and RL swing.
+    lift = math.sin(2.0 * math.pi * 0.05) * torch.tensor([0.0] * 3 + list(LIFT) * 2 + [0.0] * 3)
     torch.testing.assert_close(targets[0, 0], torch.tensor(DEFAULT_JOINT_POS) + lift)
-    torch.testing.assert_close(
-        targets[1, 0], torch.tensor(DEFAULT_JOINT_POS)
-    )  # who stands lifts nothing
+    # Who stands lifts nothing.
+    torch.testing.assert_close(targets[1, 0], torch.tensor(DEFAULT_JOINT_POS))
     assert memory.phase[:, 0].tolist() == pytest.approx([0.05, 0.0])
     for _ in range(19):
         Trot(team(1)).act(memory, torch.ones(2, 1, 12), is_moving(command))
@@ -135,7 +132,8 @@ def test_a_gait_with_layers_that_a_plain_network_lacks_is_refused(tmp_path, key)
 
 
 def spoil_gait(folder, how: str) -> None:
-    actor, config = folder / "actor_agent0.pt", folder / "config.yaml"
+    actor = folder / "actor_agent0.pt"
+    config = folder / "config.yaml"
     weights = torch.load(actor, weights_only=True)
     name = "act.action_out.fc_mean.weight"
     changed = {
@@ -204,15 +202,15 @@ def test_the_shipped_gait_was_trained_for_the_default_task():
 
 
 def test_terms_of_the_velocity_task_by_hand():
-    """Legs folded by 0.8 rad under their hips, feet 25 mm above the floor, motors still at the stance."""
+    """Legs folded by 0.8 rad under their hips, feet 25 mm above the floor, motors still at the
+    stance.
+    """
     task = VelocityTask(VelocityCfg(), 1, team(1), Streams(0, 1, "cpu"))
     task.command(torch.zeros(1, 1, 12))  # nothing is commanded: the targets are the stance
     task.steer((0.5, 0.0, 0.2))
     task.begin(torch.tensor([True]))
-    joints, height = (
-        [0.0, 0.8, -1.6] * 4,
-        0.025 + GO1.foot_radius + 2.0 * GO1.link_length * math.cos(0.8),
-    )
+    joints = [0.0, 0.8, -1.6] * 4
+    height = 0.025 + GO1.foot_radius + 2.0 * GO1.link_length * math.cos(0.8)
     state = make_scene_state(
         torch.tensor([[[0.0, 0.0, height]]]),
         joint_pos=torch.tensor(joints),
@@ -222,7 +220,8 @@ def test_terms_of_the_velocity_task_by_hand():
     )
     outcome = task.evaluate(state, state)
     terms = dict(zip(task.reward_names, outcome.rewards.flatten().tolist(), strict=True))
-    # Errors are 0.39 m/s and 0.195 rad/s; the mean has come a twentieth of the way from 0 to the velocity.
+    # Errors are 0.39 m/s and 0.195 rad/s; the mean has come a twentieth of the way from 0 to the
+    # velocity.
     assert terms["track_velocity"] == pytest.approx(1.5 * math.exp(-1.0), rel=1e-5)
     assert terms["track_yaw_rate"] == pytest.approx(0.5 * math.exp(-0.25), rel=1e-5)
     assert terms["track_mean_velocity"] == pytest.approx(4.0 * math.exp(-4.945), rel=1e-5)
@@ -242,10 +241,8 @@ def test_terms_of_the_velocity_task_by_hand():
 
 
 def test_episodes_of_the_velocity_task_start_in_poses_from_all_over_the_table():
-    task, table = (
-        VelocityTask(VelocityCfg(), 64, team(1), Streams(0, 64, "cpu")),
-        start_poses(team(1)).joint_pos,
-    )
+    task = VelocityTask(VelocityCfg(), 64, team(1), Streams(0, 64, "cpu"))
+    table = start_poses(team(1)).joint_pos
     joints = task.layout(torch.zeros(64, dtype=torch.int64)).joint_pos
     rows = (table == joints).all(dim=-1).nonzero()[:, 1]
     assert len(rows) == 64
@@ -267,8 +264,10 @@ def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up
         env.reset()
         steps = 0
         for k in range(300):
-            env.sim.qpos[:, 2], env.sim.qpos[:, 3:7] = 0.35, torch.tensor([1.0, 0.0, 0.0, 0.0])
-            env.sim.qpos[:, 7:], env.sim.qvel[:] = torch.tensor(DEFAULT_JOINT_POS), 0.0
+            env.sim.qpos[:, 2] = 0.35
+            env.sim.qpos[:, 3:7] = torch.tensor([1.0, 0.0, 0.0, 0.0])
+            env.sim.qpos[:, 7:] = torch.tensor(DEFAULT_JOINT_POS)
+            env.sim.qvel[:] = 0.0
             if not is_up_first or k > GET_UP_TIME / STEP_DT:
                 env.sim.qpos[:, 2] = 0.06  # the trunk rests
                 steps += 1
@@ -279,7 +278,8 @@ def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up
 
 def test_the_mirror_swaps_left_and_right_and_undoes_itself():
     see, act, _ = mirrored_gait(CPU)
-    obs, action = torch.randn(5, GAIT_OBS_SIZE), torch.randn(5, 12)
+    obs = torch.randn(5, GAIT_OBS_SIZE)
+    action = torch.randn(5, 12)
     assert torch.equal(see(see(obs)), obs)
     assert torch.equal(act(act(action)), action)
     # A robot that rolls and goes to the left is one that rolls and goes to the right in the mirror.
@@ -294,6 +294,7 @@ def test_the_mirror_swaps_left_and_right_and_undoes_itself():
     }
     mirrored = see(torch.arange(1.0, GAIT_OBS_SIZE + 1)).tolist()
     assert mirrored[: names["joints"]] == [1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0, -8.0, -9.0]
+    # FR's joints, then FL's, hips negated.
     assert mirrored[9:15] == [
         -13.0,
         14.0,
@@ -301,27 +302,31 @@ def test_the_mirror_swaps_left_and_right_and_undoes_itself():
         -10.0,
         11.0,
         12.0,
-    ]  # FR's joints, then FL's, hips negated
+    ]
     assert mirrored[names["clock"] :] == [-58.0, -59.0]
 
 
 def test_mirrored_states_give_mirrored_observations():
-    """Of a scene reflected in the plane y = 0 the gait sees what the mirror makes of the original's observation."""
+    """Of a scene reflected in the plane y = 0 the gait sees what the mirror makes of the
+    original's observation.
+    """
     scene = build_scene(1, None)
     env = make_env(EnvCfg(num_envs=2), SIM, VelocityCfg(), seed=0)
     env.reset()
     pose = torch.tensor([0.0, 0.0, 0.3, 0.97, 0.13, 0.11, 0.17], dtype=torch.float64)
     pose[3:] /= pose[3:].norm()
-    joints, velocity = torch.rand(12).double() - 0.5, torch.randn(18).double()
+    joints = torch.rand(12).double() - 0.5
+    velocity = torch.randn(18).double()
     act = mirrored_gait(CPU).action
     flip = torch.tensor([1.0, -1.0, 1.0]).double()
-    env.sim.qpos[0], env.sim.qvel[0] = torch.cat((pose, joints)), velocity
-    env.sim.qpos[1, :3], env.sim.qpos[1, 3:7] = (
-        pose[:3] * flip,
-        pose[3:] * torch.tensor([1.0, -1.0, 1.0, -1.0]),
-    )
-    env.sim.qpos[1, 7:], env.sim.qvel[1, 6:] = act(joints), act(velocity[6:])
-    env.sim.qvel[1, :3], env.sim.qvel[1, 3:6] = velocity[:3] * flip, velocity[3:6] * -flip
+    env.sim.qpos[0] = torch.cat((pose, joints))
+    env.sim.qvel[0] = velocity
+    env.sim.qpos[1, :3] = pose[:3] * flip
+    env.sim.qpos[1, 3:7] = pose[3:] * torch.tensor([1.0, -1.0, 1.0, -1.0])
+    env.sim.qpos[1, 7:] = act(joints)
+    env.sim.qvel[1, 6:] = act(velocity[6:])
+    env.sim.qvel[1, :3] = velocity[:3] * flip
+    env.sim.qvel[1, 3:6] = velocity[3:6] * -flip
     state = read_state(env.sim, scene)
     command = torch.tensor([[[0.3, 0.2, -0.1]], [[0.3, -0.2, 0.1]]])
     memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))

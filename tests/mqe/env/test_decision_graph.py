@@ -36,7 +36,8 @@ def test_a_packed_decision_is_copied_whole():
         terminated=step.terminated[:, :1].expand(-1, 2), info={"a": step.reward, "b": -step.reward}
     )
     packed = PackedStep(step)
-    first, second = packed.copy(), packed.copy()
+    first = packed.copy()
+    second = packed.copy()
     for name in step._fields[:-1]:
         assert torch.equal(getattr(first, name), getattr(step, name)), name
         assert getattr(first, name).dtype == getattr(step, name).dtype
@@ -55,13 +56,18 @@ def test_without_cuda_functions_just_run():
 def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
     """With stand-ins for torch.cuda, whose own stream is that of the first device for ever.
 
-    What a graph reads of a generator lies on the device that is the current one when it is registered.
+    What a graph reads of a generator lies on the device that is the current one when it is
+    registered.
     """
-    current, used, registered, scopes = [0], [], [], []
+    current = [0]
+    used = []
+    registered = []
+    scopes = []
 
     class Stream:
         def __init__(self, index):
-            self.index, self.waited_for = index, []
+            self.index = index
+            self.waited_for = []
 
         def wait_stream(self, other):
             self.waited_for.append(other)
@@ -88,9 +94,8 @@ def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
 
     @contextmanager
     def graph(graph, pool, stream, capture_error_mode):
-        assert scopes == [
-            usual[stream.index]
-        ]  # torch restores nothing where the end of a capture fails
+        # Torch restores nothing where the end of a capture fails.
+        assert scopes == [usual[stream.index]]
         assert not gc.isenabled()
         used.append((graph, pool, stream))
         yield
@@ -132,12 +137,15 @@ def test_every_device_captures_on_a_stream_of_its_own(monkeypatch):
 def learned(
     name: str, use_recurrent_policy: bool, device: torch.device, enabled: bool
 ) -> tuple[Tensor, dict]:
-    """Learn five times from rollouts of noise, with graphs or without; give weights and moments, and the metrics.
+    """Learn five times from rollouts of noise, with graphs or without; give weights and moments,
+    and the metrics.
 
-    With CUDA, to wait for the device in the last time is an error, but for HATRPO, whose line search asks the host.
+    With CUDA, to wait for the device in the last time is an error, but for HATRPO, whose line
+    search asks the host.
     """
     torch.manual_seed(0)
-    entry, env = ALGORITHMS[name], ToyEnv(16)
+    entry = ALGORITHMS[name]
+    env = ToyEnv(16)
     network = NetworkCfg(
         (16,), use_recurrent_policy=use_recurrent_policy, chunk_length=5, normalize_obs=True
     )
@@ -191,9 +199,8 @@ def test_replay_equals_eager_with_stand_ins(name, use_recurrent_policy, monkeypa
 @pytest.mark.parametrize("name", ON_POLICY)
 @pytest.mark.parametrize("use_recurrent_policy", [False, True])
 def test_replay_equals_eager_and_never_waits(name, use_recurrent_policy):
-    device = torch.device(
-        "cuda", torch.cuda.device_count() - 1
-    )  # not the current one where there are two
+    # Not the current one where there are two.
+    device = torch.device("cuda", torch.cuda.device_count() - 1)
     eager, replayed = (
         learned(name, use_recurrent_policy, device, enabled) for enabled in (False, True)
     )

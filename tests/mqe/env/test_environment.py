@@ -17,12 +17,14 @@ def _push_object_to_goal(env, worlds):
 
 
 def test_a_broken_world_is_reset_counted_and_masked_while_the_others_continue():
-    env, twin = make_env(4), make_env(4)
+    env = make_env(4)
+    twin = make_env(4)
     env.reset()
     twin.reset()
     actions = torch.zeros(4, 2, 3)
     env.sim.qpos[2, 0] = torch.nan
-    step, wanted = env.step(actions), twin.step(actions)
+    step = env.step(actions)
+    wanted = twin.step(actions)
     assert step.valid.tolist() == [True, True, False, True]
     assert step.done.tolist() == [False, False, True, False]
     assert not step.terminated[2].any()
@@ -71,6 +73,7 @@ def test_staggered_first_episodes_end_spread_over_the_time_limit_and_statistics_
         ends = env.step(torch.zeros(10, 2, 3)).truncated
         lengths[ends & (lengths == 0)] = t
         assert env.statistics()["num_episodes"] == (2 if t == 10 else 0)
+    # Of ten golden steps two share a bin.
     assert lengths.sort().values.tolist() == [
         1,
         2,
@@ -82,7 +85,7 @@ def test_staggered_first_episodes_end_spread_over_the_time_limit_and_statistics_
         8,
         10,
         10,
-    ]  # of ten golden steps two share a bin
+    ]
     for _ in range(10):
         env.step(torch.zeros(10, 2, 3))
     metrics = env.statistics()
@@ -91,13 +94,17 @@ def test_staggered_first_episodes_end_spread_over_the_time_limit_and_statistics_
 
 
 def test_an_ending_inside_a_decision_is_latched_there():
-    """Success at the first of five control steps: its time is 1 step, its reward that of one step."""
-    env, single = make_env(2, decision_period=5), make_env(2)
+    """Success at the first of five control steps: its time is 1 step, its reward that of one
+    step.
+    """
+    env = make_env(2, decision_period=5)
+    single = make_env(2)
     env.reset()
     single.reset()
     for each in (env, single):
         _push_object_to_goal(each, [0])
-    step, first = env.step(torch.zeros(2, 2, 3)), single.step(torch.zeros(2, 2, 3))
+    step = env.step(torch.zeros(2, 2, 3))
+    first = single.step(torch.zeros(2, 2, 3))
     assert step.terminated[:, 0].tolist() == [True, False]
     assert not step.truncated.any()
     assert torch.equal(step.reward[0], first.reward[0])
@@ -111,7 +118,8 @@ def test_a_world_that_breaks_after_its_end_shows_nothing_of_it():
     env = make_env(2, decision_period=2)
     env.reset()
     _push_object_to_goal(env, [0])
-    step, calls = env.sim.step, []
+    step = env.sim.step
+    calls = []
 
     def poisoned(decimation, ctrl):
         step(decimation, ctrl)
@@ -130,7 +138,8 @@ def test_a_world_that_breaks_after_its_end_shows_nothing_of_it():
 
 
 def test_rewards_of_a_decision_add_up_over_its_control_steps():
-    env, single = make_env(3, decision_period=4), make_env(3)
+    env = make_env(3, decision_period=4)
+    single = make_env(3)
     env.reset()
     single.reset()
     actions = torch.zeros(3, 2, 3)
@@ -156,9 +165,8 @@ def test_progress_is_measured_from_the_control_step_before():
     env.reset()
     before = (env.state.goal_pos - env.state.object_pos)[:, :2]
     start = env.scene.robot_qvel
-    env.sim.qvel[0, start : start + 2] = (
-        before[0] / before[0].norm()
-    ).double()  # 1 m/s towards the goal
+    # 1 m/s towards the goal.
+    env.sim.qvel[0, start : start + 2] = (before[0] / before[0].norm()).double()
     step = env.step(torch.zeros(2, 2, 3))
     after = (env.state.goal_pos - env.state.object_pos)[:, :2]
     moved = before.norm(dim=1) - after.norm(dim=1)
@@ -229,7 +237,8 @@ def test_statistics_average_the_last_thousand_and_leave_out_what_does_not_count(
 
     def record(count: int, time: Tensor | float, degree: float, ended: bool = True) -> None:
         metrics = torch.zeros(count, 2)
-        metrics[:, 0], metrics[:, 1] = time, degree
+        metrics[:, 0] = time
+        metrics[:, 1] = degree
         statistics.record(torch.full((count,), ended), metrics)
 
     record(600, 1.0, torch.nan)
@@ -278,12 +287,11 @@ def test_a_simulator_captures_no_control_steps_of_its_own_under_an_environment()
 
 
 def test_an_episodes_return_is_the_sum_of_its_rewards():
-    env, generator = (
-        make_env(6, decision_period=2, episode_length_s=0.16),
-        torch.Generator().manual_seed(0),
-    )
+    env = make_env(6, decision_period=2, episode_length_s=0.16)
+    generator = torch.Generator().manual_seed(0)
     env.reset()
-    total, num_ended = torch.zeros(6), 0
+    total = torch.zeros(6)
+    num_ended = 0
     for _ in range(9):
         step = env.step(2.0 * torch.rand(6, 2, 3, generator=generator) - 1.0)
         total += step.reward.mean(dim=1)
@@ -298,8 +306,10 @@ def test_an_episodes_return_is_the_sum_of_its_rewards():
 def test_kicks_and_forces_reach_the_robots_trunks(monkeypatch):
     env = make_env(2)
     env.reset()
-    kick, force = torch.zeros(2, 2, 3), torch.zeros(2, 2, 3)
-    kick[1, 1, 0], force[0, 1, 2] = 3.0, 40.0
+    kick = torch.zeros(2, 2, 3)
+    force = torch.zeros(2, 2, 3)
+    kick[1, 1, 0] = 3.0
+    force[0, 1, 2] = 40.0
     monkeypatch.setattr(env.task, "disturb", lambda steps: Disturbance(kick, force))
     before = env.sim.qvel.clone()
     env._disturb(None)

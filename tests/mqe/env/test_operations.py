@@ -1,4 +1,6 @@
-"""What a decision asks of a device: nothing of the host, and few operations, for each costs a GPU the same."""
+"""What a decision asks of a device: nothing of the host, and few operations, for each costs a GPU
+the same.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
 
 
 class Operations(TorchDispatchMode):
-    """Counts what a GPU would run; fails where an operation waits for the device or brings it numbers from the host."""
+    """Counts what a GPU would run; fails where an operation waits for the device or brings it
+    numbers from the host.
+    """
 
     forbidden = (
         "_local_scalar_dense",
@@ -82,5 +86,6 @@ def test_nothing_waits_for_the_device(rewards: str, num_agents: int, observation
 
 
 def test_close_and_tangled_starts_wait_for_nothing_either() -> None:
-    without, mixed = make_env(5, 3), make_env(5, 3, close_share=0.3, tangled_share=0.3)
+    without = make_env(5, 3)
+    mixed = make_env(5, 3, close_share=0.3, tangled_share=0.3)
     assert operations_of_a_decision(mixed) - operations_of_a_decision(without) <= 70

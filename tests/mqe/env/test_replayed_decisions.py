@@ -1,4 +1,6 @@
-"""A decision that is replayed is the decision that is taken, and leaves the same behind. On a CPU, with stand-ins."""
+"""A decision that is replayed is the decision that is taken, and leaves the same behind. On a CPU,
+with stand-ins.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def draw(generator: torch.Generator, env: MultiAgentEnv) -> Tensor:
 
 
 def test_replays_are_decisions_and_leave_the_same_behind():
-    replayed, taken = make(), make()
+    replayed = make()
+    taken = make()
     taken.captures = False
     generator = torch.Generator().manual_seed(0)
     for k in range(30):
@@ -46,7 +49,8 @@ def test_replays_are_decisions_and_leave_the_same_behind():
         if k == 25:
             replayed.captures = True
         actions = draw(generator, taken)
-        ours, theirs = replayed.step(actions), taken.step(actions)
+        ours = replayed.step(actions)
+        theirs = taken.step(actions)
         for name in ours._fields[:-1]:
             assert torch.equal(getattr(ours, name), getattr(theirs, name)), (k, name)
         assert ours.info.keys() == theirs.info.keys()
@@ -69,7 +73,9 @@ def test_replays_are_decisions_and_leave_the_same_behind():
 
 
 def test_who_watches_every_control_step_sees_every_one_also_of_replayed_decisions():
-    env, actions, seen = make(), torch.zeros(NUM_ENVS, 2, 3), []
+    env = make()
+    actions = torch.zeros(NUM_ENVS, 2, 3)
+    seen = []
     env.reset()
     for _ in range(4):
         env.step(actions)
@@ -82,7 +88,8 @@ def test_who_watches_every_control_step_sees_every_one_also_of_replayed_decision
 
 
 def test_a_graph_that_was_recorded_in_inference_mode_is_replayed_outside():
-    env, actions = make(), torch.zeros(NUM_ENVS, 2, 3)
+    env = make()
+    actions = torch.zeros(NUM_ENVS, 2, 3)
     env.reset()
     for _ in range(2):
         env.step(actions)
@@ -110,7 +117,8 @@ def test_no_gradient_flows_into_a_decision():
 
 
 def test_a_recording_that_fails_is_made_again(monkeypatch):
-    env, actions = make(), torch.zeros(NUM_ENVS, 2, 3)
+    env = make()
+    actions = torch.zeros(NUM_ENVS, 2, 3)
     env.reset()
     for _ in range(2):
         env.step(actions)
@@ -123,7 +131,8 @@ def test_a_recording_that_fails_is_made_again(monkeypatch):
 
 
 def test_memory_that_was_replaced_is_recorded_anew():
-    env, actions = make(), torch.zeros(NUM_ENVS, 2, 3)
+    env = make()
+    actions = torch.zeros(NUM_ENVS, 2, 3)
     env.reset()
     for _ in range(4):
         env.step(actions)
@@ -159,7 +168,8 @@ def test_work_over_something_else_is_recorded_anew_and_the_last_forgotten():
 
     graphs = Graphs(CPU, torch.Generator())
     graphs._enabled = True
-    first, second = Rollout(1.0), Rollout(5.0)
+    first = Rollout(1.0)
+    second = Rollout(5.0)
     for rollout, wanted in ((first, 2.0), (second, 10.0)):
         for _ in range(4):
             assert (

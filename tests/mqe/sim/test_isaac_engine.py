@@ -1,4 +1,6 @@
-"""Isaac Gym's engine over a fake of its tensors: names, orders, frames and materials. It is no test of Isaac Gym."""
+"""Isaac Gym's engine over a fake of its tensors: names, orders, frames and materials. It is no
+test of Isaac Gym.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ N = 3
 
 @pytest.fixture
 def engine(monkeypatch):
-    """The engine with worlds of two robots and a box, in this process; its fake is ``engine._gym``."""
+    """The engine with worlds of two robots and a box, in this process; its fake is
+    ``engine._gym``.
+    """
     return _engine(monkeypatch, MODEL)
 
 
@@ -65,7 +69,8 @@ def test_joints_and_quaternions_lie_where_isaac_gym_has_them(engine) -> None:
     for at in (3, 22, 41):
         qpos[:, at : at + 4] /= np.linalg.norm(qpos[:, at : at + 4], axis=1, keepdims=True)
     qvel = draw.normal(size=views["qvel"].shape).astype(np.float32)
-    views["qpos"][:], views["qvel"][:] = qpos, qvel
+    views["qpos"][:] = qpos
+    views["qvel"][:] = qvel
     engine.step(1, 0)
     np.testing.assert_allclose(views["qpos"], qpos, atol=1e-6)
     np.testing.assert_allclose(views["qvel"], qvel, atol=1e-5)
@@ -73,12 +78,13 @@ def test_joints_and_quaternions_lie_where_isaac_gym_has_them(engine) -> None:
         name.rpartition("/")[2]
         for name in (MODEL.joint(int(j)).name for j in MODEL.actuator_trnid[:, 0])
     ]
+    # Ours; theirs begins with FL_calf.
     assert names[:4] == [
         "FL_hip",
         "FL_thigh",
         "FL_calf",
         "FR_hip",
-    ]  # ours; theirs begins with FL_calf
+    ]
     for robot, k in ((0, 1), (1, 5), (1, 11)):
         theirs = _dof(engine, 2, robot, names[k])
         assert float(theirs[0]) == qpos[2, 19 * robot + 7 + k]
@@ -104,7 +110,8 @@ def test_only_worlds_that_the_host_changed_are_written(engine) -> None:
 
 def test_motors_follow_the_scenes_law(engine) -> None:
     views = engine._views
-    views["qpos"][:, 7:19], views["qvel"][:, 6:18] = 0.1, 0.5
+    views["qpos"][:, 7:19] = 0.1
+    views["qvel"][:, 6:18] = 0.5
     views["targets"][:] = 0.0
     views["targets"][0, :, 1] = 0.3  # FL_thigh
     views["targets"][0, :, 2] = 9.0  # FL_calf: beyond its limit
@@ -210,12 +217,10 @@ def test_the_gpus_contact_pairs_follow_from_the_worlds() -> None:
 
 
 def test_a_turning_body_turns_alike_in_both_frames() -> None:
-    pose = np.array(
-        [[1.0, 2.0, 3.0, math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0]]
-    )  # 90 degrees about y
-    velocity = np.array(
-        [[4.0, 5.0, 6.0, 1.0, 0.0, 0.0]]
-    )  # rolling about its own x, which points down
+    # 90 degrees about y.
+    pose = np.array([[1.0, 2.0, 3.0, math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0]])
+    # Rolling about its own x, which points down.
+    velocity = np.array([[4.0, 5.0, 6.0, 1.0, 0.0, 0.0]])
     states = to_root_states(pose, velocity)
     np.testing.assert_allclose(states[0, 3:7], [0.0, math.sqrt(0.5), 0.0, math.sqrt(0.5)])
     np.testing.assert_allclose(states[0, 10:], [0.0, 0.0, -1.0], atol=1e-12)
@@ -250,10 +255,8 @@ def test_urdf_describes_the_bodies_of_the_scene(robot: str, name: str) -> None:
             np.testing.assert_allclose(_tensor(read, k), _tensor(model, body), atol=1e-9)
             if k > 1:
                 np.testing.assert_allclose(read.body_pos[k], model.body_pos[body], atol=1e-12)
-                first, second = (
-                    read.joint(int(read.body_jntadr[k])),
-                    model.joint(int(model.body_jntadr[body])),
-                )
+                first = read.joint(int(read.body_jntadr[k]))
+                second = model.joint(int(model.body_jntadr[body]))
                 np.testing.assert_allclose(first.axis, second.axis)
                 np.testing.assert_allclose(first.range, second.range)
         touching = [

@@ -1,4 +1,6 @@
-"""A simulator in its own process: what the memory holds, and one line for each way in which it can be lost."""
+"""A simulator in its own process: what the memory holds, and one line for each way in which it can
+be lost.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ def pushing(sim) -> None:
     """Stand the robot with its head in front of the box, and push it against it."""
     n = sim.num_envs
     qpos = torch.as_tensor(SCENE.model.qpos0).repeat(n, 1)
-    qpos[:, 0], qpos[:, 2] = -0.91, 0.30
+    qpos[:, 0] = -0.91
+    qpos[:, 2] = 0.30
     qpos[:, 7:19] = torch.tensor(DEFAULT_JOINT_POS)
     qpos[:, 21] = 0.25
     qvel = torch.zeros(n, SCENE.model.nv, dtype=torch.float64)
@@ -88,9 +91,8 @@ def test_the_same_engine_gives_the_same_numbers_in_its_own_process(has_rows: boo
         sim.set_field("pair_friction", friction)
         pushing(sim)
         for _ in range(5):
-            sim.step(
-                10, rows.expand(10, 2, 12) if has_rows else None
-            )  # more rows than a message takes
+            # More rows than a message takes.
+            sim.step(10, rows.expand(10, 2, 12) if has_rows else None)
     first, second = sims
     for name in ("qpos", "qvel", "ctrl"):
         assert float(getattr(first, name).abs().max()) > 0.0
@@ -133,7 +135,9 @@ def test_an_interpreter_of_another_version_steps_the_same_world() -> None:
     assert not sim.versions["python"].startswith(f"3.{sys.version_info.minor}.")
     pushing(sim)
     sim.step(4)
-    state, wanted, most = sim.state_dict(), [], 0.0
+    state = sim.state_dict()
+    wanted = []
+    most = 0.0
     for _ in range(2):
         sim.load_state_dict(state)
         for _ in range(20):
@@ -152,7 +156,9 @@ def test_tensors_that_are_copies_follow_as_views_do() -> None:
     ]
     copied = sims[1]
     assert isinstance(copied, ProcessSimulator)
-    copied._is_copied, shared = True, copied._shared  # as on a GPU
+    # as on a GPU
+    copied._is_copied = True
+    shared = copied._shared
     copied._tensors = {name: tensor.clone() for name, tensor in shared.items()}
     for name in ("qpos", "qvel", "ctrl", "mocap_pos", "xfrc_applied", "sensordata", "failed"):
         setattr(copied, name, copied._tensors[name])
@@ -204,7 +210,10 @@ def test_an_interpreter_that_cannot_be_started_is_a_mistake_of_the_users(
 
 
 CRASHED = "; its last words: Fatal Python error: "
-FULL = "exit code 3; its last words: PhysX: fail to allocate memory 536870912 bytes; lower env.num_envs"
+FULL = (
+    "exit code 3; its last words: PhysX: fail to allocate memory 536870912 bytes; lower "
+    "env.num_envs"
+)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +251,8 @@ def test_a_worker_that_is_lost_on_the_way_is_one_line(kind: str, says: str) -> N
     sim.step(4)
     line = lost(lambda: sim.step(4))
     assert says in line
-    assert (
-        "File" not in line or "faulty_engine.py" in line or "ctypes" in line
-    )  # where it was, not another thread
+    # Where it was, not another thread.
+    assert "File" not in line or "faulty_engine.py" in line or "ctypes" in line
     assert lost(lambda: sim.step(4), 0.1) == line  # and again, at once
     sim.close()
     assert not Path(f"/proc/{sim._process.pid}").exists()
@@ -308,7 +316,8 @@ def test_the_worker_ends_with_its_host(tmp_path) -> None:
     code = (
         "import os, threading; from tests.mqe.sim.test_remote_simulator import faulty; "
         "sim = faulty(step='hang', timeouts=(60, 60)); "
-        "print(sim._process.pid, flush=True); threading.Timer(0.3, os.kill, (os.getpid(), 9)).start(); sim.step(1)"
+        "print(sim._process.pid, flush=True); threading.Timer(0.3, os.kill, (os.getpid(), "
+        "9)).start(); sim.step(1)"
     )
     path = os.pathsep.join(map(str, (ROOT, TESTS)))
     environment = os.environ | {"PYTHONPATH": path}
@@ -386,7 +395,8 @@ def test_a_run_resumes_as_if_it_had_not_stopped(tmp_path) -> None:
 
 
 def test_a_lost_worker_ends_a_run_with_one_line(tmp_path, monkeypatch, capsys) -> None:
-    steps, real = [], ProcessSimulator.step
+    steps = []
+    real = ProcessSimulator.step
 
     def step(self, decimation, ctrl=None):
         steps.append(1)

@@ -1,4 +1,6 @@
-"""Every simulator keeps the protocol: live views, isolation of broken worlds, exact continuation."""
+"""Every simulator keeps the protocol: live views, isolation of broken worlds, exact
+continuation.
+"""
 
 import json
 import math
@@ -27,9 +29,11 @@ def _start(sim):
     n = sim.num_envs
     qpos = torch.zeros(n, SCENE.model.nq, dtype=torch.float64)
     qpos[:, 0] = -1.0 - 0.1 * torch.arange(n)
-    qpos[:, 2], qpos[:, 3] = 0.33, 1.0
+    qpos[:, 2] = 0.33
+    qpos[:, 3] = 1.0
     qpos[:, 7:19] = torch.tensor(DEFAULT_JOINT_POS)
-    qpos[:, 21], qpos[:, 22] = 0.25, 1.0
+    qpos[:, 21] = 0.25
+    qpos[:, 22] = 1.0
     qvel = torch.zeros(n, SCENE.model.nv, dtype=torch.float64)
     sim.write(
         torch.ones(n, dtype=torch.bool),
@@ -101,7 +105,7 @@ def test_state_dict_continues_exactly(sim):
     torch.testing.assert_close(sim.qpos, wanted, rtol=0, atol=0)
 
 
-def test_targets_of_a_control_step_are_followed_as_in_single_steps_also_by_worlds_that_break_or_rest():
+def test_targets_of_a_control_step_act_as_in_single_steps_also_in_broken_and_resting_worlds():
     targets = torch.tensor(DEFAULT_JOINT_POS) + 0.1 * torch.arange(DECIMATION).view(-1, 1, 1)
     targets = targets.repeat(1, 6, 1)
     targets[2, 5, 0] = torch.nan  # of which MuJoCo warns, and goes on
@@ -119,9 +123,8 @@ def test_targets_of_a_control_step_are_followed_as_in_single_steps_also_by_world
     assert not torch.isfinite(results[0]["qpos"][2]).all()
     assert results[0]["time"][[0, 4, 5]].tolist() == pytest.approx([0.02, 0.0, 0.02])
     for name, values in results[0].items():
-        moving = (
-            slice(None) if name != "ctrl" else [0, 1, 2, 3, 5]
-        )  # what is written to a resting world has no effect
+        # What is written to a resting world has no effect.
+        moving = slice(None) if name != "ctrl" else [0, 1, 2, 3, 5]
         torch.testing.assert_close(
             results[1][name][moving], values[moving], rtol=0, atol=0, equal_nan=True
         )
@@ -150,7 +153,9 @@ def test_worlds_take_a_thread_for_each_core_that_may_be_used_unless_told_otherwi
 
 @pytest.mark.parametrize("name", sorted(SIMULATORS))
 def test_robots_with_their_legs_in_each_others_are_not_torn_apart(name):
-    """A state of three trained robots at the cylinder, from which MuJoCo's sparse solver gives 930 rad/s."""
+    """A state of three trained robots at the cylinder, from which MuJoCo's sparse solver gives 930
+    rad/s.
+    """
     _skip_without(name)
     state = json.loads((DATA / "entangled.json").read_text())
     scene = build_scene(state["num_robots"], OBJECTS[state["object"]])

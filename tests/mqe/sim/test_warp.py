@@ -1,4 +1,6 @@
-"""MuJoCo Warp, on its CPU device, against MuJoCo: equal worlds and joint targets, equal rewards and endings."""
+"""MuJoCo Warp, on its CPU device, against MuJoCo: equal worlds and joint targets, equal rewards
+and endings.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,14 @@ from mqe.sim.mujoco_warp import (  # noqa: E402
 )
 
 CPU = torch.device("cpu")
-NUM_ENVS, NUM_STEPS = 4, 50
+NUM_ENVS = 4
+NUM_STEPS = 50
 
 
 class Recording:
-    """A controller that plays joint targets (T, N, A, 12), one a control step, whatever it is told."""
+    """A controller that plays joint targets (T, N, A, 12), one a control step, whatever it is
+    told.
+    """
 
     def __init__(self, targets: Tensor) -> None:
         self._targets = iter(targets)
@@ -72,7 +77,9 @@ class Recording:
 
 
 def trot(num_robots: int) -> Tensor:
-    """Joint targets (T, N, A, 12) of a trot in place, each robot at its own moment; the last world soon lies down."""
+    """Joint targets (T, N, A, 12) of a trot in place, each robot at its own moment; the last world
+    soon lies down.
+    """
     time = STEP_DT * torch.arange(NUM_STEPS).view(-1, 1, 1, 1)
     robot = torch.arange(NUM_ENVS * num_robots).view(NUM_ENVS, num_robots, 1)
     leg = torch.tensor([0.0, 0.5, 0.5, 0.0]).repeat_interleave(3)
@@ -85,9 +92,12 @@ def trot(num_robots: int) -> Tensor:
 def worlds_of(
     name: str, num_robots: int | None = None
 ) -> tuple[Scene, Task, dict[str, Tensor], Tensor]:
-    """A task by name, or the object that its team pushes: its scene, itself, its fields, and actions (T, N, A, U)."""
+    """A task by name, or the object that its team pushes: its scene, itself, its fields, and
+    actions (T, N, A, U).
+    """
     seed = 14 if name == "cylinder" else 3  # with a fall
-    streams, spread = Streams(seed, NUM_ENVS, CPU), torch.linspace(0.0, 1.0, NUM_ENVS)
+    streams = Streams(seed, NUM_ENVS, CPU)
+    spread = torch.linspace(0.0, 1.0, NUM_ENVS)
     if name == "go1_velocity":
         scene = build_scene(1, None)
         actions = (trot(1) - torch.tensor(DEFAULT_JOINT_POS)) / torch.tensor([0.35, 0.6, 0.8] * 4)
@@ -154,10 +164,10 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("tblock", "cylin
 
 @pytest.mark.parametrize("name", ["go1_velocity", "cuboid", *SLOW])
 def test_warp_follows_mujoco(name, monkeypatch):
-    monkeypatch.setattr(
-        "mqe.tasks.velocity.task.GET_UP_TIME", 0.0
-    )  # lying down ends a gait's episode at once
-    ours, theirs = run(name, MujocoWarpSimulator), run(name, MujocoBatchSimulator)
+    # Lying down ends a gait's episode at once.
+    monkeypatch.setattr("mqe.tasks.velocity.task.GET_UP_TIME", 0.0)
+    ours = run(name, MujocoWarpSimulator)
+    theirs = run(name, MujocoBatchSimulator)
     torch.testing.assert_close(ours.ctrl, theirs.ctrl, rtol=0, atol=1e-6)
     error = (ours.qpos - theirs.qpos).abs().amax(dim=(0, 2))
     assert float(error.median()) < 1e-5
@@ -168,17 +178,19 @@ def test_warp_follows_mujoco(name, monkeypatch):
 
 
 def press(name: str, make: type) -> tuple[Tensor, Tensor]:
-    """Put robots nose to the object, at a speed, and step once; give qpos (N, nq) and contact forces (N, 3 A)."""
+    """Put robots nose to the object, at a speed, and step once; give qpos (N, nq) and contact
+    forces (N, 3 A).
+    """
     scene, _, fields, _ = worlds_of(name, 2)
     sim = make_sim(make, scene, fields)
     qpos = torch.as_tensor(scene.model.qpos0).repeat(NUM_ENVS, 1)
     qvel = torch.zeros(NUM_ENVS, scene.model.nv, dtype=torch.float64)
     for robot, side in ((0, -1.0), (1, 1.0)):
-        at, reach = (
-            19 * robot,
-            0.29 + max(x for x, _ in OBJECTS[name].outline),
-        )  # [m] the head's and the object's
-        qpos[:, at], qpos[:, at + 2] = side * (reach - 0.002 * (1 + torch.arange(NUM_ENVS))), 0.3
+        # [m] the head's and the object's
+        at = 19 * robot
+        reach = 0.29 + max(x for x, _ in OBJECTS[name].outline)
+        qpos[:, at] = side * (reach - 0.002 * (1 + torch.arange(NUM_ENVS)))
+        qpos[:, at + 2] = 0.3
         qpos[:, at + 3 : at + 7] = torch.tensor(
             [1.0, 0.0, 0.0, 0.0] if side < 0 else [0.0, 0.0, 0.0, 1.0]
         )
@@ -195,10 +207,8 @@ def press(name: str, make: type) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("name", ["cuboid", "tblock", "cylinder"])
 def test_one_step_in_contact_agrees(name):
-    (ours, our_force), (theirs, their_force) = (
-        press(name, MujocoWarpSimulator),
-        press(name, MujocoBatchSimulator),
-    )
+    (ours, our_force) = press(name, MujocoWarpSimulator)
+    (theirs, their_force) = press(name, MujocoBatchSimulator)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
     torch.testing.assert_close(our_force, their_force, rtol=1e-2, atol=0.1)
     assert float(their_force.abs().amax(dim=1).min()) > 1.0  # [N]
@@ -271,7 +281,8 @@ def test_everything_that_acts_without_being_driven_is_known():
 
 def test_a_control_step_leaves_out_what_it_can_and_asks_for_warps_own_jacobian(monkeypatch):
     sim = MujocoWarpSimulator(mujoco.MjSpec.from_string(PENDULUM).compile(), NUM_ENVS, CPU)
-    forward, seen = mjw.forward, []
+    forward = mjw.forward
+    seen = []
 
     def watched(model: Any, data: Any) -> None:
         seen.append(model.opt.disableflags)
@@ -288,9 +299,8 @@ def test_a_control_step_leaves_out_what_it_can_and_asks_for_warps_own_jacobian(m
     assert all(flags & bit.mjDSBL_SPRING and flags & bit.mjDSBL_DAMPER for flags in seen)
     with pytest.raises(KeyboardInterrupt):
         sim.step(DECIMATION)
-    assert not sim._model.opt.disableflags & (
-        bit.mjDSBL_SENSOR | bit.mjDSBL_DAMPER
-    )  # what was interrupted stays whole
+    # What was interrupted stays whole.
+    assert not sim._model.opt.disableflags & (bit.mjDSBL_SENSOR | bit.mjDSBL_DAMPER)
     scene = build_scene(3, OBJECTS["cylinder"]).model
     assert known_to_warp(scene).opt.jacobian == mujoco.mjtJacobian.mjJAC_AUTO
     assert scene.opt.jacobian == mujoco.mjtJacobian.mjJAC_DENSE
@@ -301,7 +311,8 @@ def eight_boxes() -> mujoco.MjModel:
     """Eight free boxes in a row on a plane, each on four corners: 8 x 4 contacts of 4 rows."""
     spec = mujoco.MjSpec()
     spec.option.timestep = 0.005
-    plane, box = mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_BOX
+    plane = mujoco.mjtGeom.mjGEOM_PLANE
+    box = mujoco.mjtGeom.mjGEOM_BOX
     spec.worldbody.add_geom(type=plane, size=(20.0, 20.0, 0.1), contype=1, conaffinity=0)
     for i in range(8):
         body = spec.worldbody.add_body(pos=(float(i), 0.0, 0.249))
@@ -340,12 +351,16 @@ def test_buffers_grow_between_rollouts_and_the_run_continues():
     valid = torch.stack([env.step(action).valid for action in actions[:40]])
     assert not valid.all()
     assert int(env.num_failed) == int((~valid).sum())
-    before, generation = env.sim.qpos.clone(), env.sim.generation
+    before = env.sim.qpos.clone()
+    generation = env.sim.generation
     note = env.grow_buffers()
     assert env.sim.generation > generation  # graphs of before write where the worlds were
     assert torch.equal(env.sim.qpos, before)
     assert note is not None
-    grown = r"contact buffers overflowed in 1 of 4 worlds \(NEFC\); grown from 16 contacts and 15 rows .*"
+    grown = (
+        r"contact buffers overflowed in 1 of 4 worlds \(NEFC\); "
+        r"grown from 16 contacts and 15 rows .*"
+    )
     assert re.fullmatch(grown, note)
     assert env.grow_buffers() is None
     assert all(bool(env.step(action).valid.all()) for action in actions[20:40])
@@ -368,7 +383,9 @@ def test_lost_contacts_that_no_buffer_prevents_are_reported_and_nothing_is_repla
     scene, task, fields, actions = worlds_of("go1_velocity")
     env = MultiAgentEnv(make_sim(MujocoWarpSimulator, scene, fields), scene, task)
     env.reset()
-    step, views, generation = env.sim.step, env.sim.qpos, env.sim.generation
+    step = env.sim.step
+    views = env.sim.qpos
+    generation = env.sim.generation
 
     def overflowing(decimation, ctrl):
         env.sim._overflow[1] |= int(OverflowType.NVMAX)

@@ -30,19 +30,17 @@ TWO_BARS = """
 
 
 def test_boxes_that_touch_almost_face_to_face_have_mujocos_contacts():
-    model, count = mujoco.MjModel.from_xml_string(TWO_BARS), 16
-    turn, tilt = (
-        torch.linspace(0.1, 1.5, count),
-        torch.linspace(0.0, 0.01, count),
-    )  # [rad] about their normal, off it
+    model = mujoco.MjModel.from_xml_string(TWO_BARS)
+    count = 16
+    # [rad] about their normal, off it
+    turn = torch.linspace(0.1, 1.5, count)
+    tilt = torch.linspace(0.0, 0.01, count)
     qpos = torch.tensor(model.qpos0).float().repeat(count, 1)
     qpos[:, 10:] = torch.stack(
         (torch.cos(turn / 2), tilt / 2, torch.sin(turn / 2), torch.zeros(count)), dim=1
     )
-    ours, theirs = (
-        MujocoWarpSimulator(model, count, CPU, Capacity(16, 64)),
-        MujocoBatchSimulator(model, count, 1),
-    )
+    ours = MujocoWarpSimulator(model, count, CPU, Capacity(16, 64))
+    theirs = MujocoBatchSimulator(model, count, 1)
     for sim in (ours, theirs):
         sim.qpos.copy_(qpos)
     num_contacts = [theirs.data(k).ncon for k in range(count)]

@@ -1,4 +1,6 @@
-"""Episode starts: the reference's distribution, and the one in which no robot spawns in collision."""
+"""Episode starts: the reference's distribution, and the one in which no robot spawns in
+collision.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def rpy(quat: Tensor) -> Tensor:
 
 
 def test_spread_angles_by_hand() -> None:
-    # Four robots, gaps of 1 rad: 2 pi - 4 = 2.2832 rad are free. Ranks of (0.5, 0.25, 0.5): 1, 0, 2 (ties by index).
+    # Four robots, gaps of 1 rad: 2 pi - 4 = 2.2832 rad are free. Ranks of (0.5, 0.25, 0.5): 1, 0, 2
+    # (ties by index).
     free = 2 * math.pi - 4.0
     draw = tensor([[0.2 * math.pi, 0.5 * free, 0.25 * free, 0.5 * free]])
     angle = spread_angles(draw, 1.0) - 0.2 * math.pi
@@ -113,7 +116,8 @@ def test_ranges(spawn: str) -> None:
 
 
 def test_separated_robots_are_interchangeable() -> None:
-    # Who is next to whom must not depend on the number: robot 1 is as often ahead of robot 2 as behind it.
+    # Who is next to whom must not depend on the number: robot 1 is as often ahead of robot 2 as
+    # behind it.
     pos = draw("cylinder", 3, "separated", 20_000).robot_pos
     angle = torch.atan2(pos[..., 1], pos[..., 0])
     ahead = torch.remainder(angle[:, 1:] - angle[:, :1], 2 * math.pi)

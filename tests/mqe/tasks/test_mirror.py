@@ -1,4 +1,6 @@
-"""The push task's mirror image: observations, states, rewards and motion of a mirrored scene are mirrored."""
+"""The push task's mirror image: observations, states, rewards and motion of a mirrored scene are
+mirrored.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,9 @@ from tests.support.pushing import CPU, make_task
 from tests.support.scenes import make_scene_state
 from tests.support.toy import ToyEnv
 
-PLACE, QUAT, TURN = (
-    tensor([1.0, -1.0, 1.0]),
-    tensor([1.0, -1.0, 1.0, -1.0]),
-    tensor([-1.0, 1.0, -1.0]),
-)
+PLACE = tensor([1.0, -1.0, 1.0])
+QUAT = tensor([1.0, -1.0, 1.0, -1.0])
+TURN = tensor([-1.0, 1.0, -1.0])
 
 
 def image_of(task: PushTask) -> MirrorImage:
@@ -50,7 +50,9 @@ def random_quats(*size: int) -> Tensor:
 
 
 def turned(quat: Tensor, kind: str) -> Tensor:
-    """Return the orientation of an object's mirror image: turned by half a turn where it is alike on its y axis."""
+    """Return the orientation of an object's mirror image: turned by half a turn where it is alike
+    on its y axis.
+    """
     if OBJECTS[kind].mirror_signs == (1.0, -1.0):
         return quat
     w, x, y, z = quat.unbind(-1)
@@ -58,16 +60,20 @@ def turned(quat: Tensor, kind: str) -> Tensor:
 
 
 def scenes(kind: str, num_agents: int) -> tuple[SceneState, SceneState]:
-    """Return 50 random worlds and their images in the plane y = 0; legs, which the task does not look at, hang."""
-    n, a = 50, num_agents
-    pos, quat, linvel, angvel = (
-        torch.randn(n, a, 3),
-        random_quats(n, a),
-        torch.randn(n, a, 3),
-        torch.randn(n, a, 3),
-    )
-    object_pos, object_quat, object_linvel = torch.randn(n, 3), random_quats(n), torch.randn(n, 3)
-    goal, forces = 2.0 * torch.randn(n, 3), torch.randn(n, a + a * (a - 1) // 2, 3)
+    """Return 50 random worlds and their images in the plane y = 0; legs, which the task does not
+    look at, hang.
+    """
+    n = 50
+    a = num_agents
+    pos = torch.randn(n, a, 3)
+    quat = random_quats(n, a)
+    linvel = torch.randn(n, a, 3)
+    angvel = torch.randn(n, a, 3)
+    object_pos = torch.randn(n, 3)
+    object_quat = random_quats(n)
+    object_linvel = torch.randn(n, 3)
+    goal = 2.0 * torch.randn(n, 3)
+    forces = torch.randn(n, a + a * (a - 1) // 2, 3)
 
     def scene(place: Tensor, quats: Tensor, turn: Tensor, object_quat: Tensor) -> SceneState:
         return make_scene_state(
@@ -108,7 +114,9 @@ def test_agents_and_critic_see_the_mirror_image_of_a_mirrored_scene(kind, state_
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_rewards_endings_and_metrics_are_the_same_in_the_mirror(kind):
-    """All rewards but the ocb terms, which look at the nearest edge: at a corner it is the first of two as near."""
+    """All rewards but the ocb terms, which look at the nearest edge: at a corner it is the first
+    of two as near.
+    """
     torch.manual_seed(0)
     weights = {name: 1.0 for name in TERMS if not name.startswith("ocb")}
     outcomes = []
@@ -121,21 +129,22 @@ def test_rewards_endings_and_metrics_are_the_same_in_the_mirror(kind):
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_the_simulator_does_in_the_mirror_what_it_does_in_front_of_it(kind):
-    """Two robots run into the object; in the second world all is mirrored. Contacts let rounding grow.
+    """Two robots run into the object; in the second world all is mirrored. Contacts let rounding
+    grow.
 
-    A Go1 is not quite its own mirror image (its trunk's centre of mass is 4 mm to the left), so these are made so.
+    A Go1 is not quite its own mirror image (its trunk's centre of mass is 4 mm to the left), so
+    these are made so.
     """
     task = make_task(2, object=kind, decision_period=5)
     scene = build_scene(2, OBJECTS[kind])
     for number in range(scene.model.nbody):
         if scene.model.body(number).name.endswith(("trunk", "calf")):
-            scene.model.body_ipos[number, 1], scene.model.body_iquat[number] = (
-                0.0,
-                (1.0, 0.0, 0.0, 0.0),
-            )
+            scene.model.body_ipos[number, 1] = 0.0
+            scene.model.body_iquat[number] = (1.0, 0.0, 0.0, 0.0)
     env = MultiAgentEnv(MujocoBatchSimulator(scene.model, 2, 1), scene, task, report=PUSH.report)
     env.reset()
-    qpos, qvel = env.sim.qpos[0], env.sim.qvel[0]
+    qpos = env.sim.qpos[0]
+    qvel = env.sim.qvel[0]
     behind = {"cuboid": -0.95, "tblock": -0.75, "cylinder": -1.85}[kind]
     for robot, (y, yaw) in enumerate(((0.25, 0.15), (-0.4, 0.3))):
         heading = (math.cos(yaw / 2), 0.0, 0.0, math.sin(yaw / 2))
@@ -143,7 +152,8 @@ def test_the_simulator_does_in_the_mirror_what_it_does_in_front_of_it(kind):
         qvel[18 * robot :][:18] = tensor([1.0] + [0.0] * 17)
     env.sim.mocap_pos[1] = env.sim.mocap_pos[0] * PLACE
     env.sim.qpos[1], env.sim.qvel[1] = mirrored_worlds(qpos, qvel, kind)
-    actions, image = torch.zeros(2, 2, 3), image_of(task)
+    actions = torch.zeros(2, 2, 3)
+    image = image_of(task)
     env.step(actions)
     moved = qpos[38:40].clone()
     step = env.step(actions)
@@ -158,7 +168,8 @@ def test_the_simulator_does_in_the_mirror_what_it_does_in_front_of_it(kind):
 def mirrored_worlds(qpos: Tensor, qvel: Tensor, kind: str) -> tuple[Tensor, Tensor]:
     """Return positions and velocities of two robots and an object, reflected in the plane y = 0."""
     legs = mirrored_gait(CPU).action
-    places, speeds = [], []
+    places = []
+    speeds = []
     for q, v in zip(qpos[:38].split(19), qvel[:36].split(18), strict=True):
         places += [q[:3] * PLACE, q[3:7] * QUAT, legs(q[7:])]
         speeds += [v[:3] * PLACE, v[3:6] * TURN, legs(v[6:])]
@@ -170,9 +181,8 @@ def mirrored_worlds(qpos: Tensor, qvel: Tensor, kind: str) -> tuple[Tensor, Tens
 
 def test_tasks_whose_mirror_image_is_no_change_of_signs_have_none(monkeypatch):
     assert make_task(object="tblock").mirror is not None
-    assert (
-        make_task(observation="reference").mirror is None
-    )  # an angle in [0, 2 pi) is more than a sign away
+    # An angle in [0, 2 pi) is more than a sign away.
+    assert make_task(observation="reference").mirror is None
     height = ObservationTerm(lambda state: state.robot_pos[..., 2:])
     monkeypatch.setitem(OBSERVATIONS, "own_height", height)
     assert make_task(more_observations=("own_height",)).mirror is None
@@ -206,7 +216,8 @@ def team_of(name: str, spec: TeamSpec, **settings: Any) -> OffPolicy:
 def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monkeypatch):
     spec = TeamSpec.of(ToyEnv(4))._replace(mirror=MIRROR)
     team = team_of("hasac", spec, warmup=0, batch_size=64, buffer_size=64)
-    experience, env = team.make_experience(1, 4), ToyEnv(4)
+    experience = team.make_experience(1, 4)
+    env = ToyEnv(4)
     obs, state = env.reset()
     experience.start(obs, state)
     for _ in range(8):
@@ -219,7 +230,8 @@ def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monke
     generator = team.generator.get_state()
     team.learn_from(experience.replay)
     team.generator.set_state(generator)
-    plain, (seen,) = experience.replay.sample(64), batches
+    plain = experience.replay.sample(64)
+    (seen,) = batches
     for name in ("active", "returns", "discount"):
         assert torch.equal(getattr(seen, name), getattr(plain, name))
     for name, image in (("obs", MIRROR.obs), ("actions", MIRROR.action), ("state", MIRROR.state)):

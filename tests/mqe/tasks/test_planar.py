@@ -30,7 +30,9 @@ def between(low: float, high: float, *size: int, seed: int) -> Tensor:
 
 
 def level_scenes(task: PushTask, object_pos: Tensor, goal: Tensor, seed: int) -> SceneState:
-    """Return worlds in which all is level and at the height that it has on flat ground, somewhere in the arena."""
+    """Return worlds in which all is level and at the height that it has on flat ground, somewhere
+    in the arena.
+    """
     a = task.num_agents
     planar = planar_of(task)
     robots = object_pos.unsqueeze(1) + between(-1.5, 1.5, NUM, a, 2, seed=seed)
@@ -55,7 +57,9 @@ def level_scenes(task: PushTask, object_pos: Tensor, goal: Tensor, seed: int) ->
 
 
 def pushed_scenes(task: PushTask) -> tuple[SceneState, SceneState]:
-    """Return worlds before and after a control step in which the object came straight towards its goal, or left it."""
+    """Return worlds before and after a control step in which the object came straight towards its
+    goal, or left it.
+    """
     goal = between(-5.0, 5.0, NUM, 2, seed=1)
     way = rotate_2d(tensor([1.0, 0.0]), between(-math.pi, math.pi, NUM, seed=2))
     distance = between(0.8, 3.0, NUM, 1, seed=3)
@@ -105,7 +109,9 @@ def test_agents_see_in_predicted_states_what_they_would_in_true_ones():
 
 
 def row(distance: float, *robots: tuple[float, float, float]) -> Tensor:
-    """Return a state of an object and robots that look ahead, at (x, y) and moving ahead at a speed, all level."""
+    """Return a state of an object and robots that look ahead, at (x, y) and moving ahead at a
+    speed, all level.
+    """
     parts = [[x, y, 0.0, 1.0, speed, 0.0, 0.0] for x, y, speed in robots]
     return tensor([[distance, 0.0, 1.0, *sum(parts, [])]])
 
@@ -118,13 +124,11 @@ def test_the_first_ending_within_a_decision_counts_and_no_reward_follows_it():
         decision_period=5,
         weights={"time": -1.0, "reach": 20.0, "progress": 100.0, "misalignment": 0.0},
     )
-    rewards, ended = planar_of(task).judge(
-        row(1.05, *FAR), row(0.95, *FAR)
-    )  # 1.03, 1.01, 0.99 and so on
+    # 1.03, 1.01, 0.99 and so on.
+    rewards, ended = planar_of(task).judge(row(1.05, *FAR), row(0.95, *FAR))
     terms = {"time": -3.0, "reach": 20.0, "progress": 6.0}
-    others = (
-        task.weights["remoteness"] * 3 * (math.hypot(1.4, 0.4) - 0.35)
-    )  # from the box's corners
+    # From the box's corners.
+    others = task.weights["remoteness"] * 3 * (math.hypot(1.4, 0.4) - 0.35)
     assert rewards[0, 0].item() == pytest.approx(sum(terms.values()) + others, abs=1e-4)
     assert ended.tolist() == [True]
     rewards, ended = planar_of(task).judge(row(1.25, *FAR), row(1.15, *FAR))
@@ -146,12 +150,10 @@ def test_nothing_of_the_task_is_changed_by_judging():
 def test_what_slides_is_pushed_by_those_who_are_near_behind_it_and_move_with_it():
     planar = planar_of(make_task(1, 3, object="cuboid"))
     force = 0.325 * 4.0 * 9.81  # [N] the mean friction on the floor, mass, gravity
-    behind, beside, still, ahead = (
-        (-0.9, 0.0, 0.2),
-        (-0.9, 0.3, 0.2),
-        (-0.9, 0.3, 0.0),
-        (0.9, 0.0, 0.2),
-    )
+    behind = (-0.9, 0.0, 0.2)
+    beside = (-0.9, 0.3, 0.2)
+    still = (-0.9, 0.3, 0.0)
+    ahead = (0.9, 0.0, 0.2)
     for robots, speed, expected in (
         ((behind, beside, ahead), 0.2, [0.5, 0.5, 0.0]),
         ((behind, still, ahead), 0.2, [1.0, 0.0, 0.0]),
@@ -167,7 +169,8 @@ def test_what_slides_is_pushed_by_those_who_are_near_behind_it_and_move_with_it(
 def test_predicted_headings_have_length_one_and_distances_are_not_negative():
     planar = planar_of(make_task())
     state = row(-0.1, *FAR)
-    state[:, 1:3], state[:, 5:7] = tensor([0.6, 1.6]) / 2.0, tensor([3.0, 4.0])
+    state[:, 1:3] = tensor([0.6, 1.6]) / 2.0
+    state[:, 5:7] = tensor([3.0, 4.0])
     world, robots = planar.split(planar.tidy(state))
     assert world[0, 0].item() == 0.0
     assert robots[0, 0, 2:4].tolist() == pytest.approx([0.6, 0.8])

@@ -1,4 +1,6 @@
-"""The push task: observations by hand, endings, metrics, and a whole episode on the CPU simulator."""
+"""The push task: observations by hand, endings, metrics, and a whole episode on the CPU
+simulator.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def test_reference_observation() -> None:
     task = make_task(observation="reference")
     obs, state = task.observe(STATE, task.memory)
     assert obs.shape == (1, 2, task.obs_sizes[0])
-    # What lies east is to the right of robot 0: (x, y) -> (y, -x). To robot 1, looking south, (x, y) -> (-y, x).
+    # What lies east is to the right of robot 0: (x, y) -> (y, -x). To robot 1, looking south, (x,
+    # y) -> (-y, x).
     expected = [
         [5.0, -2.0, 0.0, -2.0, math.pi, 1.0, -3.0, math.pi],
         [-4.0, -1.0, 1.0, -1.0, 0.0, 1.0, -3.0, math.pi],
@@ -72,7 +75,8 @@ def test_an_object_at_its_goal_gives_these_numbers() -> None:
 
 
 def test_others_come_in_the_references_order() -> None:
-    # Everybody looks east from (i, 0): robot i sees robot j at j - i. Order for three: [2, 1], [0, 2], [1, 0].
+    # Everybody looks east from (i, 0): robot i sees robot j at j - i. Order for three: [2, 1], [0,
+    # 2], [1, 0].
     state = make_state([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]], [0.0] * 3, [5.0, 5.0], 0.0, [9.0, 9.0])
     task = make_task(num_agents=3, observation="reference")
     obs, _ = task.observe(state, task.memory)
@@ -177,7 +181,8 @@ def test_metrics_of_a_step() -> None:
 
 def test_episode_metrics() -> None:
     task = make_task()
-    # Steps at work, twice; steps collapsed and tangled; both agents' impulses; both agents' distances.
+    # Steps at work, twice; steps collapsed and tangled; both agents' impulses; both agents'
+    # distances.
     sums = tensor(
         [
             [50.0, 20.0, 0.0, 7.0, 3.0, 1.0, 100.0, 150.0],
@@ -328,12 +333,14 @@ def test_a_lasting_contact_is_a_tangle_of_its_own_pair() -> None:
 
 
 def test_what_is_counted_resumes_exactly_from_its_saved_state() -> None:
-    task, other = make_task(), make_task()
+    task = make_task()
+    other = make_task()
     state = changed(crouching(), robot_contact_force=tensor([[[0.0, 5.0, 0.0]]]))
     last_ending(task, state, 28)
     other.load_state_dict(task.state_dict())
     for k in range(30):
-        ours, theirs = task.evaluate(state, state), other.evaluate(state, state)
+        ours = task.evaluate(state, state)
+        theirs = other.evaluate(state, state)
         assert torch.equal(ours.endings, theirs.endings)
         assert torch.equal(ours.metrics, theirs.metrics)
         assert bool(ours.endings[-1]) == (k >= 1)
@@ -343,7 +350,8 @@ def test_what_is_counted_resumes_exactly_from_its_saved_state() -> None:
 def test_a_robot_that_lies_down_ends_its_episode_in_the_world_too() -> None:
     env = make_env(2)
     env.reset()
-    stand, crouch = STANCE.expand(2, 2, 12).clone(), tensor([0.0, 1.1, -2.2] * 4)
+    stand = STANCE.expand(2, 2, 12).clone()
+    crouch = tensor([0.0, 1.1, -2.2] * 4)
     stand[1, 0] = crouch
     env.task._controller.targets = lambda state: stand  # type: ignore[attr-defined]
     for _ in range(100):

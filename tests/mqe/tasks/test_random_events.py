@@ -1,4 +1,6 @@
-"""What a gait's training meets by chance: shares and ranges of commands, kicks, forces and starts."""
+"""What a gait's training meets by chance: shares and ranges of commands, kicks, forces and
+starts.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ def test_events_are_as_frequent_and_as_strong_as_they_should_be() -> None:
     assert share(event.is_kicked) == pytest.approx(0.01, abs=0.002)
     assert share(event.is_new_force) == pytest.approx(0.015, abs=0.002)
     assert share(event.is_new_command) == pytest.approx(0.15 * 0.1 + 0.85 * 0.005, abs=0.002)
-    kick, force = event.kick[:, 0].norm(dim=1), event.force[:, 0].norm(dim=1)
+    kick = event.kick[:, 0].norm(dim=1)
+    force = event.force[:, 0].norm(dim=1)
     assert kick.mean().item() == pytest.approx(0.35, abs=0.005)
     assert kick.max().item() == pytest.approx(0.7, rel=1e-3)
     assert share(force == 0.0) == pytest.approx(0.75, abs=0.005)

@@ -43,7 +43,8 @@ def term(name: str, m: StepFeatures) -> list[float]:
     return TERMS[name](m).flatten().tolist()
 
 
-# The goal lies 2.5 m off along (3, 4) / 5. Robot 0 stands 1 m left (west) of the box, robot 1 stands 2 m above (north).
+# The goal lies 2.5 m off along (3, 4) / 5. Robot 0 stands 1 m left (west) of the box, robot 1
+# stands 2 m above (north).
 ROBOTS = [[-1.0, 0.0, 0.28], [0.0, 2.0, 0.28]]
 STATE = scene(ROBOTS, [0.0, 0.0, 0.28], [1.5, 2.0, 0.0], box_vel=(0.2, 0.0, -3.0))
 PREV = scene(ROBOTS, [-0.3, -0.4, 0.28], [1.5, 2.0, 0.0])
@@ -71,7 +72,8 @@ def test_collision_sums_over_pairs_in_space() -> None:
     state = scene(
         [[0.0, 0.0, 0.0], [3.0, 0.0, 4.0], [0.0, 0.9, 0.0]], [9.0, 0.0, 0.0], [20.0, 0.0, 0.0]
     )
-    near, far = 1 / (0.02 + 0.3), 1 / (0.02 + 5 / 3)
+    near = 1 / (0.02 + 0.3)
+    far = 1 / (0.02 + 5 / 3)
     other = 1 / (0.02 + math.sqrt(9 + 0.81 + 16) / 3)
     assert term("collision", features(state)) == pytest.approx(
         [near + far, far + other, near + other]
@@ -236,13 +238,15 @@ def test_nothing_depends_on_where_the_arena_is() -> None:
         object_pos=shift(STATE.object_pos),
         goal_pos=shift(STATE.goal_pos),
     )
-    here, there = features(STATE), features(moved)
+    here = features(STATE)
+    there = features(moved)
     for name, function in TERMS.items():
         torch.testing.assert_close(function(here), function(there), msg=name, atol=1e-4, rtol=1e-4)
 
 
 def test_efforts_are_pushes_towards_the_goal_of_about_the_last_second() -> None:
-    teamwork, still = Teamwork(1, 3), tensor([2.0])
+    teamwork = Teamwork(1, 3)
+    still = tensor([2.0])
     push = tensor([[10.0, -10.0, 5.0]])
     teamwork.update(push, still, still)
     assert teamwork.effort[0].tolist() == pytest.approx([0.2, 0.0, 0.1])
@@ -262,7 +266,8 @@ def test_equality_is_one_where_all_push_alike_and_the_least_share_in_between() -
 
 
 def test_only_new_ground_is_shared_progress() -> None:
-    teamwork, push = Teamwork(1, 2), tensor([[20.0, 20.0]])
+    teamwork = Teamwork(1, 2)
+    push = tensor([[20.0, 20.0]])
     gained = []
     for before, after in ((3.0, 2.9), (2.9, 3.2), (3.2, 2.9), (2.9, 2.7)):
         shared = teamwork.update(push, tensor([before]), tensor([after]))
@@ -273,7 +278,8 @@ def test_only_new_ground_is_shared_progress() -> None:
 
 
 def test_teamwork_resumes_where_it_was_saved() -> None:
-    first, second = Teamwork(2, 2), Teamwork(2, 2)
+    first = Teamwork(2, 2)
+    second = Teamwork(2, 2)
     first.update(tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([2.0, 3.0]), tensor([1.9, 3.1]))
     second.load_state_dict(first.state_dict())
     step = tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([1.9, 3.1]), tensor([1.8, 2.8])

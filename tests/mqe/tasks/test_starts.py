@@ -45,15 +45,19 @@ def heights(poses: Poses, points_b: torch.Tensor, radius: float) -> torch.Tensor
 
 
 def trunk_reach(cfg: RobotCfg, direction: torch.Tensor) -> torch.Tensor:
-    """Return how far the trunk's corners and balls are along ``direction`` (P, 3) of its frame, (P,)."""
+    """Return how far the trunk's corners and balls are along ``direction`` (P, 3) of its frame,
+    (P,).
+    """
     reach = []
     for shape in cfg.trunk_shapes:
-        center, is_box = torch.tensor(shape.pos), shape.type == "box"
-        corners = (
-            [torch.tensor(c) for c in itertools.product(*((-half, half) for half in shape.size))]
-            if is_box
-            else []
-        )
+        center = torch.tensor(shape.pos)
+        is_box = shape.type == "box"
+        if is_box:
+            corners = [
+                torch.tensor(c) for c in itertools.product(*((-half, half) for half in shape.size))
+            ]
+        else:
+            corners = []
         points = torch.stack([center + corner for corner in corners] or [center])
         reach.append((direction @ points.t()).amax(dim=1) + (0.0 if is_box else shape.size[0]))
     return torch.stack(reach).amax(dim=0)
@@ -118,18 +122,17 @@ def test_robots_roll_and_pitch_to_either_side(kind: slice, most: float) -> None:
 
 
 def test_a_leg_kneels_with_its_calf_along_the_floor_or_has_its_foot_below_its_hip() -> None:
-    robots, height = team(1), 0.19
+    robots = team(1)
+    height = 0.19
     joints = _kneeling(
         GO1,
         torch.tensor([[height]]),
         torch.tensor([[True, False, False, True]]),
         torch.zeros(1, 12),
     )
-    feet, knees, hips = (
-        robots.feet(joints)[0],
-        robots.knees(joints)[0],
-        robots.feet(torch.zeros(12)),
-    )
+    feet = robots.feet(joints)[0]
+    knees = robots.knees(joints)[0]
+    hips = robots.feet(torch.zeros(12))
     assert (knees[[0, 3], 2] + height).tolist() == pytest.approx([GO1.knee_radius] * 2, abs=1e-6)
     assert feet[[0, 3], 2].tolist() == pytest.approx(knees[[0, 3], 2].tolist(), abs=1e-6)
     assert (feet[[1, 2], 2] + height).tolist() == pytest.approx(

@@ -1,4 +1,6 @@
-"""Robots in contact with one another: what is felt on both simulators, how long it lasts, and starts that begin so."""
+"""Robots in contact with one another: what is felt on both simulators, how long it lasts, and
+starts that begin so.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ NOSE = 0.29  # [m] a head's front from the trunk's origin
 
 
 def pressed(simulator: str, gaps: list[float]) -> SceneState:
-    """Two control steps of robots 0 and 2 that press nose to nose, ``gaps`` [m] apart at first, along x; 1 is away."""
+    """Two control steps of robots 0 and 2 that press nose to nose, ``gaps`` [m] apart at first,
+    along x; 1 is away.
+    """
     scene = build_scene(3, OBJECTS["cuboid"])
     sim = make_simulator(
         SimCfg(name=simulator, device="cpu", num_threads=1), scene.model, len(gaps)
@@ -44,7 +48,8 @@ def pressed(simulator: str, gaps: list[float]) -> SceneState:
     for robot, (side, y) in enumerate(((-1.0, 3.0), (0.0, -3.0), (1.0, 3.0))):
         start = ROBOT_QPOS * robot
         qpos[:, start] = side * (NOSE + 0.5 * tensor(gaps))
-        qpos[:, start + 1], qpos[:, start + 2] = y, 0.3
+        qpos[:, start + 1] = y
+        qpos[:, start + 2] = 0.3
         qpos[:, start + 3 : start + 7] = tensor(
             [0.0, 0.0, 0.0, 1.0] if side > 0.0 else [1.0, 0.0, 0.0, 0.0]
         )
@@ -75,7 +80,8 @@ def pressed(simulator: str, gaps: list[float]) -> SceneState:
 def test_the_pair_that_presses_on_one_another_is_felt_and_no_other(simulator: str) -> None:
     state = pressed(simulator, [-0.001, 0.5])
     assert state.robot_contact_force.shape == (2, 3, 3)
-    pushed, (x, y, z) = state.robot_contact_force[0], state.robot_contact_force[0, 1].tolist()
+    pushed = state.robot_contact_force[0]
+    (x, y, z) = state.robot_contact_force[0, 1].tolist()
     assert not pushed[[0, 2]].any()
     assert x > 20.0  # robot 0 pushes robot 2 forward
     assert max(abs(y), abs(z)) < 0.2 * x
@@ -118,10 +124,11 @@ def test_letting_go_for_a_moment_is_no_interruption() -> None:
             timers.update(tensor([[k % 10 >= gap]]))
             run = max(run, round(timers.values[0, 0, 0].item() / 0.02))
         longest.append(run)
+    # From step 4 to the end; contacts of 5 steps and the 4 that follow them.
     assert longest == [
         96,
         9,
-    ]  # from step 4 to the end; contacts of 5 steps and the 4 that follow them
+    ]
     assert timers.tangled.tolist() == [[False]]
 
 
@@ -154,9 +161,8 @@ def test_close_robots_are_close_and_not_lost(name: str, num_agents: int, kind: s
     nearest = OBJECTS[name].collision_distance + CLOSE_MARGIN
     assert nearest - 0.005 < closest.min() < nearest + 0.015
     assert closest.median() < 0.5 * (nearest + furthest) + 0.04
-    assert (
-        closest < furthest + 1e-4
-    ).float().mean() > 0.7  # a corner of the object may push one of them outwards
+    # A corner of the object may push one of them outwards.
+    assert (closest < furthest + 1e-4).float().mean() > 0.7
     assert closest.max() < furthest + 0.1
     planar = layout.robot_pos[..., :2]
     yaw = -2.0 * torch.atan2(layout.object_quat[:, 3:], layout.object_quat[:, :1])
@@ -186,7 +192,8 @@ def test_two_robots_stand_side_by_side_one_a_little_further_out() -> None:
     distance = distances(layout)
     slant = torch.asin(outwards / distance[:, 0])
     assert SLANT[0] - 0.05 < slant.min() < slant.max() < SLANT[1] + 0.05
-    # Half of a trunk's length that points at the other and half the hips' width take up half of the distance at most.
+    # Half of a trunk's length that points at the other and half the hips' width take up half of the
+    # distance at most.
     tilt = torch.sin(yaw_of(layout) - between).abs()
     room = 0.5 * distance - (0.25 * tilt + 0.14)
     assert -0.003 < room.min() < 0.006  # roll and pitch add a little
@@ -197,16 +204,13 @@ def test_two_robots_stand_side_by_side_one_a_little_further_out() -> None:
 
 def test_a_robot_comes_close_on_the_side_without_other_robots() -> None:
     layout = draw("cylinder", 3, 20_000, 1.0, 0.0)
-    assert (
-        distances(layout).sort(dim=1).values[:, 1].min() > 0.75
-    )  # the third one stays away from both
+    # The third one stays away from both.
+    assert distances(layout).sort(dim=1).values[:, 1].min() > 0.75
 
 
 def test_shares_are_what_they_say_and_all_other_starts_stay_as_they_were() -> None:
-    mixed, plain = (
-        draw("cylinder", 3, 20_000, 0.2, 0.1, episode=3),
-        draw("cylinder", 3, 20_000, 0.0, 0.0, episode=3),
-    )
+    mixed = draw("cylinder", 3, 20_000, 0.2, 0.1, episode=3)
+    plain = draw("cylinder", 3, 20_000, 0.0, 0.0, episode=3)
     is_close = (distances(mixed) < 0.7).any(dim=1)
     assert is_close.float().mean().item() == pytest.approx(0.3, abs=0.01)
     default = tensor(DEFAULT_JOINT_POS)
@@ -234,7 +238,9 @@ def test_a_close_start_depends_on_its_episode_and_world_only() -> None:
 @pytest.mark.parametrize(("name", "num_agents"), [("cuboid", 2), ("cylinder", 3)])
 @pytest.mark.parametrize("kind", ["close_share", "tangled_share"])
 def test_nothing_explodes_and_no_robot_is_lost(name: str, num_agents: int, kind: str) -> None:
-    """A robot that lands alone reaches 1.6 m/s; limbs that overlap a little part faster now and then."""
+    """A robot that lands alone reaches 1.6 m/s; limbs that overlap a little part faster now and
+    then.
+    """
     env = make_env(256, num_agents, object=name, **{kind: 1.0})
     env.reset()
     is_touching, has_ended = torch.zeros(2, 256, dtype=torch.bool)

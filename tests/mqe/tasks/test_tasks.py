@@ -1,4 +1,6 @@
-"""Every task is complete: built, stepped, trained, resumed, evaluated and filmed by what its entry brings alone."""
+"""Every task is complete: built, stepped, trained, resumed, evaluated and filmed by what its entry
+brings alone.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +56,19 @@ class MeetCfg:
 class MeetTask(TaskDefaults):
     """Each of two robots sees where the other is and commands a velocity."""
 
-    num_agents, obs_sizes, action_sizes, state_size = 2, (2, 2), (3, 3), 4
-    reward_names, metric_names, episode_metric_names = ("near",), ("distance",), ("met", "distance")
+    num_agents = 2
+    obs_sizes = (2, 2)
+    action_sizes = (3, 3)
+    state_size = 4
+    reward_names = ("near",)
+    metric_names = ("distance",)
+    episode_metric_names = ("met", "distance")
 
     def __init__(self, cfg: MeetCfg, num_envs: int, robots: Robots, controller: Controller) -> None:
         super().__init__(num_envs, robots.device)
-        self.cfg, self._robots, self._controller = cfg, robots, controller
+        self.cfg = cfg
+        self._robots = robots
+        self._controller = controller
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
 
     def layout(self, episode: Tensor) -> Layout:
@@ -80,9 +89,8 @@ class MeetTask(TaskDefaults):
         return self._controller.targets(state)
 
     def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
-        distance = (state.robot_pos[:, 0] - state.robot_pos[:, 1]).norm(
-            dim=1, keepdim=True
-        )  # (N, 1)
+        # (N, 1).
+        distance = (state.robot_pos[:, 0] - state.robot_pos[:, 1]).norm(dim=1, keepdim=True)
         return Outcome(
             -distance.expand(-1, 2).unsqueeze(0), (distance < self.cfg.near).t(), distance
         )
@@ -169,9 +177,8 @@ def test_a_task_is_trained_resumed_evaluated_and_filmed(task: str, tmp_path, mon
         env, load_team(cfg, last, env), tmp_path / "film.mp4", seconds=2.0, fps=5, size=(32, 32)
     )
     env.close()
-    assert film.seconds == pytest.approx(
-        2.0, abs=1.1
-    )  # an episode's last picture stays for a second
+    # An episode's last picture stays for a second.
+    assert film.seconds == pytest.approx(2.0, abs=1.1)
 
 
 def test_the_calculator_measures_with_the_entrys_settings(monkeypatch, tmp_path, capsys) -> None:

@@ -22,8 +22,12 @@ TEAMS = [
 
 
 def rolled_out(model: mujoco.MjModel, num_steps: int = 300) -> np.ndarray:
-    """Return the states (T, nq + nv) of robots that fall onto the floor and against the object, and kick about."""
-    data, states, touched = mujoco.MjData(model), [], False
+    """Return the states (T, nq + nv) of robots that fall onto the floor and against the object,
+    and kick about.
+    """
+    data = mujoco.MjData(model)
+    states = []
+    touched = False
     for i in range((model.nq - 7) // 19):
         data.qpos[19 * i : 19 * i + 3] = (-0.9, 0.9, 0.0)[i], (0.0, 0.0, -1.9)[i], 0.35
     rng = np.random.default_rng(1)
@@ -39,14 +43,14 @@ def rolled_out(model: mujoco.MjModel, num_steps: int = 300) -> np.ndarray:
 @pytest.mark.parametrize(("name", "robots"), TEAMS)
 def test_looks_change_nothing_of_the_physics(name: str, robots: tuple[str, ...]) -> None:
     scene = build_scene(len(robots), OBJECTS[name], robots=robots)
-    num_geoms, shown = scene.model.ngeom, shown_model(scene)
+    num_geoms = scene.model.ngeom
+    shown = shown_model(scene)
     assert shown.ngeom > num_geoms
     for field in ("body_mass", "body_inertia", "body_ipos"):
         assert np.array_equal(getattr(shown, field), getattr(scene.model, field))
     assert np.array_equal(rolled_out(shown), rolled_out(scene.model))  # to the last bit
-    assert (
-        build_scene(len(robots), OBJECTS[name], robots=robots).model.ngeom == num_geoms
-    )  # trains without them
+    # Trains without them.
+    assert build_scene(len(robots), OBJECTS[name], robots=robots).model.ngeom == num_geoms
 
 
 @pytest.mark.parametrize("name", ROBOTS)
@@ -56,7 +60,8 @@ def test_a_robot_with_looks_has_them_everywhere_and_shows_nothing_else(name: str
     assert all(everywhere)
     assert {look.color for link in everywhere for look in link} <= {*COLORS, "team"}
     scene = build_scene(1, None, robots=name)
-    plain, shown = scene.model, shown_model(scene)
+    plain = scene.model
+    shown = shown_model(scene)
     for geom in range(shown.ngeom):
         body = shown.body(shown.geom_bodyid[geom]).name
         if body.startswith("robot"):
@@ -90,12 +95,14 @@ def test_the_goal_is_shown_as_a_flat_ring_of_the_success_radius_end_to_end(radiu
     assert not model.geom_conaffinity[goal].any()
     assert model.site_group.tolist() == [HIDDEN]  # the ring's fill is drawn instead
     [ring] = goal[model.geom_type[goal] == mujoco.mjtGeom.mjGEOM_MESH]
-    mesh, rotation = model.mesh(model.geom_dataid[ring].item()), np.zeros(9)
+    mesh = model.mesh(model.geom_dataid[ring].item())
+    rotation = np.zeros(9)
     mujoco.mju_quat2Mat(rotation, model.geom_quat[ring])
     vertices = model.mesh_vert[mesh.vertadr.item() :][: mesh.vertnum.item()]
     points = model.geom_pos[ring] + vertices @ rotation.reshape(3, 3).T
     np.testing.assert_allclose(points[:, 2], 0.005, atol=1e-6)
-    radii, parts = np.linalg.norm(points[:, :2], axis=1), looks.RING_PARTS
+    radii = np.linalg.norm(points[:, :2], axis=1)
+    parts = looks.RING_PARTS
     is_outer = radii > radius
     np.testing.assert_allclose(radii, np.where(is_outer, radius + 0.025, radius - 0.025), atol=1e-6)
     for side in (points[is_outer], points[~is_outer]):
@@ -107,12 +114,12 @@ def test_the_goal_is_shown_as_a_flat_ring_of_the_success_radius_end_to_end(radiu
 
 def test_no_two_lines_on_the_floor_overlap() -> None:  # where they did, both would be lit
     quads = np.array(looks.line_quads(6))
-    low, high = quads.min(axis=1), quads.max(axis=1)
+    low = quads.min(axis=1)
+    high = quads.max(axis=1)
     overlaps = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)  # (K, K, 2)
     shared = np.argwhere((overlaps > 1e-9).all(axis=-1))
-    assert np.array_equal(
-        shared, np.repeat(np.arange(len(quads)), 2).reshape(-1, 2)
-    )  # each with itself only
+    # Each with itself only.
+    assert np.array_equal(shared, np.repeat(np.arange(len(quads)), 2).reshape(-1, 2))
     assert low.min() == pytest.approx(-6.011)
     assert high.max() == pytest.approx(6.011)
 

@@ -1,4 +1,6 @@
-"""Watching a team: the player does what its controls say, and the page is for this machine alone."""
+"""Watching a team: the player does what its controls say, and the page is for this machine
+alone.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ def make_player(env, scale=(0.5, 0.5, 0.5), **settings) -> Player:
 
 
 def test_it_ends_after_so_many_episodes_and_shows_every_control_step(env) -> None:
-    player, times = make_player(env, num_episodes=2), []
+    player = make_player(env, num_episodes=2)
+    times = []
 
     def show(data) -> bool:
         times.append(player.time_s)
@@ -58,7 +61,8 @@ def test_it_ends_after_so_many_episodes_and_shows_every_control_step(env) -> Non
 
 
 def test_paused_it_advances_by_single_steps(env) -> None:
-    player, looks = make_player(env), []
+    player = make_player(env)
+    looks = []
     player.controls.is_paused = True
 
     def show(data) -> bool:
@@ -109,7 +113,8 @@ def test_a_policy_is_swapped_while_it_plays(env) -> None:
     player = Player(
         env, {"a": lambda: lambda _: full, "b": lambda: lambda _: -full}, (0.5, 0.5, 0.5), 1
     )
-    player.controls.speed, seen = 1e6, []
+    player.controls.speed = 1e6
+    seen = []
 
     def show(data) -> bool:
         seen.append(player.commands[0][0])

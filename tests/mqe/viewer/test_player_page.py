@@ -1,4 +1,6 @@
-"""The viewer's page in a real browser, clicked through: needs playwright and a Chromium, or what CHROMIUM names."""
+"""The viewer's page in a real browser, clicked through: needs playwright and a Chromium, or what
+CHROMIUM names.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class Page:
     """A browser's page and the panel that it shows."""
 
     def __init__(self, page, panel: studio.Panel) -> None:
-        self.page, self.panel = page, panel
+        self.page = page
+        self.panel = panel
 
     def wait(self, is_done: Callable[[], bool], seconds: float) -> bool:
         until = time.monotonic() + seconds
@@ -37,7 +40,9 @@ class Page:
         return is_done()
 
     def click(self, name: str, is_done: Callable[[], bool]) -> None:
-        """Click what the panel calls ``name``; a page drawn without a GPU may sleep through a click."""
+        """Click what the panel calls ``name``; a page drawn without a GPU may sleep through a
+        click.
+        """
         for _ in range(8):
             self.page.mouse.move(*self.panel.places[name])
             self.page.wait_for_timeout(700)
@@ -53,7 +58,8 @@ class Page:
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 def test_a_browser_clicks_through_the_page(tmp_path: Path, monkeypatch) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
-    panels, codes = [], []
+    panels = []
+    codes = []
     make = studio.Panel.__init__
 
     def remember(self, player) -> None:
@@ -69,7 +75,8 @@ def test_a_browser_clicks_through_the_page(tmp_path: Path, monkeypatch) -> None:
     while not panels and time.monotonic() < until:
         time.sleep(0.1)
     panel = panels[0]
-    player, controls = panel.player, panel.player.controls
+    player = panel.player
+    controls = panel.player.controls
     try:
         with playwright.sync_playwright() as driver:
             browser = driver.chromium.launch(executable_path=CHROMIUM, args=SOFTWARE)
@@ -83,9 +90,8 @@ def test_a_browser_clicks_through_the_page(tmp_path: Path, monkeypatch) -> None:
             own.page.wait_for_timeout(300)
             before = player.time_s
             own.click("step", lambda: player.time_s > before)
-            num_steps = (
-                player.time_s - before
-            ) / 0.02  # one a click, of which a slow page may have taken several
+            # One a click, of which a slow page may have taken several.
+            num_steps = (player.time_s - before) / 0.02
             assert num_steps == pytest.approx(round(num_steps))
             assert num_steps < 9
             episode = player.episode

@@ -90,7 +90,8 @@ def test_everything_is_in_the_picture(name: str, num_agents: int) -> None:
         camera = Camera(env, world, rate=25.0, aspect=16 / 9)
         data = env.sim.data(world)
         camera.look(data)
-        azimuth, elevation = math.radians(camera.view.azimuth), math.radians(camera.view.elevation)
+        azimuth = math.radians(camera.view.azimuth)
+        elevation = math.radians(camera.view.elevation)
         ahead = np.array(
             [
                 math.cos(elevation) * math.cos(azimuth),
@@ -135,7 +136,8 @@ def can_render() -> None:
 @pytest.mark.usefixtures("can_render")
 def test_a_short_film(tmp_path) -> None:
     env = make_env(2, episode_length_s=0.4, decision_period=5)
-    sim, policy = env.sim, Still()
+    sim = env.sim
+    policy = Still()
     film = record(env, policy, tmp_path / "film.mp4", episodes=2, fps=25, size=(160, 96), world=1)
     assert env.sim is sim
     # An episode: the start, 10 of 20 control steps, and a second of the last picture.
@@ -147,7 +149,8 @@ def test_a_short_film(tmp_path) -> None:
     assert frames.shape == (72, 96, 160, 3)
     assert iio.immeta(film.path)["fps"] == 25
     assert frames[0].std() > 15  # something is there
-    blue, red = frames[5, ..., 2].astype(int), frames[5, ..., 0].astype(int)
+    blue = frames[5, ..., 2].astype(int)
+    red = frames[5, ..., 0].astype(int)
     assert (red - blue > 100).sum() > 20  # the goal
     assert (blue - red > 60).sum() > 5  # the first robot
 
@@ -212,7 +215,8 @@ def test_tiles_show_worlds_side_by_side_until_all_have_ended(tmp_path, monkeypat
         Easel, "paint", lambda self, picture: seen.append(picture) or paint(self, picture)
     )
     monkeypatch.setattr(recording, "outcome_words", lambda env, world, valid: f"world {world}")
-    decide, ends = env.step, iter([False] * 5 + [True] + [False] * 100)
+    decide = env.step
+    ends = iter([False] * 5 + [True] + [False] * 100)
 
     def step(actions: Tensor):
         taken = decide(actions)
@@ -234,7 +238,9 @@ def test_tiles_show_worlds_side_by_side_until_all_have_ended(tmp_path, monkeypat
     assert film.outcomes == ["world 0", "world 1", "world 0"]
     assert film.num_frames == 2 * (1 + 20 + 50)
     assert iio.imread(film.path).shape[1:] == (48, 128, 3)
-    early, late, last = seen[6], seen[7], seen[20]
+    early = seen[6]
+    late = seen[7]
+    last = seen[20]
     assert [tile.caption for tile in early] == [
         "seed 7   episode 1    0.1 s",
         "seed 7   episode 2    0.1 s",
@@ -259,7 +265,8 @@ def test_tiles_without_an_episode_stay_empty() -> None:
 def test_processes_draw_what_one_does(monkeypatch) -> None:
     env = make_env(1)
     env.reset()
-    camera, canvas = Camera(env, 0, 25.0, 2.0), Canvas(96, 48)
+    camera = Camera(env, 0, 25.0, 2.0)
+    canvas = Canvas(96, 48)
     state = ShownState(env.sim.qpos[0].numpy(), env.sim.mocap_pos[0].numpy())
     pictures = [[camera.tile(state, f"{k}")] for k in range(5)]
     model = looks.shown_model(env.scene)

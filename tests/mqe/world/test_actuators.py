@@ -11,7 +11,9 @@ CPU = torch.device("cpu")
 
 
 def sent(delay: int | torch.Tensor, num_steps: int = 5) -> list[list[float]]:
-    """Send targets 0, 1, 2, ...; return what the motor of the first world follows, physics step by physics step."""
+    """Send targets 0, 1, 2, ...; return what the motor of the first world follows, physics step by
+    physics step.
+    """
     line = TargetDelay(2, 1, CPU)
     return [
         line.send(torch.full((2, 1), float(k)), delay)[:, 0, 0].tolist() for k in range(num_steps)
@@ -22,7 +24,8 @@ def sent(delay: int | torch.Tensor, num_steps: int = 5) -> list[list[float]]:
 @pytest.mark.parametrize("delay", range(MAX_DELAY + 1))
 def test_a_target_takes_effect_as_many_physics_steps_late(delay, as_tensor):
     given = sent(torch.tensor([delay, 0]) if as_tensor else delay)
-    # In physics step s of control step k the targets of time 4 k + s - delay hold; before the first, the first does.
+    # In physics step s of control step k the targets of time 4 k + s - delay hold; before the
+    # first, the first does.
     assert given == [
         [max(0.0, float((4 * k + s - delay) // 4)) for s in range(4)] for k in range(5)
     ]
@@ -36,7 +39,8 @@ def test_a_new_episode_knows_no_older_targets():
 
 
 def test_going_on_from_a_saved_state_is_as_if_nothing_had_been():
-    line, other = TargetDelay(2, 1, CPU), TargetDelay(2, 1, CPU)
+    line = TargetDelay(2, 1, CPU)
+    other = TargetDelay(2, 1, CPU)
     for k in range(3):
         line.send(torch.full((2, 1), float(k)), 6)
     other.load_state_dict(line.state_dict())
@@ -58,11 +62,12 @@ def test_going_on_from_a_saved_state_is_as_if_nothing_had_been():
     ],
 )
 def test_motors_answer_as_the_references_actuator_net(error, velocity, torque):
-    """Inputs and outputs of the reference's net: error (measured minus target) and speed, now and 1 and 2 steps ago.
+    """Inputs and outputs of the reference's net: error (measured minus target) and speed, now and 1
+    and 2 steps ago.
 
-    The net's rows give errors; a motor here knows its angle now and the target of ``ACTUATOR_LAG`` steps ago, so that
-    its error is the old one and what the joint has moved since. Within 15 % of every row (but for the net's answer to
-    nothing at all, -0.004 N m).
+    The net's rows give errors; a motor here knows its angle now and the target of ``ACTUATOR_LAG``
+    steps ago, so that its error is the old one and what the joint has moved since. Within 15 % of
+    every row (but for the net's answer to nothing at all, -0.004 N m).
     """
     moved = 0.5 * (velocity[0] + velocity[1]) * 0.005 * ACTUATOR_LAG
     ours = -GO1.stiffness * (error[ACTUATOR_LAG] + moved) - GO1.damping * velocity[0]
@@ -71,7 +76,8 @@ def test_motors_answer_as_the_references_actuator_net(error, velocity, torque):
 
 
 def test_ideal_actuators_neither_lag_nor_saturate_below_the_urdfs_effort():
-    reference, ideal = build_scene(1, None), build_scene(1, None, actuators="ideal")
+    reference = build_scene(1, None)
+    ideal = build_scene(1, None, actuators="ideal")
     assert (reference.actuator_lag, ideal.actuator_lag) == (1, 0)
     assert reference.model.actuator_forcerange[:3, 1].tolist() == [20.0, 20.0, 22.0]
     assert set(ideal.model.actuator_forcerange[:, 1].tolist()) == {33.5}

@@ -1,4 +1,6 @@
-"""Finite nonsense is a broken world: its limits, the last states that are kept of it, the cause that is named."""
+"""Finite nonsense is a broken world: its limits, the last states that are kept of it, the cause
+that is named.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tests.support.pushing import make_env
 from tests.support.tiny_runs import TINY
 
 NOTHING = torch.zeros(3, 2, 3)
-SECOND, OBJECT = 19, 38  # where the second robot's and the object's positions begin in qpos
+# where the second robot's and the object's positions begin in qpos
+SECOND = 19
+OBJECT = 38
 
 
 def outcome(env: MultiAgentEnv) -> list[bool]:
@@ -128,7 +132,9 @@ def test_recording_takes_three_operations_a_control_step() -> None:
 
 
 def broken_run(gait: Path, run: Path, monkeypatch, *words: str) -> int:
-    """Train with the object of world 2 thrown out of the arena at every step, until the run gives up."""
+    """Train with the object of world 2 thrown out of the arena at every step, until the run gives
+    up.
+    """
     evaluate = MultiAgentEnv._step
 
     def thrown(env: MultiAgentEnv, actions: torch.Tensor):
@@ -156,8 +162,8 @@ def test_a_run_keeps_its_first_broken_worlds_and_films_one(
     assert broken_run(gait, run, monkeypatch, "--set", "logger.broken_worlds=1") == 1
     said = capsys.readouterr()
     assert (
-        "world 2: object: x [m] was 700, not -13 to 13; to see it: python -m harl_mapush.test --mode viewer"
-        in said.out
+        "world 2: object: x [m] was 700, not -13 to 13; to see it: python -m harl_mapush.test "
+        "--mode viewer" in said.out
     )
     assert "(world 2: object: x [m] was 700, not -13 to 13)" in said.err
     assert "learning_rate" not in said.err

@@ -8,9 +8,8 @@ from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
 from tests.support.scenes import DEFAULT_JOINT_POS, GO1, team
 
-KNEELING = torch.tensor(
-    [0.1, 1.3, -2.6, -0.1, 1.3, -2.6] * 2
-)  # knees 0.049 m below the trunk's origin
+# Knees 0.049 m below the trunk's origin.
+KNEELING = torch.tensor([0.1, 1.3, -2.6, -0.1, 1.3, -2.6] * 2)
 
 
 def state_of(height: float, joints: torch.Tensor, pitch: float = 0.0) -> SceneState:
@@ -56,10 +55,8 @@ def test_a_robot_rests_on_the_floor_where_knee_or_trunk_reach_it(height, joints,
 )
 def test_a_collapse_is_uninterrupted(height, joints, limit):
     timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE), team(1))
-    low, up = (
-        state_of(height, joints),
-        state_of(GO1.standing_height, torch.tensor(DEFAULT_JOINT_POS)),
-    )
+    low = state_of(height, joints)
+    up = state_of(GO1.standing_height, torch.tensor(DEFAULT_JOINT_POS))
     steps = round(limit / STEP_DT)
     for _ in range(steps - 1):
         timers.update(low)
@@ -85,10 +82,8 @@ def test_a_trunk_at_the_low_height_is_not_below_it():
 def test_grace_at_the_start_is_not_lost_by_standing_up_for_a_moment():
     timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE), team(1))
     timers.begin(torch.tensor([True]), grace=0.2)
-    low, up = (
-        state_of(0.07, KNEELING),
-        state_of(GO1.standing_height, torch.tensor(DEFAULT_JOINT_POS)),
-    )
+    low = state_of(0.07, KNEELING)
+    up = state_of(GO1.standing_height, torch.tensor(DEFAULT_JOINT_POS))
     for state in (low, up, low):
         timers.update(state)
     steps = 3

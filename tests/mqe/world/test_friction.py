@@ -1,4 +1,6 @@
-"""Friction knows no direction: sliding, breakaway and traction over the compass, on both simulators."""
+"""Friction knows no direction: sliding, breakaway and traction over the compass, on both
+simulators.
+"""
 
 import math
 
@@ -48,7 +50,8 @@ def at_rest(name: str, sim_name: str) -> tuple[Simulator, Scene]:
 
 def center_of_mass(sim: Simulator, scene: Scene) -> torch.Tensor:
     """Return where every object's centre of mass is, (N, 2)."""
-    start, (x, y, _) = scene.robot_qpos, scene.model.body("object").ipos
+    start = scene.robot_qpos
+    (x, y, _) = scene.model.body("object").ipos
     pose = sim.qpos[:, start : start + 7].double()
     yaw = 2.0 * torch.atan2(pose[:, 6], pose[:, 3])
     turned = torch.stack((x * yaw.cos() - y * yaw.sin(), x * yaw.sin() + y * yaw.cos()), dim=1)
@@ -89,9 +92,8 @@ def test_an_object_breaks_away_at_its_friction_in_every_direction(name, share, m
     before = sim.qvel[:, scene.robot_qvel : scene.robot_qvel + 2].norm(dim=1)
     sim.step(200)
     gained = sim.qvel[:, scene.robot_qvel : scene.robot_qvel + 2].norm(dim=1) - before
-    expected = (
-        max(share - 1.0, 0.0) * force / share / OBJECTS[name].mass
-    )  # [m/s] in the second that was
+    # [m/s] in the second that was.
+    expected = max(share - 1.0, 0.0) * force / share / OBJECTS[name].mass
     assert bool((gained > 0.5 * expected).all()) if moves else bool((gained < 0.01).all())
     sim.close()
 
@@ -103,7 +105,8 @@ def test_sliding_feet_are_held_back_alike_in_every_direction():
     seen = 0
     for angle in ANGLES.tolist():
         data = mujoco.MjData(model)
-        data.qpos[2], data.qpos[7:] = 0.33, DEFAULT_JOINT_POS
+        data.qpos[2] = 0.33
+        data.qpos[7:] = DEFAULT_JOINT_POS
         data.ctrl[:] = DEFAULT_JOINT_POS
         mujoco.mj_step(model, data, 200)
         data.qvel[:2] = 2.0 * math.cos(angle), 2.0 * math.sin(angle)
@@ -125,13 +128,16 @@ def test_sliding_feet_are_held_back_alike_in_every_direction():
 
 HEAD = 0.29  # [m] a Go1's foremost face, ahead of its trunk's origin
 OVERLAP = 1e-4  # [m] by which two bodies are pressed together
-# A head far ahead of the centre of mass gives way more easily to the side than up, so that friction, which is solved
-# together with the motion of a physics step, does not point straight back.
+# A head far ahead of the centre of mass gives way more easily to the side than up, so that
+# friction, which is solved together with the motion of a physics step, does not point straight
+# back.
 ASIDE = math.radians(20.0)
 
 
 def pressed(touched: str) -> tuple[Scene, torch.Tensor]:
-    """Return a scene and its qpos (13, nq): a robot in the air, its head against an object or another robot."""
+    """Return a scene and its qpos (13, nq): a robot in the air, its head against an object or
+    another robot.
+    """
     scene = build_scene(2, OBJECTS["cuboid"])
     qpos = torch.tensor(scene.model.qpos0).repeat(len(ANGLES), 1)
     for k in range(2):
@@ -141,9 +147,8 @@ def pressed(touched: str) -> tuple[Scene, torch.Tensor]:
     if touched == "object":
         qpos[:, scene.robot_qpos : scene.robot_qpos + 2] = torch.tensor([HEAD + 0.6 - OVERLAP, 0.0])
     else:
-        qpos[:, 19:26] = torch.tensor(
-            [2 * HEAD - OVERLAP, 0.0, 3.0, 0.0, 0.0, 0.0, 1.0]
-        )  # turned round
+        # Turned round.
+        qpos[:, 19:26] = torch.tensor([2 * HEAD - OVERLAP, 0.0, 3.0, 0.0, 0.0, 0.0, 1.0])
     return scene, qpos
 
 
@@ -161,7 +166,9 @@ def friction_between(scene: Scene, qpos: torch.Tensor) -> float:
 def test_a_robot_that_slides_along_something_is_held_back_alike_in_every_direction(
     touched, sim_name
 ):
-    """Friction is mu times the normal force, against the way of a head that slides over an upright face."""
+    """Friction is mu times the normal force, against the way of a head that slides over an upright
+    face.
+    """
     scene, qpos = pressed(touched)
     sim = make_sim(sim_name, scene, len(ANGLES))
     qvel = torch.zeros_like(sim.qvel)
@@ -189,15 +196,15 @@ def test_a_robot_that_slides_along_a_wall_is_held_back_alike_in_every_direction(
     model = build_scene(1, None).model
     for angle in ANGLES.tolist():
         data = mujoco.MjData(model)
-        data.qpos[:3], data.qpos[7:] = (
-            (ARENA_HALF_SIZE - HEAD + OVERLAP, 0.0, 0.4),
-            DEFAULT_JOINT_POS,
-        )
+        data.qpos[:3] = (ARENA_HALF_SIZE - HEAD + OVERLAP, 0.0, 0.4)
+        data.qpos[7:] = DEFAULT_JOINT_POS
         data.qvel[1:3] = math.cos(angle), math.sin(angle)
         mujoco.mj_step(model, data)
-        net, friction = np.zeros(3), 0.0
+        net = np.zeros(3)
+        friction = 0.0
         for k in range(data.ncon):
-            force, contact = np.zeros(6), data.contact[k]
+            force = np.zeros(6)
+            contact = data.contact[k]
             mujoco.mj_contactForce(model, data, k, force)
             net += contact.frame.reshape(3, 3).T @ force[:3]
             friction = contact.friction[0]

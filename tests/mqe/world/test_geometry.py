@@ -28,8 +28,10 @@ def turned(roll: float, pitch: float, yaw: float) -> Tensor:
 def test_quarter_turns() -> None:
     half = math.sqrt(0.5)
     for k in range(3):
-        rpy, quat = torch.zeros(3), tensor([half, 0.0, 0.0, 0.0])
-        rpy[k], quat[1 + k] = HALF_PI, half
+        rpy = torch.zeros(3)
+        quat = tensor([half, 0.0, 0.0, 0.0])
+        rpy[k] = HALF_PI
+        quat[1 + k] = half
         torch.testing.assert_close(geometry.quat_from_rpy(rpy), quat)
     torch.testing.assert_close(
         geometry.quat_from_yaw(tensor(HALF_PI)), tensor([half, 0.0, 0.0, half])
@@ -66,17 +68,16 @@ def test_rpy_round_trip() -> None:
 
 
 def test_rotate_inverse_undoes_a_rotation() -> None:
-    rotation, vec = (
-        geometry.rotation_matrix(random_quats(50)),
-        torch.arange(150.0, dtype=torch.float64).reshape(50, 3),
-    )
+    rotation = geometry.rotation_matrix(random_quats(50))
+    vec = torch.arange(150.0, dtype=torch.float64).reshape(50, 3)
     turned = (rotation @ vec.unsqueeze(-1)).squeeze(-1)
     torch.testing.assert_close(geometry.rotate_inverse(rotation, turned), vec)
     torch.testing.assert_close(geometry.length(turned), vec.norm(dim=-1))
 
 
 def test_headings_are_level_and_of_length_1() -> None:
-    # Nose 60 degrees up and heading north-east: forward is north-east all the same, left north-west.
+    # Nose 60 degrees up and heading north-east: forward is north-east all the same, left
+    # north-west.
     frame = geometry.heading_frame(turned(0.0, -math.pi / 3, math.pi / 4))
     half = math.sqrt(0.5)
     torch.testing.assert_close(frame, tensor([[half, half], [-half, half]]))
@@ -84,9 +85,8 @@ def test_headings_are_level_and_of_length_1() -> None:
     torch.testing.assert_close(
         geometry.in_frame(tensor([0.0, 3.0]), frame), tensor([3 * half, 3 * half])
     )
-    upright = tensor(
-        [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]]
-    )  # nose straight down: heading nowhere
+    # Nose straight down: heading nowhere.
+    upright = tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
     assert torch.isfinite(geometry.heading_frame(upright)).all()
 
 
@@ -156,7 +156,8 @@ def test_nearest_edge_of_a_slanted_side() -> None:
 
 
 def test_distance_to_boxes() -> None:
-    centers, half_sizes = tensor([[0.0, 0.0], [0.0, 0.5]]), tensor([[0.5, 0.25], [0.25, 0.25]])
+    centers = tensor([[0.0, 0.0], [0.0, 0.5]])
+    half_sizes = tensor([[0.5, 0.25], [0.25, 0.25]])
     points = tensor([[0.0, 0.0], [0.0, 0.7], [1.5, 0.0], [0.8, -0.65], [0.25, 1.75], [0.45, 0.5]])
     expected = tensor([0.0, 0.0, 1.0, 0.5, 1.0, 0.2])
     torch.testing.assert_close(geometry.distance_to_boxes(points, centers, half_sizes), expected)

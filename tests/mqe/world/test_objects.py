@@ -26,7 +26,8 @@ from tests.support.pushing import make_task
 PHYSICAL = {
     # A twelfth of the mass times 1.2^2 + 0.5^2 and 1.2^2 + 1.2^2
     "cuboid": (4.0, (0.0, 0.0, 0.0), (0.563333, 0.563333, 0.96)),
-    # Bar 2/12 (0.5, 1.25, 1.25), stem 1/12 (0.5, 0.5, 0.5); half a metre apart, so 2/3 kg 0.25 m^2 about x and z
+    # Bar 2/12 (0.5, 1.25, 1.25), stem 1/12 (0.5, 0.5, 0.5); half a metre apart, so 2/3 kg 0.25 m^2
+    # about x and z
     "tblock": (3.0, (0.0, 0.5 / 3, 0.0), (0.291667, 0.25, 0.416667)),
     # A twelfth of the mass times 3 1.5^2 + 0.5^2, half of it times 1.5^2
     "cylinder": (10.0, (0.0, 0.0, 0.0), (5.833333, 5.833333, 11.25)),
@@ -174,7 +175,8 @@ def test_distance_to_the_true_outline(name: str, points: list, distances: list) 
 
 
 def test_push_direction_through_the_trapezoid() -> None:
-    # Its right side runs from (0.5, -0.25) to (0.25, 0.75): the way in is (-1, -0.25) / sqrt(1.0625).
+    # Its right side runs from (0.5, -0.25) to (0.25, 0.75): the way in is (-1, -0.25) /
+    # sqrt(1.0625).
     footprint = Footprint(OBJECTS["tblock"])
     directions = footprint.push_direction(tensor([[0.0, -1.0], [1.5, 0.5], [0.0, 2.0]]))
     torch.testing.assert_close(
@@ -186,11 +188,12 @@ def test_friction_pairs_average_two_materials() -> None:
     assert pytest.approx(0.55) == ROBOT_FLOOR_FRICTION
     assert object_floor_friction(0.55) == pytest.approx(0.325)
     assert robot_object_friction(0.55) == pytest.approx(0.775)
+    # [N] to slide, friction in the middle of its range.
     expected = {
         "cuboid": 12.8,
         "tblock": 11.0,
         "cylinder": 22.1,
-    }  # [N] to slide, friction in the middle of its range
+    }
     for name, force in expected.items():
         cfg = OBJECTS[name]
         assert object_floor_friction(sum(cfg.friction) / 2) * cfg.mass * 9.81 == pytest.approx(

@@ -1,4 +1,6 @@
-"""What differs from world to world: each setting does what it says, on both simulators, and nothing by default."""
+"""What differs from world to world: each setting does what it says, on both simulators, and
+nothing by default.
+"""
 
 import dataclasses
 import functools
@@ -44,7 +46,9 @@ def env_with(nature: NatureCfg, num_envs: int = 3, sim: str = "mujoco", **task) 
 
 
 def run(env: MultiAgentEnv, num_steps: int = 40) -> torch.Tensor:
-    """Return what agents see, decision by decision, while they walk to and fro and a force leans on the object."""
+    """Return what agents see, decision by decision, while they walk to and fro and a force leans
+    on the object.
+    """
     obs = [env.reset()[0]]
     ahead = torch.ones(env.num_envs, 2, 3) * torch.tensor([1.0, 0.0, 0.0])
     for k in range(num_steps):
@@ -92,7 +96,8 @@ def test_masses_frictions_and_motors_are_scaled_as_asked_for():
         )
     )
     plain = env_with(CALM)
-    model, obj = env.scene.model, env.scene.model.body("object").id
+    model = env.scene.model
+    obj = env.scene.model.body("object").id
     for world in range(3):
         assert float(fields_of(env, world, "body_mass")[obj]) == pytest.approx(
             3.0 * OBJECTS["cuboid"].mass
@@ -104,7 +109,8 @@ def test_masses_frictions_and_motors_are_scaled_as_asked_for():
         assert fields_of(env, world, "body_mass")[env.scene.trunk_bodies].tolist() == pytest.approx(
             [6.001] * 2
         )
-        # What a solver scales its impedance by follows: three times the mass, a third of the inverse weight.
+        # What a solver scales its impedance by follows: three times the mass, a third of the
+        # inverse weight.
         weight = fields_of(env, world, "body_invweight0")[obj, 0] / model.body_invweight0[obj, 0]
         assert float(weight) == pytest.approx(1.0 / 3.0)
         floor = env.scene.model.geom("floor").id
@@ -113,9 +119,8 @@ def test_masses_frictions_and_motors_are_scaled_as_asked_for():
             fields_of(env, world, "pair_friction")[:, :2]
             / fields_of(plain, world, "pair_friction")[:, :2]
         )
-        assert ratio.unique().tolist() == pytest.approx(
-            [1.0]
-        )  # half of the floor's, twice the object's
+        # Half of the floor's, twice the object's.
+        assert ratio.unique().tolist() == pytest.approx([1.0])
         assert fields_of(env, world, "actuator_gainprm")[:, 0].unique().tolist() == [9.5]
         assert fields_of(env, world, "actuator_biasprm")[:, 1:3].unique(dim=0).tolist() == [
             [-9.5, -0.4]
@@ -125,7 +130,8 @@ def test_masses_frictions_and_motors_are_scaled_as_asked_for():
 
 def test_of_a_range_every_world_draws_its_own_whatever_runs_beside_it():
     nature = NatureCfg(object_mass=(0.5, 3.0))
-    few, many = env_with(nature, 3), env_with(nature, 9)
+    few = env_with(nature, 3)
+    many = env_with(nature, 9)
     body = few.scene.model.body("object").id
     masses = [
         [float(fields_of(env, w, "body_mass")[body]) for w in range(env.num_envs)]
@@ -150,14 +156,17 @@ def test_a_heavier_object_is_harder_to_move_on_either_simulator(sim):
         speeds.append(float(env.sim.qvel[0, env.scene.robot_qvel]))
         env.close()
     friction = 0.33 * 9.81
-    # 60 N on 4 kg and on 12 kg, less friction, for 0.2 s; the object tips and lifts a little on the way.
+    # 60 N on 4 kg and on 12 kg, less friction, for 0.2 s; the object tips and lifts a little on the
+    # way.
     assert speeds[0] == pytest.approx(0.2 * (60.0 / 4.0 - friction), rel=0.2)
     assert speeds[1] == pytest.approx(0.2 * (60.0 / 12.0 - friction), rel=0.35)
 
 
 def test_noise_has_the_size_that_is_asked_for_and_spares_the_critic():
-    calm, noisy = env_with(CALM, 200), env_with(NatureCfg(observation_noise=0.05), 200)
-    (clean, state), (noisy_obs, same) = calm.reset(), noisy.reset()
+    calm = env_with(CALM, 200)
+    noisy = env_with(NatureCfg(observation_noise=0.05), 200)
+    (clean, state) = calm.reset()
+    (noisy_obs, same) = noisy.reset()
     noise = noisy_obs - clean
     assert torch.equal(state, same)
     assert float(noise.std()) == pytest.approx(0.05, rel=0.05)
@@ -175,9 +184,8 @@ def test_late_commands_are_those_of_a_while_ago():
 
 
 def test_any_latency_of_commands_can_be_had():
-    env = env_with(
-        NatureCfg(command_latency=0.09), 1
-    )  # 4.5 control steps: 4 in double precision, 5 in single
+    # 4.5 control steps: 4 in double precision, 5 in single.
+    env = env_with(NatureCfg(command_latency=0.09), 1)
     env.reset()
     for _ in range(8):
         assert bool(env.step(torch.ones(1, 2, 3)).valid.all())
@@ -209,7 +217,8 @@ def test_one_agent_freezes_for_a_while():
 
 
 def test_kicks_come_at_their_interval_and_at_their_speed():
-    calm, kicked = env_with(CALM, 4), env_with(NatureCfg(kick_speed=0.5, kick_interval=0.1), 4)
+    calm = env_with(CALM, 4)
+    kicked = env_with(NatureCfg(kick_speed=0.5, kick_interval=0.1), 4)
     for env in (calm, kicked):
         env.reset()
     for k in range(6):
@@ -232,14 +241,16 @@ def test_a_resumed_environment_continues_to_the_bit():
         kick_interval=0.3,
         freeze_time=(0.1, 0.5),
     )
-    env, other = env_with(nature), env_with(nature)
+    env = env_with(nature)
+    other = env_with(nature)
     run(env, 33)
     other.reset()
     resumed, _ = other.load_state_dict(env.state_dict())
     assert torch.isfinite(resumed).all()
     for k in range(80):  # past the end of the episodes
         actions = torch.full((3, 2, 3), 0.9 - 0.02 * k)
-        one, two = env.step(actions), other.step(actions)
+        one = env.step(actions)
+        two = other.step(actions)
         assert torch.equal(one.obs, two.obs)
         assert torch.equal(one.reward, two.reward)
 

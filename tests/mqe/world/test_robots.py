@@ -82,10 +82,8 @@ def test_the_velocity_task_trains_every_robot(name: str) -> None:
 def test_a_mixed_team_bends_each_robots_legs_as_its_own() -> None:
     torch.manual_seed(0)
     team = Robots(robots_of(MIXED, 3))
-    joints, rates = (
-        team.joint_pos + 0.3 * torch.randn(5, 3, NUM_JOINTS),
-        torch.randn(5, 3, NUM_JOINTS),
-    )
+    joints = team.joint_pos + 0.3 * torch.randn(5, 3, NUM_JOINTS)
+    rates = torch.randn(5, 3, NUM_JOINTS)
     up = torch.nn.functional.normalize(torch.randn(5, 3, 3), dim=-1)
     height = 0.1 + 0.1 * torch.rand(5, 3)
     feet, foot_rates = team.feet_and_rates(joints, rates)
@@ -111,7 +109,8 @@ def test_each_robot_of_a_mixed_team_walks_by_the_gait_of_its_kind(go2_gait) -> N
 
 
 def test_a_mixed_team_is_trained_resumed_evaluated_and_filmed(go2_gait, tmp_path) -> None:
-    run, figures = tmp_path / "run", tmp_path / "figures.json"
+    run = tmp_path / "run"
+    figures = tmp_path / "figures.json"
     gaits = f"task.gait=[pretrained:go1_velocity, {go2_gait}]"
     words = ["--set", "env.robots=[go1, go2]", "--set", gaits, "--set", "task.episode_length_s=0.4"]
     assert train.main([*words, "--num_env_steps", "32", "--out", str(run), *TINY]) == 0

@@ -1,4 +1,6 @@
-"""The scene is the reference's: masses, joints, actuators, friction pairs, and addresses that mean what they say."""
+"""The scene is the reference's: masses, joints, actuators, friction pairs, and addresses that mean
+what they say.
+"""
 
 import mujoco
 import numpy as np
@@ -53,9 +55,8 @@ def test_masses_are_the_urdfs():
     trunk = model.body("robot1/trunk")
     assert model.body_subtreemass[trunk.id] == pytest.approx(11.309932, abs=1e-6)
     assert model.body("object").mass[0] == pytest.approx(4.0)
-    assert model.body_subtreemass[0] == pytest.approx(
-        2 * 11.309932 + 4.0, abs=1e-6
-    )  # nothing else weighs
+    # Nothing else weighs.
+    assert model.body_subtreemass[0] == pytest.approx(2 * 11.309932 + 4.0, abs=1e-6)
 
 
 def test_combine_is_the_parallel_axis_theorem():
@@ -89,7 +90,9 @@ def test_joints_and_actuators_stand_in_policy_order():
 
 
 def test_actuators_stand_for_the_reference_motor():
-    """Facts 1.5: -1.87 N m at 0.1 rad measured minus target, -8.51 at 10 rad/s, never more than the limit."""
+    """Facts 1.5: -1.87 N m at 0.1 rad measured minus target, -8.51 at 10 rad/s, never more than
+    the limit.
+    """
     model = build_scene(1, None).model
     data = mujoco.MjData(model)
     data.qpos[2] = 5.0  # in the air
@@ -134,7 +137,9 @@ def test_leg_kinematics_agree_with_mujoco(name):
 
 
 def test_friction_pairs_are_the_references_averages():
-    """Facts 3: robot on floor 0.55, cuboid on floor 0.325 and robot on cuboid 0.775 at mid range."""
+    """Facts 3: robot on floor 0.55, cuboid on floor 0.325 and robot on cuboid 0.775 at mid
+    range.
+    """
     scene = build_scene(2, OBJECTS["cuboid"])
     sim = _simulate(scene, _layout(1, [(-0.88, 0.0), (0.0, 1.5)]), 1)
     seen = {}
@@ -203,9 +208,11 @@ def test_a_cylinder_that_lands_flat_lies_still():
     heading = torch.linspace(0.0, 6.2, 64, dtype=torch.float64)
     at = scene.robot_qpos
     sim.qpos[:, at + 2] = 0.33
-    sim.qpos[:, at + 3], sim.qpos[:, at + 6] = torch.cos(heading / 2), torch.sin(heading / 2)
+    sim.qpos[:, at + 3] = torch.cos(heading / 2)
+    sim.qpos[:, at + 6] = torch.sin(heading / 2)
     sim.step(40)
-    height, speed = [], []
+    height = []
+    speed = []
     for _ in range(60):
         sim.step(4)
         height.append(sim.qpos[:, at + 2].clone())
@@ -221,11 +228,12 @@ def test_a_cylinder_that_lands_flat_lies_still():
     far = [np.linalg.norm(point) for point in rim if np.linalg.norm(point) < 2.0]
     np.testing.assert_allclose(far, [1.5] * 4, atol=1e-3)
     hidden = scene.model.geom("object/0/base")
+    # Meets the floor alone, and is not drawn.
     assert (hidden.contype, hidden.conaffinity, hidden.group) == (
         0,
         0,
         3,
-    )  # meets the floor alone, and is not drawn
+    )
 
 
 @pytest.mark.parametrize("name", OBJECTS)
@@ -246,7 +254,8 @@ def test_four_walls_enclose_a_square_of_24_metres():
         if model.geom_bodyid[k] == 0 and model.geom_type[k] == mujoco.mjtGeom.mjGEOM_BOX
     ]
     boxes = sorted([*model.geom_pos[k].tolist(), *model.geom_size[k].tolist()] for k in walls)
-    across, along = [0.05, 12.0, 0.25], [12.0, 0.05, 0.25]
+    across = [0.05, 12.0, 0.25]
+    along = [12.0, 0.05, 0.25]
     expected = [
         [-12.05, 0, 0.25, *across],
         [0, -12.05, 0.25, *along],
@@ -296,7 +305,8 @@ def test_robots_object_floor_and_walls_touch_one_another_and_no_robot_itself():
         [k for k in geoms if model.geom_bodyid[k] == robot]
         for geoms, robot in zip(bodies, robots, strict=True)
     ]
-    floor, box = model.geom("floor").id, [model.geom(f"object/{k}").id for k in range(2)]
+    floor = model.geom("floor").id
+    box = [model.geom(f"object/{k}").id for k in range(2)]
     walls = [k for k in range(model.ngeom) if model.geom_bodyid[k] == 0 and k != floor]
     assert all(len(geoms) > 4 for geoms in bodies)
     assert len(walls) == 4
@@ -326,12 +336,14 @@ def test_contacts_are_as_stiff_as_the_step_bears(name):
 
 def test_the_parts_of_an_object_are_where_its_settings_put_them():
     model = build_scene(1, OBJECTS["tblock"]).model
-    bar, stem = model.geom("object/0"), model.geom("object/1")
+    bar = model.geom("object/0")
+    stem = model.geom("object/1")
     assert (bar.size.tolist(), bar.pos.tolist()) == ([0.5, 0.25, 0.25], [0.0, 0.0, 0.0])
     assert (stem.size.tolist(), stem.pos.tolist()) == ([0.25, 0.25, 0.25], [0.0, 0.5, 0.0])
     assert model.body("object").pos.tolist() == [0.0, 0.0, OBJECTS["tblock"].spawn_height]
     cylinder = build_scene(1, OBJECTS["cylinder"]).model
-    round_side, base = cylinder.geom("object/0"), cylinder.geom("object/0/base")
+    round_side = cylinder.geom("object/0")
+    base = cylinder.geom("object/0/base")
     assert round_side.size[:2].tolist() == [1.5, 0.25]
     np.testing.assert_allclose(base.size, [1.5 / np.sqrt(2.0), 1.5 / np.sqrt(2.0), 0.25])
     assert base.pos.tolist() == [0.0, 0.0, 0.0]
@@ -341,9 +353,8 @@ def test_the_parts_of_an_object_are_where_its_settings_put_them():
 def test_the_goal_is_a_flat_disc_of_the_success_radius_that_touches_nothing(radius):
     model = build_scene(2, OBJECTS["cuboid"], success_radius=radius).model
     body = model.body("goal").id
-    assert (
-        model.body_geomnum[body] == 0
-    )  # a site is not tested for contacts, and moved at little cost
+    # A site is not tested for contacts, and moved at little cost.
+    assert model.body_geomnum[body] == 0
     assert model.body_mass[body] == 0.0
     assert model.body_pos[body].tolist() == [0.0, 0.0, 0.0]
     disc = model.site("goal")
@@ -358,9 +369,13 @@ def test_the_goal_is_drawn_for_a_success_radius_of_a_metre():
 
 
 def test_robots_push_a_cylinder_along_its_radius():
-    """MuJoCo's several contacts a pair push along the normal of a limb's face, up to 54 degrees from there."""
+    """MuJoCo's several contacts a pair push along the normal of a limb's face, up to 54 degrees
+    from there.
+    """
     model = build_scene(1, OBJECTS["cylinder"]).model
-    side, data, draw = model.geom("object/0").id, mujoco.MjData(model), np.random.default_rng(0)
+    side = model.geom("object/0").id
+    data = mujoco.MjData(model)
+    draw = np.random.default_rng(0)
     cosines = []
     for _ in range(3000):
         angle, heading = draw.uniform(0.0, 2.0 * np.pi, 2)
@@ -412,7 +427,9 @@ def test_mass_of_each_world_is_its_own():
 
 @pytest.mark.parametrize(("front", "left"), [(1, 1), (1, -1), (-1, 1), (-1, -1)])
 def test_a_legs_inertials_are_those_of_the_references_urdf(front: int, left: int) -> None:
-    """Mass, centre and the tensor as the file has it, xx xy xz yy yz zz; ours are xx yy zz xy xz yz."""
+    """Mass, centre and the tensor as the file has it, xx xy xz yy yz zz; ours are xx yy zz xy xz
+    yz.
+    """
     hip, thigh, calf = GO1.legs[(1 - front) + (1 - left) // 2].inertials
     assert calf == combine(CALF, FOOT)
     for ours, mass, center, (xx, xy, xz, yy, yz, zz) in (

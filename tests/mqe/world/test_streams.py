@@ -9,7 +9,8 @@ from mqe.world.streams import Streams
 
 
 def test_draws_do_not_depend_on_what_was_drawn_before_or_on_the_number_of_worlds():
-    few, many = Streams(7, 4, "cpu"), Streams(7, 1000, "cpu")
+    few = Streams(7, 4, "cpu")
+    many = Streams(7, 1000, "cpu")
     many.uniform(3, torch.zeros(1000, dtype=torch.int64), (5,))
     episode = torch.full((4,), 9)
     assert torch.equal(
@@ -38,9 +39,8 @@ def test_draws_are_uniform_independent_and_normal():
     counts = torch.histc(u[:, 0], 20, 0.0, 1.0)
     assert float((counts - 5000).abs().max()) < 5 * 5000**0.5
     assert abs(float(torch.corrcoef(u.T)[0, 1])) < 0.015
-    assert (
-        abs(float(torch.corrcoef(torch.stack((u[:-1, 0], u[1:, 0])))[0, 1])) < 0.015
-    )  # neighbouring worlds
+    # Neighbouring worlds.
+    assert abs(float(torch.corrcoef(torch.stack((u[:-1, 0], u[1:, 0])))[0, 1])) < 0.015
     normal = streams.normal(2, episode)
     assert abs(float(normal.mean())) < 0.015
     assert abs(float(normal.std()) - 1.0) < 0.015
@@ -58,11 +58,16 @@ def split_mix(x: int, folds: int = 3) -> int:
 
 
 def test_draws_are_those_of_split_mix():
-    seed, world, episode, purpose, step = 7, 2, 5, 3, 0x9E3779B97F4A7C15
+    seed = 7
+    world = 2
+    episode = 5
+    purpose = 3
+    step = 0x9E3779B97F4A7C15
     world_key = split_mix(split_mix(seed) + world * step)
     key = split_mix(world_key + split_mix(episode + (purpose << 40)))
     u = [(split_mix(key + k * step, folds=2) >> 40) / 2**24 for k in (1, 2)]
-    streams, episodes = Streams(seed, 4, "cpu"), torch.full((4,), episode)
+    streams = Streams(seed, 4, "cpu")
+    episodes = torch.full((4,), episode)
     assert streams.uniform(purpose, episodes, (2,))[world].tolist() == u
     assert streams.normal(purpose, episodes)[world].item() == pytest.approx(
         math.sqrt(-2.0 * math.log(1.0 - u[0])) * math.cos(2.0 * math.pi * u[1]), rel=1e-5

@@ -1,1 +1,3 @@
-"""What runs in a simulator's own process, under its own interpreter: standard library, numpy, Python 3.8 or newer."""
+"""What runs in a simulator's own process, under its own interpreter: standard library, numpy,
+Python 3.8 or newer.
+"""

@@ -1,6 +1,8 @@
-"""Start a worker: ``python __main__.py ENGINE.py READ_FD WRITE_FD MEMORY_FD``. Any Python can read this file.
+"""Start a worker: ``python __main__.py ENGINE.py READ_FD WRITE_FD MEMORY_FD``. Any Python can read
+this file.
 
-The packages around it need a newer Python and torch, so they are not imported: empty modules stand in for them.
+The packages around it need a newer Python and torch, so they are not imported: empty modules stand
+in for them.
 """
 
 import sys
@@ -16,13 +18,14 @@ def main(engine_file, read_fd, write_fd, memory_fd):  # noqa: D103
     import types
 
     faulthandler.enable()  # also on SIGABRT, by which the host asks a hung worker where it is
+    # The host decides when to end.
     for name in (
         "SIGINT",
         "SIGTERM",
         "SIGHUP",
         "SIGUSR1",
         "SIGUSR2",
-    ):  # the host decides when to end
+    ):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     for fd in (read_fd, write_fd, memory_fd):
         os.set_inheritable(fd, False)

@@ -1,4 +1,6 @@
-"""Between Isaac Gym's tensors and MuJoCo's: order of quaternions, frame of angular velocities. NumPy alone."""
+"""Between Isaac Gym's tensors and MuJoCo's: order of quaternions, frame of angular velocities.
+NumPy alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ def rotate(quat: np.ndarray, vector: np.ndarray) -> np.ndarray:
 
 
 def to_root_states(pose: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-    """Return Isaac Gym's root states (..., 13) of free joints: poses (..., 7) wxyz, velocities (..., 6).
+    """Return Isaac Gym's root states (..., 13) of free joints: poses (..., 7) wxyz, velocities
+    (..., 6).
 
     MuJoCo has a free joint's angular velocity in the body's frame, Isaac Gym in the world's.
     """

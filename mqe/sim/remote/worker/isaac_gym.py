@@ -1,7 +1,8 @@
-"""Isaac Gym Preview 4 as an engine. Written against its stubs; it has not run on the real thing yet.
+"""Isaac Gym Preview 4 as an engine. Written against its stubs; it has not run on the real thing
+yet.
 
-``docs/isaacgym.md`` has the checklist for whoever runs it first. All worlds lie at one place and are kept
-apart by their collision groups, so that the world's frame is every environment's.
+``docs/isaacgym.md`` has the checklist for whoever runs it first. All worlds lie at one place and
+are kept apart by their collision groups, so that the world's frame is every environment's.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ TOLERANCE = 1e-4  # of friction
 
 
 class IsaacGym:
-    """N worlds on PhysX. Motors are torques of the scene's own law; Isaac Gym's drives are not used."""
+    """N worlds on PhysX. Motors are torques of the scene's own law; Isaac Gym's drives are not
+    used.
+    """
 
     def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
         self.versions = {"isaacgym": "Preview 4 (1.0rc4)", "torch": torch.__version__}
@@ -176,9 +179,8 @@ class IsaacGym:
                     file.write(text)
                 options = gymapi.AssetOptions()
                 options.collapse_fixed_joints = False
-                options.replace_cylinder_with_capsule = (
-                    tree in self._robots
-                )  # the object stays what it is
+                # The object stays what it is.
+                options.replace_cylinder_with_capsule = tree in self._robots
                 options.default_dof_drive_mode = int(gymapi.DofDriveMode.DOF_MODE_EFFORT)
                 options.override_com = options.override_inertia = False
                 options.linear_damping = options.angular_damping = options.armature = 0.0
@@ -193,7 +195,8 @@ class IsaacGym:
         geoms, pairs = self._fields.get("geom_friction"), self._fields.get("pair_friction")
         if geoms is not None and np.ptp(geoms[:, self._scene["floor_geom"], 0]) > TOLERANCE:
             raise Refused(
-                "Isaac Gym has one ground for all worlds; leave env.randomize.ground_friction a number"
+                "Isaac Gym has one ground for all worlds; leave env.randomize.ground_friction a "
+                "number"
             )
         if geoms is not None:
             floor = float(material(geoms[0, self._scene["floor_geom"], 0], ROBOT_FRICTION))
@@ -202,7 +205,8 @@ class IsaacGym:
             of_robots = material(geoms[:, self._scene["object_geoms"][0], 0], ROBOT_FRICTION)
             if np.abs(of_floor - of_robots).max() > TOLERANCE:
                 raise Refused(
-                    "PhysX averages materials, so that an object's friction with floor and robots are one number; "
+                    "PhysX averages materials, so that an object's friction with floor and "
+                    "robots are one number; "
                     "leave env.randomize.object_friction and ground_friction at 1"
                 )
         if floor < 0.0:
@@ -223,11 +227,10 @@ class IsaacGym:
         masses = self._fields.get("body_mass")
         if masses is None:
             return
-        body = (
-            self._scene["trunk_bodies"][self._robots.index(tree)]
-            if is_robot
-            else self._scene["object_body"]
-        )
+        if is_robot:
+            body = self._scene["trunk_bodies"][self._robots.index(tree)]
+        else:
+            body = self._scene["object_body"]
         share = float(masses[env_id, body] / self._scene["body_mass"][body])
         links = gym.get_actor_rigid_body_properties(env, actor)
         root = links[0]  # the trunk, or the object: nothing else varies
@@ -324,10 +327,11 @@ class IsaacGym:
         joints = self._dof[:, self._theirs_at].cpu().numpy()
         qpos, qvel = views["qpos"], views["qvel"]
         for k in range(len(self._scene["trees"])):
+            # Robots first, then the object.
             at, vel_at = (
                 k * (POSE + JOINTS),
                 k * (VELOCITY + JOINTS),
-            )  # robots first, then the object
+            )
             qpos[:, at : at + POSE], qvel[:, vel_at : vel_at + VELOCITY] = (
                 poses[:, k],
                 velocities[:, k],
@@ -337,8 +341,9 @@ class IsaacGym:
                 qpos[:, at + POSE : at + POSE + JOINTS] = own[..., 0]
                 qvel[:, vel_at + VELOCITY : vel_at + VELOCITY + JOINTS] = own[..., 1]
         views["failed"][:] = ~(np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1))
-        # Isaac Gym knows a link's net contact force, but not with which body. A robot's push on the object is the
-        # negative of the forces on its trunk, hips and thighs. Forces between robots are not measured.
+        # Isaac Gym knows a link's net contact force, but not with which body. A robot's push on the
+        # object is the negative of the forces on its trunk, hips and thighs. Forces between robots
+        # are not measured.
         forces = views["sensordata"].reshape(self._sizes.num_envs, -1, 3)
         forces[:] = 0.0
         for row, (first, second) in enumerate(self._scene["forces"]):
@@ -347,7 +352,9 @@ class IsaacGym:
         self._known = {"qpos": qpos.copy(), "qvel": qvel.copy()}
 
     def _split(self, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return poses (K, B, 7), velocities (K, B, 6), and all joints' positions and speeds (K, J)."""
+        """Return poses (K, B, 7), velocities (K, B, 6), and all joints' positions and speeds (K,
+        J).
+        """
         poses, velocities, joint_pos, joint_vel = [], [], [], []
         for k in range(len(self._scene["trees"])):
             at, vel_at = k * (POSE + JOINTS), k * (VELOCITY + JOINTS)

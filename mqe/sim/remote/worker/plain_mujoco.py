@@ -1,4 +1,6 @@
-"""A stand-in for another simulator: plain MuJoCo, of any version from 3.1 on, one world after the other."""
+"""A stand-in for another simulator: plain MuJoCo, of any version from 3.1 on, one world after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from mqe.sim.remote.worker.serve import Refused
 
 
 class PlainMujoco:
-    """N worlds of one model text; what a step starts from besides qpos and qvel is in ``memory``."""
+    """N worlds of one model text; what a step starts from besides qpos and qvel is in
+    ``memory``.
+    """
 
     def __init__(self, scene: dict[str, Any], sizes: Sizes, views: dict[str, np.ndarray]) -> None:
         self.versions = {"mujoco": mujoco.__version__}
@@ -66,7 +70,9 @@ class PlainMujoco:
         pass
 
     def _forces(self, model: Any, data: Any) -> np.ndarray:
-        """Return the net force (K, 3) of the first of every pair of trees on the second, world frame."""
+        """Return the net force (K, 3) of the first of every pair of trees on the second, world
+        frame.
+        """
         total, one = np.zeros((len(self._scene["forces"]), 3)), np.zeros(6)
         for k in range(data.ncon):
             contact = data.contact[k]

@@ -1,4 +1,5 @@
-"""What host and worker agree on: messages on two pipes, and the layout of the memory that they share.
+"""What host and worker agree on: messages on two pipes, and the layout of the memory that they
+share.
 
 Both sides import this file, so it runs on Python 3.8 with numpy alone.
 """
@@ -21,10 +22,11 @@ _FIRST = 4096  # where the arrays begin
 _ALIGNED = 64  # bytes
 _MESSAGE = struct.Struct("<4sIQ")  # mark, length of the JSON, length of what follows it
 _MARK = b"MPSH"
+# Without JSON: a step, two numbers in place of lengths, and its answer.
 _STEP, _DONE = (
     b"STEP",
     b"DONE",
-)  # without JSON: a step, two numbers in place of lengths, and its answer
+)
 _LONGEST = 1 << 32  # bytes of a message
 
 Wait = Callable[[int], None]  # return when the pipe is ready, or raise
@@ -48,7 +50,9 @@ class Sizes(NamedTuple):
 
 
 def layout(sizes: Sizes, dtype: str) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
-    """Return offset, shape and dtype of every array by its name, and the bytes of the whole memory."""
+    """Return offset, shape and dtype of every array by its name, and the bytes of the whole
+    memory.
+    """
     n = sizes.num_envs
     shapes: dict[str, tuple[int, ...]] = {
         "qpos": (n, sizes.nq),
@@ -78,7 +82,9 @@ def create_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
 
 
 def open_memory(fd: int, sizes: Sizes, dtype: str) -> dict[str, np.ndarray]:
-    """Return the arrays in the shared memory; raise ProtocolError where its header says anything else."""
+    """Return the arrays in the shared memory; raise ProtocolError where its header says anything
+    else.
+    """
     places, length = layout(sizes, dtype)
     wanted = _HEADER.pack(_MAGIC, VERSION, np.dtype(dtype).itemsize, *sizes)
     if os.fstat(fd).st_size != length or os.pread(fd, _HEADER.size, 0) != wanted:

@@ -1,4 +1,6 @@
-"""The worker's side: an engine that does what the host says, message by message. Runs on Python 3.8."""
+"""The worker's side: an engine that does what the host says, message by message. Runs on Python
+3.8.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,26 @@ class Refused(Exception):  # noqa: N818, an answer
 
 
 class Engine(Protocol):
-    """What a worker's module makes with ``make_engine(scene, sizes, views)``; ``views`` is the shared memory.
+    """What a worker's module makes with ``make_engine(scene, sizes, views)``; ``views`` is the
+    shared memory.
 
-    qpos, qvel, ctrl and xfrc_applied are the host's to change between steps; after a step they, sensordata, memory and
-    failed are the engine's to set. Quaternions are wxyz, joints in the scene's order, whatever the engine has inside.
+    qpos, qvel, ctrl and xfrc_applied are the host's to change between steps; after a step they,
+    sensordata, memory and failed are the engine's to set. Quaternions are wxyz, joints in the
+    scene's order, whatever the engine has inside.
     """
 
     versions: dict[str, str]  # of what the engine is made of
 
     def set_field(self, name: str, values: np.ndarray) -> None:
-        """Set per-world values (N, ...) of a model field, by MuJoCo's name; raise Refused where it cannot."""
+        """Set per-world values (N, ...) of a model field, by MuJoCo's name; raise Refused where it
+        cannot.
+        """
         ...
 
     def step(self, num_steps: int, num_rows: int) -> None:
-        """Advance all worlds; with ``num_rows`` the step k follows ``targets[k]``, else ``ctrl`` stays."""
+        """Advance all worlds; with ``num_rows`` the step k follows ``targets[k]``, else ``ctrl``
+        stays.
+        """
         ...
 
     def close(self) -> None:
@@ -43,7 +51,9 @@ def serve(
     channel: Channel,
     memory_fd: int,
 ) -> None:
-    """Answer messages until ``close``, an error, or until the host has gone; an error is answered as well."""
+    """Answer messages until ``close``, an error, or until the host has gone; an error is answered
+    as well.
+    """
     engine, do = None, "start"
     try:
         while True:
