@@ -1,4 +1,4 @@
-"""YAML to frozen dataclasses, checked at the door: inside, code trusts its configuration.
+"""Checked settings: YAML becomes frozen dataclasses, and code inside trusts them.
 
 A dataclass is the schema. ``option`` declares a field with its range, and ``build`` checks plain
 values against it. Every error is one line with the key, the value, what is allowed and a hint.
@@ -28,9 +28,7 @@ _LONGEST = 2000  # characters of a message, of which a value may be any part
 
 
 class ConfigError(ValueError):
-    """A user's mistake in one line: key, value, allowed values, hint. Parts that are too long are
-    cut out.
-    """
+    """A user's mistake in one line: key, value, allowed values, hint; long parts are cut."""
 
     def __init__(self, message: str) -> None:
         if len(message) > _LONGEST:
@@ -65,7 +63,7 @@ def option(
 
 
 def parse_yaml(text: str, where: str = "YAML") -> Any:
-    """Read YAML text; ``5e-4`` is a number, ``on`` and ``12:30`` are strings, a key given twice is
+    """Parse YAML text; ``5e-4`` is a number, ``on`` and ``12:30`` are strings, a duplicate key is
     an error.
     """
     try:
@@ -91,8 +89,7 @@ def parse_yaml(text: str, where: str = "YAML") -> Any:
 def load_yaml(
     path: str | Path, check: Callable[[dict[str, Any]], None] | None = None
 ) -> dict[str, Any]:
-    """Read a YAML file of keys; ``base: other.yaml``, relative to the file, is read first and then
-    overridden.
+    """Read a YAML file of keys on top of its ``base: other.yaml``, a path relative to the file.
 
     ``check`` is called with the values of each file, also of those that another one overrides.
     """
@@ -100,14 +97,12 @@ def load_yaml(
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:
-    """Write plain values as YAML that ``parse_yaml``, and any other reader, reads back
-    unchanged.
-    """
+    """Return YAML text that ``parse_yaml``, and any other reader, reads back unchanged."""
     return yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay ``over`` on ``base``, section by section, leaving both as they were."""
+    """Return ``over`` laid on ``base``, section by section; both stay unchanged."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -119,7 +114,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assignment(text: str) -> dict[str, Any]:
-    """Turn ``section.key=value`` into nested values, the value read as YAML."""
+    """Parse ``section.key=value`` into nested values; the value is read as YAML."""
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
     if not equals or len(keys) < 2 or not all(keys):
@@ -133,7 +128,7 @@ def assignment(text: str) -> dict[str, Any]:
 
 
 def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
-    """Make a dataclass from plain values; raise ConfigError for an unknown key, a wrong type or a
+    """Build a dataclass from plain values; raise ConfigError for an unknown key, a wrong type or a
     value out of range.
 
     ``where`` is what the errors call this place, for instance ``task``; ints pass for floats and
@@ -156,9 +151,7 @@ def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
 
 
 def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dict[str, Any]:
-    """Return the values as a dataclass takes them, each checked by itself; raise ConfigError as
-    ``build`` does.
-    """
+    """Return the values, each checked by itself; raise ConfigError as ``build`` does."""
     values = {} if values is None else values
     if not isinstance(values, Mapping):
         raise ConfigError(f"{where}: must be a section of keys, not {values!r}")
@@ -176,7 +169,7 @@ def check_values(cls: type, values: Mapping[str, Any] | None, where: str) -> dic
 
 
 def to_dict(instance: Any) -> Any:
-    """Turn a dataclass into plain values that ``build`` takes back: sections, lists and scalars."""
+    """Convert a dataclass to plain values that ``build`` takes: sections, lists and scalars."""
     if dataclasses.is_dataclass(instance) and not isinstance(instance, type):
         return {
             f.name: to_dict(getattr(instance, f.name))
@@ -191,14 +184,12 @@ def to_dict(instance: Any) -> Any:
 
 
 def checked(instance: _T, where: str) -> _T:
-    """Check a dataclass made in Python, as ``build`` checks one that was read."""
+    """Check a dataclass that was made in Python; raise ConfigError as ``build`` does."""
     return build(type(instance), to_dict(instance), where)
 
 
 def nearest(word: Any, allowed: Iterable[Any]) -> str:
-    """Return the allowed word that looks most like ``word``; the last part of a dotted one counts
-    most.
-    """
+    """Return the allowed word most similar to ``word``; the end of a dotted word counts most."""
     word = str(word)[:100]
 
     def likeness(candidate: str) -> tuple[float, float]:
@@ -211,7 +202,7 @@ def nearest(word: Any, allowed: Iterable[Any]) -> str:
 
 
 def unknown(kind: str, name: Any, allowed: Iterable[Any]) -> str:
-    """Format the error for a name that does not exist: the name, the nearest, all that do."""
+    """Format the error for an unknown name: the name, the nearest known name, all known names."""
     allowed = [str(candidate) for candidate in allowed]
     suggestion = f"; did you mean {nearest(name, allowed)}?" if allowed else ""
     return f"unknown {kind} {str(name)!r}{suggestion} (allowed: {', '.join(allowed) or 'none'})"
@@ -358,7 +349,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _is_text(value: str) -> bool:
-    """Return whether a string can be written to a file, and name one."""
+    """Return whether a string can be written to a file and used as a name."""
     try:
         return b"\0" not in value.encode()
     except UnicodeEncodeError:  # a lone surrogate
@@ -406,7 +397,7 @@ def _load_with_bases(
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only, scalars by the rules of YAML 1.2, numbers as Python reads them."""
+    """A YAML loader of plain values only, with the scalars of YAML 1.2 and Python's numbers."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}
 
@@ -431,7 +422,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every string that some reader would take for a number or a bool."""
+    """A YAML dumper that quotes every string that a reader could take for a number or a bool."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,5 @@
-"""A checkpoint's ``manifest.json``: the SHA-256 of every file beside it, and what wrote them.
+"""A checkpoint's ``manifest.json``: the SHA-256 of every file beside it, and the program that wrote
+them.
 
 Whoever reads a checkpoint checks the files that it reads. A folder without a manifest, as older
 ones are, is read without this check, but for those that ship with the package. ``python -m
@@ -29,8 +30,8 @@ _HINT = f"take another checkpoint of the run, or remove {MANIFEST} if you change
 
 
 def write_manifest(folder: Path, device: str, gait_sha256: str | None = None) -> None:
-    """Write the manifest of all files in ``folder``, which a program on ``device`` (``cpu``,
-    ``cuda:0``) wrote.
+    """Write the manifest of all files in ``folder``; ``device`` is the writing program's (``cpu``,
+    ``cuda:0``).
 
     ``gait_sha256`` is the digest of the gait that a team walked with
     (``mqe.controllers.gait.gait_digest``).
@@ -39,7 +40,7 @@ def write_manifest(folder: Path, device: str, gait_sha256: str | None = None) ->
 
 
 def describe_files(folder: Path, device: str, gait_sha256: str | None = None) -> dict[str, Any]:
-    """Return what ``write_manifest`` writes."""
+    """Return the contents of a manifest."""
     return {
         **_checksums(folder),
         **({} if gait_sha256 is None else {"gait_sha256": gait_sha256}),
@@ -57,7 +58,7 @@ def packages() -> dict[str, str]:
 
 
 def renew_manifest(folder: Path, more: Mapping[str, Any] | None = None) -> None:
-    """Write the manifest of ``folder`` again after files were removed, or changed on purpose.
+    """Rewrite the manifest of ``folder`` after files were removed or changed on purpose.
 
     What it says of the program that wrote them stays; of a folder that had none, only the files are
     known. ``more`` are further entries, by name.
@@ -75,8 +76,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
-    """Return what is wrong with the named files of ``folder``, all that its manifest lists by
-    default; None if whole.
+    """Return a description of the first damaged file of ``folder``, or None if all named files are
+    whole.
 
     A folder without a manifest has nothing to compare with. A file that the manifest lists and
     ``folder`` lacks is whoever reads it to complain about.
@@ -111,7 +112,7 @@ def damage(folder: Path, names: Iterable[str] | None = None) -> str | None:
 
 
 def check_files(folder: Path, names: Iterable[str]) -> None:
-    """Raise ConfigError where one of the named files of a checkpoint is not as it was written."""
+    """Raise ConfigError if one of the named files of a checkpoint is not as it was written."""
     problem = damage(folder, names)
     if problem is not None:
         raise ConfigError(f"checkpoint {folder}: {problem}; {_HINT}")
@@ -128,8 +129,8 @@ def _write(folder: Path, content: dict[str, Any]) -> None:
 
 @functools.cache
 def git_revision() -> str | None:
-    """Return the revision of the checkout that runs, with ``-dirty`` where files differ from it;
-    None outside one.
+    """Return the revision of the running checkout, with ``-dirty`` if files differ from it; None
+    outside a checkout.
     """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():

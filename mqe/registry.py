@@ -21,7 +21,7 @@ from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push import PUSH
 from mqe.tasks.velocity import VELOCITY
 from mqe.vec_env import ALL_WORLDS, Share
-from mqe.world.randomization import Nature, model_fields
+from mqe.world.randomization import Randomization, model_fields
 from mqe.world.streams import Streams
 
 __all__ = [
@@ -208,8 +208,10 @@ def make_env(
     ).items():
         simulator.set_field(field, values)
     actions = (env.num_envs, setup.task.num_agents, max(setup.task.action_sizes))
-    nature = Nature(env.randomize, setup.scene, actions, setup.task.max_episode_length, streams)
-    made = MultiAgentEnv(simulator, setup.scene, setup.task, nature, entry.report, share)
+    randomization = Randomization(
+        env.randomize, setup.scene, actions, setup.task.max_episode_length, streams
+    )
+    made = MultiAgentEnv(simulator, setup.scene, setup.task, randomization, entry.report, share)
     made.number_from(first_episode)
     made.settings = {"env": to_dict(env), "task": to_dict(task)}
     return made

@@ -1,4 +1,4 @@
-"""Files of tensors, read without executing code in them and without trusting what they hold."""
+"""Files of tensors, read without executing or trusting their contents."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PLAIN_TYPES = (
 
 
 def read_file(path: Path | IO[bytes]) -> Any:
-    """Read a file onto the CPU without executing code in it; raise, as its readers do, for a
-    damaged one.
+    """Read a file onto the CPU without executing code in it; a damaged file raises the reader's own
+    error.
 
     The archive's checksums are looked at first, which torch does not do.
     """
@@ -33,9 +33,7 @@ def read_file(path: Path | IO[bytes]) -> Any:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a flat state dict onto the CPU; raise ConfigError for a damaged one or one that holds
-    anything else.
-    """
+    """Read a flat state dict onto the CPU; raise ConfigError for damage or any other content."""
     hint = "take another checkpoint of the run"
     try:
         tensors = read_file(path)
@@ -62,8 +60,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def is_plain(values: Any) -> bool:
-    """Return whether dictionaries by names and lists hold nothing but Python's scalars and tensors
-    that are all there.
+    """Return whether nested dictionaries and lists hold only Python's scalars and complete tensors.
 
     Sparse, quantised, complex and 8-bit tensors are not plain, nor is one that repeats a few
     numbers many times.

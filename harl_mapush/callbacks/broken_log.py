@@ -20,7 +20,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.registry import SimCfg, make_env
 from mqe.viewer.video import Film, film_states
 from mqe.world.broken_worlds import BrokenWorld
-from mqe.world.randomization import NatureCfg
+from mqe.world.randomization import RandomizationCfg
 
 FOLDER = "broken"  # in a run's folder
 # Parts of SceneState.rows, one after the other.
@@ -102,7 +102,7 @@ def replay(path: Path, film: Path) -> tuple[Film, str]:
         raise ConfigError(f"--replay {str(path)!r}: its settings are none; it is damaged")
     cfg, _ = config.resolve(settings, {})
     env = make_env(
-        replace(cfg.env, num_envs=1, randomize=NatureCfg()),
+        replace(cfg.env, num_envs=1, randomize=RandomizationCfg()),
         SimCfg(name="mujoco", device="cpu"),
         cfg.task,
         seed=0,

@@ -26,7 +26,7 @@ from harl_mapush.runs import durable
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.statistics import EpisodeStatistics
 from mqe.registry import make_env
-from mqe.world.randomization import NatureCfg
+from mqe.world.randomization import RandomizationCfg
 
 EVALUATIONS = "evaluations.json"  # in the run folder
 PREFIX = "eval/"
@@ -47,7 +47,7 @@ class TrainingEvaluation:
         self._path = folder / EVALUATIONS
         self._num_rounds = math.ceil(runner.evaluation_episodes / runner.evaluation_envs)
         worlds = min(runner.evaluation_envs, runner.evaluation_episodes)
-        calm = dataclasses.replace(cfg.env, num_envs=worlds, randomize=NatureCfg())
+        calm = dataclasses.replace(cfg.env, num_envs=worlds, randomize=RandomizationCfg())
         self.env: MultiAgentEnv = make_env(calm, cfg.sim, cfg.task, (SEED + runner.seed) % 2**63)
         self.env.reset()
         self._start = self.env.state_dict()

@@ -16,7 +16,7 @@ from harl_mapush.algorithms.algorithm import Algorithm, Decision
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.config import RunCfg
 from mqe.registry import TASKS, SimCfg, make_env
-from mqe.world.randomization import NatureCfg
+from mqe.world.randomization import RandomizationCfg
 from mqe.world.streams import Streams
 
 
@@ -27,7 +27,7 @@ class DistantWorlds:
 
     def __init__(self, cfg: RunCfg, device: torch.device) -> None:
         """Read sizes off a world of ``cfg``; the learner is on ``device``."""
-        calm = dataclasses.replace(cfg.env, num_envs=1, randomize=NatureCfg())
+        calm = dataclasses.replace(cfg.env, num_envs=1, randomize=RandomizationCfg())
         one = make_env(calm, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
         self.spec = TeamSpec.of(one)
         self.num_agents = one.num_agents

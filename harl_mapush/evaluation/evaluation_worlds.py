@@ -16,7 +16,7 @@ from mqe.controllers.gait import gait_digest, gait_names
 from mqe.env.environment import MultiAgentEnv
 from mqe.manifest import read_manifest
 from mqe.registry import TASKS
-from mqe.world.randomization import NatureCfg
+from mqe.world.randomization import RandomizationCfg
 from mqe.world.robots import robots_of
 
 # All else belongs to the policy, or does nothing here.
@@ -28,7 +28,7 @@ CHANGEABLE = (
 )
 NUM_ENVS = 300  # of an evaluation
 # What a team sees, commands and pushes: one that learned with other values does not know this
-# world. All other settings of task and nature make a world harder or easier.
+# world. All other settings of task and randomization make a world harder or easier.
 FAMILIAR = ("object", "decision_period", "observation", "action_scale", "inertia")
 
 
@@ -55,7 +55,7 @@ def settings(
     if folder is None:
         task = (over.get("task") or {}).get("name", task)
     evaluation: dict[str, Any] = {
-        "env": {"num_envs": 1 if is_film else NUM_ENVS, "randomize": to_dict(NatureCfg())},
+        "env": {"num_envs": 1 if is_film else NUM_ENVS, "randomize": to_dict(RandomizationCfg())},
         "sim": {"name": "auto", "device": "auto"},
         "runner": {"seed": 0},
     }
@@ -102,11 +102,11 @@ def differences(folder: Path, cfg: RunCfg) -> str:
     ]
     pairs = [pair for pair in pairs if pair[0].removeprefix("task.") not in (*FAMILIAR, "gait")]
     own = before["env"]["randomize"]
-    nature = after["env"]["randomize"]
-    unused = [] if nature["kick_speed"] else ["kick_interval"]
+    randomization = after["env"]["randomize"]
+    unused = [] if randomization["kick_speed"] else ["kick_interval"]
     pairs += [
         (f"env.randomize.{key}", own[key], value)
-        for key, value in nature.items()
+        for key, value in randomization.items()
         if key not in unused
     ]
     changed = [f"{key}={value} (learned with {old})" for key, old, value in pairs if value != old]

@@ -15,7 +15,7 @@ from harl_mapush.memory_plan import MemoryPlan
 from harl_mapush.runner import Runner
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
-from mqe.world.randomization import NatureCfg
+from mqe.world.randomization import RandomizationCfg
 
 NUM_DECISIONS = 4
 
@@ -48,7 +48,7 @@ class Checkup:
         before.
         """
         self.close()
-        env_cfg = dataclasses.replace(self.cfg.env, num_envs=num_envs, randomize=NatureCfg())
+        env_cfg = dataclasses.replace(self.cfg.env, num_envs=num_envs, randomize=RandomizationCfg())
         self.env = env = make_env(
             env_cfg, self.cfg.sim, self.cfg.task, self.cfg.runner.seed, ranks.share(num_envs)
         )

@@ -1,4 +1,4 @@
-"""Controllers: what turns a task's commands into joint targets, with a memory of its own."""
+"""Controllers: they turn a task's commands into joint targets and keep a memory of their own."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from mqe.world.state import SceneState
 
 
 class Controller(Protocol):
-    """What moves the robots of N worlds; a task holds one. What a command means is the
-    controller's.
-    """
+    """Moves the robots of N worlds for a task; defines the meaning of its commands."""
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask`` (N,), commands as well."""
+        """Reset the memory and the command in the worlds of ``mask`` (N,)."""
         ...
 
     def command(self, velocity: Tensor) -> None:
-        """Hold a command (N, A, 3) from now on."""
+        """Set the command (N, A, 3) that holds until the next call."""
         ...
 
     def targets(self, state: SceneState) -> Tensor:
@@ -28,7 +26,7 @@ class Controller(Protocol):
         ...
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:
-        """Run networks, if any, over blocks of the active ones of ``worlds``."""
+        """Evaluate networks, if any, over blocks of the active worlds of ``worlds``."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]: ...

@@ -1,5 +1,5 @@
-"""Networks over blocks of worlds of one size, so that a world's numbers do not depend on how many
-run beside it.
+"""Networks over equal blocks of worlds: a world's result does not depend on the number of other
+worlds.
 
 Libraries multiply matrices of few rows, and the last few numbers of a tensor, in another order than
 the rest, and the results differ in the last bits. So every tensor has a whole number of blocks, and
@@ -18,7 +18,7 @@ SIZE = 32  # worlds: whole registers of every processor
 
 
 class ActiveWorlds:
-    """The worlds that do not rest, moved into as few blocks as their places allow."""
+    """The worlds that are not at rest, packed into as few blocks as possible."""
 
     def __init__(self, resting: Tensor, size: int = SIZE) -> None:
         """Follow ``resting`` (N,) bool, the simulator's own; N is a multiple of ``size``."""
@@ -28,8 +28,8 @@ class ActiveWorlds:
         self._order = torch.arange(len(resting), device=resting.device)
 
     def order(self) -> Tensor:
-        """Return the worlds (M,) to compute, M a multiple of the size, each at its own place within
-        a block.
+        """Return the indices (M,) of the worlds to compute, M a multiple of the block size, each at
+        its own place within a block.
 
         At places that fewer active worlds have than others, resting ones fill the blocks.
         """
@@ -46,17 +46,15 @@ class ActiveWorlds:
 
 
 class Blocks:
-    """A function of worlds that computes the active ones, a block at a time."""
+    """A function of worlds that is evaluated block by block, for active worlds only."""
 
     def __init__(self, function: Callable[[Tensor], Tensor], worlds: ActiveWorlds) -> None:
-        """Compute ``function`` (S, ...) to (S, ...), S the size of a block."""
+        """Wrap ``function``, which maps (S, ...) to (S, ...); S is the block size."""
         self._function = function
         self._worlds = worlds
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return the results (N, ...) of ``rows`` (N, ...); those of other resting worlds are
-        zero.
-        """
+        """Return the results (N, ...) for ``rows`` (N, ...); rows of worlds at rest may be zero."""
         order = self._worlds.order()
         if len(order) == len(rows):
             return torch.cat([self._function(block) for block in rows.split(self._worlds.size)])

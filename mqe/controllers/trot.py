@@ -1,4 +1,4 @@
-"""The trot that gaits are learned on top of: a gait policy's observation, action and memory."""
+"""The trot on top of which gaits are learned: observation, action and memory of a gait policy."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ GAIT_OBS_SIZE = sum(len(term.mirror_signs) for term in GAIT_TERMS)
 
 
 class GaitMemory:
-    """A gait's memory from one control step to the next: its clock and its last two actions."""
+    """A gait's memory between control steps: its clock and its last two actions."""
 
     SIZE = 1 + 2 * NUM_JOINTS  # numbers a robot
 
     def __init__(self, values: Tensor) -> None:
-        """Keep the memory in ``values`` (N, A, 25); zeros are a gait that has not begun."""
+        """Store the memory in ``values`` (N, A, 25); all zeros are the start of an episode."""
         self.values = values
         self.phase = values[..., 0]  # (N, A) of the trot's cycle, in [0, 1)
         # (N, A, 24) the last and the one before it: some may be on their way still.
@@ -73,12 +73,14 @@ class GaitMemory:
         self.action, self.older_action = self.actions.split(NUM_JOINTS, dim=-1)
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask`` (N,)."""
+        """Reset the memory in the worlds of ``mask`` (N,)."""
         self.values.masked_fill_(mask.view(-1, 1, 1), 0.0)
 
 
 class Trot:
-    """A gait policy's interface to a team of robots: observations, and actions on top of a trot."""
+    """The interface between a gait policy and a team: observations, and joint targets around a
+    trot.
+    """
 
     def __init__(self, robots: Robots) -> None:
         """Trot with ``robots`` about their nominal stance."""
@@ -97,8 +99,8 @@ class Trot:
         self._foot_offset = torch.tensor(FOOT_OFFSET, device=device)  # (4,)
 
     def act(self, memory: GaitMemory, action: Tensor, moving: Tensor) -> Tensor:
-        """Take the policy's action (N, A, J), clipped to [-1, 1]; advance the clock of robots that
-        are ``moving``.
+        """Apply the policy's action (N, A, J), clipped to [-1, 1], and advance the clock of
+        ``moving`` robots.
 
         Returns joint targets (N, A, J) [rad]; ``moving`` (N, A) is bool.
         """
@@ -113,8 +115,8 @@ class Trot:
     def observe(
         self, state: SceneState, command: Tensor, moving: Tensor, memory: GaitMemory
     ) -> Tensor:
-        """Return the policy's observation (N, A, 59): gravity, turn rates, command, joints, last
-        two actions, clock.
+        """Return the observation (N, A, 59): gravity, turn rates, command, joints, last two
+        actions, clock.
 
         The clock is the sine and cosine of its angle, 0 and 0 while the robot stands.
         """
@@ -132,8 +134,8 @@ class Trot:
         return torch.addcmul(self._obs_offset, torch.cat(parts, dim=-1), self._obs_scale)
 
     def swing(self, phase: Tensor, moving: Tensor) -> Tensor:
-        """Return how far each foot is through its swing, (N, A, 4): 0 on the floor, 1 at the top;
-        FL swings with RR.
+        """Return each foot's phase in its swing (N, A, 4): 0 on the floor, 1 at the top; FL swings
+        with RR.
         """
         cycle = torch.remainder(phase.unsqueeze(-1) + self._foot_offset, 1.0)
         # The cycle's second half.
@@ -141,25 +143,25 @@ class Trot:
 
 
 def planar_velocity(state: SceneState) -> Tensor:
-    """Return what a command asks for as it is, (N, A, 3): vx, vy [m/s] in the heading frame, yaw
-    rate [rad/s].
+    """Return the robots' velocities in the units of a command (N, A, 3): vx, vy [m/s] in the
+    heading frame, yaw rate [rad/s].
     """
     planar = in_frame(state.robot_linvel[..., :2], state.robot_frame)
     return torch.cat((planar, state.yaw_rate.unsqueeze(-1)), dim=-1)
 
 
 def is_moving(command: Tensor) -> Tensor:
-    """(...,) bool: the command (..., 3) asks for a gait rather than for standing."""
+    """Return whether each command (..., 3) asks for walking rather than standing, (...,) bool."""
     return command.abs().amax(dim=-1) > STANDING_COMMAND
 
 
 def gait_obs_scale(device: torch.device) -> Tensor:
-    """Return what each number that a gait sees is multiplied by, (59,)."""
+    """Return the scale (59,) of a gait's observation."""
     return _each_number(device, lambda term: term.scale)
 
 
 def gait_noise_scale(device: torch.device) -> Tensor:
-    """Return what ``observation_noise`` means to each number that a gait sees, (59,).
+    """Return the noise (59,) that ``observation_noise`` 1 adds to a gait's observation.
 
     At 0.05: 0.05 of gravity's direction, 0.2 rad/s of turning, 0.015 rad and 1.5 rad/s of every
     joint.
@@ -168,7 +170,7 @@ def gait_noise_scale(device: torch.device) -> Tensor:
 
 
 def mirrored_gait(device: torch.device) -> MirrorImage:
-    """Return how a gait's observation and action look in a mirror that swaps left and right."""
+    """Return the mirror images of a gait's observation and action, left and right swapped."""
     swapped = [leg * 3 + joint for leg in (1, 0, 3, 2) for joint in range(3)]
     index: list[int] = []
     for term in GAIT_TERMS:
@@ -180,16 +182,14 @@ def mirrored_gait(device: torch.device) -> MirrorImage:
 
 
 def _each_number(device: torch.device, value: Callable[[GaitTerm], float]) -> Tensor:
-    """Return a term's value for each of its numbers, (59,)."""
+    """Return the per-number values (59,) of a property of observation terms."""
     return torch.tensor(
         [value(term) for term in GAIT_TERMS for _ in term.mirror_signs], device=device
     )
 
 
 def _offset(term: GaitTerm, joint_pos: Sequence[float]) -> Sequence[float]:
-    """Return what is added to a term's scaled numbers: joint angles are seen from the default pose
-    [rad].
-    """
+    """Return the offset of a term: joint angles are relative to the default pose [rad]."""
     if term.name == "joint_pos":
         return [-angle for angle in joint_pos]
     return [0.0] * len(term.mirror_signs)

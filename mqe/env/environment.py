@@ -18,13 +18,14 @@ from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Task
 from mqe.vec_env import ALL_WORLDS, Share, TimeStep
 from mqe.world.broken_worlds import BrokenWorld, LastStates, Limits, num_rows
-from mqe.world.randomization import Nature, NatureCfg
+from mqe.world.randomization import Randomization, RandomizationCfg
 from mqe.world.scene import DECIMATION, STEP_DT, Scene, pack_layout, read_state
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
 # Its multiples, modulo 1, spread evenly over any run of neighbours.
 GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
+_RANDOMIZATION_KEY = "nature"  # in saved states, since before the class had its name
 
 
 class Watcher(Protocol):
@@ -51,12 +52,12 @@ class MultiAgentEnv:
         sim: Simulator,
         scene: Scene,
         task: Task,
-        nature: Nature | None = None,
+        randomization: Randomization | None = None,
         report: Report | None = None,
         share: Share = ALL_WORLDS,
     ) -> None:
-        """Join a simulator of ``scene``, a task and nature (None: a calm one); call ``reset``
-        before ``step``.
+        """Join a simulator, its scene, a task and its randomization; call ``reset`` before
+        ``step``.
 
         ``report`` says how metrics are summed up (None: by their means), ``share`` which of a run's
         worlds these are.
@@ -79,12 +80,16 @@ class MultiAgentEnv:
         self.mirror = task.mirror
         self.planar = task.planar
         n = self.num_envs
-        if nature is None:
+        if randomization is None:
             actions = (n, task.num_agents, max(task.action_sizes))
-            nature = Nature(
-                NatureCfg(), scene, actions, task.max_episode_length, Streams(0, n, sim.device)
+            randomization = Randomization(
+                RandomizationCfg(),
+                scene,
+                actions,
+                task.max_episode_length,
+                Streams(0, n, sim.device),
             )
-        self.nature = nature
+        self.randomization = randomization
         self._episode = torch.full((n,), -1, dtype=torch.int64, device=self.device)
         # Control steps into the episode.
         self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)
@@ -199,7 +204,7 @@ class MultiAgentEnv:
     def _step(self, actions: Tensor) -> TimeStep:
         task = self.task
         sim = self.sim
-        nature = self.nature
+        randomization = self.randomization
         if not sim.synchronous:
             # A replayed graph starts from memory, not from objects.
             self._state = read_state(sim, self.scene)
@@ -211,9 +216,9 @@ class MultiAgentEnv:
         step_rewards = []
         ends = []
         for k in range(task.decision_period):
-            if k == 0 or nature.changes_actions:
-                task.command(nature.actions_in_force(actions, self._steps))
-            targets, kicks = nature.motor_targets(
+            if k == 0 or randomization.changes_actions:
+                task.command(randomization.actions_in_force(actions, self._steps))
+            targets, kicks = randomization.motor_targets(
                 task.targets(self.state), self._episode, self._steps
             )
             self._disturb(kicks)
@@ -327,7 +332,7 @@ class MultiAgentEnv:
             "statistics": self._statistics.state_dict(),
             "unsettled": self._unsettled.clone(),
             "forces": self.state.forces.clone(),
-            "nature": self.nature.state_dict(),
+            _RANDOMIZATION_KEY: self.randomization.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> tuple[Tensor, Tensor]:
@@ -344,7 +349,7 @@ class MultiAgentEnv:
         self._statistics.load_state_dict(state["statistics"])
         self._state = read_state(self.sim, self.scene)
         self._state.forces.copy_(state["forces"])
-        self.nature.load_state_dict(state["nature"])
+        self.randomization.load_state_dict(state[_RANDOMIZATION_KEY])
         return self._observe(self._state, self.task.memory)
 
     def check_open(self) -> None:
@@ -368,14 +373,14 @@ class MultiAgentEnv:
         self._state = read_state(self.sim, self.scene)
         self._state.forces.masked_fill_(mask.unsqueeze(1), 0.0)
         self.task.begin(mask)
-        self.nature.begin(mask, self._episode)
+        self.randomization.begin(mask, self._episode)
         if self._last_states is not None:
             self._last_states.begin(mask)
 
     def _observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return what agents and critic see of W worlds, W = N or 2 N, and their ``memory``."""
         obs, critic_state = self.task.observe(state, memory)
-        return self.nature.add_noise(
+        return self.randomization.add_noise(
             obs, self._episode, self._steps, self.task.noise_scale
         ), critic_state
 

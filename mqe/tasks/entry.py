@@ -14,7 +14,7 @@ import torch
 from mqe.config import option
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Task
-from mqe.world.randomization import NatureCfg
+from mqe.world.randomization import RandomizationCfg
 from mqe.world.robots import DEFAULT_ROBOT, ROBOTS
 from mqe.world.scene import ACTUATORS, MAX_ROBOTS, Scene
 from mqe.world.streams import Streams
@@ -37,8 +37,8 @@ class EnvCfg:
     imports: tuple[str, ...] = option(
         (), "a user's modules that --import brought; recorded, never imported from here"
     )
-    randomize: NatureCfg = option(
-        NatureCfg, "what differs from world to world and from moment to moment"
+    randomize: RandomizationCfg = option(
+        RandomizationCfg, "what differs from world to world and from moment to moment"
     )
 
 

@@ -18,14 +18,14 @@ _TURN_COLOR = (0.9, 0.2, 0.6, 1.0)
 
 
 class Arrow(NamedTuple):
-    """Where an arrow starts and ends [m], and its colour."""
+    """An arrow's start and end [m], and its colour."""
 
     start: np.ndarray
     end: np.ndarray
     color: tuple[float, float, float, float]
 
     def draw(self, geom: mujoco.MjvGeom) -> mujoco.MjvGeom:
-        """Make ``geom`` this arrow, and return it."""
+        """Turn ``geom`` into this arrow and return it."""
         kind = mujoco.mjtGeom.mjGEOM_ARROW
         mujoco.mjv_initGeom(
             geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), np.array(self.color, np.float32)
@@ -35,7 +35,7 @@ class Arrow(NamedTuple):
 
 
 def command_arrows(pos: np.ndarray, xmat: np.ndarray, command: Sequence[float]) -> list[Arrow]:
-    """Return an arrow along a command's speed, and an upright one for its turning.
+    """Return an arrow along a commanded velocity, and an upright one for the yaw rate.
 
     ``pos`` (3,) [m] and ``xmat`` (9,) are the trunk's; ``command`` is vx, vy [m/s] and yaw rate
     [rad/s].

@@ -21,7 +21,7 @@ NEAREST = 3.0  # [m] from what it looks at
 
 
 class Angle(NamedTuple):
-    """From where a camera looks at a world."""
+    """A camera's direction of view on a world."""
 
     azimuth: float = 125.0  # [deg]
     elevation: float = -32.0  # [deg] from the horizon; down is negative
@@ -37,13 +37,13 @@ CAMERAS = {  # by name
 
 
 class ShownState(NamedTuple):
-    """The state of a world, as far as it is drawn."""
+    """The drawn part of a world's state."""
 
     qpos: NDArray[np.float64]  # (nq,)
     mocap_pos: NDArray[np.float64]  # (nmocap, 3) [m]
 
     def points(self, scene: Scene) -> NDArray[np.float64]:
-        """Return where robots, object and goal are, (P, 3) [m]."""
+        """Return the positions (P, 3) [m] of robots, object and goal."""
         size = scene.robot_qpos // scene.num_robots
         points = [self.qpos[size * i : size * i + 3] for i in range(scene.num_robots)]
         if scene.object is not None:
@@ -52,8 +52,8 @@ class ShownState(NamedTuple):
 
 
 class Camera:
-    """A free camera that keeps robots, object and goal of one world in the picture, moving
-    smoothly in an episode.
+    """A free camera that keeps robots, object and goal in the picture and moves smoothly within an
+    episode.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Camera:
         aspect: float,
         angle: Angle = CAMERAS["follow"],
     ) -> None:
-        """Follow world ``world`` at ``rate`` [Hz] pictures that are ``aspect`` times as wide as
-        high.
+        """Follow world ``world`` at ``rate`` pictures a second [Hz]; ``aspect`` is their width over
+        their height.
         """
         self.world = world
         self._scene = env.scene
@@ -96,11 +96,11 @@ class Camera:
         self._center = None
 
     def look(self, data: mujoco.MjData) -> None:
-        """Turn to where everything is now, from as near as everything fits in."""
+        """Aim at the bodies' current positions from the nearest distance that shows all of them."""
         self._follow(data.xpos[self._bodies])
 
     def tile(self, state: ShownState, caption: str = "", outcome: str = "") -> Tile:
-        """Turn to where everything is in ``state``, and return what is to be drawn of it."""
+        """Aim at the bodies of ``state`` and return the tile to draw."""
         self._follow(state.points(self._scene))
         x, y, z = (float(value) for value in self.view.lookat)
         return Tile(

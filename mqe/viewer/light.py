@@ -10,8 +10,6 @@ _HEIGHT = 6.0  # [m] of the light above it
 
 
 def aim_light(data: mujoco.MjData, lookat: tuple[float, float, float]) -> None:
-    """Put the first light above ``lookat`` [m], around which its shadows reach
-    ``SHADOW_HALF_SIZE``.
-    """
+    """Place the first light above ``lookat`` [m], with shadows ``SHADOW_HALF_SIZE`` around it."""
     scale = _HEIGHT / -LIGHT_DIR[2]
     data.light_xpos[0] = [at - scale * along for at, along in zip(lookat, LIGHT_DIR, strict=True)]

@@ -1,5 +1,4 @@
-"""The scene as films and viewers show it: the same bodies in shapes, colours and light of their
-own.
+"""The scene of films and viewers: the same bodies with their own shapes, colours and light.
 
 Nothing that is added has mass or touches anything, and the model that trains is another: neither
 physics nor speed of a training depends on what is in this file.
@@ -69,8 +68,8 @@ _TYPES = {
 
 
 def shown_model(scene: Scene) -> mujoco.MjModel:
-    """Return a model of the same bodies and joints as ``scene``, whose states fit, as films and
-    viewers show it.
+    """Return a model for films and viewers with the bodies and joints of ``scene``, so that its
+    states fit.
     """
     if scene.spec is None:
         return scene.model
@@ -122,7 +121,7 @@ def _set_light(spec: mujoco.MjSpec) -> None:
 
 
 def _draw_ground(spec: mujoco.MjSpec) -> None:
-    """Draw the floor in one colour, with lines 1 m apart: a texture takes a processor a third of a
+    """Draw the floor in one colour with lines 1 m apart; a texture would take a third of a
     picture's time.
     """
     floor = spec.geom("floor")
@@ -140,8 +139,8 @@ def _draw_ground(spec: mujoco.MjSpec) -> None:
 
 
 def line_quads(reach: int) -> list[Quad]:
-    """Return the lines' rectangles (corners anticlockwise) [m]; none overlaps another, for both
-    would be lit twice.
+    """Return the rectangles of the lines (corners anticlockwise) [m]; they do not overlap, or both
+    would be lit.
     """
 
     def half_width(at: int) -> float:
@@ -159,7 +158,7 @@ def line_quads(reach: int) -> list[Quad]:
 
 
 def _flat(quads: list[Quad], height: float) -> dict[str, Any]:
-    """Return a mesh's arguments: quadrangles at one height [m], that are seen from above."""
+    """Return the arguments of a mesh of quadrangles at one height [m], visible from above."""
     corners = [value for quad in quads for x, y in quad for value in (x, y, height)]
     faces = [4 * k + i for k in range(len(quads)) for i in (0, 1, 2, 0, 2, 3)]
     return {
@@ -176,7 +175,7 @@ def _add_materials(spec: mujoco.MjSpec) -> None:
 
 
 def _dress_robot(spec: mujoco.MjSpec, robot: RobotCfg, index: int) -> None:
-    """Hide what a robot collides with and draw its looks, if it has any."""
+    """Hide a robot's collision shapes and draw its looks, if it has any."""
     if not robot.trunk_looks:
         return
     links = {"trunk": robot.trunk_looks}
@@ -245,7 +244,7 @@ def _trim(body: mujoco.MjsBody, part: GeomCfg) -> None:
 
 
 def _mark_goal(spec: mujoco.MjSpec) -> None:
-    """Draw a ring around the goal's disc, and mark its middle."""
+    """Draw a ring around the goal's disc and a mark at its centre."""
     goal = spec.body("goal")
     disc = spec.site("goal")
     disc.group = HIDDEN  # geoms of this group can be drawn without a shadow
@@ -273,8 +272,8 @@ def _draw_ring(spec: mujoco.MjSpec, body: mujoco.MjsBody, radius: float) -> None
 
 
 def copy_state(model: mujoco.MjModel, data: mujoco.MjData, shown: mujoco.MjData) -> None:
-    """Put the state of a world into data of its ``shown_model``, contacts and all that follows
-    from it included.
+    """Copy a world's state into the data of its ``shown_model``, with contacts and all derived
+    quantities.
     """
     mujoco.mj_copyState(model, data, shown, _STATE)
     mujoco.mj_forward(model, shown)

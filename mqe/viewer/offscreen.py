@@ -1,6 +1,4 @@
-"""Pictures of a scene without a display: an OpenGL context that works on this machine, and a
-renderer.
-"""
+"""Pictures without a display: a working OpenGL context and a renderer."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ PROBE_TIMEOUT = 60.0  # [s]
 
 @cache
 def choose_backend() -> str:
-    """Return the OpenGL backend to render with: ``MUJOCO_GL`` where it is set, else the first that
+    """Return the OpenGL backend to render with: ``MUJOCO_GL`` if it is set, else the first that
     works.
 
     A backend that is half installed can crash its process, and a failed one keeps the next from
@@ -57,8 +55,8 @@ class OffscreenRenderer:
     def __init__(
         self, model: mujoco.MjModel, width: int, height: int, font_scale: int = 150
     ) -> None:
-        """Make an OpenGL context and a scene of ``model``; captions are ``font_scale`` [%] of
-        MuJoCo's least.
+        """Create an OpenGL context and a scene of ``model``; ``font_scale`` [%] is relative to
+        MuJoCo's smallest font.
         """
         self.model = model
         self.width = width
@@ -80,23 +78,19 @@ class OffscreenRenderer:
         self._pixels = np.empty((height, width, 3), dtype=np.uint8)
 
     def update(self, data: mujoco.MjData, camera: mujoco.MjvCamera) -> None:
-        """Look at ``data``, whose kinematics are done, through ``camera``."""
+        """Set the scene to ``data``, after its forward kinematics, seen through ``camera``."""
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(
             self.model, data, self._option, None, camera, everything, self._scene
         )
 
     def draw(self, caption: str = "", outcome: str = "") -> NDArray[np.uint8]:
-        """Return the picture (height, width, 3) of what was last looked at, with text in two
-        corners.
-        """
+        """Return the picture (height, width, 3) of the current scene, with text in two corners."""
         self.paint(self._viewport, caption, outcome)
         return self.read()
 
     def paint(self, viewport: mujoco.MjrRect, caption: str = "", outcome: str = "") -> None:
-        """Draw what was last looked at into a part of the picture, with text in two corners of
-        it.
-        """
+        """Draw the current scene into a part of the picture, with text in two of its corners."""
         self._gl.make_current()
         mujoco.mjr_render(viewport, self._scene, self._context)
         font = mujoco.mjtFont.mjFONT_NORMAL.value
@@ -112,7 +106,7 @@ class OffscreenRenderer:
         mujoco.mjr_rectangle(viewport, gray, gray, gray, 1.0)
 
     def read(self) -> NDArray[np.uint8]:
-        """Return the picture (height, width, 3) as it was painted."""
+        """Return the finished picture (height, width, 3)."""
         mujoco.mjr_readPixels(self._pixels, None, self._viewport, self._context)
         return np.flipud(self._pixels).copy()
 

@@ -1,6 +1,4 @@
-"""Plays one world's episodes at the speed that the viewer sets; independent of windows and
-pages.
-"""
+"""A player of one world's episodes at a chosen speed, independent of windows and pages."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _NAP = 0.01  # [s] between two looks at the controls
 
 @dataclass
 class Controls:
-    """What the user of a viewer asks for; any thread may write it."""
+    """The requests of a viewer's user; any thread may write them."""
 
     is_paused: bool = False
     num_steps: int = 0  # single control steps asked for while paused
@@ -37,7 +35,7 @@ class Controls:
 
 
 class Player:
-    """One world, the policies that can act in it, and the quantities of the episode to show."""
+    """One world, the policies that can act in it, and the displayed quantities of the episode."""
 
     def __init__(
         self,
@@ -46,8 +44,8 @@ class Player:
         action_scale: tuple[float, ...] | None = None,
         num_episodes: float = math.inf,
     ) -> None:
-        """Play ``num_episodes`` of the first world of ``env``; ``policies`` make what acts, by
-        name, first one first.
+        """Play ``num_episodes`` in the first world of ``env``; ``policies`` are factories by name,
+        and the first acts first.
 
         Actions times ``action_scale`` are velocity commands, which can be shown; None: they are
         not.
@@ -82,8 +80,7 @@ class Player:
 
     @torch.no_grad()
     def run(self, show: Callable[[mujoco.MjData], bool]) -> list[str]:
-        """Play until enough episodes have ended, or until ``show`` returns False; return how they
-        ended.
+        """Play until enough episodes have ended or ``show`` returns False; return their outcomes.
 
         ``show`` is called with every state, and many times a second while nothing moves.
         """
@@ -158,7 +155,7 @@ class Player:
         times.append(self.time_s)
 
     def _on_control_step(self) -> None:
-        """Show the new state, and wait until the next one is due or asked for."""
+        """Show the new state, then wait until the next one is due or requested."""
         self.time_s += self.env.step_dt
         self._data = data = self.env.sim.data(0)
         if self.env.scene.object is not None:
@@ -196,11 +193,11 @@ class Player:
 
 
 class _NextError(Exception):
-    """The next episode was asked for."""
+    """The user requested the next episode."""
 
 
 class _ClosedError(Exception):
-    """The viewer was closed."""
+    """The user closed the viewer."""
 
 
 def zero_actions(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:

@@ -1,6 +1,4 @@
-"""Episodes simulated for a film: several worlds at a time, of which the states that are drawn are
-kept.
-"""
+"""Episodes simulated for a film, several worlds at a time, and their drawn states."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from mqe.viewer.camera import ShownState
 
 
 class FilmedPolicy(Protocol):
-    """A function from obs (N, A, O) to actions (N, A, U), whose memory may be reset where episodes
+    """A policy from obs (N, A, O) to actions (N, A, U); its memory may be reset where episodes
     ended.
     """
 
@@ -29,7 +27,7 @@ class FilmedPolicy(Protocol):
 
 @dataclass
 class Episode:
-    """The states of an episode that are drawn, and a text that says how it ended."""
+    """The drawn states of an episode, and a text about its outcome."""
 
     number: int  # from 1, of the film
     states: list[ShownState] = field(default_factory=list)
@@ -38,8 +36,8 @@ class Episode:
 
 @dataclass(frozen=True)
 class Round:
-    """Episodes that are shown side by side; the last picture of each stays until all have ended,
-    and a while longer.
+    """Episodes shown side by side; each keeps its last picture until all have ended, and a while
+    longer.
     """
 
     episodes: Sequence[Episode | None]  # one a tile
@@ -138,7 +136,7 @@ class Take:
 
 
 def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
-    """Return a text that says how the last episode in ``world`` ended."""
+    """Return a text about the outcome of the last episode in ``world``."""
     if not is_valid:
         return "the simulation broke"
     happened = [

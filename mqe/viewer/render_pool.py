@@ -1,5 +1,4 @@
-"""Processes that draw the pictures of a film side by side, one a core, each with an OpenGL context
-of its own.
+"""Render processes, one per core, that draw the pictures of a film side by side.
 
 This module is also their program: ``python -m mqe.viewer.render_pool``. It needs neither torch nor
 the simulator.
@@ -55,7 +54,7 @@ class Canvas(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """One state of a world, how the camera looks at it, and what is written over it."""
+    """One state of a world, with its camera view and its caption."""
 
     qpos: bytes  # (nq,) float64
     mocap_pos: bytes  # (nmocap, 3) float64

@@ -1,4 +1,4 @@
-"""A player in MuJoCo's Studio, as a page that is served on this machine alone."""
+"""A player in MuJoCo's Studio, as a page that only this machine can open."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _DISTANCE = 6.0  # [m]
 
 
 def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
-    """Show a player until it has played its episodes; return how they ended.
+    """Serve a player until it has played its episodes; return their outcomes.
 
     The page is at ``port`` of this machine (0: the first that is free); raises ConfigError where
     that is taken.
@@ -80,7 +80,7 @@ def show(player: Player, port: int, say: Callable[[str], None]) -> list[str]:
 
 
 def _listening_socket(port: int) -> socket.socket:
-    """Bind a port of this machine alone; raise ConfigError where it is taken."""
+    """Bind a port that only this machine can reach; raise ConfigError if it is taken."""
     for candidate in (port,) if port else PORTS:
         own = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -112,9 +112,7 @@ def _serve(endpoint: Any, own: socket.socket, panel: Panel) -> None:
 
 @contextmanager
 def _bound_to(web_viewer: Any, own: socket.socket) -> Iterator[None]:
-    """Make Studio's server use ``own``: by itself it listens to the whole network, without any
-    check.
-    """
+    """Make Studio's server use ``own``; its default socket listens to the whole network."""
     server = web_viewer.web_server
     bind = server.bind_public_socket
     banner = web_viewer._print_url_banner
@@ -152,9 +150,7 @@ class _Hands(plugin.SimPlugin):
 
 
 class Panel(plugin.ViewerPlugin):
-    """Buttons, lists and plots beside the scene, and the arrows in it; lives in the viewer's
-    thread.
-    """
+    """Buttons, lists, plots and arrows beside and in the scene; runs in the viewer's thread."""
 
     def __init__(self, player: Player) -> None:
         self.player = player
@@ -173,7 +169,7 @@ class Panel(plugin.ViewerPlugin):
 
     @messages.handler
     def on_model(self, event: messages.PostModelEvent) -> None:
-        """Look at a scene that has just arrived."""
+        """Aim the camera at a new scene."""
         names = {event.model.body(i).name: i for i in range(event.model.nbody)}
         self._bodies = [names[name] for name in self.player.robots if name in names]
         camera = self.viewer.camera
@@ -186,7 +182,7 @@ class Panel(plugin.ViewerPlugin):
 
     @messages.handler
     def on_update(self, _: messages.UpdateEvent) -> None:
-        """Read the mouse, and draw the commands."""
+        """Read the mouse and draw the command arrows."""
         viewer = self.viewer
         controls = self.player.controls
         self.num_frames += 1
@@ -286,7 +282,7 @@ class Panel(plugin.ViewerPlugin):
             self._follow()
 
     def _sliders(self) -> None:
-        """Drive a gait."""
+        """Show the sliders that command a gait."""
         controls = self.player.controls
         is_driven = controls.command is not None
         changed, is_driven = self._checkbox("drive it yourself", is_driven)

@@ -37,7 +37,7 @@ Progress = Callable[[str, float, float | None], None]
 
 
 class Film(NamedTuple):
-    """A film that was recorded."""
+    """A recorded film."""
 
     path: Path
     num_frames: int
@@ -61,8 +61,7 @@ def record(
     title: str = "",
     on_progress: Progress = lambda words, done, total: None,
 ) -> Film:
-    """Film ``episodes`` episodes, or ``seconds`` [s] of film if that is over sooner, into an .mp4
-    or .gif file.
+    """Film ``episodes`` episodes, or at most ``seconds`` [s] of film, into an .mp4 or .gif file.
 
     ``tiles`` (columns, rows) episodes run side by side, in the worlds from ``world`` on. ``fps`` is
     rounded to a divisor of the control rate, so that the film runs at the world's own speed.
@@ -116,7 +115,7 @@ def film_states(
     caption: str,
     size: tuple[int, int] = (960, 540),
 ) -> Film:
-    """Film states (T, nq) and the goal's positions (T, 3) [m] in the scene of ``env``, at half the
+    """Film states (T, nq) and goal positions (T, 3) [m] in the scene of ``env``, at half the
     world's speed.
 
     States that are not finite, or further away than a camera can see, are left out.
@@ -143,7 +142,7 @@ def film_states(
 
 
 class _Captioner(NamedTuple):
-    """Writes captions."""
+    """Formats captions."""
 
     title: str
     frame_time: float  # [s]
@@ -157,7 +156,7 @@ class _Captioner(NamedTuple):
 def _pictures(
     rounds: list[Round], cameras: list[Camera], captioner: _Captioner | None
 ) -> Iterator[Picture]:
-    """Yield what is drawn, picture by picture."""
+    """Yield the tiles of each picture in turn."""
     for each in rounds:
         shown: list[Tile | None] = [None] * len(cameras)
         for camera in cameras:
@@ -176,7 +175,7 @@ def _pictures(
 
 
 def _outcomes(rounds: list[Round], num_frames: int) -> list[str]:
-    """Return how the episodes ended that are over within ``num_frames`` pictures."""
+    """Return the outcomes of the episodes that ended within ``num_frames`` pictures."""
     found = []
     begin = 0
     for each in rounds:
@@ -242,9 +241,7 @@ def _not_written(path: Path) -> ConfigError:
 
 
 def _writer(path: Path, canvas: Canvas, rate: float) -> Any:
-    """Return a generator that takes pictures as they are drawn by ``send``: H.264 that every
-    player reads, or a GIF.
-    """
+    """Return a generator that takes pictures by ``send`` and writes H.264 or a GIF."""
     even = (2 * max(canvas.width // 2, 1), 2 * max(canvas.height // 2, 1))
     scale = f"scale={even[0]}:{even[1]}:flags=area"
     if path.suffix == ".gif":

@@ -37,8 +37,7 @@ def has_display() -> bool:
 
 
 def show(player: Player) -> list[str]:
-    """Show a player until it has played its episodes or the window is closed; return how the
-    episodes ended.
+    """Show a player until it has played its episodes or the window is closed; return the outcomes.
 
     Raises ConfigError where no window can be opened.
     """

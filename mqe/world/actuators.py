@@ -1,6 +1,4 @@
-"""Values that take effect late: a history of every world, and joint targets on their way to the
-motors.
-"""
+"""Delays: a history of values for every world, and joint targets on their way to the motors."""
 
 from __future__ import annotations
 
@@ -13,43 +11,43 @@ MAX_DELAY = 12  # physics steps: 60 ms
 
 
 class History:
-    """The last values of every world, newest first; the first of an episode stands in for those
-    before it.
+    """The last values of every world, newest first; an episode's first value stands in for earlier
+    ones.
     """
 
     def __init__(self, length: int, shape: tuple[int, ...], device: torch.device) -> None:
-        """Keep ``length`` values of ``shape`` (N, ...)."""
+        """Allocate ``length`` values of ``shape`` (N, ...)."""
         self._values = torch.zeros(length, *shape, device=device)
         self._is_first = torch.ones(shape[0], dtype=torch.bool, device=device)
         self._world = torch.arange(shape[0], device=device)
 
     def __len__(self) -> int:
-        """Return how many values are kept."""
+        """Return the number of values."""
         return len(self._values)
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask`` (N,)."""
+        """Reset the worlds of ``mask`` (N,)."""
         self._is_first.logical_or_(mask)
 
     def push(self, value: Tensor) -> None:
-        """Take the newest value (N, ...)."""
+        """Add the newest value (N, ...)."""
         is_first = self._is_first.view(1, -1, *[1] * (value.dim() - 1))
         self._values[1:] = torch.where(is_first, value, self._values[:-1])
         self._values[0] = value
         self._is_first.zero_()
 
     def at(self, age: Tensor) -> Tensor:
-        """Return the values (..., N, ...) of ``age`` (..., N) int64: 0 is the newest; beyond the
-        oldest, the oldest.
+        """Return the values (..., N, ...) of ``age`` (..., N) int64; 0 is the newest, and ages
+        beyond the oldest return the oldest.
         """
         return self._values[age.clamp(0, len(self) - 1), self._world]
 
     def newest(self, age: int) -> Tensor:
-        """Return the value (N, ...) of one age everywhere."""
+        """Return the value (N, ...) of one age in all worlds."""
         return self._values[age]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what may still be asked for."""
+        """Return the stored values."""
         return {"values": self._values.clone(), "is_first": self._is_first.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -59,12 +57,10 @@ class History:
 
 
 class TargetDelay:
-    """The last joint targets of every world, and which of them a motor follows in each physics
-    step.
-    """
+    """The last joint targets of every world, and the target in force in each physics step."""
 
     def __init__(self, num_envs: int, num_targets: int, device: torch.device) -> None:
-        """Hold no targets yet: the first ones of an episode stand in for those before."""
+        """Start without targets: an episode's first target stands in for earlier ones."""
         # This control step's, and those of earlier ones that may be in force.
         kept = 1 - (-MAX_DELAY // DECIMATION)
         self._targets = History(kept, (num_envs, num_targets), device)
@@ -74,8 +70,8 @@ class TargetDelay:
         self.load_state_dict = self._targets.load_state_dict
 
     def send(self, targets: Tensor, delay: Tensor | int) -> Tensor:
-        """Take the targets (N, J) of a control step; return what the motors follow in its physics
-        steps.
+        """Add the targets (N, J) of a control step; return the targets in force (4, N, J) in its
+        physics steps.
 
         ``delay`` counts physics steps, one number or (N,) int64, at most ``MAX_DELAY``. The result
         is (4, N, J).

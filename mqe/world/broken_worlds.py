@@ -1,4 +1,4 @@
-"""Worlds whose simulation broke: the limits by which they are recognised, and their last states.
+"""Broken worlds: the limits that define them, and their last states.
 
 Numbers may be finite and still mean nothing: a robot a kilometre away, a knee bent three times
 round. A world that leaves any of these limits is broken: it is reset, counted and left out of the
@@ -39,7 +39,7 @@ _MOST_LOOKED_AT = 64  # worlds at once whose states are brought to the host
 
 
 class BrokenWorld(NamedTuple):
-    """A world that broke, why, and its last states."""
+    """A broken world: its number, the cause and its last states."""
 
     world: int
     cause: str  # in words
@@ -48,7 +48,7 @@ class BrokenWorld(NamedTuple):
 
 
 class Limits:
-    """The ranges within which a scene's state stays in a working simulation."""
+    """The ranges of a scene's state in a working simulation."""
 
     def __init__(self, scene: Scene, device: torch.device) -> None:
         """Derive the limits from the scene's model."""
@@ -60,7 +60,7 @@ class Limits:
         self._has_object = scene.object is not None
 
     def are_met(self, state: SceneState, looks_inside: bool = True) -> Tensor:
-        """Return where all numbers are finite and within their limits, (N,) bool.
+        """Return whether all numbers of each world are finite and within their limits, (N,) bool.
 
         ``looks_inside`` also checks whether a robot is inside the object.
         """
@@ -70,8 +70,8 @@ class Limits:
         return (rows.clamp(low, high) == rows).all(dim=0)
 
     def complaint(self, state: SceneState) -> str | None:
-        """Name the number furthest beyond its limits in the first of T states (columns) that
-        breaks any.
+        """Describe the number furthest beyond its limits in the first of T states (columns) that
+        violates any.
         """
         rows = self._limited(state)
         is_off = rows.clamp(self._low, self._high) != rows
@@ -103,10 +103,10 @@ class Limits:
 
 
 class LastStates:
-    """The last states of every world; a world that breaks keeps its own until they are taken."""
+    """The last states of every world; those of a broken world are kept until they are taken."""
 
     def __init__(self, num_rows: int, num_envs: int, device: torch.device) -> None:
-        """Make room for ``NUM_STATES`` states of ``num_rows`` numbers of each world."""
+        """Allocate ``NUM_STATES`` states of ``num_rows`` numbers for each world."""
         # One slot more: a world that broke keeps writing into the one after its last.
         self._slots = torch.zeros(NUM_STATES + 1, num_rows, num_envs, device=device)
         # States of the episode, until it breaks.
@@ -114,22 +114,22 @@ class LastStates:
         self._is_recording = torch.ones(num_envs, dtype=torch.bool, device=device)
 
     def record(self, state: SceneState) -> None:
-        """Keep a state of every world."""
+        """Store a state of every world."""
         slot = self._age.remainder(len(self._slots)).expand(1, *state.rows.shape)
         self._slots.scatter_(0, slot, state.rows.unsqueeze(0))
         self._age.add_(self._is_recording)
 
     def keep(self, valid: Tensor) -> None:
-        """Record no more of the worlds that are not ``valid`` (N,)."""
+        """Stop recording in the worlds that are not ``valid`` (N,)."""
         self._is_recording.logical_and_(valid)
 
     def begin(self, mask: Tensor) -> None:
-        """Forget the old episodes of ``mask`` (N,), but for those that broke."""
+        """Reset the worlds of ``mask`` (N,), except broken ones."""
         self._age.masked_fill_(mask & self._is_recording, 0)
 
     def take(self) -> dict[int, Tensor]:
-        """Return the states (X, T) of worlds that broke, on the host, by their number; of at most
-        64. Waits.
+        """Return the states (X, T) of broken worlds on the host, by world number, at most 64
+        worlds; waits for the device.
 
         All worlds are recorded again after this.
         """
@@ -146,17 +146,17 @@ class LastStates:
 
 
 def bytes_of_last_states(num_rows: int) -> int:
-    """Return what ``LastStates`` take for each world."""
+    """Return the bytes per world of ``LastStates``."""
     return (NUM_STATES + 1) * num_rows * 4
 
 
 def num_rows(scene: Scene) -> int:
-    """Return how many numbers a world's state has."""
+    """Return the number of rows of a world's state."""
     return sum(SceneState.sizes(scene.num_robots, scene.object is not None))
 
 
 def _named_spans(scene: Scene) -> tuple[list[str], list[tuple[float, float]]]:
-    """Return name and limits of every row of a state, and of each robot's distance from the
+    """Return the name and limits of every row of a state, and of each robot's distance from the
     object's origin.
     """
     model = scene.model

@@ -1,6 +1,4 @@
-"""Collapse of a robot: a trunk that stays low, or a knee, thigh or trunk that stays on the
-floor.
-"""
+"""Collapse of a robot: a low trunk, or a knee, thigh or trunk that rests on the floor."""
 
 from __future__ import annotations
 
@@ -16,19 +14,19 @@ REST_TIME = 0.3  # [s] without interruption until a knee, thigh or trunk on the 
 
 
 def rests_on_floor(state: SceneState, robots: Robots) -> Tensor:
-    """Return where a knee, thigh or trunk touches the floor, (N, A) bool, from the robots'
+    """Return whether a knee, thigh or trunk of each robot touches the floor, (N, A) bool, from its
     kinematics.
     """
     return robots.rests_on_floor(state.up_b, state.robot_pos[..., 2], state.joint_pos)
 
 
 class CollapseTimers:
-    """How long each robot has been low, and how long it has rested on more than its feet."""
+    """The time each robot has been low, and the time it has rested on more than its feet."""
 
     SIZE = 2  # numbers a robot
 
     def __init__(self, values: Tensor, robots: Robots) -> None:
-        """Keep the timers in ``values`` (N, A, 2) [s]; zeros are a robot that stands."""
+        """Store the timers in ``values`` (N, A, 2) [s]; zero stands for a robot on its feet."""
         self.values = values
         self._robots = robots
         limits = torch.tensor([LOW_TIME, REST_TIME], device=values.device)
@@ -36,14 +34,12 @@ class CollapseTimers:
         self._limits = limits - 0.5 * STEP_DT
 
     def begin(self, mask: Tensor, grace: float = 0.0) -> None:
-        """Forget the old episodes of ``mask`` (N,); timers count from ``grace`` [s] after the
-        start.
-        """
+        """Reset the worlds of ``mask`` (N,); timers count from ``grace`` [s] after the start."""
         self.values.masked_fill_(mask.view(-1, 1, 1), -grace)
 
     def update(self, state: SceneState) -> None:
-        """Count one control step that ended in ``state``; who is up starts from zero, once its
-        grace is over.
+        """Count one control step that ended in ``state``; the timers of robots on their feet return
+        to zero.
         """
         is_low = state.robot_pos[..., 2] < self._robots.low_height
         is_down = torch.stack((is_low, rests_on_floor(state, self._robots)), dim=-1)

@@ -38,15 +38,14 @@ def quat_from_rpy(rpy: Tensor) -> Tensor:
 
 
 def quat_from_yaw(yaw: Tensor) -> Tensor:
-    """Return the quaternion (..., 4) of a turn by yaw (...) [rad] about the vertical."""
+    """Return the quaternion (..., 4) of a rotation by yaw (...) [rad] about the vertical."""
     half = 0.5 * yaw
     zero = torch.zeros_like(half)
     return torch.stack((torch.cos(half), zero, zero, torch.sin(half)), dim=-1)
 
 
 def rotation_matrix(quat: Tensor) -> Tensor:
-    """Return the matrix (..., 3, 3) that turns body into world coordinates, of unit quaternions
-    (..., 4).
+    """Return the matrix (..., 3, 3) of unit quaternions (..., 4), from body to world coordinates.
 
     Its columns are the body's axes seen from the world, its rows the world's axes seen from the
     body.
@@ -89,8 +88,8 @@ def rotate_2d(vec: Tensor, angle: Tensor) -> Tensor:
 
 
 def heading_frame(rotation: Tensor) -> Tensor:
-    """Return the axes (..., 2, 2) of the planar frames that rotation matrices (..., 3, 3) head in:
-    forward, then left.
+    """Return the axes (..., 2, 2), forward and left, of the planar heading frames of rotation
+    matrices (..., 3, 3).
 
     They are the body's x axis without its vertical part, at length 1, and the same a quarter turn
     on: a row each. Where that axis is vertical there is no heading, and the frame is zero or as
@@ -103,8 +102,8 @@ def heading_frame(rotation: Tensor) -> Tensor:
 
 
 def axes_along(ahead: Tensor) -> Tensor:
-    """Return the axes (..., 2, 2) of the planar frames with unit vectors ``ahead`` (..., 2) as x
-    axes: a row each.
+    """Return the axes (..., 2, 2), one per row, of planar frames whose x axes are unit vectors
+    ``ahead`` (..., 2).
     """
     x, y = ahead.unbind(dim=-1)
     return torch.stack((x, y, -y, x), dim=-1).unflatten(-1, (2, 2))
@@ -121,9 +120,7 @@ def wrap_to_pi(angle: Tensor) -> Tensor:
 
 
 class Polygon:
-    """A polygon in its own frame, vertices (V, 2) counter-clockwise, edge m from vertex m to
-    vertex m + 1.
-    """
+    """A polygon with vertices (V, 2) counter-clockwise; edge m joins vertices m and m + 1."""
 
     def __init__(self, vertices: Tensor) -> None:
         edge = torch.roll(vertices, -1, dims=0) - vertices

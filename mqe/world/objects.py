@@ -57,7 +57,7 @@ class GeomCfg:
 
 @dataclass(frozen=True)
 class ObjectCfg:
-    """One object, and the numbers of the task that depend on it.
+    """An object to push, and the task's numbers that depend on it.
 
     The object frame has its origin at the first part's centre, which is what "object position"
     means everywhere; the centre of mass may lie elsewhere.
@@ -97,8 +97,8 @@ class ObjectCfg:
 
     @property
     def mirror_signs(self) -> tuple[float, float] | None:
-        """Signs of x and y in a reflection that leaves the object as it is, in its frame; None:
-        there is none.
+        """Signs of x and y in a reflection that maps the object onto itself, object frame; None
+        without one.
         """
 
         def looks(x: float, y: float) -> tuple[set[Any], set[Any]]:
@@ -168,22 +168,22 @@ class Footprint:
         return reduce(torch.minimum, [part(points) for part in self.parts])
 
     def push_direction(self, points: Tensor) -> Tensor:
-        """Return the way into the object (..., 2), object frame, through the reward polygon's edge
-        nearest a point.
+        """Return the inward normal (..., 2), object frame, of the reward polygon's edge nearest a
+        point.
         """
         return self.polygon.inward_normal(points)
 
 
 def object_floor_friction(friction: _Number) -> _Number:
-    """Return the Coulomb coefficient of an object of this friction on the floor: PhysX averages
-    the two materials.
+    """Return the Coulomb coefficient between the floor and an object of this friction; as in PhysX,
+    the mean of both materials.
     """
     return 0.5 * (friction + FLOOR_FRICTION)
 
 
 def robot_object_friction(friction: _Number) -> _Number:
-    """Return the Coulomb coefficient between a robot and an object of this friction, averaged
-    likewise.
+    """Return the Coulomb coefficient between a robot and an object of this friction; the mean of
+    both materials.
     """
     return 0.5 * (friction + ROBOT_FRICTION)
 

@@ -1,5 +1,5 @@
-"""What differs from world to world and from moment to moment, as settings: bodies, motors, delays,
-noise, disturbances.
+"""Domain randomization: bodies, motors, delays, noise and disturbances that vary between worlds and
+over time.
 
 Everything is off by default. A single number holds for all worlds. From a range ``[low, high]``
 every world, episode or moment draws its own, from counter-based streams, so world 3's fifth episode
@@ -34,47 +34,50 @@ _FREEZE_SHARE = 0.5  # of the time limit, in which a freeze begins
 
 
 @dataclass(frozen=True)
-class NatureCfg:
-    """Variations of the world; each a number, or a range to draw from."""
+class RandomizationCfg:
+    """Section ``env.randomize``: variations of the world, each a number or a range to draw from."""
 
     object_mass: Span = option(
-        1.0, "times the object's mass and inertia, per world", above=0.0, max=100.0
+        1.0, "factor on the object's mass and inertia, per world", above=0.0, max=100.0
     )
     object_friction: Span = option(
-        1.0, "times the object's friction, per world", above=0.0, max=10.0
+        1.0, "factor on the object's friction, per world", above=0.0, max=10.0
     )
     ground_friction: Span = option(
-        1.0, "times the floor's friction with robots and objects, per world", above=0.0, max=10.0
+        1.0,
+        "factor on the floor's friction with robots and objects, per world",
+        above=0.0,
+        max=10.0,
     )
     payload: Span = option(0.0, "mass added to every trunk, per world [kg]", min=-3.0, max=20.0)
     motor_strength: Span = option(
-        1.0, "times stiffness, damping and torque limits, per world", above=0.0, max=10.0
+        1.0, "factor on motor stiffness, damping and torque limits, per world", above=0.0, max=10.0
     )
     action_latency: Span = option(
         0.0,
-        "joint targets take effect this late, per episode; below 0 is 0 [s]",
+        "delay of joint targets, per episode; below 0 counts as 0 [s]",
         min=-MAX_LATENCY,
         max=MAX_LATENCY,
     )
     latency_jitter: float = option(
-        0.0, "and up to this much earlier or later at every control step [s]", min=0.0, max=0.02
+        0.0, "largest deviation of that delay, drawn at every control step [s]", min=0.0, max=0.02
     )
     command_latency: Span = option(
-        0.0, "actions of a task take effect this late, per episode [s]", min=0.0, max=0.2
+        0.0, "delay of a task's actions, per episode [s]", min=0.0, max=0.2
     )
     observation_noise: Span = option(
         0.0,
-        "standard deviation of what is added to observations, per world; a task scales it",
+        "standard deviation of noise on observations, per world; a task scales it",
         min=0.0,
         max=10.0,
     )
     kick_speed: Span = option(
         0.0, "sudden change of every trunk's velocity [m/s]", min=0.0, max=5.0
     )
-    kick_interval: float = option(2.0, "time from kick to kick [s]", min=STEP_DT, max=1e6)
+    kick_interval: float = option(2.0, "time between kicks [s]", min=STEP_DT, max=1e6)
     freeze_time: Span = option(
         0.0,
-        "one agent's actions are zero for this long, once an episode: a pushing robot stands [s]",
+        "duration of zero actions of one agent, once an episode: it stands still [s]",
         min=0.0,
         max=160.0,
     )
@@ -97,15 +100,15 @@ class NatureCfg:
 
 
 def bounds(value: Span) -> tuple[float, float]:
-    """Return the least and the largest value that a setting stands for."""
+    """Return the smallest and the largest value of a setting."""
     return value if isinstance(value, tuple) else (value, value)
 
 
 def model_fields(
-    cfg: NatureCfg, scene: Scene, given: dict[str, Tensor], streams: Streams, num_envs: int
+    cfg: RandomizationCfg, scene: Scene, given: dict[str, Tensor], streams: Streams, num_envs: int
 ) -> dict[str, Tensor]:
-    """Return the model fields (N, ...) with per-world values: the task's ``given`` ones and those
-    that ``cfg`` varies.
+    """Return the model fields (N, ...) with per-world values: those ``given`` by the task and those
+    varied by ``cfg``.
 
     Raises ConfigError where ``cfg`` varies an object that the scene lacks.
     """
@@ -150,14 +153,12 @@ def model_fields(
     return made.values
 
 
-class Nature:
-    """Delays, noise and disturbances between a task's decisions and the simulator, drawn for each
-    world.
-    """
+class Randomization:
+    """Delays, noise and disturbances between a task and the simulator, drawn for each world."""
 
     def __init__(
         self,
-        cfg: NatureCfg,
+        cfg: RandomizationCfg,
         scene: Scene,
         action_shape: tuple[int, int, int],
         max_episode_length: int,
@@ -298,5 +299,5 @@ class _Fields:
 
 
 def _varies(value: Span, neutral: float) -> bool:
-    """Return whether a setting changes anything."""
+    """Return whether a setting has an effect."""
     return bounds(value) != (neutral, neutral)

@@ -1,5 +1,5 @@
-"""The scene: floor, walls, robots, object and goal marker in one MjModel, and where to find each
-of them in it.
+"""The scene: floor, walls, robots, object and goal marker in one MjModel, with the addresses of
+each.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _UNSEEN = 3  # a group of geoms that is not drawn
 
 @dataclass(frozen=True)
 class Scene:
-    """One compiled model and the named addresses in it. Robots come first in qpos and qvel, then
-    the object.
+    """A compiled model and its named addresses; robots come first in qpos and qvel, then the
+    object.
     """
 
     model: mujoco.MjModel
@@ -72,12 +72,12 @@ class Scene:
 
     @property
     def robot_qpos(self) -> int:
-        """Return the length of all robots' share of qpos; the object's 7 numbers follow."""
+        """Return the number of qpos entries of all robots; the object's 7 follow."""
         return SceneState.sizes(self.num_robots, False)[0]
 
     @property
     def robot_qvel(self) -> int:
-        """Return the length of all robots' share of qvel; the object's 6 numbers follow."""
+        """Return the number of qvel entries of all robots; the object's 6 follow."""
         return SceneState.sizes(self.num_robots, False)[1]
 
     @property
@@ -155,14 +155,14 @@ def build_scene(
 
 
 def read_state(sim: Simulator, scene: Scene) -> SceneState:
-    """Copy the state that tasks see out of the simulator's memory, as float32."""
+    """Copy the state that tasks see from the simulator's memory, as float32."""
     parts = (sim.qpos, sim.qvel, sim.sensordata, sim.mocap_pos[:, 0])
     rows = torch.cat([part.t() for part in parts]).to(torch.float32)
     return SceneState(rows, scene.num_robots, scene.object is not None)
 
 
 def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """Turn a layout into qpos (N, nq), qvel (N, nv) and mocap positions (N, 1, 3)."""
+    """Convert a layout to qpos (N, nq), qvel (N, nv) and mocap positions (N, 1, 3)."""
     still = layout.robot_vel.new_zeros(1).expand(len(layout.robot_vel), NUM_JOINTS)
     qpos = []
     qvel = []
@@ -176,8 +176,8 @@ def pack_layout(scene: Scene, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
-    """Return the model fields (N, ...) under which the object's material has ``friction`` (N,) in
-    each world.
+    """Return the model fields (N, ...) that give the object's material ``friction`` (N,) in each
+    world.
     """
     model = scene.model
     obj = scene.object
@@ -194,8 +194,8 @@ def object_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
 
 
 def floor_friction_fields(scene: Scene, friction: Tensor) -> dict[str, Tensor]:
-    """Return the model field (N, ...) under which robots' feet find ``friction`` (N,) on the floor
-    of each world.
+    """Return the model field (N, ...) that gives the floor under the robots' feet ``friction`` (N,)
+    in each world.
     """
     geom = torch.as_tensor(scene.model.geom_friction).repeat(len(friction), 1, 1)
     geom[:, scene.model.geom("floor").id, 0] = friction
@@ -337,8 +337,8 @@ def _add_object(spec: mujoco.MjSpec, obj: ObjectCfg, inertia: str) -> None:
 
 
 def _add_contact_sensor(spec: mujoco.MjSpec, name: str, body: str, other: str) -> None:
-    """Measure the net force of ``body`` and all below it on ``other`` and all below that, world
-    frame.
+    """Add a sensor of the net force, world frame, of the subtree of ``body`` on the subtree of
+    ``other``.
     """
     spec.add_sensor(
         name=name,
@@ -356,7 +356,7 @@ def _add_contact_sensor(spec: mujoco.MjSpec, name: str, body: str, other: str) -
 
 
 def _adapt_cylinder(spec: mujoco.MjSpec, body: mujoco.MjsBody, name: str, part: GeomCfg) -> str:
-    """Adapt an upright cylinder so that it can be pushed; return the geom that it stands on."""
+    """Adapt an upright cylinder to being pushed; return the geom that touches the floor."""
     # Several contacts a pair have the normal of the robot's face, however the round side is turned.
     spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_MULTICCD
     # It stands on the corners of the square inscribed in its base. The cylinder's own lowest point

@@ -20,7 +20,7 @@ ROBOT_QVEL = VELOCITY + NUM_JOINTS
 
 
 class SceneState:
-    """The state of N worlds for tasks, float32, on the simulator's device. World frame unless the
+    """The state of N worlds for tasks, float32, on the simulator's device; world frame unless the
     name ends in ``_b``.
 
     The world frame's origin is the middle of the arena floor; x forward, y left, z up; quaternions
@@ -38,8 +38,8 @@ class SceneState:
 
     @staticmethod
     def sizes(num_robots: int, has_object: bool) -> tuple[int, int, int, int]:
-        """Return how many rows qpos, qvel, contact forces and goal take: robots first in each,
-        then the object.
+        """Return the numbers of rows of qpos, qvel, contact forces and goal; robots come first in
+        each, then the object.
         """
         num_qpos = ROBOT_QPOS * num_robots + POSE * has_object
         num_qvel = ROBOT_QVEL * num_robots + VELOCITY * has_object
@@ -56,7 +56,7 @@ class SceneState:
         return state
 
     def like(self, rows: Tensor) -> SceneState:
-        """Name other rows of the same scene."""
+        """Return a state over other rows of the same scene."""
         return SceneState(rows, self.num_robots, self.has_object)
 
     @cached_property
@@ -66,7 +66,7 @@ class SceneState:
 
     @property
     def _num_pushes(self) -> int:
-        """Return how many columns the robots' forces on the object take."""
+        """Return the number of columns of the robots' forces on the object."""
         return 3 * self.num_robots * self.has_object
 
     @property
@@ -138,7 +138,7 @@ class SceneState:
 
     @property
     def up_b(self) -> Tensor:
-        """(N, A, 3) the upward vertical as a robot sees it, body frame."""
+        """(N, A, 3) upward vertical in the body frame of each robot."""
         return self.rotation[:, : self.num_robots, 2]
 
     @property
@@ -153,7 +153,7 @@ class SceneState:
 
     @cached_property
     def yaw_rate(self) -> Tensor:
-        """(N, A) [rad/s] the robots' turning about the vertical."""
+        """(N, A) [rad/s] yaw rates of the robots about the vertical."""
         return (self.up_b * self.robot_angvel_b).sum(dim=-1)
 
     @cached_property
@@ -203,7 +203,7 @@ class SceneState:
 
     @cached_property
     def goal_direction(self) -> Tensor:
-        """(N, 2) unit vector from the object to the goal; zero where they are in one place."""
+        """(N, 2) unit vector from the object to the goal; zero if both are in one place."""
         return self.to_goal / self.goal_distance.clamp(min=1e-12).unsqueeze(-1)
 
     @cached_property

@@ -1,6 +1,4 @@
-"""Counter-based random numbers: a draw depends on (seed, world, episode, purpose) and on nothing
-drawn before it.
-"""
+"""Counter-based random numbers: a draw depends on seed, world, episode and purpose only."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 class Streams:
-    """Random numbers for N worlds, the same on every device and whatever was drawn before.
+    """Random numbers for N worlds, equal on every device and independent of earlier draws.
 
     A draw is about thirty operations on the device, whatever its size: draw all numbers of an
     episode at once (``UniformRanges``). Column k of a draw does not depend on how many columns
@@ -33,8 +31,8 @@ class Streams:
         first: int = 0,
         places: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """Key the streams by ``seed``; worlds are numbered from ``first``, or as ``places`` says
-        (seed, number).
+        """Key the streams by ``seed``; worlds are numbered from ``first``, or ``places`` gives the
+        seed and number of each.
         """
         keys = places or [(seed, number) for number in range(first, first + num_envs)]
         seeds, numbers = torch.tensor(keys, dtype=torch.int64, device=device).unbind(dim=1)
@@ -43,8 +41,8 @@ class Streams:
         self._counters: dict[int, Tensor] = {}  # by the number of columns
 
     def uniform(self, purpose: int, episode: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
-        """Draw float32 in [0, 1), (N, *shape), for ``episode`` (N,) int64; another purpose is
-        another stream.
+        """Draw float32 in [0, 1), (N, *shape), for ``episode`` (N,) int64; each ``purpose`` is a
+        stream of its own.
         """
         key = _mix(self._world_key + _mix(episode + (purpose << 40)))
         # The last fold would change low bits only.
@@ -71,10 +69,10 @@ class Streams:
 
 
 class UniformRanges:
-    """C numbers drawn at once, each uniform in a range of its own."""
+    """C numbers drawn at once, each uniform in its own range."""
 
     def __init__(self, ranges: Sequence[tuple[float, float]], device: torch.device | str) -> None:
-        """Draw from [low, high) of every range."""
+        """Store the ranges [low, high)."""
         low, high = torch.tensor(ranges, device=device).unbind(dim=1)
         self._low = low
         self._span = high - low
@@ -85,7 +83,7 @@ class UniformRanges:
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Shift right with zeros: torch's own shift repeats the sign."""
+    """Shift right with zeros; torch's own shift repeats the sign bit."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 

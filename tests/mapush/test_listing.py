@@ -22,7 +22,7 @@ from mqe.config import load_yaml
 from mqe.registry import TASKS
 from mqe.tasks.push.rewards import ENDING_TERMS, TERMS
 from mqe.tasks.velocity.task import VelocityWeights
-from mqe.world.randomization import NatureCfg
+from mqe.world.randomization import RandomizationCfg
 from tests.harl_mapush.interop.test_harl_files import upstream_folder
 from tests.support.tiny_runs import SMALL, TINY
 
@@ -248,7 +248,7 @@ def test_every_setting_is_listed_with_its_default() -> None:
 
 def test_every_setting_has_a_help_text() -> None:
     entries = [entry.cfg for registry in (ALGORITHMS, TASKS) for entry in registry.values()]
-    for cls in [*config.SECTION_CLASSES.values(), *entries, NatureCfg, VelocityWeights]:
+    for cls in [*config.SECTION_CLASSES.values(), *entries, RandomizationCfg, VelocityWeights]:
         assert not [
             f"{cls.__name__}.{field.name}"
             for field in fields(cls)

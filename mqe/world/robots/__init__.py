@@ -1,4 +1,4 @@
-"""Robots: one module each, every constant named, with unit and source; and the registry of them."""
+"""Robots: one module each, every constant with name, unit and source; and their registry."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ DEFAULT_ROBOT = GO1.name
 
 
 def robots_of(names: str | Sequence[str], num_agents: int) -> tuple[RobotCfg, ...]:
-    """Return the robots of a team of ``num_agents``: all of one kind, or a name for each; raise
-    ConfigError.
+    """Return the robots of a team of ``num_agents``, of one kind or one name each; raise
+    ConfigError for an unknown name or a wrong number.
     """
     each = (names,) * num_agents if isinstance(names, str) else tuple(names)
     for name in each:

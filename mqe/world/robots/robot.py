@@ -1,4 +1,4 @@
-"""What a robot is: a quadruped as data, in the frames and with the signs of its URDF."""
+"""The description of a quadruped as data, in the frames and with the signs of its URDF."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class Inertial(NamedTuple):
     inertia: tuple[float, float, float, float, float, float]
 
     def mirrored(self, front: int, left: int) -> Inertial:
-        """Return this of a front left leg for the leg at ``front`` and ``left``, +1 or -1 each."""
+        """Return the inertial of the leg at ``front`` and ``left`` (+1 or -1 each), mirrored from
+        the front left leg's.
+        """
         x, y, z = self.com
         xx, yy, zz, xy, xz, yz = self.inertia
         return Inertial(
@@ -51,8 +53,8 @@ class Shape(NamedTuple):
 
 
 class Look(NamedTuple):
-    """One shape that films and viewers draw in place of a link's collision primitives; it has no
-    mass or contact.
+    """A shape that films and viewers draw instead of a link's collision primitives; it has no mass
+    and no contact.
     """
 
     type: str  # "box", "sphere", "capsule", "cylinder" or "hull"
@@ -84,9 +86,7 @@ class Leg(NamedTuple):
 
 @dataclass(frozen=True)
 class RobotCfg:
-    """A quadruped as data: bodies and joints to build, nominal stance, heights, motors, feet, and
-    the gait it has.
-    """
+    """A quadruped as data: bodies, joints, nominal stance, heights, motors, feet and its gait."""
 
     name: str
     trunk: Inertial
@@ -145,8 +145,8 @@ def four_legs(make: Callable[[int, int], Leg]) -> tuple[Leg, Leg, Leg, Leg]:
 
 
 def beam(*sections: tuple[float, float, float, float, float]) -> tuple[Vector, ...]:
-    """Return the corners [m] of a hull along x: at each x, half width, bottom, top and the width
-    of its bevels.
+    """Return the corners [m] of a hull along x from the half width, bottom, top and bevel width at
+    each x.
     """
     return tuple(
         (x, y, z)
@@ -162,8 +162,8 @@ def beam(*sections: tuple[float, float, float, float, float]) -> tuple[Vector, .
 
 
 def post(y: float, *sections: tuple[float, float, float, float]) -> tuple[Vector, ...]:
-    """Return the corners [m] of a hull along z at ``y``: at each z, its middle's x, half length
-    and half width.
+    """Return the corners [m] of a hull along z at ``y`` from the middle x, half length and half
+    width at each z.
     """
     return tuple(
         (x + along, y + across, z)

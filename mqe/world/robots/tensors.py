@@ -1,4 +1,6 @@
-"""The robots of a world as tensors: their numbers on one device, and their legs' kinematics."""
+"""The robots of a world as tensors: their constants on one device, and the kinematics of their
+legs.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,7 @@ TOUCH = 0.004  # [m] a knee or trunk as near to the floor as this rests on it
 
 
 class Robots:
-    """A team's numbers, (A, ...) each; without the A where all robots are of one kind, so that any
-    shape fits.
+    """The constants of a team, (A, ...) each, or without the A if all robots are of one kind.
 
     Joints are (..., A, J) or, of one kind, (..., J) of any number of poses.
     """
@@ -26,7 +27,7 @@ class Robots:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Hold the numbers of ``cfgs``, one a robot."""
+        """Store the constants of ``cfgs``, one per robot."""
         self.cfgs = tuple(cfgs)
         self.device = torch.device(device)
         self._dtype = dtype
@@ -63,7 +64,7 @@ class Robots:
         self._margins = self._tensor([[radius + TOUCH for radius in row] for row in rounds])
 
     def __len__(self) -> int:
-        """Return A."""
+        """Return the number of robots A."""
         return len(self.cfgs)
 
     def feet(self, joint_pos: Tensor) -> Tensor:
@@ -95,7 +96,7 @@ class Robots:
         )
 
     def rests_on_floor(self, up_b: Tensor, height: Tensor, joint_pos: Tensor) -> Tensor:
-        """Return where a knee, thigh or trunk touches the floor, (...) bool.
+        """Return whether a knee, thigh or trunk touches the floor, (...) bool.
 
         ``up_b`` (..., 3) is the upward vertical in the trunk frame, ``height`` (...) [m] that of
         the trunk's origin.
@@ -103,15 +104,15 @@ class Robots:
         return self._lowest(up_b, joint_pos, self._margins) + height < 0.0
 
     def lowest(self, up_b: Tensor, joint_pos: Tensor) -> Tensor:
-        """Return how far the lowest point of a robot lies above its trunk's origin, (...) [m]: a
+        """Return the height (...) [m] of a robot's lowest point relative to its trunk's origin, a
         negative number.
         """
         feet = (self.feet(joint_pos) * up_b.unsqueeze(-2)).sum(dim=-1) - self.foot_radius
         return torch.minimum(feet.amin(dim=-1), self._lowest(up_b, joint_pos, self._rounds))
 
     def trunk_reach(self, direction_b: Tensor) -> Tensor:
-        """Return how far a trunk reaches from its origin, (...) [m], along unit vectors (..., 3)
-        of its frame.
+        """Return the extent (...) [m] of a trunk from its origin along unit vectors (..., 3) of its
+        frame.
         """
         boxes = torch.matmul(direction_b, self._centers) + torch.matmul(
             direction_b.abs(), self._half_sizes
@@ -144,16 +145,16 @@ class Robots:
         return _Legs(trig, sin, cos, lateral, vertical, feet)
 
     def _turn_hip(self, sin: Tensor, cos: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how far left and up points at height ``up`` in a leg's plane are once its hip is
-        turned, (..., 4).
+        """Return the leftward and upward coordinates (..., 4) of points at height ``up`` in a leg's
+        plane after the hip's rotation.
         """
         return torch.addcmul(self._sides * cos, up, sin, value=-1.0), torch.addcmul(
             self._sides * sin, up, cos
         )
 
     def _tensor(self, values: list[Any], num_trailing: int = 0) -> Tensor:
-        """Return one row a robot, or the only row there is, with as many dimensions of one number
-        behind it.
+        """Return one row per robot, or a single row for robots of one kind, with trailing
+        dimensions of size one.
         """
         rows = torch.tensor(values, dtype=self._dtype, device=self.device)
         return rows.view(*rows.shape, *[1] * num_trailing) if self.is_mixed else rows[0]

@@ -11,7 +11,7 @@ from harl_mapush.runs.policy import load_team
 from mqe.config import to_dict
 from mqe.controllers.gait import PRETRAINED, pretrained_folder
 from mqe.registry import make_env
-from mqe.world.randomization import NatureCfg
+from mqe.world.randomization import RandomizationCfg
 
 SHIPPED = sorted(path.name for path in pretrained_folder("cuboid").parent.iterdir())
 TEAMS = [name for name in SHIPPED if not name.endswith("_velocity")]
@@ -29,7 +29,7 @@ def test_a_shipped_team_pushes(name: str) -> None:
         "tangled_share": 0,
     }
     over = {
-        "env": {"num_envs": NUM_ENVS, "randomize": to_dict(NatureCfg())},
+        "env": {"num_envs": NUM_ENVS, "randomize": to_dict(RandomizationCfg())},
         "sim": {"name": "mujoco", "device": "cpu"},
         "task": task,
     }

@@ -14,10 +14,10 @@ from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.world.objects import OBJECTS
-from mqe.world.randomization import NatureCfg
+from mqe.world.randomization import RandomizationCfg
 from mqe.world.scene import STEP_DT
 
-CALM = NatureCfg()
+CALM = RandomizationCfg()
 # A value that shows within a second, by setting; one setting needs another beside it.
 SHOWN = {
     "object_mass": {"object_mass": 3.0},
@@ -35,10 +35,12 @@ SHOWN = {
 }
 
 
-def env_with(nature: NatureCfg, num_envs: int = 3, sim: str = "mujoco", **task) -> MultiAgentEnv:
+def env_with(
+    randomization: RandomizationCfg, num_envs: int = 3, sim: str = "mujoco", **task
+) -> MultiAgentEnv:
     cfg = PushCfg(**{"episode_length_s": 2.0, **task})
     return make_env(
-        EnvCfg(num_envs, 2, randomize=nature),
+        EnvCfg(num_envs, 2, randomize=randomization),
         SimCfg(name=sim, device="cpu", num_threads=1),
         cfg,
         seed=3,
@@ -58,7 +60,7 @@ def run(env: MultiAgentEnv, num_steps: int = 40) -> torch.Tensor:
 
 
 def test_every_setting_is_tried_here():
-    assert set(SHOWN) == {field.name for field in dataclasses.fields(NatureCfg)}
+    assert set(SHOWN) == {field.name for field in dataclasses.fields(RandomizationCfg)}
 
 
 @pytest.mark.parametrize("sim", ["mujoco", "warp"])
@@ -67,15 +69,15 @@ def test_a_setting_changes_what_happens(name, sim):
     if sim == "warp":
         pytest.importorskip("mujoco_warp")
     assert not torch.equal(
-        what_agents_see(CALM, sim), what_agents_see(NatureCfg(**SHOWN[name]), sim)
+        what_agents_see(CALM, sim), what_agents_see(RandomizationCfg(**SHOWN[name]), sim)
     )
 
 
 @functools.cache  # of the calm world above all
-def what_agents_see(nature: NatureCfg, sim: str) -> torch.Tensor:
+def what_agents_see(randomization: RandomizationCfg, sim: str) -> torch.Tensor:
     # On a CPU, steps of Warp's are dear; in a short episode one agent freezes soon.
     seconds, num_steps = (2.0, 30) if sim == "mujoco" else (0.4, 12)
-    env = env_with(nature, 2, sim, episode_length_s=seconds)
+    env = env_with(randomization, 2, sim, episode_length_s=seconds)
     seen = run(env, num_steps)
     env.close()
     return seen
@@ -87,7 +89,7 @@ def fields_of(env: MultiAgentEnv, world: int, name: str) -> torch.Tensor:
 
 def test_masses_frictions_and_motors_are_scaled_as_asked_for():
     env = env_with(
-        NatureCfg(
+        RandomizationCfg(
             object_mass=3.0,
             payload=1.2,
             motor_strength=0.5,
@@ -129,9 +131,9 @@ def test_masses_frictions_and_motors_are_scaled_as_asked_for():
 
 
 def test_of_a_range_every_world_draws_its_own_whatever_runs_beside_it():
-    nature = NatureCfg(object_mass=(0.5, 3.0))
-    few = env_with(nature, 3)
-    many = env_with(nature, 9)
+    randomization = RandomizationCfg(object_mass=(0.5, 3.0))
+    few = env_with(randomization, 3)
+    many = env_with(randomization, 9)
     body = few.scene.model.body("object").id
     masses = [
         [float(fields_of(env, w, "body_mass")[body]) for w in range(env.num_envs)]
@@ -148,7 +150,7 @@ def test_a_heavier_object_is_harder_to_move_on_either_simulator(sim):
         pytest.importorskip("mujoco_warp")
     speeds = []
     for mass in (1.0, 3.0):
-        env = env_with(NatureCfg(object_mass=mass), 2, sim)
+        env = env_with(RandomizationCfg(object_mass=mass), 2, sim)
         env.reset()
         body = env.scene.model.body("object").id
         env.sim.xfrc_applied[:, body, 0] = 60.0
@@ -164,7 +166,7 @@ def test_a_heavier_object_is_harder_to_move_on_either_simulator(sim):
 
 def test_noise_has_the_size_that_is_asked_for_and_spares_the_critic():
     calm = env_with(CALM, 200)
-    noisy = env_with(NatureCfg(observation_noise=0.05), 200)
+    noisy = env_with(RandomizationCfg(observation_noise=0.05), 200)
     (clean, state) = calm.reset()
     (noisy_obs, same) = noisy.reset()
     noise = noisy_obs - clean
@@ -174,7 +176,7 @@ def test_noise_has_the_size_that_is_asked_for_and_spares_the_critic():
 
 
 def test_late_commands_are_those_of_a_while_ago():
-    env = env_with(NatureCfg(command_latency=0.06), 1)
+    env = env_with(RandomizationCfg(command_latency=0.06), 1)
     env.reset()
     held = []
     for k in range(6):
@@ -185,7 +187,7 @@ def test_late_commands_are_those_of_a_while_ago():
 
 def test_any_latency_of_commands_can_be_had():
     # 4.5 control steps: 4 in double precision, 5 in single.
-    env = env_with(NatureCfg(command_latency=0.09), 1)
+    env = env_with(RandomizationCfg(command_latency=0.09), 1)
     env.reset()
     for _ in range(8):
         assert bool(env.step(torch.ones(1, 2, 3)).valid.all())
@@ -196,7 +198,7 @@ def test_there_is_nothing_to_vary_of_an_object_that_is_not_there():
         ConfigError, match="env.randomize.object_mass: this task has no object; leave it at 1"
     ):
         make_env(
-            EnvCfg(2, randomize=NatureCfg(object_mass=2.0)),
+            EnvCfg(2, randomize=RandomizationCfg(object_mass=2.0)),
             SimCfg(device="cpu"),
             VelocityCfg(),
             seed=0,
@@ -204,7 +206,7 @@ def test_there_is_nothing_to_vary_of_an_object_that_is_not_there():
 
 
 def test_one_agent_freezes_for_a_while():
-    env = env_with(NatureCfg(freeze_time=0.4), 20)
+    env = env_with(RandomizationCfg(freeze_time=0.4), 20)
     env.reset()
     stands = []
     for _ in range(99):
@@ -218,7 +220,7 @@ def test_one_agent_freezes_for_a_while():
 
 def test_kicks_come_at_their_interval_and_at_their_speed():
     calm = env_with(CALM, 4)
-    kicked = env_with(NatureCfg(kick_speed=0.5, kick_interval=0.1), 4)
+    kicked = env_with(RandomizationCfg(kick_speed=0.5, kick_interval=0.1), 4)
     for env in (calm, kicked):
         env.reset()
     for k in range(6):
@@ -232,7 +234,7 @@ def test_kicks_come_at_their_interval_and_at_their_speed():
 
 
 def test_a_resumed_environment_continues_to_the_bit():
-    nature = NatureCfg(
+    randomization = RandomizationCfg(
         action_latency=(0.0, 0.04),
         latency_jitter=0.01,
         command_latency=(0.0, 0.1),
@@ -241,8 +243,8 @@ def test_a_resumed_environment_continues_to_the_bit():
         kick_interval=0.3,
         freeze_time=(0.1, 0.5),
     )
-    env = env_with(nature)
-    other = env_with(nature)
+    env = env_with(randomization)
+    other = env_with(randomization)
     run(env, 33)
     other.reset()
     resumed, _ = other.load_state_dict(env.state_dict())
@@ -274,4 +276,4 @@ def test_a_resumed_environment_continues_to_the_bit():
 )
 def test_nonsense_is_refused(values, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        build(NatureCfg, values, "env.randomize")
+        build(RandomizationCfg, values, "env.randomize")
