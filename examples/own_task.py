@@ -13,7 +13,8 @@ from mqe.config import option
 from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
-from mqe.tasks.task import Layout, Outcome, TaskDefaults
+from mqe.tasks.task import Outcome, TaskDefaults
+from mqe.world.layout import Layout
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT, build_scene
 from mqe.world.state import SceneState

@@ -11,19 +11,8 @@ from torch import Tensor
 
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.vec_env import MirrorImage, Planar
+from mqe.world.layout import Layout
 from mqe.world.state import SceneState
-
-
-class Layout(NamedTuple):
-    """Where everything starts in N new episodes, one proposal a world, world frame."""
-
-    robot_pos: Tensor  # (N, A, 3) [m]
-    robot_quat: Tensor  # (N, A, 4) wxyz
-    robot_vel: Tensor  # (N, A, 6) [m/s] world, [rad/s] body
-    joint_pos: Tensor  # (N, A, J) [rad]
-    object_pos: Tensor  # (N, 3) [m]
-    object_quat: Tensor  # (N, 4) wxyz
-    goal_pos: Tensor  # (N, 3) [m]
 
 
 class Outcome(NamedTuple):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mqe.sim.simulator import Simulator
-from mqe.tasks.task import Layout
+from mqe.world.layout import Layout
 from mqe.world.objects import (
     ROBOT_FLOOR_FRICTION,
     GeomCfg,

@@ -16,11 +16,11 @@ from mqe.controllers.gait import GaitController
 from mqe.controllers.trot import planar_velocity
 from mqe.registry import SimCfg, make_simulator
 from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
-from mqe.tasks.task import Layout
 from mqe.tasks.velocity.task import has_fallen
 from mqe.world.actuators import TargetDelay
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import quat_from_rpy, quat_from_yaw
+from mqe.world.layout import Layout
 from mqe.world.objects import ObjectCfg
 from mqe.world.robots import DEFAULT_ROBOT, Robots
 from mqe.world.scene import DECIMATION, STEP_DT, build_scene, pack_layout, read_state

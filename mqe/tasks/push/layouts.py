@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mqe.config import ConfigError
 from mqe.tasks.drop import JOINT_SCATTER, SPAWN_HEIGHT, TILT, VELOCITY
-from mqe.tasks.task import Layout
 from mqe.world.geometry import TWO_PI, on_circle, quat_from_rpy
+from mqe.world.layout import Layout
 from mqe.world.objects import Footprint
 from mqe.world.robots import Robots
 from mqe.world.robots.robot import LEGS

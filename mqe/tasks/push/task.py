@@ -21,10 +21,11 @@ from mqe.tasks.push.planar import PlanarPush
 from mqe.tasks.push.rewards import PRESETS, TERMS, Pairs, StepFeatures, check_weights, weights_of
 from mqe.tasks.push.tangle import TangleTimers
 from mqe.tasks.push.teamwork import Teamwork
-from mqe.tasks.task import Layout, Outcome, TaskDefaults
+from mqe.tasks.task import Outcome, TaskDefaults
 from mqe.vec_env import Mirror, MirrorImage, Planar
 from mqe.world.collapse import CollapseTimers
 from mqe.world.geometry import TWO_PI, axes_along, in_frame, length
+from mqe.world.layout import Layout
 from mqe.world.objects import INERTIAS, OBJECTS, Footprint
 from mqe.world.robots import Robots
 from mqe.world.scene import ARENA_HALF_SIZE, STEP_DT

@@ -23,12 +23,13 @@ from mqe.controllers.trot import (
     mirrored_gait,
     planar_velocity,
 )
-from mqe.tasks.task import Disturbance, Layout, Outcome
+from mqe.tasks.task import Disturbance, Outcome
 from mqe.tasks.velocity.random_events import RandomEvents
 from mqe.tasks.velocity.starts import start_poses
 from mqe.vec_env import MirrorImage, Planar
 from mqe.world.collapse import CollapseTimers, rests_on_floor
 from mqe.world.geometry import in_frame, length, quat_from_rpy, rotate_inverse
+from mqe.world.layout import Layout
 from mqe.world.robots import NUM_JOINTS, Robots
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState

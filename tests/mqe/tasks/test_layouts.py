@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, tensor
 
 from mqe.tasks.push.layouts import OBJECT_CLEARANCE, ROBOT_CLEARANCE, PushLayouts, spread_angles
-from mqe.tasks.task import Layout
 from mqe.world.geometry import roll_pitch_of, rotate_2d, rotation_matrix, yaw_of
+from mqe.world.layout import Layout
 from mqe.world.objects import OBJECTS, Footprint
 from mqe.world.scene import build_scene
 from mqe.world.streams import Streams

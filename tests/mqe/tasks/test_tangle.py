@@ -23,7 +23,7 @@ from mqe.tasks.push.layouts import (
 )
 from mqe.tasks.push.rewards import Pairs
 from mqe.tasks.push.tangle import TangleTimers
-from mqe.tasks.task import Layout
+from mqe.world.layout import Layout
 from mqe.world.objects import OBJECTS, Footprint
 from mqe.world.scene import DECIMATION, build_scene, read_state
 from mqe.world.state import ROBOT_QPOS, SceneState

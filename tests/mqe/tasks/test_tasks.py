@@ -21,9 +21,10 @@ from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.registry import TASKS, SimCfg, make_env
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
-from mqe.tasks.task import Layout, Outcome, TaskDefaults
+from mqe.tasks.task import Outcome, TaskDefaults
 from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.video import record
+from mqe.world.layout import Layout
 from mqe.world.robots import Robots
 from mqe.world.scene import STEP_DT, build_scene
 from mqe.world.state import SceneState

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
-from mqe.tasks.task import Layout
+from mqe.world.layout import Layout
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS, Robots
 from mqe.world.robots.go1 import CALF, FOOT

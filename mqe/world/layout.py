@@ -1,0 +1,19 @@
+"""The layout of a scene: the poses in which new episodes start."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Layout(NamedTuple):
+    """The start of N new episodes, one proposal per world, world frame."""
+
+    robot_pos: Tensor  # (N, A, 3) [m]
+    robot_quat: Tensor  # (N, A, 4) wxyz
+    robot_vel: Tensor  # (N, A, 6) [m/s] world, [rad/s] body
+    joint_pos: Tensor  # (N, A, J) [rad]
+    object_pos: Tensor  # (N, 3) [m]
+    object_quat: Tensor  # (N, 4) wxyz
+    goal_pos: Tensor  # (N, 3) [m]
