@@ -51,8 +51,12 @@ def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
     """Build the command line of ``program``, which ``words`` describe."""
     parser = config.Parser(prog=program, description=words)
     parser.add_argument(
-        "--checkpoint", metavar="CHECKPOINT", help="a checkpoint or run folder, or pretrained:NAME"
+        "team",
+        metavar="CHECKPOINT",
+        nargs="?",
+        help="a checkpoint folder, a run folder or pretrained:NAME",
     )
+    parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="another way to name it")
     parser.add_argument(
         "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
     )
@@ -142,6 +146,12 @@ def _say(line: str) -> None:
 
 def _main(arguments: Any, program: str) -> int:
     limit_threads()
+    if arguments.team is not None:
+        if arguments.checkpoint is not None:
+            raise ConfigError(
+                f"--checkpoint {arguments.checkpoint!r} and {arguments.team!r}: name one checkpoint"
+            )
+        arguments.checkpoint = arguments.team
     if arguments.mode is None:
         arguments.mode = "calculator" if arguments.record is None else "viewer"
     if arguments.mode not in MODES:

@@ -1,4 +1,4 @@
-"""``mapush play CHECKPOINT ...``: the viewer of ``python -m harl_mapush.test``."""
+"""``mapush play CHECKPOINT ...``: the viewer of ``mapush test``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,6 @@ from harl_mapush import test
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Watch the checkpoint that comes first on the command line; return the exit code."""
-    arguments = list(argv or ())
-    if arguments and not arguments[0].startswith("-"):
-        arguments = ["--checkpoint", *arguments]
-    words = (
-        "Watch a trained team: mapush play CHECKPOINT is mapush test --checkpoint CHECKPOINT "
-        "--mode viewer."
-    )
-    return test.main(["--mode", "viewer", *arguments], program="mapush play", words=words)
+    """Watch the checkpoint that the command line names; return the exit code."""
+    words = "Watch a trained team: the same as mapush test CHECKPOINT --mode viewer."
+    return test.main(["--mode", "viewer", *(argv or ())], program="mapush play", words=words)
