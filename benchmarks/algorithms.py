@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.runs.run_folder import curves_folder
 
 RESULTS = "algorithms.jsonl"

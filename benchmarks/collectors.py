@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from measuring import add_settings, emit, make_run, say, settings  # noqa: E402
 
-from harl_mapush.algorithms import make_algorithm  # noqa: E402
+from harl_mapush.algorithms.entries import make_algorithm  # noqa: E402
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.learner import ReplayLearner  # noqa: E402
 from harl_mapush.collectors.remote_env import DistantWorlds  # noqa: E402

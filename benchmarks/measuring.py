@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from harl_mapush import config
-from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
 from harl_mapush.runner import Runner

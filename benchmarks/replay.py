@@ -19,9 +19,10 @@ from collections.abc import Callable
 import torch
 from measuring import emit, interleaved
 
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition, replay_shape
+from harl_mapush.learning.settings import NetworkCfg
 
 AGENTS = 2
 OBS = 10

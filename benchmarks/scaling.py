@@ -44,7 +44,8 @@ from measuring import (
 )
 from torch.profiler import ProfilerActivity, profile
 
-from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks, UnequalRanksError

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harl_mapush import foreign
-from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks.logger import LoggerCfg
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
-from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runner import RunnerCfg
 from mqe.config import (
     ConfigError,

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import mujoco
 import torch
 
-from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.network_memory import gru_floats, passed_floats

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from harl_mapush import config
-from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.callbacks.broken_log import BrokenLog
 from harl_mapush.callbacks.logger import Headline, RunLogger, Silent

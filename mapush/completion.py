@@ -11,7 +11,7 @@ from contextlib import redirect_stdout, suppress
 from io import StringIO
 
 from harl_mapush import config
-from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.foreign import dotted
 from mapush.listing import setting_lines
 from mqe.config import ConfigError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import DEFAULT_TASK
 from harl_mapush.foreign import dotted
 from harl_mapush.runs import run_folder

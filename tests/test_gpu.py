@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from harl_mapush import config
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.runner import Runner, _Clock
 from mqe.cuda_graphs import capturing
 from mqe.env.environment import MultiAgentEnv

@@ -1,53 +1,24 @@
-"""The contract between a learner and what drives it: runner, checkpoints, memory plan, doctor,
-evaluation.
+"""The contract between a learner and its users.
 
-T decisions a block, N environments, A agents, U action size, R recurrent layers, H hidden size.
+Its users are the runner, checkpoints, the memory plan, the doctor and evaluation.
+T decisions a block, N environments, A agents, O obs size, U action size, R recurrent layers,
+H hidden size.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from harl_mapush.learning.networks import NetworkCfg
-from mqe.config import option
 from mqe.vec_env import TimeStep
 
 
-@dataclass(frozen=True)
-class AlgorithmCfg:
-    """Section ``algorithm``: what the settings of every algorithm have."""
-
-    takes_collectors: ClassVar[bool] = (
-        False  # whether it is a ``ReplayLearner`` (``collectors/learner.py``)
-    )
-
-    name: str = option("", "which algorithm")
-
-    def built_network(self, network: NetworkCfg) -> NetworkCfg:
-        """Return the settings of the networks that the algorithm builds where ``network`` is asked
-        for.
-        """
-        return network
-
-    def for_acting(self) -> Self:
-        """Return settings without those that a team needs for learning only."""
-        return self
-
-    def for_trial(self, num_rows: int) -> Self:
-        """Return settings with which a first update learns from a block of only ``num_rows``
-        training rows.
-        """
-        return self
-
-
 class Decision(NamedTuple):
-    """What a team decided: actions and log probabilities per dimension (N, A, U), hidden (A, N, R,
-    H) after it.
+    """Actions and log probabilities per dimension (N, A, U), and the hidden states (A, N, R, H).
 
-    ``log_probs`` is None where actions are not drawn, and where the learner never needs them.
+    ``log_probs`` is None if actions are deterministic or the learner does not need them; ``hidden``
+    is None without recurrence.
     """
 
     actions: Tensor
@@ -56,37 +27,32 @@ class Decision(NamedTuple):
 
 
 class LearnerBytes(NamedTuple):
-    """Bytes that a learner takes of its device, besides its weights and what an optimiser keeps of
-    them.
-    """
+    """Bytes of a learner on its device, besides its weights and the optimisers' moments."""
 
     experience: float
-    update: float  # at its fullest moment
+    update: float  # at its largest
 
 
 class Experience(Protocol):
-    """What an algorithm learns from: one block of T decisions, or a replay of many; it decides
-    what to keep.
-    """
+    """The data that an algorithm learns from: one block of T decisions, or a replay buffer."""
 
     def start(self, obs: Tensor, state: Tensor) -> None:
-        """Take the obs (N, A, O) and state that the first decision follows: at the start of a run,
-        and on a resume.
+        """Store the obs (N, A, O) and state that the first decision follows.
+
+        It is called at the start of a run and after a resume.
         """
         ...
 
     def begin(self) -> None:
-        """Begin a block, T decisions after the last."""
+        """Begin a block of T decisions."""
         ...
 
     def hidden(self, t: int) -> Tensor | None:
-        """Return the hidden states (A, N, R, H) for decision ``t`` of the block, None without
-        recurrence.
-        """
+        """Return the hidden states (A, N, R, H) for decision ``t``, None without recurrence."""
         ...
 
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
-        """Store decision ``t`` of the block, taken on obs (N, A, O), and what came of it."""
+        """Store decision ``t`` of the block, taken on obs (N, A, O), and its result."""
         ...
 
     def finish(self) -> None:
@@ -94,59 +60,56 @@ class Experience(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs; a replay that is not saved with the run starts empty
-        again.
-        """
+        """Return the state for a resumed run; a replay buffer left out of it starts empty."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``; ``start`` follows."""
+        """Restore a ``state_dict``; ``start`` must follow."""
         ...
 
 
 class Algorithm(Protocol):
-    """A team that acts and learns. Nothing else of an algorithm is used outside its own modules."""
+    """A team that acts and learns; its users need no other members."""
 
     def make_experience(self, num_steps: int, num_envs: int) -> Experience:
-        """Allocate the storage for collecting; raise ValueError if the settings do not allow
-        blocks of this size.
+        """Allocate the storage of collected data.
+
+        Raise ValueError if the settings do not allow blocks of this size.
         """
         ...
 
     def act(
         self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
     ) -> Decision:
-        """Decide for obs (N, A, O), with exploration unless ``deterministic``; never waits for the
-        device.
+        """Decide for obs (N, A, O), with exploration unless ``deterministic``.
 
-        ``hidden`` (A, N, R, H) are a recurrent team's hidden states; None at the start of an
-        episode.
+        ``hidden`` (A, N, R, H) are the hidden states of a recurrent team, None at the start of an
+        episode. The call never waits for the device.
         """
         ...
 
     def update(self, experience: Any, progress: float = 0.0) -> dict[str, Tensor]:
-        """Learn after a block, in as many steps as the settings say, none during a warm-up.
+        """Learn after a block, in as many steps as the settings ask for, none during a warm-up.
 
-        ``progress`` in [0, 1) is the share of the run that is done. Return metrics as 0-dim tensors
-        on the device.
+        ``progress`` in [0, 1) is the share of the run that is done. Return metrics as 0-dim
+        tensors on the device.
         """
         ...
 
     @property
     def networks(self) -> dict[str, nn.Module]:
-        """The modules of a checkpoint by file name: ``actor_agent{i}``, which are all that acting
-        needs, and others.
+        """The modules of a checkpoint by file name.
 
-        A run with ``runner.init_from`` loads trained weights into them once the team is built, and
-        says so when it builds it: with ``TeamSpec.is_trained`` the team acts by its actors from the
-        first decision on, not at random, and whatever copies weights (a target network) copies them
-        no earlier than at the first update.
+        Those named ``actor_agent{i}`` suffice for acting. A run with ``runner.init_from`` loads
+        trained weights into the modules after the team is built with ``TeamSpec.is_trained``. Such
+        a team acts by its actors from the first decision on, not at random, and copies weights (of
+        a target network) at the first update at the earliest.
         """
         ...
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """All that is trained as flat tensors by name: must stay finite, and moves in an update."""
+        """All trained weights as flat tensors by name, which updates move and keep finite."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -154,13 +117,12 @@ class Algorithm(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``; learning rates are those of the settings unless they adapt
-        themselves.
-        """
+        """Restore a ``state_dict``; learning rates are those of the settings unless adaptive."""
         ...
 
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return what learning takes on a device of this type; raise ValueError as
-        ``make_experience``.
+        """Return the bytes of learning on a device of this type.
+
+        Raise ValueError as ``make_experience`` does.
         """
         ...

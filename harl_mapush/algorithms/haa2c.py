@@ -1,4 +1,4 @@
-"""HAA2C (Zhong et al. 2024): HAPPO's sequence of updates with the plain surrogate, not clipped."""
+"""HAA2C (Zhong et al. 2024): HAPPO's sequence of updates with a surrogate that is not clipped."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mqe.config import option
 
 @dataclass(frozen=True)
 class Haa2cCfg(HappoCfg):
-    """HAA2C's settings; clip_param clips values only."""
+    """HAA2C's settings; clip_param is the clipping range of values only."""
 
-    name: str = option("haa2c", "which algorithm")
+    name: str = option("haa2c", "name of the learning algorithm")
 
 
 class Haa2c(Happo):

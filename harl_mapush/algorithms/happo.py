@@ -1,5 +1,6 @@
-"""HAPPO (Kuba et al. 2022): agents are updated one after another, each corrected for the updates
-before its own.
+"""HAPPO (Kuba et al. 2022): agents are updated one after another.
+
+The update of each is corrected for the updates before it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.learning import losses
 from harl_mapush.learning.on_policy.minibatches import ActorBatch
 from harl_mapush.learning.on_policy.rollout_storage import Storage
-from harl_mapush.learning.on_policy.settings import OnPolicyCfg
 from harl_mapush.learning.on_policy.surrogate import actor_batch, rollout_log_probs
+from harl_mapush.learning.settings import OnPolicyCfg
 from mqe.config import option
 
 _Output = TypeVar("_Output")
@@ -26,48 +27,53 @@ _Output = TypeVar("_Output")
 class HappoCfg(OnPolicyCfg):
     """HAPPO's settings."""
 
-    name: str = option("happo", "which algorithm")
-    fixed_order: bool = option(False, "agents in their own order instead of a random one")
+    name: str = option("happo", "name of the learning algorithm")
+    fixed_order: bool = option(False, "updates in the agents' own order instead of a random one")
 
 
 class Happo(OnPolicy):
     """Sequential clipped updates in random agent order with the cumulative ratio factor."""
 
     cfg: HappoCfg
-    is_capturable = True  # whether a turn never waits for the host
+    is_capturable = True  # whether an agent's turn never waits for the host
 
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         if self.cfg.fixed_order:
             order = list(range(self.num_agents))
         else:
             order = self.shuffle.agents(self.num_agents)
+
         storage.next_factor.fill_(1.0)
         metrics = {}
         for agent in order:
-            metrics[agent], before = self._replayed(self._take_turn, storage, agent)
+            metrics[agent], before = self._captured(self._take_turn, storage, agent)
             if agent != order[-1]:
-                self._replayed(self._update_factor, storage, agent, before)
+                self._captured(self._update_factor, storage, agent, before)
         return metrics
 
-    def _replayed(
+    def update_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
+        """Update one agent's actor on its batch; return its metrics."""
+        return self.update_policy(agent, [batch], self.cfg.clip_param)
+
+    def _captured(
         self, part: Callable[..., _Output], storage: Storage, agent: int, *inputs: Tensor
     ) -> _Output:
-        """Run one part of an agent's turn, as a CUDA graph where that is possible."""
+        """Run one part of an agent's turn, as a CUDA graph if that is possible."""
         work = partial(part, storage, agent)
-        if self.is_capturable:
-            return self.replay((part.__name__, agent), work, *inputs, over=storage)
-        return work(*inputs)
+        if not self.is_capturable:
+            return work(*inputs)
+        return self.graphs((part.__name__, agent), work, *inputs, over=storage)
 
     def _take_turn(self, storage: Storage, agent: int) -> tuple[dict[str, Tensor], Tensor]:
-        """Update one actor; return its metrics and its log probabilities (T, N, U) from before the
-        update.
+        """Update one actor.
+
+        Return its metrics, and its log probabilities (T, N, U) before the update.
         """
-        actor = self.actors[agent]
         storage.factor[agent] = storage.next_factor
         before = self._log_probs_before(storage, agent)
-        batch = actor_batch(
-            actor, storage, agent, self.advantages(storage)[agent], self.chunk_length(storage)
-        )
+        advantages = self.advantages(storage)[agent]
+        length = self.chunk_length(storage)
+        batch = actor_batch(self.actors[agent], storage, agent, advantages, length)
         return self.update_actor(agent, batch), before
 
     def _update_factor(self, storage: Storage, agent: int, before: Tensor) -> None:
@@ -75,11 +81,8 @@ class Happo(OnPolicy):
         after = rollout_log_probs(self.actors[agent], storage, agent)
         storage.next_factor.mul_(losses.factor_ratio(after, before, self.cfg.action_aggregation))
 
-    def update_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
-        """Update one agent's actor on its batch; return its metrics."""
-        return self.update_policy(agent, [batch], self.cfg.clip_param)
-
     def _log_probs_before(self, storage: Storage, agent: int) -> Tensor:
+        """Return an agent's log probabilities (T, N, U) before its update."""
         actor = self.actors[agent]
         if self.cfg.share_param:  # an agent before this one changed the network
             return rollout_log_probs(actor, storage, agent)

@@ -1,5 +1,6 @@
-"""HASAC (Liu et al. 2023): soft actors updated one after another, each given the new actions of
-those before it.
+"""HASAC (Liu et al. 2023): soft actors are updated one after another.
+
+The update of each is given the new actions of those before it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from harl_mapush.algorithms.team import make_actors
 from harl_mapush.learning.off_policy import td
 from harl_mapush.learning.off_policy.q_networks import SquashedActor
 from harl_mapush.learning.off_policy.replay_buffer import Batch
-from harl_mapush.learning.off_policy.settings import OffPolicyCfg
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import OffPolicyCfg
 from mqe.config import option
 
 
@@ -26,15 +27,21 @@ from mqe.config import option
 class HasacCfg(OffPolicyCfg):
     """HASAC's settings."""
 
-    name: str = option("hasac", "which algorithm")
-    auto_alpha: bool = option(True, "each agent's temperature follows target_std")
-    alpha: float = option(0.01, "temperature, or where it starts", above=0.0)
-    alpha_learning_rate: float = option(3e-4, "temperatures", above=0.0)
+    name: str = option("hasac", "name of the learning algorithm")
+    auto_alpha: bool = option(
+        True, "automatic temperatures, with which an agent's actions keep the spread target_std"
+    )
+    alpha: float = option(0.01, "temperature, or its initial value with auto_alpha", above=0.0)
+    alpha_learning_rate: float = option(3e-4, "learning rate of the temperatures", above=0.0)
     target_std: float = option(
-        0.15, "its normal distribution has the entropy aimed at; not HARL's -1", above=0.0
+        0.15,
+        "standard deviation of the normal distribution with the target entropy; HARL's is -1",
+        above=0.0,
     )
     std_range: tuple[float, float] = option(
-        (0.02, 1.0), "of the standard deviation before tanh; compat=harl: e^-20 to e^2", above=0.0
+        (0.02, 1.0),
+        "range of the standard deviation before tanh; under compat=harl e^-20 to e^2",
+        above=0.0,
     )
 
     def __post_init__(self) -> None:
@@ -48,21 +55,19 @@ class HasacCfg(OffPolicyCfg):
 
 @dataclass(frozen=True)
 class MasacCfg(HasacCfg):
-    """MASAC's settings: one shared actor, updated with the other agents' actions from the replay
-    buffer.
-    """
+    """MASAC's settings: a shared actor beside the other agents' actions in the replay buffer."""
 
-    name: str = option("masac", "which algorithm")
+    name: str = option("masac", "name of the learning algorithm")
     share_param: bool = option(True, "one actor for all agents")
     is_sequential: bool = option(
-        False, "each agent learns beside the others' newest actions, not those of the replay"
+        False,
+        "updates of the actors one after another, each beside the others' newest actions; false: "
+        "beside the actions in the replay buffer",
     )
 
 
 class Temperatures(nn.Module):
-    """Logarithms of the entropy's weights: one per agent, and under HARL one more for the
-    critics.
-    """
+    """Logarithms of the entropy's weights: one per agent, and HARL's with one for the critics."""
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
@@ -77,27 +82,24 @@ class Hasac(OffPolicy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         cfg = self.cfg
-        start = self.arithmetic.temperatures(
-            self.num_agents, cfg.alpha, is_automatic=cfg.auto_alpha
-        )
+        start = self.formulas.temperatures(self.num_agents, cfg.alpha, is_automatic=cfg.auto_alpha)
         self.temperatures = Temperatures(start).to(self.device)
         self.alpha_optimizer = FlatAdam(
             self.temperatures, cfg.alpha_learning_rate, cfg.adam_eps, 0.0, self.ranks
         )
-        aim = self.arithmetic.target_entropy(cfg.target_std)
-        self.target_entropies = [size * aim for size in self.spec.action_sizes]
+        target_entropy = self.formulas.target_entropy(cfg.target_std)
+        self.target_entropies = [size * target_entropy for size in self.spec.action_sizes]
+
+    # Acting
 
     def _make_actors(self) -> list[SquashedActor]:
-        last = self.arithmetic.last_activation(self.network)
-        bounds = self.cfg.std_range
-        bound = partial(self.arithmetic.log_std, std_range=bounds)
-        make = partial(SquashedActor, self.network, bound_log_std=bound, last_activation=last)
+        make = partial(
+            SquashedActor,
+            self.network,
+            bound_log_std=partial(self.formulas.log_std, std_range=self.cfg.std_range),
+            last_activation=self.formulas.last_activation(self.network),
+        )
         return make_actors(make, self.spec, is_shared=self.cfg.share_param)
-
-    @property
-    def alpha(self) -> Tensor:
-        """Temperatures, one per agent; under HARL the last is the critics'."""
-        return torch.exp(self.temperatures.log_alpha.detach())
 
     def explore(self, obs: Tensor) -> Tensor:
         return self.stacked([self.decide(i, obs)[0] for i in range(self.num_agents)])
@@ -106,12 +108,19 @@ class Hasac(OffPolicy):
         actor: SquashedActor = self.actors[agent]
         return actor.sample(self.own_obs(agent, obs), self.noise(len(obs), actor.action_size))
 
+    # Learning
+
+    @property
+    def alpha(self) -> Tensor:
+        """Temperatures, one per agent; HARL's with one for the critics at the end."""
+        return torch.exp(self.temperatures.log_alpha.detach())
+
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        actions, log_probs = zip(
-            *(self.decide(i, obs) for i in range(self.num_agents)), strict=True
-        )
-        alpha = self.arithmetic.critic_temperatures(self.alpha, self.num_agents)
-        return torch.cat(actions, dim=-1), -(torch.stack(log_probs, dim=-1) * alpha).sum(-1)
+        decisions = [self.decide(i, obs) for i in range(self.num_agents)]
+        actions, log_probs = zip(*decisions, strict=True)
+        alpha = self.formulas.critic_temperatures(self.alpha, self.num_agents)
+        bonus = -(torch.stack(log_probs, dim=-1) * alpha).sum(-1)
+        return torch.cat(actions, dim=-1), bonus
 
     def actor_loss(
         self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None
@@ -121,22 +130,28 @@ class Hasac(OffPolicy):
         return -td.weighted_mean(gain.mean(-1), weights)
 
     def after_actors(self, log_probs: Sequence[Tensor | None], batch: Batch) -> dict[str, Tensor]:
-        found = [x.detach() for x in log_probs if x is not None]
-        metrics = {f"agent{i}/entropy": -x.mean() for i, x in enumerate(found)}
+        """Update the temperatures."""
+        own = [x.detach() for x in log_probs if x is not None]
+        metrics = {f"agent{i}/entropy": -x.mean() for i, x in enumerate(own)}
         if self.cfg.auto_alpha:
-            gradients = self.arithmetic.temperature_gradients(
-                found, self.target_entropies, batch.active
+            gradients = self.formulas.temperature_gradients(
+                own, self.target_entropies, batch.active
             )
             self.alpha_optimizer.grad.copy_(gradients)
             self.alpha_optimizer.share(None)
             self.alpha_optimizer.step(0.0)
-        return metrics | {f"agent{i}/alpha": x for i, x in enumerate(self.alpha[: self.num_agents])}
+        for i, alpha in enumerate(self.alpha[: self.num_agents]):
+            metrics[f"agent{i}/alpha"] = alpha
+        return metrics
+
+    # Saving
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        return super().weights | (
-            {"temperatures": self.alpha_optimizer.flat} if self.cfg.auto_alpha else {}
-        )
+        weights = super().weights
+        if self.cfg.auto_alpha:
+            weights["temperatures"] = self.alpha_optimizer.flat
+        return weights
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"temperatures": self.temperatures.state_dict()}

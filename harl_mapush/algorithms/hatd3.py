@@ -1,5 +1,6 @@
-"""HATD3 (Zhong et al. 2024): deterministic actors updated one after another, delayed, with
-smoothed targets.
+"""HATD3 (Zhong et al. 2024): deterministic actors are updated one after another.
+
+Their updates are delayed, and the critics' targets are smoothed.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from torch import Tensor
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.algorithms.team import make_actors
 from harl_mapush.learning.off_policy import td
-from harl_mapush.learning.off_policy.q_networks import DeterministicActor
-from harl_mapush.learning.off_policy.settings import OffPolicyCfg
-from harl_mapush.learning.off_policy.target_networks import targets_of
+from harl_mapush.learning.off_policy.q_networks import DeterministicActor, targets_of
+from harl_mapush.learning.settings import OffPolicyCfg
 from mqe.config import option
 
 
@@ -24,31 +24,37 @@ from mqe.config import option
 class Hatd3Cfg(OffPolicyCfg):
     """HATD3's settings."""
 
-    name: str = option("hatd3", "which algorithm")
+    name: str = option("hatd3", "name of the learning algorithm")
     policy_delay: int = option(2, "critic updates per actor update", min=1, max=1000)
-    use_huber_loss: bool = option(False, "of values that are numbers; false: squares")
-    exploration_noise: tuple[float, float] = option(
-        (0.05, 0.8), "standard deviation, from the first world to the last", min=0.0
+    use_huber_loss: bool = option(
+        False, "Huber loss of values that are numbers, with huber_delta; false: squared error"
     )
-    policy_noise: float = option(0.2, "on the actions of the critics' targets", min=0.0)
-    noise_clip: float = option(0.5, "of policy_noise", min=0.0)
+    exploration_noise: tuple[float, float] = option(
+        (0.05, 0.8),
+        "standard deviation of the exploration noise in the first world and in the last",
+        min=0.0,
+    )
+    policy_noise: float = option(
+        0.2, "standard deviation of the noise on the actions of the critics' targets", min=0.0
+    )
+    noise_clip: float = option(0.5, "bound of the noise of policy_noise", min=0.0)
 
 
 @dataclass(frozen=True)
 class Matd3Cfg(Hatd3Cfg):
-    """MATD3's settings: one shared actor, updated with the other agents' actions from the replay
-    buffer.
-    """
+    """MATD3's settings: a shared actor beside the other agents' actions in the replay buffer."""
 
-    name: str = option("matd3", "which algorithm")
+    name: str = option("matd3", "name of the learning algorithm")
     share_param: bool = option(True, "one actor for all agents")
     is_sequential: bool = option(
-        False, "each agent learns beside the others' newest actions, not those of the replay"
+        False,
+        "updates of the actors one after another, each beside the others' newest actions; false: "
+        "beside the actions in the replay buffer",
     )
 
 
 class Hatd3(OffPolicy):
-    """Deterministic actors with target networks that follow them slowly."""
+    """Deterministic actors, with target networks that follow them slowly."""
 
     cfg: Hatd3Cfg
     follows_first_critic = True
@@ -59,34 +65,39 @@ class Hatd3(OffPolicy):
         self.target_actors = targets * self.num_agents if self.cfg.share_param else targets
         self.targets += pairs
 
+    # Acting
+
     def _make_actors(self) -> list[DeterministicActor]:
-        return make_actors(
-            partial(DeterministicActor, self.network), self.spec, is_shared=self.cfg.share_param
-        )
+        make = partial(DeterministicActor, self.network)
+        return make_actors(make, self.spec, is_shared=self.cfg.share_param)
 
     def explore(self, obs: Tensor) -> Tensor:
         actions = self._act(obs)
+
+        # The noise of each of these worlds, which may be some of all.
         low, high = self.cfg.exploration_noise
         first, num_worlds = self.world_share or (0, len(obs))
         scales = torch.linspace(low, high, num_worlds * self.ranks.size, device=self.device)
         scales = self.ranks.part(scales)[first : first + len(obs)].view(-1, 1, 1)
-        own = self._own((actions + scales * self.noise(*actions.shape)).clamp(-1.0, 1.0))
-        return self.stacked(own)
+
+        noisy = (actions + scales * self.noise(*actions.shape)).clamp(-1.0, 1.0)
+        return self.stacked(self._own(noisy))
 
     def decide(self, agent: int, obs: Tensor) -> tuple[Tensor, None]:
         return self.actors[agent](self.own_obs(agent, obs)), None
 
+    # Learning
+
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, float]:
+        cfg = self.cfg
         actions = []
         for agent, actor in enumerate(self.target_actors):
             action = actor(self.own_obs(agent, obs))
-            noise = td.clipped_noise(
-                self.noise(*action.shape), self.cfg.policy_noise, self.cfg.noise_clip
-            )
+            noise = td.clipped_noise(self.noise(*action.shape), cfg.policy_noise, cfg.noise_clip)
             actions.append((action + noise).clamp(-1.0, 1.0))
         return torch.cat(actions, dim=-1), 0.0
 
     def actor_loss(
         self, agent: int, values: Tensor, log_probs: Tensor | None, weights: Tensor | None
     ) -> Tensor:
-        return -td.weighted_mean(values[0].mean(-1), self.arithmetic.actor_weights(weights))
+        return -td.weighted_mean(values[0].mean(-1), self.formulas.actor_weights(weights))

@@ -17,30 +17,35 @@ from harl_mapush.learning.optimizer import FlatAdam
 from mqe.config import option
 
 _CG_STEPS = 10
-_CG_TOLERANCE = 1e-10  # of the squared residual
+_CG_TOLERANCE = 1e-10  # squared residual at which conjugate gradient stops
 _CG_DAMPING = 0.1
 
 
 @dataclass(frozen=True)
 class HatrpoCfg(HappoCfg):
-    """HATRPO's settings; learning_rate, entropy_coef and num_minibatches are the critic's or
-    unused.
+    """HATRPO's settings.
+
+    Its actors use neither learning_rate, entropy_coef nor num_minibatches.
     """
 
-    name: str = option("hatrpo", "which algorithm")
-    kl_threshold: float = option(0.01, "[nat] trust region of a step", above=0.0)
-    line_search_steps: int = option(10, "step sizes that are tried", min=1)
-    accept_ratio: float = option(0.5, "least share of the promised gain", above=0.0)
+    name: str = option("hatrpo", "name of the learning algorithm")
+    kl_threshold: float = option(
+        0.01, "largest KL divergence of a step, its trust region [nat]", above=0.0
+    )
+    line_search_steps: int = option(10, "number of step sizes in the line search", min=1)
+    accept_ratio: float = option(
+        0.5, "least ratio of actual to expected gain of an accepted step", above=0.0
+    )
     backtrack_coeff: float = option(
-        0.8, "each step size is this times the last", above=0.0, max=1.0
+        0.8, "ratio of a step size to the one before in the line search", above=0.0, max=1.0
     )
 
 
 class Hatrpo(Happo):
-    """One full-batch step an agent: conjugate gradient on the KL Hessian, then a backtracking line
-    search.
+    """One full-batch step an agent, by conjugate gradient and a backtracking line search.
 
-    The line search asks the host after every try, so an update waits for the device a few times.
+    The line search asks the host after every step size, so an update waits for the device a few
+    times.
     """
 
     cfg: HatrpoCfg
@@ -49,27 +54,27 @@ class Hatrpo(Happo):
 
     @property
     def graphs_at_once(self) -> int:
-        return 3  # a second derivative keeps the first's
+        return 3  # a second derivative keeps the tensors of the first
 
     def update_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         actor = self.actors[agent]
         num_active = batch.weights.sum()
         self.ranks.sum_(num_active)
-        # Never alive: it stays as it is, and upstream draws no order for it.
         if not bool(num_active):
-            return _unmoved(actor)
+            return _unmoved(actor)  # never alive; upstream draws no order for such an agent
         order = self.shuffle.rows(num_rows(batch), 1)
-        batch = batch if order is None else gather(batch, order)
+        if order is not None:
+            batch = gather(batch, order)
         return trust_region_step(actor, self.optimizer(agent), batch, self.cfg)
 
 
 def trust_region_step(
     actor: Actor, flat: FlatAdam, batch: ActorBatch, cfg: HatrpoCfg
 ) -> dict[str, Tensor]:
-    """Step the actor in place, or leave it where no try is accepted; return the last try's metrics
-    as 0-dim tensors.
+    """Step the actor in place, or leave it as it is if no step size is accepted.
 
-    Conjugate gradient amplifies rounding, so products and sums are in upstream HARL's order here.
+    Return metrics of the last step size as 0-dim tensors. Conjugate gradient amplifies rounding, so
+    products and sums are in upstream HARL's order here.
     """
     if not cfg.use_policy_active_masks:
         batch = batch._replace(weights=torch.ones_like(batch.weights))
@@ -77,40 +82,44 @@ def trust_region_step(
     with torch.no_grad():
         mean_old = [_forward(actor, tile) for tile in tiles(batch)]
         std_old = actor.std()
+
+    # Direction and full length of the natural gradient step.
     objective_old, gradient = objective_gradient(actor, flat, batch, cfg.action_aggregation)
     metrics = _unmoved(actor)
-    if float(gradient.abs().max()) > 0.0:
-        step = _natural_step(
-            lambda vector: kl_hessian_product(actor, flat, batch, vector),
-            gradient,
-            cfg.kl_threshold,
+    has_direction = float(gradient.abs().max()) > 0.0  # False also if it is not a number
+    if not has_direction:
+        return metrics
+    step = _natural_step(
+        lambda vector: kl_hessian_product(actor, flat, batch, vector),
+        gradient,
+        cfg.kl_threshold,
+    )
+
+    # Backtracking line search.
+    expected = (gradient * step).sum()
+    share = 1.0
+    for _ in range(cfg.line_search_steps):
+        flat.flat.copy_(start + share * step)
+        objective, kl, ratio = _evaluate(
+            actor, flat.ranks, batch, mean_old, std_old, cfg.action_aggregation
         )
-        expected = (gradient * step).sum()
-        share = 1.0
-        for _ in range(cfg.line_search_steps):
-            flat.flat.copy_(start + share * step)
-            objective, kl, ratio = _evaluate(
-                actor, flat.ranks, batch, mean_old, std_old, cfg.action_aggregation
-            )
-            gain = objective - objective_old
-            metrics |= {
-                "kl": kl.float(),
-                "loss_improve": gain,
-                "expected_improve": expected,
-                "ratio": ratio,
-            }
-            accepted = (kl < cfg.kl_threshold) & (gain / expected > cfg.accept_ratio) & (gain > 0.0)
-            if bool(accepted):
-                break
-            expected = expected * cfg.backtrack_coeff
-            share *= cfg.backtrack_coeff
-        else:
-            flat.flat.copy_(start)
+        gain = objective - objective_old
+        metrics["kl"] = kl.float()
+        metrics["loss_improve"] = gain
+        metrics["expected_improve"] = expected
+        metrics["ratio"] = ratio
+        accepted = (kl < cfg.kl_threshold) & (gain / expected > cfg.accept_ratio) & (gain > 0.0)
+        if bool(accepted):
+            break
+        expected = expected * cfg.backtrack_coeff
+        share *= cfg.backtrack_coeff
+    else:
+        flat.flat.copy_(start)
     return metrics | _spread(actor)
 
 
 def _unmoved(actor: Actor) -> dict[str, Tensor]:
-    """Return the metrics of an actor that stays as it is."""
+    """Return the metrics of an actor that does not change."""
     spread = _spread(actor)
     zero = torch.zeros_like(spread["std"])
     return {
@@ -123,13 +132,15 @@ def _unmoved(actor: Actor) -> dict[str, Tensor]:
 
 
 def _spread(actor: Actor) -> dict[str, Tensor]:
+    """Return the metrics of an actor's standard deviations."""
     std = actor.std().detach()
     return {"dist_entropy": losses.gaussian_entropy(std), "std": std.mean()}
 
 
 def conjugate_gradient(product: Callable[[Tensor], Tensor], target: Tensor) -> Tensor:
-    """Solve product(x) = target by at most 10 steps of conjugate gradient from 0 (Hestenes &
-    Stiefel 1952).
+    """Solve product(x) = target by at most 10 steps of conjugate gradient from x = 0.
+
+    The method is that of Hestenes & Stiefel (1952).
     """
     x = torch.zeros_like(target)
     residual = target.clone()
@@ -164,16 +175,15 @@ def _natural_step(
 def objective_gradient(
     actor: Actor, flat: FlatAdam, batch: ActorBatch, aggregation: str
 ) -> tuple[Tensor, Tensor]:
-    """Return the surrogate objective of the actor as it is, and its gradient as one flat tensor."""
+    """Return the surrogate objective of the present actor, and its gradient as one flat tensor."""
     total = _total(batch, flat.ranks)
     objective = torch.zeros_like(total)
     gradient = torch.zeros_like(flat.flat)
     for tile in tiles(batch):
         ratio = _ratio(tile, _forward(actor, tile), actor.std(), aggregation)
         share = _gain(tile, ratio).sum() / total
-        gradient += torch.cat(
-            [part.reshape(-1) for part in torch.autograd.grad(share, flat.parameters)]
-        )
+        parts = torch.autograd.grad(share, flat.parameters)
+        gradient += torch.cat([part.reshape(-1) for part in parts])
         objective += share.detach()
     flat.ranks.sum_(gradient, objective)
     return objective, gradient
@@ -188,9 +198,7 @@ def _evaluate(
     std_old: Tensor,
     aggregation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return surrogate objective, mean KL(old || new) [nat, float64] and mean ratio of the actor
-    as it is now.
-    """
+    """Return surrogate objective, mean KL(old || new) [nat, float64] and mean ratio."""
     std = actor.std()
     total = _total(batch, ranks)
     objective = torch.zeros_like(total)
@@ -208,15 +216,17 @@ def _evaluate(
 
 
 def kl_hessian_product(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: Tensor) -> Tensor:
-    """Multiply ``vector`` with the Hessian of the mean KL(old || new), new being old; dead agents
-    count as well.
+    """Multiply ``vector`` by the Hessian of the mean KL(old || new) at the present actor.
+
+    The mean is over dead agents' rows as well.
     """
     parts = flat.views(vector)
     rows = batch.weights.numel() * flat.ranks.size
     product = torch.zeros_like(vector)
     for tile in tiles(batch):
         mean = _forward(actor, tile)
-        mean, std = mean.double(), actor.std().expand_as(mean).double()
+        std = actor.std().expand_as(mean).double()
+        mean = mean.double()
         kl = losses.gaussian_kl(mean.detach(), std.detach(), mean, std).sum() / rows
         first = torch.autograd.grad(kl, flat.parameters, create_graph=True)
         along = torch.stack([(g * v).sum() for g, v in zip(first, parts, strict=True)]).sum()
@@ -227,22 +237,27 @@ def kl_hessian_product(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: 
 
 
 def _forward(actor: Actor, tile: ActorBatch) -> Tensor:
-    return actor.unroll(tile.obs, None if tile.hidden is None else tile.hidden[0], tile.masks)[0]
+    hidden = None if tile.hidden is None else tile.hidden[0]
+    mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
+    return mean
 
 
 def _ratio(tile: ActorBatch, mean: Tensor, std: Tensor, aggregation: str) -> Tensor:
-    """Return the ratio of every action; ``std`` (U,) is laid out in rows first, so that its
-    gradient sums over them.
+    """Return the probability ratio of every action.
+
+    ``std`` (U,) is expanded to rows first, so that its gradient is a sum over them.
     """
     log_probs = losses.gaussian_log_prob(tile.actions, mean, std.expand_as(mean))
     return losses.factor_ratio(log_probs, tile.log_probs, aggregation)
 
 
 def _gain(tile: ActorBatch, ratio: Tensor) -> Tensor:
+    """Return the surrogate of every row."""
     return ratio * tile.factor * tile.advantages * tile.weights
 
 
 def _total(batch: ActorBatch, ranks: Ranks) -> Tensor:
+    """Return the number of active rows of all ranks, at least 1."""
     total = batch.weights.sum()
     ranks.sum_(total)
     return total.clamp(min=1.0)

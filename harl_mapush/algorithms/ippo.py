@@ -1,6 +1,4 @@
-"""IPPO (de Witt et al. 2020): MAPPO whose critic sees only the agent's own observation and values
-each agent.
-"""
+"""IPPO (de Witt et al. 2020): MAPPO with a critic of each agent's own observation."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ from mqe.config import option
 class IppoCfg(MappoCfg):
     """IPPO's settings."""
 
-    name: str = option("ippo", "which algorithm")
+    name: str = option("ippo", "name of the learning algorithm")
     share_param: bool = option(False, "one actor for all agents")
 
 
 class Ippo(Mappo):
-    """Independent learners: one critic network, asked with every agent's own observation."""
+    """Independent learners: one critic network that values every agent's own observation."""
 
     def critic_input(self) -> tuple[str, int]:
         return "FP", max(self.spec.obs_sizes)

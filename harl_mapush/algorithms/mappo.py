@@ -1,6 +1,4 @@
-"""MAPPO (Yu et al. 2022): agents are updated independently, or as one with shared parameters; a
-centralised critic.
-"""
+"""MAPPO (Yu et al. 2022): independent updates, or one of a shared actor; a centralised critic."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ from torch import Tensor
 
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.learning.on_policy.rollout_storage import Storage
-from harl_mapush.learning.on_policy.settings import OnPolicyCfg
 from harl_mapush.learning.on_policy.surrogate import actor_batch
+from harl_mapush.learning.settings import OnPolicyCfg
 from mqe.config import option
 
 
@@ -21,7 +19,7 @@ from mqe.config import option
 class MappoCfg(OnPolicyCfg):
     """MAPPO's settings."""
 
-    name: str = option("mappo", "which algorithm")
+    name: str = option("mappo", "name of the learning algorithm")
     share_param: bool = option(True, "one actor for all agents")
 
 
@@ -30,19 +28,20 @@ class Mappo(OnPolicy):
 
     def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
         storage.factor.fill_(1.0)
-        if self.cfg.share_param:
-            metrics = self.replay(
-                "team", lambda: self._update_actor(storage, range(self.num_agents)), over=storage
-            )
-            return dict.fromkeys(range(self.num_agents), metrics)
         agents = range(self.num_agents)
-        return {
-            i: self.replay(("agent", i), partial(self._update_actor, storage, [i]), over=storage)
-            for i in agents
-        }
+        if self.cfg.share_param:
+            update = partial(self._update_actor, storage, agents)
+            metrics = self.graphs("team", update, over=storage)
+            return dict.fromkeys(agents, metrics)
+
+        metrics = {}
+        for agent in agents:
+            update = partial(self._update_actor, storage, [agent])
+            metrics[agent] = self.graphs(("agent", agent), update, over=storage)
+        return metrics
 
     def _update_actor(self, storage: Storage, agents: Sequence[int]) -> dict[str, Tensor]:
-        """Update the actor that these agents use, one or all, on their rows."""
+        """Update the actor of these agents, one or all, on their rows."""
         advantages = self.advantages(storage)
         length = self.chunk_length(storage)
         batches = [actor_batch(self.actors[i], storage, i, advantages[i], length) for i in agents]

@@ -1,6 +1,7 @@
-"""What the on-policy algorithms share: a team that acts, a critic, one update a rollout.
+"""The base class of the on-policy algorithms: a team of actors and a critic, one update a rollout.
 
-An algorithm is this class with its own ``update_actors``.
+An algorithm is a subclass with its own ``update_actors``. T decisions, N environments, A agents,
+O obs size, U action size, V values an environment, R recurrent layers, H hidden size.
 """
 
 from __future__ import annotations
@@ -15,25 +16,33 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
-from harl_mapush.algorithms.team import TeamSpec, make_actors
+from harl_mapush.algorithms.team import TeamSpec, make_actors, team_rewards
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning import losses
-from harl_mapush.learning.network_memory import GRU_KEPT, graph_floats, gru_floats, passed_floats
-from harl_mapush.learning.networks import Actor, Critic, NetworkCfg
+from harl_mapush.learning.network_memory import graph_floats, passed_floats, trained_floats
+from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.normalization import RunningNorm, ValueNorm
+from harl_mapush.learning.on_policy.formulas import Formulas, make_formulas
+from harl_mapush.learning.on_policy.harl_formulas import make_harl_formulas
 from harl_mapush.learning.on_policy.minibatches import CPU_TILE_ROWS, ActorBatch, Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
-from harl_mapush.learning.on_policy.settings import OnPolicyCfg
 from harl_mapush.learning.on_policy.surrogate import update_policy
 from harl_mapush.learning.on_policy.value_update import ValueLearner
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
+
+# The formulas of every ``algorithm.compat``, for a type of device and ranks.
+FORMULAS: dict[str, Callable[[str, Ranks], Formulas]] = {
+    "mapush": make_formulas,
+    "harl": make_harl_formulas,
+}
 
 
 class OnPolicy(ABC):
     """A team of actors and one critic that learn from one rollout at a time."""
 
-    takes_symmetry = True  # whether the actors' loss has a place for symmetry_coef
+    takes_symmetry = True  # whether the actors' loss can have a mirror loss
 
     def __init__(
         self,
@@ -44,67 +53,56 @@ class OnPolicy(ABC):
         seed: int = 1,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Build networks (initialised on the CPU from torch's global generator) and optimisers on
-        ``device``.
+        """Build networks and optimisers on ``device``.
 
-        ``cfg`` is the algorithm's own settings class; actions, orders and shuffles are drawn from
-        ``seed``. It learns from the rollouts of all ``ranks``.
+        ``cfg`` has the algorithm's own settings class. Networks are initialised on the CPU from
+        torch's global generator; actions, orders and shuffles are drawn from ``seed``. The team
+        learns from the rollouts of all ``ranks``.
         """
         self.cfg: OnPolicyCfg = cfg
-        self.network = cfg.built_network(network)
+        self.network = self.cfg.built_network(network)
         self.spec = spec
         self.device = torch.device(device)
-        self.num_agents = spec.num_agents
         self.ranks = ranks
-        self.arithmetic = self.cfg.arithmetic(self.device.type, ranks)
-        self.state_type, state_size = self.critic_input()
-        if self.state_type == "EP":
-            self.state_shape = (state_size,)
-        else:
-            self.state_shape = (self.num_agents, state_size)
-        has_own = self.arithmetic.has_own_values(self.state_type, cfg.team_reward)
-        self.num_values = self.num_agents if has_own else 1
+        self.formulas = FORMULAS[self.cfg.compat](self.device.type, ranks)
+
+        # Sizes
+        self.num_agents = spec.num_agents
         self.action_size = max(spec.action_sizes)
         self.is_padded = min(spec.action_sizes) < self.action_size
+        self.state_type, state_size = self.critic_input()
+        self.state_shape: tuple[int, ...] = (state_size,)
+        if self.state_type == "FP":
+            self.state_shape = (self.num_agents, state_size)
+        has_own_values = self.formulas.has_own_values(self.state_type, cfg.team_reward)
+        self.num_values = self.num_agents if has_own_values else 1
+
+        # Actors
         actors = make_actors(partial(Actor, self.network), spec, is_shared=cfg.share_param)
         self.actors: list[Actor] = [actor.to(self.device) for actor in actors]
         if cfg.symmetry_coef > 0.0:
             _check_symmetry(cfg, self.network, spec, is_possible=self.takes_symmetry)
-        rates = cfg.agent_learning_rates or (cfg.learning_rate,) * self.num_agents
-        if len(rates) != self.num_agents:
-            raise ValueError(
-                f"agent_learning_rates must have {self.num_agents} values, one an agent, not "
-                f"{len(rates)}"
-            )
-        if cfg.share_param and len(set(rates)) > 1:
-            raise ValueError(
-                f"agent_learning_rates {list(rates)} differ, but one actor has one: set "
-                "share_param=false"
-            )
-        self.rates = list(rates[: len(self.unique_actors)])
+        self.rates = _actor_rates(self.cfg, self.num_agents)
         self.optimizers = [
-            self.arithmetic.optimizer(actor, rate, cfg)
+            self.formulas.optimizer(actor, rate, cfg)
             for actor, rate in zip(self.unique_actors, self.rates, strict=True)
         ]
+
+        # Random numbers
         self.generator = torch.Generator(self.device).manual_seed(seed)
-        self.replay = Graphs(self.device, self.generator)
+        self.graphs = Graphs(self.device, self.generator)
         self.shuffle = Shuffle(self.generator, torch.Generator().manual_seed(seed), ranks)
+
+        # Critic
         num_outputs = self.num_values if self.state_type == "EP" else 1
         self.value = ValueLearner(
-            cfg, self.network, state_size, num_outputs, self.device, self.shuffle, self.arithmetic
+            cfg, self.network, state_size, num_outputs, self.device, self.shuffle, self.formulas
         )
 
     @property
     def unique_actors(self) -> list[Actor]:
-        """Actors without repetition: one if shared."""
+        """The actors without repetition: one if it is shared."""
         return self.actors[:1] if self.cfg.share_param else self.actors
-
-    @property
-    def graphs_at_once(self) -> int:
-        """How many agents' rows an update holds at once, with all that gradients need; for the
-        memory plan.
-        """
-        return 1
 
     @property
     def critic(self) -> Critic:
@@ -113,84 +111,49 @@ class OnPolicy(ABC):
 
     @property
     def value_normalizer(self) -> ValueNorm:
-        """The value normaliser; it exists, unused, with use_value_norm off as well."""
+        """The value normaliser, which exists, unused, with use_value_norm off as well."""
         return self.value.normalizer
 
     def optimizer(self, agent: int) -> FlatAdam:
         """Return the optimiser of agent ``agent``'s actor."""
         return self.optimizers[0 if self.cfg.share_param else agent]
 
-    # What the critic sees and the team is rewarded with
+    # Inputs of the critic, and rewards
 
     def critic_input(self) -> tuple[str, int]:
-        """Return which kind of state the critic sees, "EP" or "FP", and its size."""
+        """Return the type of the critic's input, "EP" or "FP", and its size."""
         return self.spec.state_type, self.spec.state_size
 
     @staticmethod
     def critic_state(obs: Tensor, state: Tensor) -> Tensor:
-        """Pick what the critic sees (N, *state_shape) from obs (N, A, O) and the environment's
-        state.
-        """
+        """Return the critic's input (N, *state_shape) from obs (N, A, O) and the state."""
         return state
 
     @property
     def team_rewards(self) -> Callable[[Tensor], Tensor]:
-        """What turns the agents' rewards (N, A) into those that are learned (N, V).
-
-        If rewards are the agents' own and its critic gives one value, HARL learns agent 0's.
-        """
-        return partial(_team_rewards, choice=self.cfg.team_reward, num_values=self.num_values)
+        """The function from the agents' rewards (N, A) to those that are learned (N, V)."""
+        return partial(team_rewards, choice=self.cfg.team_reward, num_values=self.num_values)
 
     # Acting
 
     def make_experience(self, num_steps: int, num_envs: int) -> Storage:
-        """Allocate a rollout; raise ValueError where it cannot be cut as the settings say."""
-        return self._storage(num_steps, num_envs, self.device)
-
-    def _storage(self, num_steps: int, num_envs: int, device: torch.device) -> Storage:
-        recurrent = self.network.use_recurrent_policy
-        length = self.network.chunk_length or num_steps
-        if recurrent and num_steps % length:
-            raise ValueError(
-                f"num_steps ({num_steps}) must be a multiple of network.chunk_length ({length})"
-            )
-        rows = num_envs * num_steps // (length if recurrent else 1)
-        views = self.num_agents if self.state_type == "FP" else 1
-        num_minibatches = self.cfg.num_minibatches
-        _check_minibatches("num_minibatches", num_minibatches, rows)
-        _check_minibatches(
-            "critic_num_minibatches",
-            self.cfg.critic_num_minibatches or num_minibatches,
-            rows * views,
-        )
-        shape = StorageShape(
-            num_steps,
-            num_envs,
-            self.num_agents,
-            max(self.spec.obs_sizes),
-            self.action_size,
-            self.state_shape,
-            self.num_values,
-            self.actors[0].hidden_shape if recurrent else None,
-            self.critic.hidden_shape if recurrent else None,
-            keeps_final_state=self.arithmetic.keeps_final_state,
-        )
-        return Storage(shape, device, self.critic_state, self.team_rewards)
+        """Allocate a rollout; raise ValueError if it cannot be cut as the settings ask for."""
+        return self._make_storage(num_steps, num_envs, self.device)
 
     @torch.no_grad()
     def act(
         self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
     ) -> Decision:
-        """Decide for obs (N, A, O); a recurrent team takes hidden (A, N, R, H), None at the start
-        of an episode.
+        """Decide for obs (N, A, O), given the hidden states (A, N, R, H) of a recurrent team.
+
+        ``hidden`` is None at the start of an episode.
         """
         if hidden is None and self.network.use_recurrent_policy:
-            hidden = torch.zeros(
-                self.num_agents, len(obs), *self.actors[0].hidden_shape, device=self.device
-            )
+            hidden_shape = self.actors[0].hidden_shape
+            hidden = torch.zeros(self.num_agents, len(obs), *hidden_shape, device=self.device)
         inputs = (obs,) if hidden is None else (obs, hidden)
         decide = self._decide_mean if deterministic else self._decide
-        return self.replay(("act", deterministic, obs.shape), decide, *inputs)
+        return self.graphs(("act", deterministic, obs.shape), decide, *inputs)
 
     def _decide(self, obs: Tensor, hidden: Tensor | None = None) -> Decision:
         mean, after = self._means(obs, hidden)
@@ -208,9 +171,7 @@ class OnPolicy(ABC):
         return Decision(mean, None, after)
 
     def _means(self, obs: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return every agent's mean action (N, A, U), and hidden states (A, N, R, H) of a
-        recurrent team.
-        """
+        """Return mean actions (N, A, U), and the hidden states (A, N, R, H) of a recurrent team."""
         means = []
         after = []
         for i, actor in enumerate(self.actors):
@@ -218,7 +179,8 @@ class OnPolicy(ABC):
             if hidden is None:
                 mean, state = actor.unroll(inputs, None, None)
             else:
-                mean, state = actor.unroll(inputs, hidden[i], torch.ones_like(inputs[..., 0]))
+                continues = torch.ones_like(inputs[..., 0])
+                mean, state = actor.unroll(inputs, hidden[i], continues)
             means.append(self._padded(mean[0]))
             if state is not None:
                 after.append(state[0])
@@ -227,7 +189,7 @@ class OnPolicy(ABC):
     # Learning
 
     def update(self, experience: Storage, progress: float = 0.0) -> dict[str, Tensor]:
-        """Learn from a full rollout; ``progress`` in [0, 1) is the share of the run already done.
+        """Learn from a full rollout; ``progress`` in [0, 1) is the share of the run that is done.
 
         Return metrics as 0-dim tensors on the device, named ``agent{i}/...`` and ``critic/...``.
         """
@@ -235,41 +197,41 @@ class OnPolicy(ABC):
         self.compute_returns(experience)
         return self.learn(experience)
 
+    def set_progress(self, progress: float) -> None:
+        """Set the learning rates of schedule ``linear``, which fall to zero at the run's end."""
+        if self.cfg.schedule == "linear":
+            share = 1.0 - progress
+            for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
+                optimizer.learning_rate.fill_(rate * share)
+            self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate * share)
+
     def compute_returns(self, storage: Storage) -> None:
-        """Fill in values, returns and advantages of a full rollout."""
+        """Compute values, returns and advantages of a full rollout."""
 
         def compute() -> None:
             self.value.compute_values(storage)
             self.value.compute_returns(storage)
 
-        self.replay("returns", compute, over=storage)
-
-    def set_progress(self, progress: float) -> None:
-        """Set the learning rates of schedule ``linear``, which fall from the full rate to zero at
-        the end.
-        """
-        if self.cfg.schedule == "linear":
-            for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
-                optimizer.learning_rate.fill_(rate * (1.0 - progress))
-            self.value.optimizer.learning_rate.fill_(
-                self.cfg.critic_learning_rate * (1.0 - progress)
-            )
+        self.graphs("returns", compute, over=storage)
 
     def learn(self, storage: Storage) -> dict[str, Tensor]:
-        """Update actors, then critic, then the running normalisation of what they see."""
-        metrics = {
-            f"agent{agent}/{name}": value
-            for agent, own in sorted(self.update_actors(storage).items())
-            for name, value in own.items()
-        }
-        metrics.update(
-            {f"critic/{name}": value for name, value in self.update_critic(storage).items()}
-        )
+        """Update actors, then critic, then the running normalisation of their inputs."""
+        metrics = {}
+        for agent, own in sorted(self.update_actors(storage).items()):
+            for name, value in own.items():
+                metrics[f"agent{agent}/{name}"] = value
+        for name, value in self.update_critic(storage).items():
+            metrics[f"critic/{name}"] = value
         return metrics
 
+    @abstractmethod
+    def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
+        """Update every actor; return the metrics of each agent."""
+
     def update_critic(self, storage: Storage) -> dict[str, Tensor]:
-        """Update the critic, then the running normalisation of what all networks see; return the
-        critic's metrics.
+        """Update the critic, then the running normalisation of all networks' inputs.
+
+        Return the critic's metrics.
         """
 
         def update() -> dict[str, Tensor]:
@@ -277,63 +239,57 @@ class OnPolicy(ABC):
             self._update_obs_norms(storage)
             return metrics
 
-        return self.replay("critic", update, over=storage)
+        return self.graphs("critic", update, over=storage)
 
-    @abstractmethod
-    def update_actors(self, storage: Storage) -> dict[int, dict[str, Tensor]]:
-        """Update every actor; return the metrics of each agent."""
+    # Parts of an algorithm's update_actors
 
     def advantages(self, storage: Storage) -> list[Tensor]:
         """Return every agent's normalised advantages (T, N)."""
-        return self.arithmetic.advantages(storage, are_joint=self.joins_advantages)
+        return self.formulas.advantages(storage, are_joint=self.joins_advantages)
 
     @property
     def joins_advantages(self) -> bool:
         """Whether the advantages of all agents are normalised together."""
-        return self.arithmetic.joins_advantages(self.num_values)
+        return self.formulas.joins_advantages(self.num_values)
 
     def update_policy(
         self, agent: int, batches: list[ActorBatch], clip_param: float | None
     ) -> dict[str, Tensor]:
-        """Update agent ``agent``'s actor on batches, all agents' where it is shared; return its
-        metrics.
+        """Update agent ``agent``'s actor on batches; return its metrics.
 
-        Ratios are not clipped where ``clip_param`` is None.
+        The batches are those of all agents if they share the actor. Ratios are not clipped if
+        ``clip_param`` is None.
         """
-        actor = self.actors[agent]
-        optimizer = self.optimizer(agent)
         return update_policy(
-            actor,
-            optimizer,
+            self.actors[agent],
+            self.optimizer(agent),
             batches,
             self.cfg,
             clip_param,
             self.shuffle,
-            self.arithmetic,
+            self.formulas,
             self.spec.mirror,
         )
 
     def chunk_length(self, storage: Storage) -> int | None:
-        """Return how many consecutive decisions a training sequence has; None without
-        recurrence.
-        """
+        """Return the number of decisions in a training sequence, None without recurrence."""
         return self.value.chunk_length(storage)
 
-    # Saving and planning
+    # Saving
 
     @property
     def networks(self) -> dict[str, nn.Module]:
-        """The modules of a checkpoint by file name; the value normaliser exists, unused, without
-        use_value_norm too.
-        """
-        actors: dict[str, nn.Module] = {
-            f"actor_agent{i}": actor for i, actor in enumerate(self.actors)
-        }
-        return actors | {"critic_agent": self.critic, "value_normalizer": self.value_normalizer}
+        """The modules of a checkpoint by file name."""
+        networks: dict[str, nn.Module] = {}
+        for i, actor in enumerate(self.actors):
+            networks[f"actor_agent{i}"] = actor
+        networks["critic_agent"] = self.critic
+        networks["value_normalizer"] = self.value_normalizer
+        return networks
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """Every network's parameters, flat."""
+        """Every network's parameters as a flat tensor."""
         actors = {f"agent{i}": optimizer.flat for i, optimizer in enumerate(self.optimizers)}
         return actors | {"critic": self.value.optimizer.flat}
 
@@ -348,10 +304,10 @@ class OnPolicy(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``; a constant schedule's learning rates are those of the settings.
+        """Restore a ``state_dict``; a constant schedule's learning rates are the settings'.
 
-        ``linear`` sets all of them before every update; ``adaptive`` resumes with the actors' saved
-        ones.
+        Schedule ``linear`` sets all rates before every update; ``adaptive`` resumes with the saved
+        rates of the actors.
         """
         for actor, saved in zip(self.unique_actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
@@ -360,89 +316,137 @@ class OnPolicy(ABC):
         self.value.load_state_dict(state["value"])
         self.generator.set_state(state["generator"].cpu())
         self.shuffle.host_generator.set_state(state["host_generator"].cpu())
+
         if self.cfg.schedule == "constant":
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
                 optimizer.learning_rate.fill_(rate)
         if self.cfg.schedule != "linear":
             self.value.optimizer.learning_rate.fill_(self.cfg.critic_learning_rate)
 
+    # Planning
+
     def plan_bytes(self, num_steps: int, num_envs: int, device_type: str) -> LearnerBytes:
-        """Return what a rollout and an update take on a device of this type."""
-        storage = self._storage(num_steps, num_envs, torch.device("meta"))
+        """Return the bytes of a rollout and of an update on a device of this type."""
+        storage = self._make_storage(num_steps, num_envs, torch.device("meta"))
         tensors = [value for value in vars(storage).values() if isinstance(value, Tensor)]
-        update = 4.0 * self._update_floats(num_steps * num_envs, on_cpu=device_type == "cpu")
-        return LearnerBytes(sum(tensor.nbytes for tensor in tensors), update)
+        experience = sum(tensor.nbytes for tensor in tensors)
+        num_floats = self._update_floats(num_steps * num_envs, on_cpu=device_type == "cpu")
+        return LearnerBytes(experience, 4.0 * num_floats)
+
+    @property
+    def graphs_at_once(self) -> int:
+        """Number of agents whose rows an update holds at once, with all that gradients need."""
+        return 1
 
     def _update_floats(self, rows: int, *, on_cpu: bool) -> float:
-        """Return the floats that an update holds at its fullest, with ``rows`` of the rollout."""
+        """Return the most floats that an update of ``rows`` decisions holds at once."""
         cfg = self.cfg
         network = self.network
         actor_sizes = network.hidden_sizes
         critic_sizes = network.critic_hidden_sizes or actor_sizes
-        views = self.num_agents if len(self.state_shape) == 2 else 1
+        critic_rows = rows * self._num_views
 
         def cut(count: float) -> float:
             return min(count, CPU_TILE_ROWS) if on_cpu else count
-
-        def graph(sizes: tuple[int, ...]) -> int:
-            return graph_floats(sizes, has_norm=network.use_layer_norm)
 
         def trained(
             sizes: tuple[int, ...], input_size: int, num_minibatches: int, count: float
         ) -> float:
             shuffled = count * input_size if num_minibatches > 1 else 0.0
-            a_row = graph(sizes) + GRU_KEPT * gru_floats(network, sizes) + input_size
-            return shuffled + a_row * cut(count / num_minibatches)
+            tile = cut(count / num_minibatches)
+            return shuffled + trained_floats(network, sizes, input_size) * tile
 
         obs_size = max(self.spec.obs_sizes)
-        seen_by_actor = obs_size + 3 * self.action_size + 3
+        actor_input = obs_size + 3 * self.action_size + 3
         if cfg.symmetry_coef > 0.0:  # the pass over mirrored observations
-            seen_by_actor += obs_size + graph(actor_sizes)
-        seen_by_critic = self.state_shape[-1] + 3 * self.num_values
+            actor_input += obs_size + graph_floats(actor_sizes, has_norm=network.use_layer_norm)
+        critic_input = self.state_shape[-1] + 3 * self.num_values
+        critic_num_minibatches = cfg.critic_num_minibatches or cfg.num_minibatches
         return max(
-            trained(actor_sizes, seen_by_actor, cfg.num_minibatches, rows * self.graphs_at_once),
-            trained(
-                critic_sizes,
-                seen_by_critic,
-                cfg.critic_num_minibatches or cfg.num_minibatches,
-                rows * views,
-            ),
+            trained(actor_sizes, actor_input, cfg.num_minibatches, rows * self.graphs_at_once),
+            trained(critic_sizes, critic_input, critic_num_minibatches, critic_rows),
             passed_floats(network, actor_sizes, rows, cut(rows)),
-            passed_floats(network, critic_sizes, rows * views, cut(rows * views)),
+            passed_floats(network, critic_sizes, critic_rows, cut(critic_rows)),
         )
 
+    # Helpers
+
+    @property
+    def _num_views(self) -> int:
+        """States of an environment: 1, or A if every agent has its own."""
+        return self.num_agents if self.state_type == "FP" else 1
+
+    def _make_storage(self, num_steps: int, num_envs: int, device: torch.device) -> Storage:
+        # Training rows: decisions, or chunks of them.
+        is_recurrent = self.network.use_recurrent_policy
+        rows = num_envs * num_steps
+        if is_recurrent:
+            length = self.network.chunk_length or num_steps
+            if num_steps % length:
+                raise ValueError(
+                    f"num_steps ({num_steps}) must be a multiple of network.chunk_length ({length})"
+                )
+            rows = rows // length
+
+        critic_num_minibatches = self.cfg.critic_num_minibatches or self.cfg.num_minibatches
+        _check_minibatches("num_minibatches", self.cfg.num_minibatches, rows)
+        _check_minibatches("critic_num_minibatches", critic_num_minibatches, rows * self._num_views)
+
+        shape = StorageShape(
+            num_steps=num_steps,
+            num_envs=num_envs,
+            num_agents=self.num_agents,
+            obs_size=max(self.spec.obs_sizes),
+            action_size=self.action_size,
+            state_shape=self.state_shape,
+            num_values=self.num_values,
+            actor_hidden=self.actors[0].hidden_shape if is_recurrent else None,
+            critic_hidden=self.critic.hidden_shape if is_recurrent else None,
+            keeps_final_state=self.formulas.keeps_final_state,
+        )
+        return Storage(shape, device, self.critic_state, self.team_rewards)
+
     def _padded(self, x: Tensor) -> Tensor:
-        """Fill x (..., an agent's action size) with zeros to the team's largest."""
+        """Pad x (..., an agent's action size) with zeros to the team's largest."""
         return pad(x, (0, self.action_size - x.shape[-1])) if self.is_padded else x
 
     @torch.no_grad()
     def _update_obs_norms(self, storage: Storage) -> None:
         for agent, actor in enumerate(self.actors):
             if isinstance(actor.obs_norm, RunningNorm):
-                actor.obs_norm.update(
-                    storage.obs[agent][..., : actor.obs_size], storage.weights(agent), self.ranks
-                )
+                obs = storage.obs[agent][..., : actor.obs_size]
+                actor.obs_norm.update(obs, storage.weights(agent), self.ranks)
         self.value.update_obs_norm(storage)
 
 
-def _team_rewards(rewards: Tensor, *, choice: str, num_values: int) -> Tensor:
-    if choice == "own":
-        return rewards[:, :num_values]
-    total = rewards.mean(1, keepdim=True) if choice == "mean" else rewards.sum(1, keepdim=True)
-    return total.expand(-1, num_values)
+def _actor_rates(cfg: OnPolicyCfg, num_agents: int) -> list[float]:
+    """Return the learning rate of every actor; raise ValueError for a wrong number of them."""
+    rates = cfg.agent_learning_rates or (cfg.learning_rate,) * num_agents
+    if len(rates) != num_agents:
+        raise ValueError(
+            f"agent_learning_rates must have {num_agents} values, one an agent, not {len(rates)}"
+        )
+    if not cfg.share_param:
+        return list(rates)
+    if len(set(rates)) > 1:
+        raise ValueError(
+            f"agent_learning_rates {list(rates)} differ, but a shared actor has one; "
+            "set share_param=false"
+        )
+    return [rates[0]]
 
 
 def _check_symmetry(
     cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec, *, is_possible: bool
 ) -> None:
-    """Raise ValueError if symmetry_coef cannot be used with these actors or this task."""
+    """Raise ValueError if these actors or this task do not allow a mirror loss."""
     reason = None
     if not is_possible:
-        reason = f"{cfg.name} takes its steps without a loss of its own"
+        reason = f"{cfg.name} updates its actors without a loss that it could be added to"
     elif network.use_recurrent_policy:
-        reason = "recurrent policies are not mirrored"
+        reason = "recurrent policies have no mirror loss"
     elif spec.mirror is None:
-        reason = "this task names no mirror image of what an agent sees and does"
+        reason = "this task defines no mirror image of observations and actions"
     if reason is not None:
         raise ValueError(f"symmetry_coef must be 0, not {cfg.symmetry_coef}: {reason}")
 

@@ -1,9 +1,11 @@
-"""A team's sizes, and its actors."""
+"""The sizes of a team, and its actors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
+
+from torch import Tensor
 
 from mqe.vec_env import MirrorImage, Planar, VecEnv
 
@@ -11,17 +13,15 @@ _Actor = TypeVar("_Actor")
 
 
 class TeamSpec(NamedTuple):
-    """What a team is built for: the sizes of its observations, states and actions, and how it
-    starts.
-    """
+    """Sizes and properties of the environment that a team is built for."""
 
     obs_sizes: tuple[int, ...]  # each agent's own
     action_sizes: tuple[int, ...]
     state_size: int
     state_type: str  # "EP" or "FP"
-    mirror: MirrorImage | None = None  # where left and right are alike
-    planar: Planar | None = None  # what a learned model of the worlds needs to know
-    is_trained: bool = False  # the run starts from trained networks (``Algorithm.networks``)
+    mirror: MirrorImage | None = None  # if left and right are alike
+    planar: Planar | None = None  # for a learned model of the worlds
+    is_trained: bool = False  # whether the run starts with trained networks
 
     @property
     def num_agents(self) -> int:
@@ -30,7 +30,7 @@ class TeamSpec(NamedTuple):
 
     @classmethod
     def of(cls, env: VecEnv) -> TeamSpec:
-        """Read the sizes off an environment."""
+        """Return the specification of an environment's team."""
         return cls(
             tuple(env.obs_sizes),
             tuple(env.action_sizes),
@@ -46,7 +46,7 @@ def make_actors(
 ) -> list[_Actor]:
     """Build one actor an agent by ``make(obs size, action size)``, or the same one for all.
 
-    Raises ValueError where sizes forbid sharing.
+    Raise ValueError if agents of different sizes would share an actor.
     """
     sizes = list(zip(spec.obs_sizes, spec.action_sizes, strict=True))
     if not is_shared:
@@ -56,3 +56,18 @@ def make_actors(
             f"share_param needs agents of equal sizes, not {sizes}; set algorithm.share_param=false"
         )
     return [make(*sizes[0])] * len(sizes)
+
+
+def team_rewards(rewards: Tensor, choice: str, num_values: int) -> Tensor:
+    """Return the rewards (N, V) that are learned, from those of the agents (N, A).
+
+    ``choice`` is the setting ``team_reward``. If rewards are the agents' own and the critic has
+    one value, they are agent 0's, as in HARL.
+    """
+    if choice == "own":
+        return rewards[:, :num_values]
+    if choice == "mean":
+        total = rewards.mean(1, keepdim=True)
+    else:
+        total = rewards.sum(1, keepdim=True)
+    return total.expand(-1, num_values)

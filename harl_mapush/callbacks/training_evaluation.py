@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from harl_mapush.algorithms import Algorithm
+from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.callbacks.logger import RunLogger, Silent
 from harl_mapush.callbacks.saver import Saver
 from harl_mapush.collectors.async_runner import AsyncRunner

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush import config
-from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.shared_memory import BlockLayout
 from harl_mapush.config import RunCfg

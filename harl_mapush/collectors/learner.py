@@ -14,7 +14,7 @@ from torch import Tensor
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, RingReplay
-from harl_mapush.learning.off_policy.settings import OffPolicyCfg
+from harl_mapush.learning.settings import OffPolicyCfg
 from harl_mapush.learning.world_model.world_model import WorldModel
 
 

@@ -47,7 +47,7 @@ class Fitter(threading.Thread):
                     if rows is None:
                         self._is_ending.wait(_LATER_S)
                         continue
-                    self.model.fit(rows)
+                    self.model.train_round(rows)
                     if self._streams is not None:
                         # Else the learner's stream would wait for the fit.
                         self._streams[0].synchronize()

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms import TeamSpec
 from harl_mapush.algorithms.algorithm import Algorithm, Decision
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.config import RunCfg
 from mqe.registry import TASKS, SimCfg, make_env

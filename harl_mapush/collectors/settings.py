@@ -7,7 +7,7 @@ import importlib.util
 
 import torch
 
-from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import RunCfg
 from mqe.config import ConfigError
 from mqe.cores import num_cores

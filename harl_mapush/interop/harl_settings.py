@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from harl_mapush.algorithms import ALGORITHMS, OnPolicyCfg
-from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from mqe.config import ConfigError, build
 
 NETWORK_KEYS = {

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from harl_mapush.algorithms.ippo import IppoCfg
 from harl_mapush.interop.mapush_tasks import object_beside, reference_task
 from harl_mapush.interop.openrl_files import MODULE, OpenRLModule, read
-from harl_mapush.learning.networks import Actor, Critic, NetworkCfg
+from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.normalization import ValueNorm
+from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import formats
 from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
 from harl_mapush.runs.run_folder import CHECKPOINTS

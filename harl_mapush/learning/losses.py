@@ -1,5 +1,6 @@
-"""Losses and Gaussian formulas as pure functions; sums stay with the caller, so that batches can
-be cut in tiles.
+"""Losses and Gaussian formulas as pure functions.
+
+They sum over no rows, so that a caller can cut a batch into tiles.
 """
 
 from __future__ import annotations
@@ -13,21 +14,17 @@ _HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def gaussian_log_prob(actions: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Return the log density of each action dimension (..., U); never summed."""
+    """Return the log density of each action dimension (..., U)."""
     return -((actions - mean) ** 2) / (2.0 * std**2) - torch.log(std) - _HALF_LOG_2_PI
 
 
 def standard_log_prob(noise: Tensor) -> Tensor:
-    """Return the log density of standard normal draws; less log std it is that of mean + std
-    noise.
-    """
+    """Return the log density of standard normal draws; minus log std, that of mean + std noise."""
     return -0.5 * noise**2 - _HALF_LOG_2_PI
 
 
 def gaussian_entropy(std: Tensor) -> Tensor:
-    """Return the entropy [nat] of Gaussians with standard deviations (..., U), summed over
-    dimensions.
-    """
+    """Return the entropy [nat] of Gaussians with deviations (..., U), summed over dimensions."""
     return (0.5 + _HALF_LOG_2_PI + torch.log(std)).sum(-1)
 
 
@@ -39,10 +36,10 @@ def gaussian_kl(mean_old: Tensor, std_old: Tensor, mean: Tensor, std: Tensor) ->
 
 
 def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-    """Return one ratio an action (...) from log probabilities per dimension (..., U).
+    """Return the probability ratio of an action (...) from log probabilities (..., U).
 
-    ``prod`` is the ratio of the joint densities, ``mean`` the average of the dimensions' ratios
-    (HARL's option).
+    The aggregation ``prod`` is the ratio of the joint densities, ``mean`` the average of the
+    dimensions' ratios (HARL's option).
     """
     difference = log_probs - log_probs_old
     if aggregation == "prod":
@@ -51,27 +48,28 @@ def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str)
 
 
 def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-    """Return what ``likelihood_ratio`` gives, rounded as HARL rounds it.
+    """Return the ratio of ``likelihood_ratio``, rounded as HARL rounds it.
 
-    It is for what must not differ in the last bit and is never captured: a product's gradient asks
-    the host for zeros.
+    It cannot be captured with gradients: those of a product wait for the host.
     """
     ratios = torch.exp(log_probs - log_probs_old)
     return ratios.prod(-1) if aggregation == "prod" else ratios.mean(-1)
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_param: float | None) -> Tensor:
-    """Return min(ratio A, clip(ratio, 1 ± clip_param) A) (Schulman et al. 2017), or ratio A
-    without a clip.
+    """Return min(ratio A, clip(ratio, 1 ± clip_param) A), or ratio A if ``clip_param`` is None.
+
+    The surrogate is that of PPO (Schulman et al. 2017).
     """
     plain = ratio * advantages
     if clip_param is None:
         return plain
-    return torch.min(plain, ratio.clamp(1.0 - clip_param, 1.0 + clip_param) * advantages)
+    clipped = ratio.clamp(1.0 - clip_param, 1.0 + clip_param) * advantages
+    return torch.min(plain, clipped)
 
 
 def value_error(error: Tensor, huber_delta: float | None) -> Tensor:
-    """Return e² / 2, or Huber's delta (|e| - delta / 2) beyond ``huber_delta``."""
+    """Return e² / 2, or delta (|e| - delta / 2) beyond ``huber_delta`` (Huber 1964)."""
     square = 0.5 * error**2
     if huber_delta is None:
         return square
@@ -86,8 +84,9 @@ def value_loss(
     clip_param: float | None,
     huber_delta: float | None,
 ) -> Tensor:
-    """Return the loss of each value, the worse of clipped and not with ``clip_param``; all in the
-    critic's units.
+    """Return the loss of each value, in the critic's units.
+
+    With ``clip_param`` it is the larger of the losses with and without clipping.
     """
     loss = value_error(targets - values, huber_delta)
     if clip_param is None:

@@ -1,20 +1,27 @@
-"""Floats that networks hold in passes over rows, from which memory plans are made."""
+"""Floats that networks hold in passes over rows, for memory plans."""
 
 from __future__ import annotations
 
-from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.learning.settings import NetworkCfg
 
-GRU_KEPT = 9  # floats a unit of a GRU layer holds for every row until its backward pass
-_GRU_PASSING = 11  # and what it computes in a pass without gradients
+_GRU_KEPT = 9  # floats that a unit of a GRU layer keeps of every row until its backward pass
+_GRU_PASSING = 11  # floats that it computes in a pass without gradients
 
 
 def passed_floats(
     network: NetworkCfg, sizes: tuple[int, ...], rows: float, at_once: float
 ) -> float:
-    """Return what a pass without gradients holds: of rows at once a layer's input and output, of
-    all a GRU's parts.
+    """Return the floats of a pass without gradients over ``rows``, ``at_once`` of them at a time.
+
+    The rows of one time have a layer's input and output, and all rows have the parts of a GRU.
     """
     return _GRU_PASSING * gru_floats(network, sizes) * rows + 2.0 * max(sizes) * at_once
+
+
+def trained_floats(network: NetworkCfg, sizes: tuple[int, ...], input_size: int) -> int:
+    """Return the floats of a row with ``input_size`` numbers in a pass with gradients."""
+    layers = graph_floats(sizes, has_norm=network.use_layer_norm)
+    return layers + _GRU_KEPT * gru_floats(network, sizes) + input_size
 
 
 def gru_floats(network: NetworkCfg, sizes: tuple[int, ...]) -> int:
@@ -23,14 +30,14 @@ def gru_floats(network: NetworkCfg, sizes: tuple[int, ...]) -> int:
 
 
 def graph_floats(sizes: tuple[int, ...], *, has_norm: bool) -> int:
-    """Return what hidden layers of ``sizes`` hold of a row at the fullest moment of a pass with
-    gradients.
+    """Return the most floats that hidden layers of ``sizes`` hold of a row with gradients.
 
-    A layer keeps its result until its own turn backward, when the gradients of its result, of what
-    its activation was given and of its input come on top. With normalisation it keeps what it
-    computed before and after its activation and after that, and one layer's gradient comes on top.
+    A layer keeps its result until its own turn backward, when the gradients of its result, of its
+    activation's input and of its own input come on top. With normalisation it keeps the values
+    before and after its activation and after the normalisation, and one layer's gradient comes on
+    top.
     """
     if has_norm:
         return 3 * sum(sizes) + max(sizes)
-    inputs = (0, *sizes)  # the first layer's needs no gradient
+    inputs = (0, *sizes)  # the first layer's input needs no gradient
     return max(sum(sizes[: k + 1]) + 2 * size + inputs[k] for k, size in enumerate(sizes))

@@ -1,6 +1,4 @@
-"""Running statistics: of values (as HARL keeps them, or tracking), of observations, and of
-advantages.
-"""
+"""Normalisation of values, observations, returns and advantages by their statistics."""
 
 from __future__ import annotations
 
@@ -9,18 +7,17 @@ from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
 
-_DEBIAS_MIN = 1e-5  # HARL's floor of the debiasing term
-_OBS_VARIANCE_MIN = 1e-4  # an observation that never changed is scaled by 100 at most
-_RETURN_STD_MIN = 1e-2  # a return that hardly changes is scaled by 100 at most
-_OBS_CLIP = 10.0  # standard deviations that a network ever sees
 ADVANTAGE_STD_MIN = 1e-5  # added to the standard deviation of advantages
+_DEBIAS_MIN = 1e-5  # HARL's lower bound of the debiasing term
+_OBS_VARIANCE_MIN = 1e-4  # scales a constant observation by at most 100
+_OBS_CLIP = 10.0  # bound of normalised observations [standard deviations]
+_RETURN_STD_MIN = 1e-2  # scales a nearly constant return by at most 100
 
 
 class ValueNorm(nn.Module):
-    """Exponential averages of the mean and spread of value targets, debiased; one scalar for all.
+    """Debiased exponential averages of the value targets' mean and standard deviation, scalars.
 
-    Three buffers under HARL's names hold the state, so a checkpoint always has them, whatever the
-    device.
+    Three buffers under HARL's names hold the state, so a checkpoint has them on any device.
     """
 
     running_mean: Tensor
@@ -28,9 +25,7 @@ class ValueNorm(nn.Module):
     debiasing_term: Tensor
 
     def __init__(self, beta: float = 0.99999, variance_min: float = 1e-2) -> None:
-        """Average with decay ``beta`` per update; a variance below ``variance_min`` counts as
-        that.
-        """
+        """Average with decay ``beta`` per update; ``variance_min`` is the least variance."""
         super().__init__()
         self.beta = beta
         self.variance_min = variance_min
@@ -39,7 +34,7 @@ class ValueNorm(nn.Module):
         self.register_buffer("debiasing_term", torch.tensor(0.0))
 
     def update(self, x: Tensor, weights: Tensor | None = None, ranks: Ranks = ALONE) -> None:
-        """Take in targets of any shape, those of weight 0 left out, of all ranks."""
+        """Update the averages by all ranks' targets of any shape, but those of weight 0."""
         if weights is None:
             mean, mean_sq = ranks.mean_(torch.stack((x.mean(), (x**2).mean())))
         else:
@@ -55,8 +50,9 @@ class ValueNorm(nn.Module):
         self.debiasing_term.mul_(self.beta).add_(1.0 - self.beta)
 
     def mean_std(self) -> tuple[Tensor, Tensor]:
-        """Return debiased mean and standard deviation, (1,) each; before the first update 0 and
-        the least allowed.
+        """Return the debiased mean and standard deviation, (1,) each.
+
+        Before the first update they are 0 and the least standard deviation.
         """
         debias = self.debiasing_term.clamp(min=_DEBIAS_MIN)
         mean = self.running_mean / debias
@@ -64,12 +60,12 @@ class ValueNorm(nn.Module):
         return mean, variance.sqrt()
 
     def normalize(self, x: Tensor) -> Tensor:
-        """Turn values in reward units into the critic's units."""
+        """Convert values from reward units into the critic's units."""
         mean, std = self.mean_std()
         return (x - mean) / std
 
     def denormalize(self, x: Tensor) -> Tensor:
-        """Turn values in the critic's units into reward units."""
+        """Convert values from the critic's units into reward units."""
         mean, std = self.mean_std()
         return x * std + mean
 
@@ -77,23 +73,20 @@ class ValueNorm(nn.Module):
 def rescale_output(
     linear: nn.Linear, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]
 ) -> None:
-    """Change a critic's last layer so that its denormalised values survive a change of the
-    normaliser.
+    """Rescale a critic's last layer in place so that its denormalised values do not change.
 
     ``before`` and ``after`` are the normaliser's mean and standard deviation (van Hasselt et al.
     2016, PopArt).
     """
-    (mean_old, std_old) = before
-    (mean_new, std_new) = after
+    mean_old, std_old = before
+    mean_new, std_new = after
     with torch.no_grad():
         linear.weight.mul_(std_old / std_new)
         linear.bias.mul_(std_old).add_(mean_old - mean_new).div_(std_new)
 
 
 class RunningNorm(nn.Module):
-    """Mean and variance of everything seen so far, a feature at a time; normalises and clips rows
-    (..., size).
-    """
+    """Mean and variance of all rows so far, by feature; normalises and clips rows (..., size)."""
 
     mean: Tensor
     var: Tensor
@@ -110,8 +103,9 @@ class RunningNorm(nn.Module):
         return ((x - self.mean) * scale).clamp(-_OBS_CLIP, _OBS_CLIP)
 
     def update(self, x: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> None:
-        """Take in all ranks' rows x (..., size) with weights (...) of 0 or 1 (Chan et al. 1979,
-        parallel variance).
+        """Update the statistics by all ranks' rows x (..., size) with weights (...) of 0 or 1.
+
+        The variance is computed in parallel (Chan et al. 1979).
         """
         weights = weights.unsqueeze(-1)
         dims = tuple(range(x.dim() - 1))
@@ -123,6 +117,7 @@ class RunningNorm(nn.Module):
         var = ((x - mean) ** 2 * weights).sum(dims)
         ranks.sum_(var)
         var = var / divisor
+
         total = self.count + rows
         share = (rows / total.clamp(min=1.0)).to(x.dtype)
         delta = mean - self.mean
@@ -132,12 +127,12 @@ class RunningNorm(nn.Module):
 
 
 def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> Tensor:
-    """Shift and scale so that all ranks' entries of weight 1 have mean 0 and population standard
-    deviation 1.
+    """Return advantages whose entries of weight 1 have mean 0 and standard deviation 1.
 
-    Entries of weight 0 are shifted and scaled alike; they take no part in the statistics.
+    The statistics are over all ranks. Entries of weight 0 take no part in them, but are shifted
+    and scaled alike.
     """
-    wide = torch.float64  # of the sums: a million entries lose digits otherwise
+    wide = torch.float64  # sums of a million entries lose digits in float32
     total = weights.sum(dtype=wide)
     sum_ = (advantages * weights).sum(dtype=wide)
     ranks.sum_(total, sum_)
@@ -150,24 +145,23 @@ def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALO
 
 
 class ReturnNorm(RunningNorm):
-    """Spread and largest size of discounted returns, by which rewards are scaled."""
+    """Standard deviation and largest size of discounted returns, by which rewards are scaled."""
 
     peak: Tensor
 
     def __init__(self, bound: float) -> None:
-        """Keep scaled returns within ``bound``, and their spread at 1 at most."""
+        """Keep scaled returns within ``bound``, and their standard deviation at 1 at most."""
         super().__init__(1)
         self.bound = bound
         self.register_buffer("peak", torch.tensor(0.0))
 
     def update(self, x: Tensor, weights: Tensor, ranks: Ranks = ALONE) -> None:
-        """Take in all ranks' returns x (..., 1) with weights (...) of 0 or 1."""
+        """Update the statistics by all ranks' returns x (..., 1) with weights (...) of 0 or 1."""
         super().update(x, weights, ranks)
         self.peak.copy_(torch.maximum(self.peak, (x.squeeze(-1).abs() * weights).max()))
         ranks.max_(self.peak)
 
     def scale(self) -> Tensor:
-        """Return the factor of rewards, 0-dim."""
-        return 1.0 / torch.maximum(self.var[0].sqrt(), self.peak / self.bound).clamp(
-            min=_RETURN_STD_MIN
-        )
+        """Return the factor by which rewards are scaled, 0-dim."""
+        spread = torch.maximum(self.var[0].sqrt(), self.peak / self.bound)
+        return 1.0 / spread.clamp(min=_RETURN_STD_MIN)

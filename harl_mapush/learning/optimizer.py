@@ -1,4 +1,4 @@
-"""Adam over one flat tensor, of which a network's parameters become views."""
+"""Adam over one flat tensor, of which a network's parameters are views."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from harl_mapush.distributed.ranks import ALONE, Ranks
 BETA_1 = 0.9
 BETA_2 = 0.999
 _CLIP_EPS = 1e-6  # as in torch.nn.utils.clip_grad_norm_
+_STATE = ("exp_avg", "exp_avg_sq", "step_count", "learning_rate")
 
 
 class FlatAdam:
-    """Adam (Kingma & Ba 2015) with gradient clipping, a few operations a step whatever the number
-    of parameters.
+    """Adam (Kingma & Ba 2015) with gradient clipping, in a few operations a step.
 
     Nothing here waits for the device: step count and learning rate are tensors, so a step can be
-    captured. The network must stay on its device; ``load_state_dict`` of the network writes into
-    the same memory.
+    captured. The network must stay on its device; its ``load_state_dict`` writes into the same
+    memory.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class FlatAdam:
         weight_decay: float,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Take over ``network``'s parameters; ``weight_decay`` is added to the gradient (L2).
+        """Make ``network``'s parameters views of one tensor; ``weight_decay`` is an L2 penalty.
 
-        Gradients are averaged over ``ranks`` where ``share`` is called before a step.
+        Gradients are averaged over ``ranks`` if ``share`` is called before a step.
         """
         self.ranks = ranks
         named = list(network.named_parameters())
@@ -42,7 +42,7 @@ class FlatAdam:
         self.parameters = [parameter for _, parameter in named]
         self.eps = eps
         self.weight_decay = weight_decay
-        self.flat = flatten(self.parameters)
+        self.flat = flatten_parameters(self.parameters)
         self.grad = torch.zeros_like(self.flat)
         self.exp_avg = torch.zeros_like(self.flat)
         self.exp_avg_sq = torch.zeros_like(self.flat)
@@ -54,7 +54,7 @@ class FlatAdam:
         return views(flat, self.parameters)
 
     def zero_grad(self) -> None:
-        """Forget the gradient, keeping its memory."""
+        """Set the gradient to zero in place."""
         self.grad.zero_()
 
     def add_gradient(self, loss: Tensor) -> None:
@@ -63,21 +63,23 @@ class FlatAdam:
         self.grad.add_(torch.cat([gradient.reshape(-1) for gradient in gradients]))
 
     def share(self, weight: Tensor | None, *numbers: Tensor) -> tuple[Tensor, ...]:
-        """Average the gradient over all ranks; return ``numbers`` averaged. ``weight`` is as in
-        ``Ranks.average_``.
+        """Average the gradient over all ranks; return the averages of ``numbers``.
+
+        ``weight`` is that of ``Ranks.average_``.
         """
         return self.ranks.average_(self.grad, weight, *numbers)
 
     def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
-        """Clip the gradient to ``max_grad_norm`` (0: not at all) and step; return its norm before
-        clipping.
+        """Clip the gradient to ``max_grad_norm`` (0: no clipping) and step.
 
-        Where ``enabled`` (0-dim, 0 or 1) is 0 nothing changes, not even the moments.
+        Return the norm before clipping. If ``enabled`` (0-dim) is 0 and not 1, neither parameters
+        nor moments change.
         """
         norm = torch.linalg.vector_norm(self.grad)
         self.clip(norm, max_grad_norm)
         if self.weight_decay:
             self.grad.add_(self.flat, alpha=self.weight_decay)
+
         on: Tensor | float = 1.0 if enabled is None else enabled
         self.step_count.add_(on)
         count = self.step_count.clamp(min=1.0)
@@ -89,7 +91,7 @@ class FlatAdam:
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """Moments, step count and learning rate."""
+        """Return moments, step count and learning rate."""
         return {name: getattr(self, name).clone() for name in _STATE}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -98,15 +100,13 @@ class FlatAdam:
             getattr(self, name).copy_(state[name])
 
     def clip(self, norm: Tensor, max_grad_norm: float) -> None:
-        """Scale the gradient, whose norm is ``norm``, down to ``max_grad_norm``; 0 leaves it as it
-        is.
-        """
+        """Scale the gradient of norm ``norm`` down to ``max_grad_norm``, if that is not 0."""
         if max_grad_norm > 0.0:
             self.grad.mul_((max_grad_norm / (norm + _CLIP_EPS)).clamp(max=1.0))
 
 
-def flatten(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """Make parameters views of one flat tensor, and return that."""
+def flatten_parameters(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Make parameters views of one flat tensor, and return the tensor."""
     flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
     for parameter, view in zip(parameters, views(flat, parameters), strict=True):
         parameter.data = view
@@ -117,6 +117,3 @@ def views(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     """Return a flat tensor as a list of tensors shaped like ``parameters``."""
     parts = flat.split([parameter.numel() for parameter in parameters])
     return [part.view(parameter.shape) for part, parameter in zip(parts, parameters, strict=True)]
-
-
-_STATE = ("exp_avg", "exp_avg_sq", "step_count", "learning_rate")

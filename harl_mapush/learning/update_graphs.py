@@ -1,4 +1,4 @@
-"""Whole parts of an update as CUDA graphs."""
+"""Parts of an update, and the decisions of a team, as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ _Output = TypeVar("_Output")
 
 
 class Graphs:
-    """Functions over tensors with fixed addresses, each replayed as a graph; the graphs share their
-    memory.
+    """Functions of tensors at fixed addresses, replayed as CUDA graphs that share their memory.
 
-    Where there is no CUDA, functions just run.
+    On other devices the functions run as they are.
     """
 
     def __init__(self, device: torch.device, generator: torch.Generator) -> None:
-        """Record on ``device``; ``generator`` is the only one that recorded functions draw from."""
+        """Record on ``device``; recorded functions may draw from ``generator`` only."""
         self._enabled = device.type == "cuda"
         self._device = device
         self._generator = generator
@@ -31,17 +30,18 @@ class Graphs:
     def __call__(
         self, key: Hashable, function: Callable[..., _Output], *inputs: Tensor, over: object = None
     ) -> _Output:
-        """Return ``function(*inputs)``. The same ``key`` must mean the same work on the same
-        shapes.
+        """Return ``function(*inputs)``; a ``key`` must stand for one work on one set of shapes.
 
-        ``over`` is the other object that it works on. If that changes, the graph is recorded again.
+        ``over`` is another object that the function works on. If it changes, the graph is recorded
+        again.
         """
         if not self._enabled:
             return function(*inputs)
         known = self._known.get(key)
         if known is None or known.over is not over:
             graphed = GraphedFunction(self._device, _same, _copy, self._memory, self._generator)
-            known = self._known[key] = _Known(over, graphed)
+            known = _Known(over, graphed)
+            self._known[key] = known
         return known.graphed(function, *inputs)
 
 
@@ -55,7 +55,7 @@ def _same(output: Any) -> Any:
 
 
 def _copy(output: Any) -> Any:
-    """Copy the tensors of nested dicts and tuples."""
+    """Copy the tensors in nested dicts and tuples."""
     if isinstance(output, Tensor):
         return output.clone()
     if isinstance(output, dict):

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from harl_mapush import config
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.config import RunCfg
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint

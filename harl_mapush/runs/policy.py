@@ -8,7 +8,8 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.runs import checkpoint

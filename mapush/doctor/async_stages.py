@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import torch
 
-from harl_mapush.algorithms import make_algorithm
+from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.collector import Collector, Identity, build
 from harl_mapush.collectors.ingest_thread import Filler
@@ -232,7 +232,7 @@ def check_model(checkup: Checkup) -> str:
         rows = model.draw(_there(here.experience).replay)
     for name, value in zip(rows.batch._fields, rows.batch, strict=True):
         finite(f"model.{name}", value)
-    model.fit(rows)
+    model.train_round(rows)
     model.publish()
     finite("model.weights", model.optimizer.flat)
     if torch.equal(before, model.optimizer.flat):

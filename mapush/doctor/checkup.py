@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-from harl_mapush.algorithms import Algorithm, TeamSpec, make_algorithm
+from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.memory_plan import MemoryPlan

@@ -30,7 +30,7 @@ import torch
 import yaml
 
 from harl_mapush import config, test, train
-from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks import broken_log
 from harl_mapush.clients.mapush_env import KEYS, parse_settings
 from harl_mapush.evaluation import evaluation_worlds

@@ -13,7 +13,8 @@ from torch import Tensor
 from harl_mapush import config, memory_plan, train
 from harl_mapush import test as evaluate
 from harl_mapush.evaluation import episodes
-from harl_mapush.learning.networks import Actor, NetworkCfg
+from harl_mapush.learning.networks import Actor
+from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.memory_plan import (
     GIB,
     MemoryPlan,

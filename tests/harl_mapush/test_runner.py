@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from harl_mapush import train
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runner import (
     BrokenWorldsError,
     IterationReport,

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from harl_mapush import config, foreign, train
-from harl_mapush.algorithms import ALGORITHMS
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.runs.checkpoint import actor_file
 from harl_mapush.runs.run_folder import last_checkpoint

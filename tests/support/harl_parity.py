@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy, TeamSpec
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.happo import Happo
+from harl_mapush.algorithms.on_policy import OnPolicy
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.interop.harl_settings import algorithm_cfg, network_cfg
 from harl_mapush.learning.on_policy.minibatches import Shuffle
 from harl_mapush.learning.on_policy.rollout_storage import Storage
@@ -137,10 +139,10 @@ def learn_and_compare(
     )
     num_iterations = record["config"]["train"]["num_env_steps"] // env["T"] // env["N"]
     sizes = {"learning rate": _check_learning_rate(algorithm, stage, index / num_iterations)}
-    algorithm.replay("values", lambda: algorithm.value.compute_values(storage), over=storage)
+    algorithm.graphs("values", lambda: algorithm.value.compute_values(storage), over=storage)
     sizes["next value"] = _apart(storage.values[-1], computed["next_value"])
     load_rollout(storage, stage)
-    algorithm.replay("returns", lambda: algorithm.value.compute_returns(storage), over=storage)
+    algorithm.graphs("returns", lambda: algorithm.value.compute_returns(storage), over=storage)
     sizes["returns"] = _relatively_apart(storage.returns, computed["returns"][:-1])
     advantages = zip(algorithm.advantages(storage), computed["advantages_norm"], strict=True)
     known = [  # of an agent that was never alive upstream records the mean of nothing

@@ -17,10 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.algorithms import ALGORITHMS, OnPolicy, OnPolicyCfg
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.happo import Happo
+from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.interop.harl_settings import settled_by_harl
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import OnPolicyCfg
 from mqe.tensor_files import read_file
 
 FORMAT = "harl-parity-1"

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.algorithms import TeamSpec
-from harl_mapush.algorithms.algorithm import AlgorithmCfg, Decision, LearnerBytes
+from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.distributed.ranks import ALONE, Ranks
-from harl_mapush.learning.networks import Actor, NetworkCfg
+from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import AlgorithmCfg, NetworkCfg
 from mqe.vec_env import TimeStep
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from harl_mapush import config
-from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors import collector_process
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.collector import Collector, Identity

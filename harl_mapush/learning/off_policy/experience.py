@@ -1,4 +1,4 @@
-"""What off-policy algorithms collect: every decision goes into the replay at once."""
+"""The experience of off-policy algorithms: every decision goes into the replay buffer at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mqe.vec_env import TimeStep
 
 
 class ReplayExperience:
-    """Turns decisions and what came of them into transitions of a replay."""
+    """Turns decisions and their results into transitions of a replay buffer."""
 
     def __init__(
         self,
@@ -27,37 +27,37 @@ class ReplayExperience:
     ) -> None:
         """Fill ``replay``, which is saved with the run if ``is_saved``.
 
-        ``learned_rewards`` turns rewards (N, A) into those that are learned (N, G);
-        ``update_norms`` is called with every transition and the discounted returns (N, G) so far,
-        which it updates.
+        ``learned_rewards`` computes the rewards (N, G) that are learned from those of the agents
+        (N, A). ``update_norms`` is called with every transition and the discounted returns (N, G)
+        so far, which it updates in place.
         """
         self.replay = replay
         self.is_saved = is_saved
+        self.num_new = 0  # transitions since the last update
         self._learned_rewards = learned_rewards
         self._update_norms = update_norms
+
         shape = replay.shape
         envs = shape.num_envs * shape.num_rings
-        agents = shape.num_agents
-        views = shape.num_views
-        self._state = torch.zeros(envs, views, shape.state_size, device=device)
-        self._active = torch.ones(envs, agents, dtype=torch.bool, device=device)
-        self._discounted = torch.zeros(envs, views, device=device)
-        self.num_new = 0  # transitions since the last update
+        self._state = torch.zeros(envs, shape.num_views, shape.state_size, device=device)
+        self._active = torch.ones(envs, shape.num_agents, dtype=torch.bool, device=device)
+        self._discounted = torch.zeros(envs, shape.num_views, device=device)
 
     def start(self, obs: Tensor, state: Tensor) -> None:
-        """Take the state that the first decision follows."""
+        """Store the state that the first decision follows."""
         self._state.copy_(state.view_as(self._state))
 
     def begin(self) -> None:
-        """Begin a block, which needs no storage of its own."""
+        """Begin a block; nothing is to be done."""
 
     def hidden(self, t: int) -> Tensor | None:
-        """Return None: policies are not recurrent."""
+        """Return None, since policies are not recurrent."""
         return None
 
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
-        """Store one decision, taken on obs (N, A, O), and what came of it; a time-out with its
-        true last state.
+        """Store one decision, taken on obs (N, A, O), and its result.
+
+        The next state of a time-out is the last of its episode.
         """
         done = step.done
         transition = Transition(
@@ -77,31 +77,37 @@ class ReplayExperience:
         self._active = ~step.terminated | done.unsqueeze(1)
 
     def store(self, transition: Transition, ring: int = 0) -> None:
-        """Store one decision of every environment of one of the replay's rings."""
+        """Store one decision of every environment of a ring."""
         envs = self.replay.shape.num_envs
         self.replay.add(transition, ring)
-        self._update_norms(transition, self._discounted[ring * envs : (ring + 1) * envs])
+        discounted = self._discounted[ring * envs : (ring + 1) * envs]
+        self._update_norms(transition, discounted)
         self.num_new += envs
 
     def cut(self, ring: int) -> None:
-        """End the episodes of one of the replay's rings: its environments start anew."""
+        """End the episodes of a ring, whose environments start new ones."""
         envs = self.replay.shape.num_envs
         self.replay.cut(ring)
         self._discounted[ring * envs : (ring + 1) * envs] = 0.0
 
     def finish(self) -> None:
-        """End a block."""
+        """End a block; nothing is to be done."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs; the replay where it is saved with the run."""
+        """Return the state for a resumed run, with the replay buffer if it ``is_saved``."""
         state: dict[str, Any] = {
             "active": self._active.clone(),
             "discounted": self._discounted.clone(),
         }
-        return state | ({"replay": self.replay.state_dict()} if self.is_saved else {})
+        if self.is_saved:
+            state["replay"] = self.replay.state_dict()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a ``state_dict``; ``start`` follows. A replay that was not saved starts empty."""
+        """Restore a ``state_dict``; ``start`` must follow.
+
+        A replay buffer that was not saved starts empty.
+        """
         self._active.copy_(state["active"])
         self._discounted.copy_(state["discounted"])
         if "replay" in state:

@@ -1,4 +1,4 @@
-"""Actors and critics of the off-policy algorithms, with the parameter names of upstream HARL's.
+"""Actors, critics and target networks of the off-policy algorithms, with HARL's parameter names.
 
 B rows, G critic views, K outputs of a critic (1, or the atoms of a categorical value).
 """
@@ -6,20 +6,21 @@ B rows, G critic views, K outputs of a critic (1, or the atoms of a categorical 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.off_policy.td import squashed_sample
+from harl_mapush.learning.optimizer import FlatAdam, flatten_parameters
+from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.gait import ACTIVATIONS
 
 
 class Mlp(nn.Module):
-    """Linear layers of the given sizes, each with its activation, the last with another one or
-    none.
-    """
+    """Linear layers with an activation each; the last has another activation, or none."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Mlp(nn.Module):
 
 
 class SquashedActor(nn.Module):
-    """A Gaussian through tanh, its mean and standard deviation both from the observation."""
+    """A Gaussian through tanh, whose mean and standard deviation depend on the observation."""
 
     def __init__(
         self,
@@ -55,9 +56,7 @@ class SquashedActor(nn.Module):
         bound_log_std: Callable[[Tensor], Tensor],
         last_activation: str,
     ) -> None:
-        """Build; ``bound_log_std`` keeps the logarithm of the standard deviation before tanh in
-        its range.
-        """
+        """Build the networks; ``bound_log_std`` bounds log std of the Gaussian before tanh."""
         super().__init__()
         self.obs_size = obs_size
         self.action_size = action_size
@@ -73,12 +72,13 @@ class SquashedActor(nn.Module):
         self.log_std_layer = nn.Linear(cfg.hidden_sizes[-1], action_size)
 
     def forward(self, obs: Tensor) -> Tensor:
-        """Return the most likely actions before noise (..., U) for obs (..., O)."""
+        """Return actions without noise (..., U) for obs (..., O)."""
         return torch.tanh(self.mu_layer(self.net(self.obs_norm(obs))))
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return actions (..., U) and their log probabilities (...,) for obs (..., O) and standard
-        normal noise.
+        """Return actions (..., U) and their log probabilities (...,) for obs (..., O).
+
+        ``noise`` (..., U) is standard normal.
         """
         features = self.net(self.obs_norm(obs))
         log_std = self.bound_log_std(self.log_std_layer(features))
@@ -86,7 +86,7 @@ class SquashedActor(nn.Module):
 
 
 class DeterministicActor(nn.Module):
-    """Actions through tanh."""
+    """A deterministic policy with actions through tanh."""
 
     def __init__(self, cfg: NetworkCfg, obs_size: int, action_size: int) -> None:
         super().__init__()
@@ -130,16 +130,39 @@ class TwinCritic(nn.Module):
         self.critic2 = Critic(cfg, state_size + joint_size, num_outputs)
 
     def forward(self, state: Tensor, actions: Tensor, *, only_first: bool = False) -> Tensor:
-        """Return both critics' outputs (2, B, G, K) for state (B, G, S) and all agents' actions (B,
-        A U).
+        """Return both critics' outputs (2, B, G, K) for state (B, G, S) and actions (B, A U).
 
-        ``only_first`` leaves the second one out: (1, B, G, K).
+        With ``only_first`` the result has those of the first critic alone: (1, B, G, K).
         """
         joint = actions.unsqueeze(1).expand(-1, state.shape[1], -1)
         x = torch.cat([self.state_norm(state), joint], dim=-1)
         if only_first:
             return self.critic(x).unsqueeze(0)
         return torch.stack([self.critic(x), self.critic2(x)])
+
+
+def targets_of(
+    networks: Sequence[Any], optimizers: Sequence[FlatAdam]
+) -> tuple[list[Any], list[tuple[Tensor, Tensor]]]:
+    """Copy networks as targets; return the copies, and pairs of flat weights.
+
+    A pair has the weights of a copy and those that it follows, which are the optimiser's.
+    """
+    copies = [target_of(network) for network in networks]
+    pairs = []
+    for copy, optimizer in zip(copies, optimizers, strict=True):
+        weights = flatten_parameters(list(copy.parameters()))
+        pairs.append((weights, optimizer.flat))
+    return copies, pairs
+
+
+def target_of(network: Any) -> Any:
+    """Copy a network, but share its running normalisation."""
+    target = deepcopy(network).requires_grad_(False)
+    for name, module in network.named_children():
+        if isinstance(module, RunningNorm):
+            setattr(target, name, module)
+    return target
 
 
 def _norm(cfg: NetworkCfg, size: int) -> nn.Module:

@@ -1,9 +1,9 @@
 """The replay buffer: the transitions that off-policy algorithms learn from.
 
-N environments, A agents, G critic views (1, or A where every agent has its own state), B rows of a
-batch, R rows of a ring. Row t N + n holds what happened at one decision of environment n; the
-decision after it is N rows further on. Several rings, each of N environments of its own, lie one
-after the other where several processes collect.
+N environments, A agents, G critic views (1, or A if every agent has a state of its own), B rows of
+a batch, R rows of a ring. Row t N + n has one decision of environment n; the next decision is N
+rows further on. If several processes collect, each has a ring with N environments of its own, and
+the rings lie one after the other.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from torch import Tensor
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from mqe.vec_env import MirrorImage
 
+# Bits of a transition's flags
 _TERMINATED = 1
 _DONE = 2
 _VALID = 4
 
+# Tensors of a replay buffer's state
+_STORED = ("here", "there", "rewards", "flags", "order", "num_valid")
+
 
 class Transition(NamedTuple):
-    """One decision of every environment; what follows it belongs to the same episode, also where
-    that ended.
-    """
+    """One decision of every environment; the next state is always of the same episode."""
 
     obs: Tensor  # (N, A, O)
     state: Tensor  # (N, G, S)
@@ -36,12 +38,12 @@ class Transition(NamedTuple):
     next_obs: Tensor  # (N, A, O)
     next_state: Tensor  # (N, G, S)
     terminated: Tensor  # (N,) bool: ended by the task
-    done: Tensor  # (N,) bool: ended, whatever the reason
+    done: Tensor  # (N,) bool: ended, for any reason
     valid: Tensor  # (N,) bool: False where the simulation broke
 
 
 class Batch(NamedTuple):
-    """Transitions over up to n decisions, of which B were drawn."""
+    """B transitions over up to n decisions."""
 
     obs: Tensor  # (B, A, O)
     state: Tensor  # (B, G, S)
@@ -54,38 +56,45 @@ class Batch(NamedTuple):
 
 
 def joined(first: Batch, second: Batch) -> Batch:
-    """Return the transitions of two batches in one."""
+    """Return one batch with the transitions of two."""
     return Batch(*(torch.cat(parts) for parts in zip(first, second, strict=True)))
 
 
 def half_mirrored(batch: Batch, image: MirrorImage | None) -> Batch:
-    """Put the mirror image of every other transition in its place, in a world that has one; return
-    the batch itself.
+    """Replace every other transition of a batch in place by its mirror image; return the batch.
+
+    Without a mirror image of states the batch stays as it is.
     """
     if image is None or image.state is None:
         return batch
-    parts = (batch.obs, image.obs), (batch.next_obs, image.obs), (batch.actions, image.action)
-    for values, mirror in (*parts, (batch.state, image.state), (batch.next_state, image.state)):
+    for values, mirror in (
+        (batch.obs, image.obs),
+        (batch.next_obs, image.obs),
+        (batch.actions, image.action),
+        (batch.state, image.state),
+        (batch.next_state, image.state),
+    ):
         values[::2] = mirror(values[::2])
     return batch
 
 
 class Replay(Protocol):
-    """What an off-policy algorithm asks of a replay."""
+    """The members of a replay buffer that an off-policy algorithm uses."""
 
     def add(self, transition: Transition) -> None:
-        """Store one decision of every environment, in place of the oldest where there is no
-        room.
-        """
+        """Store one decision of every environment, in place of the oldest if there is no room."""
         ...
 
     def sample(self, batch_size: int) -> Batch:
-        """Draw transitions uniformly, with replacement; those of broken simulations never."""
+        """Draw transitions uniformly, with replacement, but none of broken simulations."""
         ...
 
 
 class ReplayShape(NamedTuple):
-    """Sizes of a replay; ``num_rows`` decisions of ``num_envs`` environments fit in."""
+    """Sizes of a replay buffer with room for ``num_rows`` decisions of ``num_envs`` environments.
+
+    That is the room of each of its ``num_rings``.
+    """
 
     num_rows: int
     num_envs: int
@@ -108,17 +117,26 @@ class ReplayShape(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the ring takes."""
-        seen = self.num_agents * self.obs_size + self.num_views * self.state_size
-        floats = 2 * seen + self.num_agents * (self.action_size + 1) + self.num_views
+        """Bytes of the whole replay buffer."""
+        inputs = self.num_agents * self.obs_size + self.num_views * self.state_size
+        floats = 2 * inputs + self.num_agents * (self.action_size + 1) + self.num_views
         return self.num_transitions * (4 * floats + 1 + 4) + 16 * self.num_rings * self.num_rows
 
 
-class RingReplay:
-    """A ring, or several, on one device. Sums of rewards over n decisions are made when they are
-    drawn.
+def replay_shape(capacity: int, num_envs: int, **sizes: int) -> ReplayShape:
+    """Return the sizes of rings with room for at least ``capacity`` transitions.
 
-    Nothing here waits for the device, so drawing can be captured in a graph.
+    Each ring has ``num_envs`` environments and room for at least two decisions.
+    """
+    row = num_envs * sizes.get("num_rings", 1)
+    return ReplayShape(num_rows=max(2, math.ceil(capacity / row)), num_envs=num_envs, **sizes)
+
+
+class RingReplay:
+    """A ring of transitions, or several, on one device.
+
+    Rewards are summed over n decisions when a batch is drawn. Nothing here waits for the device, so
+    drawing can be captured in a graph.
     """
 
     def __init__(
@@ -130,104 +148,115 @@ class RingReplay:
         device: torch.device | str,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Allocate; a batch looks ``num_steps`` decisions ahead. ``generator``, on ``device``,
-        draws.
+        """Allocate the rings; a transition of a batch spans up to ``num_steps`` decisions.
+
+        Batches are drawn from ``generator``, which is on ``device``.
         """
-        self._ranks = ranks
         self.shape = shape
         self.num_steps = num_steps
         self.gamma = gamma
         self.generator = generator
+        self._ranks = ranks
+        self._input_sizes = (
+            shape.num_agents * shape.obs_size,
+            shape.num_views * shape.state_size,
+        )
+        self._action_sizes = (shape.num_agents * shape.action_size, shape.num_agents)
         rows = shape.num_rings * shape.num_rows
         envs = shape.num_envs
-        agents = shape.num_agents
-        self._seen = (agents * shape.obs_size, shape.num_views * shape.state_size)
-        self._acted = (agents * shape.action_size, agents)
+        num_inputs = sum(self._input_sizes)
 
         def zeros(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(size, dtype=dtype, device=device)
 
-        # Obs, state, actions, active.
-        self.here = zeros(rows, envs, sum(self._seen) + sum(self._acted))
-        self.there = zeros(rows, envs, sum(self._seen))  # next obs, next state
+        # Obs, state, actions and active; next obs and next state
+        self.here = zeros(rows, envs, num_inputs + sum(self._action_sizes))
+        self.there = zeros(rows, envs, num_inputs)
         self.rewards = zeros(rows, envs, shape.num_views)
         self.flags = zeros(rows, envs, dtype=torch.uint8)
-        # The valid environments of a row, then the others.
+
+        # The valid environments of a row before the others, and the numbers of valid ones
         self.order = zeros(rows, envs, dtype=torch.int32)
         self.num_valid = zeros(rows, dtype=torch.int64)
-        self.num_valid_up_to = zeros(rows, dtype=torch.int64)  # rows 0 to here together
-        self.newest = zeros(shape.num_rings, dtype=torch.int64)  # row of every ring
-        self.num_added = [0] * shape.num_rings  # rows ever
+        self.num_valid_up_to = zeros(rows, dtype=torch.int64)  # in this row and those before it
+
+        self.newest = zeros(shape.num_rings, dtype=torch.int64)  # newest row of every ring
+        self.num_added = [0] * shape.num_rings  # rows that were ever added to every ring
 
     def __len__(self) -> int:
-        """Transitions stored, invalid ones included."""
-        return (
-            sum(min(added, self.shape.num_rows) for added in self.num_added) * self.shape.num_envs
-        )
+        """Return the number of stored transitions, invalid ones included."""
+        rows = sum(min(added, self.shape.num_rows) for added in self.num_added)
+        return rows * self.shape.num_envs
+
+    # Storing
 
     def add(self, transition: Transition, ring: int = 0) -> None:
         """Store one decision of every environment of a ring."""
-        rows = self.shape.num_rows
         envs = self.shape.num_envs
-        row = ring * rows + self.num_added[ring] % rows
+        row = self._row(ring, self.num_added[ring])
+
+        # The transition itself.
         x = transition
-        parts = (x.obs, x.state, x.actions, x.active.to(x.obs.dtype))
-        torch.cat([part.reshape(envs, -1) for part in parts], dim=1, out=self.here[row])
-        torch.cat(
-            [x.next_obs.reshape(envs, -1), x.next_state.reshape(envs, -1)],
-            dim=1,
-            out=self.there[row],
-        )
+        here = (x.obs, x.state, x.actions, x.active.to(x.obs.dtype))
+        there = (x.next_obs, x.next_state)
+        torch.cat([part.reshape(envs, -1) for part in here], dim=1, out=self.here[row])
+        torch.cat([part.reshape(envs, -1) for part in there], dim=1, out=self.there[row])
         self.rewards[row] = x.rewards
         self.flags[row] = x.terminated * _TERMINATED + x.done * _DONE + x.valid * _VALID
+
+        # Its place among the valid ones.
         self.order[row] = torch.argsort((~x.valid).to(torch.uint8), stable=True)
         self.num_valid[row] = x.valid.sum()
         torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)
-        self.newest[ring].fill_(row)  # an assignment copies from the host, and waits
+
+        self.newest[ring].fill_(row)  # an assignment would copy from the host, and wait
         self.num_added[ring] += 1
 
     def cut(self, ring: int) -> None:
-        """End a ring's episodes at its newest decision, as a time-out does: what is stored next
-        does not follow it.
-        """
+        """End a ring's episodes at its newest decision, as a time-out does."""
         if self.num_added[ring]:
-            self.flags[
-                ring * self.shape.num_rows + (self.num_added[ring] - 1) % self.shape.num_rows
-            ] |= _DONE
+            self.flags[self._row(ring, self.num_added[ring] - 1)] |= _DONE
+
+    # Drawing
 
     def sample(self, batch_size: int) -> Batch:
         """Draw valid transitions uniformly, with replacement."""
         return self.look_up(self.draw(batch_size, self.generator))
 
     def draw(self, batch_size: int, generator: torch.Generator) -> Tensor:
-        """Draw rows (B,) of R N for ``look_up``."""
-        where = {"dtype": torch.float64, "generator": generator, "device": self.flags.device}
-        draw = self._ranks.draw(torch.rand, (batch_size,), **where)
-        number = (draw * self.num_valid_up_to[-1]).long()
-        row = torch.searchsorted(self.num_valid_up_to, number, right=True).clamp(
-            max=len(self.num_valid) - 1
+        """Draw the rows (B,) of valid transitions, among R N of every ring."""
+        uniform = self._ranks.draw(
+            torch.rand,
+            (batch_size,),
+            dtype=torch.float64,
+            generator=generator,
+            device=self.flags.device,
         )
+        number = (uniform * self.num_valid_up_to[-1]).long()
+        row = torch.searchsorted(self.num_valid_up_to, number, right=True)
+        row = row.clamp(max=len(self.num_valid) - 1)
         place = number - (self.num_valid_up_to[row] - self.num_valid[row])
         return row * self.shape.num_envs + self.order[row, place]
 
     def is_valid(self, index: Tensor) -> Tensor:
-        """Return where rows ``index`` (B,) hold a transition in which nothing broke, (B,) bool."""
+        """Return (B,) bool: whether the simulation worked in the transitions ``index`` (B,)."""
         return self.flags.view(-1)[index] & _VALID != 0
 
     def look_up(self, index: Tensor, num_steps: int | None = None) -> Batch:
-        """Return the transitions that begin at rows ``index`` (B,) of R N, a ring after the other.
+        """Return the transitions that begin at rows ``index`` (B,), among R N of every ring.
 
-        Rewards are summed over ``num_steps`` decisions (None: the replay's own number). The sum
-        stops earlier where the episode ends, at the newest decision, and before a broken one. The
-        value of the state that follows stands for the remaining rewards.
+        Rewards are summed over ``num_steps`` decisions (None: the replay buffer's own number). The
+        sum stops earlier at the end of an episode, at the newest decision, and before a broken one.
+        The value of the state that follows stands for the remaining rewards.
         """
         shape = self.shape
         flags = self.flags.view(-1)
         rewards = self.rewards.flatten(0, 1)
+
+        # Walk ahead as far as the sum goes.
         last = index
         returns = rewards[index]
-        factor = torch.full_like(self.rewards[0, :1, 0], self.gamma)
-        factor = factor.expand(len(index))
+        factor = torch.full_like(self.rewards[0, :1, 0], self.gamma).expand(len(index))
         continues = torch.ones_like(index, dtype=torch.bool)
         ring = index // shape.ring_size
         first = ring * shape.ring_size
@@ -239,33 +268,35 @@ class RingReplay:
             returns = returns + torch.where(continues, factor, 0.0).unsqueeze(1) * rewards[after]
             factor = torch.where(continues, factor * self.gamma, factor)
             last = torch.where(continues, after, last)
-        rows = len(index), shape.num_agents
-        here = (
-            self.here.flatten(0, 1).index_select(0, index).split([*self._seen, *self._acted], dim=1)
-        )
-        there = self.there.flatten(0, 1).index_select(0, last).split(list(self._seen), dim=1)
+
+        # Gather the first decision and the state after the last.
+        here = self.here.flatten(0, 1).index_select(0, index)
+        there = self.there.flatten(0, 1).index_select(0, last)
+        obs, state, actions, active = here.split([*self._input_sizes, *self._action_sizes], dim=1)
+        next_obs, next_state = there.split(list(self._input_sizes), dim=1)
+        by_agent = (len(index), shape.num_agents, -1)
+        by_view = (len(index), shape.num_views, -1)
         return Batch(
-            obs=here[0].view(*rows, -1),
-            state=here[1].view(len(index), shape.num_views, -1),
-            actions=here[2].view(*rows, -1),
-            active=here[3],
+            obs=obs.view(by_agent),
+            state=state.view(by_view),
+            actions=actions.view(by_agent),
+            active=active,
             returns=returns,
             discount=torch.where(flags[last] & _TERMINATED != 0, 0.0, factor),
-            next_obs=there[0].view(*rows, -1),
-            next_state=there[1].view(len(index), shape.num_views, -1),
+            next_obs=next_obs.view(by_agent),
+            next_state=next_state.view(by_view),
         )
 
+    # Saving
+
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows in use, and the position of each ring."""
+        """Return the rows in use, and the number of rows ever added to each ring."""
         used = self._used(self.num_added)
-        return {name: getattr(self, name)[used] for name in _STORED} | {
-            "num_added": list(self.num_added)
-        }
+        state = {name: getattr(self, name)[used] for name in _STORED}
+        return state | {"num_added": list(self.num_added)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from ``state_dict``; raise ValueError where it is that of a replay of another
-        size.
-        """
+        """Restore a ``state_dict``; raise ValueError for one of other sizes."""
         num_added = state["num_added"]
         if len(num_added) != self.shape.num_rings:
             raise ValueError(f"replay has {len(num_added)} rings, not {self.shape.num_rings}")
@@ -277,30 +308,25 @@ class RingReplay:
             place.zero_()
             place[used] = state[name].to(place.device)
         self.num_added = list(num_added)
-        is_valid = self.flags & _VALID != 0  # anew: worlds may have moved to another rank
+
+        # Worlds may have moved to another rank, so the places of valid transitions are found anew.
+        is_valid = self.flags & _VALID != 0
         self.order.copy_(torch.argsort((~is_valid).to(torch.uint8), dim=1, stable=True))
         self.num_valid.copy_(is_valid.sum(dim=1))
         torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)
         for ring, added in enumerate(num_added):
-            self.newest[ring] = ring * self.shape.num_rows + (added - 1) % self.shape.num_rows
+            self.newest[ring] = self._row(ring, added - 1)
+
+    # Rows
+
+    def _row(self, ring: int, number: int) -> int:
+        """Return the row of the decision that was the ``number``-th of a ring."""
+        return ring * self.shape.num_rows + number % self.shape.num_rows
 
     def _used(self, num_added: Sequence[int]) -> Tensor:
-        """Return the rows in use where so many were added to each ring."""
+        """Return the rows in use if so many were ever added to each ring."""
         rows = self.shape.num_rows
         used = [
             torch.arange(min(added, rows)) + ring * rows for ring, added in enumerate(num_added)
         ]
         return torch.cat(used).to(self.flags.device)
-
-
-_STORED = ("here", "there", "rewards", "flags", "order", "num_valid")
-
-
-def replay_shape(capacity: int, num_envs: int, **sizes: int) -> ReplayShape:
-    """Return the sizes of rings with room for at least ``capacity`` transitions, two decisions each
-    at least.
-
-    Each ring is of ``num_envs`` environments.
-    """
-    row = num_envs * sizes.get("num_rings", 1)
-    return ReplayShape(num_rows=max(2, math.ceil(capacity / row)), num_envs=num_envs, **sizes)

@@ -1,5 +1,4 @@
-"""Formulas of off-policy learning: squashed Gaussians, temporal-difference targets, categorical
-values.
+"""Formulas of off-policy learning: squashed Gaussians, TD targets, categorical values.
 
 B rows, U action size, K atoms of a categorical value.
 """
@@ -16,12 +15,13 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def squashed_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Return actions tanh(mean + std noise) (..., U) and their log probabilities (...,) (Haarnoja
-    et al. 2018).
+    """Return actions tanh(mean + std noise) (..., U) and their log probabilities (...,).
+
+    The distribution is that of SAC (Haarnoja et al. 2018).
     """
     raw = mean + torch.exp(log_std) * noise
     log_probs = -0.5 * noise**2 - log_std - _LOG_SQRT_2PI
-    # Log(1 - tanh(raw)^2), also where that is 0.
+    # log(1 - tanh(raw)^2), finite also if tanh(raw)^2 rounds to 1
     log_slope = 2.0 * (math.log(2.0) - raw - softplus(-2.0 * raw))
     return torch.tanh(raw), (log_probs - log_slope).sum(-1)
 
@@ -37,15 +37,14 @@ def clipped_noise(noise: Tensor, std: float, bound: float) -> Tensor:
 
 
 def td_target(returns: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
-    """Return the sum of the rewards so far and the discounted value of what follows, all (B, G)
-    but discount (B,).
-    """
+    """Return returns + discount · next_values, all (B, G) but discount (B,)."""
     return returns + discount.unsqueeze(-1) * next_values
 
 
 def huber(error: Tensor, delta: float | None) -> Tensor:
-    """Return e^2 / 2 up to ``delta``, beyond it delta (|e| - delta / 2); with None the square e^2,
-    as upstream HARL.
+    """Return e² / 2 up to ``delta`` and delta (|e| - delta / 2) beyond, or e² if it is None.
+
+    The square without a half is upstream HARL's.
     """
     if delta is None:
         return error**2
@@ -54,22 +53,22 @@ def huber(error: Tensor, delta: float | None) -> Tensor:
 
 
 def atoms(bound: float, count: int, device: torch.device | str) -> Tensor:
-    """Return ``count`` values (K,) spread evenly from -bound to bound."""
+    """Return ``count`` evenly spaced values (K,) from -bound to bound."""
     return torch.linspace(-bound, bound, count, device=device)
 
 
 def project(probabilities: Tensor, returns: Tensor, discount: Tensor, support: Tensor) -> Tensor:
     """Return the distribution of returns + discount Z on ``support`` (K,) (Bellemare et al. 2017).
 
-    Z has ``probabilities`` (..., K) on ``support``; ``returns`` and ``discount`` are (...,). Each
-    atom's new place shares its probability between the two atoms beside it, in proportion to how
-    near they are.
+    Z has ``probabilities`` (..., K) on ``support``; ``returns`` and ``discount`` are (...,). The
+    probability of each atom is shared between the two atoms beside its new place, in proportion to
+    their nearness.
     """
     spacing = support[1] - support[0]
     places = returns.unsqueeze(-1) + discount.unsqueeze(-1) * support
     places = (places.clamp(support[0], support[-1]) - support[0]) / spacing  # in atoms
     lower = places.floor().clamp(max=len(support) - 2)
-    share = places - lower  # of the upper one
+    share = places - lower  # share of the upper atom
     projected = torch.zeros_like(probabilities)
     projected.scatter_add_(-1, lower.long(), probabilities * (1.0 - share))
     projected.scatter_add_(-1, lower.long() + 1, probabilities * share)
@@ -77,22 +76,24 @@ def project(probabilities: Tensor, returns: Tensor, discount: Tensor, support: T
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the cross entropy (...,) of logits (..., K) with a distribution (..., K)."""
+    """Return the cross entropy (...,) of logits (..., K) and a distribution (..., K)."""
     return -(target * torch.log_softmax(logits, -1)).sum(-1)
 
 
 def temperature_gradient(
     log_probs: Tensor, target_entropy: float, weights: Tensor | None = None
 ) -> Tensor:
-    """Return d/d log(alpha) of -log(alpha) (log_prob + target entropy), averaged over rows (B,):
-    0-dim.
+    """Return the mean of d/d log(alpha) of -log(alpha) (log_prob + target entropy), 0-dim.
+
+    ``log_probs`` and ``weights`` are (B,).
     """
     return -weighted_mean(log_probs + target_entropy, weights)
 
 
 def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the mean of values (B,) with weights (B,) of 0 or 1, of all where they are None; 0
-    where all are 0.
+    """Return the mean of values (B,) with weights (B,) of 0 or 1, or of all if they are None.
+
+    It is 0 if all weights are 0.
     """
     if weights is None:
         return values.mean()

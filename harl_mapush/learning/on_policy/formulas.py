@@ -1,64 +1,53 @@
-"""This project's arithmetic, where it differs from upstream HARL's.
+"""The formulas of on-policy learning that differ from upstream HARL's (``harl_formulas.py``).
 
-``OnPolicyCfg.arithmetic`` picks this set of functions or that of ``harl_arithmetic.py`` where an
-algorithm is built; nothing else asks which it is. T decisions, N environments, V values an
-environment, U action size.
+``OnPolicy`` chooses one of the two sets by ``algorithm.compat`` when an algorithm is built; no
+other code asks which it is. T decisions, N environments, V values an environment (1, or one an
+agent), U action size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning import losses
-from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.normalization import ValueNorm, normalize_advantages, rescale_output
 from harl_mapush.learning.on_policy.minibatches import Batch, CriticBatch, Shuffle, minibatches
-from harl_mapush.learning.on_policy.returns import compute_gae, compute_returns
 from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import OnPolicyCfg
 
-if TYPE_CHECKING:
-    from harl_mapush.learning.on_policy.settings import OnPolicyCfg
-
-_BETA = 0.95  # what the value normaliser keeps of the past, an iteration
-_VARIANCE_MIN = 1e-4
+_BETA = 0.95  # decay of the value normaliser's statistics, an iteration
+_VARIANCE_MIN = 1e-4  # least variance by which values are normalised
 
 
-class Arithmetic:
-    """Our own formulas for returns, targets, advantages and ratios; ``HarlArithmetic`` has the
-    same members.
-    """
+class Formulas:
+    """Returns, targets, advantages and ratios; ``HarlFormulas`` has the same members."""
 
-    keeps_final_state = True  # of episodes that the clock ended, to bootstrap from
+    keeps_final_state = True  # whether time-outs are bootstrapped from the episode's last state
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
         """Take statistics over the rows of all ``ranks``."""
         self.ranks = ranks
 
-    def network(self, network: NetworkCfg) -> NetworkCfg:
-        """Return the settings of the networks that are built where ``network`` is asked for."""
-        return network
+    # Networks and their optimisers
 
     def has_own_values(self, state_type: str, team_reward: str) -> bool:
         """Return whether the critic gives every agent a value of its own."""
         return state_type == "FP" or team_reward == "own"
-
-    def joins_advantages(self, num_values: int) -> bool:
-        """Return whether the advantages of all agents are normalised together."""
-        return False
 
     def optimizer(self, network: nn.Module, learning_rate: float, cfg: OnPolicyCfg) -> FlatAdam:
         """Build the optimiser of a network."""
         return FlatAdam(network, learning_rate, cfg.adam_eps, cfg.weight_decay, self.ranks)
 
     def value_normalizer(self, beta: float | None) -> ValueNorm:
-        """Build the value normaliser, which forgets with ``beta`` an update."""
+        """Build the value normaliser, whose statistics decay by ``beta`` an update."""
         return ValueNorm(_BETA if beta is None else beta, _VARIANCE_MIN)
+
+    # The critic
 
     def returns(
         self,
@@ -67,13 +56,15 @@ class Arithmetic:
         denormalize: Callable[[Tensor], Tensor],
         cfg: OnPolicyCfg,
     ) -> Tensor:
-        """Compute returns (T, N, V) from values (T+1, N, V) in reward units; a time-out is
-        bootstrapped.
+        """Compute returns (T, N, V) from values (T+1, N, V) in reward units.
+
+        A time-out is bootstrapped from the value of the episode's last state.
         """
         continues = storage.masks[1:].unsqueeze(-1)
         cut = 1.0 - storage.valid.unsqueeze(-1)
         final = denormalize(storage.final_values) * storage.bootstrapped.unsqueeze(-1)
         next_values = values[1:] * continues + final
+
         if not cfg.use_gae:
             return compute_returns(
                 storage.rewards, values[:-1], next_values, continues, cut, cfg.gamma
@@ -84,12 +75,16 @@ class Arithmetic:
         return advantages + values[:-1]
 
     def value_weights(self, storage: Storage) -> Tensor:
-        """Return the weights (T, N, V) of values: 1 where nothing broke and, of an agent's own,
-        the agent was alive.
+        """Return the weights (T, N, V) of the values in the critic's loss.
+
+        A weight is 1 where the simulation did not break and, of an agent's own value, the agent
+        was alive.
         """
         num_values = storage.shape.num_values
         weights = storage.valid.unsqueeze(-1).expand(-1, -1, num_values)
-        return weights * storage.active[:, :-1].permute(1, 2, 0) if num_values > 1 else weights
+        if num_values == 1:
+            return weights
+        return weights * storage.active[:, :-1].permute(1, 2, 0)
 
     def rollout_targets(
         self, batch: CriticBatch, normalizer: ValueNorm, output: nn.Linear
@@ -99,40 +94,55 @@ class Arithmetic:
         ``output`` is the critic's last layer. It is rescaled so that the critic's values in reward
         units do not change.
         """
-        # The critic's units mean nothing yet: nothing to preserve.
-        fresh = normalizer.debiasing_term == 0.0
+        # Before the first update the critic's units have no meaning that could be preserved.
+        is_first = normalizer.debiasing_term == 0.0
         values = normalizer.denormalize(batch.values)
+
         before = normalizer.mean_std()
         normalizer.update(batch.returns, batch.weights, self.ranks)
         after = normalizer.mean_std()
-        mean, std = (torch.where(fresh, new, old) for old, new in zip(before, after, strict=True))
+
+        mean, std = (
+            torch.where(is_first, new, old) for old, new in zip(before, after, strict=True)
+        )
         rescale_output(output, (mean, std), after)
-        values = torch.where(fresh, batch.values, normalizer.normalize(values))
+        values = torch.where(is_first, batch.values, normalizer.normalize(values))
         return batch._replace(values=values, returns=normalizer.normalize(batch.returns))
 
     def minibatch_targets(self, minibatch: CriticBatch, normalizer: ValueNorm) -> CriticBatch:
-        """Return a minibatch as the critic learns from it."""
+        """Return a minibatch in the units that the critic learns in."""
         return minibatch
 
+    # The actors
+
+    def joins_advantages(self, num_values: int) -> bool:
+        """Return whether the advantages of all agents are normalised together."""
+        return False
+
     def advantages(self, storage: Storage, *, are_joint: bool) -> list[Tensor]:
-        """Return every agent's advantages (T, N), normalised over the agent's active entries or
-        over those of all.
+        """Return the normalised advantages (T, N) of every agent.
+
+        Their statistics are those of the agent's active entries, or of all agents' if they
+        ``are_joint``.
         """
         agents = range(storage.shape.num_agents)
         if are_joint:
             advantages = storage.advantages.permute(2, 0, 1).expand(len(agents), -1, -1)
             weights = torch.stack([storage.weights(agent) for agent in agents])
             return list(normalize_advantages(advantages, weights, self.ranks))
+
         columns = [agent if storage.shape.num_values > 1 else 0 for agent in agents]
-        own = [storage.advantages[..., column] for column in columns]
         return [
-            normalize_advantages(own[agent], storage.weights(agent), self.ranks) for agent in agents
+            normalize_advantages(
+                storage.advantages[..., column], storage.weights(agent), self.ranks
+            )
+            for agent, column in zip(agents, columns, strict=True)
         ]
 
     def minibatches(
         self, batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle
     ) -> Iterator[Batch]:
-        """Yield minibatches of ``num_epochs`` epochs over batches, with rows in random order."""
+        """Yield the minibatches of ``num_epochs`` epochs, with rows in random order."""
         return minibatches(batches, num_epochs, num_minibatches, shuffle)
 
     def is_skipped(self, enabled: Tensor) -> bool:
@@ -140,17 +150,68 @@ class Arithmetic:
         return False
 
     def std(self, std: Tensor, mean: Tensor) -> Tensor:
-        """Return the standard deviations (U,) as they enter the likelihood of actions beside means
-        (L, B, U).
-        """
+        """Return the standard deviations (U,) in the likelihood of actions, for means (L, B, U)."""
         return std
 
     def ratio(self, log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-        """Return the ratio (L, B) that gradients flow through, from log probabilities (L, B, U)."""
+        """Return the probability ratio (L, B), through which gradients flow, of (L, B, U)."""
         return losses.likelihood_ratio(log_probs, log_probs_old, aggregation)
 
     def entropy(self, std: Tensor, weights: Tensor, total: Tensor, tile: int) -> Tensor | None:
-        """Return what tile number ``tile`` of a minibatch adds to its entropy [nat], which no
-        state changes.
+        """Return the share of tile number ``tile`` in its minibatch's entropy [nat], if any.
+
+        The entropy does not depend on the state, so the first tile has all of it.
         """
         return losses.gaussian_entropy(std) if tile == 0 else None
+
+
+def make_formulas(device_type: str, ranks: Ranks = ALONE) -> Formulas:
+    """Build the formulas, which are the same on every type of device."""
+    return Formulas(ranks)
+
+
+def compute_gae(
+    rewards: Tensor,
+    values: Tensor,
+    next_values: Tensor,
+    continues: Tensor,
+    cut: Tensor,
+    gamma: float,
+    lam: float,
+) -> Tensor:
+    """Compute advantages (T, N, V) by generalised advantage estimation (Schulman et al. 2016).
+
+    ``values`` (T, N, V) are those of the states in which the team acted. ``next_values`` (T, N, V)
+    are those of the true next states: 0 after a termination, the value of the episode's last state
+    after a time-out. ``continues`` (T, N, 1) is 0 at the end of an episode. Where ``cut``
+    (T, N, 1) is 1 the advantage is 0 and does not flow into those before it.
+    """
+    advantages = torch.empty_like(rewards)
+    deltas = (rewards + gamma * next_values - values) * (1.0 - cut)
+    carry = gamma * lam * continues
+    running = torch.zeros_like(rewards[0])
+    for t in reversed(range(rewards.shape[0])):
+        running = deltas[t] + carry[t] * running
+        advantages[t] = running
+    return advantages
+
+
+def compute_returns(
+    rewards: Tensor,
+    values: Tensor,
+    next_values: Tensor,
+    continues: Tensor,
+    cut: Tensor,
+    gamma: float,
+) -> Tensor:
+    """Compute discounted sums of rewards (T, N, V) up to the end of the episode or rollout.
+
+    There ``next_values`` stand for the remaining rewards; arguments are as in ``compute_gae``.
+    """
+    returns = torch.empty_like(rewards)
+    running = next_values[-1]
+    for t in reversed(range(rewards.shape[0])):
+        ahead = torch.where(continues[t] > 0.0, running, next_values[t])
+        running = torch.where(cut[t] > 0.0, values[t], rewards[t] + gamma * ahead)
+        returns[t] = running
+    return returns

@@ -1,47 +1,36 @@
-"""Upstream HARL's arithmetic, for ``algorithm.compat=harl``: agrees with recorded updates of it to
-1e-6.
+"""Upstream HARL's formulas, for ``algorithm.compat=harl``: recorded updates agree to 1e-6.
 
-Where a GPU allows no more than that, ``RoundedHarlArithmetic`` rounds as HARL does on a CPU, to the
-last bit.
+On a GPU no more than that is possible. On a CPU ``RoundedHarlFormulas`` rounds as HARL does, to
+the last bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning import losses
-from harl_mapush.learning.networks import NetworkCfg, harl_network
 from harl_mapush.learning.normalization import ADVANTAGE_STD_MIN, ValueNorm, normalize_advantages
-from harl_mapush.learning.on_policy.formulas import Arithmetic
+from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import Batch, CriticBatch, Shuffle, cut, num_rows
-from harl_mapush.learning.on_policy.returns import compute_harl_gae, compute_harl_returns
 from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.optimizer import BETA_1, BETA_2, FlatAdam
+from harl_mapush.learning.settings import OnPolicyCfg
 
-if TYPE_CHECKING:
-    from harl_mapush.learning.on_policy.settings import OnPolicyCfg
-
-_BETA = 0.99999  # what the value normaliser keeps of the past, a minibatch
+_BETA = 0.99999  # decay of the value normaliser's statistics, a minibatch
 
 
-class HarlArithmetic(Arithmetic):
+class HarlFormulas(Formulas):
     """The formulas that differ."""
 
     keeps_final_state = False
 
-    def network(self, network: NetworkCfg) -> NetworkCfg:
-        return harl_network(network)
-
     def has_own_values(self, state_type: str, team_reward: str) -> bool:
         return state_type == "FP"
-
-    def joins_advantages(self, num_values: int) -> bool:
-        return num_values > 1
 
     def value_normalizer(self, beta: float | None) -> ValueNorm:
         return ValueNorm(_BETA if beta is None else beta)
@@ -58,6 +47,7 @@ class HarlArithmetic(Arithmetic):
         if cfg.use_proper_time_limits:
             bad = (1.0 - storage.truncated) * storage.valid
             bad_masks = torch.cat([torch.ones_like(bad[:1]), bad]).unsqueeze(-1)
+
         if cfg.use_gae:
             return compute_harl_gae(storage.rewards, values, masks, bad_masks, cfg.gamma, cfg.lam)
         return compute_harl_returns(
@@ -76,9 +66,13 @@ class HarlArithmetic(Arithmetic):
         normalizer.update(minibatch.returns, ranks=self.ranks)
         return minibatch._replace(returns=normalizer.normalize(minibatch.returns))
 
+    def joins_advantages(self, num_values: int) -> bool:
+        return num_values > 1
+
     def advantages(self, storage: Storage, *, are_joint: bool) -> list[Tensor]:
-        """Return what ``Arithmetic`` does; sums run over (T, N, A) where values are the agents'
-        own, else (A, T, N).
+        """Return the normalised advantages (T, N) of every agent.
+
+        Sums run over (T, N, A) if values are the agents' own, else over (A, T, N).
         """
         weights = torch.stack([storage.weights(agent) for agent in range(storage.shape.num_agents)])
         advantages = storage.advantages.permute(2, 0, 1).expand_as(weights)
@@ -93,28 +87,29 @@ class HarlArithmetic(Arithmetic):
         return list(self.normalize_advantages(advantages, weights))
 
     def normalize_advantages(self, advantages: Tensor, weights: Tensor) -> Tensor:
-        """Return advantages of mean 0 and standard deviation 1 where weights are 1."""
+        """Return advantages whose entries of weight 1 have mean 0 and standard deviation 1."""
         return normalize_advantages(advantages, weights, self.ranks)
 
     def minibatches(
         self, batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle
     ) -> Iterator[Batch]:
-        """Yield minibatches with a new order of rows every epoch, joined as ``join_rows`` does."""
+        """Yield minibatches, with a new order of rows every epoch, joined by ``join_rows``."""
         for _ in range(num_epochs):
             orders = [shuffle.rows(num_rows(batch), num_minibatches) for batch in batches]
             yield from cut(batches, orders, num_minibatches, join_rows)
 
 
-class RoundedHarlArithmetic(HarlArithmetic):
-    """The same in HARL's order of operations, which waits for the host and cannot be captured: for
-    a CPU.
+class RoundedHarlFormulas(HarlFormulas):
+    """HARL's formulas in HARL's order of operations, for a CPU.
+
+    They wait for the host and cannot be captured.
     """
 
     def optimizer(self, network: nn.Module, learning_rate: float, cfg: OnPolicyCfg) -> FlatAdam:
         return RoundedAdam(network, learning_rate, cfg.adam_eps, cfg.weight_decay)
 
     def normalize_advantages(self, advantages: Tensor, weights: Tensor) -> Tensor:
-        """Return what NumPy gives."""
+        """Return the advantages as NumPy normalises them."""
         if not bool(weights.any()):
             return normalize_advantages(advantages, weights)
         active = advantages.masked_fill(weights == 0.0, float("nan")).contiguous().numpy()
@@ -135,16 +130,23 @@ class RoundedHarlArithmetic(HarlArithmetic):
         return (losses.gaussian_entropy(std) * weights).sum() / total
 
 
+def make_harl_formulas(device_type: str, ranks: Ranks = ALONE) -> HarlFormulas:
+    """Build HARL's formulas; those of a single process on a CPU round as HARL does."""
+    if device_type == "cpu" and ranks.size == 1:
+        return RoundedHarlFormulas(ranks)
+    return HarlFormulas(ranks)
+
+
 class RoundedAdam(FlatAdam):
     """Adam with torch.optim.Adam's own operations in its own order."""
 
     def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
-        norm = torch.stack(
-            [torch.linalg.vector_norm(part) for part in self.views(self.grad)]
-        ).norm()
+        norms = [torch.linalg.vector_norm(part) for part in self.views(self.grad)]
+        norm = torch.stack(norms).norm()
         self.clip(norm, max_grad_norm)
         if enabled is not None and not bool(enabled):
             return norm
+
         if self.weight_decay:
             self.grad.add_(self.flat, alpha=self.weight_decay)
         self.step_count.add_(1.0)
@@ -152,17 +154,15 @@ class RoundedAdam(FlatAdam):
         self.exp_avg.lerp_(self.grad, 1.0 - BETA_1)
         self.exp_avg_sq.mul_(BETA_2).addcmul_(self.grad, self.grad, value=1.0 - BETA_2)
         denominator = (self.exp_avg_sq.sqrt() / (1.0 - BETA_2**count) ** 0.5).add_(self.eps)
-        self.flat.addcdiv_(
-            self.exp_avg, denominator, value=-float(self.learning_rate) / (1.0 - BETA_1**count)
-        )
+        step_size = float(self.learning_rate) / (1.0 - BETA_1**count)
+        self.flat.addcdiv_(self.exp_avg, denominator, value=-step_size)
         return norm
 
 
 def join_rows(batches: list[Batch]) -> Batch:
     """Join batches row by row: flattened to (L B, ...), joined, and cut into (L, B, ...) again.
 
-    With several batches a sequence then has rows of several sequences, but starts from the hidden
-    state of one.
+    A sequence of several batches' rows starts from the hidden state of one of them, as in HARL.
     """
 
     def join(name: str, columns: tuple[Tensor, ...]) -> Tensor:
@@ -174,3 +174,53 @@ def join_rows(batches: list[Batch]) -> Batch:
     kind = type(batches[0])
     columns = zip(kind._fields, zip(*batches, strict=True), strict=True)
     return kind(*(None if column[0] is None else join(name, column) for name, column in columns))  # type: ignore
+
+
+def compute_harl_gae(
+    rewards: Tensor,
+    values: Tensor,
+    masks: Tensor,
+    bad_masks: Tensor | None,
+    gamma: float,
+    lam: float,
+) -> Tensor:
+    """Compute returns (T, N, V) as HARL's buffer does with GAE.
+
+    ``values`` (T+1, N, V) are in reward units. ``masks`` (T+1, N, 1) are 0 where the environment
+    was done, ``bad_masks`` 0 where it was truncated; index t+1 belongs to the step from t to t+1.
+    With ``bad_masks`` (proper time limits) a truncated step's advantage is 0: its reward is
+    dropped, and the value of its last state is not used.
+    """
+    returns = torch.empty_like(rewards)
+    running = torch.zeros_like(rewards[0])
+    for t in reversed(range(rewards.shape[0])):
+        delta = rewards[t] + gamma * values[t + 1] * masks[t + 1] - values[t]
+        running = delta + gamma * lam * masks[t + 1] * running
+        if bad_masks is not None:
+            running = bad_masks[t + 1] * running
+        returns[t] = running + values[t]
+    return returns
+
+
+def compute_harl_returns(
+    rewards: Tensor,
+    values: Tensor,
+    last_value: Tensor,
+    masks: Tensor,
+    bad_masks: Tensor | None,
+    gamma: float,
+) -> Tensor:
+    """Compute returns (T, N, V) as HARL's buffer does without GAE.
+
+    The last return is bootstrapped from ``last_value`` (N, V): HARL passes the critic's output
+    there without denormalising it. ``values`` (T+1, N, V) in reward units stand in for the return
+    of a truncated step.
+    """
+    returns = torch.empty_like(rewards)
+    running = last_value
+    for t in reversed(range(rewards.shape[0])):
+        running = running * gamma * masks[t + 1] + rewards[t]
+        if bad_masks is not None:
+            running = running * bad_masks[t + 1] + (1.0 - bad_masks[t + 1]) * values[t]
+        returns[t] = running
+    return returns

@@ -1,8 +1,7 @@
-"""Batches that training reads from a rollout, and how they are cut: into minibatches by random
-order, and into tiles.
+"""Training batches of a rollout, cut into minibatches in random order, and these into tiles.
 
 T decisions, N environments, L consecutive decisions of a training sequence (1 without recurrence),
-B sequences, R recurrent layers, H hidden size. A tile is as much as a cache holds.
+B sequences, R recurrent layers, H hidden size. A tile has the rows that fit into a cache.
 """
 
 from __future__ import annotations
@@ -15,19 +14,16 @@ from torch import Tensor
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
 
-CPU_TILE_ROWS = (
-    4096  # rows a pass where memory is cached: larger passes run at the speed of main memory
-)
+# Rows of a pass on a CPU: larger passes leave the cache and run at the speed of main memory.
+CPU_TILE_ROWS = 4096
 
 
 class ActorBatch(NamedTuple):
-    """What a policy learns from; every tensor is (L, B, ...), but hidden (1, B, R, H) at the
-    sequences' start.
-    """
+    """Training data of an actor (L, B, ...), with hidden (1, B, R, H) of the first decisions."""
 
     obs: Tensor
     actions: Tensor
-    log_probs: Tensor  # per dimension, of the policy that acted
+    log_probs: Tensor  # per action dimension, under the policy that acted
     advantages: Tensor  # (L, B), normalised
     weights: Tensor  # (L, B)
     factor: Tensor  # (L, B)
@@ -36,9 +32,7 @@ class ActorBatch(NamedTuple):
 
 
 class CriticBatch(NamedTuple):
-    """What a critic learns from; every tensor is (L, B, ...), but hidden (1, B, R, H) at the
-    sequences' start.
-    """
+    """Training data of a critic (L, B, ...), with hidden (1, B, R, H) of the first decisions."""
 
     state: Tensor
     values: Tensor  # (L, B, V'), V' values a row
@@ -51,6 +45,52 @@ class CriticBatch(NamedTuple):
 Batch = TypeVar("Batch", ActorBatch, CriticBatch)
 
 
+class Shuffle:
+    """Random orders of training rows, from generators that a run saves with its state."""
+
+    def __init__(
+        self, generator: torch.Generator, host_generator: torch.Generator, ranks: Ranks = ALONE
+    ) -> None:
+        self.generator = generator
+        self.host_generator = host_generator
+        self.ranks = ranks
+
+    def rows(self, num_rows: int, num_minibatches: int) -> Tensor | None:
+        """Draw an order of rows; return None for a single minibatch, where it has no effect."""
+        if num_minibatches == 1:
+            return None
+        return self.ranks.order(num_rows, self.generator)
+
+    def agents(self, num_agents: int) -> list[int]:
+        """Draw an order of agents, the same on all ranks."""
+        return torch.randperm(num_agents, generator=self.host_generator).tolist()
+
+
+# Rows of a rollout as sequences
+
+
+def sequences(x: Tensor, length: int | None) -> Tensor:
+    """Cut x (T, N, ...) into (L, B, ...): chunks of ``length``, or one row a decision if None.
+
+    The chunks are n (T / L) + segment, the rows t N + n, as in HARL. The result is a view if there
+    are no chunks and x is contiguous.
+    """
+    steps, envs = x.shape[:2]
+    if length is None:
+        return x.reshape(1, steps * envs, *x.shape[2:])
+    chunks = x.view(steps // length, length, envs, *x.shape[2:])
+    by_chunk = chunks.permute(1, 2, 0, *range(3, chunks.dim()))
+    return by_chunk.reshape(length, envs * (steps // length), *x.shape[2:])
+
+
+def sequence_starts(hidden: Tensor, length: int) -> Tensor:
+    """Return hidden states (1, B, R, H) at the start of chunks of ``length``, from (T, N, R, H).
+
+    They are ordered as in ``sequences``.
+    """
+    return hidden[::length].transpose(0, 1).reshape(1, -1, *hidden.shape[2:])
+
+
 def num_rows(batch: ActorBatch | CriticBatch) -> int:
     """Return B, the number of sequences."""
     return batch.weights.shape[1]
@@ -61,19 +101,6 @@ def gather(batch: Batch, index: Tensor) -> Batch:
     return type(batch)(*(None if x is None else x.index_select(1, index) for x in batch))  # type: ignore[arg-type]
 
 
-def split(batch: Batch, size: int, *, number: int | None = None) -> Iterator[Batch]:
-    """Go through views of ``size`` consecutive sequences: ``number`` of them, or all, the last one
-    perhaps shorter.
-    """
-    total = num_rows(batch)
-    if size >= total:
-        yield batch
-        return
-    for start in range(0, total if number is None else number * size, size):
-        length = min(size, total - start)
-        yield type(batch)(*(None if x is None else x.narrow(1, start, length) for x in batch))  # type: ignore[arg-type]
-
-
 def concatenate(batches: list[Batch]) -> Batch:
     """Join batches along their sequences."""
     columns = zip(*batches, strict=True)
@@ -81,57 +108,13 @@ def concatenate(batches: list[Batch]) -> Batch:
     return type(batches[0])(*joined)  # type: ignore[arg-type]
 
 
-def sequences(x: Tensor, length: int | None) -> Tensor:
-    """Cut x (T, N, ...) into (L, B, ...): chunks of ``length`` world by world, or a row a decision
-    where it is None.
-
-    Chunk n (T / L) + segment, or row t N + n, as in HARL. A view where there are no chunks and x is
-    contiguous.
-    """
-    steps, envs = x.shape[:2]
-    if length is None:
-        return x.reshape(1, steps * envs, *x.shape[2:])
-    chunks = x.view(steps // length, length, envs, *x.shape[2:])
-    return chunks.permute(1, 2, 0, *range(3, chunks.dim())).reshape(
-        length, envs * (steps // length), *x.shape[2:]
-    )
-
-
-def sequence_starts(hidden: Tensor, length: int) -> Tensor:
-    """Pick hidden states (T, N, R, H) where chunks of ``length`` begin: (1, B, R, H), ordered as
-    ``sequences``.
-    """
-    return hidden[::length].transpose(0, 1).reshape(1, -1, *hidden.shape[2:])
-
-
-class Shuffle:
-    """Random orders of training rows; each run's own, so that a resume continues with the same
-    ones.
-    """
-
-    def __init__(
-        self, generator: torch.Generator, host_generator: torch.Generator, ranks: Ranks = ALONE
-    ) -> None:
-        self.generator = generator
-        self.host_generator = host_generator
-        self.ranks = ranks
-
-    def rows(self, num_rows: int, num_minibatches: int) -> Tensor | None:
-        """Draw an order of rows; None for one minibatch, where order means nothing."""
-        if num_minibatches == 1:
-            return None
-        return self.ranks.order(num_rows, self.generator)
-
-    def agents(self, num_agents: int) -> list[int]:
-        """Draw an order of agents, the same on all ranks."""
-        return torch.randperm(num_agents, generator=self.host_generator).tolist()
+# Minibatches
 
 
 def minibatches(
     batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle
 ) -> Iterator[Batch]:
-    """Yield ``num_epochs`` times ``num_minibatches`` parts of batches, each with an equal share of
-    every batch.
+    """Yield ``num_epochs`` times ``num_minibatches`` minibatches, each with a share of every batch.
 
     Rows that do not divide evenly are left out. Rows are put in random order once; with one batch,
     minibatches are views of the ordered copy.
@@ -142,10 +125,48 @@ def minibatches(
         yield from parts
 
 
-def tiles(batch: Batch) -> Iterator[Batch]:
-    """Cut a minibatch into views whose gradients are summed: cache-sized on a CPU, whole on a
-    GPU.
+def cut(
+    batches: list[Batch],
+    orders: list[Tensor | None],
+    num_minibatches: int,
+    join: Callable[[list[Batch]], Batch],
+) -> Iterator[Batch]:
+    """Yield minibatches of the rows of every batch in its order; ``join`` joins their shares."""
+    shares = []
+    for batch, order in zip(batches, orders, strict=True):
+        size = num_rows(batch) // num_minibatches
+        if size == 0:
+            raise ValueError(
+                f"{num_rows(batch)} rows cannot be cut into {num_minibatches} minibatches; "
+                "lower num_minibatches"
+            )
+        ordered = batch if order is None else gather(batch, order)
+        shares.append(split(ordered, size, number=num_minibatches))
+
+    for parts in zip(*shares, strict=True):
+        yield parts[0] if len(parts) == 1 else join(list(parts))
+
+
+def split(batch: Batch, size: int, *, number: int | None = None) -> Iterator[Batch]:
+    """Yield views of ``size`` consecutive sequences: the first ``number`` of them, or all.
+
+    If all are asked for, the last view may be shorter.
     """
+    total = num_rows(batch)
+    if size >= total:
+        yield batch
+        return
+    end = total if number is None else number * size
+    for start in range(0, end, size):
+        length = min(size, total - start)
+        yield type(batch)(*(None if x is None else x.narrow(1, start, length) for x in batch))  # type: ignore[arg-type]
+
+
+# Tiles
+
+
+def tiles(batch: Batch) -> Iterator[Batch]:
+    """Yield views of a minibatch whose gradients add up: cache-sized on a CPU, whole on a GPU."""
     if batch.weights.is_cuda:
         yield batch
     else:
@@ -153,32 +174,8 @@ def tiles(batch: Batch) -> Iterator[Batch]:
 
 
 def tile_slices(x: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield (start, length) of the row tiles of x (rows, ...)."""
+    """Yield (start, length) of the tiles of x (rows, ...)."""
     total = x.shape[0]
     size = total if x.is_cuda else CPU_TILE_ROWS
     for start in range(0, total, size):
         yield start, min(size, total - start)
-
-
-def cut(
-    batches: list[Batch],
-    orders: list[Tensor | None],
-    num_minibatches: int,
-    join: Callable[[list[Batch]], Batch],
-) -> Iterator[Batch]:
-    """Go through minibatches of the rows of every batch in its order; ``join`` makes one of the
-    batches' shares.
-    """
-    shares = []
-    for batch, order in zip(batches, orders, strict=True):
-        size = num_rows(batch) // num_minibatches
-        if size == 0:
-            raise ValueError(
-                f"{num_rows(batch)} rows cannot be cut into {num_minibatches} minibatches: lower "
-                "their number"
-            )
-        shares.append(
-            split(batch if order is None else gather(batch, order), size, number=num_minibatches)
-        )
-    for parts in zip(*shares, strict=True):
-        yield parts[0] if len(parts) == 1 else join(list(parts))

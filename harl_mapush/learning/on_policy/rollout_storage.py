@@ -1,7 +1,7 @@
-"""One rollout on the device, agent-major.
+"""The storage of one rollout on the device, agent-major.
 
-T decisions, N environments, A agents, V values an environment (1, or A where each agent has its
-own), R recurrent layers, H hidden size.
+T decisions, N environments, A agents, V values an environment (1, or A if each agent has its own),
+R recurrent layers, H hidden size.
 """
 
 from __future__ import annotations
@@ -24,11 +24,16 @@ class StorageShape(NamedTuple):
     num_agents: int
     obs_size: int
     action_size: int
-    state_shape: tuple[int, ...]  # (S,), or (A, S) where every agent has its own
+    state_shape: tuple[int, ...]  # (S,), or (A, S) if every agent has a state of its own
     num_values: int
     actor_hidden: tuple[int, int] | None = None
     critic_hidden: tuple[int, int] | None = None
     keeps_final_state: bool = True
+
+    @property
+    def num_views(self) -> int:
+        """States of an environment: 1, or A."""
+        return self.state_shape[0] if len(self.state_shape) == 2 else 1
 
 
 class Storage:
@@ -43,9 +48,9 @@ class Storage:
     ) -> None:
         """Allocate a rollout.
 
-        ``critic_state`` picks what the critic sees (N, *state_shape) from obs (N, A, O) and the
-        environment's state.
-        ``learned_rewards`` turns the agents' rewards (N, A) into those that are learned (N, V).
+        ``critic_state`` selects the critic's input (N, *state_shape) from obs (N, A, O) and the
+        environment's state. ``learned_rewards`` computes the rewards (N, V) that are learned from
+        those of the agents (N, A).
         """
         self.shape = shape
         self._critic_state = critic_state
@@ -60,45 +65,48 @@ class Storage:
         def ones(*size: int) -> Tensor:
             return torch.ones(size, device=device)
 
+        # Decisions
         self.obs = zeros(agents, steps, envs, shape.obs_size)
         self.actions = zeros(agents, steps, envs, shape.action_size)
         self.log_probs = zeros(agents, steps, envs, shape.action_size)  # per action dimension
-        self.factor = ones(agents, steps, envs)  # ratio product of the agents updated before
-        self.next_factor = ones(steps, envs)  # of the agent whose turn comes
-        self.active = ones(agents, steps + 1, envs)  # 0: dead since an earlier decision
+
+        # HAPPO's factor: the product of the ratios of the agents updated before, and that of the
+        # agent whose turn is next.
+        self.factor = ones(agents, steps, envs)
+        self.next_factor = ones(steps, envs)
+
+        # States
         self.state = zeros(steps + 1, envs, *shape.state_shape)
+        self.final_state = None
         if shape.keeps_final_state:
             self.final_state = zeros(steps, envs, *shape.state_shape)
-        else:
-            self.final_state = None
+
+        # Rewards and terminations
         self.rewards = zeros(steps, envs, shape.num_values)
-        self.masks = ones(steps + 1, envs)  # 0 at t + 1: the episode ended at decision t
         self.terminated = torch.zeros(steps, envs, agents, dtype=torch.bool, device=device)
         self.truncated = zeros(steps, envs)  # 1: ended by the clock
+        self.valid = ones(steps, envs)  # 0: the simulation broke, and the step is not learned from
+        self.masks = ones(steps + 1, envs)  # 0 at t + 1: the episode ended at decision t
+        self.active = ones(agents, steps + 1, envs)  # 0: dead since an earlier decision
         # 1: ended by the clock alone, and the simulation did not break.
         self.bootstrapped = zeros(steps, envs)
-        self.valid = ones(steps, envs)  # 0: the simulation broke, nothing to be learned
-        self.values = zeros(steps + 1, envs, shape.num_values)  # critic's units
-        self.final_values = zeros(steps, envs, shape.num_values)  # critic's units
-        self.returns = zeros(steps, envs, shape.num_values)  # reward units
-        self.advantages = zeros(steps, envs, shape.num_values)  # reward units
-        if shape.actor_hidden:
+
+        # Values in the critic's units, returns and advantages in reward units
+        self.values = zeros(steps + 1, envs, shape.num_values)
+        self.final_values = zeros(steps, envs, shape.num_values)
+        self.returns = zeros(steps, envs, shape.num_values)
+        self.advantages = zeros(steps, envs, shape.num_values)
+
+        # Hidden states
+        self.actor_hidden = None
+        if shape.actor_hidden is not None:
             self.actor_hidden = zeros(agents, steps + 1, envs, *shape.actor_hidden)
-        else:
-            self.actor_hidden = None
-        if shape.critic_hidden:
-            self.critic_hidden = zeros(
-                steps + 1,
-                envs * (shape.state_shape[0] if len(shape.state_shape) == 2 else 1),
-                *shape.critic_hidden,
-            )
-        else:
-            self.critic_hidden = None
+        self.critic_hidden = None
+        if shape.critic_hidden is not None:
+            self.critic_hidden = zeros(steps + 1, envs * shape.num_views, *shape.critic_hidden)
 
     def begin(self) -> None:
-        """Start a rollout where the last one ended: state, masks and hidden states move from its
-        end to its start.
-        """
+        """Begin a rollout: copy state, masks and hidden states from the last one's end."""
         self.state[0] = self.state[-1]
         self.masks[0] = self.masks[-1]
         self.active[:, 0] = self.active[:, -1]
@@ -108,18 +116,17 @@ class Storage:
             self.critic_hidden[0] = self.critic_hidden[-1]
 
     def start(self, obs: Tensor, state: Tensor) -> None:
-        """Take the state that the first decision follows."""
+        """Store the state that the first decision follows."""
         self.state[-1] = self._critic_state(obs, state)
 
     def hidden(self, t: int) -> Tensor | None:
-        """Return the actors' hidden states (A, N, R, H) for decision ``t``, None without
-        recurrence.
-        """
+        """Return the actors' hidden states (A, N, R, H) for decision ``t``, if recurrent."""
         return None if self.actor_hidden is None else self.actor_hidden[:, t]
 
     def add(self, t: int, obs: Tensor, decision: Decision, step: TimeStep) -> None:
-        """Store decision ``t``, taken on obs (N, A, O), and what came of it; ``finish`` follows
-        the last.
+        """Store decision ``t``, taken on obs (N, A, O), and its result.
+
+        ``finish`` must follow the last decision.
         """
         assert decision.log_probs is not None
         self.obs[:, t] = obs.transpose(0, 1)
@@ -138,7 +145,7 @@ class Storage:
             self.actor_hidden[:, t + 1].masked_fill_(step.done.view(1, -1, 1, 1), 0.0)
 
     def finish(self) -> None:
-        """Derive masks from the endings of the whole rollout at once."""
+        """Derive the masks of the whole rollout from its terminations."""
         ended = self.terminated.all(dim=-1)
         is_valid = self.valid > 0.0
         timed_out = self.truncated > 0.0
@@ -148,11 +155,11 @@ class Storage:
         self.active[:, 1:] = (~self.terminated | done.unsqueeze(-1)).permute(2, 0, 1)
 
     def weights(self, agent: int) -> Tensor:
-        """(T, N): 1 where agent ``agent`` was alive and the simulation did not break."""
+        """Return weights (T, N): 1 where agent ``agent`` was alive in a working simulation."""
         return self.active[agent, :-1] * self.valid
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what the next rollout begins with."""
+        """Return the tensors with which the next rollout begins."""
         carried = {"state": self.state[-1], "masks": self.masks[-1], "active": self.active[:, -1]}
         if self.actor_hidden is not None:
             carried["actor_hidden"] = self.actor_hidden[:, -1]

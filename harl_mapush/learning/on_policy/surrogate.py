@@ -1,4 +1,4 @@
-"""The actor's side of learning by gradient: epochs over minibatches of the surrogate objective."""
+"""Policy updates by gradient: epochs over minibatches of the surrogate objective."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from harl_mapush.learning import losses
 from harl_mapush.learning.networks import Actor
-from harl_mapush.learning.on_policy.formulas import Arithmetic
+from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import (
     ActorBatch,
     Shuffle,
@@ -20,11 +20,11 @@ from harl_mapush.learning.on_policy.minibatches import (
     tiles,
 )
 from harl_mapush.learning.on_policy.rollout_storage import Storage
-from harl_mapush.learning.on_policy.settings import OnPolicyCfg
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import OnPolicyCfg
 from mqe.vec_env import MirrorImage
 
-# schedule "adaptive", as rsl_rl's
+# The schedule "adaptive", as rsl_rl has it.
 _RATE_STEP = 1.5
 _RATE_MIN = 1e-5
 _RATE_MAX = 1e-2
@@ -42,51 +42,55 @@ class MinibatchStats(NamedTuple):
 def actor_batch(
     actor: Actor, storage: Storage, agent: int, advantages: Tensor, length: int | None
 ) -> ActorBatch:
-    """Lay agent ``agent``'s part of a rollout out for training; ``advantages`` (T, N) are
-    normalised.
+    """Lay agent ``agent``'s part of a rollout out for training.
+
+    ``advantages`` (T, N) are normalised. ``length`` is the number of decisions in a sequence of a
+    recurrent actor, None without recurrence.
     """
 
     def rows(x: Tensor) -> Tensor:
         return sequences(x, length)
 
-    hidden = masks = None
+    hidden = None
+    masks = None
     if length is not None:
         assert storage.actor_hidden is not None
         hidden = sequence_starts(storage.actor_hidden[agent, :-1], length)
         masks = rows(storage.masks[:-1])
     return ActorBatch(
-        rows(storage.obs[agent][..., : actor.obs_size]),
-        rows(storage.actions[agent][..., : actor.action_size]),
-        rows(storage.log_probs[agent][..., : actor.action_size]),
-        rows(advantages),
-        rows(storage.weights(agent)),
-        rows(storage.factor[agent]),
-        hidden,
-        masks,
+        obs=rows(storage.obs[agent][..., : actor.obs_size]),
+        actions=rows(storage.actions[agent][..., : actor.action_size]),
+        log_probs=rows(storage.log_probs[agent][..., : actor.action_size]),
+        advantages=rows(advantages),
+        weights=rows(storage.weights(agent)),
+        factor=rows(storage.factor[agent]),
+        hidden=hidden,
+        masks=masks,
     )
 
 
 @torch.no_grad()
 def rollout_log_probs(actor: Actor, storage: Storage, agent: int) -> Tensor:
-    """Return the log probabilities (T, N, U) of the stored actions under the actor as it is now.
+    """Return the log probabilities (T, N, U) of the stored actions under the present actor.
 
     A recurrent actor runs through the whole rollout from its first hidden state.
     """
     obs = storage.obs[agent][..., : actor.obs_size]
     actions = storage.actions[agent][..., : actor.action_size]
     std = actor.std()
+
     if actor.is_recurrent:
         assert storage.actor_hidden is not None
         mean, _ = actor.unroll(obs, storage.actor_hidden[agent, 0], storage.masks[:-1])
         return losses.gaussian_log_prob(actions, mean, std)
-    rows = obs.flatten(0, 1)
+
+    obs_rows = obs.flatten(0, 1)
     action_rows = actions.flatten(0, 1)
-    parts = [
-        losses.gaussian_log_prob(
-            action_rows.narrow(0, start, length), actor(rows.narrow(0, start, length)), std
-        )
-        for start, length in tile_slices(rows)
-    ]
+    parts = []
+    for start, length in tile_slices(obs_rows):
+        mean = actor(obs_rows.narrow(0, start, length))
+        tile_actions = action_rows.narrow(0, start, length)
+        parts.append(losses.gaussian_log_prob(tile_actions, mean, std))
     return torch.cat(parts).view_as(actions)
 
 
@@ -97,31 +101,37 @@ def update_policy(
     cfg: OnPolicyCfg,
     clip_param: float | None,
     shuffle: Shuffle,
-    arithmetic: Arithmetic,
+    formulas: Formulas,
     mirror: MirrorImage | None = None,
 ) -> dict[str, Tensor]:
-    """Maximise the surrogate objective in ``num_epochs`` epochs over one agent's batch, or several
-    agents' together.
+    """Maximise the surrogate objective in ``num_epochs`` epochs over the batches of all agents.
 
-    Return mean metrics as 0-dim tensors. Nothing changes if no entry is active.
+    Several batches are those of agents that share the actor. Return mean metrics as 0-dim tensors.
+    The actor does not change if no entry is active.
     """
     num_active = torch.stack([batch.weights.sum() for batch in batches]).sum()
     optimizer.ranks.sum_(num_active)
     enabled = (num_active > 0.0).float()
     if not cfg.use_policy_active_masks:
         batches = [batch._replace(weights=torch.ones_like(batch.weights)) for batch in batches]
-    sums = [torch.zeros_like(enabled) for _ in range(5)]
-    num_epochs = 0 if arithmetic.is_skipped(enabled) else cfg.num_epochs
-    for minibatch in arithmetic.minibatches(batches, num_epochs, cfg.num_minibatches, shuffle):
+
+    names = ("policy_loss", "dist_entropy", "ratio", "kl", "actor_grad_norm")
+    sums = [torch.zeros_like(enabled) for _ in names]
+    num_epochs = 0 if formulas.is_skipped(enabled) else cfg.num_epochs
+    for minibatch in formulas.minibatches(batches, num_epochs, cfg.num_minibatches, shuffle):
+        # Compute the gradient and average it over all ranks.
         optimizer.zero_grad()
-        stats = policy_gradient(actor, optimizer, minibatch, clip_param, cfg, arithmetic, mirror)
+        stats = add_policy_gradient(actor, optimizer, minibatch, clip_param, cfg, formulas, mirror)
         (kl,) = optimizer.share(minibatch.weights.sum(), stats.kl)
+
+        # Step, and adapt the learning rate.
         norm = optimizer.step(cfg.max_grad_norm, enabled)
         if cfg.schedule == "adaptive":
             adapt_learning_rate(optimizer.learning_rate, kl, cfg.desired_kl)
+
         for total, value in zip(sums, (*stats, norm), strict=True):
             total += value * enabled
-    names = ("policy_loss", "dist_entropy", "ratio", "kl", "actor_grad_norm")
+
     num_updates = cfg.num_epochs * cfg.num_minibatches
     metrics = {name: total / num_updates for name, total in zip(names, sums, strict=True)}
     metrics["std"] = actor.std().detach().mean()
@@ -129,60 +139,70 @@ def update_policy(
     return metrics
 
 
-def policy_gradient(
+def add_policy_gradient(
     actor: Actor,
     optimizer: FlatAdam,
     minibatch: ActorBatch,
     clip_param: float | None,
     cfg: OnPolicyCfg,
-    arithmetic: Arithmetic,
+    formulas: Formulas,
     mirror: MirrorImage | None = None,
 ) -> MinibatchStats:
-    """Add the gradient of policy loss - entropy_coef entropy + symmetry_coef asymmetry over a
-    minibatch.
+    """Add the gradient of policy loss - entropy_coef entropy + symmetry_coef mirror loss.
 
-    The policy loss is minus the weighted mean of factor · surrogate; the entropy does not depend on
-    the state.
+    The policy loss is minus the weighted mean of factor · surrogate over the minibatch.
     """
     total = minibatch.weights.sum().clamp(min=1.0)
-    entropy, loss_sum, ratio_sum, kl_sum = (torch.zeros_like(total) for _ in range(4))
+    loss_sum = torch.zeros_like(total)
+    entropy_sum = torch.zeros_like(total)
+    ratio_sum = torch.zeros_like(total)
+    kl_sum = torch.zeros_like(total)
     for k, tile in enumerate(tiles(minibatch)):
+        # Probability ratio of the stored actions.
         hidden = None if tile.hidden is None else tile.hidden[0]
         mean, _ = actor.unroll(tile.obs, hidden, tile.masks)
-        std = arithmetic.std(actor.std(), mean)
+        std = formulas.std(actor.std(), mean)
         log_probs = losses.gaussian_log_prob(tile.actions, mean, std)
-        ratio = arithmetic.ratio(log_probs, tile.log_probs, cfg.action_aggregation)
+        ratio = formulas.ratio(log_probs, tile.log_probs, cfg.action_aggregation)
+
+        # Surrogate loss.
         surrogate = losses.clipped_surrogate(ratio, tile.advantages, clip_param)
         policy_loss = -(tile.factor * surrogate * tile.weights).sum() / total
         loss = policy_loss
+
+        # Mirror loss.
         if cfg.symmetry_coef > 0.0 and mirror is not None:
             asymmetry = _asymmetry(actor, tile.obs, mean, mirror)
             loss = loss + cfg.symmetry_coef * (asymmetry * tile.weights).sum() / total
-        share = arithmetic.entropy(std, tile.weights, total, k)
-        if share is not None:
-            loss = loss - cfg.entropy_coef * share
-            entropy += share.detach()
+
+        # Entropy bonus.
+        entropy = formulas.entropy(std, tile.weights, total, k)
+        if entropy is not None:
+            loss = loss - cfg.entropy_coef * entropy
+            entropy_sum += entropy.detach()
+
         optimizer.add_gradient(loss)
+
         with torch.no_grad():
             log_ratio = (log_probs - tile.log_probs).sum(-1)
             loss_sum += policy_loss
             ratio_sum += ratio.sum()
             kl_sum += (torch.expm1(log_ratio) - log_ratio).sum()
+
     rows = minibatch.weights.shape[0] * num_rows(minibatch)
-    return MinibatchStats(loss_sum, entropy, ratio_sum / rows, kl_sum / rows)
+    return MinibatchStats(loss_sum, entropy_sum, ratio_sum / rows, kl_sum / rows)
 
 
 def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: MirrorImage) -> Tensor:
-    """Return the squared distance (...) of mean actions to the mirrored ones of mirrored obs (Yu,
-    Turk & Liu 2018).
+    """Return the squared distance (...) between mirrored mean actions and those for mirrored obs.
+
+    The loss is that of Yu, Turk & Liu (2018).
     """
     return (actor(mirror.obs(obs)) - mirror.action(mean)).square().sum(-1)
 
 
 def adapt_learning_rate(learning_rate: Tensor, kl: Tensor, desired_kl: float) -> None:
-    """Lower a learning rate in place where the policy moves twice too far, raise it where not half
-    enough.
-    """
+    """Lower a learning rate in place if ``kl`` is twice the desired one, raise it below half."""
     lower = torch.where(kl > 2.0 * desired_kl, 1.0 / _RATE_STEP, 1.0)
     change = torch.where(kl < 0.5 * desired_kl, _RATE_STEP, lower)
     learning_rate.mul_(change).clamp_(_RATE_MIN, _RATE_MAX)

@@ -1,4 +1,4 @@
-"""The critic's side of learning: values, returns and advantages, and the value update."""
+"""Updates of the critic: values, returns and advantages of a rollout, and the value loss."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from harl_mapush.learning import losses
-from harl_mapush.learning.networks import Critic, NetworkCfg
+from harl_mapush.learning.networks import Critic
 from harl_mapush.learning.normalization import RunningNorm
-from harl_mapush.learning.on_policy.formulas import Arithmetic
+from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.minibatches import (
     CriticBatch,
     Shuffle,
@@ -20,7 +20,7 @@ from harl_mapush.learning.on_policy.minibatches import (
     tiles,
 )
 from harl_mapush.learning.on_policy.rollout_storage import Storage
-from harl_mapush.learning.on_policy.settings import OnPolicyCfg
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 
 
 class ValueLearner:
@@ -34,15 +34,17 @@ class ValueLearner:
         num_outputs: int,
         device: torch.device,
         shuffle: Shuffle,
-        arithmetic: Arithmetic,
+        formulas: Formulas,
     ) -> None:
         self.cfg = cfg
         self.network = network
         self.shuffle = shuffle
-        self.arithmetic = arithmetic
+        self.formulas = formulas
         self.critic = Critic(network, state_size, num_outputs).to(device)
-        self.optimizer = arithmetic.optimizer(self.critic, cfg.critic_learning_rate, cfg)
-        self.normalizer = arithmetic.value_normalizer(cfg.value_norm_beta).to(device)
+        self.optimizer = formulas.optimizer(self.critic, cfg.critic_learning_rate, cfg)
+        self.normalizer = formulas.value_normalizer(cfg.value_norm_beta).to(device)
+
+    # The values and returns of a rollout
 
     @torch.no_grad()
     def compute_values(self, storage: Storage) -> None:
@@ -52,45 +54,54 @@ class ValueLearner:
             return
         storage.values.copy_(self._values(storage.state).view_as(storage.values))
         if storage.final_state is not None:
-            storage.final_values.copy_(
-                self._values(storage.final_state).view_as(storage.final_values)
-            )
+            final_values = self._values(storage.final_state)
+            storage.final_values.copy_(final_values.view_as(storage.final_values))
 
     @torch.no_grad()
     def compute_returns(self, storage: Storage) -> None:
-        """Turn rewards and values into returns and advantages, in reward units."""
+        """Compute returns and advantages from rewards and values, in reward units."""
         values = self.denormalize(storage.values)
-        returns = self.arithmetic.returns(storage, values, self.denormalize, self.cfg)
+        returns = self.formulas.returns(storage, values, self.denormalize, self.cfg)
         storage.returns.copy_(returns)
         storage.advantages.copy_(returns - values[:-1])
 
+    def denormalize(self, values: Tensor) -> Tensor:
+        """Convert values from the critic's units into reward units."""
+        return self.normalizer.denormalize(values) if self.cfg.use_value_norm else values
+
+    # Updates
+
     def update(self, storage: Storage) -> dict[str, Tensor]:
-        """Fit the critic to the returns; return its metrics as 0-dim tensors."""
+        """Train the critic on the returns; return its metrics as 0-dim tensors."""
         cfg = self.cfg
         num_epochs = cfg.critic_num_epochs or cfg.num_epochs
         num_minibatches = cfg.critic_num_minibatches or cfg.num_minibatches
+
         with torch.no_grad():
-            explained = _explained_variance(self.denormalize(storage.values)[:-1], storage.returns)
+            values = self.denormalize(storage.values)[:-1]
+            explained_variance = _explained_variance(values, storage.returns)
             batch = self.batch(storage)
             if cfg.use_value_norm:
-                batch = self.arithmetic.rollout_targets(batch, self.normalizer, self.critic.v_out)
-        loss_sum = torch.zeros_like(explained)
-        norm_sum = torch.zeros_like(explained)
-        for minibatch in self.arithmetic.minibatches(
+                batch = self.formulas.rollout_targets(batch, self.normalizer, self.critic.v_out)
+
+        loss_sum = torch.zeros_like(explained_variance)
+        norm_sum = torch.zeros_like(explained_variance)
+        for minibatch in self.formulas.minibatches(
             [batch], num_epochs, num_minibatches, self.shuffle
         ):
             if cfg.use_value_norm:
                 with torch.no_grad():
-                    minibatch = self.arithmetic.minibatch_targets(minibatch, self.normalizer)
+                    minibatch = self.formulas.minibatch_targets(minibatch, self.normalizer)
             self.optimizer.zero_grad()
-            loss_sum += self._backward(minibatch)
+            loss_sum += self._add_gradient(minibatch)
             self.optimizer.share(minibatch.weights.sum())
             norm_sum += self.optimizer.step(cfg.max_grad_norm)
+
         num_updates = num_epochs * num_minibatches
         return {
             "value_loss": loss_sum / num_updates,
             "critic_grad_norm": norm_sum / num_updates,
-            "explained_variance": explained,
+            "explained_variance": explained_variance,
         }
 
     def batch(self, storage: Storage) -> CriticBatch:
@@ -99,11 +110,11 @@ class ValueLearner:
         Rows are (t N + n), for FP states (t N + n) A + a.
         """
         length = self.chunk_length(storage)
-        columns = storage.state.shape[-1]
         steps = storage.shape.num_steps
+        state_size = storage.state.shape[-1]
 
         def rows(x: Tensor) -> Tensor:
-            return sequences(x.reshape(steps, self._rows(storage), -1), length)
+            return sequences(x.reshape(steps, self._num_rows(storage), -1), length)
 
         masks = None
         hidden = None
@@ -111,38 +122,38 @@ class ValueLearner:
             assert storage.critic_hidden is not None
             masks = sequences(self._row_masks(storage)[:-1], length)
             hidden = sequence_starts(storage.critic_hidden[:-1], length)
-        state = sequences(storage.state[:-1].reshape(steps, -1, columns), length)
-        weights = self.arithmetic.value_weights(storage)
         return CriticBatch(
-            state, rows(storage.values[:-1]), rows(storage.returns), rows(weights), hidden, masks
+            state=sequences(storage.state[:-1].reshape(steps, -1, state_size), length),
+            values=rows(storage.values[:-1]),
+            returns=rows(storage.returns),
+            weights=rows(self.formulas.value_weights(storage)),
+            hidden=hidden,
+            masks=masks,
         )
 
     def chunk_length(self, storage: Storage) -> int | None:
-        """Return how many consecutive decisions a training sequence has; None without
-        recurrence.
-        """
+        """Return the number of decisions in a training sequence, None without recurrence."""
         if not self.network.use_recurrent_policy:
             return None
         return self.network.chunk_length or storage.shape.num_steps
 
-    def denormalize(self, values: Tensor) -> Tensor:
-        """Turn values in the critic's units into reward units."""
-        return self.normalizer.denormalize(values) if self.cfg.use_value_norm else values
-
     def update_obs_norm(self, storage: Storage) -> None:
-        """Take the rollout's states into the critic's running normalisation, if it has one."""
+        """Update the critic's running normalisation, if it has one, with the rollout's states."""
         norm = self.critic.obs_norm
         if isinstance(norm, RunningNorm):
             states = storage.state[:-1]
-            weights = storage.valid.view(*storage.valid.shape, *[1] * (states.dim() - 3)).expand(
-                states.shape[:-1]
-            )
-            norm.update(states, weights, self.arithmetic.ranks)
+            weights = storage.valid.view(*storage.valid.shape, *[1] * (states.dim() - 3))
+            norm.update(states, weights.expand(states.shape[:-1]), self.formulas.ranks)
+
+    # Saving
 
     def state_dict(self) -> dict[str, Any]:
-        """Critic, normaliser and optimiser."""
-        parts = {"critic": self.critic, "normalizer": self.normalizer, "optimizer": self.optimizer}
-        return {name: part.state_dict() for name, part in parts.items()}
+        """Return the state of critic, normaliser and optimiser."""
+        return {
+            "critic": self.critic.state_dict(),
+            "normalizer": self.normalizer.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""
@@ -150,7 +161,10 @@ class ValueLearner:
         self.normalizer.load_state_dict(state["normalizer"])
         self.optimizer.load_state_dict(state["optimizer"])
 
-    def _backward(self, minibatch: CriticBatch) -> Tensor:
+    # Helpers
+
+    def _add_gradient(self, minibatch: CriticBatch) -> Tensor:
+        """Add the gradient of a minibatch's value loss; return the loss."""
         cfg = self.cfg
         clip_param = cfg.clip_param if cfg.use_clipped_value_loss else None
         huber_delta = cfg.huber_delta if cfg.use_huber_loss else None
@@ -166,34 +180,40 @@ class ValueLearner:
         return total
 
     def _values(self, states: Tensor) -> Tensor:
+        """Return the values (rows, V') of states (..., S), tile by tile."""
         rows = states.view(-1, states.shape[-1])
-        return torch.cat(
-            [self.critic(rows.narrow(0, start, length)) for start, length in tile_slices(rows)]
-        )
+        parts = [self.critic(rows.narrow(0, start, length)) for start, length in tile_slices(rows)]
+        return torch.cat(parts)
 
     def _unroll_values(self, storage: Storage) -> None:
+        """Compute the values of a recurrent critic, and its hidden states."""
         assert storage.critic_hidden is not None
         steps = storage.shape.num_steps
-        rows = storage.state.view(steps + 1, self._rows(storage), -1)
+        rows = storage.state.view(steps + 1, self._num_rows(storage), -1)
         masks = self._row_masks(storage)
         values, after = self.critic.unroll(rows, storage.critic_hidden[0], masks)
         assert after is not None
         storage.values.copy_(values.view_as(storage.values))
         storage.critic_hidden[1:] = after[:-1] * masks[1:, :, None, None]
+
+        # The last state of an episode follows the hidden state of its decision.
         if storage.final_state is not None:
             final = storage.final_state.view(1, -1, rows.shape[-1])
-            values, _ = self.critic.unroll(
-                final, after[:-1].flatten(0, 1), torch.ones_like(final[..., 0])
-            )
+            continues = torch.ones_like(final[..., 0])
+            values, _ = self.critic.unroll(final, after[:-1].flatten(0, 1), continues)
             storage.final_values.copy_(values.view_as(storage.final_values))
 
-    def _rows(self, storage: Storage) -> int:
-        """N, or N A where every agent has its own state."""
+    def _num_rows(self, storage: Storage) -> int:
+        """Return N, or N A if every agent has a state of its own."""
         return storage.state.shape[1:-1].numel()
 
     def _row_masks(self, storage: Storage) -> Tensor:
-        return storage.masks.repeat_interleave(self._rows(storage) // storage.shape.num_envs, dim=1)
+        """Return the masks (T+1, rows), those of an environment repeated for each of its rows."""
+        rows_an_env = self._num_rows(storage) // storage.shape.num_envs
+        return storage.masks.repeat_interleave(rows_an_env, dim=1)
 
 
 def _explained_variance(values: Tensor, returns: Tensor) -> Tensor:
-    return 1.0 - (returns - values).var(correction=0) / returns.var(correction=0).clamp(min=1e-12)
+    """Return 1 - Var(returns - values) / Var(returns)."""
+    residual = (returns - values).var(correction=0)
+    return 1.0 - residual / returns.var(correction=0).clamp(min=1e-12)

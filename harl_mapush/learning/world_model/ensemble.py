@@ -1,8 +1,7 @@
-"""An ensemble of probabilistic networks that predict a planar state, equivariant to the order of
-robots.
+"""An ensemble of probabilistic networks that predict a planar state.
 
-M members, B rows, A agents, W numbers of the world and R of each robot (``mqe.vec_env.Planar``), U
-action size.
+M members, B rows, A agents, S state size, with W numbers of the world and R of each robot
+(``mqe.vec_env.Planar``), U action size.
 """
 
 from __future__ import annotations
@@ -18,27 +17,24 @@ from torch.nn.functional import silu
 from harl_mapush.learning.normalization import RunningNorm
 from mqe.vec_env import Planar
 
-LOG_VAR_RANGE = (-12.0, 2.0)  # of a normalised number
-_VARIANCE_MIN = 1e-4  # a number that never changes is scaled by 100 at most
-_SMALL = 0.1  # of the last layers' weights at the start: members begin near "nothing moves"
+LOG_VAR_RANGE = (-12.0, 2.0)  # bounds of the log variance of a normalised number
+_VARIANCE_MIN = 1e-4  # scales a constant number by at most 100
+_SMALL = 0.1  # initial scale of the last layers: members first predict hardly any change
 
 
 class Prediction(NamedTuple):
-    """What members expect of the next state, in its own units: means (M, B, S) and variances (M,
-    B, S).
-    """
+    """Means (M, B, S) and variances (M, B, S) of the next state, in its own units."""
 
     mean: Tensor
     variance: Tensor
 
 
 class Ensemble(nn.Module):
-    """Members that each predict the next state itself, every number normalised by its own mean and
-    spread.
+    """Members that each predict the next state, whose numbers are normalised one by one.
 
-    A prediction begins at the present state, which the network's output is added to in normalised
-    units. Robots share all weights and exchange information only by means over the team, so
-    reordering the robots merely reorders their predictions.
+    A network's output is added to the present state in normalised units. Robots share all weights
+    and exchange information only by means over the team, so the prediction is equivariant to the
+    order of robots.
     """
 
     def __init__(
@@ -58,11 +54,13 @@ class Ensemble(nn.Module):
         def layer(size_in: int, size_out: int, scale: float = 1.0) -> _Linear:
             return _Linear(num_members, size_in, size_out, scale, generator)
 
+        # The initial weights are drawn in this order.
         self.own = layer(own, size)
         self.team = layer(2 * size, size)
         self.world = layer(size, size)
         self.world_out = layer(size, 2 * num_world, _SMALL)
         self.robot_out = layer(2 * size, 2 * num_robot, _SMALL)
+
         self.world_norm = RunningNorm(num_world)
         self.robot_norm = RunningNorm(num_robot)
         self.num_members = num_members
@@ -76,9 +74,7 @@ class Ensemble(nn.Module):
         self.robot_norm.update(robots, weights.unsqueeze(1).expand(robots.shape[:2]))
 
     def forward(self, state: Tensor, actions: Tensor) -> Prediction:
-        """Predict what follows states (M, B, S), each member its own, where robots act (M, B, A,
-        U).
-        """
+        """Predict the states after states (M, B, S) and actions (M, B, A, U) of every member."""
         mean, log_var = self._predict(state, actions)
         scale = self._spread()
         return Prediction(mean * scale + self._center(), log_var.exp() * scale.square())
@@ -86,7 +82,8 @@ class Ensemble(nn.Module):
     def loss(self, state: Tensor, actions: Tensor, next_state: Tensor, weights: Tensor) -> Tensor:
         """Return the negative log likelihood of next states (M, B, S), summed over members.
 
-        It is a mean over their numbers and the rows of weight 1, not 0, in ``weights`` (M, B).
+        For each member it is a mean over the numbers of a state and over the rows with weight 1 in
+        ``weights`` (M, B), which are 0 or 1.
         """
         mean, log_var = self._predict(state, actions)
         error = mean - self._normalized(next_state)
@@ -94,16 +91,22 @@ class Ensemble(nn.Module):
         return ((neg_log_likelihood * weights).sum(1) / weights.sum(1).clamp(min=1.0)).sum()
 
     def _predict(self, state: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and logarithms of variances (M, B, S) of normalised numbers."""
+        """Return means and log variances (M, B, S) of normalised numbers."""
         world, robots = self._split(self._normalized(state))
         kinds = self._kinds.expand(*robots.shape[:-1], -1)
         shared = world.unsqueeze(2).expand(-1, -1, robots.shape[2], -1)
-        own = silu(self.own(torch.cat((shared, robots, kinds, actions), dim=-1)))  # (M, B, A, H)
-        own = silu(self.team(torch.cat((own, own.mean(2, keepdim=True).expand_as(own)), dim=-1)))
+
+        # Features of each robot (M, B, A, H), and their mean over the team.
+        own = silu(self.own(torch.cat((shared, robots, kinds, actions), dim=-1)))
+        team_mean = own.mean(2, keepdim=True).expand_as(own)
+        own = silu(self.team(torch.cat((own, team_mean), dim=-1)))
         team = own.mean(2)
+
+        # Changes of the world and of the robots.
         world_mean, world_raw = self.world_out(silu(self.world(team))).chunk(2, dim=-1)
         both = torch.cat((own, team.unsqueeze(2).expand_as(own)), dim=-1)
         robot_mean, robot_raw = self.robot_out(both).chunk(2, dim=-1)
+
         mean = torch.cat((world + world_mean, (robots + robot_mean).flatten(2)), dim=-1)
         raw = torch.cat((world_raw, robot_raw.flatten(2)), dim=-1)
         low, high = LOG_VAR_RANGE
@@ -122,34 +125,30 @@ class Ensemble(nn.Module):
 
 
 def disagreement(prediction: Prediction) -> Tensor:
-    """Return how far the members' means lie apart (B,), in standard deviations that they expect
-    anyway.
-    """
+    """Return the spread of the members' means (B,), in standard deviations that they predict."""
     between = prediction.mean.var(0, correction=0)
     within = prediction.variance.mean(0)
     return (between / within).mean(-1).sqrt()
 
 
 def drawn(prediction: Prediction, member: Tensor, noise: Tensor) -> Tensor:
-    """Return next states (B, S): row b drawn from member ``member[b]`` with standard normal
-    ``noise`` (B, S).
+    """Return next states (B, S), row b drawn from the prediction of member ``member[b]``.
+
+    ``noise`` (B, S) is standard normal.
     """
     rows = torch.arange(len(member), device=member.device)
     return prediction.mean[member, rows] + prediction.variance[member, rows].sqrt() * noise
 
 
 def within_interval(prediction: Prediction, next_state: Tensor, share: float) -> Tensor:
-    """Return 1 where members (M, B, S) have a number in the interval that should hold ``share`` of
-    them, else 0.
-    """
+    """Return 1 where the next state lies in a member's ``share`` interval, else 0, (M, B, S)."""
     z = NormalDist().inv_cdf(0.5 + 0.5 * share)
-    return ((prediction.mean - next_state).abs() <= z * prediction.variance.sqrt()).to(
-        next_state.dtype
-    )
+    is_inside = (prediction.mean - next_state).abs() <= z * prediction.variance.sqrt()
+    return is_inside.to(next_state.dtype)
 
 
 class _Linear(nn.Module):
-    """A linear layer of every member's own, (M, ..., in) to (M, ..., out)."""
+    """A linear layer of each member, from (M, ..., in) to (M, ..., out)."""
 
     def __init__(
         self,

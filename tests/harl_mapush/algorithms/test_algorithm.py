@@ -14,9 +14,10 @@ import torch
 
 from harl_mapush import config, train
 from harl_mapush import test as evaluate
-from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, OnPolicyCfg, TeamSpec, make_algorithm
 from harl_mapush.algorithms.algorithm import Algorithm, Experience
-from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry, make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.memory_plan import plan_memory
 from harl_mapush.runner import Runner, RunnerCfg
 from harl_mapush.runs import checkpoint

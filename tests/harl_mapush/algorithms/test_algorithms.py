@@ -9,15 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from harl_mapush.algorithms import ALGORITHMS, AlgorithmEntry, OnPolicy, OnPolicyCfg, TeamSpec
+from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
+from harl_mapush.algorithms.on_policy import OnPolicy
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning import losses
-from harl_mapush.learning.networks import NetworkCfg
-from harl_mapush.learning.on_policy.harl_formulas import HarlArithmetic
+from harl_mapush.learning.on_policy.harl_formulas import HarlFormulas
 from harl_mapush.learning.on_policy.minibatches import CriticBatch, Shuffle, minibatches
 from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.on_policy.surrogate import actor_batch, adapt_learning_rate
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.runner import Runner, RunnerCfg
 from tests.support.paths import ROOT
 from tests.support.toy import ToyEnv
@@ -142,16 +144,14 @@ def test_minibatches_share_every_batch_and_cover_it():
     rows = [torch.arange(6.0).view(1, 6, 1), torch.arange(10.0, 16.0).view(1, 6, 1)]
     batches = [CriticBatch(x, x, x, x, None, None) for x in rows]
     shuffle = Shuffle(torch.Generator().manual_seed(0), torch.Generator())
-    seen = [
-        b.state.flatten().tolist() for b in HarlArithmetic().minibatches(batches, 2, 3, shuffle)
-    ]
+    seen = [b.state.flatten().tolist() for b in HarlFormulas().minibatches(batches, 2, 3, shuffle)]
     assert [len(part) for part in seen] == [4] * 6
     assert all(sum(value >= 10 for value in part) == 2 for part in seen)
     assert sorted(sum(seen[:3], [])) == sorted(sum(seen[3:], [])) == [*range(6), *range(10, 16)]
     assert seen[:3] != seen[3:]
     fixed = [b.state.flatten().tolist() for b in minibatches(batches, 2, 3, shuffle)]
     assert fixed[:3] == fixed[3:]
-    with pytest.raises(ValueError, match="lower their number"):
+    with pytest.raises(ValueError, match="lower num_minibatches"):
         list(minibatches(batches, 1, 7, shuffle))
 
 

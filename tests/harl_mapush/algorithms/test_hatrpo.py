@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from harl_mapush.algorithms.hatrpo import kl_hessian_product, objective_gradient
-from harl_mapush.learning.networks import Actor, NetworkCfg
+from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.on_policy.minibatches import ActorBatch
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import NetworkCfg
 
 
 @pytest.mark.parametrize("aggregation", ["prod", "mean"])

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning.off_policy.experience import ReplayExperience
+from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint, init_from
 from tests.support.toy import ToyEnv
 
@@ -246,9 +247,9 @@ def test_a_resumed_run_equals_one_that_never_stopped_where_the_replay_is_saved(
         ({"team_reward": "own"}, {}, "state_type=FP"),
         ({"warmup": 300, "buffer_size": 200}, {}, "must fit into buffer_size"),
         ({"num_atoms": 1}, {}, "at least 2"),
-        ({"num_atoms": 5, "compat": "harl"}, {}, "upstream has no other"),
+        ({"num_atoms": 5, "compat": "harl"}, {}, "upstream.s values are numbers"),
         ({"std_range": (1.0, 0.5)}, {}, "a lower and a higher bound"),
-        ({"mirror": True}, {}, "mirror must be false: this task names no mirror image"),
+        ({"mirror": True}, {}, "mirror must be false: this task defines no mirror image"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings, network, said):

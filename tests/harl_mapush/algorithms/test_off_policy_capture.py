@@ -7,8 +7,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.learning.update_graphs import Graphs
 from mqe.vec_env import TimeStep
 from tests.harl_mapush.algorithms.test_off_policy import LIVELY, SMALL, go, make

@@ -5,14 +5,15 @@ does.
 import pytest
 import torch
 
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
-from harl_mapush.learning.networks import Actor, NetworkCfg
-from harl_mapush.learning.on_policy.formulas import Arithmetic
-from harl_mapush.learning.on_policy.harl_formulas import RoundedHarlArithmetic
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.learning.networks import Actor
+from harl_mapush.learning.on_policy.formulas import Formulas
+from harl_mapush.learning.on_policy.harl_formulas import RoundedHarlFormulas
 from harl_mapush.learning.on_policy.minibatches import ActorBatch
-from harl_mapush.learning.on_policy.settings import OnPolicyCfg
-from harl_mapush.learning.on_policy.surrogate import policy_gradient
+from harl_mapush.learning.on_policy.surrogate import add_policy_gradient
 from harl_mapush.learning.optimizer import FlatAdam
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from mqe.vec_env import Mirror, MirrorImage
 
 CPU = torch.device("cpu")
@@ -39,7 +40,7 @@ def settings(entropy_coef: float, symmetry_coef: float) -> OnPolicyCfg:
     return OnPolicyCfg(entropy_coef=entropy_coef, symmetry_coef=symmetry_coef)
 
 
-@pytest.mark.parametrize("arithmetic", [Arithmetic(), RoundedHarlArithmetic()])
+@pytest.mark.parametrize("arithmetic", [Formulas(), RoundedHarlFormulas()])
 def test_the_loss_is_the_squared_distance_to_the_mirror_image(arithmetic):
     torch.manual_seed(0)
     actor = Actor(NetworkCfg(hidden_sizes=(8,), gain=1.0), 3, 2)
@@ -48,7 +49,7 @@ def test_the_loss_is_the_squared_distance_to_the_mirror_image(arithmetic):
     gradients = []
     for coef in (0.0, 0.5):
         optimizer.zero_grad()
-        stats = policy_gradient(
+        stats = add_policy_gradient(
             actor, optimizer, batch, 0.2, settings(0.01, coef), arithmetic, MIRROR
         )
         gradients.append((optimizer.grad.clone(), stats.policy_loss))
@@ -82,7 +83,7 @@ def test_steps_on_it_make_a_policy_symmetric():
     before = asymmetry()
     for _ in range(200):
         optimizer.zero_grad()
-        policy_gradient(actor, optimizer, batch, 0.2, settings(0.0, 1.0), Arithmetic(), MIRROR)
+        add_policy_gradient(actor, optimizer, batch, 0.2, settings(0.0, 1.0), Formulas(), MIRROR)
         optimizer.step(0.0, torch.ones(()))
     assert asymmetry() < 0.02 * before
 
@@ -90,9 +91,9 @@ def test_steps_on_it_make_a_policy_symmetric():
 @pytest.mark.parametrize(
     "name, network, mirror, complaint",
     [
-        ("happo", {}, None, "names no mirror image"),
-        ("happo", {"use_recurrent_policy": True}, MIRROR, "recurrent policies are not mirrored"),
-        ("hatrpo", {}, MIRROR, "hatrpo takes its steps without a loss"),
+        ("happo", {}, None, "defines no mirror image"),
+        ("happo", {"use_recurrent_policy": True}, MIRROR, "recurrent policies have no mirror loss"),
+        ("hatrpo", {}, MIRROR, "hatrpo updates its actors without a loss"),
     ],
 )
 def test_what_cannot_be_mirrored_is_refused(name, network, mirror, complaint):

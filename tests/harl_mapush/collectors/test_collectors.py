@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from harl_mapush import config
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec, make_algorithm
+from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.async_runner import merged_rewards
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
@@ -27,8 +28,8 @@ from harl_mapush.collectors.remote_env import merged_statistics
 from harl_mapush.collectors.settings import learner_device, settled
 from harl_mapush.collectors.shared_memory import BlockLayout, CollectorMemory, SharedWeights
 from harl_mapush.distributed.ranks import Ranks
-from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, replay_shape
+from harl_mapush.learning.settings import NetworkCfg
 from mqe import cores
 from mqe.config import ConfigError
 from tests.harl_mapush.learning.test_replay_buffer import GAMMA, transition

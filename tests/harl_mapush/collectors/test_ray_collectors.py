@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from harl_mapush import config
-from harl_mapush.algorithms import TeamSpec, make_algorithm
+from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.collector import Identity
 from harl_mapush.collectors.launcher import LocalEngine, are_elsewhere, make_engine
 from harl_mapush.collectors.settings import settled

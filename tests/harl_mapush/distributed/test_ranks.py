@@ -12,19 +12,19 @@ import pytest
 import torch
 
 from harl_mapush import config
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec, make_algorithm
+from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import ALONE, Ranks, UnequalRanksError
 from harl_mapush.distributed.resharding import redistribute
 from harl_mapush.distributed.shares import own_settings
-from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.normalization import (
     ReturnNorm,
     RunningNorm,
     ValueNorm,
     normalize_advantages,
 )
-from harl_mapush.learning.on_policy.settings import OnPolicyCfg
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.memory_plan import check_memory, plan_memory
 from harl_mapush.runner import NonFiniteError, Runner, RunnerCfg
 from mapush.doctor.checkup import Checkup

@@ -48,8 +48,8 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
     ),
     "active masks ignored": (
         "learning/on_policy/surrogate.py",
-        "rows(storage.weights(agent)),",
-        "rows(storage.weights(agent) * 0 + 1),",
+        "weights=rows(storage.weights(agent)),",
+        "weights=rows(storage.weights(agent) * 0 + 1),",
         "happo_3a_dead",
     ),
     "advantage std unbiased": (
@@ -66,7 +66,7 @@ MUTATIONS = {  # what goes wrong: file, text, its replacement, the recording tha
     ),
     "entropy bonus missing": (
         "learning/on_policy/surrogate.py",
-        "loss - cfg.entropy_coef * share",
+        "loss - cfg.entropy_coef * entropy",
         "loss",
         "mappo_2a",
     ),

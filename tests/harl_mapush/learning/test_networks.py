@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from harl_mapush.learning.layers import dense
-from harl_mapush.learning.networks import Actor, Critic, NetworkCfg, harl_network
+from harl_mapush.learning.networks import Actor, Critic, dense
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from mqe.config import ConfigError, build
 from mqe.controllers.gait import ACTIVATIONS
 
-HARL = harl_network(
+HARL = OnPolicyCfg(compat="harl").built_network(
     NetworkCfg(hidden_sizes=(24, 16), use_feature_normalization=True, std_y_coef=0.5)
 )
 
@@ -78,7 +78,7 @@ def test_mean_actions_are_bounded_where_asked_and_never_under_harl():
     obs = torch.zeros(1, 4)
     assert free(obs)[0].tolist() == pytest.approx([0.25, -9.0])
     assert bounded(obs)[0].tolist() == pytest.approx([0.5 * math.tanh(0.5), -0.5])
-    assert harl_network(NetworkCfg(mean_bound=0.5)).mean_bound is None
+    assert OnPolicyCfg(compat="harl").built_network(NetworkCfg(mean_bound=0.5)).mean_bound is None
 
 
 def test_initial_and_least_standard_deviation():

@@ -1,17 +1,15 @@
 import pytest
 import torch
 
-from harl_mapush.learning.on_policy.formulas import Arithmetic
-from harl_mapush.learning.on_policy.harl_formulas import HarlArithmetic
-from harl_mapush.learning.on_policy.returns import (
-    compute_gae,
+from harl_mapush.learning.on_policy.formulas import Formulas, compute_gae, compute_returns
+from harl_mapush.learning.on_policy.harl_formulas import (
+    HarlFormulas,
     compute_harl_gae,
     compute_harl_returns,
-    compute_returns,
 )
 from harl_mapush.learning.on_policy.rollout_storage import Storage, StorageShape
-from harl_mapush.learning.on_policy.settings import OnPolicyCfg
 from harl_mapush.learning.on_policy.value_update import _explained_variance
+from harl_mapush.learning.settings import OnPolicyCfg
 
 GAMMA = 0.5
 LAM = 0.8
@@ -132,7 +130,7 @@ def test_harl_without_gae_bootstraps_from_the_value_after_the_last_decision():
     storage.rewards[:] = column(1.0, 3.0)
     storage.values[:] = column(100.0, 200.0, 4.0)
     cfg = OnPolicyCfg(use_gae=False, use_proper_time_limits=False, gamma=GAMMA)
-    returns = HarlArithmetic().returns(storage, storage.values, lambda x: x, cfg)
+    returns = HarlFormulas().returns(storage, storage.values, lambda x: x, cfg)
     assert returns.flatten().tolist() == pytest.approx([1.0 + 0.5 * 5.0, 3.0 + 0.5 * 4.0])
 
 
@@ -143,7 +141,7 @@ def test_a_shared_value_counts_while_an_agent_is_dead_and_an_own_one_does_not(nu
     storage = a_rollout(num_values)
     storage.active[1, 0] = 0.0  # the second agent is dead at first
     storage.valid[1] = 0.0  # and the second step broke
-    assert Arithmetic().value_weights(storage)[:, 0].tolist() == expected
+    assert Formulas().value_weights(storage)[:, 0].tolist() == expected
 
 
 def test_explained_variance_by_hand():
@@ -157,5 +155,5 @@ def test_explained_variance_by_hand():
 
 
 def test_agents_advantages_are_normalised_together_by_harl_alone_where_each_has_its_own_value():
-    assert [HarlArithmetic().joins_advantages(num_values) for num_values in (1, 3)] == [False, True]
-    assert [Arithmetic().joins_advantages(num_values) for num_values in (1, 3)] == [False, False]
+    assert [HarlFormulas().joins_advantages(num_values) for num_values in (1, 3)] == [False, True]
+    assert [Formulas().joins_advantages(num_values) for num_values in (1, 3)] == [False, False]

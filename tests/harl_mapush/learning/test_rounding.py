@@ -5,11 +5,11 @@ upstream uses, round.
 import pytest
 import torch
 
-from harl_mapush.learning.networks import Actor, NetworkCfg
-from harl_mapush.learning.on_policy.harl_formulas import RoundedAdam, RoundedHarlArithmetic
+from harl_mapush.learning.networks import Actor
+from harl_mapush.learning.on_policy.harl_formulas import RoundedAdam, RoundedHarlFormulas
 from harl_mapush.learning.on_policy.minibatches import ActorBatch
-from harl_mapush.learning.on_policy.settings import OnPolicyCfg
-from harl_mapush.learning.on_policy.surrogate import policy_gradient
+from harl_mapush.learning.on_policy.surrogate import add_policy_gradient
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 
 ROWS = 160
 
@@ -42,7 +42,7 @@ def test_policy_gradient(aggregation, clip_param):
     laid_out = [x.unsqueeze(0) for x in (obs, actions, old, advantages, weights, factor)]
     batch = ActorBatch(*laid_out, hidden=None, masks=None)
     cfg = OnPolicyCfg(entropy_coef=0.01, action_aggregation=aggregation)
-    stats = policy_gradient(actor, optimizer, batch, clip_param, cfg, RoundedHarlArithmetic())
+    stats = add_policy_gradient(actor, optimizer, batch, clip_param, cfg, RoundedHarlFormulas())
     assert torch.equal(optimizer.grad, torch.cat([gradient.reshape(-1) for gradient in gradients]))
     assert torch.equal(stats.policy_loss, loss.detach())
     assert torch.equal(stats.entropy, entropy.detach())

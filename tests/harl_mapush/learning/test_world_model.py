@@ -12,13 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.model_trainer import Fitter
 from harl_mapush.collectors.rate_limiter import Pace, Turns
 from harl_mapush.distributed.ranks import Ranks
-from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay
+from harl_mapush.learning.settings import MODEL_ROUND, EnsembleCfg, NetworkCfg
 from harl_mapush.learning.world_model.ensemble import (
     Ensemble,
     Prediction,
@@ -26,13 +27,7 @@ from harl_mapush.learning.world_model.ensemble import (
     drawn,
     within_interval,
 )
-from harl_mapush.learning.world_model.world_model import (
-    HELD_OUT,
-    ROUND,
-    EnsembleCfg,
-    WorldModel,
-    health_line,
-)
+from harl_mapush.learning.world_model.world_model import HELD_OUT, WorldModel, health_line
 from tests.support.planar_toy import PlanarToyEnv, ToyPlanar
 from tests.support.toy import ToyEnv
 
@@ -304,9 +299,12 @@ def test_held_out_worlds_measure_and_do_not_teach():
         replay.here[:, HELD_OUT - 1 :: HELD_OUT, 6:11] *= 1.0 + junk  # the state
         rows = team.model.draw(replay)
         assert rows.is_held_out[:512].float().mean().item() > 0.9  # the others broke
-        team.model.fit(rows)
+        team.model.train_round(rows)
         fitted.append(
-            (team.model.optimizer.flat.clone(), team.model._found["model/error_robot_x"].item())
+            (
+                team.model.optimizer.flat.clone(),
+                team.model._round_metrics["model/error_robot_x"].item(),
+            )
         )
     assert torch.equal(fitted[0][0], fitted[1][0])
     assert fitted[1][1] > 10.0 > fitted[0][1]
@@ -342,20 +340,20 @@ def test_a_thread_fits_while_rollouts_use_what_it_published_last():
     fitter = Fitter(model, pace, turns)
     before = model.acting.own.weight.clone()
     with turns.taken():
-        model.num_owed = 3.0 * ROUND
+        model.num_owed = 3.0 * MODEL_ROUND
     fitter.start()
     for _ in range(2000):
-        if model.num_steps == 3 * ROUND:
+        if model.num_steps == 3 * MODEL_ROUND:
             break
         fitter._is_ending.wait(0.005)
     fitter.end(5.0)
-    assert (fitter.error, model.num_steps, model.num_owed) == (None, 3 * ROUND, 0.0)
+    assert (fitter.error, model.num_steps, model.num_owed) == (None, 3 * MODEL_ROUND, 0.0)
     assert torch.equal(model.acting.own.weight, model.ensemble.own.weight)
     assert model.acting.own.weight is not model.ensemble.own.weight
     assert not torch.equal(model.acting.own.weight, before)
-    model.num_owed = 2.0 * ROUND
+    model.num_owed = 2.0 * MODEL_ROUND
     model.advance(experience.replay, team.explore, 0)
-    assert model.num_steps == 3 * ROUND  # the learner leaves it to the thread
+    assert model.num_steps == 3 * MODEL_ROUND  # the learner leaves it to the thread
 
 
 def test_an_error_of_the_thread_is_kept():
@@ -394,13 +392,13 @@ def test_what_a_model_cannot_work_with_is_an_error_of_one_line():
     ):
         make(env=PlanarToyEnv(7))
     with pytest.raises(
-        ValueError, match=r"^model=ensemble is nothing that upstream has; set it to none, or compat"
+        ValueError, match=r"^model=ensemble does not exist upstream; set it to none, or compat"
     ):
         make(compat="harl")
     cfg = ALGORITHMS["hasac"].cfg(model="ensemble")  # type: ignore[call-arg]
     spec = TeamSpec.of(PlanarToyEnv())  # type: ignore[call-arg]
     with pytest.raises(
         ValueError,
-        match=r"^model=ensemble is fitted by one process, not by 2 ranks; set it to none$",
+        match=r"^model=ensemble is trained by one process, not by 2 ranks; set it to none$",
     ):
         ALGORITHMS["hasac"].cls(cfg, NetworkCfg((8,)), spec, ranks=Ranks(size=2))

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from harl_mapush.algorithms import ALGORITHMS, Decision, OnPolicyCfg, TeamSpec
-from harl_mapush.learning.networks import NetworkCfg
+from harl_mapush.algorithms.algorithm import Decision
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs, _copy
 from mqe.cuda_graphs import capture_stream, capturing
 from mqe.env.decision_graph import PackedStep
@@ -153,7 +155,7 @@ def learned(
         {"fixed_order": True} if name.startswith("ha") else {}
     )
     algorithm = entry.cls(entry.cfg(**settings), network, TeamSpec.of(env), device)
-    algorithm.replay._enabled = enabled
+    algorithm.graphs._enabled = enabled
     storage = algorithm.make_experience(10, 16)
     draw = torch.Generator(device).manual_seed(1)
     for tensor in (storage.obs, storage.state, storage.rewards):

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, tensor
 
 from harl_mapush import config
-from harl_mapush.algorithms import ALGORITHMS, TeamSpec
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.remote_env import DistantWorlds
-from harl_mapush.learning.networks import NetworkCfg
 from harl_mapush.learning.off_policy.replay_buffer import Batch
+from harl_mapush.learning.settings import NetworkCfg
 from mqe.config import ConfigError
 from mqe.controllers.trot import mirrored_gait
 from mqe.env.environment import MultiAgentEnv
@@ -253,13 +254,13 @@ def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monke
 @pytest.mark.parametrize(
     ("compat", "change", "said"),
     [
-        ("harl", {}, "upstream has nothing like it under compat=harl"),
+        ("harl", {}, "upstream has no mirror images under compat=harl"),
         (
             "mapush",
             {"mirror": MIRROR._replace(state=None)},
-            "this task names no mirror image of what agents and critics",
+            "this task defines no mirror image of observations and states",
         ),
-        ("mapush", {"obs_sizes": (3, 2)}, "agents see and do different things"),
+        ("mapush", {"obs_sizes": (3, 2)}, "agents differ in their observations"),
     ],
 )
 def test_what_cannot_be_mirrored_is_refused_in_one_line(compat, change, said):

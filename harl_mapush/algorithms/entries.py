@@ -1,0 +1,60 @@
+"""The learning algorithms by name.
+
+To add one here, write its file, a line below and its section in ``docs/algorithms.md``; to add one
+from outside, see ``mapush.register_algorithm``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.algorithms.haa2c import Haa2c, Haa2cCfg
+from harl_mapush.algorithms.happo import Happo, HappoCfg
+from harl_mapush.algorithms.hasac import Hasac, HasacCfg, MasacCfg
+from harl_mapush.algorithms.hatd3 import Hatd3, Hatd3Cfg, Matd3Cfg
+from harl_mapush.algorithms.hatrpo import Hatrpo, HatrpoCfg
+from harl_mapush.algorithms.ippo import Ippo, IppoCfg
+from harl_mapush.algorithms.mappo import Mappo, MappoCfg
+from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.distributed.ranks import ALONE, Ranks
+from harl_mapush.learning.settings import AlgorithmCfg, NetworkCfg
+
+
+class AlgorithmEntry(NamedTuple):
+    """The settings class of an algorithm, and its builder, with ``make_algorithm``'s arguments."""
+
+    cfg: type[AlgorithmCfg]
+    cls: Callable[..., Algorithm]
+
+
+ALGORITHMS: dict[str, AlgorithmEntry] = {
+    "happo": AlgorithmEntry(HappoCfg, Happo),
+    "hatrpo": AlgorithmEntry(HatrpoCfg, Hatrpo),
+    "haa2c": AlgorithmEntry(Haa2cCfg, Haa2c),
+    "mappo": AlgorithmEntry(MappoCfg, Mappo),
+    "ippo": AlgorithmEntry(IppoCfg, Ippo),
+    "hasac": AlgorithmEntry(HasacCfg, Hasac),
+    "hatd3": AlgorithmEntry(Hatd3Cfg, Hatd3),
+    "masac": AlgorithmEntry(MasacCfg, Hasac),
+    "matd3": AlgorithmEntry(Matd3Cfg, Hatd3),
+}
+
+
+def make_algorithm(
+    cfg: AlgorithmCfg,
+    network: NetworkCfg,
+    spec: TeamSpec,
+    device: torch.device | str,
+    seed: int,
+    ranks: Ranks = ALONE,
+) -> Algorithm:
+    """Build the algorithm that ``cfg`` names on a device.
+
+    Actions, orders and shuffles are drawn from ``seed``. The algorithm learns from the experience
+    of all ``ranks``.
+    """
+    return ALGORITHMS[cfg.name].cls(cfg, network, spec, device, seed, ranks)

@@ -1,0 +1,374 @@
+"""Settings of networks and algorithms; nothing that they configure is imported here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from mqe.config import option
+from mqe.controllers.gait import ACTIVATIONS
+
+COMPATS = ("mapush", "harl")
+INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
+MODELS = ("none", "ensemble")
+MODEL_ROUND = 8  # gradient steps of a learned model that are taken together
+_WIDEST = 16_384  # units of a layer; the weights between two such layers take 1 GiB
+
+
+@dataclass(frozen=True)
+class NetworkCfg:
+    """Section ``network``: sizes and initial weights of actors and critic."""
+
+    hidden_sizes: tuple[int, ...] = option(
+        (64, 64), "sizes of the actor's hidden layers", min=1, max=_WIDEST
+    )
+    critic_hidden_sizes: tuple[int, ...] = option(
+        (), "sizes of the critic's hidden layers; empty: as hidden_sizes", min=1, max=_WIDEST
+    )
+    activation: str = option(
+        "elu", "activation function of the hidden layers", choices=tuple(ACTIVATIONS)
+    )
+    normalize_obs: bool = option(
+        False, "normalisation of observations and states by their running mean and std"
+    )
+    use_feature_normalization: bool = option(False, "LayerNorm on the network's input (HARL)")
+    use_layer_norm: bool = option(
+        False,
+        "LayerNorm after every hidden layer; of on-policy algorithms under compat=harl always",
+    )
+    initialization_method: str = option(
+        "orthogonal_", "initialisation method of the layers' weights", choices=INITIALIZATIONS
+    )
+    gain: float = option(0.01, "gain of the initial weights of the actor's output layer", min=0.0)
+    std_x_coef: float = option(
+        1.0,
+        "scale of log_std in std = std_min + (std_y_coef - std_min) * "
+        "sigmoid(log_std / std_x_coef)",
+        above=0.0,
+    )
+    std_y_coef: float = option(
+        1.0, "upper bound of the actions' standard deviation, see std_x_coef", above=0.0
+    )
+    std_min: float = option(
+        0.0, "lower bound of the actions' standard deviation, see std_x_coef", min=0.0
+    )
+    initial_std: float | None = option(
+        None,
+        "initial standard deviation of the actions; null: the one of log_std = std_x_coef",
+        above=0.0,
+    )
+    mean_bound: float | None = option(
+        None,
+        "bound of the mean actions, by tanh; null, and always under compat=harl: no bound",
+        above=0.0,
+    )
+    use_recurrent_policy: bool = option(False, "a GRU after the hidden layers of actor and critic")
+    num_recurrent_layers: int = option(1, "number of layers of the GRU", min=1, max=64)
+    chunk_length: int = option(
+        10, "decisions in a training sequence of a GRU; 0: the whole rollout", min=0
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for no layers, or for contradictory standard deviations."""
+        if not self.hidden_sizes:
+            raise ValueError("hidden_sizes must name at least one layer, for instance [64, 64]")
+        if self.std_min >= self.std_y_coef:
+            raise ValueError(
+                f"std_min must be below std_y_coef ({self.std_y_coef}), not {self.std_min}"
+            )
+        if self.initial_std is not None and not self.std_min < self.initial_std < self.std_y_coef:
+            raise ValueError(
+                "initial_std must lie between std_min and std_y_coef "
+                f"({self.std_min}, {self.std_y_coef}), not {self.initial_std}"
+            )
+
+
+@dataclass(frozen=True)
+class AlgorithmCfg:
+    """Section ``algorithm``: the members that the settings of every algorithm have."""
+
+    # Whether the algorithm is a ``ReplayLearner`` (``collectors/learner.py``).
+    takes_collectors: ClassVar[bool] = False
+
+    name: str = option("", "name of the learning algorithm")
+
+    def built_network(self, network: NetworkCfg) -> NetworkCfg:
+        """Return the settings of the networks that the algorithm builds, given those asked for."""
+        return network
+
+    def for_acting(self) -> Self:
+        """Return the settings without parts that a team needs for learning only."""
+        return self
+
+    def for_trial(self, num_rows: int) -> Self:
+        """Return settings whose first update learns from a block of only ``num_rows`` rows."""
+        return self
+
+
+@dataclass(frozen=True)
+class OnPolicyCfg(AlgorithmCfg):
+    """Settings of every on-policy algorithm; its own class adds its name and settings."""
+
+    compat: str = option(
+        "mapush",
+        "variant of the formulas: mapush's own, or upstream HARL's to the last digit",
+        choices=COMPATS,
+    )
+    share_param: bool = option(False, "one actor for all agents")
+    team_reward: str = option(
+        "mean",
+        "rewards that agents learn from; own under compat=harl with EP states: agent 0's",
+        choices=("mean", "sum", "own"),
+    )
+    num_epochs: int = option(5, "passes of the actors over a rollout", min=1, max=1000)
+    critic_num_epochs: int | None = option(
+        None, "passes of the critic over a rollout; null: as num_epochs", min=1, max=1000
+    )
+    num_minibatches: int = option(4, "minibatches of a pass of the actors", min=1)
+    critic_num_minibatches: int | None = option(
+        None, "minibatches of a pass of the critic; null: as num_minibatches", min=1
+    )
+    learning_rate: float = option(1e-3, "learning rate of the actors", above=0.0)
+    critic_learning_rate: float = option(1e-3, "learning rate of the critic", above=0.0)
+    agent_learning_rates: tuple[float, ...] = option(
+        (), "learning rates of the actors, one an agent, instead of learning_rate", above=0.0
+    )
+    schedule: str = option(
+        "constant",
+        "schedule of the learning rates; linear: to zero over the run; adaptive: the actors' keep "
+        "their policies near desired_kl",
+        choices=("constant", "linear", "adaptive"),
+    )
+    desired_kl: float = option(
+        0.01, "KL divergence of a minibatch that schedule adaptive aims at [nat]", above=0.0
+    )
+    adam_eps: float = option(1e-5, "term added to the denominator in Adam", above=0.0)
+    weight_decay: float = option(0.0, "L2 penalty that Adam adds to the gradients", min=0.0)
+    max_grad_norm: float = option(
+        1.0, "largest norm of a gradient; 0: gradients are not clipped", min=0.0
+    )
+    clip_param: float = option(
+        0.2, "PPO clipping range of the probability ratio and of the value", above=0.0
+    )
+    entropy_coef: float = option(0.01, "weight of the entropy bonus in the actors' loss", min=0.0)
+    symmetry_coef: float = option(
+        0.0,
+        "weight of the mirror loss, the squared difference between an actor's mean action for a "
+        "mirrored observation and its mirrored mean action",
+        min=0.0,
+    )
+    value_loss_coef: float = option(1.0, "weight of the critic's loss", min=0.0)
+    use_clipped_value_loss: bool = option(
+        False, "clipping of values to within clip_param of those of the rollout"
+    )
+    use_huber_loss: bool = option(
+        True, "Huber loss of the values, with huber_delta; false: squared error"
+    )
+    huber_delta: float = option(
+        10.0,
+        "error from which the Huber loss is linear, in units of the normalised values",
+        above=0.0,
+    )
+    gamma: float = option(0.99, "discount factor per decision", min=0.0, max=1.0)
+    lam: float = option(0.95, "lambda of GAE, per decision", min=0.0, max=1.0)
+    use_gae: bool = option(True, "returns by GAE with lam; false: sums of discounted rewards")
+    use_proper_time_limits: bool = option(
+        True,
+        "time-outs apart from terminations under compat=harl; compat=mapush always bootstraps them",
+    )
+    use_value_norm: bool = option(
+        True, "normalisation of the returns that the critic learns, by their running mean and std"
+    )
+    value_norm_beta: float | None = option(
+        None,
+        "decay of use_value_norm's statistics per update; null: 0.95, under compat=harl 0.99999",
+        min=0.0,
+        max=1.0,
+    )
+    use_policy_active_masks: bool = option(
+        True, "exclusion of dead agents from the loss of their actor"
+    )
+    action_aggregation: str = option(
+        "prod",
+        "aggregation of the probability ratios of an action's dimensions",
+        choices=("prod", "mean"),
+    )
+
+    def built_network(self, network: NetworkCfg) -> NetworkCfg:
+        """Return the settings as they are, or with the layers that HARL's networks always have."""
+        if self.compat == "mapush":
+            return network
+        return replace(
+            network, use_layer_norm=True, normalize_obs=False, std_min=0.0, mean_bound=None
+        )
+
+    def for_trial(self, num_rows: int) -> Self:
+        """Return settings with no more minibatches than rows."""
+        critic_num_minibatches = self.critic_num_minibatches or self.num_minibatches
+        return replace(
+            self,
+            num_minibatches=min(self.num_minibatches, num_rows),
+            critic_num_minibatches=min(critic_num_minibatches, num_rows),
+        )
+
+
+@dataclass(frozen=True)
+class EnsembleCfg:
+    """Section ``algorithm.ensemble``: the learned model of ``algorithm.model=ensemble``."""
+
+    members: int = option(5, "networks, each trained with batches of its own", min=2, max=64)
+    hidden_size: int = option(64, "size of the networks' hidden layers", min=1, max=8192)
+    learning_rate: float = option(1e-3, "learning rate of the networks", above=0.0)
+    batch_size: int = option(
+        256, "transitions in a batch of one network's gradient step", min=1, max=2**20
+    )
+    first_steps: int = option(
+        500, "gradient steps of the model before the first rollouts", min=1, max=10**7
+    )
+    steps: float = option(
+        0.25, "gradient steps of the model per update of the team", above=0.0, max=1e4
+    )
+    share: float = option(
+        0.5,
+        "share of a batch's transitions that come from rollouts, after the ramp",
+        above=0.0,
+        max=0.95,
+    )
+    horizon: int = option(3, "decisions in a rollout, after the ramp", min=1, max=3)
+    ramp: int = option(
+        100_000, "transitions over which share and horizon rise, in four stages", min=1
+    )
+    max_disagreement: float = option(
+        0.5,
+        "disagreement of the networks at which a rollout is cut, in standard deviations that they "
+        "predict",
+        above=0.0,
+    )
+    branches: int = option(512, "rollouts that start together", min=1, max=2**20)
+    interval: int = option(
+        8, "updates of the team between two starts of rollouts", min=1, max=10**6
+    )
+    buffer_size: int = option(50_000, "predicted transitions that are kept", min=1, max=10**8)
+
+    def for_trial(self, num_rows: int) -> Self:
+        """Return settings with which a first update trains the model and learns from it."""
+        size = 4 * num_rows
+        return replace(
+            self,
+            first_steps=1,
+            steps=float(MODEL_ROUND),
+            interval=1,
+            batch_size=min(self.batch_size, size),
+            branches=min(self.branches, size),
+            buffer_size=min(self.buffer_size, 4 * size),
+        )
+
+
+@dataclass(frozen=True)
+class OffPolicyCfg(AlgorithmCfg):
+    """Settings of every off-policy algorithm; its own class adds its name and settings."""
+
+    takes_collectors: ClassVar[bool] = True
+
+    compat: str = option(
+        "mapush",
+        "variant of the formulas: mapush's own, or upstream HARL's to the last digit",
+        choices=COMPATS,
+    )
+    share_param: bool = option(False, "one actor for all agents")
+    is_sequential: bool = option(
+        True,
+        "updates of the actors one after another, each beside the others' newest actions; false: "
+        "beside the actions in the replay buffer",
+    )
+    fixed_order: bool = option(False, "updates in the agents' own order instead of a random one")
+    team_reward: str = option(
+        "mean",
+        "rewards that agents learn from; own needs task.state_type=FP",
+        choices=("mean", "sum", "own"),
+    )
+    buffer_size: int = option(
+        1_000_000, "capacity of the replay buffer in transitions", min=1, max=10**8
+    )
+    save_replay: bool = option(
+        True, "replay buffer in every checkpoint; false: a resumed run fills an empty one first"
+    )
+    warmup: int = option(
+        10_000,
+        "transitions before the first update, of random actions or those of init_from's actors",
+        min=0,
+    )
+    batch_size: int = option(1024, "transitions in a batch", min=1, max=2**22)
+    update_ratio: float = option(
+        0.03, "updates per transition of one environment", above=0.0, max=1e4
+    )
+    n_step: int = option(
+        3, "rewards that are summed before the critics' value of the next state", min=1, max=1000
+    )
+    gamma: float = option(0.99, "discount factor per decision", min=0.0, max=1.0)
+    polyak: float = option(
+        0.01, "share of the way that target networks move in an update", min=0.0, max=1.0
+    )
+    policy_delay: int = option(1, "critic updates per actor update", min=1, max=1000)
+    learning_rate: float = option(5e-4, "learning rate of the actors", above=0.0)
+    critic_learning_rate: float = option(5e-4, "learning rate of the critics", above=0.0)
+    use_linear_decay: bool = option(False, "learning rates fall to zero over the run")
+    adam_eps: float = option(1e-8, "term added to the denominator in Adam", above=0.0)
+    weight_decay: float = option(0.0, "L2 penalty that Adam adds to the gradients", min=0.0)
+    max_grad_norm: float = option(
+        0.0, "largest norm of a gradient; 0: gradients are not clipped", min=0.0
+    )
+    num_atoms: int = option(
+        0, "atoms of a categorical value, 101 for instance; 0: values are numbers", min=0, max=1001
+    )
+    value_bound: float = option(
+        5.0, "bound of the scaled returns, and of a categorical value's atoms", above=0.0
+    )
+    normalize_returns: bool = option(
+        True, "scaling of rewards that keeps returns within value_bound"
+    )
+    use_value_norm: bool = option(
+        False, "normalisation of values under compat=harl; compat=mapush has normalize_returns"
+    )
+    use_huber_loss: bool = option(
+        True, "Huber loss of values that are numbers, with huber_delta; false: squared error"
+    )
+    huber_delta: float = option(
+        10.0, "error from which the Huber loss is linear, in units of the scaled values", above=0.0
+    )
+    use_policy_active_masks: bool = option(
+        True, "exclusion of dead agents from the loss of their actor"
+    )
+    mirror: bool = option(
+        False, "replacement of half the transitions of a batch by their mirror images"
+    )
+    model: str = option("none", "learned model of the worlds beside the team", choices=MODELS)
+    ensemble: EnsembleCfg = option(EnsembleCfg, "settings of the model that model=ensemble learns")
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a categorical value with a single atom."""
+        if self.num_atoms == 1:
+            raise ValueError(
+                "num_atoms must be 0, for values that are numbers, or at least 2, not 1"
+            )
+
+    def built_network(self, network: NetworkCfg) -> NetworkCfg:
+        """Return the settings as they are; HARL's off-policy networks have no normalisation."""
+        if self.compat == "mapush":
+            return network
+        return replace(network, use_layer_norm=False, normalize_obs=False)
+
+    def for_acting(self) -> Self:
+        """Return the settings without a learned model."""
+        return replace(self, model="none")
+
+    def for_trial(self, num_rows: int) -> Self:
+        """Return settings with which a first update moves every network."""
+        return replace(
+            self,
+            warmup=0,
+            buffer_size=min(self.buffer_size, 4 * num_rows),
+            batch_size=min(self.batch_size, 4 * num_rows),
+            update_ratio=max(self.update_ratio, (self.policy_delay + 1.0) / num_rows),
+            ensemble=self.ensemble.for_trial(num_rows),
+        )
