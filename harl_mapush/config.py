@@ -33,6 +33,7 @@ from mqe.config import (
     merge,
     parse_yaml,
     unknown,
+    with_present_names,
 )
 from mqe.registry import TASKS, EnvCfg, SimCfg
 from mqe.sim.simulator import SimulatorError
@@ -254,6 +255,8 @@ def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, l
     only the old one understands are left out, and a line says so.
     """
     notices: list[str] = []
+    base = with_present_names(base)
+    over = with_present_names(over)
     for layer in (base, over):  # before names that only those modules know
         _check_imports(layer.get("env"))
     check_layer(base)  # also what ``over`` replaces
@@ -370,7 +373,7 @@ def check_layer(values: Mapping[str, Any]) -> None:
     In the sections ``task`` and ``algorithm``, whose keys depend on a name that another layer may
     have, a value must be one that any member with such a key takes.
     """
-    for section, content in values.items():
+    for section, content in with_present_names(values).items():
         if section not in SECTIONS:
             raise ConfigError(unknown("section", section, SECTIONS))
         if content is not None and not isinstance(content, Mapping):

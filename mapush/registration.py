@@ -52,8 +52,8 @@ def register_observation(
     ``task.more_observations`` asks for it.
 
     ``mirror_signs`` has 1 or -1 for each of its numbers: what becomes of it when left and right are
-    swapped. Without them, ``algorithm.mirror`` and ``symmetry_coef`` cannot be used with it. Raises
-    ConfigError where the name is taken.
+    swapped. Without them, ``algorithm.use_mirrored_transitions`` and ``mirror_loss_coef`` cannot be
+    used with it. Raises ConfigError where the name is taken.
     """
     from mqe.tasks.push.task import OBSERVATIONS, ObservationTerm
 

@@ -18,7 +18,7 @@ from harl_mapush.evaluation.episodes import Request, check_request
 from harl_mapush.evaluation.measuring import as_csv, headline, measure_all, with_interval
 from harl_mapush.interop import harl_format, openrl_format
 from harl_mapush.runs import checkpoint
-from mqe.config import ConfigError, merge, unknown
+from mqe.config import ConfigError, flatten, merge, unknown
 from mqe.registry import TASKS
 
 PROGRAM = "mapush robustness"
@@ -133,25 +133,13 @@ def _check_settings(over: Mapping[str, Any], conditions: Mapping[str, Mapping[st
     value.
     """
     for name, content in conditions.items():
-        before = _flat(over)
-        after = _flat(merge(over, content))
+        before = flatten(over)
+        after = flatten(merge(over, content))
         for key in before:
             if before[key] != after[key]:
                 raise ConfigError(
                     f"{key}={before[key]}: condition {name!r} sets {after[key]}; leave it out"
                 )
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted name."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= (
-            _flat(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{key}": value}
-        )
-    return found
 
 
 def _request(folder: Path, over: Mapping[str, Any], arguments: Any) -> Request:

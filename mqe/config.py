@@ -11,6 +11,7 @@ import difflib
 import functools
 import math
 import re
+import sys
 import types
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
@@ -19,7 +20,10 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
+from mqe.renamed_settings import RENAMED
+
 _T = TypeVar("_T")
+_named: set[str] = set()  # former names that this process has written a line about
 _LARGEST = 2**63 - 1  # whole number that libraries take
 # that tensors of 32 bits hold
 _LARGEST_FLOAT = 3.4e38
@@ -113,6 +117,53 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def with_present_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with the present names of those in ``RENAMED``.
+
+    Write one line for each former name. Raise ConfigError for a setting under both names.
+    """
+    present = dict(values)
+    for former, (name, convert) in RENAMED.items():
+        content = _copied_section(present, former)
+        key = former.rpartition(".")[2]
+        if content is None or key not in content:
+            continue
+
+        value = convert(content.pop(key))
+        target = _copied_section(present, name)
+        new_key = name.rpartition(".")[2]
+        if target is None or new_key in target:
+            raise ConfigError(f"{former} is the former name of {name}; leave one of them out")
+        target[new_key] = value
+        if former not in _named:
+            _named.add(former)
+            sys.stderr.write(f"Note: the setting {former} is now called {name}.\n")
+    return present
+
+
+def _copied_section(values: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """Put a copy in place of the section of a dotted name and return it; None if there is none."""
+    for section in name.split(".")[:-1]:
+        content = values.get(section)
+        if not isinstance(content, Mapping):
+            return None
+        values[section] = dict(content)
+        values = values[section]
+    return values
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested values by their dotted names."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
+
+
 def assignment(text: str) -> dict[str, Any]:
     """Parse ``section.key=value`` into nested values; the value is read as YAML."""
     path, equals, value = text.partition("=")
@@ -124,7 +175,7 @@ def assignment(text: str) -> dict[str, Any]:
     nested = parse_yaml(value, f"--set {path.strip()}")
     for key in reversed(keys):
         nested = {key: nested}
-    return nested
+    return with_present_names(nested)
 
 
 def build(cls: type[_T], values: Mapping[str, Any] | None, where: str) -> _T:
@@ -385,6 +436,7 @@ def _load_with_bases(
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: must hold keys and values, not {type(values).__name__}")
     base = values.pop("base", None)
+    values = with_present_names(values)
     if check is not None:
         check(values)
     if base is None:

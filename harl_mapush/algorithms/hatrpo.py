@@ -50,7 +50,7 @@ class Hatrpo(Happo):
 
     cfg: HatrpoCfg
     is_capturable = False
-    takes_symmetry = False
+    takes_mirror_loss = False
 
     @property
     def graphs_at_once(self) -> int:
@@ -224,9 +224,9 @@ def kl_hessian_product(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: 
     rows = batch.weights.numel() * flat.ranks.size
     product = torch.zeros_like(vector)
     for tile in tiles(batch):
-        mean = _forward(actor, tile)
+        # Derivatives add up in the order of these operations.
+        mean = _forward(actor, tile).double()
         std = actor.std().expand_as(mean).double()
-        mean = mean.double()
         kl = losses.gaussian_kl(mean.detach(), std.detach(), mean, std).sum() / rows
         first = torch.autograd.grad(kl, flat.parameters, create_graph=True)
         along = torch.stack([(g * v).sum() for g, v in zip(first, parts, strict=True)]).sum()

@@ -113,7 +113,7 @@ class OffPolicy(ABC):
         self.num_owed = 0.0  # updates that are due, whole ones and a fraction
 
         # Additional transitions
-        self.mirror = spec.mirror if cfg.mirror else None
+        self.mirror = spec.mirror if cfg.use_mirrored_transitions else None
         self.model = None
         if cfg.model == "ensemble" and spec.planar is not None:
             shape = self.replay_shape(1)
@@ -269,7 +269,7 @@ class OffPolicy(ABC):
 
     def set_progress(self, progress: float) -> None:
         """Set the learning rates of schedule ``linear``, which fall to zero at the run's end."""
-        if self.cfg.use_linear_decay:
+        if self.cfg.schedule == "linear":
             share = 1.0 - progress
             for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
                 optimizer.learning_rate.fill_(rate * share)
@@ -556,7 +556,7 @@ def _check_settings(
             f"num_atoms must be 0 under compat=harl, not {cfg.num_atoms}: upstream's values are "
             "numbers"
         )
-    if cfg.mirror:
+    if cfg.use_mirrored_transitions:
         _check_mirror(spec, formulas)
     if cfg.model != "none":
         _check_model(cfg, spec, formulas, ranks)
@@ -578,7 +578,10 @@ def _check_mirror(spec: TeamSpec, formulas: OffPolicyFormulas) -> None:
             f"(sizes {list(spec.action_sizes)})"
         )
     if reason is not None:
-        raise ValueError(f"mirror must be false: {reason}; set algorithm.mirror=false")
+        raise ValueError(
+            f"use_mirrored_transitions must be false: {reason}; "
+            "set algorithm.use_mirrored_transitions=false"
+        )
 
 
 def _check_model(

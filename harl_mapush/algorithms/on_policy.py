@@ -42,7 +42,7 @@ FORMULAS: dict[str, Callable[[str, Ranks], Formulas]] = {
 class OnPolicy(ABC):
     """A team of actors and one critic that learn from one rollout at a time."""
 
-    takes_symmetry = True  # whether the actors' loss can have a mirror loss
+    takes_mirror_loss = True  # whether the actors' loss can have a mirror loss
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class OnPolicy(ABC):
         # Actors
         actors = make_actors(partial(Actor, self.network), spec, is_shared=cfg.share_param)
         self.actors: list[Actor] = [actor.to(self.device) for actor in actors]
-        if cfg.symmetry_coef > 0.0:
-            _check_symmetry(cfg, self.network, spec, is_possible=self.takes_symmetry)
+        if cfg.mirror_loss_coef > 0.0:
+            _check_mirror_loss(cfg, self.network, spec, is_possible=self.takes_mirror_loss)
         self.rates = _actor_rates(self.cfg, self.num_agents)
         self.optimizers = [
             self.formulas.optimizer(actor, rate, cfg)
@@ -358,7 +358,7 @@ class OnPolicy(ABC):
 
         obs_size = max(self.spec.obs_sizes)
         actor_input = obs_size + 3 * self.action_size + 3
-        if cfg.symmetry_coef > 0.0:  # the pass over mirrored observations
+        if cfg.mirror_loss_coef > 0.0:  # the pass over mirrored observations
             actor_input += obs_size + graph_floats(actor_sizes, has_norm=network.use_layer_norm)
         critic_input = self.state_shape[-1] + 3 * self.num_values
         critic_num_minibatches = cfg.critic_num_minibatches or cfg.num_minibatches
@@ -436,7 +436,7 @@ def _actor_rates(cfg: OnPolicyCfg, num_agents: int) -> list[float]:
     return [rates[0]]
 
 
-def _check_symmetry(
+def _check_mirror_loss(
     cfg: OnPolicyCfg, network: NetworkCfg, spec: TeamSpec, *, is_possible: bool
 ) -> None:
     """Raise ValueError if these actors or this task do not allow a mirror loss."""
@@ -448,7 +448,7 @@ def _check_symmetry(
     elif spec.mirror is None:
         reason = "this task defines no mirror image of observations and actions"
     if reason is not None:
-        raise ValueError(f"symmetry_coef must be 0, not {cfg.symmetry_coef}: {reason}")
+        raise ValueError(f"mirror_loss_coef must be 0, not {cfg.mirror_loss_coef}: {reason}")
 
 
 def _check_minibatches(name: str, number: int, rows: int) -> None:

@@ -15,9 +15,8 @@ from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks
-from harl_mapush.runs import resume
 from harl_mapush.runs.resume import SavedRun
-from mqe.config import ConfigError, to_dict
+from mqe.config import ConfigError, flatten, to_dict
 from mqe.manifest import PACKAGES, installed
 from mqe.registry import make_env
 
@@ -30,7 +29,7 @@ def facts(cfg: RunCfg, saved: SavedRun | None) -> dict[str, Any]:
         "python": platform.python_version()
     }
     begins = None if saved is None else str(saved.folder)
-    return versions | resume.flat(to_dict(cfg)) | {"the checkpoint to resume from": begins}
+    return versions | flatten(to_dict(cfg)) | {"the checkpoint to resume from": begins}
 
 
 def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.device) -> RunCfg:

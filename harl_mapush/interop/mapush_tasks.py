@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mqe.config import ConfigError
+from mqe.config import ConfigError, flatten
 from mqe.tasks.drop import TILT
 from mqe.tasks.push.layouts import TURN
 from mqe.tasks.push.rewards import PRESETS, weights_of
@@ -223,7 +223,7 @@ def read_values(path: Path) -> dict[str, Any]:
             )
         tree = ast.parse(path.read_text(encoding="utf-8"))
         top = next((node for node in tree.body if isinstance(node, ast.ClassDef)), None)
-        values = {} if top is None else _flat(_class(top))
+        values = {} if top is None else _flat_settings(_class(top))
     except OSError as error:
         raise ConfigError(f"MAPush's file {path}: cannot be read ({error.strerror})") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -364,22 +364,16 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
     return Unread(ast.unparse(node))
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested values by dotted names; of what the scene starts with, the object's height
-    alone is of interest.
-    """
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if name == "init_state.init_states_npc":
-            try:
-                flat[f"{name}.0.pos.2"] = value[0]["pos"][2]
-            except (TypeError, KeyError, IndexError):
-                flat[name] = value
-        elif isinstance(value, dict):
-            flat |= _flat(value, f"{name}.")
-        else:
-            flat[name] = value
+def _flat_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted names, with the object's height of the states at the start."""
+    flat = flatten(values)
+    states = flat.get("init_state.init_states_npc")
+    try:
+        height = states[0]["pos"][2]  # type: ignore[index]
+    except (TypeError, KeyError, IndexError):
+        return flat
+    del flat["init_state.init_states_npc"]
+    flat["init_state.init_states_npc.0.pos.2"] = height
     return flat
 
 

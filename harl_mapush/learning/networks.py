@@ -287,7 +287,8 @@ class _Dense(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         x, weight, y = ctx.saved_tensors
         inner = _ACTIVATIONS[ctx.activation].backward(grads[0], y)
+        # A second derivative adds up in the order of these operations.
+        grad_bias = torch.mv(inner.t(), inner.new_ones(len(inner)))
         grad_x = inner @ weight if ctx.needs_input_grad[0] else None
         grad_weight = inner.t() @ x
-        grad_bias = torch.mv(inner.t(), inner.new_ones(len(inner)))
         return grad_x, grad_weight, grad_bias, None

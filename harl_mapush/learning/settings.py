@@ -151,7 +151,7 @@ class OnPolicyCfg(AlgorithmCfg):
         0.2, "PPO clipping range of the probability ratio and of the value", above=0.0
     )
     entropy_coef: float = option(0.01, "weight of the entropy bonus in the actors' loss", min=0.0)
-    symmetry_coef: float = option(
+    mirror_loss_coef: float = option(
         0.0,
         "weight of the mirror loss, the squared difference between an actor's mean action for a "
         "mirrored observation and its mirrored mean action",
@@ -312,7 +312,11 @@ class OffPolicyCfg(AlgorithmCfg):
     policy_delay: int = option(1, "critic updates per actor update", min=1, max=1000)
     learning_rate: float = option(5e-4, "learning rate of the actors", above=0.0)
     critic_learning_rate: float = option(5e-4, "learning rate of the critics", above=0.0)
-    use_linear_decay: bool = option(False, "learning rates fall to zero over the run")
+    schedule: str = option(
+        "constant",
+        "schedule of the learning rates; linear: to zero over the run",
+        choices=("constant", "linear"),
+    )
     adam_eps: float = option(1e-8, "term added to the denominator in Adam", above=0.0)
     weight_decay: float = option(0.0, "L2 penalty that Adam adds to the gradients", min=0.0)
     max_grad_norm: float = option(
@@ -339,7 +343,7 @@ class OffPolicyCfg(AlgorithmCfg):
     use_policy_active_masks: bool = option(
         True, "exclusion of dead agents from the loss of their actor"
     )
-    mirror: bool = option(
+    use_mirrored_transitions: bool = option(
         False, "replacement of half the transitions of a batch by their mirror images"
     )
     model: str = option("none", "learned model of the worlds beside the team", choices=MODELS)

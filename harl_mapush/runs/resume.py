@@ -16,7 +16,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.evaluation_worlds import other_gait
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint, run_folder
-from mqe.config import ConfigError, load_yaml, to_dict
+from mqe.config import ConfigError, flatten, load_yaml, to_dict
 from mqe.registry import resolve_sim
 
 PROGRAM = "python -m harl_mapush.train"
@@ -112,8 +112,8 @@ def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str
     if new.sim != old.sim:
         name, device = resolve_sim(new.sim)
         new = replace(new, sim=replace(new.sim, name=name, device=str(device)))
-    before = flat(to_dict(old))
-    after = flat(to_dict(new))
+    before = flatten(to_dict(old))
+    after = flatten(to_dict(new))
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     changed.sort(key=lambda key: not key.endswith(".name"))  # other keys follow from these
     for key in changed:
@@ -234,18 +234,6 @@ def _kind(device: str) -> str:
 def _damaged(saved: SavedRun, detail: str) -> ConfigError:
     assert saved.folder is not None
     return checkpoint.damaged_state(saved.folder, detail)
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by their dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= (
-            flat(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{key}": value}
-        )
-    return found
 
 
 def how_to_resume(folder: Path, program: str = PROGRAM, more: str = "") -> str:

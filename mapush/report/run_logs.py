@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harl_mapush.runs import run_folder
-from mqe.config import ConfigError
+from mqe.config import ConfigError, flatten
 
 _OWN = (  # settings that do not change what is learned
     "runner.seed",
@@ -63,7 +63,7 @@ def read_run(folder: Path) -> RunLog:
     curves = _read_curves(run_folder.curves_folder(folder))
     if not curves:
         raise ConfigError(f"{folder}: it has no curves yet; wait for the first iterations")
-    return RunLog(folder, _flat(run_folder.read_config(folder)), curves)
+    return RunLog(folder, flatten(run_folder.read_config(folder)), curves)
 
 
 def groups(logs: Sequence[RunLog]) -> list[Group]:
@@ -131,12 +131,3 @@ def _read_curves(folder: Path) -> dict[str, Curve]:
         )
         for tag, each in points.items()
     }
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted names."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return flat

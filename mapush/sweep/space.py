@@ -18,7 +18,16 @@ import torch
 from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint
-from mqe.config import ConfigError, build, load_yaml, merge, option, to_dict, unknown
+from mqe.config import (
+    ConfigError,
+    build,
+    load_yaml,
+    merge,
+    option,
+    to_dict,
+    unknown,
+    with_present_names,
+)
 from mqe.registry import SimCfg, make_env
 
 SEARCHES = ("optuna", "random", "grid")
@@ -158,7 +167,7 @@ def read_space(path: Path, num_trials: int | None = None, imports: Sequence[str]
         base = config.load_file(cfg.config)
     else:
         base = config.load_preset(cfg.preset or config.DEFAULT_PRESET)
-    over = dict(cfg.settings)
+    over = with_present_names(cfg.settings)
     config.check_layer(over)
     if imports:
         over = merge(over, {"env": {"imports": list(imports)}})

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
-from harl_mapush import train
-from harl_mapush.runs import checkpoint, run_folder
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the checkout
+from harl_mapush import train  # noqa: E402
+from harl_mapush.runs import checkpoint, run_folder  # noqa: E402
+from tests.support.nested import leaves  # noqa: E402
 
 ITERATION = 32  # env steps
 SETTINGS = (
@@ -78,9 +80,9 @@ def final_state(run: Path) -> dict[str, Any]:
     folder = run_folder.last_checkpoint(run)
     assert folder is not None
     checkpoint.check_whole(folder)
-    state = _flat(checkpoint.read_training_state(folder))
+    state = leaves(checkpoint.read_training_state(folder))
     for path in sorted(folder.glob("*.pt")):
-        state |= _flat(torch.load(path, weights_only=True), path.name)
+        state |= leaves(torch.load(path, weights_only=True), path.name)
     return state
 
 
@@ -99,12 +101,3 @@ def _same(ours: Any, theirs: Any) -> bool:
             and ours.contiguous().numpy().tobytes() == theirs.contiguous().numpy().tobytes()
         )
     return ours == theirs
-
-
-def _flat(values: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(values, (dict, list, tuple)):
-        return {path: values}
-    pairs = values.items() if isinstance(values, dict) else enumerate(values)
-    return {
-        key: leaf for name, value in pairs for key, leaf in _flat(value, f"{path}/{name}").items()
-    }

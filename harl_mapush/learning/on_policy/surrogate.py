@@ -148,7 +148,7 @@ def add_policy_gradient(
     formulas: Formulas,
     mirror: MirrorImage | None = None,
 ) -> MinibatchStats:
-    """Add the gradient of policy loss - entropy_coef entropy + symmetry_coef mirror loss.
+    """Add the gradient of policy loss - entropy_coef entropy + mirror_loss_coef mirror loss.
 
     The policy loss is minus the weighted mean of factor · surrogate over the minibatch.
     """
@@ -171,9 +171,9 @@ def add_policy_gradient(
         loss = policy_loss
 
         # Mirror loss.
-        if cfg.symmetry_coef > 0.0 and mirror is not None:
+        if cfg.mirror_loss_coef > 0.0 and mirror is not None:
             asymmetry = _asymmetry(actor, tile.obs, mean, mirror)
-            loss = loss + cfg.symmetry_coef * (asymmetry * tile.weights).sum() / total
+            loss = loss + cfg.mirror_loss_coef * (asymmetry * tile.weights).sum() / total
 
         # Entropy bonus.
         entropy = formulas.entropy(std, tile.weights, total, k)

@@ -249,7 +249,11 @@ def test_a_resumed_run_equals_one_that_never_stopped_where_the_replay_is_saved(
         ({"num_atoms": 1}, {}, "at least 2"),
         ({"num_atoms": 5, "compat": "harl"}, {}, "upstream.s values are numbers"),
         ({"std_range": (1.0, 0.5)}, {}, "a lower and a higher bound"),
-        ({"mirror": True}, {}, "mirror must be false: this task defines no mirror image"),
+        (
+            {"use_mirrored_transitions": True},
+            {},
+            "use_mirrored_transitions must be false: this task defines no mirror image",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings, network, said):

@@ -36,8 +36,8 @@ def make_batch(rows: int = 64) -> ActorBatch:
     return ActorBatch(*(x.unsqueeze(0) for x in laid_out), hidden=None, masks=None)
 
 
-def settings(entropy_coef: float, symmetry_coef: float) -> OnPolicyCfg:
-    return OnPolicyCfg(entropy_coef=entropy_coef, symmetry_coef=symmetry_coef)
+def settings(entropy_coef: float, mirror_loss_coef: float) -> OnPolicyCfg:
+    return OnPolicyCfg(entropy_coef=entropy_coef, mirror_loss_coef=mirror_loss_coef)
 
 
 @pytest.mark.parametrize("arithmetic", [Formulas(), RoundedHarlFormulas()])
@@ -99,5 +99,5 @@ def test_steps_on_it_make_a_policy_symmetric():
 def test_what_cannot_be_mirrored_is_refused(name, network, mirror, complaint):
     entry = ALGORITHMS[name]
     spec = TeamSpec((3, 3), (2, 2), 4, "EP", mirror)
-    with pytest.raises(ValueError, match=f"symmetry_coef must be 0, not 0.5: .*{complaint}"):
-        entry.cls(entry.cfg(symmetry_coef=0.5), NetworkCfg(**network), spec)
+    with pytest.raises(ValueError, match=f"mirror_loss_coef must be 0, not 0.5: .*{complaint}"):
+        entry.cls(entry.cfg(mirror_loss_coef=0.5), NetworkCfg(**network), spec)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from harl_mapush import train
-from tests.harl_mapush.runs.test_resume import curves, flat, state
+from tests.harl_mapush.runs.test_resume import curves, state
+from tests.support.nested import leaves
 
 pytestmark = pytest.mark.slow
 
@@ -53,8 +54,8 @@ def test_a_resumed_run_with_a_model_equals_one_that_never_stopped(tmp_path, caps
     assert "[Model] error" in capsys.readouterr().out
     shutil.copytree(through, again)
     assert train.main(["--resume", str(again / "checkpoints" / "640")]) == 0
-    ours = flat(state(again, 1280))
-    theirs = flat(state(through, 1280))
+    ours = leaves(state(again, 1280))
+    theirs = leaves(state(through, 1280))
     assert ours.keys() == theirs.keys()
     assert any("model.replay" in key for key in ours)
     for key, value in theirs.items():

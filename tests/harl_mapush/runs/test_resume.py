@@ -23,6 +23,7 @@ from harl_mapush.runs import checkpoint, resume, run_folder
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST
+from tests.support.nested import leaves
 from tests.support.tiny_runs import TINY
 
 # Several in a tiny run.
@@ -69,18 +70,9 @@ def state(run: Path, env_steps: int = 128) -> dict[str, Any]:
     return checkpoint.read_training_state(run / "checkpoints" / str(env_steps))
 
 
-def flat(values: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(values, (dict, list)):
-        return {path: values}
-    pairs = values.items() if isinstance(values, dict) else enumerate(values)
-    return {
-        key: leaf for name, value in pairs for key, leaf in flat(value, f"{path}.{name}").items()
-    }
-
-
 def assert_same(run: Path, through: Path, env_steps: int = 128) -> None:
-    ours = flat(state(run, env_steps))
-    theirs = flat(state(through, env_steps))
+    ours = leaves(state(run, env_steps))
+    theirs = leaves(state(through, env_steps))
     assert ours.keys() == theirs.keys()
     for key, value in theirs.items():
         if isinstance(value, torch.Tensor):

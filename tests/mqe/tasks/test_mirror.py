@@ -211,7 +211,7 @@ MIRROR = MirrorImage(
 
 def team_of(name: str, spec: TeamSpec, **settings: Any) -> OffPolicy:
     entry: Any = ALGORITHMS[name]
-    return entry.cls(entry.cfg(mirror=True, **settings), NetworkCfg((8,)), spec)
+    return entry.cls(entry.cfg(use_mirrored_transitions=True, **settings), NetworkCfg((8,)), spec)
 
 
 def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monkeypatch):
@@ -266,7 +266,7 @@ def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monke
 def test_what_cannot_be_mirrored_is_refused_in_one_line(compat, change, said):
     spec = TeamSpec.of(ToyEnv(4))._replace(mirror=MIRROR)
     with pytest.raises(
-        ValueError, match=f"mirror must be false: {said}.*; set algorithm.mirror=false$"
+        ValueError, match=f"use_mirrored_transitions must be false: {said}.*; set .*=false$"
     ):
         team_of("hatd3", spec._replace(**change), compat=compat)
 

@@ -1,0 +1,70 @@
+"""mqe.renamed_settings: settings are still read under their former names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mqe.config
+from harl_mapush import config
+from harl_mapush.algorithms.entries import ALGORITHMS
+from mqe.config import ConfigError, assignment, with_present_names
+from mqe.registry import TASKS
+from mqe.renamed_settings import RENAMED
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch) -> None:
+    monkeypatch.setattr(mqe.config, "_named", set())
+
+
+def present_names() -> set[str]:
+    classes = [entry.cfg for entry in (*ALGORITHMS.values(), *TASKS.values())]
+    sections = ["algorithm"] * len(ALGORITHMS) + ["task"] * len(TASKS)
+    found: set[str] = set()
+    for section, cls in (*zip(sections, classes, strict=True), *config.SECTION_CLASSES.items()):
+        found |= set(config.foreign.dotted({section: cls}))
+    return found
+
+
+@pytest.mark.parametrize("former", RENAMED)
+def test_a_former_name_stands_for_a_setting_that_exists_and_for_none_that_does(former) -> None:
+    names = present_names()
+    assert RENAMED[former].name in names
+    assert former not in names
+
+
+def test_a_line_names_the_present_setting_once(capsys) -> None:
+    for _ in range(2):
+        values = with_present_names({"algorithm": {"mirror": True, "gamma": 0.9}, "env": None})
+    assert values == {
+        "algorithm": {"use_mirrored_transitions": True, "gamma": 0.9},
+        "env": None,
+    }
+    written = capsys.readouterr().err
+    line = "Note: the setting algorithm.mirror is now called algorithm.use_mirrored_transitions.\n"
+    assert written == line
+
+
+@pytest.mark.parametrize(("former", "present"), [(True, "linear"), (False, "constant")])
+def test_a_former_switch_becomes_a_schedule(former: bool, present: str) -> None:
+    given = {"algorithm": {"name": "hasac", "use_linear_decay": former}}
+    assert config.resolve(given, {})[0].algorithm.schedule == present
+    assert config.resolve({"algorithm": {"name": "hasac"}}, given)[0].algorithm.schedule == present
+    assert given == {"algorithm": {"name": "hasac", "use_linear_decay": former}}
+
+
+def test_files_and_assignments_have_present_names(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("algorithm:\n  name: happo\n  symmetry_coef: 0.5\n")
+    assert config.load_file(path)["algorithm"] == {"name": "happo", "mirror_loss_coef": 0.5}
+    assert assignment("algorithm.symmetry_coef=1") == {"algorithm": {"mirror_loss_coef": 1}}
+
+
+def test_a_wrong_value_and_both_names_are_errors_of_one_line() -> None:
+    with pytest.raises(ConfigError, match="^algorithm.schedule: unknown value 'often'"):
+        config.resolve({"algorithm": {"name": "hasac", "use_linear_decay": "often"}}, {})
+    both = {"algorithm": {"symmetry_coef": 0.5, "mirror_loss_coef": 0.5}}
+    with pytest.raises(ConfigError, match="^algorithm.symmetry_coef is the former name of"):
+        config.resolve(both, {})
