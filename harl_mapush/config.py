@@ -35,6 +35,7 @@ from mqe.config import (
     unknown,
     with_present_names,
 )
+from mqe.extensions import load_extensions
 from mqe.registry import TASKS, EnvCfg, SimCfg
 from mqe.sim.simulator import SimulatorError
 from mqe.world.objects import OBJECTS
@@ -148,11 +149,11 @@ def add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def import_modules(names: Sequence[str], flag: str = "--import") -> None:
-    """Import a user's modules, found from the current folder as well; raise ConfigError for one
-    that is not there.
+    """Load installed extensions, and import a user's modules, also from the current folder.
 
-    ``flag`` is the one that named them.
+    Raises ConfigError for a module that is not there; ``flag`` is the one that named it.
     """
+    load_extensions()
     here = os.getcwd()
     for name in names:
         if here not in sys.path:

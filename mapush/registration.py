@@ -21,7 +21,7 @@ def register_object(name: str, cfg: ObjectCfg) -> None:
     """Make ``task.object=NAME`` stand for an object; raise ConfigError where the name is taken."""
     from mqe.world.objects import OBJECTS
 
-    _add("object", OBJECTS, name, replace(cfg, name=name))
+    OBJECTS.register(name, replace(cfg, name=name))
 
 
 def register_reward(
@@ -67,14 +67,14 @@ def register_task(name: str, entry: TaskEntry) -> None:
 
     if "name" not in [field.name for field in fields(entry.cfg)]:
         raise ConfigError(f"task {name!r}: its settings need a field name, by default {name!r}")
-    _add("task", TASKS, name, entry)
+    TASKS.register(name, entry)
 
 
 def register_robot(name: str, cfg: RobotCfg) -> None:
     """Make ``env.robots=NAME`` stand for a robot; raise ConfigError where the name is taken."""
     from mqe.world.robots import ROBOTS
 
-    _add("robot", ROBOTS, name, replace(cfg, name=name))
+    ROBOTS.register(name, replace(cfg, name=name))
 
 
 def _add(kind: str, registry: dict[str, Any], name: str, member: Any, others: Any = ()) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from mqe.config import ConfigError, checked, option, to_dict
 from mqe.env.environment import MultiAgentEnv
+from mqe.extensions import Registry
 from mqe.sim.simulator import Simulator
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push import PUSH
@@ -84,10 +85,9 @@ def _in_process(name: str) -> Callable[[mujoco.MjModel, int, SimCfg, torch.devic
     return make
 
 
-TASKS: dict[str, TaskEntry] = {
-    "go1push_mid": PUSH,
-    "go1_velocity": VELOCITY,
-}
+TASKS: Registry[TaskEntry] = Registry("task")
+TASKS.register("go1push_mid", PUSH)
+TASKS.register("go1_velocity", VELOCITY)
 
 SIMULATORS: dict[str, Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]] = {
     "mujoco": _make_mujoco,

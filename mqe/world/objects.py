@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mqe.config import ConfigError
+from mqe.extensions import Registry
 from mqe.world import geometry
 
 FLOOR_SLAB = 0.02  # [m] what the reference's heights contain and ours do not
@@ -227,4 +228,6 @@ CYLINDER = ObjectCfg(
     num_agents=3,
 )
 
-OBJECTS: dict[str, ObjectCfg] = {cfg.name: cfg for cfg in (CUBOID, TBLOCK, CYLINDER)}
+OBJECTS: Registry[ObjectCfg] = Registry("object")
+for _cfg in (CUBOID, TBLOCK, CYLINDER):
+    OBJECTS.register(_cfg.name, _cfg)

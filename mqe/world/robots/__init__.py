@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mqe.config import ConfigError, unknown
+from mqe.config import ConfigError
+from mqe.extensions import Registry
 from mqe.world.robots.go1 import GO1
 from mqe.world.robots.go2 import GO2
 from mqe.world.robots.robot import NUM_JOINTS, RobotCfg
@@ -12,7 +13,9 @@ from mqe.world.robots.tensors import Robots
 
 __all__ = ["DEFAULT_ROBOT", "NUM_JOINTS", "ROBOTS", "RobotCfg", "Robots", "robots_of"]
 
-ROBOTS: dict[str, RobotCfg] = {cfg.name: cfg for cfg in (GO1, GO2)}
+ROBOTS: Registry[RobotCfg] = Registry("robot")
+for _cfg in (GO1, GO2):
+    ROBOTS.register(_cfg.name, _cfg)
 DEFAULT_ROBOT = GO1.name
 
 
@@ -21,13 +24,11 @@ def robots_of(names: str | Sequence[str], num_agents: int) -> tuple[RobotCfg, ..
     ConfigError for an unknown name or a wrong number.
     """
     each = (names,) * num_agents if isinstance(names, str) else tuple(names)
-    for name in each:
-        if name not in ROBOTS:
-            raise ConfigError(f"env.robots: {unknown('robot', name, ROBOTS)}")
+    robots = tuple(ROBOTS.find(name, "env.robots") for name in each)
     if len(each) != num_agents:
         raise ConfigError(
             f"env.robots: {list(each)} names {len(each)} robots for a team of {num_agents}; name "
             "one kind for all, or "
             "one a robot"
         )
-    return tuple(ROBOTS[name] for name in each)
+    return robots

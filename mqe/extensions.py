@@ -1,0 +1,68 @@
+"""Registries that anyone may add to, and installed packages that do."""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+from mqe.config import ConfigError, unknown
+
+GROUP = "mapush.extensions"
+
+_Member = TypeVar("_Member")
+
+
+class Registry(dict[str, _Member]):
+    """Members of one kind by name; built-in members are added in the same way as a user's."""
+
+    def __init__(self, kind: str) -> None:
+        """Begin without members; ``kind`` is the word for a member in error messages."""
+        super().__init__()
+        self.kind = kind
+
+    def register(self, name: str, member: _Member) -> _Member:
+        """Add a member and return it; raise ConfigError if the name is taken or not valid.
+
+        Adding an equal member once more is allowed, since a user's module may be imported twice.
+        """
+        if not re.fullmatch(r"[A-Za-z]\w*", name):
+            raise ConfigError(
+                f"{self.kind} {name!r}: a name has letters, digits and _, and begins with a letter"
+            )
+        if name in self and self[name] != member:
+            raise ConfigError(f"{self.kind} {name!r}: there is one of this name; choose another")
+        self[name] = member
+        return member
+
+    def find(self, name: str, where: str) -> _Member:
+        """Return a member; raise ConfigError with the nearest name if there is none.
+
+        ``where`` is the setting or flag that gave the name, for instance ``env.robots``.
+        """
+        if name not in self:
+            raise ConfigError(f"{where}: {unknown(self.kind, name, self)}")
+        return self[name]
+
+
+@functools.cache
+def load_extensions() -> None:
+    """Import what installed packages list as entry points of the group ``mapush.extensions``, once.
+
+    An entry point names a module, which registers members when it is imported, or a function
+    without arguments, which is called. Entry points of this program call this before they read
+    settings; a process that they start calls it again. Raises ConfigError if a package fails.
+    """
+    for entry in entry_points(group=GROUP):
+        try:
+            loaded = entry.load()
+            if callable(loaded):
+                loaded()
+        except Exception as error:
+            package = entry.dist.name if entry.dist is not None else entry.value
+            reason = " ".join(str(error).split())
+            raise ConfigError(
+                f"the extension {entry.name!r} of the package {package!r} failed "
+                f"({type(error).__name__}: {reason}); update the package, or uninstall it"
+            ) from error
