@@ -6,8 +6,8 @@ each side waited, and the policy's lag. ``--learner_device cuda`` puts the learn
 collectors on a GPU; ``--set`` changes settings of both.
 
 ``python benchmarks/collectors.py count --transitions 1000000`` sends so many transitions of toy
-worlds through processes, queue, filler and replay, and prints how many were sent, received and
-stored.
+worlds through processes, queue, ingest thread and replay, and prints how many were sent, received
+and stored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from measuring import add_settings, emit, make_run, say, settings  # noqa: E402
 from harl_mapush.algorithms.entries import make_algorithm  # noqa: E402
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.learner import ReplayLearner  # noqa: E402
-from harl_mapush.collectors.remote_env import DistantWorlds  # noqa: E402
+from harl_mapush.collectors.remote_env import RemoteEnvSpec  # noqa: E402
 from harl_mapush.collectors.settings import settled  # noqa: E402
 from harl_mapush.config import RunCfg  # noqa: E402
 from harl_mapush.runner import Runner  # noqa: E402
@@ -75,7 +75,7 @@ class Timer:
             raise _EnoughError
 
 
-_HEALTH = ("collector", "filler", "learner")
+_HEALTH = ("collector", "ingest", "learner")
 
 
 def in_the_loop(cfg: RunCfg, seconds: float) -> dict[str, float]:
@@ -91,7 +91,7 @@ def beside_collectors(cfg: RunCfg, seconds: float) -> dict[str, float]:
     """Train with collectors."""
     cfg = settled(cfg)
     torch.manual_seed(cfg.runner.seed)
-    worlds = DistantWorlds(cfg, torch.device(cfg.runner.learner_device))
+    worlds = RemoteEnvSpec(cfg, torch.device(cfg.runner.learner_device))
     runner = AsyncRunner(
         worlds, make_algorithm(cfg.algorithm, cfg.network, worlds.spec, worlds.device, 1), cfg
     )
@@ -164,11 +164,11 @@ def count(arguments: argparse.Namespace) -> None:
     for line in runner.health():
         say(line)
     emit(
-        sent=runner.pool.num_sent() * runner.pace.block,
-        received=runner.pool.num_received() * runner.pace.block,
-        stored=runner.pace.num_stored,
-        updates=runner.pace.num_learned,
-        counted=runner.pace.num_counted,
+        sent=runner.pool.num_sent() * runner.limiter.block,
+        received=runner.pool.num_received() * runner.limiter.block,
+        stored=runner.limiter.num_stored,
+        updates=runner.limiter.num_learned,
+        counted=runner.limiter.num_counted,
         policy_lag_max=max(lags),
         seconds=round(time.monotonic() - begin, 1),
         load=os.getloadavg()[0],

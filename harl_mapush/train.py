@@ -24,9 +24,9 @@ from harl_mapush.callbacks.saver import Saver, UnsavedError
 from harl_mapush.callbacks.training_evaluation import TrainingEvaluation, evaluated
 from harl_mapush.collectors import settings as collectors
 from harl_mapush.collectors.async_runner import AsyncRunner
-from harl_mapush.collectors.launcher import are_elsewhere, make_engine
+from harl_mapush.collectors.launcher import are_elsewhere, make_launcher
 from harl_mapush.collectors.pool import CollectionError
-from harl_mapush.collectors.remote_env import DistantWorlds
+from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
@@ -218,13 +218,13 @@ def train(cfg: RunCfg, saved: SavedRun | None = None, program: str = PROGRAM) ->
             compile_first(own, ranks, started)
         with ranks.together():
             seed_everything(cfg.runner.seed)
-            env = DistantWorlds(own, learner) if own.runner.collectors else _worlds(own, ranks)
+            env = RemoteEnvSpec(own, learner) if own.runner.collectors else _worlds(own, ranks)
             stack.callback(env.close)
             runner = _build_runner(own, env, learner, ranks)
             if isinstance(runner, AsyncRunner):
-                runner.engine = stack.enter_context(make_engine(own))
+                runner.launcher = stack.enter_context(make_launcher(own))
                 if own.runner.engine != "local":
-                    sys.stdout.write(f"Collectors on {runner.engine.describe()}.\n")
+                    sys.stdout.write(f"Collectors on {runner.launcher.describe()}.\n")
             if saved is None and cfg.runner.init_from is not None:
                 sys.stdout.write(
                     f"{init_from.load(cfg.runner.init_from, runner, cfg.algorithm)}.\n"
@@ -297,13 +297,13 @@ def _worlds(cfg: RunCfg, ranks: Ranks) -> MultiAgentEnv:
 
 
 def _build_runner(
-    cfg: RunCfg, env: MultiAgentEnv | DistantWorlds, device: torch.device, ranks: Ranks
+    cfg: RunCfg, env: MultiAgentEnv | RemoteEnvSpec, device: torch.device, ranks: Ranks
 ) -> Runner:
     try:
-        spec = env.spec if isinstance(env, DistantWorlds) else TeamSpec.of(env)
+        spec = env.spec if isinstance(env, RemoteEnvSpec) else TeamSpec.of(env)
         spec = spec._replace(is_trained=cfg.runner.init_from is not None)
         algorithm = make_algorithm(cfg.algorithm, cfg.network, spec, device, cfg.runner.seed, ranks)
-        if isinstance(env, DistantWorlds):
+        if isinstance(env, RemoteEnvSpec):
             return AsyncRunner(env, algorithm, cfg)
         return Runner(env, algorithm, cfg.runner, ranks=ranks)
     except ValueError as error:

@@ -17,13 +17,13 @@ from torch import Tensor
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
-from harl_mapush.collectors.ingest_thread import Filler
-from harl_mapush.collectors.launcher import Engine, LocalEngine
+from harl_mapush.collectors.ingest_thread import IngestThread
+from harl_mapush.collectors.launcher import Launcher, LocalLauncher
 from harl_mapush.collectors.learner import ReplayLearner
-from harl_mapush.collectors.model_trainer import Fitter
+from harl_mapush.collectors.model_trainer import ModelTrainer
 from harl_mapush.collectors.pool import CollectionError, Pool
-from harl_mapush.collectors.rate_limiter import Pace, Stopwatch, Turns
-from harl_mapush.collectors.remote_env import DistantWorlds, merged_statistics
+from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter, Stopwatch
+from harl_mapush.collectors.remote_env import RemoteEnvSpec, merge_statistics
 from harl_mapush.collectors.shared_memory import BlockLayout, SharedWeights
 from harl_mapush.collectors.watchdog import Watchdog
 from harl_mapush.config import RunCfg
@@ -34,8 +34,7 @@ from mqe.config import to_dict
 
 _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.2  # between two looks at whether the run is to end, while the learner waits
-# That the filler may take to end: collectors that have to be killed, and the blocks that they had
-# sent.
+# The ingest thread's time to end: it kills the collectors that do not end, and stores their blocks.
 _END_S = 8.0
 
 
@@ -46,11 +45,11 @@ class AsyncRunner(Runner):
     is owed for them.
     """
 
-    env: DistantWorlds  # pyright: ignore[reportIncompatibleVariableOverride]
+    env: RemoteEnvSpec  # pyright: ignore[reportIncompatibleVariableOverride]
     algorithm: ReplayLearner
     experience: ReplayExperience
 
-    def __init__(self, env: DistantWorlds, algorithm: Algorithm, cfg: RunCfg) -> None:
+    def __init__(self, env: RemoteEnvSpec, algorithm: Algorithm, cfg: RunCfg) -> None:
         """Allocate the replay; ``cfg`` is the run's, ``settled``, and ``algorithm`` the
         ``ReplayLearner`` it names.
         """
@@ -58,14 +57,14 @@ class AsyncRunner(Runner):
         super().__init__(env, algorithm, cfg.runner)  # pyright: ignore[reportArgumentType], for it steps no world
         # Called after every update, and now and then in between.
         self.on_wait: Callable[[], None] = lambda: None
-        self.engine: Engine = LocalEngine()  # starts the collectors
+        self.launcher: Launcher = LocalLauncher()  # starts the collectors
         self.logs: Path | None = None  # folder for what the collectors write; None: a temporary one
         ratio = self.algorithm.cfg.update_ratio
         lag = cfg.runner.max_policy_lag
         block = self.num_transitions // cfg.runner.collectors
-        self.pace = Pace(self.algorithm, self.experience, ratio, block, lag)
+        self.limiter = RateLimiter(self.algorithm, self.experience, ratio, block, lag)
         self._updates_a_version = max(1, round(ratio * block))
-        self._turns = Turns()
+        self._lock = FairLock()
         self._waited = Stopwatch()
         self._window = Window()
         self._stored_before = 0  # transitions, when the collectors were started
@@ -73,8 +72,8 @@ class AsyncRunner(Runner):
         self._beat = time.monotonic()
         self._doing = "starting"
         self.pool: Pool | None = None
-        self.filler: Filler | None = None
-        self.fitter: Fitter | None = None  # of a learned model
+        self.ingest: IngestThread | None = None
+        self.model_trainer: ModelTrainer | None = None  # of a learned model
 
     def make_experience(self) -> ReplayExperience:
         """Allocate the replay, a ring for every collector."""
@@ -87,15 +86,15 @@ class AsyncRunner(Runner):
         continue.
         """
         with tempfile.TemporaryDirectory() as folder:
-            pool, filler, watchdog = self._start(Path(folder) if self.logs is None else self.logs)
+            pool, ingest, watchdog = self._start(Path(folder) if self.logs is None else self.logs)
             try:
                 super().learn()
             finally:
                 watchdog.end()
                 self._doing = "ending"
-                if self.fitter is not None:
-                    self.fitter.end(_END_S)
-                filler.end(_END_S)
+                if self.model_trainer is not None:
+                    self.model_trainer.end(_END_S)
+                ingest.end(_END_S)
                 pool.close()
         self.check_counts()
 
@@ -106,16 +105,16 @@ class AsyncRunner(Runner):
         """Return everything that a run resumes from; the collectors' worlds then begin new
         episodes.
         """
-        with self._turns.taken():
+        with self._lock.taken():
             return {
                 "iteration": self.iteration,
                 "algorithm": self.algorithm.state_dict(),
                 "storage": self.experience.state_dict(),
-                "num_stored": self.pace.num_stored,
+                "num_stored": self.limiter.num_stored,
                 "num_starts": max(
-                    (member.num_starts for member in self._members()), default=self._num_starts
+                    (handle.num_starts for handle in self._handles()), default=self._num_starts
                 ),
-                "version": self.pace.version,
+                "version": self.limiter.version,
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -125,30 +124,30 @@ class AsyncRunner(Runner):
         self.experience.load_state_dict(state["storage"])
         for ring in range(self.cfg.collectors):
             self.experience.cut(ring)
-        self.pace.num_stored = state["num_stored"]
+        self.limiter.num_stored = state["num_stored"]
         self._num_starts = state["num_starts"]
-        self.pace.version = state["version"]
+        self.limiter.version = state["version"]
 
     def snapshot(self) -> Snapshot:
         """Return everything that is counted."""
-        pace = self.pace
-        filler = self.filler
+        limiter = self.limiter
+        ingest = self.ingest
         pool = self.pool
-        assert filler is not None
+        assert ingest is not None
         assert pool is not None
-        lags = filler.lags
-        filler.lags = []
-        size = pace.block
+        lags = ingest.lags
+        ingest.lags = []
+        size = limiter.block
         states = []
-        for member in pool.members:
-            numbers = member.numbers()
-            newest = filler.newest.get(member.number)
+        for handle in pool.handles:
+            numbers = handle.numbers()
+            newest = ingest.newest.get(handle.number)
             env_steps = (
                 numbers.num_decisions
                 * (self.env.num_envs // self.cfg.collectors)
                 * self.env.decision_period
             )
-            lag = 0 if newest is None else pace.version - newest.version
+            lag = 0 if newest is None else limiter.version - newest.version
             sent = size * numbers.num_sent
             states.append(
                 CollectorState(env_steps, sent, numbers.waited_ns / 1e9, numbers.version, lag)
@@ -156,16 +155,16 @@ class AsyncRunner(Runner):
         return Snapshot(
             time.monotonic(),
             tuple(states),
-            pace.num_stored,
-            len(filler.queue),
+            limiter.num_stored,
+            len(ingest.queue),
             pool.capacity,
             pool.num_restarts,
             pool.num_lost_episodes,
-            pace.num_warm,
-            pace.warmup,
+            limiter.num_warm,
+            limiter.warmup,
             self.algorithm.num_updates,
-            pace.num_learned,
-            pace.num_counted,
+            limiter.num_learned,
+            limiter.num_counted,
             self._waited.total_s,
             sum(lags) / max(len(lags), 1),
             max(lags, default=0),
@@ -181,16 +180,16 @@ class AsyncRunner(Runner):
             line = health_line({name: float(value) for name, value in model.metrics.items()})
         return self._window.lines() + (() if line is None else (line,))
 
-    def _members(self) -> list[Any]:
-        return [] if self.pool is None else self.pool.members
+    def _handles(self) -> list[Any]:
+        return [] if self.pool is None else self.pool.handles
 
-    def _start(self, folder: Path) -> tuple[Pool, Filler, Watchdog]:
+    def _start(self, folder: Path) -> tuple[Pool, IngestThread, Watchdog]:
         cfg = self._cfg
-        pace = self.pace
+        limiter = self.limiter
         layout = BlockLayout(cfg.runner.num_steps, self.experience.replay.shape)
         actors = list(self.algorithm.unique_actors)
         weights = SharedWeights(actors)
-        weights.publish(actors, pace.version, self.algorithm.num_updates)
+        weights.publish(actors, limiter.version, self.algorithm.num_updates)
         pool = Pool(
             to_dict(cfg),
             cfg.runner.collectors,
@@ -199,37 +198,37 @@ class AsyncRunner(Runner):
             folder,
             cfg.runner.queue_blocks,
             self._num_starts,
-            self.engine,
+            self.launcher,
         )
-        filler = Filler(pool, pace, self._turns, self.env.device)
-        watchdog = Watchdog(pool, filler, lambda: (self._beat, self._doing), cfg.runner.stall_time)
+        ingest = IngestThread(pool, limiter, self._lock, self.env.device)
+        watchdog = Watchdog(pool, ingest, lambda: (self._beat, self._doing), cfg.runner.stall_time)
         self.pool = pool
-        self.filler = filler
-        self._stored_before = pace.num_stored
+        self.ingest = ingest
+        self._stored_before = limiter.num_stored
         total = self.num_iterations * self.num_transitions
-        pool.start((total - pace.num_stored) // pace.block)
+        pool.start((total - limiter.num_stored) // limiter.block)
         self._window.add(self.snapshot())
-        filler.start()
+        ingest.start()
         watchdog.start()
         if self.algorithm.model is not None:
-            self.fitter = Fitter(self.algorithm.model, pace, self._turns)
-            self.fitter.start()
-        return pool, filler, watchdog
+            self.model_trainer = ModelTrainer(self.algorithm.model, limiter, self._lock)
+            self.model_trainer.start()
+        return pool, ingest, watchdog
 
     def _iterate(self) -> None:
         """Learn until the iteration's transitions are stored and learned from; report and save."""
         begin = time.monotonic()
         waited = self._waited.total_s
         metrics = self._learn_until((self.iteration + 1) * self.num_transitions)
-        assert self.filler is not None
+        assert self.ingest is not None
         self._doing = "reporting"
-        with self._turns.taken():
-            reports = self.filler.reports
-            self.filler.reports = []
+        with self._lock.taken():
+            reports = self.ingest.reports
+            self.ingest.reports = []
             self._window.add(self.snapshot())
-        values = self._fetch(metrics | merged_rewards(reports, self.env.device))
+        values = self._fetch(metrics | merge_rewards(reports, self.env.device))
         self.env.take_statistics(
-            merged_statistics([block.report for block in self.filler.newest.values()])
+            merge_statistics([block.report for block in self.ingest.newest.values()])
         )
         self.iteration += 1
         waited_s = self._waited.total_s - waited
@@ -247,18 +246,18 @@ class AsyncRunner(Runner):
         self._beat = time.monotonic()
 
     def _learn_until(self, num_stored: int) -> dict[str, Tensor]:
-        pace = self.pace
+        limiter = self.limiter
         metrics = {}
         while True:
-            with self._turns.taken():
-                if pace.is_done(num_stored):
+            with self._lock.taken():
+                if limiter.is_done(num_stored):
                     return metrics
                 self._check_threads()
-                if pace.may_learn():
+                if limiter.may_learn():
                     self._beat = time.monotonic()
                     self._doing = "learning"
                     metrics = metrics | self._learn_once()
-                    self._turns.notify()
+                    self._lock.notify()
                 else:
                     self._wait()
             self.on_wait()
@@ -266,15 +265,17 @@ class AsyncRunner(Runner):
     def _learn_once(self) -> dict[str, Tensor]:
         """Take one update; publish the weights where another version is due."""
         team = self.algorithm
-        pace = self.pace
+        limiter = self.limiter
         try:
             team.set_progress(self.iteration / self.num_iterations)
             metrics = team.learn_from(self.experience.replay)
-            pace.learned()
-            if pace.num_learned % self._updates_a_version == 0:
-                pace.version += 1
+            limiter.learned()
+            if limiter.num_learned % self._updates_a_version == 0:
+                limiter.version += 1
                 assert self.pool is not None
-                self.pool.weights.publish(list(team.unique_actors), pace.version, team.num_updates)
+                self.pool.weights.publish(
+                    list(team.unique_actors), limiter.version, team.num_updates
+                )
         except RuntimeError as error:
             words = " ".join(str(error).split())[:300]
             raise CollectionError(f"the learner died ({type(error).__name__}: {words})") from error
@@ -285,11 +286,14 @@ class AsyncRunner(Runner):
         self._beat = time.monotonic()
         self._doing = "waiting"
         with self._waited.running():
-            self._turns.wait(_LOOK_S)
+            self._lock.wait(_LOOK_S)
 
     def _check_threads(self) -> None:
-        """Raise CollectionError where the filler, or the thread of a learned model, died."""
-        for name, thread in (("the filler", self.filler), ("the model's thread", self.fitter)):
+        """Raise CollectionError where the ingest thread, or the thread of a learned model, died."""
+        for name, thread in (
+            ("the ingest thread", self.ingest),
+            ("the model trainer", self.model_trainer),
+        ):
             if thread is None or (thread.error is None and thread.is_alive()):
                 continue
             error = thread.error
@@ -306,16 +310,16 @@ class AsyncRunner(Runner):
         call it at the end.
         """
         pool = self.pool
-        filler = self.filler
+        ingest = self.ingest
         assert pool is not None
-        assert filler is not None
-        if filler.error is not None:
-            raise CollectionError(f"the filler died ({filler.error})") from filler.error
-        size = self.pace.block
+        assert ingest is not None
+        if ingest.error is not None:
+            raise CollectionError(f"the ingest thread died ({ingest.error})") from ingest.error
+        size = self.limiter.block
         before = self._stored_before
         sent = pool.num_sent() * size
         received = pool.num_received() * size
-        stored = self.pace.num_stored - before
+        stored = self.limiter.num_stored - before
         if not sent == received == stored:
             raise CollectionError(
                 f"transitions were lost: {sent:,} sent, {received:,} received, {stored:,} stored"
@@ -328,7 +332,7 @@ class AsyncRunner(Runner):
         )
 
 
-def merged_rewards(reports: list[BlockReport], device: torch.device) -> dict[str, Tensor]:
+def merge_rewards(reports: list[BlockReport], device: torch.device) -> dict[str, Tensor]:
     """Return means over the valid transitions of all blocks, and how many transitions are broken;
     none of no block.
     """

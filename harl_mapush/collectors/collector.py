@@ -120,29 +120,29 @@ class _Writer:
         self._layout.write(self.block, self.t, transition)
 
 
-def make_collector(settings: Mapping[str, Any], who: Identity) -> Collector:
+def make_collector(settings: Mapping[str, Any], identity: Identity) -> Collector:
     """Build a collector from the plain values of a run's settings, simulator and device
     resolved.
     """
     config.import_modules((settings.get("env") or {}).get("imports") or ())
     cfg, _ = config.resolve(settings, {})
-    return build(cfg, who)
+    return build(cfg, identity)
 
 
-def build(cfg: RunCfg, who: Identity) -> Collector:
+def build(cfg: RunCfg, identity: Identity) -> Collector:
     """Build a collector's worlds and team."""
     runner = cfg.runner
-    num_envs = cfg.env.num_envs // who.num_collectors
-    first_world = who.number * num_envs
-    seed = runner.seed + who.number + 1 + _SEEDS_A_START * who.num_starts
+    num_envs = cfg.env.num_envs // identity.num_collectors
+    first_world = identity.number * num_envs
+    seed = runner.seed + identity.number + 1 + _SEEDS_A_START * identity.num_starts
     seed_everything(seed % 2**63)
     env = make_env(
         dataclasses.replace(cfg.env, num_envs=num_envs),
         cfg.sim,
         cfg.task,
         runner.seed,
-        Share(first_world, who.num_collectors),
-        first_episode=EPISODES_A_START * who.num_starts,
+        Share(first_world, identity.num_collectors),
+        first_episode=EPISODES_A_START * identity.num_starts,
     )
     acting = cfg.algorithm.for_acting()
     spec = TeamSpec.of(env)._replace(is_trained=runner.init_from is not None)

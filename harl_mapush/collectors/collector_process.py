@@ -27,7 +27,7 @@ STACK_SIGNAL = signal.SIGUSR1  # makes a collector write its stack to its log, w
 
 def main(
     settings: Mapping[str, Any],
-    who: Identity,
+    identity: Identity,
     connection: Connection,
     memory: CollectorMemory,
     weights: SharedWeights,
@@ -41,7 +41,7 @@ def main(
     memory.set(phase=Phase.BUILDING)
     device = torch.device(settings["sim"]["device"])
     with library_lines(_say), torch.no_grad(), torch.accelerator.device_index(device.index):
-        collector = make(settings, who)
+        collector = make(settings, identity)
         _say(f"{collector.env.num_envs} worlds on {collector.env.device}")
 
         def after_decision(_: int) -> None:
@@ -50,14 +50,14 @@ def main(
 
         try:
             while True:
-                block = free_block(connection, memory)
+                block = wait_for_block(connection, memory)
                 version, collector.team.num_updates = weights.read(collector.actors)
                 memory.versions[block] = version
                 memory.set(phase=Phase.COLLECTING, step=0, version=version)
                 report = collector.collect(memory.blocks[block], after_decision)
                 memory.add(num_sent=1)
                 connection.send((block, version, tuple(report)))
-        except EndedError:
+        except EndRequestedError:
             _say("ended")
         except (EOFError, BrokenPipeError, ConnectionResetError):
             _say("the learner's process is gone")
@@ -66,17 +66,17 @@ def main(
     os._exit(0)  # nothing of it is needed any more, and libraries take their time to tidy up
 
 
-class EndedError(Exception):
+class EndRequestedError(Exception):
     """The learner's process wants an end."""
 
 
 def end_if_asked(memory: CollectorMemory) -> None:
     """Raise EndedError where the learner's process wants an end."""
     if memory.numbers().must_end:
-        raise EndedError
+        raise EndRequestedError
 
 
-def free_block(connection: Connection, memory: CollectorMemory) -> int:
+def wait_for_block(connection: Connection, memory: CollectorMemory) -> int:
     """Wait for the number of a free block; count the time."""
     memory.set(phase=Phase.WAITING)
     start = time.monotonic_ns()

@@ -1,5 +1,5 @@
-"""The health of collectors, filler and learner: rates over the last seconds, totals, and which
-waits for which.
+"""The health of collectors, ingest thread and learner: rates over the last seconds, totals and
+waiting times.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Window:
             self._kept.popleft()
 
     def lines(self) -> tuple[str, ...]:
-        """Return one line a collector, one of the filler and one of the learner."""
+        """Return one line a collector, one of the ingest thread and one of the learner."""
         if not self._kept:
             return ()
         old = self._kept[0]
@@ -70,7 +70,7 @@ class Window:
             )
         lost = f" ({new.num_lost_episodes:,} episodes lost)" if new.num_lost_episodes else ""
         lines.append(
-            f"[Filler] +{(new.num_stored - old.num_stored) / span_s:,.0f}/s | stored "
+            f"[Ingest] +{(new.num_stored - old.num_stored) / span_s:,.0f}/s | stored "
             f"{new.num_stored:,} | "
             f"queue {new.queue}/{new.capacity} | errors {new.num_errors}{lost}"
         )
@@ -94,9 +94,9 @@ class Window:
             tagged[f"collector{i}/waited"] = _share(before.waited_s, now.waited_s, span_s)
             tagged[f"collector{i}/policy_lag"] = now.lag
         return tagged | {
-            "filler/transitions_per_s": (new.num_stored - old.num_stored) / span_s,
-            "filler/queue": new.queue,
-            "filler/errors": new.num_errors,
+            "ingest/transitions_per_s": (new.num_stored - old.num_stored) / span_s,
+            "ingest/queue": new.queue,
+            "ingest/errors": new.num_errors,
             "learner/updates_per_s": (new.num_learned - old.num_learned) / span_s,
             "learner/update_ratio": _ratio(new),
             "learner/waited": _share(old.learner_waited_s, new.learner_waited_s, span_s),

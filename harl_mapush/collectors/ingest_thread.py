@@ -11,24 +11,26 @@ from torch import Tensor
 
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.pool import FullBlock, Pool
-from harl_mapush.collectors.rate_limiter import Pace, Turns
+from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
 
 # until it looks again, where a block waits and where none does
 _SOON_S = 0.005
 _LATER_S = 0.2
 
 
-class Filler(threading.Thread):
+class IngestThread(threading.Thread):
     """Receives, stores, and hands free blocks back. An error of its own is kept for the learner,
     who ends the run.
     """
 
-    def __init__(self, pool: Pool, pace: Pace, turns: Turns, device: torch.device) -> None:
+    def __init__(
+        self, pool: Pool, limiter: RateLimiter, lock: FairLock, device: torch.device
+    ) -> None:
         """Store on ``device``; ``turns`` is held while the replay is written to."""
-        super().__init__(name="filler", daemon=True)
+        super().__init__(name="ingest", daemon=True)
         self.pool = pool
-        self.pace = pace
-        self.turns = turns
+        self.limiter = limiter
+        self.lock = lock
         self.device = device
         self.queue: deque[FullBlock] = deque()
         self.reports: list[BlockReport] = []  # of what was stored since the learner took them
@@ -48,13 +50,13 @@ class Filler(threading.Thread):
                     self.queue.extend(self.pool.receive(_SOON_S if self.queue else _LATER_S))
                     self.store_what_may()
                 self.queue.extend(self.pool.end())
-                self.pace.is_open = True
+                self.limiter.is_open = True
                 self.store_what_may()
         except BaseException as error:
             self.error = error
             self.pool.end()
-        with self.turns.taken():
-            self.turns.notify()
+        with self.lock.taken():
+            self.lock.notify()
 
     def end(self, timeout_s: float) -> None:
         """End the collectors, store what they had sent, and end."""
@@ -64,27 +66,27 @@ class Filler(threading.Thread):
     def store_what_may(self) -> None:
         """Store the blocks that wait, as far as the learner's pace allows."""
         while True:
-            with self.turns.taken():
-                self.pace.oldest_version = self.pool.oldest_version()
-                if not self.queue or not self.pace.may_store():
-                    self.turns.notify()
+            with self.lock.taken():
+                self.limiter.oldest_version = self.pool.oldest_version()
+                if not self.queue or not self.limiter.may_store():
+                    self.lock.notify()
                     return
                 block = self.queue.popleft()
                 self.store(block)
-                self.turns.notify()
+                self.lock.notify()
             self.pool.release(block)
             self.beat = time.monotonic()
 
     def store(self, block: FullBlock) -> None:
         """Move one block into the replay."""
-        experience = self.pace.experience
+        experience = self.limiter.experience
         if block.starts_anew:
             experience.cut(block.collector)
         for transition in self.pool.layout.read(self._brought(block.content)):
             experience.store(transition, block.collector)
-        self.pace.stored()
+        self.limiter.stored()
         self.reports.append(block.report)
-        self.lags.append(self.pace.version - block.version)
+        self.lags.append(self.limiter.version - block.version)
         self.newest[block.collector] = block
 
     def _brought(self, content: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """What starts collectors, and what the pool and the watchdog know about a started one.
 
-An engine gets the end of a pipe, and memory that the learner's process reads. The collector waits
+A launcher gets the end of a pipe, and memory that the learner's process reads. The collector waits
 at the pipe for the number of a free block, fills that block of the memory, keeps its numbers there,
-and sends the number back with a report. The engine decides where the collector runs.
+and sends the number back with a report. The launcher decides where the collector runs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Worker(Protocol):
         ...
 
 
-class Engine(Protocol):
+class Launcher(Protocol):
     """Starts collectors."""
 
     medium: str  # what blocks pass through, as the doctor names it
@@ -74,7 +74,7 @@ class Engine(Protocol):
     def start(
         self,
         settings: Mapping[str, Any],
-        who: Identity,
+        identity: Identity,
         connection: Connection,
         memory: CollectorMemory,
         weights: SharedWeights,
@@ -88,7 +88,7 @@ class Engine(Protocol):
         ...
 
 
-class LocalEngine:
+class LocalLauncher:
     """Starts collectors as processes of this machine."""
 
     medium = "shared"
@@ -104,7 +104,7 @@ class LocalEngine:
     def start(
         self,
         settings: Mapping[str, Any],
-        who: Identity,
+        identity: Identity,
         connection: Connection,
         memory: CollectorMemory,
         weights: SharedWeights,
@@ -112,7 +112,7 @@ class LocalEngine:
     ) -> Worker:
         """Start a collector's process."""
         worker = LocalWorker(
-            self._collect, (settings, who, connection, memory, weights, str(log)), memory, log
+            self._collect, (settings, identity, connection, memory, weights, str(log)), memory, log
         )
         resource_tracker.ensure_running()  # its own start would unblock signals
         # The new process inherits it.
@@ -175,15 +175,15 @@ class LocalWorker(SpawnProcess):
         )
 
 
-def make_engine(cfg: RunCfg) -> AbstractContextManager[Engine]:
-    """Return the engine of a run's collectors; raise ConfigError on entering it where it cannot
+def make_launcher(cfg: RunCfg) -> AbstractContextManager[Launcher]:
+    """Return the launcher of a run's collectors; raise ConfigError on entering it where it cannot
     hold them.
     """
     if cfg.runner.engine == "local":
-        return nullcontext(LocalEngine())
+        return nullcontext(LocalLauncher())
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
     # Ray is an extra.
-    return importlib.import_module("harl_mapush.collectors.ray_launcher").RayEngine(cfg)
+    return importlib.import_module("harl_mapush.collectors.ray_launcher").RayLauncher(cfg)
 
 
 def are_elsewhere(cfg: RunCfg) -> bool:

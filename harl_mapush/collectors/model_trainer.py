@@ -1,5 +1,5 @@
-"""The thread that fits a learned model of the worlds beside the team's updates, so that they need
-not wait for it.
+"""The thread that trains a learned model of the worlds beside the team's updates, which therefore
+do not wait for it.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from harl_mapush.collectors.rate_limiter import Pace, Turns
+from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
 from harl_mapush.learning.world_model.world_model import Rows, WorldModel
 
 _LATER_S = 0.05  # until it looks again, where nothing is due
 
 
-class Fitter(threading.Thread):
-    """Draws and publishes in turn with learner and filler, and fits meanwhile, on a GPU in a stream
-    of its own.
+class ModelTrainer(threading.Thread):
+    """Trains the model between the learner's updates, on a GPU in a stream of its own.
 
-    An error of its own is kept for the learner, who ends the run.
+    It holds the lock only while it draws a batch and while it publishes weights. Its error, if it
+    fails, is kept for the learner, which ends the run.
     """
 
-    def __init__(self, model: WorldModel, pace: Pace, turns: Turns) -> None:
+    def __init__(self, model: WorldModel, limiter: RateLimiter, lock: FairLock) -> None:
         """Fit ``model`` to the replay of ``pace`` once the warm-up is over."""
         super().__init__(name="model", daemon=True)
         model.separate()
         self.model = model
-        self.pace = pace
-        self.turns = turns
+        self.limiter = limiter
+        self.lock = lock
         self.error: BaseException | None = None
         self._is_ending = threading.Event()
         self._streams: tuple[torch.Stream, torch.Stream] | None = None  # its own, the learner's
@@ -55,8 +55,8 @@ class Fitter(threading.Thread):
                         self.model.publish()
         except BaseException as error:
             self.error = error
-        with self.turns.taken():
-            self.turns.notify()
+        with self.lock.taken():
+            self.lock.notify()
 
     def end(self, timeout_s: float) -> None:
         """End after the round that is under way."""
@@ -65,14 +65,14 @@ class Fitter(threading.Thread):
 
     def _draw(self) -> Rows | None:
         with self._in_turn():
-            if not self.pace.is_warm or not self.model.is_due():
+            if not self.limiter.is_warm or not self.model.is_due():
                 return None
-            return self.model.draw(self.pace.experience.replay)
+            return self.model.draw(self.limiter.experience.replay)
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
         """Hold the lock, and on a GPU keep to the order of what the learner has its stream do."""
-        with self.turns.taken():
+        with self.lock.taken():
             if self._streams is None:
                 yield
                 return

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from harl_mapush.collectors.collector import BlockReport, Identity
-from harl_mapush.collectors.launcher import Engine, LocalEngine, Worker, last_line
+from harl_mapush.collectors.launcher import Launcher, LocalLauncher, Worker, last_line
 from harl_mapush.collectors.shared_memory import (
     BlockLayout,
     CollectorMemory,
-    Numbers,
+    Counters,
     Phase,
     SharedWeights,
 )
@@ -45,7 +45,7 @@ class FullBlock(NamedTuple):
     report: BlockReport
 
 
-class Member:
+class WorkerHandle:
     """One collector."""
 
     def __init__(self, number: int, memory: CollectorMemory, log: Path) -> None:
@@ -64,7 +64,7 @@ class Member:
         self.is_new = True  # no block came since it was started
         self.has_worlds = False  # likewise, it was asked for a block
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> Counters:
         """Return what it counts."""
         return self.memory.numbers()
 
@@ -100,27 +100,27 @@ class Pool:
         logs: Path,
         queue_blocks: int,
         num_starts: int = 0,
-        engine: Engine | None = None,
+        launcher: Launcher | None = None,
     ) -> None:
         """Allocate shared memory: ``queue_blocks`` a collector may wait while one more is being
         filled.
 
         ``settings`` are plain values; ``num_starts`` is how often the run's collectors were started
         before,
-        ``engine`` starts them, in processes of this machine where it is None.
+        ``launcher`` starts them, in processes of this machine where it is None.
         """
         self.settings = settings
         self.layout = layout
         self.weights = weights
-        self._engine = LocalEngine() if engine is None else engine
+        self._launcher = LocalLauncher() if launcher is None else launcher
         self.capacity = num_collectors * queue_blocks
         logs.mkdir(exist_ok=True)
-        self.members = [
-            Member(i, CollectorMemory(layout, queue_blocks + 1), logs / f"{i}.txt")
+        self.handles = [
+            WorkerHandle(i, CollectorMemory(layout, queue_blocks + 1), logs / f"{i}.txt")
             for i in range(num_collectors)
         ]
-        for member in self.members:
-            member.num_starts = num_starts
+        for handle in self.handles:
+            handle.num_starts = num_starts
         self.num_left = 0  # blocks that no collector was asked for yet
         self.num_restarts = self.num_lost_episodes = 0
         self._is_ending = False
@@ -128,8 +128,8 @@ class Pool:
     def start(self, num_blocks: int) -> None:
         """Start all collectors, which are to fill ``num_blocks`` together."""
         self.num_left = num_blocks
-        for member in self.members:
-            self._start(member)
+        for handle in self.handles:
+            self._start(handle)
 
     def receive(self, timeout_s: float) -> list[FullBlock]:
         """Wait for full blocks; restart a collector that died.
@@ -137,7 +137,7 @@ class Pool:
         Raises CollectionError where one dies again and again.
         """
         connections = {
-            member.connection: member for member in self.members if member.connection is not None
+            handle.connection: handle for handle in self.handles if handle.connection is not None
         }
         if not connections:
             time.sleep(timeout_s)
@@ -149,14 +149,14 @@ class Pool:
 
     def release(self, block: FullBlock) -> None:
         """Take back a block that is stored."""
-        member = self.members[block.collector]
-        member.memory.versions[block.number] = -1
-        member.free.append(block.number)
+        handle = self.handles[block.collector]
+        handle.memory.versions[block.number] = -1
+        handle.free.append(block.number)
         self._give()
 
     def oldest_version(self) -> int | None:
         """Return the oldest policy version behind what is not stored yet."""
-        found = [member.memory.oldest_version() for member in self.members]
+        found = [handle.memory.oldest_version() for handle in self.handles]
         return min((version for version in found if version is not None), default=None)
 
     def end(self) -> list[FullBlock]:
@@ -164,125 +164,125 @@ class Pool:
         self._is_ending = True
         full = []
         deadline = time.monotonic() + _END_S
-        for member in self.members:
-            member.memory.set(must_end=1)
-        while any(member.connection for member in self.members) and time.monotonic() < deadline:
+        for handle in self.handles:
+            handle.memory.set(must_end=1)
+        while any(handle.connection for handle in self.handles) and time.monotonic() < deadline:
             full += self.receive(0.1)
-        for member in self.members:
-            if member.process is not None and member.process.is_alive():
-                _LOG.warning("Note: %s did not end and was killed.", member.describe())
-                member.process.kill()
-                member.process.join()
-            full += self._receive(member)
+        for handle in self.handles:
+            if handle.process is not None and handle.process.is_alive():
+                _LOG.warning("Note: %s did not end and was killed.", handle.describe())
+                handle.process.kill()
+                handle.process.join()
+            full += self._receive(handle)
         return full
 
     def close(self) -> None:
         """Kill what still runs, and close the files behind the shared memory."""
-        for member in self.members:
-            if member.process is not None and member.process.is_alive():
-                member.process.kill()
-                member.process.join()
-            member.memory.memory.close()
+        for handle in self.handles:
+            if handle.process is not None and handle.process.is_alive():
+                handle.process.kill()
+                handle.process.join()
+            handle.memory.memory.close()
         self.weights.memory.close()
 
     def num_sent(self) -> int:
         """Return the blocks that collectors sent, less those that a collector died over while it
         sent them.
         """
-        return sum(member.numbers().num_sent - member.num_lost for member in self.members)
+        return sum(handle.numbers().num_sent - handle.num_lost for handle in self.handles)
 
     def num_received(self) -> int:
         """Return the blocks that arrived."""
-        return sum(member.num_received for member in self.members)
+        return sum(handle.num_received for handle in self.handles)
 
-    def _start(self, member: Member) -> None:
+    def _start(self, handle: WorkerHandle) -> None:
         ours, theirs = multiprocessing.Pipe()
-        who = Identity(member.number, len(self.members), member.num_starts)
-        member.memory.set(phase=Phase.STARTING, step=0)
-        member.process = self._engine.start(
-            self.settings, who, theirs, member.memory, self.weights, member.log
+        identity = Identity(handle.number, len(self.handles), handle.num_starts)
+        handle.memory.set(phase=Phase.STARTING, step=0)
+        handle.process = self._launcher.start(
+            self.settings, identity, theirs, handle.memory, self.weights, handle.log
         )
-        member.connection = ours
-        member.is_new = True
-        member.has_worlds = False
-        member.num_starts += 1
+        handle.connection = ours
+        handle.is_new = True
+        handle.has_worlds = False
+        handle.num_starts += 1
         self._give()
 
     def _give(self) -> None:
         """Hand free blocks out, to those first who have fewest."""
         while self.num_left > 0 and not self._is_ending:
-            idle = [member for member in self.members if member.free and member.is_ready()]
+            idle = [handle for handle in self.handles if handle.free and handle.is_ready()]
             if not idle:
                 return
-            member = min(idle, key=lambda member: len(member.given))
-            number = member.free.popleft()
+            handle = min(idle, key=lambda handle: len(handle.given))
+            number = handle.free.popleft()
             try:
-                member.connection.send(number)  # pyright: ignore[reportOptionalMemberAccess]
+                handle.connection.send(number)  # pyright: ignore[reportOptionalMemberAccess]
             except OSError:  # it died; ``receive`` will see
-                member.free.appendleft(number)
+                handle.free.appendleft(number)
                 return
-            member.given.add(number)
-            member.has_worlds = True
+            handle.given.add(number)
+            handle.has_worlds = True
             self.num_left -= 1
 
-    def _receive(self, member: Member) -> list[FullBlock]:
+    def _receive(self, handle: WorkerHandle) -> list[FullBlock]:
         """Take what a collector sent so far, and notice its end."""
         full: list[FullBlock] = []
-        connection = member.connection
+        connection = handle.connection
         try:
             while connection is not None and connection.poll():
                 number, version, report = connection.recv()
-                content = member.memory.blocks[number]
+                content = handle.memory.blocks[number]
                 full.append(
                     FullBlock(
-                        member.number, number, content, version, member.is_new, BlockReport(*report)
+                        handle.number, number, content, version, handle.is_new, BlockReport(*report)
                     )
                 )
-                member.given.discard(number)
-                member.num_received += 1
-                member.is_new = False
-                member.deaths = 0
+                handle.given.discard(number)
+                handle.num_received += 1
+                handle.is_new = False
+                handle.deaths = 0
         except (EOFError, OSError):
-            self._take_back(member)
+            self._take_back(handle)
         return full
 
-    def _take_back(self, member: Member) -> None:
+    def _take_back(self, handle: WorkerHandle) -> None:
         """Take back what an ended collector had; restart it unless the end is wanted."""
-        assert member.process is not None
-        assert member.connection is not None
-        member.connection.close()
-        member.connection = None
-        member.process.join(1.0)
-        if member.process.is_alive():
-            member.process.kill()
-            member.process.join()
-        for number in member.given:
-            member.memory.versions[number] = -1
-        member.free.extend(sorted(member.given))
-        self.num_left += len(member.given)
-        member.given.clear()
-        member.num_lost = member.numbers().num_sent - member.num_received
+        assert handle.process is not None
+        assert handle.connection is not None
+        handle.connection.close()
+        handle.connection = None
+        handle.process.join(1.0)
+        if handle.process.is_alive():
+            handle.process.kill()
+            handle.process.join()
+        for number in handle.given:
+            handle.memory.versions[number] = -1
+        handle.free.extend(sorted(handle.given))
+        self.num_left += len(handle.given)
+        handle.given.clear()
+        handle.num_lost = handle.numbers().num_sent - handle.num_received
         if self._is_ending:
             return
-        member.deaths += 1
+        handle.deaths += 1
         self.num_restarts += 1
-        self.num_lost_episodes += member.has_worlds * (
+        self.num_lost_episodes += handle.has_worlds * (
             self.layout.num_transitions // self.layout.num_steps
         )
         problem = (
-            f"{member.describe()} died ({member.process.how_it_ended()}); its last line: "
-            f"{member.last_line()}"
+            f"{handle.describe()} died ({handle.process.how_it_ended()}); its last line: "
+            f"{handle.last_line()}"
         )
-        reason = self._engine.problem()
+        reason = self._launcher.problem()
         if reason is not None:
             raise CollectionError(reason)
-        if member.deaths >= MOST_DEATHS:
+        if handle.deaths >= MOST_DEATHS:
             raise CollectionError(
-                f"{problem}; it is the {member.deaths}. time without a block in between"
+                f"{problem}; it is the {handle.deaths}. time without a block in between"
             )
         _LOG.warning(
             "Note: %s. Its unfinished episodes are lost (%d in all so far) and it is started anew.",
             problem,
             self.num_lost_episodes,
         )
-        self._start(member)
+        self._start(handle)

@@ -17,9 +17,9 @@ from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 
 
-class Turns:
+class FairLock:
     """A lock that is handed over to whoever waits for it, so the learner cannot starve the
-    filler.
+    ingest thread.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Turns:
 
 
 @dataclass
-class Pace:
+class RateLimiter:
     """What is stored and learned, and the rule between the two."""
 
     algorithm: ReplayLearner

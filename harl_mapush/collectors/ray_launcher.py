@@ -26,7 +26,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTa
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.collectors.collector import Collector, Identity, make_collector
-from harl_mapush.collectors.collector_process import EndedError, end_if_asked, free_block
+from harl_mapush.collectors.collector_process import EndRequestedError, end_if_asked, wait_for_block
 from harl_mapush.collectors.launcher import NO_ANSWER
 from harl_mapush.collectors.ray_cluster import (
     answers,
@@ -41,8 +41,8 @@ from harl_mapush.collectors.ray_cluster import (
 from harl_mapush.collectors.shared_memory import (
     CollectorMemory,
     Phase,
-    Place,
     SharedWeights,
+    Slot,
     load_weights,
 )
 from harl_mapush.config import RunCfg
@@ -67,14 +67,14 @@ class RayCollector:
     def __init__(
         self,
         settings: Mapping[str, Any],
-        who: Identity,
-        places: tuple[Sequence[Place], Sequence[Place]],
+        identity: Identity,
+        slots: tuple[Sequence[Slot], Sequence[Slot]],
         make: Callable[[Mapping[str, Any], Identity], Collector],
     ) -> None:
         """Note what is to be built; ``places`` are the learner's, of a block and of the weights."""
         self._settings = settings
-        self._who = who
-        self._places = places
+        self._identity = identity
+        self._slots = slots
         self._make = make
         self._thread = 0
         self._step = 0
@@ -93,10 +93,10 @@ class RayCollector:
         keep_freed_memory()
         torch.set_num_threads(1)
         with library_lines(self._lines.append), torch.no_grad():
-            self._collector = collector = self._make(self._settings, self._who)
+            self._collector = collector = self._make(self._settings, self._identity)
             weights = SharedWeights(collector.actors)
         weights.memory.close()
-        if (collector.layout.places, weights.places) != self._places:
+        if (collector.layout.slots, weights.slots) != self._slots:
             raise RuntimeError(
                 f"{ray.util.get_node_ip_address()} has another MAPush than the learner's machine"
             )
@@ -108,7 +108,7 @@ class RayCollector:
         self._thread = threading.get_ident()
         collector = self._collector
         with library_lines(self._lines.append), torch.no_grad():
-            load_weights(self._places[1], torch.tensor(weights), collector.actors)
+            load_weights(self._slots[1], torch.tensor(weights), collector.actors)
             collector.team.num_updates = num_updates
             report = collector.collect(self._block, self._count)
         return self._block.numpy(), tuple(report)
@@ -130,7 +130,7 @@ class RayCollector:
         self._num_decisions = self._num_decisions + 1
 
 
-class RayEngine:
+class RayLauncher:
     """Starts collectors on the cluster that RAY_ADDRESS names, else on a Ray of its own on this
     machine.
     """
@@ -140,7 +140,7 @@ class RayEngine:
     def __init__(
         self, cfg: RunCfg, make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector
     ) -> None:
-        """Start collectors of ``cfg``, which is settled; nothing is reached before the engine is
+        """Start collectors of ``cfg``, which is settled; nothing is reached before the launcher is
         entered.
         """
         self._num_collectors = cfg.runner.collectors
@@ -149,7 +149,7 @@ class RayEngine:
         self._problem: str | None = None
         self._is_over = threading.Event()
 
-    def __enter__(self) -> RayEngine:
+    def __enter__(self) -> RayLauncher:
         """Join the cluster; raise ConfigError where it cannot be reached, or can never hold all
         collectors.
         """
@@ -180,7 +180,7 @@ class RayEngine:
     def start(
         self,
         settings: Mapping[str, Any],
-        who: Identity,
+        identity: Identity,
         connection: Connection,
         memory: CollectorMemory,
         weights: SharedWeights,
@@ -190,7 +190,7 @@ class RayEngine:
         remote: Any = ray.remote  # whose types know nothing of concurrency groups
         kind = remote(concurrency_groups={_CONTROL: 2})(RayCollector)
         where = {"num_cpus": self.num_cpus, "scheduling_strategy": "SPREAD"}
-        given = dict(settings), who, (memory.layout.places, weights.places), self._make
+        given = dict(settings), identity, (memory.layout.slots, weights.slots), self._make
         worker = RayWorker(
             self,
             lambda: kind.options(**where, max_restarts=0).remote(*given),
@@ -234,7 +234,7 @@ class RayWorker(threading.Thread):
 
     def __init__(
         self,
-        engine: RayEngine,
+        launcher: RayLauncher,
         make_actor: Callable[[], Any],
         connection: Connection,
         memory: CollectorMemory,
@@ -245,7 +245,7 @@ class RayWorker(threading.Thread):
         super().__init__(name=f"collector {log.stem}", daemon=True)
         self._make_actor = make_actor
         self._actor: Any = None
-        self._engine = engine
+        self._launcher = launcher
         self._connection = connection
         self._log = log
         self._memory = memory
@@ -269,12 +269,12 @@ class RayWorker(threading.Thread):
             self._how = "Ray cannot reach it any more" if is_lost else how_an_actor_died(str(error))
             if self._how == NOT_MADE:
                 self._say(str(error))
-        except (EndedError, EOFError, OSError):
+        except (EndRequestedError, EOFError, OSError):
             pass
         except Exception as error:
             self._how = f"{type(error).__name__}: {first_sentence(str(error))}"
         finally:
-            if self._actor is not None and self._engine.problem() is None:
+            if self._actor is not None and self._launcher.problem() is None:
                 ray.kill(self._actor)
             self._memory.set(phase=Phase.ENDED)
             self._connection.close()
@@ -310,7 +310,7 @@ class RayWorker(threading.Thread):
         self._result(self._actor.build.remote(), self._follow)
         num_blocks = 0
         while True:
-            number = free_block(self._connection, memory)
+            number = wait_for_block(self._connection, memory)
             copied, version, num_updates = self._weights.copy()
             memory.versions[number] = version
             memory.set(phase=Phase.COLLECTING, step=0, version=version)
@@ -328,7 +328,7 @@ class RayWorker(threading.Thread):
         gone.
         """
         while True:
-            self._say(f"asked Ray for {self._engine.num_cpus} CPUs")
+            self._say(f"asked Ray for {self._launcher.num_cpus} CPUs")
             self._actor = self._make_actor()
             try:
                 return self._result(self._control("where"))
@@ -344,9 +344,9 @@ class RayWorker(threading.Thread):
             end_if_asked(self._memory)
             if self._is_killed.is_set():
                 self._how = "killed"
-                raise EndedError
-            if self._engine.problem() is not None:
-                raise EndedError
+                raise EndRequestedError
+            if self._launcher.problem() is not None:
+                raise EndRequestedError
             meanwhile()
         return ray.get(reference)
 

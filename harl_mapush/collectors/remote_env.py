@@ -20,7 +20,7 @@ from mqe.world.randomization import RandomizationCfg
 from mqe.world.streams import Streams
 
 
-class DistantWorlds:
+class RemoteEnvSpec:
     """All worlds of a run with collectors. Nothing is ever stepped here: one world is built to
     read sizes off.
     """
@@ -57,7 +57,7 @@ class DistantWorlds:
         """Do nothing: there is nothing to free."""
 
 
-def merged_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
+def merge_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
     """Return means over the episodes of all collectors; each collector counts by its number of
     episodes.
     """

@@ -63,7 +63,7 @@ def _nameless_file() -> int:
         return os.dup(file.fileno())
 
 
-class Place(NamedTuple):
+class Slot(NamedTuple):
     """Where a tensor lies in a piece of memory."""
 
     name: str
@@ -71,7 +71,7 @@ class Place(NamedTuple):
     dtype: torch.dtype
     start: int  # byte
 
-    def of(self, memory: Tensor) -> Tensor:
+    def view(self, memory: Tensor) -> Tensor:
         """Return the tensor as a view of ``memory`` (bytes)."""
         size = self.dtype.itemsize
         for length in self.shape:
@@ -83,14 +83,14 @@ class Place(NamedTuple):
         return f"{self.name} {self.shape} {str(self.dtype).removeprefix('torch.')}"
 
 
-def places(wanted: Sequence[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple[list[Place], int]:
+def lay_out(wanted: Sequence[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple[list[Slot], int]:
     """Lay tensors one after the other; return their places and the bytes that they take
     together.
     """
     laid = []
     end = 0
     for name, shape, dtype in wanted:
-        laid.append(Place(name, shape, dtype, end))
+        laid.append(Slot(name, shape, dtype, end))
         size = dtype.itemsize
         for length in shape:
             size *= length
@@ -125,24 +125,24 @@ class BlockLayout:
         }
         self.num_steps = num_steps
         self.num_transitions = num_steps * shape.num_envs
-        self.places, self.num_bytes = places([(name, *wanted[name]) for name in Transition._fields])
+        self.slots, self.num_bytes = lay_out([(name, *wanted[name]) for name in Transition._fields])
 
     def write(self, block: Tensor, t: int, transition: Transition) -> None:
         """Copy decision ``t`` into a block (bytes); raise TypeError for a tensor that is not of
         its place's kind.
         """
-        for place, value in zip(self.places, transition, strict=True):
-            if value.shape != place.shape[1:] or value.dtype != place.dtype:
+        for slot, value in zip(self.slots, transition, strict=True):
+            if value.shape != slot.shape[1:] or value.dtype != slot.dtype:
                 raise TypeError(
-                    f"transition.{place.name} is {tuple(value.shape)} {value.dtype} on "
+                    f"transition.{slot.name} is {tuple(value.shape)} {value.dtype} on "
                     f"{value.device}, but a decision "
-                    f"of a block takes {place.shape[1:]} {place.dtype}"
+                    f"of a block takes {slot.shape[1:]} {slot.dtype}"
                 )
-            place.of(block)[t].copy_(value)
+            slot.view(block)[t].copy_(value)
 
     def read(self, block: Tensor) -> list[Transition]:
         """Return the decisions of a block (bytes, on any device) as views of it."""
-        tensors = [place.of(block) for place in self.places]
+        tensors = [slot.view(block) for slot in self.slots]
         return [Transition(*(tensor[t] for tensor in tensors)) for t in range(self.num_steps)]
 
 
@@ -161,15 +161,15 @@ class SharedWeights:
             for name, value in named_tensors(module)
         ]
         wanted = [(name, tuple(value.shape), value.dtype) for name, value in states]
-        self.places, size = places([("header", (3,), torch.int64), *wanted])
+        self.slots, size = lay_out([("header", (3,), torch.int64), *wanted])
         self.memory = SharedMemory(size)
 
     def publish(self, modules: Sequence[nn.Module], version: int, num_updates: int) -> None:
         """Write a version; waits for the learner's device."""
         values = [value for module in modules for _, value in named_tensors(module)]
-        for place, value in zip(self.places[1:], values, strict=True):
-            place.of(self.memory.bytes).copy_(value)
-        header = self.places[0].of(self.memory.bytes)
+        for slot, value in zip(self.slots[1:], values, strict=True):
+            slot.view(self.memory.bytes).copy_(value)
+        header = self.slots[0].view(self.memory.bytes)
         header.copy_(
             torch.tensor([version, num_updates, _checksum(self.memory.bytes, version, num_updates)])
         )
@@ -179,7 +179,7 @@ class SharedWeights:
         behind it.
         """
         copied, version, num_updates = self.copy()
-        load_weights(self.places, copied, modules)
+        load_weights(self.slots, copied, modules)
         return version, num_updates
 
     def copy(self) -> tuple[Tensor, int, int]:
@@ -188,18 +188,18 @@ class SharedWeights:
         """
         while True:
             copied = self.memory.bytes.clone()
-            version, num_updates, checksum = self.places[0].of(copied).tolist()
+            version, num_updates, checksum = self.slots[0].view(copied).tolist()
             if checksum == _checksum(copied, version, num_updates):
                 return copied, version, num_updates
 
 
-def load_weights(places: Sequence[Place], copied: Tensor, modules: Sequence[nn.Module]) -> None:
+def load_weights(slots: Sequence[Slot], copied: Tensor, modules: Sequence[nn.Module]) -> None:
     """Put a copy of weights (bytes) into ``modules``; ``places`` are those of the memory that it
     is of.
     """
     values = [value for module in modules for _, value in named_tensors(module)]
-    for place, value in zip(places[1:], values, strict=True):
-        value.copy_(place.of(copied))
+    for slot, value in zip(slots[1:], values, strict=True):
+        value.copy_(slot.view(copied))
 
 
 def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -242,9 +242,9 @@ class CollectorMemory:
         """Make room for ``num_blocks`` blocks."""
         self.layout = layout
         self.num_blocks = num_blocks
-        self._places, size = places(
+        self._slots, size = lay_out(
             [
-                ("numbers", (len(Numbers._fields),), torch.int64),
+                ("numbers", (len(Counters._fields),), torch.int64),
                 ("versions", (num_blocks,), torch.int64),
             ]
             + [("block", (layout.num_bytes,), torch.uint8)] * num_blocks
@@ -255,7 +255,7 @@ class CollectorMemory:
 
     def _open(self) -> None:
         numbers, self.versions, *self.blocks = (
-            place.of(self.memory.bytes) for place in self._places
+            slot.view(self.memory.bytes) for slot in self._slots
         )
         self._numbers = numbers.numpy()  # a NumPy scalar is read and written in one go
 
@@ -269,16 +269,16 @@ class CollectorMemory:
     def set(self, **numbers: int) -> None:
         """Set some of the numbers."""
         for name, value in numbers.items():
-            self._numbers[Numbers._fields.index(name)] = value
+            self._numbers[Counters._fields.index(name)] = value
 
     def add(self, **numbers: int) -> None:
         """Add to some of the numbers."""
         for name, value in numbers.items():
-            self._numbers[Numbers._fields.index(name)] += value
+            self._numbers[Counters._fields.index(name)] += value
 
-    def numbers(self) -> Numbers:
+    def numbers(self) -> Counters:
         """Return all numbers."""
-        return Numbers(*self._numbers.tolist())
+        return Counters(*self._numbers.tolist())
 
     def oldest_version(self) -> int | None:
         """Return the oldest policy version behind a block that is not stored yet, None where there
@@ -288,7 +288,7 @@ class CollectorMemory:
         return min(versions, default=None)
 
 
-class Numbers(NamedTuple):
+class Counters(NamedTuple):
     """What a collector counts; all but ``phase``, ``step`` and ``version`` only grow."""
 
     phase: int = 0

@@ -10,8 +10,8 @@ import time
 import traceback
 from collections.abc import Callable
 
-from harl_mapush.collectors.ingest_thread import Filler
-from harl_mapush.collectors.pool import Member, Pool
+from harl_mapush.collectors.ingest_thread import IngestThread
+from harl_mapush.collectors.pool import Pool, WorkerHandle
 from harl_mapush.collectors.shared_memory import Phase
 
 _LOOKS = 20  # within the time after which something counts as stuck
@@ -22,12 +22,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class Watchdog(threading.Thread):
-    """Checks collectors, filler and learner from time to time."""
+    """Checks collectors, ingest thread and learner from time to time."""
 
     def __init__(
         self,
         pool: Pool,
-        filler: Filler,
+        ingest: IngestThread,
         learner_beat: Callable[[], tuple[float, str]],
         stall_s: float,
     ) -> None:
@@ -37,7 +37,7 @@ class Watchdog(threading.Thread):
         """
         super().__init__(name="watchdog", daemon=True)
         self._pool = pool
-        self._filler = filler
+        self._ingest = ingest
         self._learner_beat = learner_beat
         self._stall_s = stall_s
         self._learner = threading.current_thread()
@@ -49,9 +49,9 @@ class Watchdog(threading.Thread):
     def run(self) -> None:
         """Check the collectors at intervals until ``end`` is called."""
         while not self._is_ending.wait(self._stall_s / _LOOKS):
-            for member in self._pool.members:
-                self._look_at(member)
-            self._look_at_thread("The filler", self._filler, self._filler.beat, "storing")
+            for handle in self._pool.handles:
+                self._look_at(handle)
+            self._look_at_thread("The ingest thread", self._ingest, self._ingest.beat, "storing")
             beat, doing = self._learner_beat()
             self._look_at_thread("The learner", self._learner, beat, doing)
 
@@ -60,41 +60,41 @@ class Watchdog(threading.Thread):
         self._is_ending.set()
         self.join(_END_S)
 
-    def _look_at(self, member: Member) -> None:
+    def _look_at(self, handle: WorkerHandle) -> None:
         now = time.monotonic()
-        numbers = member.numbers()
-        progress = (member.num_starts, numbers.phase, numbers.num_decisions, numbers.num_sent)
-        before, since, was_named = self._seen.get(member.number, (None, now, False))
-        has_nothing_to_do = numbers.phase == Phase.WAITING and not member.given
+        numbers = handle.numbers()
+        progress = (handle.num_starts, numbers.phase, numbers.num_decisions, numbers.num_sent)
+        before, since, was_named = self._seen.get(handle.number, (None, now, False))
+        has_nothing_to_do = numbers.phase == Phase.WAITING and not handle.given
         if progress != before or has_nothing_to_do:
-            self._seen[member.number] = (progress, now, False)
+            self._seen[handle.number] = (progress, now, False)
             return
         idle_s = now - since
         is_starting = numbers.phase in (Phase.STARTING, Phase.BUILDING)
-        process = member.process
+        process = handle.process
         if process is None or not process.is_alive():
-            return  # the filler will notice
+            return  # the ingest thread will notice
         if idle_s >= self._stall_s and not was_named:
-            self._seen[member.number] = (progress, since, True)
-            _LOG.warning("Note: %s", self.describe(member, idle_s))
+            self._seen[handle.number] = (progress, since, True)
+            _LOG.warning("Note: %s", self.describe(handle, idle_s))
         limit_s = max(2 * self._stall_s, _START_S if is_starting else 0.0)
         if idle_s >= limit_s and numbers.phase != Phase.PLACING:
-            _LOG.warning("Note: %s is killed, after %.0f s.", member.describe(), idle_s)
+            _LOG.warning("Note: %s is killed, after %.0f s.", handle.describe(), idle_s)
             process.kill()
-            self._seen[member.number] = (progress, now, True)
+            self._seen[handle.number] = (progress, now, True)
 
-    def describe(self, member: Member, idle_s: float) -> str:
+    def describe(self, handle: WorkerHandle, idle_s: float) -> str:
         """Return who is stuck, at what, with its last line and its stack."""
-        numbers = member.numbers()
+        numbers = handle.numbers()
         if numbers.phase == Phase.COLLECTING:
             at = f", decision {numbers.step + 1} of block {numbers.num_sent + 1}"
         else:
             at = ""
-        stack = member.process.stack() if member.process is not None else "none"
+        stack = handle.process.stack() if handle.process is not None else "none"
         return (
-            f"{member.describe()} has done nothing for {idle_s:.0f} s while "
+            f"{handle.describe()} has done nothing for {idle_s:.0f} s while "
             f"{Phase(numbers.phase).describe()}{at}. Its "
-            f"last line: {member.last_line()}. Its stack: {stack}"
+            f"last line: {handle.last_line()}. Its stack: {stack}"
         )
 
     def _look_at_thread(self, name: str, thread: threading.Thread, beat: float, doing: str) -> None:

@@ -19,12 +19,12 @@ import torch
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.collector import Collector, Identity, build
-from harl_mapush.collectors.ingest_thread import Filler
-from harl_mapush.collectors.launcher import Engine, LocalEngine, make_engine
+from harl_mapush.collectors.ingest_thread import IngestThread
+from harl_mapush.collectors.launcher import Launcher, LocalLauncher, make_launcher
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pool import CollectionError, FullBlock, Pool
-from harl_mapush.collectors.rate_limiter import Pace, Turns
-from harl_mapush.collectors.remote_env import DistantWorlds
+from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
+from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.collectors.settings import settled
 from harl_mapush.collectors.shared_memory import CollectorMemory, SharedWeights
 from harl_mapush.config import RunCfg
@@ -52,7 +52,7 @@ class AsyncCheckup(Checkup):
     blocks: list[FullBlock] = field(default_factory=list)
     experience: ReplayExperience | None = None  # with these blocks
     stack: ExitStack = field(default_factory=ExitStack)
-    engine: Engine = field(default_factory=LocalEngine)
+    launcher: Launcher = field(default_factory=LocalLauncher)
 
     @property
     def learner(self) -> torch.device:
@@ -84,12 +84,12 @@ def check_settings(checkup: Checkup) -> str:
     checkup.cfg = cfg = settled(dataclasses.replace(cfg, runner=runner))
     said = check_device(checkup)
     here = _own(checkup)
-    here.engine = here.stack.enter_context(make_engine(cfg))
+    here.launcher = here.stack.enter_context(make_launcher(cfg))
     number = cfg.runner.collectors
     worlds = cfg.env.num_envs // number
     return (
         f"{number} collector{'s' if number > 1 else ''}, {worlds} worlds each, {said}, "
-        f"{here.engine.describe()}; "
+        f"{here.launcher.describe()}; "
         f"learner on {cfg.runner.learner_device}"
     )
 
@@ -105,8 +105,8 @@ def check_environment(checkup: Checkup) -> str:
             raise StageError(
                 f"{report.num_broken:.0f} transitions come from worlds that broke", REPORT
             )
-    for place in collector.layout.places:
-        finite(place.name, place.of(memory.blocks[0]))
+    for slot in collector.layout.slots:
+        finite(slot.name, slot.view(memory.blocks[0]))
     return f"{_NUM_BLOCKS} blocks of {collector.layout.num_transitions} transitions, all finite"
 
 
@@ -116,7 +116,7 @@ def check_agent(checkup: Checkup) -> str:
     collector = _there(here.collector)
     cfg = here.cfg
     env = collector.env
-    spec = DistantWorlds(cfg, here.learner).spec
+    spec = RemoteEnvSpec(cfg, here.learner).spec
     here.team = team = cast(
         ReplayLearner, make_algorithm(cfg.algorithm, cfg.network, spec, here.learner, 2)
     )
@@ -134,7 +134,7 @@ def check_agent(checkup: Checkup) -> str:
         raise StageError(
             f"the same weights act differently: by {float((ours - theirs).abs().max()):.2g}", REPORT
         )
-    names = [place.describe() for place in weights.places[1:]]
+    names = [slot.describe() for slot in weights.slots[1:]]
     return (
         f"{len(names)} tensors of weights, {here.learner} -> cpu -> {env.device}, {names[0]} "
         "and so on"
@@ -153,7 +153,7 @@ def check_one_collector(checkup: Checkup) -> str:
         _there(here.weights),
         folder,
         _NUM_BLOCKS,
-        engine=here.engine,
+        launcher=here.launcher,
     )
     here.stack.callback(pool.close)
     start = time.monotonic()
@@ -169,22 +169,22 @@ def check_one_collector(checkup: Checkup) -> str:
         raise StageError(
             f"{len(here.blocks)} blocks in {_PATIENCE_S:.0f} s", "try fewer worlds, or --device cpu"
         )
-    for place in collector.layout.places:
-        finite(place.name, place.of(here.blocks[-1].content))
-    crossing = ", ".join(place.describe() for place in collector.layout.places)
+    for slot in collector.layout.slots:
+        finite(slot.name, slot.view(here.blocks[-1].content))
+    crossing = ", ".join(slot.describe() for slot in collector.layout.slots)
     return (
-        f"{_NUM_BLOCKS} blocks; {collector.env.device} -> cpu ({here.engine.medium}) -> "
+        f"{_NUM_BLOCKS} blocks; {collector.env.device} -> cpu ({here.launcher.medium}) -> "
         f"{here.learner}: {crossing}"
     )
 
 
-def check_filler(checkup: Checkup) -> str:
+def check_ingest(checkup: Checkup) -> str:
     """Store these blocks; what lies in the replay must be what was sent."""
     here = _own(checkup)
-    experience, filler = _filler(here)
+    experience, ingest = _ingest(here)
     here.experience = experience
     for block in here.blocks:
-        filler.store(block)
+        ingest.store(block)
     replay = experience.replay
     layout = _there(here.collector).layout
     t = 0
@@ -216,11 +216,11 @@ def check_learner(checkup: Checkup) -> str:
     _run(runner)
     if any(torch.equal(before[name], flat) for name, flat in runner.algorithm.weights.items()):
         raise StageError(
-            f"{runner.pace.num_learned} updates left some weights as they were", REPORT
+            f"{runner.limiter.num_learned} updates left some weights as they were", REPORT
         )
     return (
-        f"warm-up {size}/{size}, {runner.pace.num_learned} updates, weights version "
-        f"{runner.pace.version}"
+        f"warm-up {size}/{size}, {runner.limiter.num_learned} updates, weights version "
+        f"{runner.limiter.version}"
     )
 
 
@@ -277,7 +277,7 @@ def check_together(checkup: Checkup) -> str:
     def stop_in_time() -> None:
         nonlocal lines
         now = time.monotonic()
-        if runner.pace.num_stored and not first_block[0]:
+        if runner.limiter.num_stored and not first_block[0]:
             first_block[0] = now
         if now > (first_block[0] + TOGETHER_S if first_block[0] else deadline):
             lines = runner.health()
@@ -290,11 +290,11 @@ def check_together(checkup: Checkup) -> str:
 
 def _make(cfg: RunCfg, here: AsyncCheckup) -> AsyncRunner:
     learner = torch.device(cfg.runner.learner_device)
-    worlds = DistantWorlds(cfg, learner)
+    worlds = RemoteEnvSpec(cfg, learner)
     runner = AsyncRunner(
         worlds, make_algorithm(cfg.algorithm, cfg.network, worlds.spec, learner, 1), cfg
     )
-    runner.engine = here.engine
+    runner.launcher = here.launcher
     return runner
 
 
@@ -314,17 +314,20 @@ def _run(runner: AsyncRunner) -> None:
         raise StageError(
             str(error), "look at the stage before it, and at the last line named"
         ) from None
-    if not runner.pace.num_stored:
+    if not runner.limiter.num_stored:
         raise StageError("no block arrived", "try fewer worlds or collectors: each needs a core")
 
 
-def _filler(here: AsyncCheckup) -> tuple[ReplayExperience, Filler]:
+def _ingest(here: AsyncCheckup) -> tuple[ReplayExperience, IngestThread]:
     team = _there(here.team)
     layout = _there(here.collector).layout
     experience = team.make_experience(layout.num_steps, layout.num_transitions // layout.num_steps)
     pool: Any = type("Blocks", (), {"layout": layout})  # all that storing asks of a pool
-    return experience, Filler(
-        pool, Pace(team, experience, 1.0, layout.num_transitions, 1), Turns(), here.learner
+    return experience, IngestThread(
+        pool,
+        RateLimiter(team, experience, 1.0, layout.num_transitions, 1),
+        FairLock(),
+        here.learner,
     )
 
 
@@ -354,7 +357,7 @@ ASYNC_STAGES = (
     Stage("environment", check_environment, "mapush doctor looks at the worlds more closely"),
     Stage("agent", check_agent, REPORT),
     Stage("collector", check_one_collector, _TRY),
-    Stage("filler", check_filler, REPORT),
+    Stage("ingest", check_ingest, REPORT),
     Stage("learner", check_learner, _TRY),
     Stage("model fitted", check_model, REPORT),
     Stage("model rollout", check_rollouts, REPORT),

@@ -1,9 +1,9 @@
 """Give runs with collectors the faults that such runs have, and look how they end.
 
 ``python tests/faults/collectors.py --tries 10`` prints a table; it exits with 1 where a run did not
-end as it should. Faults of collectors, filler and queue are tried on toy worlds, signals on tiny
-runs of the box task in processes of their own. ``slowest`` is the time from the fault (where the
-run ends by it) or from the start to the end [s].
+end as it should. Faults of collectors, ingest thread and queue are tried on toy worlds, signals on
+tiny runs of the box task in processes of their own. ``slowest`` is the time from the fault (where
+the run ends by it) or from the start to the end [s].
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ def finish(
 
     runner.on_iteration = on_iteration
     runner.learn()
-    if runner.pace.num_stored != TRANSITIONS:
-        return f"{runner.pace.num_stored} stored of {TRANSITIONS}"
-    owed = runner.pace.num_counted * runner.pace.ratio
-    if abs(owed - runner.pace.num_learned) >= 1.0:
-        return f"{runner.pace.num_learned} updates instead of {owed:.1f}"
+    if runner.limiter.num_stored != TRANSITIONS:
+        return f"{runner.limiter.num_stored} stored of {TRANSITIONS}"
+    owed = runner.limiter.num_counted * runner.limiter.ratio
+    if abs(owed - runner.limiter.num_learned) >= 1.0:
+        return f"{runner.limiter.num_learned} updates instead of {owed:.1f}"
     return None
 
 
@@ -137,31 +137,31 @@ def queue_full(folder: Path, said: Said, draw: random.Random) -> str | None:
     learn_from = runner.algorithm.learn_from
     runner.algorithm.learn_from = lambda replay: (time.sleep(0.1), learn_from(replay))[1]  # type: ignore[method-assign]
     problem = finish(runner, said, draw, lambda: None)
-    waited = runner.pool.members[0].numbers().waited_ns / 1e9
+    waited = runner.pool.handles[0].numbers().waited_ns / 1e9
     return problem or expect(waited > 1.0, f"collectors waited {waited:.1f} s")
 
 
-def slow_filler(folder: Path, said: Said, draw: random.Random) -> str | None:
+def slow_ingest(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Make storing a block slow."""
     runner = make(folder)
 
     def act() -> None:
-        store = runner.filler.store
-        runner.filler.store = lambda block: (time.sleep(0.3), store(block))[1]
+        store = runner.ingest.store
+        runner.ingest.store = lambda block: (time.sleep(0.3), store(block))[1]
 
     problem = finish(runner, said, draw, act)
-    waited = runner.pool.members[0].numbers().waited_ns / 1e9
+    waited = runner.pool.handles[0].numbers().waited_ns / 1e9
     return problem or expect(waited > 1.0, f"collectors waited {waited:.1f} s")
 
 
-def filler_dies(folder: Path, said: Said, draw: random.Random) -> str | None:
-    """Have the filler raise."""
+def ingest_dies(folder: Path, said: Said, draw: random.Random) -> str | None:
+    """Make the ingest thread raise."""
     return ends_by(
         folder,
         said,
         draw,
-        "the filler died (MemoryError",
-        lambda runner: put(runner.filler, "store"),
+        "the ingest thread died (MemoryError",
+        lambda runner: put(runner.ingest, "store"),
     )
 
 
@@ -207,7 +207,7 @@ def ends_by(
         finish(runner, said, draw, fault)
     except CollectionError as error:
         left_s = time.monotonic() - at[0]
-        is_gone = all(not member.process.is_alive() for member in runner.pool.members)
+        is_gone = all(not handle.process.is_alive() for handle in runner.pool.handles)
         state = runner.state_dict()
         return expect(
             words in str(error) and is_gone and left_s < in_s and state["iteration"] > 0, str(error)
@@ -295,7 +295,7 @@ def is_running(process: int) -> bool:
 
 def pid(runner: AsyncRunner) -> int:
     """Return the process of the first collector."""
-    return runner.pool.members[0].process.pid
+    return runner.pool.handles[0].process.pid
 
 
 def expect(is_so: bool, otherwise: str) -> str | None:
@@ -309,8 +309,8 @@ FAULTS: dict[str, Callable[[Path, Said, random.Random], str | None]] = {
     "collector stopped": stopped,
     "collector raises": raises,
     "queue full": queue_full,
-    "slow filler": slow_filler,
-    "filler dies": filler_dies,
+    "slow ingest": slow_ingest,
+    "ingest dies": ingest_dies,
     "learner dies": learner_dies,
     "learner killed": lambda *given: signalled(signal.SIGKILL, False, *given),
     "Ctrl-C": lambda *given: signalled(signal.SIGINT, True, *given),

@@ -99,8 +99,8 @@ def run_of(
     FAULT.unlink(missing_ok=True)
     given = {"stall_time": 3.0, "engine": "ray"}
     cfg = toy_collectors.settings(num_collectors, 8, transitions, runner=given)
-    with ray_launcher.RayEngine(cfg, toy_collectors.make_toy) as engine:
-        yield toy_collectors.make_runner(cfg, folder / "logs", engine)
+    with ray_launcher.RayLauncher(cfg, toy_collectors.make_toy) as launcher:
+        yield toy_collectors.make_runner(cfg, folder / "logs", launcher)
 
 
 def finish(runner: AsyncRunner, draw: random.Random, act: Callable[[], object]) -> str | None:
@@ -113,7 +113,7 @@ def finish(runner: AsyncRunner, draw: random.Random, act: Callable[[], object]) 
 
     def on_iteration(report: object) -> None:
         nonlocal wait
-        wait -= all(member.is_ready() for member in runner.pool.members)
+        wait -= all(handle.is_ready() for handle in runner.pool.handles)
         if not is_over[0] and wait <= 0:
             is_over[0] = True
             act()
@@ -122,10 +122,10 @@ def finish(runner: AsyncRunner, draw: random.Random, act: Callable[[], object]) 
     runner.learn()  # raises where transitions were lost
     if not is_over[0]:
         return "it was over before all collectors were there"
-    owed = runner.pace.num_counted * runner.pace.ratio
-    if runner.pace.num_stored != total or abs(owed - runner.pace.num_learned) >= 1.0:
+    owed = runner.limiter.num_counted * runner.limiter.ratio
+    if runner.limiter.num_stored != total or abs(owed - runner.limiter.num_learned) >= 1.0:
         return (
-            f"{runner.pace.num_stored} of {total} stored, {runner.pace.num_learned} updates "
+            f"{runner.limiter.num_stored} of {total} stored, {runner.limiter.num_learned} updates "
             f"instead of {owed:.1f}"
         )
     return None
@@ -133,7 +133,7 @@ def finish(runner: AsyncRunner, draw: random.Random, act: Callable[[], object]) 
 
 def pid(runner: AsyncRunner) -> int:
     """Return the process of the first collector."""
-    return int(runner.pool.members[0].process.describe().split()[1])
+    return int(runner.pool.handles[0].process.describe().split()[1])
 
 
 def actor_killed(folder: Path, said: Said, draw: random.Random) -> str | None:
@@ -195,7 +195,7 @@ def node_comes_back(folder: Path, said: Said, draw: random.Random) -> str | None
             if not runner.pool.num_restarts:
                 return
             NODES.both()
-            if all(member.is_ready() and not member.is_new for member in runner.pool.members):
+            if all(handle.is_ready() and not handle.is_new for handle in runner.pool.handles):
                 raise _EnoughError
 
         runner.on_wait = on_wait

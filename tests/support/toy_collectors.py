@@ -19,8 +19,8 @@ from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors import collector_process
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.collector import Collector, Identity
-from harl_mapush.collectors.launcher import Engine, LocalEngine
-from harl_mapush.collectors.remote_env import DistantWorlds
+from harl_mapush.collectors.launcher import Launcher, LocalLauncher
+from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.collectors.settings import settled
 from harl_mapush.config import RunCfg
 from tests.support.toy import ToyEnv
@@ -29,7 +29,7 @@ from tests.support.toy import ToyEnv
 FAULT = "TOY_FAULT"
 
 
-class ToyWorlds(DistantWorlds):
+class ToyWorlds(RemoteEnvSpec):
     """What the learner's process knows of toy worlds."""
 
     def __init__(self, cfg: RunCfg) -> None:
@@ -54,11 +54,14 @@ class FaultyEnv(ToyEnv):
         return super().step(actions)
 
 
-def make_toy(settings: Mapping[str, Any], who: Identity) -> Collector:
+def make_toy(settings: Mapping[str, Any], identity: Identity) -> Collector:
     cfg, _ = config.resolve(settings, {})
-    kind = FaultyEnv if who.number == 0 else ToyEnv
-    env = kind(cfg.env.num_envs // who.num_collectors, seed=who.number + 100 * who.num_starts)
-    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), "cpu", who.number)
+    kind = FaultyEnv if identity.number == 0 else ToyEnv
+    env = kind(
+        cfg.env.num_envs // identity.num_collectors,
+        seed=identity.number + 100 * identity.num_starts,
+    )
+    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), "cpu", identity.number)
     assert isinstance(team, OffPolicy)
     return Collector(env, team, cfg.runner.num_steps)
 
@@ -93,11 +96,13 @@ def settings(
     return settled(cfg)
 
 
-def make_runner(cfg: RunCfg, logs: Path | None = None, engine: Engine | None = None) -> AsyncRunner:
+def make_runner(
+    cfg: RunCfg, logs: Path | None = None, launcher: Launcher | None = None
+) -> AsyncRunner:
     torch.manual_seed(0)
     env = ToyWorlds(cfg)
     team = make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 1)
     runner = AsyncRunner(env, team, cfg)
-    runner.engine = engine or LocalEngine(collect)
+    runner.launcher = launcher or LocalLauncher(collect)
     runner.logs = logs
     return runner

@@ -16,15 +16,15 @@ from torch import nn
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
 from harl_mapush.algorithms.team import TeamSpec
-from harl_mapush.collectors.async_runner import merged_rewards
+from harl_mapush.collectors.async_runner import merge_rewards
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
-from harl_mapush.collectors.ingest_thread import Filler
+from harl_mapush.collectors.ingest_thread import IngestThread
 from harl_mapush.collectors.launcher import last_line
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.pool import FullBlock
-from harl_mapush.collectors.rate_limiter import Pace, Turns
-from harl_mapush.collectors.remote_env import merged_statistics
+from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
+from harl_mapush.collectors.remote_env import merge_statistics
 from harl_mapush.collectors.settings import learner_device, settled
 from harl_mapush.collectors.shared_memory import BlockLayout, CollectorMemory, SharedWeights
 from harl_mapush.distributed.ranks import Ranks
@@ -63,10 +63,10 @@ def test_weights_arrive_with_their_version_and_are_read_again_where_they_change_
     theirs = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
     weights = SharedWeights(ours)
     weights.publish(ours, 7, 70)
-    place = weights.places[1]
+    slot = weights.slots[1]
     clone = weights.memory.bytes.clone
     torn = clone()
-    place.of(torn).add_(1.0)
+    slot.view(torn).add_(1.0)
     copies = iter([torn, clone()])
     weights.memory.bytes = SimpleNamespace(clone=lambda: next(copies))  # type: ignore[assignment]
     with torch.no_grad():
@@ -115,23 +115,23 @@ def test_transitions_of_all_rings_are_drawn_alike_however_many_each_has():
     assert torch.equal(again.newest, replay.newest)
 
 
-def pace(num_rows: int, owed: float, **over: int) -> Pace:
+def limiter(num_rows: int, owed: float, **over: int) -> RateLimiter:
     algorithm = SimpleNamespace(num_owed=owed, cfg=SimpleNamespace(warmup=100))
     given = {"ratio": 0.1, "block": 50, "max_policy_lag": 3} | over
-    return Pace(algorithm, SimpleNamespace(replay=range(num_rows), num_new=0), **given)  # type: ignore[arg-type]
+    return RateLimiter(algorithm, SimpleNamespace(replay=range(num_rows), num_new=0), **given)  # type: ignore[arg-type]
 
 
 def test_nobody_waits_before_the_warm_up_and_then_the_faster_side_does():
-    assert not pace(99, 50.0).may_learn()
-    assert pace(99, 50.0).may_store()
-    behind = pace(100, 5.0)
-    even = pace(100, 0.9)
+    assert not limiter(99, 50.0).may_learn()
+    assert limiter(99, 50.0).may_store()
+    behind = limiter(100, 5.0)
+    even = limiter(100, 0.9)
     assert (behind.may_learn(), behind.may_store()) == (True, False)
     assert (even.may_learn(), even.may_store()) == (False, True)
 
 
 def test_updates_are_owed_by_transition_and_an_iteration_ends_with_its_own():
-    side = pace(100, 0.0)
+    side = limiter(100, 0.0)
     side.stored()
     side.stored()
     assert side.algorithm.num_owed == pytest.approx(10.0)
@@ -145,7 +145,7 @@ def test_updates_are_owed_by_transition_and_an_iteration_ends_with_its_own():
 
 
 def test_the_learner_waits_for_transitions_that_would_become_too_old_and_these_are_stored():
-    side = pace(100, 40.0)
+    side = limiter(100, 40.0)
     side.version = 5
     side.oldest_version = 2
     assert side.lags
@@ -183,7 +183,7 @@ def test_health_is_one_line_a_part_with_rates_of_the_last_seconds():
         window.add(snapshot(at, 1_204_224 + int(1203 * (at - 110.0))))
     assert window.lines() == (
         "[Collector 0] 4,812 steps/s | sent 1,204,224 | waited 3 % | policy v812 (lag 4)",
-        "[Filler] +1,203/s | stored 1,204,224 | queue 3/64 | errors 0",
+        "[Ingest] +1,203/s | stored 1,204,224 | queue 3/64 | errors 0",
         "[Learner] warm-up 5,000/5,000 | updates 18,200 (ratio 0.5) | waited 12 %",
     )
     assert window.scalars()["collector0/env_steps_per_s"] == pytest.approx(4812.0)
@@ -199,13 +199,13 @@ def test_what_collectors_say_counts_by_how_much_it_stands_for():
         report(6.0, 1.0, success_rate=0.5, num_episodes=30),
         report(2.0, 5.0, success_rate=0.9, num_episodes=10),
     ]
-    rewards = merged_rewards(blocks, torch.device("cpu"))
+    rewards = merge_rewards(blocks, torch.device("cpu"))
     assert {name: value.item() for name, value in rewards.items()} == {
         "reward/near": 2.0,
         "rollout/num_broken": 12.0,
     }
-    assert merged_statistics(blocks) == {"num_episodes": 40, "success_rate": pytest.approx(0.6)}
-    assert merged_rewards([], torch.device("cpu")) == {}
+    assert merge_statistics(blocks) == {"num_episodes": 40, "success_rate": pytest.approx(0.6)}
+    assert merge_rewards([], torch.device("cpu")) == {}
 
 
 def test_the_last_line_is_what_was_said_and_no_stack(tmp_path):
@@ -245,7 +245,7 @@ def test_what_collectors_send_is_what_a_learner_that_collects_itself_stores(n_st
 
 
 class Blocks:
-    """All that the filler asks of a pool."""
+    """All that the ingest thread asks of a pool."""
 
     def __init__(self, layout: BlockLayout, blocks: list[FullBlock]) -> None:
         self.layout = layout
@@ -266,7 +266,7 @@ class Blocks:
         self.released.append((block.collector, block.number))
 
 
-def test_the_filler_stores_every_collectors_blocks_in_its_ring_and_hands_them_back():
+def test_the_ingest_thread_stores_every_collectors_blocks_in_its_ring_and_hands_them_back():
     cfg = settings(2, 8, 640)
     team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
     collectors = [Collector(ToyEnv(4, seed=seed), team, 4) for seed in range(2)]
@@ -281,26 +281,26 @@ def test_the_filler_stores_every_collectors_blocks_in_its_ring_and_hands_them_ba
     ]
     blocks = [
         FullBlock(
-            who,
+            identity,
             number,
             memory.blocks[number],
             3,
             is_new,
-            collectors[who].collect(memory.blocks[number]),
+            collectors[identity].collect(memory.blocks[number]),
         )
-        for who, number, is_new in given
+        for identity, number, is_new in given
     ]
     pool = Blocks(layout, blocks)
-    pace = Pace(team, experience, 0.01, layout.num_transitions, 64, version=5)
-    filler = Filler(pool, pace, Turns(), torch.device("cpu"))  # type: ignore[arg-type]
-    filler.start()
-    filler.end(10.0)
-    assert (filler.is_alive(), filler.error) == (False, None)
+    limiter = RateLimiter(team, experience, 0.01, layout.num_transitions, 64, version=5)
+    ingest = IngestThread(pool, limiter, FairLock(), torch.device("cpu"))  # type: ignore[arg-type]
+    ingest.start()
+    ingest.end(10.0)
+    assert (ingest.is_alive(), ingest.error) == (False, None)
     assert pool.released == [(0, 0), (1, 1), (1, 2)]
-    assert (pace.num_stored, experience.replay.num_added, filler.lags) == (48, [4, 8], [2, 2, 2])
-    assert {number: block.number for number, block in filler.newest.items()} == {0: 0, 1: 2}
+    assert (limiter.num_stored, experience.replay.num_added, ingest.lags) == (48, [4, 8], [2, 2, 2])
+    assert {number: block.number for number, block in ingest.newest.items()} == {0: 0, 1: 2}
     first = experience.replay.shape.num_rows
-    obs = layout.places[0].of(memory.blocks[2]).flatten(2)
+    obs = layout.slots[0].view(memory.blocks[2]).flatten(2)
     assert torch.equal(experience.replay.here[first + 4 : first + 8, :, : obs.shape[-1]], obs)
     # Done: what follows belongs to other episodes.
     assert (experience.replay.flags[first + 3] & 2).all()
@@ -407,10 +407,10 @@ def test_every_algorithm_that_takes_collectors_has_what_they_use(name):
     entry = ALGORITHMS[name]
     team = make_algorithm(entry.cfg(), NetworkCfg((8,)), TeamSpec.of(ToyEnv(1)), "cpu", 1)
     assert all(hasattr(team, value) for value in ReplayLearner.__annotations__)
-    for member, wanted in vars(ReplayLearner).items():
-        if inspect.isfunction(wanted) and not member.startswith("_"):
-            ours = inspect.signature(getattr(type(team), member))
-            assert list(ours.parameters) == list(inspect.signature(wanted).parameters), member
+    for handle, wanted in vars(ReplayLearner).items():
+        if inspect.isfunction(wanted) and not handle.startswith("_"):
+            ours = inspect.signature(getattr(type(team), handle))
+            assert list(ours.parameters) == list(inspect.signature(wanted).parameters), handle
     assert len(team.unique_actors) == (1 if team.cfg.share_param else 2)
 
 

@@ -18,7 +18,7 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.collector import Identity
-from harl_mapush.collectors.launcher import LocalEngine, are_elsewhere, make_engine
+from harl_mapush.collectors.launcher import LocalLauncher, are_elsewhere, make_launcher
 from harl_mapush.collectors.settings import settled
 from harl_mapush.collectors.shared_memory import BlockLayout, CollectorMemory, Phase, SharedWeights
 from mqe.config import ConfigError, to_dict
@@ -26,7 +26,7 @@ from tests.support.toy import ToyEnv
 from tests.support.toy_collectors import make_toy, settings
 from tests.test_faults import script
 
-ray_engine = pytest.importorskip("harl_mapush.collectors.ray_launcher")
+ray_launcher = pytest.importorskip("harl_mapush.collectors.ray_launcher")
 ray_cluster = pytest.importorskip("harl_mapush.collectors.ray_cluster")
 GIVEN = {"algorithm": {"name": "hasac"}, "runner": {"collectors": 2, "engine": "ray"}}
 
@@ -39,8 +39,8 @@ def test_collectors_of_a_cluster_ignore_the_devices_and_cores_of_this_machine():
     cfg = cluster_settings()
     assert (cfg.sim.name, cfg.sim.device, cfg.sim.num_threads) == ("mujoco", "cpu", 1)
     assert cluster_settings(sim={"num_threads": 3}).sim.num_threads == 3
-    assert isinstance(make_engine(settings(1, 8, 640)).__enter__(), LocalEngine)
-    assert isinstance(make_engine(cfg), ray_engine.RayEngine)
+    assert isinstance(make_launcher(settings(1, 8, 640)).__enter__(), LocalLauncher)
+    assert isinstance(make_launcher(cfg), ray_launcher.RayLauncher)
 
 
 def test_only_a_cluster_that_is_named_takes_collectors_elsewhere(monkeypatch):
@@ -78,7 +78,7 @@ def test_settings_that_no_cluster_can_have_are_refused(monkeypatch):
 def test_an_address_without_ray_is_refused(address, said, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ConfigError, match=f"RAY_ADDRESS={address}: {said}"):
-        ray_engine.RayEngine(cluster_settings()).__enter__()
+        ray_launcher.RayLauncher(cluster_settings()).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_rays_message_about_a_dead_actor_becomes_a_reason():
         "The actor died.\nclass_name: A\nThe actor is dead because its worker process has "
         "died. Worker exit type: X."
     )
-    assert ray_engine.how_an_actor_died(said) == "its worker process has died"
+    assert ray_launcher.how_an_actor_died(said) == "its worker process has died"
     assert (
-        ray_engine.how_an_actor_died("an error raised in its creation task, ray::A")
-        == ray_engine.NOT_MADE
+        ray_launcher.how_an_actor_died("an error raised in its creation task, ray::A")
+        == ray_launcher.NOT_MADE
     )
 
 
@@ -144,9 +144,9 @@ class Actor:
 
 
 def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_path):
-    monkeypatch.setattr(ray_engine.ray, "wait", lambda found, timeout: (found, []))
-    monkeypatch.setattr(ray_engine.ray, "get", lambda found, timeout=None: found)
-    monkeypatch.setattr(ray_engine.ray, "kill", lambda actor: killed.append(actor))
+    monkeypatch.setattr(ray_launcher.ray, "wait", lambda found, timeout: (found, []))
+    monkeypatch.setattr(ray_launcher.ray, "get", lambda found, timeout=None: found)
+    monkeypatch.setattr(ray_launcher.ray, "kill", lambda actor: killed.append(actor))
     killed: list[Actor] = []
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
     team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
@@ -154,13 +154,13 @@ def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_p
     weights = SharedWeights(list(team.unique_actors))
     weights.publish(list(team.unique_actors), 7, 70)
     memory = CollectorMemory(layout, 2)
-    collector = ray_engine.RayCollector(
-        to_dict(cfg), Identity(0, 1), (layout.places, weights.places), make_toy
+    collector = ray_launcher.RayCollector(
+        to_dict(cfg), Identity(0, 1), (layout.slots, weights.slots), make_toy
     )
     ours, theirs = multiprocessing.Pipe()
-    engine = ray_engine.RayEngine(cfg)
-    worker = ray_engine.RayWorker(
-        engine, lambda: Actor(collector), theirs, memory, weights, tmp_path / "0.txt"
+    launcher = ray_launcher.RayLauncher(cfg)
+    worker = ray_launcher.RayWorker(
+        launcher, lambda: Actor(collector), theirs, memory, weights, tmp_path / "0.txt"
     )
     worker.start()
     for block in (1, 0):
@@ -191,8 +191,8 @@ def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
     memory = CollectorMemory(BlockLayout(4, team.replay_shape(8)), 1)
     weights = SharedWeights(list(team.unique_actors))
     ours, theirs = multiprocessing.Pipe()
-    worker = ray_engine.RayWorker(
-        ray_engine.RayEngine(cfg), refuse, theirs, memory, weights, tmp_path / "0.txt"
+    worker = ray_launcher.RayWorker(
+        ray_launcher.RayLauncher(cfg), refuse, theirs, memory, weights, tmp_path / "0.txt"
     )
     worker.run()
     assert (worker.how_it_ended(), memory.numbers().phase) == (
@@ -206,7 +206,7 @@ def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
 def test_a_machine_with_another_layout_is_refused():
     cfg = settings(1, 8, 640)
     with pytest.raises(RuntimeError, match="has another MAPush than the learner's machine"):
-        ray_engine.RayCollector(to_dict(cfg), Identity(0, 1), ([], []), make_toy).build()
+        ray_launcher.RayCollector(to_dict(cfg), Identity(0, 1), ([], []), make_toy).build()
 
 
 def test_a_stack_is_one_line_with_the_innermost_call_first():
@@ -214,7 +214,7 @@ def test_a_stack_is_one_line_with_the_innermost_call_first():
     thread = threading.Thread(target=is_over.wait)
     thread.start()
     time.sleep(0.05)
-    words = ray_engine.stack_of_thread(thread.ident)
+    words = ray_launcher.stack_of_thread(thread.ident)
     is_over.set()
     thread.join()
     assert words.startswith("threading.py:")

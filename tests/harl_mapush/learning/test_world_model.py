@@ -15,8 +15,8 @@ from torch import Tensor
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.algorithms.team import TeamSpec
-from harl_mapush.collectors.model_trainer import Fitter
-from harl_mapush.collectors.rate_limiter import Pace, Turns
+from harl_mapush.collectors.model_trainer import ModelTrainer
+from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay
 from harl_mapush.learning.settings import MODEL_ROUND, EnsembleCfg, NetworkCfg
@@ -334,20 +334,20 @@ def test_a_thread_fits_while_rollouts_use_what_it_published_last():
     team, experience, env, obs = make(warmup=10_000, buffer_size=10_000)
     go(team, experience, env, obs, 10)
     model: WorldModel = team.model
-    turns = Turns()
-    pace = Pace(team, experience, 1.0, 16, 1)
+    lock = FairLock()
+    limiter = RateLimiter(team, experience, 1.0, 16, 1)
     object.__setattr__(team.cfg, "warmup", 64)
-    fitter = Fitter(model, pace, turns)
+    model_trainer = ModelTrainer(model, limiter, lock)
     before = model.acting.own.weight.clone()
-    with turns.taken():
+    with lock.taken():
         model.num_owed = 3.0 * MODEL_ROUND
-    fitter.start()
+    model_trainer.start()
     for _ in range(2000):
         if model.num_steps == 3 * MODEL_ROUND:
             break
-        fitter._is_ending.wait(0.005)
-    fitter.end(5.0)
-    assert (fitter.error, model.num_steps, model.num_owed) == (None, 3 * MODEL_ROUND, 0.0)
+        model_trainer._is_ending.wait(0.005)
+    model_trainer.end(5.0)
+    assert (model_trainer.error, model.num_steps, model.num_owed) == (None, 3 * MODEL_ROUND, 0.0)
     assert torch.equal(model.acting.own.weight, model.ensemble.own.weight)
     assert model.acting.own.weight is not model.ensemble.own.weight
     assert not torch.equal(model.acting.own.weight, before)
@@ -359,11 +359,11 @@ def test_a_thread_fits_while_rollouts_use_what_it_published_last():
 def test_an_error_of_the_thread_is_kept():
     team, experience, env, obs = make()
     go(team, experience, env, obs, 5)
-    fitter = Fitter(team.model, Pace(team, experience, 1.0, 16, 1), Turns())
+    model_trainer = ModelTrainer(team.model, RateLimiter(team, experience, 1.0, 16, 1), FairLock())
     team.model.is_due = lambda: 1 / 0
-    fitter.start()
-    fitter.join(5.0)
-    assert isinstance(fitter.error, ZeroDivisionError)
+    model_trainer.start()
+    model_trainer.join(5.0)
+    assert isinstance(model_trainer.error, ZeroDivisionError)
 
 
 def test_the_health_line_reports_how_good_the_model_is():

@@ -74,7 +74,7 @@ def test_a_run_with_collectors_fits_its_model_beside_them(tmp_path, capsys) -> N
     said = capsys.readouterr().out
     assert "[Learner]" in said
     assert "[Model] error" in said
-    assert {"model/inside_90", "filler/queue"} <= set(curves(out))
+    assert {"model/inside_90", "ingest/queue"} <= set(curves(out))
     assert (
         train.main(["--resume", str(out / "checkpoints" / "640"), "--num_env_steps", "1920"]) == 0
     )

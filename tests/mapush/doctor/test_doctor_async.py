@@ -19,7 +19,7 @@ def test_a_run_with_collectors_is_checked_from_each_part_to_all():
         "environment",
         "agent",
         "collector",
-        "filler",
+        "ingest",
         "learner",
         "model fitted",
         "model rollout",

@@ -16,7 +16,7 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
 from harl_mapush.algorithms.team import TeamSpec
-from harl_mapush.collectors.remote_env import DistantWorlds
+from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.learning.off_policy.replay_buffer import Batch
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.config import ConfigError
@@ -273,4 +273,4 @@ def test_what_cannot_be_mirrored_is_refused_in_one_line(compat, change, said):
 
 def test_a_learner_beside_collectors_has_the_mirror_as_well():
     cfg, _ = config.resolve({"algorithm": {"name": "hasac"}, "env": {"num_envs": 2}}, {})
-    assert DistantWorlds(cfg, CPU).spec.mirror is not None
+    assert RemoteEnvSpec(cfg, CPU).spec.mirror is not None
