@@ -1,4 +1,4 @@
-"""Register objects, rewards, observations, tasks and robots of your own: ``import mapush``.
+"""Register objects, rewards, observations, tasks, robots and algorithms: ``import mapush``.
 
 A module that calls these is named with ``--import`` on the command line of ``train``, ``test``,
 ``doctor`` and
@@ -6,6 +6,7 @@ A module that calls these is named with ``--import`` on the command line of ``tr
 """
 
 from mapush.registration import (
+    register_algorithm,
     register_object,
     register_observation,
     register_reward,
@@ -14,6 +15,7 @@ from mapush.registration import (
 )
 
 __all__ = [
+    "register_algorithm",
     "register_object",
     "register_observation",
     "register_reward",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # at run time only where they are needed: the command line begins without torch
     from torch import Tensor
 
+    from harl_mapush.algorithms.algorithm import Algorithm
+    from harl_mapush.learning.settings import AlgorithmCfg
     from mqe.tasks.entry import TaskEntry
     from mqe.tasks.push.rewards import StepFeatures
     from mqe.world.objects import ObjectCfg
@@ -68,6 +70,25 @@ def register_task(name: str, entry: TaskEntry) -> None:
     if "name" not in [field.name for field in fields(entry.cfg)]:
         raise ConfigError(f"task {name!r}: its settings need a field name, by default {name!r}")
     TASKS.register(name, entry)
+
+
+def register_algorithm(
+    name: str, cfg: type[AlgorithmCfg], algorithm: Callable[..., Algorithm]
+) -> None:
+    """Make ``algorithm.name=NAME`` stand for an algorithm with settings of the class ``cfg``.
+
+    ``algorithm`` takes the arguments of ``harl_mapush.algorithms.entries.make_algorithm``. Raise
+    ConfigError if the name is taken, or is not the default of the settings' field ``name``.
+    """
+    from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
+    from mqe.config import ConfigError
+
+    if cfg().name != name:
+        raise ConfigError(
+            f"algorithm {name!r}: its settings need a field name, by default {name!r}, "
+            f"not {cfg().name!r}"
+        )
+    _add("algorithm", ALGORITHMS, name, AlgorithmEntry(cfg, algorithm))
 
 
 def register_robot(name: str, cfg: RobotCfg) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from harl_mapush.algorithms.happo import Happo, HappoCfg
-from harl_mapush.learning.on_policy.minibatches import ActorBatch
 from mqe.config import option
 
 
@@ -21,5 +20,5 @@ class Haa2cCfg(HappoCfg):
 class Haa2c(Happo):
     """Sequential importance-weighted policy gradient with the cumulative ratio factor."""
 
-    def update_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
-        return self.update_policy(agent, [batch], None)
+    def surrogate(self, ratio: Tensor, advantages: Tensor) -> Tensor:
+        return ratio * advantages

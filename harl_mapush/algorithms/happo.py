@@ -53,7 +53,7 @@ class Happo(OnPolicy):
 
     def update_actor(self, agent: int, batch: ActorBatch) -> dict[str, Tensor]:
         """Update one agent's actor on its batch; return its metrics."""
-        return self.update_policy(agent, [batch], self.cfg.clip_param)
+        return self.update_policy(agent, [batch])
 
     def _captured(
         self, part: Callable[..., _Output], storage: Storage, agent: int, *inputs: Tensor

@@ -45,7 +45,7 @@ class Mappo(OnPolicy):
         advantages = self.advantages(storage)
         length = self.chunk_length(storage)
         batches = [actor_batch(self.actors[i], storage, i, advantages[i], length) for i in agents]
-        return self.update_policy(agents[0], batches, self.cfg.clip_param)
+        return self.update_policy(agents[0], batches)
 
     @property
     def graphs_at_once(self) -> int:

@@ -252,20 +252,21 @@ class OnPolicy(ABC):
         """Whether the advantages of all agents are normalised together."""
         return self.formulas.joins_advantages(self.num_values)
 
-    def update_policy(
-        self, agent: int, batches: list[ActorBatch], clip_param: float | None
-    ) -> dict[str, Tensor]:
+    def surrogate(self, ratio: Tensor, advantages: Tensor) -> Tensor:
+        """Return the objective (L, B) of actions with these probability ratios and advantages."""
+        return losses.clipped_surrogate(ratio, advantages, self.cfg.clip_param)
+
+    def update_policy(self, agent: int, batches: list[ActorBatch]) -> dict[str, Tensor]:
         """Update agent ``agent``'s actor on batches; return its metrics.
 
-        The batches are those of all agents if they share the actor. Ratios are not clipped if
-        ``clip_param`` is None.
+        The batches are those of all agents if they share the actor.
         """
         return update_policy(
             self.actors[agent],
             self.optimizer(agent),
             batches,
             self.cfg,
-            clip_param,
+            self.surrogate,
             self.shuffle,
             self.formulas,
             self.spec.mirror,

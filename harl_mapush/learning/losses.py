@@ -56,14 +56,9 @@ def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> 
     return ratios.prod(-1) if aggregation == "prod" else ratios.mean(-1)
 
 
-def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_param: float | None) -> Tensor:
-    """Return min(ratio A, clip(ratio, 1 ± clip_param) A), or ratio A if ``clip_param`` is None.
-
-    The surrogate is that of PPO (Schulman et al. 2017).
-    """
+def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip_param: float) -> Tensor:
+    """Return PPO's surrogate min(ratio A, clip(ratio, 1 ± clip_param) A) (Schulman et al. 2017)."""
     plain = ratio * advantages
-    if clip_param is None:
-        return plain
     clipped = ratio.clamp(1.0 - clip_param, 1.0 + clip_param) * advantages
     return torch.min(plain, clipped)
 

@@ -17,6 +17,7 @@ import torch
 
 import mapush
 from harl_mapush import config, test, train
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.runs import checkpoint
 from mapush.doctor import command
 from mqe.config import ConfigError
@@ -40,7 +41,7 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(ROOT))])
     monkeypatch.setattr(config, "IMPORTED", [])
-    registries = (OBJECTS, TERMS, OBSERVATIONS, TASKS, ROBOTS)
+    registries: tuple[dict, ...] = (OBJECTS, TERMS, OBSERVATIONS, TASKS, ROBOTS, ALGORITHMS)
     before = [dict(registry) for registry in registries]
     yield tmp_path
     for registry, members in zip(registries, before, strict=True):
@@ -60,6 +61,7 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
             ("task", "weights", {"looking": 0.01}),
         ),
         ("own_task", ("--task", "race", "--num_agents", "3"), ("task", "name", "race")),
+        ("own_algorithm", ("--algo", "haspo"), ("algorithm", "name", "haspo")),
     ],
 )
 def test_an_example_is_trained_and_evaluated_from_anywhere(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -28,6 +29,10 @@ from mqe.vec_env import MirrorImage
 _RATE_STEP = 1.5
 _RATE_MIN = 1e-5
 _RATE_MAX = 1e-2
+
+
+# The function from probability ratios and advantages to an objective, all (L, B).
+Surrogate = Callable[[Tensor, Tensor], Tensor]
 
 
 class MinibatchStats(NamedTuple):
@@ -99,12 +104,12 @@ def update_policy(
     optimizer: FlatAdam,
     batches: list[ActorBatch],
     cfg: OnPolicyCfg,
-    clip_param: float | None,
+    surrogate: Surrogate,
     shuffle: Shuffle,
     formulas: Formulas,
     mirror: MirrorImage | None = None,
 ) -> dict[str, Tensor]:
-    """Maximise the surrogate objective in ``num_epochs`` epochs over the batches of all agents.
+    """Maximise the surrogate objective in ``num_epochs`` epochs over batches.
 
     Several batches are those of agents that share the actor. Return mean metrics as 0-dim tensors.
     The actor does not change if no entry is active.
@@ -121,7 +126,7 @@ def update_policy(
     for minibatch in formulas.minibatches(batches, num_epochs, cfg.num_minibatches, shuffle):
         # Compute the gradient and average it over all ranks.
         optimizer.zero_grad()
-        stats = add_policy_gradient(actor, optimizer, minibatch, clip_param, cfg, formulas, mirror)
+        stats = add_policy_gradient(actor, optimizer, minibatch, surrogate, cfg, formulas, mirror)
         (kl,) = optimizer.share(minibatch.weights.sum(), stats.kl)
 
         # Step, and adapt the learning rate.
@@ -143,7 +148,7 @@ def add_policy_gradient(
     actor: Actor,
     optimizer: FlatAdam,
     minibatch: ActorBatch,
-    clip_param: float | None,
+    surrogate: Surrogate,
     cfg: OnPolicyCfg,
     formulas: Formulas,
     mirror: MirrorImage | None = None,
@@ -166,8 +171,8 @@ def add_policy_gradient(
         ratio = formulas.ratio(log_probs, tile.log_probs, cfg.action_aggregation)
 
         # Surrogate loss.
-        surrogate = losses.clipped_surrogate(ratio, tile.advantages, clip_param)
-        policy_loss = -(tile.factor * surrogate * tile.weights).sum() / total
+        gain = surrogate(ratio, tile.advantages)
+        policy_loss = -(tile.factor * gain * tile.weights).sum() / total
         loss = policy_loss
 
         # Mirror loss.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,18 @@ from harl_mapush.runner import Runner, RunnerCfg
 from harl_mapush.runs import checkpoint
 from mapush.doctor import stages
 from mapush.doctor.checkup import Checkup
+from tests.support.paths import ROOT
 from tests.support.replaying import Replaying, ReplayingCfg
 from tests.support.toy import ToyEnv
 
 OWN = "replaying"  # a member of the tests' own, with a replay
-NAMES = [*ALGORITHMS, OWN]
+NAMES = [*ALGORITHMS, OWN, "haspo"]
+
+
+def example() -> AlgorithmEntry:
+    """Return what ``examples/own_algorithm.py`` registers, and forget it."""
+    runpy.run_path(str(ROOT / "examples" / "own_algorithm.py"))
+    return ALGORITHMS.pop("haspo")
 
 
 def members(contract: type) -> list[str]:
@@ -63,6 +71,7 @@ class ThroughAlgorithm(Through):
 @pytest.fixture(autouse=True)
 def contracts_alone(monkeypatch) -> None:
     monkeypatch.setitem(ALGORITHMS, OWN, AlgorithmEntry(ReplayingCfg, Replaying))
+    monkeypatch.setitem(ALGORITHMS, "haspo", example())
     for name, entry in list(ALGORITHMS.items()):
         narrow = entry._replace(cls=lambda *args, cls=entry.cls: ThroughAlgorithm(cls(*args)))
         monkeypatch.setitem(ALGORITHMS, name, narrow)

@@ -1,27 +1,23 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
+from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
-from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning import losses
 from harl_mapush.learning.on_policy.harl_formulas import HarlFormulas
 from harl_mapush.learning.on_policy.minibatches import CriticBatch, Shuffle, minibatches
 from harl_mapush.learning.on_policy.rollout_storage import Storage
-from harl_mapush.learning.on_policy.surrogate import actor_batch, adapt_learning_rate
+from harl_mapush.learning.on_policy.surrogate import adapt_learning_rate
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.runner import Runner, RunnerCfg
-from tests.support.paths import ROOT
 from tests.support.toy import ToyEnv
 
 # Formulas
@@ -64,10 +60,8 @@ def test_ratio_is_the_product_or_the_mean_over_dimensions():
 def test_clipped_surrogate_by_hand(ratio, advantage, expected):
     surrogate = losses.clipped_surrogate(torch.tensor(ratio), torch.tensor(advantage), 0.2)
     assert surrogate.item() == pytest.approx(expected)
-    assert (
-        losses.clipped_surrogate(torch.tensor(ratio), torch.tensor(advantage), None).item()
-        == ratio * advantage
-    )
+    plain = make("haa2c", ToyEnv(4)).algorithm.surrogate
+    assert plain(torch.tensor(ratio), torch.tensor(advantage)).item() == ratio * advantage
 
 
 def test_value_error_has_its_half_and_huber_its_corner():
@@ -453,20 +447,3 @@ def test_rollout_must_fit_the_training_sequences():
     network = NetworkCfg((8,), use_recurrent_policy=True, chunk_length=7)
     with pytest.raises(ValueError, match="chunk_length"):
         make("happo", ToyEnv(4), network)
-
-
-def test_the_documented_example_of_a_new_algorithm_trains(monkeypatch):
-    page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
-    source = textwrap.dedent(page.partition("```python\n")[2].partition("```")[0])
-    names = {"dataclass": dataclass, "OnPolicy": OnPolicy, "OnPolicyCfg": OnPolicyCfg}
-    scope = names | {
-        "actor_batch": actor_batch,
-        "Storage": Storage,
-        "Tensor": torch.Tensor,
-        "__name__": __name__,
-    }
-    exec(source, scope)
-    monkeypatch.setitem(ALGORITHMS, "mine", AlgorithmEntry(scope["MineCfg"], scope["Mine"]))
-    runner = make("mine", ToyEnv(8))
-    metrics = runner.algorithm.learn(filled(runner))
-    assert float(metrics["agent1/actor_grad_norm"]) > 0.0

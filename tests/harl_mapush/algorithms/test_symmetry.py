@@ -2,11 +2,14 @@
 does.
 """
 
+from functools import partial
+
 import pytest
 import torch
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.learning import losses
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.on_policy.formulas import Formulas
 from harl_mapush.learning.on_policy.harl_formulas import RoundedHarlFormulas
@@ -17,6 +20,7 @@ from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from mqe.vec_env import Mirror, MirrorImage
 
 CPU = torch.device("cpu")
+CLIPPED = partial(losses.clipped_surrogate, clip_param=0.2)
 MIRROR = MirrorImage(
     Mirror.of((0, 1, 2), (1.0, -1.0, -1.0), CPU), Mirror.of((1, 0), (1.0, 1.0), CPU)
 )
@@ -40,8 +44,8 @@ def settings(entropy_coef: float, mirror_loss_coef: float) -> OnPolicyCfg:
     return OnPolicyCfg(entropy_coef=entropy_coef, mirror_loss_coef=mirror_loss_coef)
 
 
-@pytest.mark.parametrize("arithmetic", [Formulas(), RoundedHarlFormulas()])
-def test_the_loss_is_the_squared_distance_to_the_mirror_image(arithmetic):
+@pytest.mark.parametrize("formulas", [Formulas(), RoundedHarlFormulas()])
+def test_the_loss_is_the_squared_distance_to_the_mirror_image(formulas):
     torch.manual_seed(0)
     actor = Actor(NetworkCfg(hidden_sizes=(8,), gain=1.0), 3, 2)
     optimizer = FlatAdam(actor, 1e-3, 1e-5, 0.0)
@@ -50,7 +54,7 @@ def test_the_loss_is_the_squared_distance_to_the_mirror_image(arithmetic):
     for coef in (0.0, 0.5):
         optimizer.zero_grad()
         stats = add_policy_gradient(
-            actor, optimizer, batch, 0.2, settings(0.01, coef), arithmetic, MIRROR
+            actor, optimizer, batch, CLIPPED, settings(0.01, coef), formulas, MIRROR
         )
         gradients.append((optimizer.grad.clone(), stats.policy_loss))
     obs = batch.obs[0]
@@ -83,7 +87,9 @@ def test_steps_on_it_make_a_policy_symmetric():
     before = asymmetry()
     for _ in range(200):
         optimizer.zero_grad()
-        add_policy_gradient(actor, optimizer, batch, 0.2, settings(0.0, 1.0), Formulas(), MIRROR)
+        add_policy_gradient(
+            actor, optimizer, batch, CLIPPED, settings(0.0, 1.0), Formulas(), MIRROR
+        )
         optimizer.step(0.0, torch.ones(()))
     assert asymmetry() < 0.02 * before
 

@@ -2,9 +2,12 @@
 upstream uses, round.
 """
 
+from functools import partial
+
 import pytest
 import torch
 
+from harl_mapush.learning import losses
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.on_policy.harl_formulas import RoundedAdam, RoundedHarlFormulas
 from harl_mapush.learning.on_policy.minibatches import ActorBatch
@@ -42,7 +45,11 @@ def test_policy_gradient(aggregation, clip_param):
     laid_out = [x.unsqueeze(0) for x in (obs, actions, old, advantages, weights, factor)]
     batch = ActorBatch(*laid_out, hidden=None, masks=None)
     cfg = OnPolicyCfg(entropy_coef=0.01, action_aggregation=aggregation)
-    stats = add_policy_gradient(actor, optimizer, batch, clip_param, cfg, RoundedHarlFormulas())
+    if clip_param is None:
+        objective = torch.mul
+    else:
+        objective = partial(losses.clipped_surrogate, clip_param=clip_param)
+    stats = add_policy_gradient(actor, optimizer, batch, objective, cfg, RoundedHarlFormulas())
     assert torch.equal(optimizer.grad, torch.cat([gradient.reshape(-1) for gradient in gradients]))
     assert torch.equal(stats.policy_loss, loss.detach())
     assert torch.equal(stats.entropy, entropy.detach())
