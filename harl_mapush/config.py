@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from importlib.resources import files
@@ -441,16 +442,18 @@ def _check_foreign(key: str) -> None:
 def _common_keys(
     section: Mapping[str, Any], old: type, new: type
 ) -> tuple[dict[str, Any], list[str]]:
-    """Keep the keys that mean the same to both classes; a section within has another class where
-    they do not.
+    """Return the settings that mean the same to both classes, and the keys of the others.
+
+    A setting of another type does not, nor one whose value the new class does not allow.
     """
     known = {field.name: field.type for field in fields(new)}
     meant = {field.name: field.type for field in fields(old)}
-    kept = {
-        key: value
-        for key, value in section.items()
-        if key in known and known[key] == meant.get(key, known[key])
-    }
+    kept = {}
+    for key, value in section.items():
+        if key in known and known[key] == meant.get(key, known[key]):
+            with suppress(ConfigError):
+                check_values(new, {key: value}, "")
+                kept[key] = value
     return kept, [key for key in section if key not in kept]
 
 

@@ -68,3 +68,10 @@ def test_a_wrong_value_and_both_names_are_errors_of_one_line() -> None:
     both = {"algorithm": {"symmetry_coef": 0.5, "mirror_loss_coef": 0.5}}
     with pytest.raises(ConfigError, match="^algorithm.symmetry_coef is the former name of"):
         config.resolve(both, {})
+
+
+def test_a_schedule_that_the_other_kind_of_algorithm_has_not_is_left_out() -> None:
+    preset = {"algorithm": {"name": "happo", "schedule": "adaptive", "gamma": 0.9}}
+    cfg, notices = config.resolve(preset, {"algorithm": {"name": "hasac"}})
+    assert (cfg.algorithm.schedule, cfg.algorithm.gamma) == ("constant", 0.9)
+    assert notices == ["algorithm.schedule left out: set for happo, unknown to hasac"]
