@@ -29,7 +29,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from measuring import add_settings, emit, make_run, say, settings  # noqa: E402
 
 from harl_mapush.algorithms.entries import make_algorithm  # noqa: E402
+from harl_mapush.callbacks.callback import Callback  # noqa: E402
 from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
+from harl_mapush.collectors.launcher import LocalLauncher  # noqa: E402
 from harl_mapush.collectors.learner import ReplayLearner  # noqa: E402
 from harl_mapush.collectors.remote_env import RemoteEnvSpec  # noqa: E402
 from harl_mapush.collectors.settings import settled  # noqa: E402
@@ -43,7 +45,7 @@ class _EnoughError(Exception):
     """The time is over."""
 
 
-class Timer:
+class Timer(Callback):
     """Counts env steps and updates of a run from the first iteration that learned on, and ends it
     in time.
     """
@@ -53,9 +55,8 @@ class Timer:
         self._seconds = seconds
         self._begin: tuple[float, int, int] | None = None
         self.figures: dict[str, float] = {}
-        runner.on_iteration = self._look
 
-    def _look(self, report: Any) -> None:
+    def on_iteration(self, report: Any) -> None:
         team = cast(ReplayLearner, self._runner.algorithm)
         now = time.monotonic(), report.env_steps, team.num_updates
         if self._begin is None:
@@ -92,9 +93,8 @@ def beside_collectors(cfg: RunCfg, seconds: float) -> dict[str, float]:
     cfg = settled(cfg)
     torch.manual_seed(cfg.runner.seed)
     worlds = RemoteEnvSpec(cfg, torch.device(cfg.runner.learner_device))
-    runner = AsyncRunner(
-        worlds, make_algorithm(cfg.algorithm, cfg.network, worlds.spec, worlds.device, 1), cfg
-    )
+    team = make_algorithm(cfg.algorithm, cfg.network, worlds.spec, worlds.device, 1)
+    runner = AsyncRunner(worlds, team, cfg, LocalLauncher())
     figures = timed(runner, seconds)
     runner.check_counts()
     return figures
@@ -104,7 +104,7 @@ def timed(runner: Runner, seconds: float) -> dict[str, float]:
     """Run for so long."""
     timer = Timer(runner, seconds)
     with contextlib.suppress(_EnoughError):
-        runner.learn()
+        runner.learn([timer])
     return {name: round(value, 4) for name, value in timer.figures.items()}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring import make_run, say, wait
+from measuring import OnIteration, make_run, say, wait
 
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.calculator import evaluate
@@ -55,10 +55,10 @@ def resume(cfg: RunCfg, folder: Path, limit_s: float, interval: int) -> dict[str
         nonlocal trained_s, mark
         env.statistics()
         crossed = (
-            runner.env_steps // interval
-            > (runner.env_steps - runner.steps_per_iteration) // interval
+            runner.progress.env_steps // interval
+            > (runner.progress.env_steps - runner.progress.steps_per_iteration) // interval
         )
-        is_last = runner.iteration == num_iterations
+        is_last = runner.progress.iteration == num_iterations
         is_late = time.perf_counter() - begun > limit_s
         if not (crossed or is_last or is_late):
             return
@@ -68,20 +68,19 @@ def resume(cfg: RunCfg, folder: Path, limit_s: float, interval: int) -> dict[str
             _measure(runner, judges, folder, trained_s)
         if is_late or is_last:
             _keep(runner, folder, trained_s)
-            runner.num_iterations = runner.iteration  # ends the loop
+            runner.progress.num_iterations = runner.progress.iteration  # ends the loop
         mark = time.perf_counter()
 
-    num_iterations = runner.num_iterations
-    runner.on_iteration = on_iteration
-    if runner.iteration < num_iterations:
-        runner.learn()
-    finished = runner.iteration >= num_iterations
+    num_iterations = runner.progress.num_iterations
+    if runner.progress.iteration < num_iterations:
+        runner.learn([OnIteration(on_iteration)])
+    finished = runner.progress.iteration >= num_iterations
     for used in (env, judges):
         used.close()
     rows = read(folder)
     return {
         "finished": finished,
-        "num_env_steps": runner.env_steps,
+        "num_env_steps": runner.progress.env_steps,
         "trained_s": trained_s,
     } | reached(rows)
 
@@ -143,13 +142,13 @@ def _measure(runner: Runner, judges: MultiAgentEnv, folder: Path, trained_s: flo
     figures = evaluate(judges, lambda obs: algorithm.act(obs, deterministic=True).actions)
     row = {
         "seed": runner.cfg.seed,
-        "env_steps": runner.env_steps,
+        "env_steps": runner.progress.env_steps,
         "trained_s": round(trained_s, 2),
     } | figures
     with (folder / CURVE).open("a") as file:
         file.write(json.dumps(row) + "\n")
     say(
-        f"{runner.env_steps / 1e6:.1f} M env steps, {trained_s:.0f} s: success "
+        f"{runner.progress.env_steps / 1e6:.1f} M env steps, {trained_s:.0f} s: success "
         f"{figures['success_rate']:.3f}"
     )
 

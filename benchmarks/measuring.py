@@ -21,15 +21,28 @@ import torch
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.callbacks.callback import Callback
 from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
 from harl_mapush.runner import Runner
 from harl_mapush.seeding import seed_everything
+from harl_mapush.trainer import IterationReport
 from mqe.config import assignment, merge
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim
 
 GIB = 2**30
+
+
+class OnIteration(Callback):
+    """Calls a function after every iteration."""
+
+    def __init__(self, function: Callable[[IterationReport], object]) -> None:
+        self._function = function
+
+    def on_iteration(self, report: IterationReport) -> None:
+        """Call the function."""
+        self._function(report)
 
 
 def add_settings(parser: argparse.ArgumentParser, preset: str) -> None:

@@ -6,13 +6,14 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from measuring import seconds
+from measuring import OnIteration, seconds
 
+from harl_mapush.callbacks.callback import Callback
 from harl_mapush.runner import Runner
 from mqe.env.environment import MultiAgentEnv
 from mqe.world.scene import DECIMATION
@@ -90,9 +91,7 @@ def step_rates(
 
 def warm_up(runner: Runner) -> None:
     """Train until every graph of an update exists, asking for what the trainer asks for."""
-    env: Any = runner.env
-    runner.on_iteration = lambda _: env.statistics()
-    _learn(runner, WARM_ITERATIONS)
+    _learn(runner, WARM_ITERATIONS, [OnIteration(lambda _: runner.statistics())])
 
 
 def run_rates(
@@ -112,7 +111,7 @@ def run_rates(
         for _ in range(passes):
             runner.collect()
 
-    steps = runner.steps_per_iteration
+    steps = runner.progress.steps_per_iteration
     start = env.sim.state_dict()
     runner.collect()
     actions = runner.experience.actions.permute(1, 2, 0, 3).contiguous()  # decision, world, agent
@@ -169,9 +168,9 @@ def where_time_goes(rates: dict[str, float], num_envs: int) -> dict[str, float]:
     }
 
 
-def _learn(runner: Runner, iterations: int) -> None:
-    runner.num_iterations = runner.iteration + iterations
-    runner.learn()
+def _learn(runner: Runner, iterations: int, callbacks: Sequence[Callback] = ()) -> None:
+    runner.progress.num_iterations = runner.progress.iteration + iterations
+    runner.learn(callbacks)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from typing import Any
 import torch
 from measuring import (
     GIB,
+    OnIteration,
     add_settings,
     emit,
     lines_of_simulators,
@@ -183,16 +184,16 @@ def time_training(runner: Runner, iterations: int) -> dict[str, Any]:
         runner.env.statistics()
         runner.ranks.gather(None)  # as the trainer does
 
-    runner.on_iteration = on_iteration
+    hooks = OnIteration(on_iteration)
 
     def learn(count: int) -> None:
-        runner.num_iterations = runner.iteration + count
-        runner.learn()
+        runner.progress.num_iterations = runner.progress.iteration + count
+        runner.learn([hooks])
 
     learn(WARM_ITERATIONS)
     reports.clear()
     took = seconds(device, lambda: learn(iterations))
-    steps = iterations * runner.steps_per_iteration
+    steps = iterations * runner.progress.steps_per_iteration
     parts = {
         "collect": sum(r.collect_s for r in reports),
         "update": sum(r.update_s for r in reports),

@@ -1,25 +1,26 @@
-"""The training loop: collect, update, report, save."""
+"""The trainer in one process: collect, update, report, repeat."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Algorithm, Experience
+from harl_mapush.callbacks.callback import Callback
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.distributed.resharding import on_host, redistribute
 from harl_mapush.interruption import seconds
 from harl_mapush.learning.world_model.world_model import health_line
+from harl_mapush.trainer import Monitor, Progress, matmul_precision
 from mqe.config import option
 from mqe.vec_env import TimeStep, VecEnv
-
-_MOST_BROKEN = 0.1  # share of a rollout's transitions
 
 
 @dataclass(frozen=True)
@@ -96,113 +97,61 @@ class RunnerCfg:
             raise ValueError(f"engine={self.engine}: needs runner.collectors, at least 1")
 
 
-class IterationReport(NamedTuple):
-    """Times and metrics of one iteration."""
-
-    iteration: int  # 1 after the first
-    num_iterations: int
-    env_steps: int  # since the start of the run
-    num_env_steps: int
-    collect_s: float
-    update_s: float
-    metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
-    note: str | None = None  # a message about buffers that grew or worlds that broke
-    # Lines about a learned model, and the processes of a run with collectors.
-    health: tuple[str, ...] = ()
-
-
-class NonFiniteError(RuntimeError):
-    """A loss or weight became infinite or not a number; the message names it."""
-
-
-class BrokenWorldsError(RuntimeError):
-    """The simulation breaks too often to learn from the rest; the message says how often."""
-
-
 class Runner:
-    """Trains an algorithm in an environment until ``num_env_steps``."""
+    """Trains an algorithm in an environment until ``num_env_steps``: collect, update, report."""
 
     def __init__(
-        self,
-        env: VecEnv,
-        algorithm: Algorithm,
-        cfg: RunnerCfg,
-        on_iteration: Callable[[IterationReport], None] | None = None,
-        on_checkpoint: Callable[[int], None] | None = None,
-        on_broken: Callable[[int], str | None] | None = None,
-        ranks: Ranks = ALONE,
+        self, env: VecEnv, algorithm: Algorithm, cfg: RunnerCfg, ranks: Ranks = ALONE
     ) -> None:
-        """Allocate what is collected; ``on_checkpoint`` is called with env steps every interval and
-        at the end.
+        """Allocate the storage of collected experience.
 
-        ``on_broken`` is called with env steps after an iteration in which worlds broke; it may
-        return the cause.
         ``env`` has this rank's share of the worlds; counts and reports are over all ``ranks``.
-
         Raises ValueError if the algorithm's settings do not allow blocks of ``num_steps``.
         """
         self.env = env
         self.algorithm = algorithm
         self.cfg = cfg
         self.ranks = ranks
-        self.on_iteration = on_iteration
-        self.on_checkpoint = on_checkpoint
-        self.on_broken = on_broken
-        self.experience = self.make_experience()
-        self.num_transitions = cfg.num_steps * env.num_envs * ranks.size  # an iteration
-        self.steps_per_iteration = self.num_transitions * env.decision_period
-        self.num_iterations = max(1, math.ceil(cfg.num_env_steps / self.steps_per_iteration))
-        self.iteration = 0
+        self.progress = make_progress(cfg, env.num_envs * ranks.size, env.decision_period)
+        self.experience: Experience = algorithm.make_experience(cfg.num_steps, env.num_envs)
         self._obs: Tensor | None = None
-        self._breaks_often = False  # the rollout before this one had too many broken transitions
 
-    def make_experience(self) -> Experience:
-        """Allocate the storage of what is collected."""
-        return self.algorithm.make_experience(self.cfg.num_steps, self.env.num_envs)
-
-    @property
-    def env_steps(self) -> int:
-        """Control steps done, summed over environments."""
-        return self.iteration * self.steps_per_iteration
-
-    def learn(self) -> None:
-        """Train to the end.
-
-        Raises NonFiniteError as soon as a loss or weight is not finite. Raises BrokenWorldsError if
-        the simulation breaks in more than a tenth of the transitions of two successive rollouts;
-        buffers that are too small may spoil one.
-        """
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(self.cfg.matmul_precision)
-        try:
+    def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
+        """Train to the end; see ``Trainer.learn``."""
+        monitor = Monitor(self.progress, callbacks, self.ranks)
+        with matmul_precision(self.cfg.matmul_precision):
             self.start()
-            while self.iteration < self.num_iterations:
-                self._iterate()
-        finally:
-            torch.set_float32_matmul_precision(before)
+            while not self.progress.is_done:
+                self._iterate(monitor)
 
-    def _iterate(self) -> None:
+    def _iterate(self, monitor: Monitor) -> None:
         clock = _Clock(self.env.device)
         metrics = self.collect()
         clock.lap()
         metrics |= self.update()
         clock.lap()
-        values = self._fetch(metrics)
-        self.iteration += 1
+
+        values = monitor.to_host(metrics, self.algorithm.weights)
+        self.progress.iteration += 1
         collect_s, update_s = clock.read()
         with self.ranks.busy():
             note = self.ranks.join_messages(self.env.grow_buffers())
-        note = self._describe_broken(values["rollout/num_broken"], note)
-        if self.on_iteration:
-            self.on_iteration(self._report(values, collect_s, update_s, note))
-        if self.on_checkpoint and self.is_checkpoint_due():
-            self.on_checkpoint(self.env_steps)
+        note = monitor.note_broken_worlds(values["rollout/num_broken"], note)
+
+        model_line = health_line(values)
+        health = () if model_line is None else (model_line,)
+        monitor.report(values, collect_s, update_s, note, health)
+        monitor.checkpoint()
         self.ranks.is_busy = False  # kernels are compiled and graphs recorded from here on
 
     def start(self) -> None:
         """Reset the environment, unless the run was resumed from a saved state."""
         if self._obs is None:
             self._set_inputs(*self.env.reset(staggered=self.cfg.staggered_start))
+
+    def statistics(self) -> dict[str, float]:
+        """Return means over the last finished episodes of all ranks."""
+        return self.env.statistics()
 
     def collect(self) -> dict[str, Tensor]:
         """Collect ``num_steps`` decisions; nothing here waits for the device.
@@ -224,25 +173,26 @@ class Runner:
             self.ranks.tick()
         experience.finish()
         rewards.merge(self.ranks)
-        return rewards.means() | {"rollout/num_broken": self.num_transitions - rewards.num_valid()}
+        num_broken = self.progress.num_transitions - rewards.num_valid()
+        return rewards.means() | {"rollout/num_broken": num_broken}
 
     def update(self) -> dict[str, Tensor]:
         """Learn from what was collected; return metrics as 0-dim tensors."""
-        return self.algorithm.update(self.experience, self.iteration / self.num_iterations)
+        return self.algorithm.update(self.experience, self.progress.share)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a run needs to resume, between iterations; with several ranks, rank 0
         alone has all.
         """
         own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
-        learned = {"iteration": self.iteration, "algorithm": self.algorithm.state_dict()}
+        learned = {"iteration": self.progress.iteration, "algorithm": self.algorithm.state_dict()}
         if self.ranks.size == 1:
             return learned | own
         return learned | {"shares": self.ranks.gather_on_first(on_host(own))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""
-        self.iteration = state["iteration"]
+        self.progress.iteration = state["iteration"]
         self.algorithm.load_state_dict(state["algorithm"])
         shares = state.get("shares") or [{"storage": state["storage"], "env": state["env"]}]
         if len(shares) != self.ranks.size:
@@ -258,78 +208,13 @@ class Runner:
         self._obs = obs
         self.experience.start(obs, state)
 
-    def _fetch(self, metrics: dict[str, Tensor]) -> dict[str, float]:
-        """Copy the iteration's numbers to the host at once; raise NonFiniteError if one is not
-        finite.
 
-        The error names the first one; rewards come before the losses that become non-finite because
-        of them.
-        """
-        sizes = {
-            f"{name}/weights": flat.abs().max() for name, flat in self.algorithm.weights.items()
-        }
-        everything = metrics | sizes
-        numbers = self.ranks.mean_(
-            torch.stack([x.to(torch.float32) for x in everything.values()])
-        ).tolist()
-        values = dict(zip(everything, numbers, strict=True))
-        bad = [name for name, value in values.items() if not math.isfinite(value)]
-        if bad:
-            more = f" (and {len(bad) - 1} more: {', '.join(bad[1:])})" if len(bad) > 1 else ""
-            raise NonFiniteError(
-                f"{bad[0]} is {values[bad[0]]}{more} after "
-                f"{self.env_steps + self.steps_per_iteration} env steps: the "
-                "run is stopped"
-            )
-        return {name: values[name] for name in metrics}
-
-    def _describe_broken(self, num_broken: float, note: str | None) -> str | None:
-        """Add to ``note`` how many transitions of the rollout are broken; stop where there are too
-        many again.
-        """
-        if not num_broken:
-            self._breaks_often = False
-            return note
-        line = (
-            f"the simulation broke in {num_broken:.0f} of {self.num_transitions} transitions, "
-            "which are left out"
-        )
-        cause = None if self.on_broken is None else self.on_broken(self.env_steps)
-        line += "" if cause is None else f" ({cause})"
-        breaks_often = num_broken > _MOST_BROKEN * self.num_transitions
-        if breaks_often and self._breaks_often:
-            raise BrokenWorldsError(
-                f"{line}, as in the rollout before: more than {_MOST_BROKEN:.0%} each, up to "
-                f"{self.env_steps} env "
-                f"steps; the run is stopped{'' if note is None else f' ({note})'}"
-            )
-        self._breaks_often = breaks_often
-        return line if note is None else f"{line}; {note}"
-
-    def _report(
-        self, metrics: dict[str, float], collect_s: float, update_s: float, note: str | None
-    ) -> IterationReport:
-        total = self.num_iterations * self.steps_per_iteration
-        line = health_line(metrics)
-        return IterationReport(
-            self.iteration,
-            self.num_iterations,
-            self.env_steps,
-            total,
-            collect_s,
-            update_s,
-            metrics,
-            note,
-            () if line is None else (line,),
-        )
-
-    def is_checkpoint_due(self) -> bool:
-        """Return whether the iteration that was just done ends with a checkpoint."""
-        interval = self.cfg.checkpoint_interval
-        crossed = (
-            self.env_steps // interval > (self.env_steps - self.steps_per_iteration) // interval
-        )
-        return crossed or self.iteration == self.num_iterations
+def make_progress(cfg: RunnerCfg, num_envs: int, decision_period: int) -> Progress:
+    """Return the progress of a new run with ``num_envs`` worlds in all."""
+    num_transitions = cfg.num_steps * num_envs
+    steps_per_iteration = num_transitions * decision_period
+    num_iterations = max(1, math.ceil(cfg.num_env_steps / steps_per_iteration))
+    return Progress(num_transitions, steps_per_iteration, num_iterations, cfg.checkpoint_interval)
 
 
 class RewardSums:

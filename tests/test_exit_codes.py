@@ -78,7 +78,7 @@ def test_a_second_ctrl_c_names_what_is_left(
 
     def collect_or_stop(runner: Runner) -> dict[str, Tensor]:
         metrics = collect(runner)
-        if runner.iteration == 2:
+        if runner.progress.iteration == 2:
             raise KeyboardInterrupt
         return metrics
 

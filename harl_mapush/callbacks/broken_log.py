@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harl_mapush import config
+from harl_mapush.callbacks.callback import Callback
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from mqe.config import ConfigError, parse_yaml
 from mqe.env.environment import MultiAgentEnv
@@ -32,7 +33,7 @@ _WHOLE = (
 )
 
 
-class BrokenLog:
+class BrokenLog(Callback):
     """Writes the last states of a run's first broken worlds, and formats what was wrong with
     them.
     """
@@ -50,7 +51,7 @@ class BrokenLog:
         self._left = most - len(list(self._folder.glob("*.npz")))
         env.record_states()
 
-    def __call__(self, env_steps: int) -> str | None:
+    def on_broken_worlds(self, env_steps: int) -> str | None:
         """Record the worlds that broke in the iteration up to ``env_steps``; return the commonest
         cause and a file.
 

@@ -21,8 +21,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
+from harl_mapush.callbacks.callback import Callback
 from harl_mapush.callbacks.curves import Curves
-from harl_mapush.runner import IterationReport
+from harl_mapush.trainer import IterationReport, Trainer
 from mqe.config import option
 
 _BAR_WIDTH = 10  # with the metrics beside it, a bar fits into 80 columns
@@ -204,7 +205,7 @@ class RunLogger:
             os.close(nowhere)
 
 
-class Silent:
+class NullLogger:
     """Stands in for the log on ranks that write nothing."""
 
     def say(self, line: str) -> None: ...
@@ -214,6 +215,26 @@ class Silent:
     def flush(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class ProgressLog(Callback):
+    """Logs every iteration with the trainer's statistics, on the first rank to a ``RunLogger``."""
+
+    def __init__(self, logger: RunLogger | NullLogger, trainer: Trainer) -> None:
+        self._logger = logger
+        self._trainer = trainer
+
+    def on_iteration(self, report: IterationReport) -> None:
+        """Log the iteration; every rank asks for the statistics, which are a sum over ranks."""
+        self._logger.log(report, self._trainer.statistics())
+
+    def on_checkpoint(self, env_steps: int) -> None:
+        """Write the curves before the checkpoint from which a run may resume."""
+        self._logger.flush()
+
+    def on_end(self) -> None:
+        """Close the log."""
+        self._logger.close()
 
 
 def progress_line(title: str, report: IterationReport, fps: int) -> str:

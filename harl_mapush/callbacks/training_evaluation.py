@@ -9,20 +9,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from harl_mapush.algorithms.algorithm import Algorithm
-from harl_mapush.callbacks.logger import RunLogger, Silent
-from harl_mapush.callbacks.saver import Saver
-from harl_mapush.collectors.async_runner import AsyncRunner
+from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callbacks.checkpoints import CheckpointSaver
 from harl_mapush.collectors.remote_env import ActingOn
 from harl_mapush.config import RunCfg
-from harl_mapush.runner import IterationReport, Runner
+from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.runs import durable
+from harl_mapush.trainer import IterationReport, Trainer
 from mqe.env.environment import MultiAgentEnv
 from mqe.env.statistics import EpisodeStatistics
 from mqe.registry import make_env
@@ -119,53 +119,65 @@ class TrainingEvaluation:
         return statistics.means()
 
 
-def evaluated(
-    evaluation: TrainingEvaluation | None,
-    interval: int,
-    runner: Runner,
-    report: IterationReport,
-    saver: Saver,
-    logger: RunLogger | Silent,
-) -> IterationReport:
-    """Evaluate where it is time to; save the team if it is the best so far, and return the report
-    with the metrics.
-    """
-    before = report.env_steps - runner.steps_per_iteration
-    is_last = report.iteration == report.num_iterations
-    if not is_evaluation_due(interval, before, report.env_steps, is_last):
-        return report
-    metrics: dict[str, float] = {}
-    is_best = False
-    if evaluation is not None:
-        team = runner.algorithm
-        is_apart = isinstance(runner, AsyncRunner)
-        with runner.ranks.busy():
-            try:
-                metrics = evaluation.measure(
-                    ActingOn(team, runner.env.device) if is_apart else team, report.env_steps
-                )
-            except OSError as error:
-                logger.say(
-                    f"Note: the evaluation cannot be written ({error.strerror}); training "
-                    "continues."
-                )
-            else:
-                best = evaluation.best
-                latest = evaluation.known[-1]
-                count = latest["num_episodes"]
-                logger.say(
-                    f"Evaluated at {report.env_steps} env steps: {evaluation.worth(latest)}, "
-                    f"{count} episodes."
-                )
-                is_best = best is not None and best["env_steps"] == report.env_steps
-    if runner.ranks.first(is_best) and not runner.is_checkpoint_due():
-        saver.save(report.env_steps)
-    return report._replace(metrics=report.metrics | metrics)
+class EvaluationCallback(Callback):
+    """Evaluates the team every ``interval`` env steps, and saves it if it is the best so far."""
 
+    def __init__(
+        self,
+        evaluation: TrainingEvaluation | None,
+        interval: int,
+        team: Algorithm | ActingOn,
+        trainer: Trainer,
+        saver: CheckpointSaver,
+        say: Callable[[str], None],
+        ranks: Ranks,
+    ) -> None:
+        """Evaluate ``team``; ``evaluation`` is None on all ranks but the first."""
+        self.evaluation = evaluation
+        self._interval = interval
+        self._team = team
+        self._trainer = trainer
+        self._saver = saver
+        self._say = say
+        self._ranks = ranks
 
-def is_evaluation_due(interval: int, before: int, env_steps: int, is_last: bool) -> bool:
-    """Return whether an evaluation falls between ``before`` and ``env_steps``, or at the end."""
-    return is_last or env_steps // interval > before // interval
+    def on_iteration(self, report: IterationReport) -> IterationReport:
+        """Return the report with the metrics of an evaluation, if one is due."""
+        progress = self._trainer.progress
+        if not (progress.has_crossed(self._interval) or progress.is_done):
+            return report
+        metrics: dict[str, float] = {}
+        is_best = False
+        if self.evaluation is not None:
+            with self._ranks.busy():
+                metrics, is_best = self._evaluate(self.evaluation, report.env_steps)
+        if self._ranks.first(is_best) and not progress.is_checkpoint_due():
+            self._saver.save(report.env_steps)
+        return report._replace(metrics=report.metrics | metrics)
+
+    def on_end(self) -> None:
+        """Free the worlds of the evaluation."""
+        if self.evaluation is not None:
+            self.evaluation.close()
+
+    def _evaluate(
+        self, evaluation: TrainingEvaluation, env_steps: int
+    ) -> tuple[dict[str, float], bool]:
+        """Return the metrics, and whether the team is the best so far."""
+        try:
+            metrics = evaluation.measure(self._team, env_steps)
+        except OSError as error:
+            self._say(
+                f"Note: the evaluation cannot be written ({error.strerror}); training continues."
+            )
+            return {}, False
+        latest = evaluation.known[-1]
+        count = latest["num_episodes"]
+        self._say(
+            f"Evaluated at {env_steps} env steps: {evaluation.worth(latest)}, {count} episodes."
+        )
+        best = evaluation.best
+        return metrics, best is not None and best["env_steps"] == env_steps
 
 
 def _is_number(value: Any) -> bool:

@@ -7,18 +7,19 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Algorithm
+from harl_mapush.callbacks.callback import Callback
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
 from harl_mapush.collectors.ingest_thread import IngestThread
-from harl_mapush.collectors.launcher import Launcher, LocalLauncher
+from harl_mapush.collectors.launcher import Launcher
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.model_trainer import ModelTrainer
 from harl_mapush.collectors.pool import CollectionError, Pool
@@ -27,9 +28,11 @@ from harl_mapush.collectors.remote_env import RemoteEnvSpec, merge_statistics
 from harl_mapush.collectors.shared_memory import BlockLayout, SharedWeights
 from harl_mapush.collectors.watchdog import Watchdog
 from harl_mapush.config import RunCfg
+from harl_mapush.distributed.ranks import ALONE
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.world_model.world_model import health_line
-from harl_mapush.runner import Runner
+from harl_mapush.runner import make_progress
+from harl_mapush.trainer import Monitor, matmul_precision
 from mqe.config import to_dict
 
 _LOG = logging.getLogger(__name__)
@@ -38,31 +41,35 @@ _LOOK_S = 0.2  # between two looks at whether the run is to end, while the learn
 _END_S = 8.0
 
 
-class AsyncRunner(Runner):
-    """Trains an off-policy algorithm from what ``runner.collectors`` processes collect.
+class AsyncRunner:
+    """Trains an off-policy algorithm from the transitions of ``runner.collectors`` processes.
 
-    An iteration is over when as many transitions are stored as one in the loop has, and no update
-    is owed for them.
+    An iteration ends when it has stored as many transitions as an iteration of ``Runner`` collects,
+    and no update is owed for them.
     """
 
-    env: RemoteEnvSpec  # pyright: ignore[reportIncompatibleVariableOverride]
-    algorithm: ReplayLearner
-    experience: ReplayExperience
+    def __init__(
+        self, env: RemoteEnvSpec, algorithm: Algorithm, cfg: RunCfg, launcher: Launcher
+    ) -> None:
+        """Allocate the replay; ``cfg`` is the run's, ``settled``, and ``launcher`` starts collectors.
 
-    def __init__(self, env: RemoteEnvSpec, algorithm: Algorithm, cfg: RunCfg) -> None:
-        """Allocate the replay; ``cfg`` is the run's, ``settled``, and ``algorithm`` the
-        ``ReplayLearner`` it names.
+        ``algorithm`` is a ``ReplayLearner``.
         """
         self._cfg = cfg
-        super().__init__(env, algorithm, cfg.runner)  # pyright: ignore[reportArgumentType], for it steps no world
-        # Called after every update, and now and then in between.
-        self.on_wait: Callable[[], None] = lambda: None
-        self.launcher: Launcher = LocalLauncher()  # starts the collectors
-        self.logs: Path | None = None  # folder for what the collectors write; None: a temporary one
+        self.cfg = cfg.runner
+        self.env = env
+        self.algorithm = cast(ReplayLearner, algorithm)
+        self.launcher = launcher
+        self.progress = make_progress(cfg.runner, env.num_envs, env.decision_period)
+        self.experience: ReplayExperience = self.algorithm.make_rings(
+            env.num_envs, cfg.runner.collectors
+        )
+
         ratio = self.algorithm.cfg.update_ratio
-        lag = cfg.runner.max_policy_lag
-        block = self.num_transitions // cfg.runner.collectors
-        self.limiter = RateLimiter(self.algorithm, self.experience, ratio, block, lag)
+        block = self.progress.num_transitions // cfg.runner.collectors
+        self.limiter = RateLimiter(
+            self.algorithm, self.experience, ratio, block, cfg.runner.max_policy_lag
+        )
         self._updates_a_version = max(1, round(ratio * block))
         self._lock = FairLock()
         self._waited = Stopwatch()
@@ -75,20 +82,19 @@ class AsyncRunner(Runner):
         self.ingest: IngestThread | None = None
         self.model_trainer: ModelTrainer | None = None  # of a learned model
 
-    def make_experience(self) -> ReplayExperience:
-        """Allocate the replay, a ring for every collector."""
-        return self.algorithm.make_rings(self.env.num_envs, self.cfg.collectors)
-
-    def learn(self) -> None:
+    def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
         """Train to the end; every process and thread has ended when this returns.
 
-        Raises, besides what ``Runner.learn`` does, CollectionError if collecting or learning cannot
-        continue.
+        Raises, besides the errors of ``Trainer.learn``, CollectionError if collecting or learning
+        cannot continue.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            pool, ingest, watchdog = self._start(Path(folder) if self.logs is None else self.logs)
+        monitor = Monitor(self.progress, callbacks, ALONE)
+        with tempfile.TemporaryDirectory() as temporary:
+            pool, ingest, watchdog = self._start(Path(temporary) if folder is None else folder)
             try:
-                super().learn()
+                with matmul_precision(self.cfg.matmul_precision):
+                    while not self.progress.is_done:
+                        self._iterate(monitor)
             finally:
                 watchdog.end()
                 self._doing = "ending"
@@ -98,8 +104,9 @@ class AsyncRunner(Runner):
                 pool.close()
         self.check_counts()
 
-    def start(self) -> None:
-        """Do nothing: the collectors start their worlds."""
+    def statistics(self) -> dict[str, float]:
+        """Return the statistics that the collectors reported last."""
+        return self.env.statistics()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that a run resumes from; the collectors' worlds then begin new
@@ -107,7 +114,7 @@ class AsyncRunner(Runner):
         """
         with self._lock.taken():
             return {
-                "iteration": self.iteration,
+                "iteration": self.progress.iteration,
                 "algorithm": self.algorithm.state_dict(),
                 "storage": self.experience.state_dict(),
                 "num_stored": self.limiter.num_stored,
@@ -118,8 +125,8 @@ class AsyncRunner(Runner):
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
-        self.iteration = state["iteration"]
+        """Restore a ``state_dict``."""
+        self.progress.iteration = state["iteration"]
         self.algorithm.load_state_dict(state["algorithm"])
         self.experience.load_state_dict(state["storage"])
         for ring in range(self.cfg.collectors):
@@ -205,7 +212,7 @@ class AsyncRunner(Runner):
         self.pool = pool
         self.ingest = ingest
         self._stored_before = limiter.num_stored
-        total = self.num_iterations * self.num_transitions
+        total = self.progress.num_iterations * self.progress.num_transitions
         pool.start((total - limiter.num_stored) // limiter.block)
         self._window.add(self.snapshot())
         ingest.start()
@@ -215,37 +222,39 @@ class AsyncRunner(Runner):
             self.model_trainer.start()
         return pool, ingest, watchdog
 
-    def _iterate(self) -> None:
+    def _iterate(self, monitor: Monitor) -> None:
         """Learn until the iteration's transitions are stored and learned from; report and save."""
         begin = time.monotonic()
         waited = self._waited.total_s
-        metrics = self._learn_until((self.iteration + 1) * self.num_transitions)
+        num_stored = (self.progress.iteration + 1) * self.progress.num_transitions
+        metrics = self._learn_until(num_stored, monitor)
+
         assert self.ingest is not None
         self._doing = "reporting"
         with self._lock.taken():
             reports = self.ingest.reports
             self.ingest.reports = []
             self._window.add(self.snapshot())
-        values = self._fetch(metrics | merge_rewards(reports, self.env.device))
-        self.env.take_statistics(
-            merge_statistics([block.report for block in self.ingest.newest.values()])
-        )
-        self.iteration += 1
+        rewards = merge_rewards(reports, self.env.device)
+        values = monitor.to_host(metrics | rewards, self.algorithm.weights)
+        newest = [block.report for block in self.ingest.newest.values()]
+        self.env.take_statistics(merge_statistics(newest))
+        self.progress.iteration += 1
         waited_s = self._waited.total_s - waited
         update_s = max(time.monotonic() - begin - waited_s, 0.0)
+
         notes = {report.note for report in reports if report.note is not None}
-        note = self._describe_broken(
-            sum(report.num_broken for report in reports), "; ".join(sorted(notes)) or None
-        )
-        report = self._report(values | self._window.scalars(), waited_s, update_s, note)
-        if self.on_iteration:
-            self.on_iteration(report._replace(health=self._window.lines() + report.health))
-        if self.on_checkpoint and self.is_checkpoint_due():
-            self._doing = "saving"
-            self.on_checkpoint(self.env_steps)
+        num_broken = sum(report.num_broken for report in reports)
+        note = monitor.note_broken_worlds(num_broken, "; ".join(sorted(notes)) or None)
+        metrics_on_host = values | self._window.scalars()
+        model_line = health_line(metrics_on_host)
+        health = self._window.lines() + (() if model_line is None else (model_line,))
+        monitor.report(metrics_on_host, waited_s, update_s, note, health)
+        self._doing = "saving"
+        monitor.checkpoint()
         self._beat = time.monotonic()
 
-    def _learn_until(self, num_stored: int) -> dict[str, Tensor]:
+    def _learn_until(self, num_stored: int, monitor: Monitor) -> dict[str, Tensor]:
         limiter = self.limiter
         metrics = {}
         while True:
@@ -260,14 +269,14 @@ class AsyncRunner(Runner):
                     self._lock.notify()
                 else:
                     self._wait()
-            self.on_wait()
+            monitor.wait()
 
     def _learn_once(self) -> dict[str, Tensor]:
         """Take one update; publish the weights where another version is due."""
         team = self.algorithm
         limiter = self.limiter
         try:
-            team.set_progress(self.iteration / self.num_iterations)
+            team.set_progress(self.progress.share)
             metrics = team.learn_from(self.experience.replay)
             limiter.learned()
             if limiter.num_learned % self._updates_a_version == 0:

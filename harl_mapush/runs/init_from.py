@@ -15,7 +15,6 @@ from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.config import RunCfg
-from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint
 from mqe.config import ConfigError, merge, to_dict
 from mqe.tensor_files import read_tensors
@@ -65,21 +64,18 @@ def check(cfg: RunCfg) -> None:
     )
 
 
-def load(what: str, runner: Runner, cfg: Any) -> str:
+def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any) -> str:
     """Load a checkpoint's networks into a new run whose section ``algorithm`` is ``cfg``; return a
     line about it.
 
     Raises ConfigError if they do not fit.
     """
     folder = resolve(what)
-    networks = runner.algorithm.networks
     has = checkpoint.format_of(folder).num_agents(folder)
-    wants = runner.env.num_agents
-    if has != wants:
+    if has != num_agents:
         raise ConfigError(
-            f"{KEY}: {what} has actors of {has} robots, and this run has {wants}; train such a "
-            "team with --num_agents "
-            f"{has} and the --object that it pushed, or start from another"
+            f"{KEY}: {what} has actors of {has} robots, and this run has {num_agents}; train such "
+            f"a team with --num_agents {has} and the --object that it pushed, or start from another"
         )
     if _shares(cfg) and not _actors_are_equal(folder, has):
         raise ConfigError(

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation.evaluation_worlds import other_gait
-from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint, run_folder
+from harl_mapush.trainer import Trainer
 from mqe.config import ConfigError, flatten, load_yaml, to_dict
 from mqe.registry import resolve_sim
 
@@ -140,16 +140,17 @@ def read(saved: SavedRun) -> dict[str, Any]:
     return state
 
 
-def load(runner: Runner, saved: SavedRun, state: dict[str, Any]) -> None:
-    """Put a saved state into a runner; raise ConfigError where it does not fit."""
+def load(trainer: Trainer, saved: SavedRun, state: dict[str, Any]) -> None:
+    """Load a saved state into a trainer; raise ConfigError if it does not fit."""
     try:
-        runner.load_state_dict(state)
+        trainer.load_state_dict(state)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         raise _damaged(
             saved, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         ) from None
-    if runner.env_steps != saved.env_steps:
-        raise _damaged(saved, f"it is the state after {runner.env_steps} env steps")
+    env_steps = trainer.progress.env_steps
+    if env_steps != saved.env_steps:
+        raise _damaged(saved, f"it is the state after {env_steps} env steps")
 
 
 def _newest(run: Path) -> tuple[SavedRun, list[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, cast
 import torch
 
 from harl_mapush.algorithms.entries import make_algorithm
+from harl_mapush.callbacks.callback import Callback
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.collector import Collector, Identity, build
 from harl_mapush.collectors.ingest_thread import IngestThread
@@ -283,28 +285,34 @@ def check_together(checkup: Checkup) -> str:
             lines = runner.health()
             raise _EnoughError
 
-    runner.on_wait = stop_in_time
-    _run(runner)
+    _run(runner, [_OnWait(stop_in_time)])
     return "; ".join(lines or runner.health())
 
 
 def _make(cfg: RunCfg, here: AsyncCheckup) -> AsyncRunner:
     learner = torch.device(cfg.runner.learner_device)
     worlds = RemoteEnvSpec(cfg, learner)
-    runner = AsyncRunner(
-        worlds, make_algorithm(cfg.algorithm, cfg.network, worlds.spec, learner, 1), cfg
-    )
-    runner.launcher = here.launcher
-    return runner
+    team = make_algorithm(cfg.algorithm, cfg.network, worlds.spec, learner, 1)
+    return AsyncRunner(worlds, team, cfg, here.launcher)
 
 
 class _EnoughError(Exception):
     """The time is over."""
 
 
-def _run(runner: AsyncRunner) -> None:
+class _OnWait(Callback):
+    """Calls a function whenever the learner waits."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+
+    def on_wait(self) -> None:
+        self._function()
+
+
+def _run(runner: AsyncRunner, callbacks: Sequence[Callback] = ()) -> None:
     try:
-        runner.learn()
+        runner.learn(callbacks)
     except _EnoughError:
         try:
             runner.check_counts()

@@ -46,9 +46,9 @@ def check_collect(checkup: Checkup) -> str:
         if tensor.is_floating_point():
             finite(name, tensor)
     if num_broken:
-        share = num_broken / runner.num_transitions
+        share = num_broken / runner.progress.num_transitions
         raise StageError(f"{share:.1%} of the transitions come from worlds that broke", REPORT)
-    return f"{runner.num_transitions} transitions, all finite"
+    return f"{runner.progress.num_transitions} transitions, all finite"
 
 
 def check_update(checkup: Checkup) -> str:
@@ -70,7 +70,7 @@ def check_speed(checkup: Checkup) -> str:
     start = time.perf_counter()
     runner.collect()
     runner.update()
-    speed = runner.steps_per_iteration / (time.perf_counter() - start)
+    speed = runner.progress.steps_per_iteration / (time.perf_counter() - start)
     cores = num_cores()
     time_s = cfg.runner.num_env_steps / speed
     return (

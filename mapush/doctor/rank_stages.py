@@ -140,7 +140,7 @@ def _check_weights(ranks: Ranks, checkup: Checkup) -> int:
     for _ in range(_UPDATES):
         runner.collect()
         runner.update()
-        runner.iteration += 1
+        runner.progress.iteration += 1
     ranks.check_weights(runner.algorithm.weights)
     return sum(flat.numel() for flat in runner.algorithm.weights.values())
 

@@ -28,6 +28,7 @@ from harl_mapush.collectors.async_runner import AsyncRunner  # noqa: E402
 from harl_mapush.collectors.pool import CollectionError  # noqa: E402
 from harl_mapush.runs import run_folder  # noqa: E402
 from tests.support import toy_collectors  # noqa: E402
+from tests.support.hooks import Hooks  # noqa: E402
 
 TRANSITIONS = 1600
 _ENDS_WITHIN_S = 10.0
@@ -68,25 +69,26 @@ class Said(logging.Handler):
 def make(folder: Path, **runner: object) -> AsyncRunner:
     """Build a run of one collector that counts as stuck after three seconds."""
     given = {"stall_time": 3.0} | runner
-    return toy_collectors.make_runner(
-        toy_collectors.settings(1, 8, TRANSITIONS, runner=given), folder / "logs"
-    )
+    return toy_collectors.make_runner(toy_collectors.settings(1, 8, TRANSITIONS, runner=given))
 
 
 def finish(
-    runner: AsyncRunner, said: Said, draw: random.Random, act: Callable[[], None]
+    runner: AsyncRunner,
+    said: Said,
+    draw: random.Random,
+    act: Callable[[], None],
+    on_wait: Callable[[], object] | None = None,
 ) -> str | None:
     """Let a run have a fault at a random time, and run to its end; return what is wrong with
     that.
     """
-    at = draw.randrange(5, runner.num_iterations // 2)
+    at = draw.randrange(5, runner.progress.num_iterations // 2)
 
     def on_iteration(report: object) -> None:
-        if runner.iteration == at:
+        if runner.progress.iteration == at:
             act()
 
-    runner.on_iteration = on_iteration
-    runner.learn()
+    runner.learn([Hooks(on_iteration, on_wait=on_wait)])
     if runner.limiter.num_stored != TRANSITIONS:
         return f"{runner.limiter.num_stored} stored of {TRANSITIONS}"
     owed = runner.limiter.num_counted * runner.limiter.ratio
@@ -109,8 +111,12 @@ def hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
     runner = make(folder)
     fault = folder / "fault"
     os.environ[toy_collectors.FAULT] = str(fault)
-    runner.on_wait = lambda: fault.unlink() if fault.exists() and runner.pool.num_restarts else None
-    problem = finish(runner, said, draw, lambda: fault.write_text("hang"))
+
+    def recover() -> None:
+        if fault.exists() and runner.pool.num_restarts:
+            fault.unlink()
+
+    problem = finish(runner, said, draw, lambda: fault.write_text("hang"), recover)
     named = [
         line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line
     ]

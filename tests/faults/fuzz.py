@@ -29,7 +29,7 @@ import numpy as np
 import torch
 import yaml
 
-from harl_mapush import config, test, train
+from harl_mapush import config, experiment, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks import broken_log
 from harl_mapush.clients.mapush_env import KEYS, parse_settings
@@ -153,7 +153,7 @@ def run_cases(num_cases: int, seed: int) -> bool:
     were answered.
     """
     draw = random.Random(seed)
-    train.train = lambda cfg, saved=None: _stop_before_training(cfg)
+    experiment.run = lambda cfg, saved, program: _stop_before_training(cfg)
     test._play = lambda cfg, folder, *_: checkpoint.check_actors(folder) or 0
     broken_log.film_states = lambda *_: video.Film(Path("film.mp4"), 1, 1.0, [])
     kinds = (

@@ -39,6 +39,7 @@ from harl_mapush.collectors.launcher import ADDRESS  # noqa: E402
 from harl_mapush.collectors.pool import CollectionError  # noqa: E402
 from harl_mapush.runs import run_folder  # noqa: E402
 from tests.support import toy_collectors  # noqa: E402
+from tests.support.hooks import Hooks  # noqa: E402
 
 TRANSITIONS = 3200
 _STORE = 80 * 2**20  # bytes, of a node; the least that Ray takes
@@ -100,15 +101,20 @@ def run_of(
     given = {"stall_time": 3.0, "engine": "ray"}
     cfg = toy_collectors.settings(num_collectors, 8, transitions, runner=given)
     with ray_launcher.RayLauncher(cfg, toy_collectors.make_toy) as launcher:
-        yield toy_collectors.make_runner(cfg, folder / "logs", launcher)
+        yield toy_collectors.make_runner(cfg, launcher)
 
 
-def finish(runner: AsyncRunner, draw: random.Random, act: Callable[[], object]) -> str | None:
+def finish(
+    runner: AsyncRunner,
+    draw: random.Random,
+    act: Callable[[], object],
+    on_wait: Callable[[], object] | None = None,
+) -> str | None:
     """Let a run have a fault some time after both collectors began, and end; return what is wrong
     with that.
     """
     wait = draw.randrange(5, 30)
-    total = runner.num_iterations * runner.num_transitions
+    total = runner.progress.num_iterations * runner.progress.num_transitions
     is_over = [False]
 
     def on_iteration(report: object) -> None:
@@ -118,8 +124,8 @@ def finish(runner: AsyncRunner, draw: random.Random, act: Callable[[], object]) 
             is_over[0] = True
             act()
 
-    runner.on_iteration = on_iteration
-    runner.learn()  # raises where transitions were lost
+    # This raises where transitions were lost.
+    runner.learn([Hooks(on_iteration, on_wait=on_wait)])
     if not is_over[0]:
         return "it was over before all collectors were there"
     owed = runner.limiter.num_counted * runner.limiter.ratio
@@ -148,11 +154,17 @@ def actor_killed(folder: Path, said: Said, draw: random.Random) -> str | None:
 def actor_hangs(folder: Path, said: Said, draw: random.Random) -> str | None:
     """Have an actor sleep for ever, until it is replaced."""
     with run_of(folder) as runner:
-        runner.on_wait = lambda: (
-            FAULT.unlink() if FAULT.exists() and runner.pool.num_restarts else None
-        )
         old = [0]
-        problem = finish(runner, draw, lambda: (old.append(pid(runner)), FAULT.write_text("hang")))
+
+        def hang() -> None:
+            old.append(pid(runner))
+            FAULT.write_text("hang")
+
+        def recover() -> None:
+            if FAULT.exists() and runner.pool.num_restarts:
+                FAULT.unlink()
+
+        problem = finish(runner, draw, hang, recover)
         restarts = runner.pool.num_restarts
     named = [
         line for line in said.lines if "while collecting" in line and "toy_collectors.py" in line
@@ -198,9 +210,8 @@ def node_comes_back(folder: Path, said: Said, draw: random.Random) -> str | None
             if all(handle.is_ready() and not handle.is_new for handle in runner.pool.handles):
                 raise _EnoughError
 
-        runner.on_wait = on_wait
         try:
-            finish(runner, draw, NODES.lose_second)
+            finish(runner, draw, NODES.lose_second, on_wait)
         except _EnoughError:
             runner.check_counts()
             counts = runner.pool.num_restarts, runner.pool.num_lost_episodes

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harl_mapush import config, interruption, train
+from harl_mapush import config, experiment, interruption, train
 from harl_mapush.callbacks.curves import Curves
 from harl_mapush.callbacks.logger import RunLogger
 from harl_mapush.interruption import ENDING_SIGNALS, Interruption, WallTime, seconds
@@ -68,7 +68,7 @@ def test_the_same_signal_again_ends_at_once_if_it_is_sent_by_hand() -> None:
 def test_a_signal_while_worlds_are_built_is_one_line(
     number: int, command, monkeypatch, tmp_path, capsys
 ) -> None:
-    monkeypatch.setattr(train, "make_env", lambda *_: signal.raise_signal(number))
+    monkeypatch.setattr(experiment, "make_env", lambda *_: signal.raise_signal(number))
     assert train.main(command) == 128 + number
     said = capsys.readouterr().err
     assert said.count("\n") == 1

@@ -19,6 +19,7 @@ from harl_mapush.runner import (
     _Clock,
 )
 from harl_mapush.seeding import seed_everything
+from tests.support.hooks import Hooks
 from tests.support.tiny_runs import TINY
 from tests.support.toy import ToyEnv
 
@@ -42,8 +43,7 @@ def test_env_steps_count_control_steps_and_round_up():
     reports = []
     # An iteration is 10 decisions x 8 environments x 2 control steps.
     runner = make(num_env_steps=161)
-    runner.on_iteration = reports.append
-    runner.learn()
+    runner.learn([Hooks(on_iteration=reports.append)])
     assert [(r.iteration, r.num_iterations, r.env_steps, r.num_env_steps) for r in reports] == [
         (1, 2, 160, 320),
         (2, 2, 320, 320),
@@ -84,9 +84,8 @@ def test_reward_terms_are_means_per_control_step_of_valid_worlds():
 
     runner.env.step = spy  # type: ignore[method-assign]
     reports = []
-    runner.on_iteration = reports.append
-    runner.num_iterations = 1
-    runner.learn()
+    runner.progress.num_iterations = 1
+    runner.learn([Hooks(on_iteration=reports.append)])
     valid_rewards = torch.stack(rewards)[torch.stack(valid)]
     assert reports[0].metrics["reward/near"] == pytest.approx(
         float(valid_rewards.mean()) / 2, abs=1e-6
@@ -136,14 +135,13 @@ def test_one_world_and_one_decision_are_enough():
     )
     runner = Runner(env, algorithm, RunnerCfg(3, 4, 1))
     runner.learn()  # a spread of one number is no number
-    assert runner.iteration == runner.num_iterations == 2
+    assert runner.progress.iteration == runner.progress.num_iterations == 2
 
 
 def test_checkpoints_at_every_crossing_and_at_the_end():
     saved: list[int] = []
     runner = make(num_env_steps=5 * 160, checkpoint_interval=320)
-    runner.on_checkpoint = saved.append
-    runner.learn()
+    runner.learn([Hooks(on_checkpoint=saved.append)])
     assert saved == [320, 640, 800]
 
 
@@ -161,9 +159,8 @@ def test_a_resumed_run_equals_one_that_never_stopped(use_recurrent_policy, tmp_p
     through = make(4 * 160, use_recurrent_policy=use_recurrent_policy)
     through.learn()
     first = make(4 * 160, use_recurrent_policy=use_recurrent_policy)
-    first.on_iteration = stop_after_two
     with pytest.raises(Stop):
-        first.learn()
+        first.learn([Hooks(on_iteration=stop_after_two)])
     torch.save(first.state_dict(), tmp_path / "state.pt")
     second = make(4 * 160, use_recurrent_policy=use_recurrent_policy)
     torch.rand(5)  # whatever torch's own generator does
@@ -200,15 +197,14 @@ def test_a_loss_that_is_not_finite_stops_the_run_by_name():
     )
     with pytest.raises(NonFiniteError, match=words):
         runner.learn()
-    assert runner.iteration == 0
+    assert runner.progress.iteration == 0
 
 
 def test_what_the_environment_repaired_is_reported():
     runner = make()
     notes: list[str | None] = []
     runner.env.grow_buffers = lambda: "buffers grew"  # type: ignore[method-assign]
-    runner.on_iteration = lambda report: notes.append(report.note)
-    runner.learn()
+    runner.learn([Hooks(on_iteration=lambda report: notes.append(report.note))])
     assert [note and note.rpartition("; ")[2] for note in notes] == ["buffers grew"] * 3
 
 
@@ -224,8 +220,7 @@ def breaking(*counts: int) -> Runner:
 def test_broken_transitions_are_counted_and_reported():
     runner = breaking(0, 20, 0, 20)
     reports = []
-    runner.on_iteration = reports.append
-    runner.learn()
+    runner.learn([Hooks(on_iteration=reports.append)])
     assert [report.metrics["rollout/num_broken"] for report in reports] == [0, 20, 0, 20]
     line = "the simulation broke in 20 of 80 transitions, which are left out"
     assert [report.note for report in reports] == [None, line, None, line]
@@ -238,7 +233,7 @@ def test_a_simulation_that_keeps_breaking_stops_the_run():
         BrokenWorldsError, match="in 9 of 80 transitions.*as in the rollout before.*10%"
     ):
         runner.learn()
-    assert runner.iteration == 2
+    assert runner.progress.iteration == 2
 
 
 def test_a_run_whose_worlds_all_break_says_how_to_continue(
@@ -256,10 +251,9 @@ def test_a_run_whose_worlds_all_break_says_how_to_continue(
 def test_the_precision_of_matrix_products_is_that_of_a_training_while_it_trains() -> None:
     runner = make()
     seen = []
-    runner.on_iteration = lambda _: seen.append(torch.get_float32_matmul_precision())
     assert runner.cfg.matmul_precision == "high"
     before = torch.get_float32_matmul_precision()
-    runner.learn()
+    runner.learn([Hooks(on_iteration=lambda _: seen.append(torch.get_float32_matmul_precision()))])
     assert set(seen) == {"high"}
     assert torch.get_float32_matmul_precision() == before == "highest"
 

@@ -96,13 +96,8 @@ def settings(
     return settled(cfg)
 
 
-def make_runner(
-    cfg: RunCfg, logs: Path | None = None, launcher: Launcher | None = None
-) -> AsyncRunner:
+def make_runner(cfg: RunCfg, launcher: Launcher | None = None) -> AsyncRunner:
     torch.manual_seed(0)
     env = ToyWorlds(cfg)
     team = make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 1)
-    runner = AsyncRunner(env, team, cfg)
-    runner.launcher = launcher or LocalLauncher(collect)
-    runner.logs = logs
-    return runner
+    return AsyncRunner(env, team, cfg, launcher or LocalLauncher(collect))

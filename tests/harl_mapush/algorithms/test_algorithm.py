@@ -129,7 +129,7 @@ def test_every_algorithm_resumes_as_if_it_had_never_stopped(name: str, tmp_path:
 
 def test_a_replay_that_is_not_saved_starts_empty_and_learning_resumes() -> None:
     first = make(OWN, saves_replay=False)
-    first.num_iterations = 2
+    first.progress.num_iterations = 2
     first.learn()
     state = first.state_dict()
     assert state["storage"] == {}
@@ -144,10 +144,10 @@ def test_nothing_is_learned_during_a_warm_up() -> None:
     runner = make(OWN)
     runner.algorithm._whole.cfg = dataclasses.replace(ReplayingCfg(), warmup=15)  # type: ignore[attr-defined]
     before = {key: flat.clone() for key, flat in runner.algorithm.weights.items()}
-    runner.num_iterations = 1
+    runner.progress.num_iterations = 1
     runner.learn()
     assert all(torch.equal(before[key], flat) for key, flat in runner.algorithm.weights.items())
-    runner.num_iterations = 2
+    runner.progress.num_iterations = 2
     runner.learn()
     assert not any(torch.equal(before[key], flat) for key, flat in runner.algorithm.weights.items())
 

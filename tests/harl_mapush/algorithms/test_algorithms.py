@@ -18,6 +18,7 @@ from harl_mapush.learning.on_policy.surrogate import adapt_learning_rate
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.runner import Runner, RunnerCfg
+from tests.support.hooks import Hooks
 from tests.support.toy import ToyEnv
 
 # Formulas
@@ -217,9 +218,8 @@ def test_algorithm_learns_the_toy(name, settings, network):
     }
     runner = make(name, ToyEnv(64), NetworkCfg(**network), **{**rates, **settings})
     rewards = []
-    runner.num_iterations = 20
-    runner.on_iteration = lambda report: rewards.append(report.metrics["reward/near"])
-    runner.learn()
+    runner.progress.num_iterations = 20
+    runner.learn([Hooks(on_iteration=lambda report: rewards.append(report.metrics["reward/near"]))])
     assert rewards[0] < 0.0
     assert sum(rewards[-3:]) / 3 > 0.3  # 0.5 a control step is standing on the spot
 

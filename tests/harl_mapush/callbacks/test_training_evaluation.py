@@ -15,8 +15,8 @@ from harl_mapush import config, train
 from harl_mapush.callbacks.training_evaluation import (
     EVALUATIONS,
     TrainingEvaluation,
-    is_evaluation_due,
 )
+from harl_mapush.trainer import Progress
 from tests.support.tiny_runs import TINY
 
 EVERY = (
@@ -117,10 +117,13 @@ def test_success_counts_before_return_and_what_a_resume_plays_again_is_forgotten
     evaluation.close()
 
 
-def test_evaluations_fall_where_env_steps_cross_their_interval_and_at_the_end() -> None:
-    assert [is_evaluation_due(48, 0, steps, False) for steps in (47, 48, 49)] == [False, True, True]
-    assert not is_evaluation_due(48, 48, 95, False)
-    assert is_evaluation_due(48, 48, 49, True)
+def test_intervals_are_crossed_where_env_steps_pass_a_multiple_of_them() -> None:
+    steps = (47, 48, 49)
+    crossed = [Progress(1, own, 2, 10**9, iteration=1).has_crossed(48) for own in steps]
+    assert crossed == [False, True, True]
+    assert not Progress(1, 32, 9, 10**9, iteration=2).has_crossed(48 * 2)
+    assert Progress(1, 32, 9, 10**9, iteration=3).has_crossed(48 * 2)
+    assert Progress(1, 32, 9, 10**9, iteration=9).is_done
 
 
 @pytest.mark.parametrize(

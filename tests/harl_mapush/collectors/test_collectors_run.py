@@ -7,13 +7,14 @@ import signal
 
 import pytest
 
+from tests.support.hooks import Hooks
 from tests.support.toy_collectors import make_runner, settings
 from tests.test_faults import script
 
 
 @pytest.mark.slow
-def test_a_run_survives_a_collector_that_is_killed_and_loses_no_transition(tmp_path, caplog):
-    runner = make_runner(settings(1, 8, 640), tmp_path)
+def test_a_run_survives_a_collector_that_is_killed_and_loses_no_transition(caplog):
+    runner = make_runner(settings(1, 8, 640))
     lines = []
 
     def kill_one(report):
@@ -21,8 +22,7 @@ def test_a_run_survives_a_collector_that_is_killed_and_loses_no_transition(tmp_p
         if report.iteration == 8:
             os.kill(runner.pool.handles[0].process.pid, signal.SIGKILL)
 
-    runner.on_iteration = kill_one
-    runner.learn()
+    runner.learn([Hooks(on_iteration=kill_one)])
     assert runner.limiter.num_stored == 640
     assert runner.pool.num_sent() == runner.pool.num_received() == 640 // 32
     assert (runner.pool.num_restarts, runner.pool.num_lost_episodes) == (1, 8)

@@ -141,7 +141,7 @@ def learner(name: str, ranks: Ranks, num_envs: int) -> Runner:
 
 
 def learned(runner: Runner, num_iterations: int) -> Runner:
-    runner.num_iterations = runner.iteration + num_iterations
+    runner.progress.num_iterations = runner.progress.iteration + num_iterations
     runner.learn()
     return runner
 
@@ -208,7 +208,7 @@ def test_a_run_of_two_ranks_resumes_on_any_number(name: str, now: int) -> None:
         return runner
 
     runners = on_ranks(now, resume) if now > 1 else [resume(ALONE)]
-    assert all(runner.iteration == 3 for runner in runners)
+    assert all(runner.progress.iteration == 3 for runner in runners)
     positions = torch.cat([runner.env.position for runner in runners])  # type: ignore[attr-defined]
     assert torch.equal(
         positions, torch.cat([share["env"]["position"] for share in saved["shares"]])
@@ -252,7 +252,7 @@ def rollouts(
         names = ("obs", "actions", "rewards", "state", "returns", "advantages")
         seen = {name: getattr(storage, name).clone() for name in names}
         found.append(seen | {"normaliser": torch.cat(algorithm.value_normalizer.mean_std())})
-        runner.iteration += 1
+        runner.progress.iteration += 1
     env.close()
     return found
 

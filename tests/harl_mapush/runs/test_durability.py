@@ -216,7 +216,11 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     name: str, has_manifest: bool, run, monkeypatch, capsys
 ) -> None:
     learned_from = []
-    monkeypatch.setattr(Runner, "learn", lambda runner: learned_from.append(runner.env_steps))
+
+    def note(runner: Runner, *_: object) -> None:
+        learned_from.append(runner.progress.env_steps)
+
+    monkeypatch.setattr(Runner, "learn", note)
     if not has_manifest:
         (run / "checkpoints" / "64" / MANIFEST).unlink()
         # Nothing says that the others are damaged, and a resume reads none of them.

@@ -14,8 +14,8 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harl_mapush import train
-from harl_mapush.callbacks import saver
+from harl_mapush import experiment, train
+from harl_mapush.callbacks import checkpoints
 from harl_mapush.callbacks.logger import RunLogger
 from harl_mapush.interruption import ENDING_SIGNALS
 from harl_mapush.runner import Runner
@@ -207,7 +207,7 @@ def test_a_run_keeps_its_folder_to_itself_while_it_trains(
         return 0
 
     folder = tmp_path / "new" if is_new else run
-    monkeypatch.setattr(train, "_learn", learn)
+    monkeypatch.setattr(experiment.Experiment, "train", learn)
     assert train.main(command(gait, folder) if is_new else ["--resume", str(folder)]) == 0
     assert tried
     with run_folder.locked(folder):  # free again
@@ -221,7 +221,7 @@ def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
         )
 
     monkeypatch.setattr(torch, "save", fail)
-    monkeypatch.setattr(saver, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(checkpoints, "_PAUSE_S", 0.0)
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 4
     line = complaint(capsys)
     assert (

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from harl_mapush.callbacks.callback import Callback
 from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.trainer import Trainer
 
 _MOST_FAILURES = 3  # checkpoints in a row that could not be written, before the run ends
 # at the last checkpoint of a run, for which there is no next interval
@@ -18,25 +20,32 @@ class UnsavedError(Exception):
     """Checkpoints cannot be written any more."""
 
 
-class Saver:
+class CheckpointSaver(Callback):
     """Saves checkpoints; one that cannot be written is skipped, several in a row end the run."""
 
     def __init__(
         self,
-        state: Callable[[], dict[str, Any]],
+        trainer: Trainer,
         write: Callable[[int, dict[str, Any]], None],
         say: Callable[[str], None],
         ranks: Ranks,
     ) -> None:
-        """Save the ``state`` that all ranks bring together; rank 0 alone does ``write`` it."""
-        self._state = state
+        """Save the state that all ranks bring together; only rank 0 calls ``write``."""
+        self._trainer = trainer
         self._write = write
         self._say = say
         self._ranks = ranks
         self._num_failures = 0  # in a row
 
+    def on_checkpoint(self, env_steps: int) -> None:
+        """Save the state; the last one of a run in more than one attempt."""
+        if self._trainer.progress.is_done:
+            self.save_last(env_steps)
+        else:
+            self.save(env_steps)
+
     def save(self, env_steps: int) -> None:
-        """Save; raise UnsavedError where it has failed for the third time running."""
+        """Save the state; raise UnsavedError at the third failure in a row."""
         reason = self._try(env_steps)
         self._num_failures = 0 if reason is None else self._num_failures + 1
         if reason is None:
@@ -47,7 +56,7 @@ class Saver:
         self._say(f"Note: {problem}; training continues, and the next is tried at its time.")
 
     def save_last(self, env_steps: int) -> None:
-        """Save, in more than one attempt; raise UnsavedError where all of them fail."""
+        """Save the state in several attempts; raise UnsavedError if all of them fail."""
         for attempt in range(_LAST_ATTEMPTS):
             if attempt > 0:
                 time.sleep(_PAUSE_S)
@@ -57,18 +66,15 @@ class Saver:
         raise UnsavedError(f"checkpoint {env_steps} cannot be written ({reason})")
 
     def _try(self, env_steps: int) -> str | None:
-        """Save, and return None, or what is in the way."""
-        state = self._state()
+        """Save the state; return None, or the reason of the failure."""
+        self._ranks.check_weights(self._trainer.algorithm.weights)
+        state = self._trainer.state_dict()
         reason = None
         with self._ranks.busy():
             try:
                 if self._ranks.is_first:
                     self._write(env_steps, state)
-            except (
-                OSError,
-                RuntimeError,
-            ) as error:  # torch's writer raises the latter where a disk is full
-                reason = (
-                    getattr(error, "strerror", None) or f"{type(error).__name__}; is the disk full?"
-                )
+            except (OSError, RuntimeError) as error:  # the latter by torch's writer: a full disk
+                unknown = f"{type(error).__name__}; is the disk full?"
+                reason = getattr(error, "strerror", None) or unknown
         return self._ranks.first(reason)

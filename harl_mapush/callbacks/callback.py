@@ -1,0 +1,37 @@
+"""The hooks of a run: a callback is a class with the hooks that it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harl_mapush.trainer import IterationReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harl_mapush.experiment import Experiment
+
+# Callbacks of a user's own by name; each is built with the experiment that it follows.
+CALLBACKS: dict[str, Callable[[Experiment], Callback]] = {}
+
+
+class Callback:
+    """Base class of everything that follows a run; a subclass overrides the hooks that it needs.
+
+    With several ranks every rank calls the hooks of its own callbacks, in the same order.
+    """
+
+    def on_iteration(self, report: IterationReport) -> IterationReport | None:
+        """Follow an iteration; a returned report replaces ``report`` for the callbacks after it."""
+
+    def on_broken_worlds(self, env_steps: int) -> str | None:
+        """Return the cause, if known, after an iteration in which worlds broke."""
+
+    def on_checkpoint(self, env_steps: int) -> None:
+        """Follow the end of a checkpoint interval, and the end of the run."""
+
+    def on_wait(self) -> None:
+        """Run between two updates of a learner with collectors, many times an iteration."""
+
+    def on_end(self) -> None:
+        """Run once after the training, however it ended; free what the callback holds."""

@@ -1,0 +1,63 @@
+"""The end of a run before its time: a signal or the time limit, after saving the state."""
+
+from __future__ import annotations
+
+import signal
+
+from harl_mapush.callbacks.callback import Callback
+from harl_mapush.callbacks.checkpoints import CheckpointSaver
+from harl_mapush.callbacks.logger import NullLogger, RunLogger
+from harl_mapush.distributed.ranks import Ranks
+from harl_mapush.interruption import Interruption, Signalled, WallTime
+from harl_mapush.trainer import IterationReport, Trainer
+
+
+class RunEnded(Exception):  # noqa: N818, not an error
+    """A signal or the time limit ended the run, and its state is saved."""
+
+    def __init__(self, number: signal.Signals | None) -> None:
+        self.signal = number  # None: the time limit
+        super().__init__()
+
+
+class EndOnRequest(Callback):
+    """Ends a run on a signal or at the time limit, on all ranks at the same iteration."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        wall_time: WallTime,
+        saver: CheckpointSaver,
+        logger: RunLogger | NullLogger,
+        ranks: Ranks,
+    ) -> None:
+        self.interruption = Interruption()  # to be entered around the training
+        self._trainer = trainer
+        self._wall_time = wall_time
+        self._saver = saver
+        self._logger = logger
+        self._ranks = ranks
+
+    def on_iteration(self, report: IterationReport) -> None:
+        """Save and raise RunEnded if any rank has a signal or no time for another iteration."""
+        own = (self.interruption.signal, self._wall_time.is_up())
+        signals, times = zip(*self._ranks.gather(own), strict=True)
+        self.interruption.signal = next((number for number in signals if number is not None), None)
+        is_asked = self.interruption.signal is not None or any(times)
+        if is_asked and not self._trainer.progress.is_done:
+            self._end(report.env_steps)
+
+    def on_wait(self) -> None:
+        """Save and raise RunEnded; before the first iteration a signal raises Signalled instead."""
+        number = self.interruption.signal
+        has_begun = self._trainer.progress.iteration > 0
+        if number is None and not (has_begun and self._wall_time.is_past()):
+            return
+        if number is not None and not has_begun:
+            raise Signalled(number)
+        self._end(self._trainer.progress.env_steps)
+
+    def _end(self, env_steps: int) -> None:
+        self._logger.flush()
+        self._saver.save_last(env_steps)
+        raise RunEnded(self.interruption.signal)

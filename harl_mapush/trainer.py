@@ -1,0 +1,222 @@
+"""The contract of trainers, and the progress and reports of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from harl_mapush.distributed.ranks import Ranks
+
+if TYPE_CHECKING:
+    from harl_mapush.algorithms.algorithm import Algorithm
+    from harl_mapush.callbacks.callback import Callback
+
+_MOST_BROKEN = 0.1  # share of a rollout's transitions
+
+
+class NonFiniteError(RuntimeError):
+    """A loss or weight became infinite or not a number; the message names it."""
+
+
+class BrokenWorldsError(RuntimeError):
+    """The simulation breaks too often to learn from the rest; the message says how often."""
+
+
+class IterationReport(NamedTuple):
+    """Times and metrics of one iteration."""
+
+    iteration: int  # 1 after the first
+    num_iterations: int
+    env_steps: int  # since the start of the run
+    num_env_steps: int
+    collect_s: float
+    update_s: float
+    metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
+    note: str | None = None  # a message about buffers that grew or worlds that broke
+    # Lines about a learned model, and the processes of a run with collectors.
+    health: tuple[str, ...] = ()
+
+
+@dataclass
+class Progress:
+    """The position of a run: iterations done and planned, and their env steps."""
+
+    num_transitions: int  # decisions of all worlds in one iteration
+    steps_per_iteration: int  # env steps
+    num_iterations: int
+    checkpoint_interval: int  # env steps
+    iteration: int = 0
+
+    @property
+    def env_steps(self) -> int:
+        """Control steps done, summed over environments."""
+        return self.iteration * self.steps_per_iteration
+
+    @property
+    def num_env_steps(self) -> int:
+        """Control steps of the whole run."""
+        return self.num_iterations * self.steps_per_iteration
+
+    @property
+    def share(self) -> float:
+        """Share of the iterations that are done, in [0, 1]."""
+        return self.iteration / self.num_iterations
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last iteration is done."""
+        return self.iteration >= self.num_iterations
+
+    def is_checkpoint_due(self) -> bool:
+        """Return whether the iteration that was just done ends with a checkpoint."""
+        return self.has_crossed(self.checkpoint_interval) or self.iteration == self.num_iterations
+
+    def has_crossed(self, interval: int) -> bool:
+        """Return whether the last iteration passed a multiple of ``interval`` env steps."""
+        before = self.env_steps - self.steps_per_iteration
+        return self.env_steps // interval > before // interval
+
+
+class Trainer(Protocol):
+    """Trains an algorithm; with or without processes that collect beside it."""
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm that is trained."""
+        ...
+
+    @property
+    def progress(self) -> Progress:
+        """The position of the run."""
+        ...
+
+    def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
+        """Train to the end and call the ``callbacks``' hooks on the way.
+
+        ``folder`` takes the files of the trainer's own processes, if it has any; None: a temporary
+        one. Raises NonFiniteError as soon as a loss or weight is not finite, and BrokenWorldsError
+        if the simulation breaks in more than a tenth of the transitions of two successive
+        iterations; buffers that are too small may spoil one.
+        """
+        ...
+
+    def statistics(self) -> dict[str, float]:
+        """Return means over the last finished episodes; with several ranks a sum over all."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that a run resumes from, between iterations."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a ``state_dict``."""
+        ...
+
+
+class Monitor:
+    """Checks the numbers of each iteration and reports it to the callbacks, for either trainer."""
+
+    def __init__(self, progress: Progress, callbacks: Sequence[Callback], ranks: Ranks) -> None:
+        self._progress = progress
+        self._callbacks = callbacks
+        self._ranks = ranks
+        self._breaks_often = False  # in the iteration before this one
+
+    def to_host(self, metrics: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, float]:
+        """Copy the iteration's numbers to the host at once; raise NonFiniteError for a bad one.
+
+        The error names the first; rewards come before the losses that they spoil.
+        """
+        sizes = {f"{name}/weights": flat.abs().max() for name, flat in weights.items()}
+        everything = metrics | sizes
+        stacked = torch.stack([x.to(torch.float32) for x in everything.values()])
+        numbers = self._ranks.mean_(stacked).tolist()
+        values = dict(zip(everything, numbers, strict=True))
+
+        bad = [name for name, value in values.items() if not math.isfinite(value)]
+        if bad:
+            more = f" (and {len(bad) - 1} more: {', '.join(bad[1:])})" if len(bad) > 1 else ""
+            env_steps = self._progress.env_steps + self._progress.steps_per_iteration
+            raise NonFiniteError(
+                f"{bad[0]} is {values[bad[0]]}{more} after {env_steps} env steps: the run is "
+                "stopped"
+            )
+        return {name: values[name] for name in metrics}
+
+    def note_broken_worlds(self, num_broken: float, note: str | None) -> str | None:
+        """Add the number of broken transitions to ``note``; raise BrokenWorldsError if they are too
+        many for the second time in a row.
+        """
+        if not num_broken:
+            self._breaks_often = False
+            return note
+        env_steps = self._progress.env_steps
+        num_transitions = self._progress.num_transitions
+        line = (
+            f"the simulation broke in {num_broken:.0f} of {num_transitions} transitions, which are "
+            "left out"
+        )
+        causes = [callback.on_broken_worlds(env_steps) for callback in self._callbacks]
+        line += "".join(f" ({cause})" for cause in causes if cause is not None)
+
+        breaks_often = num_broken > _MOST_BROKEN * num_transitions
+        if breaks_often and self._breaks_often:
+            raise BrokenWorldsError(
+                f"{line}, as in the rollout before: more than {_MOST_BROKEN:.0%} each, up to "
+                f"{env_steps} env steps; the run is stopped{'' if note is None else f' ({note})'}"
+            )
+        self._breaks_often = breaks_often
+        return line if note is None else f"{line}; {note}"
+
+    def report(
+        self,
+        metrics: dict[str, float],
+        collect_s: float,
+        update_s: float,
+        note: str | None,
+        health: tuple[str, ...],
+    ) -> None:
+        """Report the iteration that was just done to the callbacks."""
+        progress = self._progress
+        report = IterationReport(
+            progress.iteration,
+            progress.num_iterations,
+            progress.env_steps,
+            progress.num_env_steps,
+            collect_s,
+            update_s,
+            metrics,
+            note,
+            health,
+        )
+        for callback in self._callbacks:
+            report = callback.on_iteration(report) or report
+
+    def checkpoint(self) -> None:
+        """Call the callbacks' ``on_checkpoint`` if a checkpoint is due."""
+        if self._progress.is_checkpoint_due():
+            for callback in self._callbacks:
+                callback.on_checkpoint(self._progress.env_steps)
+
+    def wait(self) -> None:
+        """Call the callbacks' ``on_wait``."""
+        for callback in self._callbacks:
+            callback.on_wait()
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Compute float32 matrix products with ``precision``; restore the former one afterwards."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
