@@ -26,7 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from measuring import add_settings, emit, make_run, say, settings  # noqa: E402
+from measuring import OnIteration, add_settings, emit, make_run, say, settings  # noqa: E402
 
 from harl_mapush.algorithms.entries import make_algorithm  # noqa: E402
 from harl_mapush.callbacks.callback import Callback  # noqa: E402
@@ -158,8 +158,8 @@ def count(arguments: argparse.Namespace) -> None:
     runner = toy_collectors.make_runner(cfg)
     begin = time.monotonic()
     lags: list[float] = []
-    runner.on_iteration = lambda report: lags.append(report.metrics["learner/policy_lag_max"])
-    runner.learn()
+    note_lag = OnIteration(lambda report: lags.append(report.metrics["learner/policy_lag_max"]))
+    runner.learn([note_lag])
     assert runner.pool is not None
     for line in runner.health():
         say(line)

@@ -232,7 +232,7 @@ class Experiment:
         except CollectionError as error:
             return self._save_and_end(error)
         except UnsavedError as error:
-            self._write_error(str(error))
+            self._write_error(f"{self.folder}: {error}; what came after the last save is lost")
             return NOTHING_SAVED
         except SimulatorError as error:
             self._write_error(str(error))

@@ -9,7 +9,6 @@ saved.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -18,6 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+from harl_mapush.durations import parse_duration
 
 SIGNALLED = (
     128  # an exit code less the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM
@@ -39,9 +40,6 @@ _BY_HAND = (
     signal.SIGTERM,
     signal.SIGHUP,
 )
-
-_UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_DURATION = re.compile("".join(rf"(?:(\d{{1,6}}){unit})?" for unit in _UNITS_S))
 
 
 class Signalled(BaseException):
@@ -82,7 +80,7 @@ class WallTime:
 
     def __init__(self, limit: str | None, start: float) -> None:
         """Count ``limit``, ``3h50m`` for instance, from ``start`` on the monotonic clock."""
-        self._limit_s = None if limit is None else seconds(limit)
+        self._limit_s = None if limit is None else parse_duration(limit)
         self._start = start
         self._last = time.monotonic()
         self._longest_s = 0.0
@@ -103,22 +101,6 @@ class WallTime:
         return (
             self._limit_s is not None and now - self._start + 1.5 * self._longest_s >= self._limit_s
         )
-
-
-def seconds(duration: str) -> int:
-    """Return the seconds of ``3h50m``, ``90m``, ``1d12h`` or ``30s``; raise ValueError for
-    anything else.
-    """
-    match = _DURATION.fullmatch(duration)
-    if match:
-        total = sum(
-            int(n) * unit_s for n, unit_s in zip(match.groups("0"), _UNITS_S.values(), strict=True)
-        )
-    else:
-        total = 0
-    if total == 0:
-        raise ValueError(f"{duration[:40]!r} is no duration; write it as 3h50m, 90m, 1d12h or 30s")
-    return total
 
 
 @contextmanager

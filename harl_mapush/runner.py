@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,87 +13,12 @@ from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Algorithm, Experience
 from harl_mapush.callbacks.callback import Callback
+from harl_mapush.config import RunnerCfg
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.distributed.resharding import on_host, redistribute
-from harl_mapush.interruption import seconds
 from harl_mapush.learning.world_model.world_model import health_line
 from harl_mapush.trainer import Monitor, Progress, matmul_precision
-from mqe.config import option
 from mqe.vec_env import TimeStep, VecEnv
-
-
-@dataclass(frozen=True)
-class RunnerCfg:
-    """How long a run lasts and how it is cut into iterations."""
-
-    seed: int = option(1, "of every random number in the run", min=0, max=2**63 - 1)
-    num_env_steps: int = option(
-        100_000_000, "control steps summed over environments, rounded up", min=1
-    )
-    num_steps: int = option(
-        32, "decisions of every environment per iteration", min=1, max=1_000_000
-    )
-    checkpoint_interval: int = option(10_000_000, "env steps", min=1)
-    evaluation_interval: int | None = option(
-        None, "env steps between evaluations in environments of their own; null: none", min=1
-    )
-    evaluation_envs: int = option(50, "worlds of an evaluation", min=1, max=1_000)
-    evaluation_episodes: int = option(
-        100, "of an evaluation, in whole rounds of its worlds", min=1, max=1_000
-    )
-    matmul_precision: str = option(
-        "high", "of matrix products on a GPU; high is TF32", choices=("highest", "high", "medium")
-    )
-    torch_threads: int | None = option(
-        None, "null: torch's own choice, at most one per core", min=1, max=1024
-    )
-    staggered_start: bool = option(
-        True, "first episodes end at times spread over the time limit, not all at once"
-    )
-    max_wall_time: str | None = option(
-        None, "save and end in time for this limit, 3h50m for instance; null: none"
-    )
-
-    init_from: str | None = option(
-        None, "start with the networks of a checkpoint, run or pretrained:NAME"
-    )
-    collectors: int = option(
-        0, "processes that collect beside the learner; 0: it collects itself", min=0, max=256
-    )
-    engine: str = option(
-        "local",
-        "where collectors run: as local processes, on a Ray cluster",
-        choices=("local", "ray"),
-    )
-    learner_device: str = option(
-        "auto", "of the learner beside collectors: auto (a GPU if there is one), cpu, cuda:K"
-    )
-    update_ratio: float | None = option(
-        None, "updates per transition with collectors; null: the algorithm's", above=0.0, max=1e4
-    )
-    queue_blocks: int = option(4, "full blocks that may wait, for each collector", min=1, max=1000)
-    max_policy_lag: int = option(
-        64, "versions; the learner waits for older transitions", min=1, max=1_000_000
-    )
-    stall_time: float = option(
-        30.0,
-        "a collector idle for so long is named, for twice as long restarted [s]",
-        min=0.5,
-        max=1e6,
-    )
-
-    def __post_init__(self) -> None:
-        if self.max_wall_time is not None:
-            try:
-                seconds(self.max_wall_time)
-            except ValueError as error:
-                raise ValueError(f"max_wall_time (--max_wall_time): {error}") from None
-        if self.update_ratio is not None and not self.collectors:
-            raise ValueError(
-                "update_ratio: needs runner.collectors; without them, set algorithm.update_ratio"
-            )
-        if self.engine != "local" and not self.collectors:
-            raise ValueError(f"engine={self.engine}: needs runner.collectors, at least 1")
 
 
 class Runner:

@@ -12,7 +12,6 @@ from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.interop import harl_files, harl_format
-from harl_mapush.presets import check_preset
 from harl_mapush.runs import init_from, resume
 from mqe.config import ConfigError
 
@@ -85,7 +84,7 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
         notices += more
     cfg, more = config.resolve(base, over)
     if arguments.preset is not None:
-        check_preset(arguments.preset, cfg)
+        config.check_preset(arguments.preset, cfg)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     return experiment.run(cfg, None, program)

@@ -12,7 +12,7 @@ from io import StringIO
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.foreign import dotted
+from harl_mapush.config.other_names import dotted
 from mapush.listing import setting_lines
 from mqe.config import ConfigError
 from mqe.controllers.gait import PRETRAINED, pretrained_names

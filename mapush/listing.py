@@ -11,7 +11,7 @@ from typing import Any
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import DEFAULT_TASK
-from harl_mapush.foreign import dotted
+from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
 from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, unknown

@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from datetime import datetime
 
 import mujoco
 import pytest
@@ -135,9 +136,8 @@ def test_a_signal_in_the_last_iteration_finishes_the_run(
 def test_two_runs_may_begin_within_a_second(gait, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     usual = run_folder.default_run_dir
-    monkeypatch.setattr(
-        run_folder, "default_run_dir", lambda *about: usual(*about[:-1], train.datetime(2026, 1, 2))
-    )
+    second = datetime(2026, 1, 2)
+    monkeypatch.setattr(run_folder, "default_run_dir", lambda *about: usual(*about[:-1], second))
     argv = [*TINY, "--set", f"task.gait={gait}", "--num_env_steps", "1"]
     assert (train.main(argv), train.main(argv)) == (0, 0)
     made = sorted(path.parent.name for path in tmp_path.rglob("checkpoints"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harl_mapush import test, train
+from harl_mapush import experiment, test, train
 from harl_mapush.callbacks import broken_log
 from tests.support.tiny_runs import TINY
 
@@ -61,7 +61,7 @@ def test_a_soak_knows_the_memory_of_its_gpu(listed: list[str], taken: float, mon
 def test_nonsense_is_one_line(monkeypatch, capsys) -> None:
     # The script puts others in their places.
     for module, name in (
-        (train, "train"),
+        (experiment, "run"),
         (test, "_play"),
         (broken_log, "film_states"),
     ):

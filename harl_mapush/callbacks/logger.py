@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -23,8 +22,9 @@ from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[repo
 
 from harl_mapush.callbacks.callback import Callback
 from harl_mapush.callbacks.curves import Curves
+from harl_mapush.config import LoggerCfg
+from harl_mapush.durations import format_duration
 from harl_mapush.trainer import IterationReport, Trainer
-from mqe.config import option
 
 _BAR_WIDTH = 10  # with the metrics beside it, a bar fits into 80 columns
 _NOTHING_YET = "-"  # for a statistic of episodes before the first has finished
@@ -37,31 +37,6 @@ _OVERVIEW = (
 )
 
 Headline = Sequence[tuple[str, str]]  # labels, and the statistics that they stand for
-
-
-@dataclass(frozen=True)
-class LoggerCfg:
-    """Section ``logger``."""
-
-    exp_name: str = option("default", "names the run's folder")
-    interval: int = option(5, "iterations between two plain progress lines", min=1)
-    broken_worlds: int = option(
-        5,
-        "of this many worlds that break, the last 100 states are kept in broken/; 0: none",
-        min=0,
-        max=1000,
-    )
-    out_dir: str | None = option(
-        None, "the run folder itself; none: results/mapush/<object>/<algo>/<exp_name>/..."
-    )
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[\w.+=,@ -]+", self.exp_name) or self.exp_name.strip(". ") == "":
-            raise ValueError(
-                f"exp_name: {self.exp_name!r} cannot name a folder; use letters, digits, - and _"
-            )
-        if self.out_dir is not None and not self.out_dir.strip():
-            raise ValueError("out_dir (--out): the name of a folder is needed, not an empty one")
 
 
 @contextmanager
@@ -266,22 +241,9 @@ def iteration_line(
         [
             f"iteration {report.iteration}/{report.num_iterations}",
             *metrics,
-            f"{duration(left_s)} left",
+            f"{format_duration(left_s)} left",
         ]
     )
-
-
-def duration(seconds: float) -> str:
-    """Format a time to go: ``45 s``, ``12 min``, ``3 h 05 min`` or ``2 d 4 h``."""
-    minutes = round(seconds / 60)
-    hours = round(seconds / 3600)
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if minutes < 100:
-        return f"{minutes} min"
-    if hours < 48:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{hours // 24} d {hours % 24} h"
 
 
 def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[str, float]:

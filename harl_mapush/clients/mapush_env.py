@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from harl_mapush import config
 from harl_mapush.clients.harl_env import Array, HarlEnv, Infos
-from harl_mapush.runner import RunnerCfg
+from harl_mapush.config import RunnerCfg
 from mqe.config import ConfigError, build, merge, unknown
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env

@@ -20,7 +20,6 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.allocator import keep_freed_memory
-from harl_mapush.callbacks.logger import LoggerCfg
 from harl_mapush.clients.harl_logger import attach_logger
 from harl_mapush.clients.harl_registration import (
     DEFAULT_SETTINGS,
@@ -38,6 +37,7 @@ from harl_mapush.clients.mapush_env import (
     plain_keys,
     plain_settings,
 )
+from harl_mapush.config import LoggerCfg, RunnerCfg
 from harl_mapush.interop.harl_files import DISCRETE_ONLY
 from harl_mapush.interop.harl_settings import (
     algorithm_cfg,
@@ -48,7 +48,6 @@ from harl_mapush.interop.harl_settings import (
     learning_settings,
     network_cfg,
 )
-from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, assignment, build, load_yaml, merge, unknown
 from mqe.registry import TASKS
 from mqe.world.streams import Streams

@@ -51,7 +51,7 @@ class AsyncRunner:
     def __init__(
         self, env: RemoteEnvSpec, algorithm: Algorithm, cfg: RunCfg, launcher: Launcher
     ) -> None:
-        """Allocate the replay; ``cfg`` is the run's, ``settled``, and ``launcher`` starts collectors.
+        """Allocate the replay of the run ``cfg`` (``settled``); ``launcher`` starts its collectors.
 
         ``algorithm`` is a ``ReplayLearner``.
         """

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.callbacks.logger import LoggerCfg
 from harl_mapush.clients.mapush_env import TEAM_REWARD, long_key, parse_settings, team_reward_of
-from harl_mapush.config import DEFAULT_TASK, SECTIONS
+from harl_mapush.config import DEFAULT_TASK, SECTIONS, LoggerCfg, RunnerCfg
 from harl_mapush.interop.harl_settings import (
     ALGORITHM_KEYS,
     NETWORK_KEYS,
@@ -32,7 +31,6 @@ from harl_mapush.interop.harl_settings import (
     network_cfg,
 )
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from harl_mapush.runner import RunnerCfg
 from mqe.config import ConfigError, merge, parse_yaml, to_dict, unknown
 from mqe.registry import TASKS, EnvCfg, SimCfg
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from harl_mapush.callbacks.logger import duration
+from harl_mapush.durations import format_duration
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.run_folder import CONFIG
 from mapush.doctor.checkup import Checkup
@@ -75,7 +75,7 @@ def check_speed(checkup: Checkup) -> str:
     time_s = cfg.runner.num_env_steps / speed
     return (
         f"{cores} cores; about {speed:,.0f} env steps/s with {runner.env.num_envs} worlds: the "
-        f"{cfg.runner.num_env_steps:,} of this run take {duration(time_s)}"
+        f"{cfg.runner.num_env_steps:,} of this run take {format_duration(time_s)}"
     )
 
 

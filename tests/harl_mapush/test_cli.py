@@ -138,7 +138,7 @@ def test_settings_that_upstreams_networks_lack_are_reported_and_not_recorded() -
 
 def test_another_task_on_a_whole_run_file_leaves_out_the_weights_of_the_old(run) -> None:
     cfg, notices = config.resolve(
-        config.load_yaml(run / "config.yaml"), {"task": {"name": "go1_velocity"}}
+        config.load_file(run / "config.yaml"), {"task": {"name": "go1_velocity"}}
     )
     assert cfg.task == config.resolve({}, {"task": {"name": "go1_velocity"}})[0].task
     assert "task.weights" in notices[0]
@@ -172,7 +172,7 @@ def test_run_folder(run, gait) -> None:
 
 
 def test_a_run_is_rebuilt_from_its_folder(run) -> None:
-    again, notices = config.resolve(config.load_yaml(run / "config.yaml"), {})
+    again, notices = config.resolve(config.load_file(run / "config.yaml"), {})
     assert to_dict(again) == yaml.safe_load((run / "config.yaml").read_text())
     assert notices == []
 

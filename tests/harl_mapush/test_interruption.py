@@ -18,7 +18,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from harl_mapush import config, experiment, interruption, train
 from harl_mapush.callbacks.curves import Curves
 from harl_mapush.callbacks.logger import RunLogger
-from harl_mapush.interruption import ENDING_SIGNALS, Interruption, WallTime, seconds
+from harl_mapush.durations import parse_duration
+from harl_mapush.interruption import ENDING_SIGNALS, Interruption, WallTime
 from harl_mapush.runs import checkpoint
 from mqe.config import ConfigError
 from tests.support.tiny_runs import TINY
@@ -108,7 +109,7 @@ def test_a_signal_while_python_imports_is_one_line(program: str) -> None:
     [("3h50m", 13_800), ("90m", 5_400), ("1d12h", 129_600), ("30s", 30), ("1d2h3m4s", 93_784)],
 )
 def test_durations(text: str, expected: int) -> None:
-    assert seconds(text) == expected
+    assert parse_duration(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from harl_mapush import config, train
-from harl_mapush.presets import GPU_WORLDS, check_preset
+from harl_mapush.config.presets import GPU_WORLDS, check_preset
 from harl_mapush.runs import checkpoint
 from mqe import cores
 

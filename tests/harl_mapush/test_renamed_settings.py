@@ -9,6 +9,7 @@ import pytest
 import mqe.config
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.config import other_names
 from mqe.config import ConfigError, assignment, with_present_names
 from mqe.registry import TASKS
 from mqe.renamed_settings import RENAMED
@@ -24,7 +25,7 @@ def present_names() -> set[str]:
     sections = ["algorithm"] * len(ALGORITHMS) + ["task"] * len(TASKS)
     found: set[str] = set()
     for section, cls in (*zip(sections, classes, strict=True), *config.SECTION_CLASSES.items()):
-        found |= set(config.foreign.dotted({section: cls}))
+        found |= set(other_names.dotted({section: cls}))
     return found
 
 

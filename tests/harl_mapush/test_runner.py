@@ -9,16 +9,11 @@ import torch
 from harl_mapush import train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.config import RunnerCfg
 from harl_mapush.learning.settings import NetworkCfg
-from harl_mapush.runner import (
-    BrokenWorldsError,
-    IterationReport,
-    NonFiniteError,
-    Runner,
-    RunnerCfg,
-    _Clock,
-)
+from harl_mapush.runner import Runner, _Clock
 from harl_mapush.seeding import seed_everything
+from harl_mapush.trainer import BrokenWorldsError, IterationReport, NonFiniteError
 from tests.support.hooks import Hooks
 from tests.support.tiny_runs import TINY
 from tests.support.toy import ToyEnv
@@ -49,7 +44,7 @@ def test_env_steps_count_control_steps_and_round_up():
         (2, 2, 320, 320),
     ]
     assert all(r.collect_s > 0.0 and r.update_s > 0.0 for r in reports)
-    assert make(num_env_steps=1).num_iterations == 1
+    assert make(num_env_steps=1).progress.num_iterations == 1
 
 
 @pytest.mark.parametrize("staggered", [True, False])

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from harl_mapush import config, foreign, train
+from harl_mapush import config, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.config import other_names
 from harl_mapush.runs.checkpoint import actor_file
 from harl_mapush.runs.run_folder import last_checkpoint
 from mapush import cli, listing
@@ -242,7 +243,7 @@ def test_runs_and_what_comes_along_are_listed(run, tmp_path, capsys) -> None:
 
 def test_every_setting_is_listed_with_its_default() -> None:
     names = [line.split()[0] for line in listing.setting_lines()]
-    assert set(foreign.dotted(config.all_classes())) <= set(names)
+    assert set(other_names.dotted(config.all_classes())) <= set(names)
     assert "env.num_envs = 256  (min 1, max 1000000000)  parallel worlds" in listing.setting_lines()
 
 
@@ -362,8 +363,8 @@ def test_names_of_other_libraries_are_answered(capsys, argv, words) -> None:
 
 
 def test_what_is_suggested_exists() -> None:
-    known = foreign.dotted(config.all_classes())
-    assert set(foreign.NAMES.values()) <= set(known)
-    assert not {f"{key.partition('.')[0]}.{name}" for name, key in foreign.NAMES.items()} & set(
+    known = other_names.dotted(config.all_classes())
+    assert set(other_names.NAMES.values()) <= set(known)
+    assert not {f"{key.partition('.')[0]}.{name}" for name, key in other_names.NAMES.items()} & set(
         known
     )

@@ -18,6 +18,7 @@ import torch
 import mapush
 from harl_mapush import config, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.config import user_modules
 from harl_mapush.runs import checkpoint
 from mapush.doctor import command
 from mqe.config import ConfigError
@@ -40,7 +41,7 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
         shutil.copy(path, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(ROOT))])
-    monkeypatch.setattr(config, "IMPORTED", [])
+    monkeypatch.setattr(user_modules, "IMPORTED", [])
     registries: tuple[dict, ...] = (OBJECTS, TERMS, OBSERVATIONS, TASKS, ROBOTS, ALGORITHMS)
     before = [dict(registry) for registry in registries]
     yield tmp_path
@@ -69,7 +70,7 @@ def test_an_example_is_trained_and_evaluated_from_anywhere(
 ) -> None:
     run = elsewhere / "run"
     assert train.main(["--import", module, *words, *ELSEWHERE, "--out", str(run)]) == 0
-    written = config.load_yaml(run / "config.yaml")
+    written = config.load_file(run / "config.yaml")
     assert written["env"]["imports"] == [module]
     section, key, value = found
     assert written[section][key] == value
@@ -87,7 +88,7 @@ def test_an_example_is_trained_and_evaluated_from_anywhere(
     assert json.loads(Path("figures.json").read_text())["num_episodes"] == 2
 
     # A checkpoint makes nothing be imported: without the flag it is refused, and the flag is named.
-    monkeypatch.setattr(config, "IMPORTED", [])
+    monkeypatch.setattr(user_modules, "IMPORTED", [])
     monkeypatch.setattr(
         importlib, "import_module", lambda name: pytest.fail(f"{name} was imported")
     )
@@ -127,7 +128,7 @@ def test_a_robot_of_ones_own_is_trained(elsewhere) -> None:
 def test_agents_see_a_term_of_ones_own(elsewhere) -> None:
     more = ["--set", "task.more_observations=[own_velocity, height]"]
     assert train.main(["--import", "own_observation", *more, *ELSEWHERE, "--out", "run"]) == 0
-    cfg, _ = config.resolve(config.load_yaml("run/config.yaml"), {})
+    cfg, _ = config.resolve(config.load_file("run/config.yaml"), {})
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
     obs, _ = env.reset()
     plain = make_env(cfg.env, cfg.sim, PushCfg(), 0)

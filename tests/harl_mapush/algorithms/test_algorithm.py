@@ -18,9 +18,10 @@ from harl_mapush import test as evaluate
 from harl_mapush.algorithms.algorithm import Algorithm, Experience
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry, make_algorithm
 from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.config import RunnerCfg
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.memory_plan import plan_memory
-from harl_mapush.runner import Runner, RunnerCfg
+from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint
 from mapush.doctor import stages
 from mapush.doctor.checkup import Checkup
@@ -137,7 +138,7 @@ def test_a_replay_that_is_not_saved_starts_empty_and_learning_resumes() -> None:
     resumed.load_state_dict(state)
     resumed.learn()
     assert resumed.experience._whole.count == 20  # type: ignore[attr-defined]
-    assert resumed.iteration == 4
+    assert resumed.progress.iteration == 4
 
 
 def test_nothing_is_learned_during_a_warm_up() -> None:

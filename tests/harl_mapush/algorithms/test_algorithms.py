@@ -10,6 +10,7 @@ from torch import nn
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
 from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.config import RunnerCfg
 from harl_mapush.learning import losses
 from harl_mapush.learning.on_policy.harl_formulas import HarlFormulas
 from harl_mapush.learning.on_policy.minibatches import CriticBatch, Shuffle, minibatches
@@ -17,7 +18,7 @@ from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.on_policy.surrogate import adapt_learning_rate
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from harl_mapush.runner import Runner, RunnerCfg
+from harl_mapush.runner import Runner
 from tests.support.hooks import Hooks
 from tests.support.toy import ToyEnv
 

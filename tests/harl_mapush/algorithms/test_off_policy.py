@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -301,7 +300,7 @@ def test_targets_begin_at_the_networks_that_a_run_starts_with(name, tmp_path):
     go(old, experience, env, 14)
     folder = checkpoint.save(tmp_path, 1_000, old.networks, settings="env: {num_agents: 2}")
     new, experience = make(name, env, is_trained=True, polyak=0.0, policy_delay=1, **SMALL)
-    init_from.load(str(folder), SimpleNamespace(algorithm=new, env=env), name)  # type: ignore[arg-type]
+    init_from.load(str(folder), new.networks, env.num_agents, new.cfg)
     loaded = [source.clone() for _, source in new.targets]
     fresh = [target.clone() for target, _ in new.targets]
     go(new, experience, env, 14)

@@ -16,15 +16,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 
 from harl_mapush.callbacks.logger import (
-    LoggerCfg,
     RunLogger,
-    duration,
     progress_line,
     scalars,
     statistics_line,
 )
-from harl_mapush.runner import IterationReport
+from harl_mapush.config import LoggerCfg
+from harl_mapush.durations import format_duration
 from harl_mapush.runs import provenance
+from harl_mapush.trainer import IterationReport
 from mqe.config import ConfigError, build
 from mqe.tasks.push import PUSH
 
@@ -143,7 +143,7 @@ def test_the_bar_fits_into_80_columns(tmp_path, monkeypatch) -> None:
     ],
 )
 def test_times_to_go(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert format_duration(seconds) == words
 
 
 def test_what_made_a_run_is_in_its_folder_and_in_tensorboard(tmp_path) -> None:

@@ -14,6 +14,7 @@ import torch
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
 from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.config import RunnerCfg
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import ALONE, Ranks, UnequalRanksError
 from harl_mapush.distributed.resharding import redistribute
@@ -26,7 +27,8 @@ from harl_mapush.learning.normalization import (
 )
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.memory_plan import check_memory, plan_memory
-from harl_mapush.runner import NonFiniteError, Runner, RunnerCfg
+from harl_mapush.runner import Runner
+from harl_mapush.trainer import NonFiniteError
 from mapush.doctor.checkup import Checkup
 from mapush.doctor.command import judge
 from mapush.doctor.rank_stages import start
@@ -165,7 +167,7 @@ def test_every_algorithm_keeps_its_ranks_equal_to_the_last_bit(name: str) -> Non
     for key, flat in ends[0].algorithm.weights.items():
         assert not torch.equal(flat, before[key]), key
     assert torch.equal(*(end.algorithm.generator.get_state() for end in ends))
-    assert ends[0].env_steps == 3 * 10 * 8 * 2
+    assert ends[0].progress.env_steps == 3 * 10 * 8 * 2
 
 
 def test_ranks_with_other_weights_are_named() -> None:

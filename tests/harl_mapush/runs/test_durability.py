@@ -238,7 +238,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
 def test_settings_of_the_run_that_are_damaged_are_those_of_the_checkpoint(
     run, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setattr(Runner, "learn", lambda _: None)
+    monkeypatch.setattr(Runner, "learn", lambda *_: None)
     path = run / "config.yaml"
     whole = path.read_text()
     for damaged in (

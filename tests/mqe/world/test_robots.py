@@ -115,7 +115,7 @@ def test_a_mixed_team_is_trained_resumed_evaluated_and_filmed(go2_gait, tmp_path
     words = ["--set", "env.robots=[go1, go2]", "--set", gaits, "--set", "task.episode_length_s=0.4"]
     assert train.main([*words, "--num_env_steps", "32", "--out", str(run), *TINY]) == 0
     assert train.main(["--resume", str(run), "--num_env_steps", "160"]) == 0
-    own = config.load_yaml(run / "config.yaml")
+    own = config.load_file(run / "config.yaml")
     assert own["env"]["robots"] == ["go1", "go2"]
     assert (
         test.main(

@@ -1,6 +1,4 @@
-"""The names of this project's settings in other libraries, for hints to users who type one of
-those.
-"""
+"""The names that other libraries have for our settings, for hints to users who type them."""
 
 from __future__ import annotations
 
@@ -8,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
-NAMES = {  # as HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab have them
+# Of HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab.
+NAMES = {
     "lr": "algorithm.learning_rate",
     "actor_lr": "algorithm.learning_rate",
     "critic_lr": "algorithm.critic_learning_rate",
@@ -50,8 +49,7 @@ NOTHING = {
 
 
 def hint(name: str, classes: Mapping[str, type]) -> str | None:
-    """Return a hint for ``name``, a flag or a dotted key that does not exist; None if no library
-    has it.
+    """Return a hint for ``name``, an unknown flag or dotted key; None if no library has it.
 
     ``classes`` are the sections' classes, where a key of that very name may be.
     """
@@ -65,9 +63,7 @@ def hint(name: str, classes: Mapping[str, type]) -> str | None:
 
 
 def dotted(classes: Mapping[str, type]) -> dict[str, Any]:
-    """Return every setting by its dotted name, with its dataclass field, those in sections within
-    sections as well.
-    """
+    """Return the dataclass field of every setting, nested ones as well, by dotted name."""
     found: dict[str, Any] = {}
     for section, cls in classes.items():
         hints = get_type_hints(cls)

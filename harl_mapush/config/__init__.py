@@ -1,0 +1,61 @@
+"""The settings of a run: sections, layers, presets, and the command line that changes them.
+
+Later layers win: defaults, a run file or preset, HARL's file, flags, ``--set``.
+"""
+
+from harl_mapush.config.command_line import (
+    FLAGS,
+    Parser,
+    add_flags,
+    add_import,
+    check_writable,
+    exit_code,
+    flag_values,
+    write_error,
+)
+from harl_mapush.config.layers import check_layer, resolve
+from harl_mapush.config.presets import (
+    DEFAULT_PRESET,
+    check_preset,
+    load_file,
+    load_preset,
+    presets,
+)
+from harl_mapush.config.sections import (
+    DEFAULT_ALGORITHM,
+    DEFAULT_TASK,
+    SECTION_CLASSES,
+    SECTIONS,
+    LoggerCfg,
+    RunCfg,
+    RunnerCfg,
+    all_classes,
+)
+from harl_mapush.config.user_modules import import_modules
+
+__all__ = [
+    "DEFAULT_ALGORITHM",
+    "DEFAULT_PRESET",
+    "DEFAULT_TASK",
+    "FLAGS",
+    "SECTIONS",
+    "SECTION_CLASSES",
+    "LoggerCfg",
+    "Parser",
+    "RunCfg",
+    "RunnerCfg",
+    "add_flags",
+    "add_import",
+    "all_classes",
+    "check_layer",
+    "check_preset",
+    "check_writable",
+    "exit_code",
+    "flag_values",
+    "import_modules",
+    "load_file",
+    "load_preset",
+    "presets",
+    "resolve",
+    "write_error",
+]

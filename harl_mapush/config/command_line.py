@@ -1,0 +1,205 @@
+"""The command line of every program: its parser, flags and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, NoReturn
+
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.config import other_names
+from harl_mapush.config.layers import check_layer
+from harl_mapush.config.sections import DEFAULT_TASK, SECTIONS, all_classes
+from harl_mapush.config.user_modules import import_modules
+from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
+from mqe.config import ConfigError, assignment, merge, parse_yaml, unknown
+from mqe.registry import TASKS
+from mqe.sim.simulator import SimulatorError
+from mqe.world.objects import OBJECTS
+
+FLAGS = {
+    "--algo": "algorithm.name",
+    "--task": "task.name",
+    "--object": "task.object",
+    "--num_agents": "env.num_agents",
+    "--num_envs": "env.num_envs",
+    "--num_env_steps": "runner.num_env_steps",
+    "--device": "sim.device",
+    "--sim": "sim.name",
+    "--seed": "runner.seed",
+    "--max_wall_time": "runner.max_wall_time",
+    "--init_from": "runner.init_from",
+    "--exp_name": "logger.exp_name",
+    "--out": "logger.out_dir",
+}
+_NUMBERS = ("--num_agents", "--num_envs", "--num_env_steps", "--seed")
+_ALIASES = {"--num_envs": ("--n_rollout_threads",)}
+_HELP = {
+    "--algo": f"learning algorithm: {', '.join(ALGORITHMS)}",
+    "--task": f"task of the robots: {', '.join(TASKS)}",
+    "--object": f"pushed object: {', '.join(OBJECTS)}",
+    "--num_agents": "number of robots in each world",
+    "--num_envs": "number of parallel worlds",
+    "--num_env_steps": "control steps of the whole run, summed over worlds; rounded up to whole "
+    "iterations",
+    "--device": "device: auto, cpu, cuda or cuda:K",
+    "--sim": "simulator: auto, mujoco, warp, isaacgym or mujoco_worker",
+    "--seed": "seed of every random number in the run",
+    "--max_wall_time": "wall-clock time limit, such as 3h50m; the run saves and ends before it",
+    "--init_from": "checkpoint, run or pretrained:NAME whose networks the run starts with; the "
+    "optimisers are fresh",
+    "--exp_name": "name of the experiment, part of the run folder's name",
+    "--out": "path of the run folder",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises ConfigError and knows no abbreviations of flags."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Take the arguments of ``argparse.ArgumentParser``."""
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        raise ConfigError(f"{message}; --help lists what is understood")
+
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Parse ``argv``; raise ConfigError with the nearest known flag for an unknown one."""
+        arguments, rest = self.parse_known_args(argv)
+        if rest:
+            shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+            flags = [
+                flag for action in shown for flag in action.option_strings if flag.startswith("--")
+            ]
+            raise ConfigError(_with_hint(rest[0], unknown("argument", rest[0], flags)))
+        import_modules(getattr(arguments, "imports", ()))
+        return arguments
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    """Add ``--import``, whose modules are imported as soon as the command line is parsed."""
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="module of your own that registers objects, terms, tasks, robots and so on (see "
+        "docs/own.md); may be repeated",
+    )
+
+
+def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
+    """Add flags of ``FLAGS``, and ``--set``, to a parser."""
+    for flag in flags:
+        names = (flag, *_ALIASES.get(flag, ()))
+        metavar = "N" if flag in _NUMBERS else flag.strip("-").rpartition("_")[2].upper()
+        parser.add_argument(
+            *names, dest=flag.strip("-"), metavar=metavar, help=f"{_HELP[flag]} ({FLAGS[flag]})"
+        )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help=f"any setting, as YAML; may be repeated; sections: {', '.join(SECTIONS)}",
+    )
+
+
+def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the nested values of the flags and, after them, of every ``--set``."""
+    layers: list[dict[str, Any]] = []
+    for flag, key in FLAGS.items():
+        given = getattr(arguments, flag.strip("-"), None)
+        if given is not None:
+            section, _, name = key.partition(".")
+            layers.append({section: {name: parse_yaml(given, flag) if flag in _NUMBERS else given}})
+    layers += [assignment(text) for text in arguments.set]
+    for text in arguments.set:
+        _check_foreign(text.partition("=")[0].strip())
+    if getattr(arguments, "imports", ()):
+        layers.append({"env": {"imports": list(arguments.imports)}})
+    for layer in layers:  # also values that a later one replaces
+        check_layer(layer)
+    return reduce(merge, layers, {})
+
+
+def check_writable(flag: str, name: str | None) -> None:
+    """Raise ConfigError if the file of ``--flag`` cannot be written; leave none behind."""
+    if name is None:
+        return
+    path = Path(name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"--{flag} {name!r} cannot be written ({error.strerror}); name another file"
+        ) from None
+
+
+def write_error(program: str, line: str) -> None:
+    """Write the line with which a program ends on stderr."""
+    sys.stderr.write(f"{program}: {line}\n")
+
+
+def exit_code(
+    main: Callable[[], int], program: str, write: Callable[[str, str], None] = write_error
+) -> int:
+    """Run ``main`` and return its exit code, or that of the error or signal that ended it.
+
+    Mistakes of the user and refusals of the system are one line on stderr and exit code 2;
+    ``write`` writes that line, given the program's name. Signals give 128 and their number, as in a
+    shell: Ctrl-C 130, SIGTERM 143, and 141 for output that nobody reads any more (``| head``).
+    """
+    try:
+        with as_exceptions():
+            return main()
+    except ConfigError as error:
+        write(program, " ".join(str(error).split()))
+        return 2
+    except SimulatorError as error:
+        write(program, " ".join(str(error).split()))
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to flush
+        return SIGNALLED + signal.SIGPIPE
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{program}: interrupted\n")
+        return SIGNALLED + signal.SIGINT
+    except Signalled as ending:
+        sys.stderr.write(f"{program}: ended by {ending.signal.name}\n")
+        return SIGNALLED + ending.signal
+    except OSError as error:
+        if error.strerror is None:  # not the system's word
+            raise
+        where = f"{error.filename}: " if error.filename is not None else ""
+        # A name may be of any length.
+        line = ConfigError(f"{where}{error.strerror}; mend that, or name another place")
+        write(program, " ".join(str(line).split()))
+        return 2
+
+
+def _with_hint(name: str, complaint: str) -> str:
+    """Return the complaint about an unknown name, or a hint if another library has that name."""
+    words = other_names.hint(name, all_classes())
+    return complaint if words is None else f"there is no {name.partition('=')[0]} here; {words}"
+
+
+def _check_foreign(key: str) -> None:
+    """Raise ConfigError for a key that exists under another name."""
+    section, _, name = key.partition(".")
+    known = other_names.dotted(
+        {"task": TASKS[DEFAULT_TASK].cfg} if section == "task" else all_classes()
+    )
+    if section in SECTIONS and key not in known and name in other_names.NAMES:
+        raise ConfigError(_with_hint(key, ""))

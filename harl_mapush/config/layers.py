@@ -1,0 +1,159 @@
+"""Layers of settings: each is checked, and the later one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import Any
+
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.config.sections import (
+    DEFAULT_ALGORITHM,
+    DEFAULT_TASK,
+    NAMED_SECTIONS,
+    SECTION_CLASSES,
+    SECTIONS,
+    RunCfg,
+)
+from harl_mapush.config.user_modules import check_imports
+from harl_mapush.learning.settings import NetworkCfg
+from mqe.config import (
+    ConfigError,
+    build,
+    check_values,
+    merge,
+    unknown,
+    with_present_names,
+)
+from mqe.registry import TASKS
+
+
+def resolve(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
+    """Return the settings of ``over`` on top of ``base``, checked and complete, and notices.
+
+    Where ``over`` names another task or algorithm than ``base`` does, the keys of ``base`` that
+    only the old one understands are left out, and a notice says so.
+    """
+    notices: list[str] = []
+    base = with_present_names(base)
+    over = with_present_names(over)
+    for layer in (base, over):  # before names that only those modules know
+        check_imports(layer.get("env"))
+    check_layer(base)  # also the values that ``over`` replaces
+    check_layer(over)
+
+    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    sections |= {name: dict(base[name] or {}) for name in base}
+    for section, default in (("task", DEFAULT_TASK), ("algorithm", DEFAULT_ALGORITHM)):
+        notices += _rename(section, default, sections, over)
+    values = merge(sections, {name: over[name] or {} for name in over})
+
+    classes = SECTION_CLASSES | {
+        "task": TASKS[values["task"]["name"]].cfg,
+        "algorithm": ALGORITHMS[values["algorithm"]["name"]].cfg,
+    }
+    cfg = RunCfg(**{name: build(classes[name], values[name], name) for name in SECTIONS})
+    network = cfg.algorithm.built_network(cfg.network)
+    ignored = _ignored_keys(cfg.network, network)
+    if ignored:
+        named = ", ".join(f"network.{key}" for key in ignored)
+        notices.append(f"{named} left out: under algorithm.compat=harl networks are as upstream's")
+    return replace(cfg, network=network), notices
+
+
+def _rename(
+    section: str, default: str, sections: dict[str, dict[str, Any]], over: Mapping[str, Any]
+) -> list[str]:
+    """Give ``section`` the task or algorithm that ``over`` names; return notices of what that
+    leaves out.
+    """
+    registry = NAMED_SECTIONS[section]
+    old = sections[section].get("name", default)
+    new = (over.get(section) or {}).get("name", old)
+    _check_name(section, old)
+    _check_name(section, new)
+    notices = []
+    if new != old:
+        content = {key: value for key, value in sections[section].items() if key != "name"}
+        kept, left_out = _common_keys(content, registry[old].cfg, registry[new].cfg)
+        sections[section] = kept
+        if left_out:
+            named = ", ".join(f"{section}.{key}" for key in left_out)
+            notices.append(f"{named} left out: set for {old}, unknown to {new}")
+        if section == "task" and sections["env"].pop("num_agents", None) is not None:
+            notices.append(
+                f"env.num_agents left out: the team of {new} is its own unless it is named"
+            )
+    sections[section]["name"] = new
+    return notices
+
+
+def _ignored_keys(given: NetworkCfg, built: NetworkCfg) -> list[str]:
+    """Return the keys that the user has set and that the built network does not have."""
+    usual = NetworkCfg()
+    keys = [field.name for field in fields(given)]
+    changed = [key for key in keys if getattr(given, key) != getattr(usual, key)]
+    return [key for key in changed if getattr(built, key) != getattr(given, key)]
+
+
+def check_layer(values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an impossible value, also where a later layer would replace it.
+
+    In the sections ``task`` and ``algorithm``, whose keys depend on a name that another layer may
+    have, a value must be one that any member with such a key takes.
+    """
+    for section, content in with_present_names(values).items():
+        if section not in SECTIONS:
+            raise ConfigError(unknown("section", section, SECTIONS))
+        if content is not None and not isinstance(content, Mapping):
+            raise ConfigError(
+                f"{section}: must be a section of keys, not {content!r}; try {section}.key=value"
+            )
+        if section in SECTION_CLASSES:
+            check_values(SECTION_CLASSES[section], content, section)
+        else:
+            _check_named_section(section, content or {})
+
+
+def _check_named_section(section: str, content: Mapping[str, Any]) -> None:
+    registry = NAMED_SECTIONS[section]
+    for key, value in content.items():
+        if key == "name":
+            _check_name(section, value)
+            continue
+        complaints = []
+        for cls in {entry.cfg: None for entry in registry.values()}:
+            if key in {field.name for field in fields(cls)}:
+                try:
+                    check_values(cls, {key: value}, section)
+                    complaints.clear()
+                    break
+                except ConfigError as error:
+                    complaints.append(error)
+        if complaints:
+            raise complaints[0]
+
+
+def _check_name(section: str, name: Any) -> None:
+    registry = NAMED_SECTIONS[section]
+    if not isinstance(name, str) or name not in registry:
+        raise ConfigError(f"{section}.name: {unknown(section, name, registry)}")
+
+
+def _common_keys(
+    section: Mapping[str, Any], old: type, new: type
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings that mean the same to both classes, and the keys of the others.
+
+    A setting of another type does not, nor one whose value the new class does not allow.
+    """
+    known = {field.name: field.type for field in fields(new)}
+    meant = {field.name: field.type for field in fields(old)}
+    kept = {}
+    for key, value in section.items():
+        if key in known and known[key] == meant.get(key, known[key]):
+            with suppress(ConfigError):
+                check_values(new, {key: value}, "")
+                kept[key] = value
+    return kept, [key for key in section if key not in kept]

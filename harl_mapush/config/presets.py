@@ -1,0 +1,70 @@
+"""Run files, and presets: those that ship with the package."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from harl_mapush.config.layers import check_layer
+from harl_mapush.config.sections import RunCfg
+from harl_mapush.durations import format_duration
+from mqe.config import ConfigError, load_yaml, unknown
+from mqe.cores import num_cores
+from mqe.registry import resolve_sim
+
+DEFAULT_PRESET = "laptop"
+GPU_WORLDS = 1024  # least number of a preset for GPUs
+CPU_SPEED = 3800.0  # env steps/s of one core, with two robots (preset laptop)
+
+
+def presets() -> list[str]:
+    """Return the names of the presets."""
+    return sorted(path.name.removesuffix(".yaml") for path in _preset_folder().glob("*.yaml"))
+
+
+def load_file(path: str | Path) -> dict[str, Any]:
+    """Return the settings in a run file.
+
+    Raises ConfigError for an impossible value in it, or in a file that it is based on.
+    """
+    return load_yaml(path, check_layer)
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    """Return the settings in ``configs/NAME.yaml``."""
+    if name not in presets():
+        raise ConfigError(f"--preset: {unknown('preset', name, presets())}")
+    return load_yaml(_preset_folder() / f"{name}.yaml")
+
+
+def check_preset(name: str, cfg: RunCfg) -> None:
+    """Raise ConfigError if a preset for GPUs would run on a CPU that the user did not name."""
+    if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto":
+        return
+    _, device = resolve_sim(cfg.sim)
+    if device.type != "cpu":
+        return
+    cores = num_cores()
+    time = format_duration(cfg.runner.num_env_steps / (CPU_SPEED * cores))
+    if cfg.algorithm.takes_collectors:
+        takes = f"take at least {time}, and much longer to learn from"
+    else:
+        takes = f"take about {time}"
+    raise ConfigError(
+        f"--preset {name}: {cfg.env.num_envs} worlds are meant for a GPU, and none can be used "
+        f"here; on {cores} cores "
+        f"its {cfg.runner.num_env_steps:,} env steps {takes}; say --device cpu to run them all "
+        "the same, or "
+        f"--preset {DEFAULT_PRESET}"
+    )
+
+
+def _preset_folder() -> Path:
+    """Return the folder of presets: ``configs/`` of a checkout, or the package that a wheel
+    installs it as.
+    """
+    checkout = Path(__file__).parents[1] / "configs"
+    if (checkout / "smoke.yaml").is_file():
+        return checkout
+    return Path(str(files("harl_mapush.configs")))

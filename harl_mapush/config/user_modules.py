@@ -1,0 +1,57 @@
+"""Modules of the user's own, which ``--import`` names."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mqe.config import ConfigError
+from mqe.extensions import load_extensions
+
+IMPORTED: list[str] = []  # names, in this process
+
+
+def import_modules(names: Sequence[str], flag: str = "--import") -> None:
+    """Load installed extensions, and import a user's modules, also from the current folder.
+
+    Raises ConfigError for a module that is not there; ``flag`` is the one that named it.
+    """
+    load_extensions()
+    here = os.getcwd()
+    for name in names:
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # something that the module itself needs
+            raise ConfigError(
+                f"{flag} {name}: there is no such module in {here} or on PYTHONPATH"
+            ) from None
+        except SyntaxError as error:
+            raise ConfigError(
+                f"{flag} {name}: {error.filename}, line {error.lineno}: {error.msg}"
+            ) from None
+        if name not in IMPORTED:
+            IMPORTED.append(name)
+
+
+def check_imports(env: Any) -> None:
+    """Raise ConfigError if settings need a module that was not imported.
+
+    Settings in files never import a module.
+    """
+    names = env.get("imports") if isinstance(env, Mapping) else None
+    if not isinstance(names, (list, tuple)):
+        return
+    missing = [name for name in names if name not in IMPORTED]
+    if missing:
+        raise ConfigError(
+            "env.imports: these settings need "
+            f"{' '.join(f'--import {name}' for name in missing)}, which runs the code "
+            "of that module; name it on the command line"
+        )
