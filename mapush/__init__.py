@@ -7,6 +7,7 @@ A module that calls these is named with ``--import`` on the command line of ``tr
 
 from mapush.registration import (
     register_algorithm,
+    register_callback,
     register_object,
     register_observation,
     register_reward,
@@ -16,6 +17,7 @@ from mapush.registration import (
 
 __all__ = [
     "register_algorithm",
+    "register_callback",
     "register_object",
     "register_observation",
     "register_reward",

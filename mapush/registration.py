@@ -11,6 +11,8 @@ if TYPE_CHECKING:  # at run time only where they are needed: the command line be
     from torch import Tensor
 
     from harl_mapush.algorithms.algorithm import Algorithm
+    from harl_mapush.callbacks.callback import Callback
+    from harl_mapush.experiment import Experiment
     from harl_mapush.learning.settings import AlgorithmCfg
     from mqe.tasks.entry import TaskEntry
     from mqe.tasks.push.rewards import StepFeatures
@@ -89,6 +91,17 @@ def register_algorithm(
             f"not {cfg().name!r}"
         )
     _add("algorithm", ALGORITHMS, name, AlgorithmEntry(cfg, algorithm))
+
+
+def register_callback(name: str, callback: Callable[[Experiment], Callback]) -> None:
+    """Add a callback to every run that imports the user's module.
+
+    ``callback`` is a class, or a function, that takes the ``Experiment``. Raises ConfigError if the
+    name is taken.
+    """
+    from harl_mapush.callbacks.callback import CALLBACKS
+
+    CALLBACKS.register(name, callback)
 
 
 def register_robot(name: str, cfg: RobotCfg) -> None:

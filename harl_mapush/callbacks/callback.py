@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from harl_mapush.trainer import IterationReport
+from mqe.extensions import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from harl_mapush.experiment import Experiment
 
-# Callbacks of a user's own by name; each is built with the experiment that it follows.
-CALLBACKS: dict[str, Callable[[Experiment], Callback]] = {}
+# Callbacks of the user's own: classes, or functions that build one for an experiment.
+CALLBACKS: Registry[Callable[[Experiment], Callback]] = Registry("callback")
 
 
 class Callback:

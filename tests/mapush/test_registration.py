@@ -18,8 +18,9 @@ import torch
 import mapush
 from harl_mapush import config, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.callbacks.callback import CALLBACKS
 from harl_mapush.config import user_modules
-from harl_mapush.runs import checkpoint
+from harl_mapush.runs import checkpoint, run_folder
 from mapush.doctor import command
 from mqe.config import ConfigError
 from mqe.registry import TASKS, make_env
@@ -42,7 +43,15 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(ROOT))])
     monkeypatch.setattr(user_modules, "IMPORTED", [])
-    registries: tuple[dict, ...] = (OBJECTS, TERMS, OBSERVATIONS, TASKS, ROBOTS, ALGORITHMS)
+    registries: tuple[dict, ...] = (
+        OBJECTS,
+        TERMS,
+        OBSERVATIONS,
+        TASKS,
+        ROBOTS,
+        ALGORITHMS,
+        CALLBACKS,
+    )
     before = [dict(registry) for registry in registries]
     yield tmp_path
     for registry, members in zip(registries, before, strict=True):
@@ -105,6 +114,15 @@ def test_an_actor_loop_runs_by_itself(elsewhere) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "mean reward of 3 decisions" in done.stdout
+
+
+def test_a_callback_of_ones_own_follows_a_run(elsewhere) -> None:
+    words = ["--import", "own_callback", *ELSEWHERE]
+    assert train.main([*words, "--out", "run"]) == 0
+    rows = [line.split(",") for line in Path("run/success.csv").read_text().splitlines()]
+    every = [int(env_steps) for env_steps, _ in rows]
+    assert every == sorted(set(every))
+    assert every[-1] == int(run_folder.last_checkpoint(Path("run")).name)
 
 
 def test_a_robot_of_ones_own_is_trained(elsewhere) -> None:
