@@ -34,7 +34,7 @@ from harl_mapush.threads import limit_threads
 from harl_mapush.viewing import film
 from harl_mapush.viewing.watch import AGENTS, watch
 from mqe.config import ConfigError, merge, unknown
-from mqe.controllers.gait import load_gait
+from mqe.controllers.gait_network import load_gait
 from mqe.registry import TASKS, resolve_sim
 from mqe.tasks.episode_report import describe_metrics
 from mqe.world.robots import ROBOTS

@@ -15,7 +15,7 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config.other_names import dotted
 from mapush.listing import setting_lines
 from mqe.config import ConfigError
-from mqe.controllers.gait import PRETRAINED, pretrained_names
+from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import TASKS
 from mqe.viewer.camera import CAMERAS
 from mqe.world.objects import OBJECTS

@@ -15,7 +15,7 @@ from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
 from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, unknown
-from mqe.controllers.gait import PRETRAINED, pretrained_names
+from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import TASKS
 from mqe.tasks.push.rewards import ENDING_TERMS, TERMS, weights_of
 

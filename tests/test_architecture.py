@@ -58,7 +58,12 @@ def test_packages_import_in_one_direction(path: Path) -> None:
     "path", [path for path in SOURCES if name(path).startswith(LEARNER)], ids=name
 )
 def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
-    allowed = ("mqe.vec_env", "mqe.config", "mqe.cuda_graphs", "mqe.controllers.gait.ACTIVATIONS")
+    allowed = (
+        "mqe.vec_env",
+        "mqe.config",
+        "mqe.cuda_graphs",
+        "mqe.controllers.gait_network.ACTIVATIONS",
+    )
     of_mqe = {module for module in imports(path) if module.startswith("mqe.")}
     assert all(module.startswith(allowed) for module in of_mqe), of_mqe
 
@@ -113,8 +118,8 @@ def test_only_entry_points_and_clients_import_interop(path: Path) -> None:
     assert not of_interop or name(path) in ENTRY_POINTS
 
 
-@pytest.mark.parametrize("module", ["harl_mapush.runs.checkpoint", "harl_mapush.runs.policy"])
-def test_loading_a_checkpoint_imports_neither_harl_nor_the_film(module: str) -> None:
+def reached_from(module: str) -> set[str]:
+    """Return the modules of this project that an import of ``module`` imports."""
     known = {
         name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
         for path in SOURCES
@@ -129,10 +134,44 @@ def test_loading_a_checkpoint_imports_neither_harl_nor_the_film(module: str) -> 
         names = imports(known[here])
         ahead += [part for found in names for part in (found, found.rpartition(".")[0])]
         ahead.append(here.rpartition(".")[0])
+    return reached
+
+
+@pytest.mark.parametrize("module", ["harl_mapush.runs.checkpoint", "harl_mapush.runs.policy"])
+def test_loading_a_checkpoint_imports_neither_harl_nor_the_film(module: str) -> None:
+    reached = reached_from(module)
     assert len(reached) > 20
     assert not [
         found for found in reached if found.startswith(("harl_mapush.interop", "mqe.viewer"))
     ]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if name(path).startswith("mqe/")], ids=name
+)
+def test_the_world_knows_no_parameter_of_a_learner(path: Path) -> None:
+    """A controller loads an exported network: weights, and a description that names them."""
+    of_learners = ("actor_agent", "critic_agent", "base.mlp", "act.action_out", "fc_mean")
+    strings = [
+        node.value
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    assert not [text for text in strings if any(word in text for word in of_learners)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in SOURCES
+        if not name(path).startswith("mqe/") and "mqe.registry.make_env" in imports(path)
+    ],
+    ids=name,
+)
+def test_whoever_builds_worlds_can_read_gaits_of_former_releases(path: Path) -> None:
+    module = name(path).removesuffix(".py").replace("/", ".")
+    assert "harl_mapush.runs.gait_export" in reached_from(module)
 
 
 @pytest.mark.parametrize(

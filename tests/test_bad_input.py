@@ -20,7 +20,7 @@ from harl_mapush.clients import MAPushEnv
 from harl_mapush.runs import checkpoint
 from mapush.doctor import command
 from mqe.config import ConfigError, load_yaml, parse_yaml
-from mqe.controllers.gait import pretrained_folder
+from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg
 from mqe.registry import make_env as make_any_env
 from mqe.tasks.push import PushCfg

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.settings import NetworkCfg
-from mqe.controllers.gait import ACTIVATIONS
+from mqe.controllers.gait_network import ACTIVATIONS
 
 # Activations whose gain torch does not know, by those whose gain they have.
 _LIKE = {"elu": "relu", "hardswish": "relu", "identity": "linear"}

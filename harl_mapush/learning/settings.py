@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from mqe.config import option
-from mqe.controllers.gait import ACTIVATIONS
+from mqe.controllers.gait_network import ACTIVATIONS
 
 COMPATS = ("mapush", "harl")
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")

@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harl_mapush.runs import durable
+from harl_mapush.runs import durable, gait_export
 from harl_mapush.runs.formats import FOREIGN, Format
 from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, last_checkpoint, step_name
 from mqe.config import ConfigError, load_yaml
-from mqe.controllers.gait import PRETRAINED, pretrained_folder
 from mqe.manifest import MANIFEST, check_files, damage, write_manifest
+from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.tensor_files import is_plain, read_file, read_tensors
 from mqe.world.scene import MAX_ROBOTS
 
@@ -65,6 +65,7 @@ def save(
             torch.save(training_state, partial / TRAINING_STATE)
         text = (run / CONFIG).read_text(encoding="utf-8") if settings is None else settings
         (partial / CONFIG).write_text(text, encoding="utf-8")
+        gait_export.export(partial)
         write_manifest(partial, device, gait_sha256)
     _drop_old_training_states(run)
     return folder

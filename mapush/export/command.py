@@ -32,7 +32,8 @@ from harl_mapush.seeding import seed_everything
 from mapush.export import description
 from mapush.export.exported_networks import ExportedActor, ExportedGait, ExportedTeam
 from mqe.config import ConfigError, merge
-from mqe.controllers.gait import GaitController, gait_names, load_gait
+from mqe.controllers.gait import GaitController, gait_names
+from mqe.controllers.gait_network import load_gait
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushCfg, PushTask

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mqe.controllers.gait import GaitNetwork
+from mqe.controllers.gait_network import GaitNetwork
 from mqe.controllers.trot import (
     ACTION_SCALE,
     FOOT_OFFSET,

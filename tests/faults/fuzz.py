@@ -37,7 +37,7 @@ from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.interop.harl_files import DEFAULTS
 from harl_mapush.runs import checkpoint, run_folder
 from mqe.config import ConfigError, build
-from mqe.controllers.gait import pretrained_folder
+from mqe.pretrained import pretrained_folder
 from mqe.registry import TASKS
 from mqe.viewer import video
 

@@ -16,7 +16,7 @@ from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.off_policy.td import squashed_sample
 from harl_mapush.learning.optimizer import FlatAdam, flatten_parameters
 from harl_mapush.learning.settings import NetworkCfg
-from mqe.controllers.gait import ACTIVATIONS
+from mqe.controllers.gait_network import ACTIVATIONS
 
 
 class Mlp(nn.Module):

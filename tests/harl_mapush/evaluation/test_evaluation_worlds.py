@@ -19,10 +19,11 @@ from harl_mapush.evaluation.measuring import measure
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import load_team
 from harl_mapush.viewing import film
+from mqe import pretrained
 from mqe.config import ConfigError
-from mqe.controllers import gait as gaits
-from mqe.controllers.gait import PRETRAINED, pretrained_folder
+from mqe.controllers.gait import gait_digest
 from mqe.manifest import MANIFEST, damage, read_manifest, renew_manifest, write_manifest
+from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from tests.support.tiny_runs import TINY
@@ -37,7 +38,7 @@ def team(tmp_path_factory) -> Path:
     """The shipped cuboid team, as if it had learned with the gait that ships now."""
     folder = tmp_path_factory.mktemp("teams") / "cuboid"
     shutil.copytree(pretrained_folder("cuboid"), folder)
-    write_manifest(folder, "cpu", gaits.gait_digest(["pretrained:go1_velocity"]))
+    write_manifest(folder, "cpu", gait_digest(["pretrained:go1_velocity"]))
     return folder
 
 
@@ -173,7 +174,7 @@ def test_what_ships_is_refused_where_it_is_damaged(tmp_path, monkeypatch) -> Non
     root = tmp_path / "assets" / "pretrained"
     shutil.copytree(pretrained_folder("cuboid"), root / "cuboid")
     digest = read_manifest(root / "cuboid")["gait_sha256"]
-    monkeypatch.setattr(gaits.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(pretrained.resources, "files", lambda _: tmp_path)
     path = root / "cuboid" / "actor_agent1.pt"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + b"x")

@@ -9,7 +9,7 @@ from harl_mapush.evaluation.calculator import evaluate
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import load_team
 from mqe.config import to_dict
-from mqe.controllers.gait import PRETRAINED, pretrained_folder
+from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.registry import make_env
 from mqe.world.randomization import RandomizationCfg
 

@@ -16,8 +16,18 @@ from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import TeamPolicy
 from mqe.config import ConfigError, dump_yaml
-from mqe.controllers.gait import ACTIVATIONS, load_gait, pretrained_folder
+from mqe.controllers.gait_network import (
+    ACTIVATIONS,
+    DESCRIPTION,
+    OBSERVATION,
+    GaitDescription,
+    GaitNetwork,
+    load_gait,
+    read_description,
+    write_description,
+)
 from mqe.controllers.trot import GAIT_OBS_SIZE, LIFT, GaitMemory, Trot, is_moving, mirrored_gait
+from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.velocity.starts import start_poses
 from mqe.tasks.velocity.task import (
@@ -36,7 +46,8 @@ from tests.support.tiny_runs import TINY
 
 CPU = torch.device("cpu")
 SIM = SimCfg(name="mujoco", device="cpu")
-UNSEALED = shutil.ignore_patterns("manifest.json")  # a copy that may be changed
+# A copy that may be changed, as releases up to 0.2 wrote it.
+UNDESCRIBED = shutil.ignore_patterns("manifest.json", "gait.yaml")
 
 
 def test_gravity_is_seen_in_the_body_frame():
@@ -74,7 +85,7 @@ def test_the_clock_runs_while_moving_and_stays_at_zero_while_standing():
 def test_the_frozen_policy_is_the_actor_that_was_trained(tmp_path, mean_bound):
     """The controller's network gives what the checkpoint's own actor gives."""
     folder = tmp_path / "gait"
-    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNSEALED)
+    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNDESCRIBED)
     own = checkpoint.read_config(folder)
     own["network"]["mean_bound"] = mean_bound
     (folder / "config.yaml").write_text(yaml.safe_dump(own))
@@ -124,7 +135,7 @@ def test_a_gait_named_by_a_relative_path_is_found_from_anywhere(gait, tmp_path, 
 @pytest.mark.parametrize("key", ["normalize_obs", "use_layer_norm", "use_recurrent_policy"])
 def test_a_gait_with_layers_that_a_plain_network_lacks_is_refused(tmp_path, key):
     folder = tmp_path / "gait"
-    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNSEALED)
+    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNDESCRIBED)
     text = (folder / "config.yaml").read_text()
     known = re.sub(rf"\n  {key}: .*", "", text)
     (folder / "config.yaml").write_text(known.replace("\nnetwork:\n", f"\nnetwork:\n  {key}: 1\n"))
@@ -157,7 +168,7 @@ def spoil_gait(folder, how: str) -> None:
     ("how", "said"),
     [
         ("nan", "not finite"),
-        ("shape", "where .* fits 59 observations"),
+        ("shape", "need .12, 128."),
         ("missing", "lacks 'act.action_out.fc_mean.weight'"),
         ("list", "damaged"),
         ("activation", "unknown activation 'swish'"),
@@ -168,7 +179,7 @@ def spoil_gait(folder, how: str) -> None:
 )
 def test_a_damaged_gait_is_refused(how: str, said: str, tmp_path):
     folder = tmp_path / "gait"
-    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNSEALED)
+    shutil.copytree(pretrained_folder("go1_velocity"), folder, ignore=UNDESCRIBED)
     spoil_gait(folder, how)
     with pytest.raises(ConfigError, match=said):
         load_gait(str(folder), CPU)
@@ -182,6 +193,85 @@ def test_a_gait_acts_as_the_actor_that_was_trained(activation: str, tmp_path):
     (tmp_path / "config.yaml").write_text(dump_yaml(settings))
     obs = torch.randn(3, 1, GAIT_OBS_SIZE)
     torch.testing.assert_close(load_gait(str(tmp_path), CPU)(obs), actor(obs))
+
+
+def small_gait(folder, **changed) -> tuple[GaitDescription, GaitNetwork]:
+    """Write a gait of another learner: two layers under names of its own."""
+    layers = {"hidden": 8, "out": 12}
+    tensors = {
+        "hidden.weight": torch.randn(8, GAIT_OBS_SIZE),
+        "hidden.bias": torch.randn(8),
+        "out.weight": torch.randn(12, 8),
+        "out.bias": torch.randn(12),
+    }
+    torch.save(tensors, folder / "weights.pt")
+    settings = {
+        "robot": "go1",
+        "observation": OBSERVATION,
+        "activation": "tanh",
+        "weights": "weights.pt",
+        "layers": layers,
+    }
+    description = GaitDescription(**{**settings, **changed})
+    write_description(folder, description)
+    pairs = [(tensors[f"{name}.weight"], tensors[f"{name}.bias"]) for name in layers]
+    return description, GaitNetwork(pairs, "tanh")
+
+
+def test_a_gait_of_any_learner_is_a_file_of_weights_and_a_description(tmp_path):
+    description, network = small_gait(tmp_path)
+    assert read_description(str(tmp_path)) == description
+    obs = torch.randn(3, 1, GAIT_OBS_SIZE)
+    assert torch.equal(load_gait(str(tmp_path), CPU)(obs), network(obs))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"observation": {**OBSERVATION, "clock": 3}}, "was trained with the observation"),
+        ({"layers": {"hidden": 8}}, "has 8 actions, but a robot has 12 joints"),
+        ({"layers": {"hidden": 9, "out": 12}}, "layer hidden is .8, 59., .* need .9, 59."),
+        ({"layers": {"hidden": 8, "head": 12}}, "weights.pt lacks 'head.weight'"),
+        ({"weights": "actor.pt"}, "lacks actor.pt"),
+    ],
+)
+def test_a_description_that_the_weights_contradict_is_refused(changed, message, tmp_path):
+    small_gait(tmp_path, **changed)
+    with pytest.raises(ConfigError, match=message):
+        load_gait(str(tmp_path), CPU)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("weights: ../w.pt", "must be the name of a file beside it"),
+        ("layers: {}", "must name at least one layer"),
+        ("activation: swish", "activation"),
+        ("gain: 1", "unknown key"),
+    ],
+)
+def test_a_description_with_a_mistake_is_refused(line, message, tmp_path):
+    small_gait(tmp_path)
+    key = line.partition(":")[0]
+    path = tmp_path / DESCRIPTION
+    values = yaml.safe_load(path.read_text()) | {key: yaml.safe_load(line)[key]}
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(ConfigError, match=message):
+        load_gait(str(tmp_path), CPU)
+
+
+def test_a_checkpoint_of_a_gait_has_a_description_and_one_without_is_still_read(gait, tmp_path):
+    assert (gait / DESCRIPTION).is_file()
+    former = tmp_path / "former"
+    shutil.copytree(gait, former, ignore=UNDESCRIBED)
+    assert read_description(str(former)) == read_description(str(gait))
+
+
+@pytest.mark.parametrize("name", ["go1_velocity", "go2_velocity"])
+def test_shipped_gaits_are_described_as_their_checkpoints_are_read(name, tmp_path):
+    former = tmp_path / "former"
+    shutil.copytree(pretrained_folder(name), former, ignore=UNDESCRIBED)
+    assert read_description(str(former)) == read_description(f"pretrained:{name}")
 
 
 def test_the_velocity_task_rewards_following_and_ends_at_a_fall():

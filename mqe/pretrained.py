@@ -1,0 +1,39 @@
+"""Policies that ship with the package: settings and flags name them ``pretrained:NAME``."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from mqe.config import ConfigError
+from mqe.manifest import MANIFEST
+
+PRETRAINED = "pretrained:"
+
+
+def pretrained_folder(name: str) -> Path:
+    """Return the folder of a shipped policy; raise ConfigError with the known names otherwise."""
+    known = pretrained_names()
+    if name not in known:
+        raise ConfigError(
+            f"unknown pretrained policy '{name}'; there are: {', '.join(known) or 'none'}"
+        )
+    folder = _root() / name
+    if not (folder / MANIFEST).is_file():
+        raise ConfigError(
+            f"pretrained:{name}: {folder} lacks {MANIFEST}; install mapush anew, or, if you put "
+            f"a policy there, write it with: python -m mqe.manifest {folder}"
+        )
+    return folder
+
+
+def pretrained_names() -> list[str]:
+    """Return the names of the shipped policies."""
+    root = _root()
+    if not root.is_dir():
+        return []
+    return sorted(path.name for path in root.iterdir() if path.is_dir())
+
+
+def _root() -> Path:
+    return Path(str(resources.files("mqe"))) / "assets" / "pretrained"
