@@ -369,7 +369,9 @@ def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, 
     """Measure how one robot walks; how many robots do it belongs to the examination."""
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS[robot])
-    metrics = evaluate_gait(gait, cfg.sim, cfg.runner.seed, _say, cfg.env.actuators, robot)
+    metrics = evaluate_gait(
+        gait, cfg.sim, cfg.runner.seed, _say, cfg.env.actuators, robot, cfg.env.model
+    )
     sys.stdout.write(describe_metrics(metrics))
     return metrics
 

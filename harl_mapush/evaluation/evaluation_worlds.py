@@ -129,7 +129,7 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
     pairs = [
         (f"task.{key}", before[key], task[key]) for key in FAMILIAR if key in given and key in task
     ]
-    for key in ("robots", "actuators"):
+    for key in ("robots", "model", "actuators"):
         if key in (own.get("env") or {}):
             pairs.append((f"env.{key}", to_dict(trained.env)[key], env.settings["env"][key]))
     changed = [f"{key}={here} (learned with {old})" for key, old, here in pairs if here != old]

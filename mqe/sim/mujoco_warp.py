@@ -113,7 +113,9 @@ def capacity(model: mujoco.MjModel) -> Capacity:
     # Trees that have motors.
     robots = len(set(model.dof_treeid[model.jnt_dofadr[model.actuator_trnid[:, 0]]]))
     others = model.ntree - robots
-    return Capacity(contacts=14 + 14 * robots + 8 * others, rows=64 + 36 * robots + 24 * others)
+    friction_rows = int((model.dof_frictionloss > 0.0).sum())  # one each, always
+    rows = 64 + 36 * robots + 24 * others + friction_rows
+    return Capacity(contacts=14 + 14 * robots + 8 * others, rows=rows)
 
 
 class MujocoWarpSimulator:

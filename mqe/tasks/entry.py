@@ -15,7 +15,7 @@ from mqe.config import option
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Task
 from mqe.world.randomization import RandomizationCfg
-from mqe.world.robots import DEFAULT_ROBOT, ROBOTS
+from mqe.world.robots import DEFAULT_ROBOT, MODELS, ROBOTS
 from mqe.world.scene import ACTUATORS, MAX_ROBOTS, Scene
 from mqe.world.streams import Streams
 
@@ -30,6 +30,11 @@ class EnvCfg:
     )
     robots: str | tuple[str, ...] = option(
         DEFAULT_ROBOT, "kind of robot, or one kind for each robot of the team", choices=ROBOTS
+    )
+    model: str = option(
+        "reference",
+        "robots of the makers' present description (physical), or of the reference's URDF",
+        choices=MODELS,
     )
     actuators: str = option(
         "reference", "motors that lag and saturate as the reference's, or ideal", choices=ACTUATORS

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+import mujoco
 import torch
 from torch import Tensor
 
@@ -30,6 +31,10 @@ _EPISODE = 21
 _STEP = 22
 _NOISE = 23
 _KEYS_AN_EPISODE = 1 << 26  # more control steps than any episode has
+# where MuJoCo keeps them in a DC motor's gainprm
+DC_RESISTANCE = 0
+DC_STIFFNESS = 4
+DC_DAMPING = 6
 _FREEZE_SHARE = 0.5  # of the time limit, in which a freeze begins
 
 
@@ -147,9 +152,7 @@ def model_fields(
         if scene.object is not None:
             made["pair_friction"][:, :, :2] *= ground_friction.view(-1, 1, 1)
     if _varies(cfg.motor_strength, 1.0):
-        made["actuator_gainprm"][:, :, 0] *= strength.unsqueeze(1)
-        made["actuator_biasprm"][:, :, 1:3] *= strength.view(-1, 1, 1)
-        made["actuator_forcerange"][:] *= strength.view(-1, 1, 1)
+        _scale_motors(made, scene.model, strength)
     return made.values
 
 
@@ -296,6 +299,22 @@ class _Fields:
             shared = torch.as_tensor(getattr(self._scene.model, name))
             self.values[name] = shared.repeat(self._num_envs, *[1] * shared.dim())
         return self.values[name]
+
+
+def _scale_motors(made: _Fields, model: mujoco.MjModel, strength: Tensor) -> None:
+    """Multiply stiffness, damping and torque limits of all motors by ``strength`` (N,); no-load
+    speeds stay.
+    """
+    is_dc = torch.as_tensor(model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR)
+    factor = strength.unsqueeze(1)
+    made["actuator_forcerange"][:] *= factor.unsqueeze(2)
+    if not is_dc.all():
+        made["actuator_gainprm"][:, ~is_dc, 0] *= factor
+        made["actuator_biasprm"][:, ~is_dc, 1:3] *= factor.unsqueeze(2)
+    if is_dc.any():
+        made["actuator_gainprm"][:, is_dc, DC_RESISTANCE] /= factor
+        for gain in (DC_STIFFNESS, DC_DAMPING):
+            made["actuator_gainprm"][:, is_dc, gain] *= factor
 
 
 def _varies(value: Span, neutral: float) -> bool:

@@ -50,6 +50,8 @@ ACTUATOR_LAG = 1  # physics steps by which motors of "reference" follow their ta
 OBJECT_BIT = 1 << 4
 FLOOR_BIT = 1 << 5
 WALL_BIT = 1 << 6
+# Of the first robot's thighs, calves and feet among themselves; those of the others follow.
+LIMBS_BIT = 1 << 7
 _UNSEEN = 3  # a group of geoms that is not drawn
 
 
@@ -102,16 +104,18 @@ def build_scene(
     actuators: str = "reference",
     success_radius: float = 1.0,
     robots: str | Sequence[str] = DEFAULT_ROBOT,
+    model: str = "reference",
 ) -> Scene:
     """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or
     "reference"), and a goal.
 
     Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do
     neither. The goal is drawn as a disc of ``success_radius`` [m]. ``robots`` names one kind for
-    all robots, or one for each.
+    all robots, or one for each; ``model`` is "physical" or "reference", of robots and of objects'
+    contacts.
     """
     is_ideal = actuators == "ideal"
-    team = robots_of(robots, num_robots)
+    team = robots_of(robots, num_robots, model)
     spec = mujoco.MjSpec()
     spec.modelname = "mapush"
     spec.compiler.degree = False
@@ -119,15 +123,8 @@ def build_scene(
     _add_arena(spec)
     for i, robot in enumerate(team):
         hits = (OBJECT_BIT | FLOOR_BIT | 0b1111) & ~(1 << i)
-        add_robot(
-            spec,
-            robot,
-            f"robot{i}",
-            COLORS[i],
-            collision=1 << i,
-            hits=hits,
-            has_ideal_actuators=is_ideal,
-        )
+        limbs = LIMBS_BIT << i if robot.has_self_collision else 0
+        add_robot(spec, robot, f"robot{i}", COLORS[i], 1 << i, hits, is_ideal, limbs)
         for geom in spec.body(f"robot{i}/trunk").geoms:
             geom.conaffinity |= WALL_BIT
     if obj is not None:

@@ -70,11 +70,13 @@ def evaluate_gait(
     say: Callable[[str], None] = lambda line: None,
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
 ) -> dict[str, Metric]:
     """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12); keys as the calculator
     prints them.
 
-    ``say`` is called with the part that comes next; ``actuators`` and ``robot`` are those of
+    ``say`` is called with the part that comes next; ``actuators``, ``robot`` and ``model`` are
+    those of
     ``build_scene``.
     """
     metrics: dict[str, Metric] = {}
@@ -85,7 +87,7 @@ def evaluate_gait(
         ("corner commands", walk_corners),
     ):
         say(f"Examining the gait: {name}")
-        metrics |= part(policy, sim, seed, actuators=actuators, robot=robot)
+        metrics |= part(policy, sim, seed, actuators=actuators, robot=robot, model=model)
     return metrics
 
 
@@ -98,6 +100,7 @@ def track(
     robots_a_cell: int = ROBOTS_A_CELL,
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
 ) -> dict[str, Metric]:
     """Walk over the grid of commands, on time and late, over a larger one, and slowly."""
     cells = torch.tensor(list(itertools.product(grid, repeat=3)))
@@ -113,7 +116,7 @@ def track(
         late[rows[name]] = round(latency / PHYSICS_DT)
 
     worlds = GaitWorlds(
-        policy, sim, seed, len(command), latency=late, actuators=actuators, robot=robot
+        policy, sim, seed, len(command), latency=late, actuators=actuators, robot=robot, model=model
     )
     command = command.to(worlds.device)
     cells = cells.to(worlds.device)
@@ -185,11 +188,14 @@ def wander(
     duration: float = RANDOM_TIME,
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
 ) -> dict[str, Metric]:
     """Walk on random commands, with and without kicks, and stand."""
     sizes = {"random": num_robots, "kicked": num_robots, "standing": NUM_STANDING}
     rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
-    worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators, robot=robot)
+    worlds = GaitWorlds(
+        policy, sim, seed, len(command), actuators=actuators, robot=robot, model=model
+    )
     command = command.to(worlds.device)
     walking = slice(0, rows["kicked"].stop)
     kicked = rows["kicked"]
@@ -234,6 +240,7 @@ def press(
     duration: float = PRESS_TIME,
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
 ) -> dict[str, Metric]:
     """Walk into the 4 kg box and keep going."""
     box = OBJECTS["cuboid"]
@@ -246,6 +253,7 @@ def press(
         start=(PRESS_START, 0.0),
         actuators=actuators,
         robot=robot,
+        model=model,
     )
     command = torch.tensor([PRESS_SPEED, 0.0, 0.0], device=worlds.device).expand(num_robots, 3)
     start = worlds.state.object_pos[:, :2]
@@ -265,10 +273,13 @@ def walk_corners(
     duration: float = CORNER_TIME,
     actuators: str = "reference",
     robot: str = DEFAULT_ROBOT,
+    model: str = "reference",
 ) -> dict[str, Metric]:
     """Follow the corner commands from the drop on, and count the robots that collapse."""
     command = torch.tensor(CORNERS).repeat_interleave(robots_a_command, dim=0)
-    worlds = GaitWorlds(policy, sim, seed, len(command), actuators=actuators, robot=robot)
+    worlds = GaitWorlds(
+        policy, sim, seed, len(command), actuators=actuators, robot=robot, model=model
+    )
     command = command.to(worlds.device)
     for _ in range(round(duration / STEP_DT)):
         worlds.advance(command)

@@ -59,25 +59,26 @@ class GaitWorlds:
         start: tuple[float, float] | None = None,
         actuators: str = "reference",
         robot: str = DEFAULT_ROBOT,
+        model: str = "reference",
     ) -> None:
         """Drop robots at the origin, facing anywhere; or at ``start`` (x [m], yaw [rad]).
 
         ``latency`` (N,) int64 counts the physics steps by which joint targets take effect late, on
         top of the motors' own lag; None is none.
         """
-        self.scene = build_scene(1, obj, actuators=actuators, robots=robot)
+        self.scene = build_scene(1, obj, actuators=actuators, robots=robot, model=model)
         self.sim = make_simulator(sim, self.scene.model, num_envs)
         self.num_envs = num_envs
         self.device = self.sim.device
         self.streams = Streams(seed, num_envs, self.device)
-        model = self.scene.model
-        self.mass = float(model.body_subtreemass[self.scene.trunk_bodies[0]])  # [kg] of the robot
+        physics = self.scene.model
+        self.mass = float(physics.body_subtreemass[self.scene.trunk_bodies[0]])  # [kg] of the robot
         self.torque_limit = torch.tensor(
-            model.actuator_forcerange[:, 1], dtype=torch.float32, device=self.device
+            physics.actuator_forcerange[:, 1], dtype=torch.float32, device=self.device
         )
         self.robots = Robots(self.scene.robots, self.device)
         self._controller = GaitController(policy, num_envs, self.robots)
-        self._delay = TargetDelay(num_envs, model.nu, self.device)
+        self._delay = TargetDelay(num_envs, physics.nu, self.device)
         lag = self.scene.actuator_lag
         self._latency = lag if latency is None else latency.to(self.device) + lag
         everywhere = torch.ones(num_envs, dtype=torch.bool, device=self.device)
@@ -85,7 +86,7 @@ class GaitWorlds:
         self.state = read_state(self.sim, self.scene)
         self._steps = 0  # control steps
         # Of the last control step.
-        self.targets = torch.zeros(num_envs, model.nu, device=self.device)
+        self.targets = torch.zeros(num_envs, physics.nu, device=self.device)
         self.fallen = ~everywhere  # (N,) bool: ever
         self.collapsed = ~everywhere  # (N,) bool: ever
         self._broken = ~everywhere  # (N,) bool: ever; its state is the last valid one

@@ -78,10 +78,15 @@ def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
 def motor_torque(
     robots: Robots, target: Tensor, joint_pos: Tensor, joint_vel: Tensor, limit: Tensor
 ) -> Tensor:
-    """Return the motors' torques (..., J) [N m] by their force law, clipped to ``limit`` (J,)."""
-    return (robots.stiffness * (target - joint_pos) - robots.damping * joint_vel).clamp(
-        -limit, limit
-    )
+    """Return the torques (..., J) [N m] of springs and dampers within the torque-speed lines.
+
+    ``limit`` (J,) is the peak torque of the motors.
+    """
+    torque = robots.stiffness * (target - joint_pos) - robots.damping * joint_vel
+    relative_speed = joint_vel / robots.no_load_speed
+    least = robots.stall_torque * (-1.0 - relative_speed)
+    most = robots.stall_torque * (1.0 - relative_speed)
+    return torque.clamp(least, most).clamp(-limit, limit)
 
 
 def swing_clearance(clearance: Tensor, dt: float) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import mujoco
 import torch
 
+from mqe.config import ConfigError
 from mqe.sim.remote import neutral_model
 from mqe.sim.remote.remote_simulator import EngineSpec, ProcessSimulator
 
@@ -126,9 +127,15 @@ def make_process(
     python: str | None,
     timeouts: tuple[float, float],
 ) -> ProcessSimulator:
-    """Start ``num_envs`` worlds of ``model`` in a process; raise SimulatorError where that
-    fails.
+    """Start ``num_envs`` worlds of ``model`` in a process; raise SimulatorError where that fails.
+
+    Raises ConfigError for motors that the process does not know.
     """
+    if (model.actuator_gaintype == mujoco.mjtGain.mjGAIN_DCMOTOR).any():
+        raise ConfigError(
+            f"env.model: sim.name={name} has no motors with a torque-speed curve; say "
+            "--set env.model=reference, or --sim mujoco"
+        )
     if name == ISAACGYM.name:
         scene = isaac_scene(model, num_envs, device)
         return ProcessSimulator(ISAACGYM, python, scene, model, num_envs, device, timeouts)

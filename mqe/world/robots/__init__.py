@@ -11,17 +11,31 @@ from mqe.world.robots.go2 import GO2
 from mqe.world.robots.robot import NUM_JOINTS, RobotCfg
 from mqe.world.robots.tensors import Robots
 
-__all__ = ["DEFAULT_ROBOT", "NUM_JOINTS", "ROBOTS", "RobotCfg", "Robots", "robots_of"]
+__all__ = [
+    "DEFAULT_ROBOT",
+    "MODELS",
+    "NUM_JOINTS",
+    "ROBOTS",
+    "RobotCfg",
+    "Robots",
+    "robot_model",
+    "robots_of",
+]
 
 ROBOTS: Registry[RobotCfg] = Registry("robot")
 for _cfg in (GO1, GO2):
     ROBOTS.register(_cfg.name, _cfg)
 DEFAULT_ROBOT = GO1.name
+MODELS = ("physical", "reference")
 
 
-def robots_of(names: str | Sequence[str], num_agents: int) -> tuple[RobotCfg, ...]:
-    """Return the robots of a team of ``num_agents``, of one kind or one name each; raise
-    ConfigError for an unknown name or a wrong number.
+def robots_of(
+    names: str | Sequence[str], num_agents: int, model: str = "reference"
+) -> tuple[RobotCfg, ...]:
+    """Return the robots of a team of ``num_agents``, of one kind or one name each.
+
+    ``model`` chooses between the maker's present description ("physical") and the URDF of the
+    reference. Raises ConfigError for an unknown name or a wrong number.
     """
     each = (names,) * num_agents if isinstance(names, str) else tuple(names)
     robots = tuple(ROBOTS.find(name, "env.robots") for name in each)
@@ -31,4 +45,11 @@ def robots_of(names: str | Sequence[str], num_agents: int) -> tuple[RobotCfg, ..
             "one kind for all, or "
             "one a robot"
         )
-    return robots
+    return tuple(robot_model(robot, model) for robot in robots)
+
+
+def robot_model(robot: RobotCfg, model: str) -> RobotCfg:
+    """Return ``robot`` of ``model``; a robot without a physical model is the same in both."""
+    if model == "physical" and robot.physical is not None:
+        return robot.physical
+    return robot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from mqe.world.robots.robot import LEG_JOINTS, LEGS, Inertial, RobotCfg, Shape
+from mqe.world.robots.robot import LEG_JOINTS, LEGS, Inertial, Motor, RobotCfg, Shape
 
 COLORS = (  # one a robot, so that teammates can be distinguished
     (0.13, 0.38, 0.80, 1.0),
@@ -15,6 +15,8 @@ COLORS = (  # one a robot, so that teammates can be distinguished
 )
 LIMB_COLOR = (0.22, 0.23, 0.26, 1.0)
 FOOT_COLOR = (0.05, 0.05, 0.05, 1.0)
+# Bit of MuJoCo's ctrlspec: a DC motor's control is the position that it should go to.
+POSITION_INPUT = 1
 AXES = {"hip": (1, 0, 0), "thigh": (0, 1, 0), "calf": (0, 1, 0)}
 
 _TYPES = {
@@ -33,11 +35,13 @@ def add_robot(
     collision: int,
     hits: int,
     has_ideal_actuators: bool = False,
+    limbs: int = 0,
 ) -> None:
     """Add a robot under the world: bodies ``<name>/trunk`` ..., joints and position actuators in
     policy order.
 
-    ``collision`` and ``hits`` are its geoms' contype and conaffinity.
+    ``collision`` and ``hits`` are its geoms' contype and conaffinity. ``limbs`` is a further bit of
+    both for thighs, calves and feet, which collide with one another through it; 0: they do not.
     """
 
     def body(parent, label: str, pos: tuple[float, float, float], inertial: Inertial):
@@ -77,10 +81,13 @@ def add_robot(
         ):
             parent = body(parent, f"{leg_name}_{joint}", pos, inertial)
             for shape in shapes:
-                geom(parent, shape, LIMB_COLOR if joint == "calf" else color)
+                link_geom = geom(parent, shape, LIMB_COLOR if joint == "calf" else color)
+                if joint != "hip":
+                    _collide_with_limbs(link_geom, limbs)
             links.append(parent)
         foot = Shape("sphere", (robot.foot_radius,), (0.0, 0.0, -robot.link_length))
-        geom(parent, foot, FOOT_COLOR, name=f"{name}/{leg_name}_foot", condim=3)
+        foot_geom = geom(parent, foot, FOOT_COLOR, name=f"{name}/{leg_name}_foot", condim=3)
+        _collide_with_limbs(foot_geom, limbs)
         for joint, link, ends in zip(LEG_JOINTS, links, leg.joint_range, strict=True):
             link.add_joint(
                 name=f"{name}/{leg_name}_{joint}",
@@ -89,18 +96,57 @@ def add_robot(
                 range=ends,
                 limited=mujoco.mjtLimited.mjLIMITED_TRUE,
             )
+        if robot.motors is not None:
+            for motor, link in zip(robot.motors, links, strict=True):
+                _add_motor_inertia(link.joints[0], motor)
     limits = robot.ideal_torque_limit if has_ideal_actuators else robot.torque_limit
+    motors = (None, None, None) if has_ideal_actuators or robot.motors is None else robot.motors
     for leg_name in LEGS:
-        for joint, limit in zip(LEG_JOINTS, limits, strict=True):
+        for joint, limit, motor in zip(LEG_JOINTS, limits, motors, strict=True):
             target = f"{name}/{leg_name}_{joint}"
-            spec.add_actuator(
-                name=target,
-                target=target,
-                trntype=mujoco.mjtTrn.mjTRN_JOINT,
-                gaintype=mujoco.mjtGain.mjGAIN_FIXED,
-                biastype=mujoco.mjtBias.mjBIAS_AFFINE,
-                gainprm=[robot.stiffness] + [0.0] * 9,
-                biasprm=[0.0, -robot.stiffness, -robot.damping] + [0.0] * 7,
-                forcelimited=mujoco.mjtLimited.mjLIMITED_TRUE,
-                forcerange=(-limit, limit),
+            actuator = spec.add_actuator(
+                name=target, target=target, trntype=mujoco.mjtTrn.mjTRN_JOINT
             )
+            if motor is None:
+                _make_servo(actuator, robot, limit)
+            else:
+                _make_dc_motor(actuator, robot, motor)
+
+
+def _collide_with_limbs(geom: mujoco.MjsGeom, limbs: int) -> None:
+    geom.contype |= limbs
+    geom.conaffinity |= limbs
+
+
+def _add_motor_inertia(joint: mujoco.MjsJoint, motor: Motor) -> None:
+    joint.armature = motor.armature
+    joint.frictionloss = motor.friction
+    joint.damping = (motor.damping, 0.0, 0.0)  # MuJoCo: a polynomial of the speed
+
+
+def _make_servo(actuator: mujoco.MjsActuator, robot: RobotCfg, limit: float) -> None:
+    """Make a spring and a damper about the target, with a torque limit [N m]."""
+    actuator.gaintype = mujoco.mjtGain.mjGAIN_FIXED
+    actuator.biastype = mujoco.mjtBias.mjBIAS_AFFINE
+    actuator.gainprm = [robot.stiffness] + [0.0] * 9
+    actuator.biasprm = [0.0, -robot.stiffness, -robot.damping] + [0.0] * 7
+    actuator.forcelimited = mujoco.mjtLimited.mjLIMITED_TRUE
+    actuator.forcerange = (-limit, limit)
+
+
+def _make_dc_motor(actuator: mujoco.MjsActuator, robot: RobotCfg, motor: Motor) -> None:
+    """Make MuJoCo's DC motor with a spring and a damper about the target as its controller.
+
+    Its current limit is the peak torque, its voltage limit the line of the torque-speed curve. The
+    line depends on the ratio of torque constant and resistance only, so that the torque constant is
+    1 by choice.
+    """
+    torque_constant = 1.0
+    largest_voltage = torque_constant * motor.no_load_speed
+    resistance = torque_constant * largest_voltage / motor.stall_torque
+    controller = [robot.stiffness, 0.0, robot.damping, 0.0, 0.0, largest_voltage]
+    actuator.set_to_dcmotor(
+        [torque_constant, 0.0], resistance, controller=controller, ctrlspec=POSITION_INPUT
+    )
+    actuator.forcelimited = mujoco.mjtLimited.mjLIMITED_TRUE
+    actuator.forcerange = (-motor.peak_torque, motor.peak_torque)

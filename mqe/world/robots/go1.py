@@ -1,10 +1,16 @@
-"""The Unitree Go1: masses, joints and collision primitives of its URDF, the one that the reference loads.
+"""The Unitree Go1, twice: of the reference's URDF, and of its maker's present one.
 
-Every number is the URDF's unless its comment says otherwise.
+The reference's URDF is Unitree's first one. Unitree corrected masses, inertias, joint ranges and
+limits in 2022, and added the rotors: github.com/unitreerobotics/unitree_ros,
+robots/go1_description/xacro/const.xacro (commit ca57a18) and urdf/go1.urdf (4590b76). Every number
+is one of the two URDFs' unless its comment says otherwise.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from mqe.world.robots.motors import GO_M8010_6, ROTOR_INERTIA
 from mqe.world.robots.robot import (
     Inertial,
     Leg,
@@ -41,7 +47,47 @@ CALF = Inertial(  # of every leg: the URDF does not mirror it
 )
 FOOT = Inertial(0.06, (0.0, 0.0, -LINK_LENGTH), (9.6e-06, 9.6e-06, 9.6e-06, 0.0, 0.0, 0.0))
 
-# What films and viewers draw, by eye: a flat trunk under a coloured shell, a head with a black face and two cameras.
+# The corrected URDF. The first one's calf has an inertia that no body of its mass and length has:
+# its radius of gyration is 0.15 m in a link of 0.213 m. It is the inertia about the knee, not about
+# the centre of mass.
+PHYSICAL_TRUNK = Inertial(
+    5.204,
+    (0.0223, 0.002, -0.0005),
+    (0.0168128557, 0.063009565, 0.0716547275, -0.0002296769, -0.0002945293, -4.18731e-05),
+)
+PHYSICAL_HIP = Inertial(
+    0.591,
+    (-0.005657, -0.008752, -0.000102),
+    (0.000334008405, 0.000619101213, 0.00040057614, -1.0826066e-05, 1.290732e-06, 1.643194e-06),
+)
+PHYSICAL_THIGH = Inertial(
+    0.92,
+    (-0.003342, -0.018054, -0.033451),
+    (
+        0.004431760472,
+        0.004485671726,
+        0.000740309489,
+        5.7496807e-05,
+        -0.000218457134,
+        0.000572001265,
+    ),
+)
+PHYSICAL_CALF = Inertial(  # of every leg, as in the first URDF
+    0.135862,
+    (0.006197, 0.001408, -0.116695),
+    (0.001088793059, 0.001100428748, 2.4787446e-05, -2.55679e-07, 7.117814e-06, 2.077264e-06),
+)
+ROTOR_MASS = 0.089  # [kg]
+ROTOR_INERTIA_ACROSS = 5.9647e-05  # [kg m^2]
+HIP_ROTOR_POS = 0.11215, 0.04675  # [m] in the trunk's frame, x and y
+THIGH_ROTOR_Y = -0.00015  # [m] in the hip's frame
+CALF_ROTOR_Y = -0.03235  # [m] in the thigh's frame
+
+# Of the linkage to the calf: 35.55 N m and 20.06 rad/s against 23.7 N m and 30.1 rad/s.
+KNEE_REDUCTION = 1.5
+
+# What films and viewers draw, by eye: a flat trunk under a coloured shell, a head with a black face
+# and two cameras.
 TRUNK_LOOKS = (
     Look("hull", color="team", points=beam(
         (-0.205, 0.050, -0.005, 0.046, 0.014), (-0.165, 0.072, -0.014, 0.060, 0.022),
@@ -110,7 +156,35 @@ def _leg(front: int, left: int) -> Leg:
     )
 
 
-GO1 = RobotCfg(
+def _rotor(axis: str, pos: tuple[float, float, float]) -> Inertial:
+    """Return a motor's rotor at rest, which turns about ``axis`` ("x" or "y")."""
+    along = ROTOR_INERTIA
+    across = ROTOR_INERTIA_ACROSS
+    moments = (along, across, across) if axis == "x" else (across, along, across)
+    return Inertial(ROTOR_MASS, pos, (*moments, 0.0, 0.0, 0.0))
+
+
+def _physical_leg(front: int, left: int) -> Leg:
+    """Return a leg of the corrected URDF. A motor sits on the link before its joint."""
+    return _leg(front, left)._replace(
+        joint_range=((-0.863, 0.863), (-0.686, 4.501), (-2.818, -0.888)),
+        inertials=(
+            combine(
+                PHYSICAL_HIP.mirrored(front, left), _rotor("y", (0.0, THIGH_ROTOR_Y * left, 0.0))
+            ),
+            combine(PHYSICAL_THIGH.mirrored(1, left), _rotor("y", (0.0, CALF_ROTOR_Y * left, 0.0))),
+            combine(PHYSICAL_CALF, FOOT),
+        ),
+    )
+
+
+def _physical_trunk() -> Inertial:
+    x, y = HIP_ROTOR_POS
+    rotors = (_rotor("x", (x * front, y * left, 0.0)) for front in (1, -1) for left in (1, -1))
+    return combine(PHYSICAL_TRUNK, IMU, *rotors)
+
+
+_REFERENCE = RobotCfg(
     name="go1",
     trunk=combine(TRUNK, IMU),
     trunk_shapes=(
@@ -135,4 +209,15 @@ GO1 = RobotCfg(
     torque_limit=(20.0, 20.0, 22.0),
     ideal_torque_limit=(33.5, 33.5, 33.5),  # the URDF's effort limits
     gait="pretrained:go1_velocity",
+)
+
+GO1 = replace(
+    _REFERENCE,
+    physical=replace(
+        _REFERENCE,
+        trunk=_physical_trunk(),
+        legs=four_legs(_physical_leg),
+        motors=(GO_M8010_6, GO_M8010_6, GO_M8010_6.geared(KNEE_REDUCTION)),
+        has_self_collision=True,
+    ),
 )

@@ -1,11 +1,18 @@
 """The Unitree Go2: masses, joints and collision primitives of its URDF.
 
-The URDF is Unitree's own, github.com/unitreerobotics/unitree_ros, robots/go2_description/urdf/go2_description.urdf.
-The stiffness is that of Isaac Lab's UNITREE_GO2_CFG; the nominal stance is the Go1's.
+The URDF is Unitree's own, github.com/unitreerobotics/unitree_ros,
+robots/go2_description/urdf/go2_description.urdf.
+The stiffness is that of Isaac Lab's UNITREE_GO2_CFG; the nominal stance is the Go1's. The robot of
+``env.model=physical`` has the same bodies: hip and thigh contain the motors that are separate links
+in the Go1's URDF (0.678 kg against 0.591 + 0.089 kg), so that the rotors that a later version of
+the URDF adds would count twice.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from mqe.world.robots.motors import GO_M8010_6
 from mqe.world.robots.robot import (
     Inertial,
     Leg,
@@ -37,6 +44,8 @@ THIGH = Inertial(
 CALF = Inertial(
     0.154, (0.00548, -0.000975, -0.115), (0.00108, 0.0011, 3.29e-05, 3.4e-07, 1.72e-05, 8.28e-06)
 )
+# Of the linkage to the calf: torque limits of the URDF since 2025; also 30.1 / 15.7 rad/s.
+KNEE_REDUCTION = 45.43 / 23.7
 FOOT = Inertial(0.04, (0.0, 0.0, -LINK_LENGTH), (9.6e-06, 9.6e-06, 9.6e-06, 0.0, 0.0, 0.0))
 
 # What films and viewers draw, by eye: a pale body with a coloured back, a long snout and the lidar's dome below it.
@@ -116,7 +125,7 @@ def _leg(front: int, left: int) -> Leg:
     )
 
 
-GO2 = RobotCfg(
+_REFERENCE = RobotCfg(
     name="go2",
     trunk=combine(TRUNK, *HEAD_PARTS),
     trunk_shapes=(
@@ -140,4 +149,13 @@ GO2 = RobotCfg(
     torque_limit=(23.7, 23.7, 35.55),
     ideal_torque_limit=(23.7, 23.7, 35.55),
     gait="pretrained:go2_velocity",
+)
+
+GO2 = replace(
+    _REFERENCE,
+    physical=replace(
+        _REFERENCE,
+        motors=(GO_M8010_6, GO_M8010_6, GO_M8010_6.geared(KNEE_REDUCTION)),
+        has_self_collision=True,
+    ),
 )

@@ -66,6 +66,38 @@ class Look(NamedTuple):
     points: tuple[Vector, ...] = ()  # [m] a hull's corners, in the link's frame
 
 
+class Motor(NamedTuple):
+    """One joint's motor and gearbox, in units of the joint.
+
+    Torque in the direction of motion is at most ``peak_torque`` up to the knee speed. Beyond it the
+    limit falls in a straight line, through zero at the no-load speed, as in a DC motor at its
+    largest voltage.
+    """
+
+    peak_torque: float  # [N m]
+    knee_speed: float  # [rad/s]
+    no_load_speed: float  # [rad/s]
+    armature: float  # [kg m^2] inertia of the rotor, as the joint feels it through the gears
+    friction: float  # [N m] dry friction of the joint
+    damping: float  # [N m s/rad] viscous friction of the joint
+
+    @property
+    def stall_torque(self) -> float:
+        """Return the torque [N m] that the line through knee and no-load speed reaches at rest."""
+        return self.peak_torque * self.no_load_speed / (self.no_load_speed - self.knee_speed)
+
+    def geared(self, ratio: float) -> Motor:
+        """Return this motor behind a further reduction by ``ratio``; the friction is that of
+        the joint, and stays.
+        """
+        return self._replace(
+            peak_torque=self.peak_torque * ratio,
+            knee_speed=self.knee_speed / ratio,
+            no_load_speed=self.no_load_speed / ratio,
+            armature=self.armature * ratio**2,
+        )
+
+
 class Leg(NamedTuple):
     """One leg: the hip turns about the trunk's x axis, thigh and calf about the hip's y axis."""
 
@@ -108,6 +140,11 @@ class RobotCfg:
     gait: str
     # None: films and viewers draw the robot's collision primitives.
     trunk_looks: tuple[Look, ...] = ()
+    # Hip, thigh, calf; None: ideal ones with a torque limit.
+    motors: tuple[Motor, Motor, Motor] | None = None
+    has_self_collision: bool = False  # thighs, calves and feet of different legs collide
+    # The robot of env.model=physical; None: this one serves as both.
+    physical: RobotCfg | None = None
 
     def __post_init__(self) -> None:
         for shape in (

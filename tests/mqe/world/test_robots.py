@@ -7,10 +7,12 @@ import dataclasses
 import json
 from pathlib import Path
 
+import mujoco
 import pytest
 import torch
 
 from harl_mapush import config, test, train
+from harl_mapush.evaluation.gait.measures import motor_torque
 from harl_mapush.runs.policy import load_team
 from mqe.config import ConfigError
 from mqe.controllers.gait import load_team_gait
@@ -53,6 +55,55 @@ def go2_gait(tmp_path_factory) -> Path:
 def test_a_robot_weighs_what_its_urdf_says(name: str, mass: float) -> None:
     model = build_scene(1, None, robots=name).model
     assert model.body_subtreemass[0] == pytest.approx(mass, abs=1e-6)
+
+
+def test_the_physical_go1_has_the_corrected_masses_and_rotors() -> None:
+    model = build_scene(1, None, robots="go1", model="physical").model
+    legs = 4 * (0.591 + 0.92 + 0.135862 + 0.06)
+    assert model.body_subtreemass[0] == pytest.approx(5.204 + 0.001 + legs + 12 * 0.089, abs=1e-6)
+    calf = model.body("robot0/FL_calf").inertia
+    assert max(calf) < 0.0016  # the first URDF has 0.0040 [kg m^2]
+    rotor = 0.000111842 * 6.33**2
+    armature = [rotor, rotor, rotor * 1.5**2]
+    assert model.dof_armature[6:9].tolist() == pytest.approx(armature)
+    assert model.dof_frictionloss[6:18].tolist() == [0.2] * 12
+
+
+@pytest.mark.parametrize(
+    ("speed", "torque"),
+    [(0.0, 20.2), (13.5, 20.2), (21.75, 10.1), (30.0, 0.0), (-20.0, 20.2)],
+)
+def test_torque_falls_along_the_motors_line(speed: float, torque: float) -> None:
+    model = build_scene(1, None, robots="go1", model="physical").model
+    data = mujoco.MjData(model)
+    data.qpos[2] = 1.0
+    data.ctrl[:] = 100.0  # far ahead of every joint
+    data.qvel[6] = speed
+    mujoco.mj_forward(model, data)
+    assert data.actuator_force[0] == pytest.approx(torque, abs=1e-6)
+    robots = Robots(robots_of("go1", 1, "physical"))
+    joint_vel = torch.zeros(NUM_JOINTS)
+    joint_vel[0] = speed
+    limit = torch.tensor(model.actuator_forcerange[:, 1], dtype=torch.float32)
+    joint_pos = torch.tensor(data.qpos[7:19], dtype=torch.float32)
+    formula = motor_torque(robots, torch.full((NUM_JOINTS,), 100.0), joint_pos, joint_vel, limit)
+    assert formula.flatten()[0].item() == pytest.approx(torque, abs=1e-4)
+
+
+def test_legs_collide_with_one_another_only_in_the_physical_model() -> None:
+    num_contacts = {}
+    for kind in ("reference", "physical"):
+        model = build_scene(1, None, robots="go1", model=kind).model
+        data = mujoco.MjData(model)
+        data.qpos[2] = 1.0
+        data.qpos[7:19] = ROBOTS["go1"].joint_pos
+        # Both front legs turn inwards until they cross.
+        data.joint("robot0/FL_hip").qpos = -0.8
+        data.joint("robot0/FR_hip").qpos = 0.8
+        mujoco.mj_forward(model, data)
+        num_contacts[kind] = data.ncon
+    assert num_contacts["reference"] == 0
+    assert num_contacts["physical"] > 0
 
 
 @pytest.mark.parametrize("name", ROBOTS)
