@@ -6,7 +6,7 @@ python -m harl_mapush.train --import own_reward --set task.weights.looking=0.01
 from torch import Tensor
 
 import mapush
-from mqe.tasks.push.rewards import StepFeatures
+from mqe.tasks.push.features import StepFeatures
 
 
 def looking(features: StepFeatures) -> Tensor:

@@ -17,7 +17,7 @@ from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, unknown
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import TASKS
-from mqe.tasks.push.rewards import ENDING_TERMS, TERMS, weights_of
+from mqe.tasks.push.rewards import REWARDS, weights_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -131,10 +131,8 @@ def _weight_lines() -> list[str]:
     """
     defaults = weights_of("default", "cuboid", {})
     return [
-        f"task.weights.{name} = {defaults.get(name, 0.0)}  {words}  [{DEFAULT_TASK}]"
-        for name, words in (
-            {name: term.help for name, term in TERMS.items()} | ENDING_TERMS
-        ).items()
+        f"task.weights.{name} = {defaults.get(name, 0.0)}  {term.help}  [{DEFAULT_TASK}]"
+        for name, term in REWARDS.items()
     ]
 
 

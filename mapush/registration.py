@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # at run time only where they are needed: the command line be
     from harl_mapush.experiment import Experiment
     from harl_mapush.learning.settings import AlgorithmCfg
     from mqe.tasks.entry import TaskEntry
-    from mqe.tasks.push.rewards import StepFeatures
+    from mqe.tasks.push.features import StepFeatures
     from mqe.world.objects import ObjectCfg
     from mqe.world.robots import RobotCfg
     from mqe.world.state import SceneState
@@ -36,15 +36,11 @@ def register_reward(
     ``weight`` is its weight if ``task.weights.NAME`` is not set. Raises ConfigError where the name
     is taken.
     """
-    from mqe.tasks.push.rewards import ENDING_TERMS, TERMS, Term
+    from mqe.tasks.push.rewards import REWARDS
+    from mqe.tasks.terms import RewardTerm
 
-    _add(
-        "reward",
-        TERMS,
-        name,
-        Term(help or (function.__doc__ or "").strip(), function, weight),
-        ENDING_TERMS,
-    )
+    help = help or (function.__doc__ or "").strip()
+    _add("reward", REWARDS, name, RewardTerm(help, function, weight=weight))
 
 
 def register_observation(
@@ -59,9 +55,15 @@ def register_observation(
     swapped. Without them, ``algorithm.use_mirrored_transitions`` and ``mirror_loss_coef`` cannot be
     used with it. Raises ConfigError where the name is taken.
     """
-    from mqe.tasks.push.task import OBSERVATIONS, ObservationTerm
+    from mqe.tasks.push.observations import OBSERVATIONS
+    from mqe.tasks.terms import ObservationTerm
 
-    _add("observation", OBSERVATIONS, name, ObservationTerm(function, mirror_signs))
+    _add(
+        "observation",
+        OBSERVATIONS,
+        name,
+        ObservationTerm("", lambda m: function(m.state), mirror_signs=mirror_signs),
+    )
 
 
 def register_task(name: str, entry: TaskEntry) -> None:

@@ -37,7 +37,7 @@ from mqe.controllers.gait_network import load_gait
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushCfg, PushTask
-from mqe.tasks.push.endings import describe_endings
+from mqe.tasks.push.terminations import describe_terminations
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, ROBOTS, RobotCfg, Robots
 from mqe.world.scene import STEP_DT, pack_layout
 from mqe.world.state import ROBOT_QVEL, SceneState
@@ -137,7 +137,7 @@ def export(cfg: RunCfg, folder: Path, what: str, out: Path) -> dict[str, float]:
             made, models = _team(env, env.task, cfg, folder, gaits)
             described |= {
                 "object": cfg.task.object,
-                "episode": describe_endings(env.task),
+                "episode": describe_terminations(cfg.task),
                 "starts": "starts.npz",
             }
             _write_starts(cfg, out / "starts.npz")

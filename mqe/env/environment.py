@@ -236,10 +236,10 @@ class MultiAgentEnv:
             if self._watcher is not None:
                 self._watcher.see_control_step(last, live)
             self._steps += live
-            self._sums += torch.where(live.unsqueeze(1), outcome.metrics, self._zero)
+            self._sums += torch.where(live.unsqueeze(1), outcome.measures, self._zero)
             step_rewards.append(torch.where(live.unsqueeze(1), outcome.rewards, self._zero))
             timed_out = self._steps >= self.max_episode_length
-            ends.append(live & torch.cat((outcome.endings, timed_out.unsqueeze(0))))
+            ends.append(live & torch.cat((outcome.terminations, timed_out.unsqueeze(0))))
             # Latched: the first ending counts, the rest of the decision does not.
             running = live & ~ends[-1].any(dim=0)
         if self._resting is not None:

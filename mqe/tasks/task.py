@@ -10,19 +10,20 @@ import torch
 from torch import Tensor
 
 from mqe.controllers.blocks import ActiveWorlds
+from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
 from mqe.vec_env import MirrorImage, Planar
 from mqe.world.layout import Layout
 from mqe.world.state import SceneState
 
 
 class Outcome(NamedTuple):
-    """Rewards, endings and metrics of one control step, before any reset; the task names rows and
-    columns.
+    """Rewards, terminations and measures of one control step, before any reset; the task's terms
+    name rows and columns.
     """
 
     rewards: Tensor  # (K, N, A) weighted terms; their sum is the reward
-    endings: Tensor  # (E, N) bool conditions; any of them ends the episode
-    metrics: Tensor  # (N, M) per-step measures; the environment sums them over the episode
+    terminations: Tensor  # (E, N) bool conditions; any of them ends the episode
+    measures: Tensor  # (N, M) the environment sums them over the episode
 
 
 class Disturbance(NamedTuple):
@@ -103,6 +104,105 @@ class Task(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class TermTask:
+    """Base class of a task that is made of terms.
+
+    A subclass has ``layout``, ``command``, ``targets``, and the features that its terms are
+    functions of.
+    """
+
+    num_agents: int
+    action_sizes: tuple[int, ...]
+    max_episode_length: int
+    state_type = "EP"
+    decision_period = 1
+    mirror: MirrorImage | None = None
+    planar: Planar | None = None
+
+    def __init__(
+        self,
+        terms: TaskTerms,
+        worlds: Worlds,
+        kept: Memory | None = None,
+        memory: Tensor | None = None,
+    ) -> None:
+        """Consist of ``terms``; ``kept`` is the memory of the features, ``memory`` (N, C) the part
+        of it that observations show.
+        """
+        self.terms = terms
+        self._kept = kept or Memory(worlds)
+        self._memories = [self._kept, *terms.memories().values()]
+        if memory is None:
+            memory = torch.zeros(worlds.num_envs, 0, device=worlds.device)
+        self.memory = memory
+        self.obs_sizes: tuple[int, ...] = (terms.observations.size,) * worlds.num_agents
+        self.state_size = terms.state.size
+        self.noise_scale = terms.observations.noise_scale
+        self.reward_names = terms.rewards.names
+        self.metric_names = terms.measures.columns
+        self.episode_metric_names = terms.metrics.columns
+
+    def scene_features(self, state: SceneState, memory: Tensor) -> Any:
+        """Return the features that robots and critic observe, of any W worlds."""
+        raise NotImplementedError
+
+    def step_features(self, state: SceneState, prev: SceneState) -> Any:
+        """Return the features of the control step from ``prev`` to ``state``."""
+        raise NotImplementedError
+
+    def episode_features(
+        self, sums: Tensor, steps: Tensor, terminated: Terminated
+    ) -> EpisodeFeatures:
+        """Return the features of finished episodes."""
+        return EpisodeFeatures(sums, steps, terminated, self.terms.measures)
+
+    def begin(self, mask: Tensor) -> None:
+        """Forget the old episodes of ``mask``."""
+        for memory in self._memories:
+            memory.reset(mask)
+
+    def disturb(self, step: Tensor) -> Disturbance | None:
+        """Leave the robots alone."""
+        return None
+
+    def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
+        """Compute rewards, terminations and measures of the control step from ``prev`` to
+        ``state``.
+        """
+        features = self.step_features(state, prev)
+        # First, because rewards may be given for them.
+        features.terminated = self.terms.terminations(features)
+        rewards = self.terms.rewards(features)
+        return Outcome(rewards, features.terminated.rows, self.terms.measures(features))
+
+    def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Return observations and critic state."""
+        features = self.scene_features(state, memory)
+        return self.terms.observations(features), self.terms.state(features)
+
+    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
+        """Return the metrics of episodes."""
+        terminated = Terminated(endings, self.terms.terminations)
+        return self.terms.metrics(self.episode_features(sums, steps, terminated))
+
+    def use_blocks(self, worlds: ActiveWorlds) -> None:
+        """Do nothing: there is no network."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memory of features and terms."""
+        memories = self.terms.memories().items()
+        return {
+            "memory": self._kept.state_dict(),
+            "terms": {name: memory.state_dict() for name, memory in memories},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a ``state_dict``."""
+        self._kept.load_state_dict(state["memory"])
+        for name, memory in self.terms.memories().items():
+            memory.load_state_dict(state["terms"][name])
 
 
 class TaskDefaults:

@@ -21,7 +21,7 @@ from harl_mapush.runs.run_folder import last_checkpoint
 from mapush import cli, listing
 from mqe.config import load_yaml
 from mqe.registry import TASKS
-from mqe.tasks.push.rewards import ENDING_TERMS, TERMS
+from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.velocity.task import VelocityWeights
 from mqe.world.randomization import RandomizationCfg
 from tests.harl_mapush.interop.test_harl_files import upstream_folder
@@ -264,8 +264,8 @@ def test_the_terms_of_the_rewards_are_settings_too(capsys) -> None:
         for line in capsys.readouterr().out.splitlines()
         if line.endswith("[go1push_mid]")
     )
-    assert set(lines) == {f"task.weights.{name}" for name in (*TERMS, *ENDING_TERMS)}
-    assert lines["task.weights.reach"] == "20.0  once, at success  [go1push_mid]"
+    assert set(lines) == {f"task.weights.{name}" for name in REWARDS}
+    assert lines["task.weights.reach"] == "20.0  1 once, at success  [go1push_mid]"
 
 
 def complete(script: str, *words: str) -> list[str]:

@@ -25,8 +25,8 @@ from mapush.doctor import command
 from mqe.config import ConfigError
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushCfg
-from mqe.tasks.push.rewards import TERMS
-from mqe.tasks.push.task import OBSERVATIONS
+from mqe.tasks.push.observations import OBSERVATIONS
+from mqe.tasks.push.rewards import REWARDS
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 from tests.support.paths import ROOT
@@ -45,7 +45,7 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(user_modules, "IMPORTED", [])
     registries: tuple[dict, ...] = (
         OBJECTS,
-        TERMS,
+        REWARDS,
         OBSERVATIONS,
         TASKS,
         ROBOTS,

@@ -11,7 +11,7 @@ from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.runs import checkpoint
 from mapush import robustness
 from mqe.registry import TASKS
-from mqe.tasks.push.conditions import APART
+from mqe.tasks.push import APART
 
 KNOWN = {
     "success_rate",

@@ -7,12 +7,12 @@ from harl_mapush import config
 from mqe.config import ConfigError
 from mqe.registry import EnvCfg, SimCfg, make_env, resolve_sim, slow_choice
 from mqe.tasks.push import PushCfg
-from mqe.tasks.push.rewards import ENDING_TERMS, TERMS
+from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.velocity import VelocityCfg
 from mqe.world.objects import OBJECTS
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
-NOTHING = dict.fromkeys((*ENDING_TERMS, *TERMS), 0.0)
+NOTHING = dict.fromkeys(REWARDS, 0.0)
 
 
 @pytest.mark.parametrize("num_agents", [1, 2, 3, 4])

@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
-from mqe.tasks.push.conditions import APART, CONDITIONS, USUAL
 from mqe.tasks.push.episode_report import REPORT
-from mqe.tasks.push.task import ENDINGS, PushCfg, PushTask
+from mqe.tasks.push.task import PushCfg, PushTask
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import Robots
 from mqe.world.scene import build_scene, object_friction_fields
 from mqe.world.streams import Streams
 
-__all__ = ["ENDINGS", "PUSH", "PushCfg", "PushTask"]
+__all__ = ["PUSH", "PushCfg", "PushTask"]
 
 _FRICTION = 1  # stream: the object's friction of each world, drawn once
+
+# Settings of ``task`` that make episodes easier or harder, as they are measured whatever a team was
+# trained with.
+USUAL: dict[str, Any] = {
+    "close_share": 0.0,
+    "tangled_share": 0.0,
+    "success_radius": PushCfg.success_radius,
+    "goal_distance": list(PushCfg.goal_distance),
+    "episode_length_s": PushCfg.episode_length_s,
+}
+APART: dict[str, Any] = USUAL | {"spawn": "separated"}
+
+
+def _nature(**values: float) -> dict[str, Any]:
+    return {"task": APART, "env": {"randomize": values}}
+
+
+CONDITIONS: dict[str, dict[str, Any]] = {
+    "separated": {"task": APART},
+    "independent": {"task": APART | {"spawn": "independent"}},
+    "within 0.5 m": {"task": APART | {"success_radius": 0.5}},
+    "mass x0.5": _nature(object_mass=0.5),
+    "mass x2": _nature(object_mass=2.0),
+    "mass x3": _nature(object_mass=3.0),
+    "mass x4": _nature(object_mass=4.0),
+    "friction x0.5": _nature(ground_friction=0.5),
+    "friction x1.5": _nature(ground_friction=1.5),
+    "object friction x0.5": _nature(object_friction=0.5),
+    "object friction x1.5": _nature(object_friction=1.5),
+    "goal 3 to 6 m, 40 s": {
+        "task": APART | {"goal_distance": [3.0, 6.0], "episode_length_s": 40.0}
+    },
+    "observation noise 0.05": _nature(observation_noise=0.05),
+    "command and joints 20 ms late": _nature(action_latency=0.02, command_latency=0.02),
+    "command and joints 40 ms late": _nature(action_latency=0.04, command_latency=0.04),
+    "kicks of 1 m/s every 2 s": _nature(kick_speed=1.0, kick_interval=2.0),
+    "one robot stands for 2 s": _nature(freeze_time=2.0),
+}
 
 
 def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:

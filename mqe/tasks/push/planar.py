@@ -9,13 +9,14 @@ plane does not have.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from mqe.tasks.push.teamwork import Teamwork
+from mqe.tasks.push.features import StepFeatures, Teamwork
 from mqe.world.geometry import in_frame, quat_from_yaw
 from mqe.world.objects import object_floor_friction
 from mqe.world.robots import Robots
@@ -35,24 +36,28 @@ TOUCHING = 0.3  # [m] two trunks as near as this touch one another
 class PlanarPush:
     """What a learned model needs of a push task (``mqe.vec_env.Planar``)."""
 
-    world_names: tuple[str, ...] = ("goal_distance", "object_sin", "object_cos")
-    robot_names: tuple[str, ...] = ("x", "y", "sin", "cos", "vx", "vy", "yaw_rate")
-
     def __init__(self, task: PushTask, robots: Robots) -> None:
         """Judge as ``task`` does, whose robots are ``robots``; nothing of the task's memory is
         used or changed.
         """
         self._task = task
         self.num_robots = len(robots)
+        terms = task.terms.state.terms.values()
+        world = [term.numbers or () for term in terms if term.over is None]
+        robot = [term.numbers or () for term in terms if term.over == "robots"]
+        self.world_names = tuple(chain.from_iterable(world))
+        self.robot_names = tuple(chain.from_iterable(robot))
         kinds = sorted({cfg.name for cfg in robots.cfgs})
         is_kind = [[float(cfg.name == kind) for kind in kinds[1:]] for cfg in robots.cfgs]
         self.kinds = torch.tensor(is_kind, device=robots.device).view(len(robots), -1)
-        parts = task.object.geoms
+        parts = task.constants.object.geoms
         # [m] on the floor.
         self._object_height = -min(part.pos[2] - 0.5 * part.size[-1] for part in parts)
         self._robot_height = robots.walking_height.view(-1).expand(len(robots))
-        friction = 0.5 * sum(task.object.friction)
-        self._sliding_force = object_floor_friction(friction) * task.object.mass * GRAVITY  # [N]
+        friction = 0.5 * sum(task.constants.object.friction)
+        self._sliding_force = (
+            object_floor_friction(friction) * task.constants.object.mass * GRAVITY
+        )  # [N]
 
     def observe(self, state: Tensor) -> Tensor:
         """Return what agents see, (B, A, O), of states (B, S)."""
@@ -73,9 +78,11 @@ class PlanarPush:
         speed = (state[:, 0] - next_state[:, 0]) / (num_steps * STEP_DT)
         rows = self._scene(between.flatten(0, 1), speed.repeat(num_steps + 1)).rows
         scene, prev = (self._like(part) for part in (rows[:, len(state) :], rows[:, : -len(state)]))
-        rewards, endings = task.judge(scene, prev, self._teamwork(scene, prev))
-        rewards = rewards.sum(0).unflatten(0, (num_steps, -1))
-        ended = endings.any(0).view(num_steps, -1)
+        # Without timers no robot collapses, which takes a while.
+        features = StepFeatures(scene, prev, task.constants, self._teamwork(scene, prev))
+        features.terminated = task.terms.terminations(features)
+        rewards = task.terms.rewards(features).sum(0).unflatten(0, (num_steps, -1))
+        ended = features.terminated.rows.any(0).view(num_steps, -1)
         has_ended_before = torch.cat((torch.zeros_like(ended[:1]), ended[:-1])).cumsum(0) > 0
         return rewards.masked_fill(has_ended_before.unsqueeze(-1), 0.0).sum(0), ended.any(0)
 
@@ -115,7 +122,7 @@ class PlanarPush:
         """
         world, robots = self.split(state)
         a = self.num_robots
-        pairs = self._task.pairs
+        pairs = self._task.constants.pairs
         scene = SceneState.zeros(len(state), a, True, state.device)
         scene.body_pos[:, :a, :2] = robots[..., :2]
         scene.body_pos[:, :a, 2] = self._robot_height
@@ -127,7 +134,7 @@ class PlanarPush:
         scene.robot_angvel_b[..., 2] = robots[..., 6]
         scene.goal_pos[:, 0] = world[:, 0]
         local = in_frame(robots[..., :2], scene.object_frame.unsqueeze(1))
-        is_near = self._task.footprint.distance(local) <= PUSHING_REACH
+        is_near = self._task.constants.footprint.distance(local) <= PUSHING_REACH
         way = torch.sign(speed).unsqueeze(1)
         follows = way * robots[..., 4] > PUSHING_SPEED * speed.abs().unsqueeze(1)
         pushes = is_near & (way * robots[..., 0] < 0.0) & follows
@@ -145,7 +152,5 @@ class PlanarPush:
         """Return a team that has pushed as it does now for a while, and whose object was never
         nearer to the goal.
         """
-        team = Teamwork(len(scene.goal_distance), self.num_robots, scene.rows.device)
-        team.effort.copy_(scene.contact_force[..., 0].clamp(min=0.0))
-        team.nearest.copy_(prev.goal_distance)
-        return team
+        effort = scene.contact_force[..., 0].clamp(min=0.0)
+        return Teamwork(effort, prev.goal_distance.clone())

@@ -7,133 +7,24 @@ are the reference's unless they are said to be ours; its fork tried those marked
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from itertools import combinations
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mqe.config import ConfigError, unknown
-from mqe.tasks.push.teamwork import Teamwork
+from mqe.tasks.terms import RewardTerm
 from mqe.world.geometry import in_frame, length, rotate_2d, wrap_to_pi
-from mqe.world.objects import Footprint
 from mqe.world.scene import STEP_DT
-from mqe.world.state import SceneState
+
+if TYPE_CHECKING:
+    from mqe.tasks.push.features import StepFeatures
 
 PUSH_SPEED = 0.1  # [m/s] an object slower than this stands still
 NEAR = 1.5  # [m] from the object's centre: near enough to be part of the work (fork)
 CROWD = 0.6  # [m] between two trunks: nearer is in each other's way
 REACH = 0.35  # [m] from the object's outline: a trunk as near as this can push
-
-
-class Pairs:
-    """The P = A (A - 1) / 2 pairs of A robots, as indices on one device."""
-
-    def __init__(self, num_agents: int, device: torch.device | str = "cpu") -> None:
-        pairs = list(combinations(range(num_agents), 2))
-        self.robots = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2)  # (P, 2)
-        own = [[k for k, pair in enumerate(pairs) if i in pair] for i in range(num_agents)]
-        # (A, A - 1) the pairs that a robot is part of.
-        self.own = torch.tensor(own, dtype=torch.int64, device=device)
-
-    def distance(self, pos: Tensor) -> Tensor:
-        """Return the distances (N, P) between positions (N, A, 3)."""
-        both = pos[:, self.robots]
-        return length(both[:, :, 0] - both[:, :, 1])
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return every robot the sum (N, A) of its pairs' values (N, P)."""
-        return values[:, self.own].sum(dim=-1)
-
-
-class StepFeatures:
-    """What reward terms, endings and metrics of one control step share, each computed when first
-    used.
-
-    Planar unless said otherwise.
-    """
-
-    def __init__(
-        self,
-        state: SceneState,
-        prev: SceneState,
-        footprint: Footprint,
-        pairs: Pairs,
-        teamwork: Teamwork,
-    ) -> None:
-        """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` up to
-        its start.
-        """
-        self.state = state
-        self.prev = prev
-        self.footprint = footprint
-        self.pairs = pairs
-        self._teamwork = teamwork
-
-    @cached_property
-    def useful_push(self) -> Tensor:
-        """(N, A) [N] each robot's push on the object towards the goal; negative away from it."""
-        return useful_push(self.state.contact_force, self.state.goal_direction)
-
-    @cached_property
-    def shared_progress(self) -> Tensor:
-        """(N,) [m] new ground towards the goal, by how equally the robots push; asking counts the
-        control step.
-        """
-        return self._teamwork.update(
-            self.useful_push, self.prev.goal_distance, self.state.goal_distance
-        )
-
-    @cached_property
-    def offset(self) -> Tensor:
-        """(N, A, 3) [m] from the object's origin to each trunk, in space."""
-        return self.state.robot_pos - self.state.object_pos.unsqueeze(1)
-
-    @cached_property
-    def center_distance(self) -> Tensor:
-        """(N, A) [m] trunk to the object's origin."""
-        return length(self.offset[..., :2])
-
-    @cached_property
-    def ahead(self) -> Tensor:
-        """(N, A) [m] how far each trunk is beyond the object's origin on the way to the goal;
-        negative behind it.
-        """
-        return (self.offset[..., :2] * self.state.goal_direction.unsqueeze(1)).sum(dim=-1)
-
-    @cached_property
-    def local_robot(self) -> Tensor:
-        """(N, A, 2) [m] trunks in the object frame."""
-        return in_frame(self.offset[..., :2], self.state.object_frame.unsqueeze(1))
-
-    @cached_property
-    def local_goal(self) -> Tensor:
-        """(N, 1, 2) ``state.goal_direction`` in the object frame."""
-        return in_frame(self.state.goal_direction, self.state.object_frame).unsqueeze(1)
-
-    @cached_property
-    def outline_distance(self) -> Tensor:
-        """(N, A) [m] trunk to the object's true outline, 0 inside."""
-        return self.footprint.distance(self.local_robot)
-
-    @cached_property
-    def inward(self) -> Tensor:
-        """(N, A, 2) the way into the object through the reward outline's nearest edge, object
-        frame.
-        """
-        return self.footprint.push_direction(self.local_robot)
-
-    @cached_property
-    def pair_distance(self) -> Tensor:
-        """(N, P) [m] between the trunks of every pair of robots, in space."""
-        return self.pairs.distance(self.state.robot_pos)
-
-    @cached_property
-    def is_touching(self) -> Tensor:
-        """(N, P) bool: the two robots of the pair press on one another."""
-        return (self.state.robot_contact_force != 0.0).any(dim=-1)
 
 
 # The reference's terms
@@ -166,8 +57,10 @@ def push(object_linvel: Tensor) -> Tensor:
 
 
 def ocb(inward: Tensor, goal_direction: Tensor) -> Tensor:
-    """Return the cosine (N, A) between the way into the object and the way to the goal, unit
-    vectors of one frame.
+    """Return the occlusion-based (OCB) reward (N, A): the cosine between the way into the object
+    and the way to the goal.
+
+    Both are unit vectors of one frame.
     """
     return (inward * goal_direction).sum(dim=-1)
 
@@ -202,11 +95,6 @@ def goal_speed(object_linvel: Tensor, goal_direction: Tensor) -> Tensor:
     return (object_linvel[:, :2] * goal_direction).sum(dim=-1).clamp(min=0.0)
 
 
-def useful_push(contact_force: Tensor, goal_direction: Tensor) -> Tensor:
-    """Return each robot's push on the object towards the goal, (N, A) [N] (ours)."""
-    return (contact_force[..., :2] * goal_direction.unsqueeze(1)).sum(dim=-1)
-
-
 def misalignment(ahead: Tensor, center_distance: Tensor) -> Tensor:
     """Return 0 where the object lies straight towards the goal, seen from the robot, up to 1
     straight away (ours).
@@ -230,103 +118,93 @@ def _idle(m: StepFeatures) -> Tensor:
     return (1.0 - push(m.state.object_linvel)).unsqueeze(1) * (m.center_distance > 1.0)
 
 
-class Term(NamedTuple):
-    """A reward term: what it rewards, and its value at every control step, (N,) or (N, A)."""
-
-    help: str
-    function: Callable[[StepFeatures], Tensor]
-    weight: float = 0.0  # where neither a preset nor the user weighs it
-
-    def __call__(self, features: StepFeatures) -> Tensor:
-        """Return the unweighted reward."""
-        return self.function(features)
-
-
-TERMS: dict[str, Term] = {
-    "target": Term(
-        "100 (2 progress - 0.01 distance) of the object to the goal",
+REWARDS: dict[str, RewardTerm] = {
+    "reach": RewardTerm("1 once, at success", lambda m: m.terminated["success"].float()),
+    "exception": RewardTerm(
+        "1 once, at a fall, a collision or a collapse; negative weight",
+        lambda m: m.terminated.is_failure.float(),
+    ),
+    "target": RewardTerm(
+        "100 (2 progress - 0.01 distance) of the object to the goal [m]",
         lambda m: target(m.prev.goal_distance, m.state.goal_distance),
     ),
-    "approach": Term(
-        "minus (distance to the object + 0.5 m) squared", lambda m: approach(m.offset)
+    "approach": RewardTerm(
+        "negative square of the distance to the object plus 0.5 m", lambda m: approach(m.offset)
     ),
-    "collision": Term(
-        "1 / (0.02 + distance / 3) to every other robot; negative",
+    "collision": RewardTerm(
+        "sum of 1 / (0.02 + distance / 3) over the other robots; negative weight",
         lambda m: m.pairs.sum(proximity(m.pair_distance)),
     ),
-    "push": Term("1 while the object moves", lambda m: push(m.state.object_linvel)),
-    "ocb": Term(
-        "cosine between the way through the nearest edge and the way to the goal",
+    "push": RewardTerm("1 while the object moves", lambda m: push(m.state.object_linvel)),
+    "ocb": RewardTerm(
+        "occlusion-based (OCB) cosine between the way through the object's nearest edge and the "
+        "way to the goal",
         lambda m: ocb(m.inward, m.local_goal),
     ),
-    "ocb_expanded": Term(
-        "likewise, the way to the goal turned by half the object's yaw", _expanded_ocb
+    "ocb_expanded": RewardTerm(
+        "OCB cosine with the way to the goal turned back by half the object's yaw", _expanded_ocb
     ),
-    "progress": Term(
-        "metres that the object came nearer to the goal",
+    "progress": RewardTerm(
+        "progress of the object towards the goal [m]",
         lambda m: m.prev.goal_distance - m.state.goal_distance,
     ),
-    "ocb_near": Term(
-        "ocb, faded out at 1 m from the outline",
+    "ocb_near": RewardTerm(
+        "OCB cosine, faded out at 1 m from the object's outline",
         lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
     ),
-    "remoteness": Term(
-        "metres from the outline beyond reach; negative",
+    "remoteness": RewardTerm(
+        "distance to the object's outline beyond reach [m]; negative weight",
         lambda m: (m.outline_distance - REACH).clamp(min=0.0),
     ),
-    "misalignment": Term(
-        "0 behind the object, 1 between it and the goal, smooth; negative",
+    "misalignment": RewardTerm(
+        "0 behind the object to 1 between it and the goal, smooth; negative weight",
         lambda m: misalignment(m.ahead, m.center_distance),
     ),
-    "crowding": Term(
-        "1 - d / 0.6 m for every robot nearer than that; negative",
+    "crowding": RewardTerm(
+        "sum of 1 - distance / 0.6 m over nearer robots; negative weight",
         lambda m: m.pairs.sum(crowding(m.pair_distance)),
     ),
-    "contact": Term(
-        "1 for every other robot that the robot touches; negative",
+    "contact": RewardTerm(
+        "number of other robots that the robot touches; negative weight",
         lambda m: m.pairs.sum(m.is_touching.float()),
     ),
-    "useful_impulse": Term(
-        "own impulse on the object towards the goal [N s]", lambda m: m.useful_push * STEP_DT
+    "useful_impulse": RewardTerm(
+        "the robot's own impulse on the object towards the goal [N s]",
+        lambda m: m.useful_push * STEP_DT,
     ),
-    "shared_progress": Term(
-        "metres of new ground towards the goal, times how equally the robots push: 0 alone, 1 "
-        "alike",
+    "shared_progress": RewardTerm(
+        "new ground towards the goal [m] times how equally the robots push (0 alone, 1 alike)",
         lambda m: m.shared_progress,
     ),
-    "time": Term(
-        "1 every control step; negative", lambda m: torch.ones_like(m.state.goal_distance)
+    "time": RewardTerm(
+        "1 at every control step; negative weight", lambda m: torch.ones_like(m.state.goal_distance)
     ),
-    "engagement": Term(
-        "1 - distance to the object / 1.5 m", lambda m: engagement(m.center_distance)
+    "engagement": RewardTerm(
+        "1 - distance to the object / 1.5 m, at least 0", lambda m: engagement(m.center_distance)
     ),
-    "cooperation": Term(
+    "cooperation": RewardTerm(
         "1 while all robots are within 1.5 m of the object",
         lambda m: (m.center_distance < NEAR).all(dim=1).float(),
     ),
-    "same_side": Term(
+    "same_side": RewardTerm(
         "1 while all robots are behind the object, seen from the goal",
         lambda m: (m.ahead < 0.0).all(dim=1).float(),
     ),
-    "blocking": Term(
-        "1 while between object and goal; negative", lambda m: (m.ahead >= 0.0).float()
+    "blocking": RewardTerm(
+        "1 while the robot is between object and goal; negative weight",
+        lambda m: (m.ahead >= 0.0).float(),
     ),
-    "goal_push": Term(
-        "object's speed towards the goal, by nearness to it",
+    "goal_push": RewardTerm(
+        "speed of the object towards the goal [m/s], weighted by nearness to the object",
         lambda m: (
             goal_speed(m.state.object_linvel, m.state.goal_direction).unsqueeze(1)
             * contact_weight(m.center_distance)
         ),
     ),
-    "idle": Term("1 while the object stands still and is 1 m away; negative", _idle),
+    "idle": RewardTerm(
+        "1 while the object stands still and the robot is over 1 m away; negative weight", _idle
+    ),
 }
-
-# Paid once, by the endings.
-ENDING_TERMS = {
-    "reach": "once, at success",
-    "exception": "once, at a fall, a collision or a collapse",
-}
-
 
 _REPO = {
     "target": 0.00325,
@@ -370,27 +248,24 @@ PRESETS: dict[str, dict[str, dict[str, float]]] = {
 
 def check_weights(weights: Mapping[str, float | None]) -> None:
     """Raise ConfigError for the weight of a term that does not exist."""
+    known = [f"task.weights.{name}" for name in REWARDS]
     for name in weights:
-        if name not in TERMS and name not in ENDING_TERMS:
-            raise ConfigError(
-                unknown(
-                    "key",
-                    f"task.weights.{name}",
-                    [f"task.weights.{k}" for k in (*ENDING_TERMS, *TERMS)],
-                )
-            )
+        if name not in REWARDS:
+            raise ConfigError(unknown("key", f"task.weights.{name}", known))
 
 
 def weights_of(
     preset: str, object_name: str, overrides: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """Return the weights that are not 0, by term: the preset's for this object, under what the
-    user set.
+    """Return the weights that are not 0 by term: the preset's for this object, under the user's
+    own.
     """
     by_object = PRESETS[preset]
-    weights = by_object.get(object_name, by_object["cuboid"])
-    weights = weights | {
-        name: term.weight for name, term in TERMS.items() if name not in weights and term.weight
-    }
-    weights = weights | {name: weight for name, weight in overrides.items() if weight is not None}
+    weights = dict(by_object.get(object_name, by_object["cuboid"]))
+    for name, term in REWARDS.items():
+        if term.weight and name not in weights:
+            weights[name] = term.weight
+    for name, weight in overrides.items():
+        if weight is not None:
+            weights[name] = weight
     return {name: weight for name, weight in weights.items() if weight != 0.0}

@@ -4,9 +4,8 @@ frozen gait.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,57 +13,50 @@ from torch import Tensor
 from mqe.config import ConfigError, check_values, option
 from mqe.controllers import Controller
 from mqe.controllers.blocks import ActiveWorlds
-from mqe.controllers.trot import planar_velocity
-from mqe.tasks.push import terminations
+from mqe.tasks.push.features import (
+    PushConstants,
+    PushEpisodes,
+    SceneFeatures,
+    StepFeatures,
+    TangleTimers,
+    Teamwork,
+)
 from mqe.tasks.push.layouts import SPAWNS, PushLayouts
+from mqe.tasks.push.metrics import MEASURES, METRICS
+from mqe.tasks.push.observations import OBSERVATIONS, OBSERVED, OBSERVED_BY_CRITIC, STATE
 from mqe.tasks.push.planar import PlanarPush
-from mqe.tasks.push.rewards import PRESETS, TERMS, Pairs, StepFeatures, check_weights, weights_of
-from mqe.tasks.push.tangle import TangleTimers
-from mqe.tasks.push.teamwork import Teamwork
-from mqe.tasks.task import Outcome, TaskDefaults
+from mqe.tasks.push.rewards import PRESETS, REWARDS, check_weights, weights_of
+from mqe.tasks.push.terminations import (
+    DEFAULT_TERMINATIONS,
+    PITCH_LIMIT,
+    ROLL_LIMIT,
+    TERMINATIONS,
+)
+from mqe.tasks.task import TermTask
+from mqe.tasks.terms import (
+    MeasureTerms,
+    Memory,
+    MetricTerms,
+    ObservationTerms,
+    RewardTerms,
+    StateTerms,
+    TaskTerms,
+    Terminated,
+    TerminationTerms,
+    TermRegistry,
+    Worlds,
+)
 from mqe.vec_env import Mirror, MirrorImage, Planar
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import TWO_PI, axes_along, in_frame, length
 from mqe.world.layout import Layout
-from mqe.world.objects import INERTIAS, OBJECTS, Footprint
+from mqe.world.objects import INERTIAS, OBJECTS
 from mqe.world.robots import Robots
 from mqe.world.scene import ARENA_HALF_SIZE, STEP_DT
 from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
-# All but the first are failures.
-ENDINGS = (
-    "success",
-    *terminations.Posture.names,
-    "collision",
-    "collapse",
-)
-# Signs that a mirror gives to x, y; to the sine and cosine of a heading; and to vx, vy, yaw rate.
-_PLACE = (1.0, -1.0)
-_HEADING = (-1.0, 1.0)
-_VELOCITY = (1.0, -1.0, -1.0)
-COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
-REFERENCE_COLLABORATION_DISTANCE = (
-    1.0  # [m] trunk to the object's origin, the reference's definition
-)
-
-
-class ObservationTerm(NamedTuple):
-    """Something more that agents may see: its values, (N, A, ...) of a state of N worlds, each
-    robot's own.
-    """
-
-    function: Callable[[SceneState], Tensor]
-    mirror_signs: tuple[float, ...] | None = (
-        None  # of each number, left and right swapped; None: it has no such image
-    )
-
-
-OBSERVATIONS: dict[str, ObservationTerm] = {
-    "own_velocity": ObservationTerm(
-        planar_velocity, _VELOCITY
-    ),  # vx, vy [m/s] in the heading frame, yaw rate [rad/s]
-}
+PUSH_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASURES, METRICS)
+_ACTION_SIGNS = (1.0, -1.0, -1.0)  # of vx, vy and yaw rate in a mirror that swaps left and right
 
 
 @dataclass(frozen=True)
@@ -113,11 +105,9 @@ class PushCfg:
         None,
         "heading that the object should have at the goal [rad], for --protocol strict; null: any",
     )
-    roll_limit: float = option(
-        terminations.ROLL_LIMIT, "a trunk rolled further has fallen [rad]", above=0.0
-    )
+    roll_limit: float = option(ROLL_LIMIT, "a trunk rolled further has fallen [rad]", above=0.0)
     pitch_limit: float = option(
-        terminations.PITCH_LIMIT,
+        PITCH_LIMIT,
         "a trunk pitched further has fallen [rad]; the reference's 1.6 never ends",
         above=0.0,
     )
@@ -161,7 +151,7 @@ class PushCfg:
             )
 
 
-class PushTask(TaskDefaults):
+class PushTask(TermTask):
     """N worlds, A agents, three numbers an action: forward, sideways and turning speed in [-1,
     1].
     """
@@ -175,75 +165,71 @@ class PushTask(TaskDefaults):
         controller: Controller,
     ) -> None:
         """Push with ``robots`` that ``controller`` walks."""
-        self.cfg = cfg
-        self.object = OBJECTS[cfg.object]
-        self.num_agents = len(robots)
         device = robots.device
-        a = self.num_agents
+        self.cfg = cfg
+        self.num_agents = len(robots)
         self.decision_period = cfg.decision_period
         self.max_episode_length = round(cfg.episode_length_s / STEP_DT)
         self.state_type = cfg.state_type
-        self.uses_sincos = cfg.observation == "sincos"
-        self.action_sizes: tuple[int, ...] = (3,) * a
-        self.weights = weights_of(cfg.rewards, cfg.object, cfg.weights)
-        self.reward_names = tuple(self.weights)
-        if not self.weights:
+        self.action_sizes: tuple[int, ...] = (3,) * self.num_agents
+        self.constants = PushConstants(cfg, self.num_agents, device)
+        self._controller = controller
+        self._streams = streams
+        self._layouts = PushLayouts(
+            self.constants.footprint,
+            robots,
+            cfg.spawn,
+            cfg.goal_distance,
+            cfg.close_share,
+            cfg.tangled_share,
+        )
+        self._action_scale = torch.tensor(cfg.action_scale, device=device)
+
+        worlds = Worlds(num_envs, self.num_agents, device, cfg)
+        memory = Memory(worlds)
+        self.teamwork = Teamwork(
+            memory.remember("effort", self.num_agents),
+            memory.remember("nearest", start=torch.inf),
+        )
+        self._collapse = CollapseTimers(
+            memory.remember("collapse", self.num_agents, CollapseTimers.SIZE), robots
+        )
+        num_pairs = len(self.constants.pairs.robots)
+        self._tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
+
+        super().__init__(self._make_terms(worlds), worlds, memory)
+        has_planar_state = cfg.observation == "sincos" and cfg.state_type == "EP"
+        self.planar: Planar | None = PlanarPush(self, robots) if has_planar_state else None
+        self.mirror: MirrorImage | None = self._mirror_image()
+
+    def _make_terms(self, worlds: Worlds) -> TaskTerms:
+        """Build the terms that the settings choose."""
+        cfg = self.cfg
+        weights = weights_of(cfg.rewards, cfg.object, cfg.weights)
+        if not weights:
             raise ConfigError(
                 "task.weights: every term of the rewards is switched off; leave one that is not 0"
             )
-        shared = ("collaboration", "collaboration_reference", "collapse", "tangle")
-        self.metric_names = (
-            *shared,
-            *_of_agents(a, "contact_impulse"),
-            *_of_agents(a, "object_distance"),
+        empty = SceneState.zeros(1, worlds.num_agents, True, worlds.device)
+        scene = SceneFeatures(empty, self.constants)
+        observed = (*OBSERVED[cfg.observation], *cfg.more_observations)
+        order = self.constants.order if cfg.state_type == "FP" else None
+        measures = dict(MEASURES)
+        if cfg.success_ends:
+            del measures["is_reached"]
+        return TaskTerms(
+            ObservationTerms({name: OBSERVATIONS[name] for name in observed}, worlds, scene),
+            StateTerms(
+                {name: STATE[name] for name in OBSERVED_BY_CRITIC[cfg.observation]},
+                worlds,
+                scene,
+                order,
+            ),
+            RewardTerms(REWARDS, weights, worlds),
+            TerminationTerms({name: TERMINATIONS[name] for name in DEFAULT_TERMINATIONS}, worlds),
+            MeasureTerms(measures, worlds),
+            MetricTerms(METRICS, worlds),
         )
-        if not cfg.success_ends:
-            self.metric_names += ("is_reached",)  # from the first success on
-        shared = ("success", "collision", "fall", "collapse", "tangle", "episode_time_s")
-        shared += ("collaboration_degree", "collaboration_degree_reference")
-        self.episode_metric_names = (
-            *shared,
-            *_of_agents(a, "contact_share"),
-            *_of_agents(a, "object_distance"),
-        )
-        self._controller = controller
-        self._streams = streams
-        self.footprint = Footprint(self.object, device)
-        self.pairs = Pairs(a, device)
-        self._posture = terminations.Posture(
-            a, self.object, cfg.roll_limit, cfg.pitch_limit, device
-        )
-        self._layouts = PushLayouts(
-            self.footprint, robots, cfg.spawn, cfg.goal_distance, cfg.close_share, cfg.tangled_share
-        )
-        self._teamwork = Teamwork(num_envs, a, device)
-        self._collapse = CollapseTimers(
-            torch.zeros(num_envs, a, CollapseTimers.SIZE, device=device), robots
-        )
-        # Where success does not end episodes.
-        self._is_reached = torch.zeros(num_envs, dtype=torch.bool, device=device)
-        self._tangle = TangleTimers(
-            torch.zeros(num_envs, len(self.pairs.robots), TangleTimers.SIZE, device=device)
-        )
-        # Row i lists robot i, then i - 1, i - 2, ... round the team. It sees the object (body A),
-        # then the others.
-        order = [[(i - k) % a for k in range(a)] for i in range(a)]
-        self._order = torch.tensor(order, dtype=torch.int64, device=device)
-        self._seen = torch.tensor(
-            [[a, *row[1:]] for row in order], dtype=torch.int64, device=device
-        )
-        self._weights = torch.tensor(list(self.weights.values()), device=device).view(-1, 1, 1)
-        self._nan = torch.tensor(torch.nan, device=device)
-        # Is remembered: all that is seen is in the scene.
-        nothing = torch.zeros(1, 0, device=device)
-        obs, critic_state = self.observe(SceneState.zeros(1, a, True, device), nothing)
-        self.obs_sizes: tuple[int, ...] = (obs.shape[-1],) * a
-        self.state_size = critic_state.shape[-1]
-        super().__init__(num_envs, device)
-        has_planar_state = self.uses_sincos and self.state_type == "EP"
-        self.planar: Planar | None = PlanarPush(self, robots) if has_planar_state else None
-        self.mirror: MirrorImage | None = self._mirror_image(device)
-        self._action_scale = torch.tensor(cfg.action_scale, device=device)
 
     def layout(self, episode: Tensor) -> Layout:
         """Draw the start of episode number ``episode`` (N,) of every world."""
@@ -252,10 +238,7 @@ class PushTask(TaskDefaults):
     def begin(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask``."""
         self._controller.begin(mask)
-        self._teamwork.begin(mask)
-        self._collapse.begin(mask)
-        self._tangle.begin(mask)
-        self._is_reached.masked_fill_(mask, False)
+        super().begin(mask)
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Run the gait over blocks of the active ones of ``worlds``."""
@@ -269,233 +252,55 @@ class PushTask(TaskDefaults):
         """Return the gait's joint targets (N, A, J) [rad]."""
         return self._controller.targets(state)
 
-    def evaluate(self, state: SceneState, prev: SceneState) -> Outcome:
-        """Judge one control step."""
-        m = StepFeatures(state, prev, self.footprint, self.pairs, self._teamwork)
-        self._collapse.update(state)
-        self._tangle.update(m.is_touching)
-        is_collapsed = self._collapse.collapsed.any(dim=1)
-        endings = self._endings(m, is_collapsed)
-        if not self.cfg.success_ends:
-            self._is_reached |= endings[0]
-            endings[0] = False
-        return Outcome(self._rewards(m, endings), endings, self._metrics(m, is_collapsed))
+    def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:
+        """Return the features that robots and critic observe."""
+        return SceneFeatures(state, self.constants)
 
-    def judge(
-        self, state: SceneState, prev: SceneState, teamwork: Teamwork
-    ) -> tuple[Tensor, Tensor]:
-        """Return rewards and endings, as ``evaluate``, of any W worlds in which no robot collapses;
-        change no state.
-
-        ``teamwork`` is that of these worlds up to ``prev``.
-        """
-        m = StepFeatures(state, prev, self.footprint, self.pairs, teamwork)
-        endings = self._endings(m, torch.zeros_like(state.goal_distance, dtype=torch.bool))
-        endings[0] &= self.cfg.success_ends
-        return self._rewards(m, endings), endings
-
-    def _rewards(self, m: StepFeatures, endings: Tensor) -> Tensor:
-        """Return the weighted terms (K, N, A) of a control step that ends what ``endings`` (E, N)
-        says.
-        """
-        at_end = {"reach": endings[0], "exception": endings[1:].any(dim=0)}
-        terms = [
-            TERMS[name](m) if name in TERMS else at_end[name].float() for name in self.reward_names
-        ]
-        terms = [
-            term if term.dim() == 2 else term.unsqueeze(1).expand(-1, self.num_agents)
-            for term in terms
-        ]
-        return self._weights * torch.stack(terms)
-
-    def observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return every agent's view (N, A, O) in its own heading frame, and the critic's of the
-        whole scene.
-
-        An agent sees goal and object (x, y), the object's heading, then every other robot's (x, y)
-        and heading, in the order i - 1, i - 2, ... round the team. Headings are sine and cosine.
-        The critic's frame has its origin at the object and x towards the goal. Its state has the
-        goal's distance, the object's heading, then every robot's position (x, y), heading, velocity
-        (x, y) and yaw rate. Metres, radians and seconds. ``reference`` observations have headings
-        in one number, in [0, 2 pi), and a critic state in the arena's frame: object (x, y,
-        heading), goal (x, y), robots as above. ``FP`` gives every agent that state with the robots
-        in its own order, itself first. Terms of ``task.more_observations`` follow what an agent
-        sees.
-        """
-        agents, world, robots = self.observation_terms(state)
-        obs = torch.cat(tuple(agents.values()), dim=-1)
-        if self.state_type == "EP":
-            return obs, torch.cat((*world.values(), robots.flatten(1)), dim=-1)
-        everyone = (x.unsqueeze(1).expand(-1, self.num_agents, -1) for x in world.values())
-        return obs, torch.cat((*everyone, robots[:, self._order].flatten(2)), dim=-1)
-
-    def observation_terms(
-        self, state: SceneState
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
-        """Return the terms of the agents' observations, of the critic's state, and the robots' part
-        of that state.
-
-        The first are (N, A, ...) by name, what each agent sees; the second (N, ...) by name, the
-        same for all. The third, (N, A, ...), has place, heading, velocity and yaw rate of every
-        robot.
-        """
-        a = self.num_agents
-        pos = state.body_pos[..., :2]
-        goal = state.goal_pos[:, :2]
-        own_pos = pos[:, :a].unsqueeze(2)
-        own_frame = state.robot_frame.unsqueeze(2)
-        targets = torch.cat(
-            (goal.view(-1, 1, 1, 2).expand(-1, a, -1, -1), pos[:, self._seen]), dim=2
+    def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
+        """Return the features of the control step from ``prev`` to ``state``."""
+        return StepFeatures(
+            state, prev, self.constants, self.teamwork, self._collapse, self._tangle
         )
-        targets = in_frame(targets - own_pos, own_frame)  # (N, A, goal and bodies, 2)
-        moving = state.robot_linvel[..., :2]
-        turning = state.yaw_rate.unsqueeze(-1)
-        if self.uses_sincos:
-            turned = in_frame(state.frame[:, self._seen, 0], own_frame).flip(-1)  # sine, cosine
-            planar = torch.cat((state.frame[:, :, 0], pos[:, :a] - pos[:, a:], moving), dim=1)
-            planar = in_frame(planar, axes_along(state.goal_direction).unsqueeze(1))
-            ahead, offset, speed = planar.split((a + 1, a, a), dim=1)
-            heading = ahead.flip(-1)
-            world = {
-                "goal_distance": state.goal_distance.unsqueeze(1),
-                "object_heading": heading[:, a],
-            }
-            robots = torch.cat((offset, heading[:, :a], speed, turning), dim=-1)
-        else:
-            turned = torch.remainder(
-                state.yaw[:, self._seen] - state.robot_yaw.unsqueeze(2), TWO_PI
-            ).unsqueeze(-1)
-            heading = torch.remainder(state.yaw, TWO_PI).unsqueeze(-1)
-            world = {"object": pos[:, a], "object_heading": heading[:, a], "goal": goal}
-            robots = torch.cat((pos[:, :a], heading[:, :a], moving, turning), dim=-1)
-        bodies = torch.cat((targets[:, :, 1:], turned), dim=-1)
-        agents = {"goal": targets[:, :, 0], "object_and_teammates": bodies.flatten(2)}
-        return (
-            agents
-            | {name: OBSERVATIONS[name].function(state) for name in self.cfg.more_observations},
-            world,
-            robots,
-        )
+
+    def episode_features(self, sums: Tensor, steps: Tensor, terminated: Terminated) -> PushEpisodes:
+        """Return the features of finished episodes."""
+        return PushEpisodes(sums, steps, terminated, self.terms.measures, self.constants.nan)
 
     def obs_names(self, agent: int) -> tuple[str, ...]:
-        """Return the names of the numbers that an agent sees, in their order (``observe`` says what
-        they mean).
+        """Return the names of the numbers that an agent observes, in their order.
 
-        Those of a term of ``task.more_observations`` are called by its name and a number from 0.
+        Those of a term without names of its own are called by its name and a number from 0.
         """
-        turned = ("sin_yaw", "cos_yaw") if self.uses_sincos else ("yaw",)
-        others = [f"robot{int(other)}" for other in self._order[agent, 1:]]
-        bodies = [
-            f"{name}_{number}" for name in ("object", *others) for number in ("x", "y", *turned)
-        ]
-        nothing = SceneState.zeros(1, self.num_agents, True, self._nan.device)
-        sizes = {
-            name: OBSERVATIONS[name].function(nothing).shape[-1]
-            for name in self.cfg.more_observations
-        }
-        more = [f"{name}_{k}" for name, size in sizes.items() for k in range(size)]
-        return ("goal_x", "goal_y", *bodies, *more)
-
-    def episode_metrics(self, sums: Tensor, steps: Tensor, endings: Tensor) -> Tensor:
-        """Return success, collision, fall, collapse, tangle (0 or 1), time [s], collaboration, and
-        each robot's share.
-
-        A collapse or a tangle counts wherever in the episode it was. Where success does not end an
-        episode, it counts once it was reached, and the time is that until then. The collaboration
-        degrees, shares of control steps, count for successes only. An agent's share of the contact
-        impulse counts where anybody touched the object.
-        """
-        success = endings[0]
-        collision = endings[-2]
-        if not self.cfg.success_ends:
-            since = sums[:, -1]
-            sums = sums[:, :-1]
-            success = since > 0.0
-            time_steps = torch.where(since > 0.0, steps - since + 1.0, steps)
-        else:
-            time_steps = steps
-        ended = torch.stack((success, collision, endings[1:-2].any(dim=0)), dim=1)
-        together, happened, impulse, distance = sums.split(
-            (2, 2, self.num_agents, self.num_agents), dim=1
-        )
-        ended = torch.cat((ended, happened > 0.0), dim=1).float()
-        time = (time_steps * STEP_DT).unsqueeze(1)
-        means = torch.cat((together, distance), dim=1) / steps.clamp(min=1).unsqueeze(1)
-        degrees = torch.where(success.unsqueeze(1), means[:, :2], self._nan)
-        shares = impulse / impulse.sum(dim=1, keepdim=True)  # 0 / 0 is NaN, as it should
-        return torch.cat((ended, time, degrees, shares, means[:, 2:]), dim=1)
+        others = [f"robot{int(other)}" for other in self.constants.order[agent, 1:]]
+        return self.terms.observations.number_names(others)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the command that is held, the gait's memory, teamwork, and how long robots were
-        down or in contact.
+        """Return the command that is held, the gait's memory, and the memory of features and
+        terms.
         """
-        return {
-            "controller": self._controller.state_dict(),
-            "collapse": self._collapse.values.clone(),
-            "tangle": self._tangle.values.clone(),
-            "teamwork": self._teamwork.state_dict(),
-            **({} if self.cfg.success_ends else {"is_reached": self._is_reached.clone()}),
-        }
+        return {"controller": self._controller.state_dict(), **super().state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a ``state_dict``."""
         self._controller.load_state_dict(state["controller"])
-        self._collapse.values.copy_(state["collapse"])
-        self._tangle.values.copy_(state["tangle"])
-        self._teamwork.load_state_dict(state["teamwork"])
-        if not self.cfg.success_ends:
-            self._is_reached.copy_(state["is_reached"])
+        if "memory" not in state:
+            state = _with_todays_keys(state)
+        super().load_state_dict(state)
 
-    def _mirror_image(self, device: torch.device) -> MirrorImage | None:
-        """Return how observations, actions and states look in a mirror; None where more than signs
-        would change.
-
-        The image of an object that is symmetric about its own x axis has the opposite heading; one
-        that is symmetric about its y axis is turned by half a turn as well. Raises ConfigError for
-        a term with too few or too many signs.
-        """
-        axis = self.object.mirror_signs
-        more = [OBSERVATIONS[name].mirror_signs for name in self.cfg.more_observations]
-        if not self.uses_sincos or axis is None or None in more:
+    def _mirror_image(self) -> MirrorImage | None:
+        """Return the mirror image of observations, actions and states; None if a term has none."""
+        obs = self.terms.observations.mirror
+        state = self.terms.state.mirror
+        if obs is None or state is None:
             return None
-        sine_cosine = (-axis[0], axis[0])
-        others = self.num_agents - 1
-        seen = (*_PLACE, *_PLACE, *sine_cosine, *(*_PLACE, *_HEADING) * others)
-        seen += tuple(sign for signs in more if signs is not None for sign in signs)
-        if len(seen) != self.obs_sizes[0]:
-            raise ConfigError(
-                "task.more_observations: mirror_signs of "
-                f"{', '.join(self.cfg.more_observations)} must have a sign for "
-                f"each number, {self.obs_sizes[0] - len(seen):+d} in all; correct them where the "
-                "term is registered"
-            )
-        state = (1.0, *sine_cosine, *(*_PLACE, *_HEADING, *_VELOCITY) * self.num_agents)
-        signs = (seen, _VELOCITY, state)
-        return MirrorImage(*(Mirror.of(range(len(part)), part, device) for part in signs))
-
-    def _endings(self, m: StepFeatures, is_collapsed: Tensor) -> Tensor:
-        """Return what ends now, (E, N) bool in the order of ``ENDINGS``."""
-        state = m.state
-        success = terminations.success(state.goal_distance, self.cfg.success_radius)
-        lost = self._posture.lost(state.rotation, state.body_pos[..., 2])
-        collision = terminations.collision(m.pair_distance, self.object.collision_distance)
-        collapse = is_collapsed if self.cfg.collapse_ends else torch.zeros_like(is_collapsed)
-        return torch.cat(
-            (success.unsqueeze(0), lost, collision.unsqueeze(0), collapse.unsqueeze(0))
-        )
-
-    def _metrics(self, m: StepFeatures, is_collapsed: Tensor) -> Tensor:
-        at_work = m.outline_distance <= COLLABORATION_DISTANCE
-        near = m.center_distance < REFERENCE_COLLABORATION_DISTANCE
-        together = torch.stack((at_work, near), dim=1).all(dim=2)
-        is_tangled = self._tangle.tangled.any(dim=1, keepdim=True)
-        happened = torch.cat((together, is_collapsed.unsqueeze(1), is_tangled), dim=1).float()
-        impulse = length(m.state.contact_force) * STEP_DT
-        parts = [happened, impulse, m.center_distance]
-        if not self.cfg.success_ends:
-            parts.append(self._is_reached.unsqueeze(1))
-        return torch.cat(parts, dim=1)
+        action = Mirror.of(range(3), _ACTION_SIGNS, torch.device(self.terms.state.worlds.device))
+        return MirrorImage(obs, action, state)
 
 
-def _of_agents(num_agents: int, what: str) -> tuple[str, ...]:
-    return tuple(f"{what}_agent{i}" for i in range(num_agents))
+def _with_todays_keys(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a checkpoint of release 0.2 under the keys that it has now."""
+    terms = {}
+    if "is_reached" in state:
+        terms["measures.is_reached"] = {"is_reached": state["is_reached"]}
+    memory = {"collapse": state["collapse"], "tangle": state["tangle"], **state["teamwork"]}
+    return {"memory": memory, "terms": terms}

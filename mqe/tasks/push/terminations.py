@@ -1,13 +1,21 @@
-"""What ends a push episode before its time is up, as named conditions (N,) bool."""
+"""Terminations of the push task: conditions (N,) bool that end an episode before its time is up."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from mqe.tasks.drop import SPAWN_HEIGHT
+from mqe.tasks.terms import TerminationTerm
+from mqe.world import collapse
 from mqe.world.geometry import roll_pitch_of
-from mqe.world.objects import ObjectCfg
+from mqe.world.objects import OBJECTS, ObjectCfg
+
+if TYPE_CHECKING:
+    from mqe.tasks.push.features import StepFeatures
+    from mqe.tasks.push.task import PushCfg
 
 ROLL_LIMIT = 0.8  # [rad]
 PITCH_LIMIT = 1.0  # [rad] ours: the reference asks for 1.6, more than a pitch angle can be
@@ -15,14 +23,12 @@ HEIGHT_LIMIT = 0.35  # [m] up or down from the height at spawn
 
 
 def success(goal_distance: Tensor, radius: float) -> Tensor:
-    """Return where the object's origin is within ``radius`` [m] of the goal; distances (N,)."""
+    """Return a mask: the object's origin is within ``radius`` [m] of the goal; distances (N,)."""
     return goal_distance < radius
 
 
 class Posture:
-    """How far a robot may roll, pitch and be lifted or dropped; the object may tilt, but not rise
-    or fall.
-    """
+    """Limits of a robot's roll, pitch and height; the object may tilt, but not rise or fall."""
 
     names = ("roll", "pitch", "height")
 
@@ -43,17 +49,84 @@ class Posture:
         self._limits = torch.tensor(limits, device=device).unsqueeze(1)  # (3, 1, B)
 
     def lost(self, rotation: Tensor, body_z: Tensor) -> Tensor:
-        """Return where any robot rolls or pitches too far, and where any body's height (N, B) [m]
-        is off, (3, N).
+        """Return three masks (3, N): a robot rolls too far, pitches too far, a body's height is
+        off.
 
-        Matrices (N, B, 3, 3) of the robots and, last, the object.
+        ``rotation`` (N, B, 3, 3) and heights ``body_z`` (N, B) [m] are those of the robots and,
+        last, of the object.
         """
         off = torch.stack((*roll_pitch_of(rotation), body_z - self._spawn_height))
         return (off.abs() > self._limits).any(dim=2)
 
 
 def collision(pair_distance: Tensor, limit: float) -> Tensor:
-    """Return where two robots' trunks are closer than ``limit`` [m] in space; distances of all
+    """Return a mask: two robots' trunks are closer than ``limit`` [m] in space; distances of all
     pairs (N, P).
     """
     return (pair_distance < limit).any(dim=1)
+
+
+def _success(m: StepFeatures) -> Tensor:
+    return m.is_success if m.constants.cfg.success_ends else m.never
+
+
+def _collapse(m: StepFeatures) -> Tensor:
+    return m.is_collapsed if m.constants.cfg.collapse_ends else m.never
+
+
+TERMINATIONS: dict[str, TerminationTerm] = {
+    "success": TerminationTerm(
+        "the object's origin within task.success_radius of the goal", _success, is_failure=False
+    ),
+    "roll": TerminationTerm(
+        "a trunk rolled beyond task.roll_limit",
+        lambda m: m.is_lost[Posture.names.index("roll")],
+    ),
+    "pitch": TerminationTerm(
+        "a trunk pitched beyond task.pitch_limit",
+        lambda m: m.is_lost[Posture.names.index("pitch")],
+    ),
+    "height": TerminationTerm(
+        "a trunk or the object 0.35 m above or below its height at spawn",
+        lambda m: m.is_lost[Posture.names.index("height")],
+    ),
+    "collision": TerminationTerm(
+        "two trunks closer than the object's collision distance",
+        lambda m: collision(m.pair_distance, m.constants.object.collision_distance),
+    ),
+    "collapse": TerminationTerm("a robot that lies or kneels for a while", _collapse),
+}
+# Terminations of every push task; ``task.more_terminations`` adds others.
+DEFAULT_TERMINATIONS = tuple(TERMINATIONS)
+
+
+def describe_terminations(cfg: PushCfg) -> dict[str, Any]:
+    """Return the terminations as words and numbers for JSON, for a reader without this library;
+    conditions hold after a control step.
+    """
+    obj = OBJECTS[cfg.object]
+    return {
+        "time_limit_s": cfg.episode_length_s,
+        "success": {
+            "object_to_goal_below_m": cfg.success_radius,
+            "distance": "horizontal, of the object's origin",
+        },
+        "collision": {"trunks_closer_than_m": obj.collision_distance},
+        "fall": {
+            "roll_limit_rad": cfg.roll_limit,
+            "pitch_limit_rad": cfg.pitch_limit,
+            "height_limit_m": HEIGHT_LIMIT,
+            "robot_height_m": SPAWN_HEIGHT,
+            "object_height_m": obj.spawn_height,
+            "meaning": "a robot rolls or pitches further, or its trunk's or the object's origin "
+            "leaves its height by more than the limit",
+        },
+        "collapse": {
+            "ends_episode": cfg.collapse_ends,
+            "low_time_s": collapse.LOW_TIME,
+            "rest_time_s": collapse.REST_TIME,
+            "meaning": "a trunk's origin stays lower than its low_trunk for low_time, or for "
+            "rest_time a knee (the calf's origin) is lower than knee_clearance or a trunk's lowest "
+            "point lower than trunk_clearance",
+        },
+    }

@@ -317,7 +317,7 @@ def test_terms_of_the_velocity_task_by_hand():
     assert terms["track_yaw_rate"] == pytest.approx(0.5 * math.exp(-0.25), rel=1e-5)
     assert terms["track_mean_velocity"] == pytest.approx(4.0 * math.exp(-4.945), rel=1e-5)
     assert terms["track_mean_yaw_rate"] == pytest.approx(2.0 * math.exp(-1.9975), rel=1e-5)
-    assert outcome.metrics.tolist() == [pytest.approx([0.4945, 0.19975])]
+    assert outcome.measures.tolist() == [pytest.approx([0.4945, 0.19975])]
     assert terms["feet"] == pytest.approx(4.0 * math.exp(-1.0), rel=1e-4)
     assert terms["height"] == pytest.approx(-300.0 * (height - 0.28) ** 2, rel=1e-4)
     assert terms["bounce"] == pytest.approx(-0.09)

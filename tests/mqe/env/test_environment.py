@@ -171,7 +171,7 @@ def test_progress_is_measured_from_the_control_step_before():
     after = (env.state.goal_pos - env.state.object_pos)[:, :2]
     moved = before.norm(dim=1) - after.norm(dim=1)
     assert 0.015 < float(moved[0]) < 0.021
-    weight = env.task.weights["progress"]
+    weight = env.task.terms.rewards.weights["progress"]
     torch.testing.assert_close(
         step.info["reward/progress"], weight * moved.unsqueeze(1).expand(2, 2), atol=1e-5, rtol=0
     )

@@ -86,7 +86,7 @@ def test_rewards_of_predicted_states_are_those_of_the_task_in_the_true_ones(
         (pushes, torch.zeros_like(pushes[..., :1])), dim=-1
     ).flatten(1)
     after.forces.copy_(forces)
-    task._teamwork.effort.copy_(stand_in.contact_force[..., 0].clamp(min=0.0))
+    task.teamwork.effort.copy_(stand_in.contact_force[..., 0].clamp(min=0.0))
     rewards_found, ended = planar.judge(state, next_state)
     outcome = task.evaluate(after, before)
     torch.testing.assert_close(
@@ -95,7 +95,7 @@ def test_rewards_of_predicted_states_are_those_of_the_task_in_the_true_ones(
         rtol=1e-4,
         atol=1e-4 * float(outcome.rewards.abs().max()),
     )
-    assert torch.equal(ended, outcome.endings.any(0))
+    assert torch.equal(ended, outcome.terminations.any(0))
     assert 10 < int(ended.sum()) < NUM
 
 
@@ -128,7 +128,7 @@ def test_the_first_ending_within_a_decision_counts_and_no_reward_follows_it():
     rewards, ended = planar_of(task).judge(row(1.05, *FAR), row(0.95, *FAR))
     terms = {"time": -3.0, "reach": 20.0, "progress": 6.0}
     # From the box's corners.
-    others = task.weights["remoteness"] * 3 * (math.hypot(1.4, 0.4) - 0.35)
+    others = task.terms.rewards.weights["remoteness"] * 3 * (math.hypot(1.4, 0.4) - 0.35)
     assert rewards[0, 0].item() == pytest.approx(sum(terms.values()) + others, abs=1e-4)
     assert ended.tolist() == [True]
     rewards, ended = planar_of(task).judge(row(1.25, *FAR), row(1.15, *FAR))
@@ -143,8 +143,8 @@ def test_nothing_of_the_task_is_changed_by_judging():
     state = task.observe(scene, task.memory)[1]
     planar_of(task).judge(state, state)
     for name in ("collapse", "tangle"):
-        assert torch.equal(before[name], task.state_dict()[name])
-    assert torch.equal(before["teamwork"]["effort"], task.state_dict()["teamwork"]["effort"])
+        assert torch.equal(before["memory"][name], task.state_dict()["memory"][name])
+    assert torch.equal(before["memory"]["effort"], task.state_dict()["memory"]["effort"])
 
 
 def test_what_slides_is_pushed_by_those_who_are_near_behind_it_and_move_with_it():

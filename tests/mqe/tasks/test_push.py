@@ -12,7 +12,8 @@ import torch
 from torch import tensor
 
 from mqe.config import ConfigError, build
-from mqe.tasks.push import ENDINGS, PushCfg, PushTask
+from mqe.tasks.push import PushCfg, PushTask
+from mqe.tasks.push.terminations import TERMINATIONS
 from mqe.world.geometry import quat_from_rpy, quat_from_yaw
 from mqe.world.state import SceneState
 from tests.support.pushing import STANCE, make_env, make_task
@@ -120,7 +121,7 @@ def test_evaluate_pays_success_and_exception_once_each() -> None:
     box = [2.0, 4.5]
     state = make_state([[1.0, 4.5], [1.2, 4.5]], [0.0, 0.0], box, 0.0, [2.0, 5.0])
     outcome = task.evaluate(state, state)
-    assert dict(zip(ENDINGS, outcome.endings[:, 0].tolist(), strict=True)) == {
+    assert dict(zip(TERMINATIONS, outcome.terminations[:, 0].tolist(), strict=True)) == {
         "success": True,
         "roll": False,
         "pitch": False,
@@ -131,11 +132,11 @@ def test_evaluate_pays_success_and_exception_once_each() -> None:
     rewards = dict(zip(task.reward_names, outcome.rewards.tolist(), strict=True))
     assert rewards["reach"] == [[10.0, 10.0]]
     assert rewards["exception"] == [[-5.0, -5.0]]
-    assert outcome.rewards.shape == (len(task.weights), 1, 2)
+    assert outcome.rewards.shape == (len(task.terms.rewards.weights), 1, 2)
     assert rewards["target"] == [[pytest.approx(-0.325 * 0.005)] * 2]
 
 
-@pytest.mark.parametrize("ending", ENDINGS[1:4])
+@pytest.mark.parametrize("ending", ["roll", "pitch", "height"])
 def test_every_failure_gets_the_exception_reward(ending: str) -> None:
     task = make_task(rewards="repo")
     rpy = {"roll": [0.9, 0.0, 0.0], "pitch": [0.0, 1.1, 0.0]}.get(ending, [0.0, 0.0, 0.0])
@@ -144,7 +145,9 @@ def test_every_failure_gets_the_exception_reward(ending: str) -> None:
         state.robot_pos[0, 0, 2] = 0.9
     outcome = task.evaluate(state, state)
     assert [
-        name for name, ends in zip(ENDINGS, outcome.endings[:, 0].tolist(), strict=True) if ends
+        name
+        for name, ends in zip(TERMINATIONS, outcome.terminations[:, 0].tolist(), strict=True)
+        if ends
     ] == [ending]
     rewards = dict(zip(task.reward_names, outcome.rewards.tolist(), strict=True))
     assert (rewards["reach"], rewards["exception"]) == ([[0.0, 0.0]], [[-5.0, -5.0]])
@@ -152,7 +155,7 @@ def test_every_failure_gets_the_exception_reward(ending: str) -> None:
 
 def metrics_of(task: PushTask, state: SceneState) -> dict[str, float]:
     return dict(
-        zip(task.metric_names, task.evaluate(state, state).metrics[0].tolist(), strict=True)
+        zip(task.metric_names, task.evaluate(state, state).measures[0].tolist(), strict=True)
     )
 
 
@@ -189,10 +192,12 @@ def test_episode_metrics() -> None:
             [50.0, 20.0, 1.0, 0.0, 0.0, 0.0, 100.0, 150.0],
         ]
     )
-    endings = torch.zeros(len(ENDINGS), 2, dtype=torch.bool)
-    endings[ENDINGS.index("success"), 0] = endings[ENDINGS.index("collision"), 1] = True
-    endings[ENDINGS.index("collapse"), 1] = True
-    values = task.episode_metrics(sums, tensor([100, 50]), endings)
+    names = list(TERMINATIONS)
+    terminations = torch.zeros(len(names), 2, dtype=torch.bool)
+    terminations[names.index("success"), 0] = True
+    terminations[names.index("collision"), 1] = True
+    terminations[names.index("collapse"), 1] = True
+    values = task.episode_metrics(sums, tensor([100, 50]), terminations)
     metrics = dict(zip(task.episode_metric_names, values.unbind(dim=1), strict=True))
     assert metrics["success"].tolist() == [1.0, 0.0]
     assert metrics["collision"].tolist() == [0.0, 1.0]
@@ -294,9 +299,11 @@ def last_ending(
         outcome = task.evaluate(state, state)
     assert outcome is not None
     ends = [
-        name for name, ending in zip(ENDINGS, outcome.endings[:, 0].tolist(), strict=True) if ending
+        name
+        for name, ending in zip(TERMINATIONS, outcome.terminations[:, 0].tolist(), strict=True)
+        if ending
     ]
-    return ends, dict(zip(task.metric_names, outcome.metrics[0].tolist(), strict=True))
+    return ends, dict(zip(task.metric_names, outcome.measures[0].tolist(), strict=True))
 
 
 def test_a_lasting_collapse_ends_an_episode_as_an_exception() -> None:
@@ -304,7 +311,7 @@ def test_a_lasting_collapse_ends_an_episode_as_an_exception() -> None:
     ends, metrics = last_ending(task, crouching(), 29)
     assert (ends, metrics["collapse"]) == ([], 0.0)
     outcome = task.evaluate(crouching(), crouching())  # 0.6 s
-    assert outcome.endings[:, 0].tolist() == [name == "collapse" for name in ENDINGS]
+    assert outcome.terminations[:, 0].tolist() == [name == "collapse" for name in TERMINATIONS]
     rewards = dict(zip(task.reward_names, outcome.rewards.tolist(), strict=True))
     assert rewards["exception"] == [[-5.0, -5.0]]
     task.begin(tensor([True]))
@@ -341,10 +348,10 @@ def test_what_is_counted_resumes_exactly_from_its_saved_state() -> None:
     for k in range(30):
         ours = task.evaluate(state, state)
         theirs = other.evaluate(state, state)
-        assert torch.equal(ours.endings, theirs.endings)
-        assert torch.equal(ours.metrics, theirs.metrics)
-        assert bool(ours.endings[-1]) == (k >= 1)
-    assert ours.metrics[0, 2:4].tolist() == [1.0, 1.0]
+        assert torch.equal(ours.terminations, theirs.terminations)
+        assert torch.equal(ours.measures, theirs.measures)
+        assert bool(ours.terminations[-1]) == (k >= 1)
+    assert ours.measures[0, 2:4].tolist() == [1.0, 1.0]
 
 
 def test_a_robot_that_lies_down_ends_its_episode_in_the_world_too() -> None:

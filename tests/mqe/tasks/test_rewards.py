@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from mqe.tasks.push import rewards
-from mqe.tasks.push.rewards import PRESETS, TERMS, Pairs, StepFeatures, weights_of
-from mqe.tasks.push.teamwork import Teamwork
+from mqe.tasks.push import PushCfg, rewards
+from mqe.tasks.push.features import Pairs, PushConstants, StepFeatures, Teamwork
+from mqe.tasks.push.rewards import PRESETS, REWARDS, weights_of
+from mqe.tasks.terms import Memory, Worlds
 from mqe.world.geometry import quat_from_yaw
-from mqe.world.objects import OBJECTS, Footprint
+from mqe.world.objects import OBJECTS
 from mqe.world.state import SceneState
 from tests.support.paths import ROOT
 from tests.support.scenes import changed, make_scene_state
@@ -33,14 +34,21 @@ def scene(
 def features(
     state: SceneState, prev: SceneState | None = None, name: str = "cuboid"
 ) -> StepFeatures:
-    teamwork = Teamwork(1, state.num_robots)
-    return StepFeatures(
-        state, prev or state, Footprint(OBJECTS[name]), Pairs(state.num_robots), teamwork
-    )
+    constants = PushConstants(PushCfg(object=name), state.num_robots)
+    _, teamwork = make_teamwork(1, state.num_robots)
+    return StepFeatures(state, prev or state, constants, teamwork)
+
+
+def make_teamwork(num_envs: int, num_agents: int) -> tuple[Memory, Teamwork]:
+    """Return a memory and the teamwork that it keeps."""
+    memory = Memory(Worlds(num_envs, num_agents))
+    effort = memory.remember("effort", num_agents)
+    nearest = memory.remember("nearest", start=math.inf)
+    return memory, Teamwork(effort, nearest)
 
 
 def term(name: str, m: StepFeatures) -> list[float]:
-    return TERMS[name](m).flatten().tolist()
+    return REWARDS[name].function(m).flatten().tolist()
 
 
 # The goal lies 2.5 m off along (3, 4) / 5. Robot 0 stands 1 m left (west) of the box, robot 1
@@ -193,12 +201,12 @@ def test_pairs() -> None:
 @pytest.mark.parametrize("name", OBJECTS)
 def test_presets_name_terms_that_exist(preset: str, name: str) -> None:
     weights = weights_of(preset, name, {})
-    assert set(weights) <= set(TERMS) | {"reach", "exception"}
+    assert set(weights) <= set(REWARDS)
     assert weights["reach"] > 0 > weights["exception"]
 
 
 def test_every_weight_is_a_term() -> None:
-    assert all(term.help for term in TERMS.values())
+    assert all(term.help for term in REWARDS.values())
 
 
 def test_published_scales_are_the_repositorys_times_20000() -> None:
@@ -240,12 +248,15 @@ def test_nothing_depends_on_where_the_arena_is() -> None:
     )
     here = features(STATE)
     there = features(moved)
-    for name, function in TERMS.items():
+    for name, reward in REWARDS.items():
+        if name in ("reach", "exception"):
+            continue
+        function = reward.function
         torch.testing.assert_close(function(here), function(there), msg=name, atol=1e-4, rtol=1e-4)
 
 
 def test_efforts_are_pushes_towards_the_goal_of_about_the_last_second() -> None:
-    teamwork = Teamwork(1, 3)
+    memory, teamwork = make_teamwork(1, 3)
     still = tensor([2.0])
     push = tensor([[10.0, -10.0, 5.0]])
     teamwork.update(push, still, still)
@@ -254,34 +265,34 @@ def test_efforts_are_pushes_towards_the_goal_of_about_the_last_second() -> None:
         teamwork.update(push, still, still)
     assert teamwork.effort[0, 0].item() == pytest.approx(10.0 * (1.0 - 0.98**50), rel=1e-4)
     assert teamwork.equality.tolist() == [0.0]  # one of the three does nothing
-    teamwork.begin(tensor([True]))
+    memory.reset(tensor([True]))
     assert not teamwork.effort.any()
 
 
 def test_equality_is_one_where_all_push_alike_and_the_least_share_in_between() -> None:
-    teamwork = Teamwork(3, 2)
+    _, teamwork = make_teamwork(3, 2)
     teamwork.effort.copy_(tensor([[20.0, 20.0], [30.0, 10.0], [0.1, 0.1]]))
     # A third team that hardly touches the object has 0.2 N of the 1 N that shares begin with.
     assert teamwork.equality.tolist() == pytest.approx([1.0, 0.5, 0.2])
 
 
 def test_only_new_ground_is_shared_progress() -> None:
-    teamwork = Teamwork(1, 2)
+    memory, teamwork = make_teamwork(1, 2)
     push = tensor([[20.0, 20.0]])
     gained = []
     for before, after in ((3.0, 2.9), (2.9, 3.2), (3.2, 2.9), (2.9, 2.7)):
         shared = teamwork.update(push, tensor([before]), tensor([after]))
         gained.append(shared.item() / teamwork.equality.item())
     assert gained == pytest.approx([0.1, 0.0, 0.0, 0.2], abs=1e-6)
-    teamwork.begin(tensor([True]))
+    memory.reset(tensor([True]))
     assert teamwork.update(push, tensor([5.0]), tensor([5.0])).item() == 0.0
 
 
 def test_teamwork_resumes_where_it_was_saved() -> None:
-    first = Teamwork(2, 2)
-    second = Teamwork(2, 2)
+    memory, first = make_teamwork(2, 2)
+    other, second = make_teamwork(2, 2)
     first.update(tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([2.0, 3.0]), tensor([1.9, 3.1]))
-    second.load_state_dict(first.state_dict())
+    other.load_state_dict(memory.state_dict())
     step = tensor([[5.0, 3.0], [1.0, 9.0]]), tensor([1.9, 3.1]), tensor([1.8, 2.8])
     shared = first.update(*step)
     assert torch.equal(shared, second.update(*step))

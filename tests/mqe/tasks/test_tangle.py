@@ -13,6 +13,7 @@ from torch import Tensor, tensor
 
 from mqe.config import ConfigError
 from mqe.registry import SimCfg, make_simulator
+from mqe.tasks.push.features import Pairs, TangleTimers
 from mqe.tasks.push.layouts import (
     CLOSE_DISTANCE,
     CLOSE_MARGIN,
@@ -21,8 +22,6 @@ from mqe.tasks.push.layouts import (
     TANGLED_DISTANCE,
     PushLayouts,
 )
-from mqe.tasks.push.rewards import Pairs
-from mqe.tasks.push.tangle import TangleTimers
 from mqe.world.layout import Layout
 from mqe.world.objects import OBJECTS, Footprint
 from mqe.world.scene import DECIMATION, build_scene, read_state
@@ -118,7 +117,7 @@ def test_letting_go_for_a_moment_is_no_interruption() -> None:
     timers = TangleTimers(torch.zeros(1, 1, 2))
     longest = []
     for gap in (4, 5):
-        timers.begin(tensor([True]))
+        timers.values.zero_()
         run = 0
         for k in range(100):
             timers.update(tensor([[k % 10 >= gap]]))

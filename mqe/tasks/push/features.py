@@ -1,0 +1,382 @@
+"""Features of the push task: the quantities that its terms share, each computed when first used."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mqe.tasks.push.terminations import Posture, success
+from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Terminated
+from mqe.world.collapse import CollapseTimers
+from mqe.world.geometry import TWO_PI, axes_along, in_frame, length
+from mqe.world.objects import OBJECTS, Footprint
+from mqe.world.scene import STEP_DT
+from mqe.world.state import SceneState
+
+if TYPE_CHECKING:
+    from mqe.tasks.push.task import PushCfg
+
+EFFORT_TIME = 1.0  # [s] over which pushes are averaged: legs push in jolts
+LEAST_EFFORT = 1.0  # [N] a team that pushes less hard has no shares
+TANGLE_TIME = 1.0  # [s] two robots in contact for so long without interruption are tangled
+# [s] A shorter gap is no interruption: legs that are caught in one another still step.
+GAP_TIME = 0.1
+COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
+# [m] trunk to the object's origin, the reference's definition
+REFERENCE_COLLABORATION_DISTANCE = 1.0
+
+
+class Pairs:
+    """The P = A (A - 1) / 2 pairs of A robots, as indices on one device."""
+
+    def __init__(self, num_agents: int, device: torch.device | str = "cpu") -> None:
+        pairs = list(combinations(range(num_agents), 2))
+        self.robots = torch.tensor(pairs, dtype=torch.int64, device=device).view(-1, 2)  # (P, 2)
+        own = [[k for k, pair in enumerate(pairs) if i in pair] for i in range(num_agents)]
+        # (A, A - 1) the pairs that a robot is part of.
+        self.own = torch.tensor(own, dtype=torch.int64, device=device)
+
+    def distance(self, pos: Tensor) -> Tensor:
+        """Return the distances (N, P) between positions (N, A, 3)."""
+        both = pos[:, self.robots]
+        return length(both[:, :, 0] - both[:, :, 1])
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the sum (N, A) of each robot's pairs' values (N, P)."""
+        return values[:, self.own].sum(dim=-1)
+
+
+class PushConstants:
+    """The constants of a push task that features are computed with."""
+
+    def __init__(self, cfg: PushCfg, num_agents: int, device: torch.device | str = "cpu") -> None:
+        """Compute them for the section ``task`` of the settings and a team of ``num_agents``."""
+        a = num_agents
+        self.cfg = cfg
+        self.num_agents = num_agents
+        self.object = OBJECTS[cfg.object]
+        self.footprint = Footprint(self.object, device)
+        self.pairs = Pairs(a, device)
+        self.posture = Posture(
+            a, self.object, cfg.roll_limit, cfg.pitch_limit, torch.device(device)
+        )
+        # Row i lists robot i, then i - 1, i - 2, ... round the team.
+        order = [[(i - k) % a for k in range(a)] for i in range(a)]
+        self.order = torch.tensor(order, dtype=torch.int64, device=device)
+        # Row i lists the bodies that robot i observes: the object (body A), then the others.
+        observed = [[a, *row[1:]] for row in order]
+        self.observed = torch.tensor(observed, dtype=torch.int64, device=device)
+        self.nan = torch.tensor(torch.nan, device=device)
+
+
+class Teamwork:
+    """Each robot's push towards the goal, smoothed over about a second, and the object's nearest
+    approach to the goal.
+
+    Only new ground counts, so pushing back and forth gains nothing.
+    """
+
+    def __init__(self, effort: Tensor, nearest: Tensor) -> None:
+        """Keep the efforts (N, A) [N] and the nearest distances (N,) [m] in these tensors.
+
+        An episode begins with zeros and infinity.
+        """
+        self.effort = effort
+        self.nearest = nearest
+
+    def update(self, push: Tensor, prev_distance: Tensor, distance: Tensor) -> Tensor:
+        """Count one control step; return the new ground that it gained, times how equally the
+        robots push, (N,) [m].
+
+        The object came from ``prev_distance`` to ``distance`` (N,) [m] of the goal. ``push`` (N, A)
+        [N] is each robot's push towards the goal at the end; a push away from the goal counts as 0.
+        """
+        self.effort.lerp_(push.clamp(min=0.0), STEP_DT / EFFORT_TIME)
+        torch.minimum(self.nearest, prev_distance, out=self.nearest)
+        gained = (self.nearest - distance).clamp(min=0.0)
+        torch.minimum(self.nearest, distance, out=self.nearest)
+        return gained * self.equality
+
+    @property
+    def equality(self) -> Tensor:
+        """(N,) A times the least robot's share of all efforts: 1 if all push alike, 0 if one does
+        not push.
+        """
+        total = self.effort.sum(dim=1).clamp(min=LEAST_EFFORT)
+        return self.effort.amin(dim=1) * self.effort.shape[1] / total
+
+
+class TangleTimers:
+    """How long each pair of robots has been in contact, and how long ago they touched."""
+
+    SIZE = 2  # numbers a pair
+
+    def __init__(self, values: Tensor) -> None:
+        """Keep the timers in ``values`` (N, P, 2) [s]: contact, time since the last touch; zeros
+        are robots apart.
+        """
+        self.values = values
+
+    def update(self, is_touching: Tensor) -> None:
+        """Count one control step at whose end pairs touch or not, (N, P) bool."""
+        contact, gap = self.values.unbind(dim=-1)
+        gap.add_(STEP_DT).masked_fill_(is_touching, 0.0)
+        is_kept = is_touching | ((contact > 0.0) & (gap < GAP_TIME - 0.5 * STEP_DT))
+        contact.add_(STEP_DT).mul_(is_kept)
+
+    @property
+    def tangled(self) -> Tensor:
+        """(N, P) bool: the pair has been in contact for too long."""
+        return self.values[..., 0] > TANGLE_TIME - 0.5 * STEP_DT
+
+
+class SceneFeatures:
+    """Quantities of one moment, planar unless said otherwise."""
+
+    def __init__(self, state: SceneState, constants: PushConstants) -> None:
+        """Describe ``state``."""
+        self.state = state
+        self.constants = constants
+        self.pairs = constants.pairs
+
+    @cached_property
+    def offset(self) -> Tensor:
+        """(N, A, 3) [m] from the object's origin to each trunk, in space."""
+        return self.state.robot_pos - self.state.object_pos.unsqueeze(1)
+
+    @cached_property
+    def center_distance(self) -> Tensor:
+        """(N, A) [m] trunk to the object's origin."""
+        return length(self.offset[..., :2])
+
+    @cached_property
+    def ahead(self) -> Tensor:
+        """(N, A) [m] how far each trunk is beyond the object's origin on the way to the goal;
+        negative behind it.
+        """
+        return (self.offset[..., :2] * self.state.goal_direction.unsqueeze(1)).sum(dim=-1)
+
+    @cached_property
+    def local_robot(self) -> Tensor:
+        """(N, A, 2) [m] trunks in the object frame."""
+        return in_frame(self.offset[..., :2], self.state.object_frame.unsqueeze(1))
+
+    @cached_property
+    def local_goal(self) -> Tensor:
+        """(N, 1, 2) ``state.goal_direction`` in the object frame."""
+        return in_frame(self.state.goal_direction, self.state.object_frame).unsqueeze(1)
+
+    @cached_property
+    def outline_distance(self) -> Tensor:
+        """(N, A) [m] trunk to the object's true outline, 0 inside."""
+        return self.constants.footprint.distance(self.local_robot)
+
+    @cached_property
+    def inward(self) -> Tensor:
+        """(N, A, 2) the way into the object through the reward outline's nearest edge, object
+        frame.
+        """
+        return self.constants.footprint.push_direction(self.local_robot)
+
+    @cached_property
+    def pair_distance(self) -> Tensor:
+        """(N, P) [m] between the trunks of every pair of robots, in space."""
+        return self.pairs.distance(self.state.robot_pos)
+
+    @cached_property
+    def is_touching(self) -> Tensor:
+        """(N, P) bool: the two robots of the pair press on one another."""
+        return (self.state.robot_contact_force != 0.0).any(dim=-1)
+
+    @cached_property
+    def useful_push(self) -> Tensor:
+        """(N, A) [N] each robot's push on the object towards the goal; negative away from it."""
+        direction = self.state.goal_direction.unsqueeze(1)
+        return (self.state.contact_force[..., :2] * direction).sum(dim=-1)
+
+    @cached_property
+    def places_b(self) -> Tensor:
+        """(N, A, 1 + A, 2) [m] goal, object and the others in each robot's heading frame."""
+        a = self.constants.num_agents
+        pos = self.state.body_pos[..., :2]
+        goal = self.state.goal_pos[:, :2].view(-1, 1, 1, 2).expand(-1, a, -1, -1)
+        places = torch.cat((goal, pos[:, self.constants.observed]), dim=2)
+        return in_frame(places - pos[:, :a].unsqueeze(2), self.state.robot_frame.unsqueeze(2))
+
+    @cached_property
+    def bodies_b(self) -> Tensor:
+        """(N, A, A, 4) x, y [m], sine and cosine of the heading of the object and of the others, in
+        each robot's heading frame.
+        """
+        ahead = self.state.frame[:, self.constants.observed, 0]
+        turned = in_frame(ahead, self.state.robot_frame.unsqueeze(2)).flip(-1)
+        return torch.cat((self.places_b[:, :, 1:], turned), dim=-1)
+
+    @cached_property
+    def bodies_yaw_b(self) -> Tensor:
+        """(N, A, A, 3) likewise, with the heading as one angle in [0, 2 pi)."""
+        turned = self.state.yaw[:, self.constants.observed] - self.state.robot_yaw.unsqueeze(2)
+        turned = torch.remainder(turned, TWO_PI).unsqueeze(-1)
+        return torch.cat((self.places_b[:, :, 1:], turned), dim=-1)
+
+    @cached_property
+    def _towards_goal(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Headings (N, B, 2) (sine, cosine), places (N, A, 2) and velocities (N, A, 2) in the frame
+        at the object whose x axis points to the goal.
+        """
+        a = self.constants.num_agents
+        state = self.state
+        pos = state.body_pos[..., :2]
+        moving = state.robot_linvel[..., :2]
+        planar = torch.cat((state.frame[:, :, 0], pos[:, :a] - pos[:, a:], moving), dim=1)
+        planar = in_frame(planar, axes_along(state.goal_direction).unsqueeze(1))
+        ahead, places, velocities = planar.split((a + 1, a, a), dim=1)
+        return ahead.flip(-1), places, velocities
+
+    @cached_property
+    def object_heading(self) -> Tensor:
+        """(N, 2) sine and cosine of the object's heading, counted from the way to the goal."""
+        return self._towards_goal[0][:, self.constants.num_agents]
+
+    @cached_property
+    def robots_towards_goal(self) -> Tensor:
+        """(N, A, 7) place [m], heading (sine, cosine), velocity [m/s] and yaw rate [rad/s] of every
+        robot in the frame at the object whose x axis points to the goal.
+        """
+        heading, places, velocities = self._towards_goal
+        turning = self.state.yaw_rate.unsqueeze(-1)
+        own = heading[:, : self.constants.num_agents]
+        return torch.cat((places, own, velocities, turning), dim=-1)
+
+    @cached_property
+    def yaw(self) -> Tensor:
+        """(N, B, 1) [rad] headings in [0, 2 pi), world frame."""
+        return torch.remainder(self.state.yaw, TWO_PI).unsqueeze(-1)
+
+    @cached_property
+    def robots_in_arena(self) -> Tensor:
+        """(N, A, 6) place [m], yaw [rad], velocity [m/s] and yaw rate [rad/s] of every robot, world
+        frame.
+        """
+        a = self.constants.num_agents
+        pos = self.state.body_pos[:, :a, :2]
+        turning = self.state.yaw_rate.unsqueeze(-1)
+        moving = self.state.robot_linvel[..., :2]
+        return torch.cat((pos, self.yaw[:, :a], moving, turning), dim=-1)
+
+
+class StepFeatures(SceneFeatures):
+    """Quantities of one control step: those of its end, and those that compare it with the past."""
+
+    terminated: Terminated  # what ends the episodes; rewards and measures may use it
+
+    def __init__(
+        self,
+        state: SceneState,
+        prev: SceneState,
+        constants: PushConstants,
+        teamwork: Teamwork,
+        collapse: CollapseTimers | None = None,
+        tangle: TangleTimers | None = None,
+    ) -> None:
+        """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` and
+        timers up to its start.
+
+        Without the timers of ``collapse`` no robot collapses.
+        """
+        super().__init__(state, constants)
+        self.prev = prev
+        self._teamwork = teamwork
+        self._collapse = collapse
+        self._tangle = tangle
+
+    @cached_property
+    def shared_progress(self) -> Tensor:
+        """(N,) [m] new ground towards the goal, by how equally the robots push; the first use
+        counts the control step.
+        """
+        return self._teamwork.update(
+            self.useful_push, self.prev.goal_distance, self.state.goal_distance
+        )
+
+    @cached_property
+    def is_success(self) -> Tensor:
+        """(N,) bool: the object is at the goal."""
+        return success(self.state.goal_distance, self.constants.cfg.success_radius)
+
+    @cached_property
+    def is_lost(self) -> Tensor:
+        """(3, N) bool: a roll, a pitch or a height is beyond its limit."""
+        return self.constants.posture.lost(self.state.rotation, self.state.body_pos[..., 2])
+
+    @cached_property
+    def is_collapsed(self) -> Tensor:
+        """(N,) bool: a robot has lain or knelt for a while; the first use counts the control
+        step.
+        """
+        if self._collapse is None:
+            return self.never
+        self._collapse.update(self.state)
+        return self._collapse.collapsed.any(dim=1)
+
+    @cached_property
+    def is_tangled(self) -> Tensor:
+        """(N,) bool: two robots have touched for a while; the first use counts the control step."""
+        assert self._tangle is not None
+        self._tangle.update(self.is_touching)
+        return self._tangle.tangled.any(dim=1)
+
+    @cached_property
+    def never(self) -> Tensor:
+        """(N,) bool: False everywhere."""
+        return torch.zeros_like(self.state.goal_distance, dtype=torch.bool)
+
+    @cached_property
+    def is_together(self) -> Tensor:
+        """(N, 2) bool: all robots are at work, by our definition and by the reference's."""
+        at_work = self.outline_distance <= COLLABORATION_DISTANCE
+        near = self.center_distance < REFERENCE_COLLABORATION_DISTANCE
+        return torch.stack((at_work, near), dim=1).all(dim=2)
+
+
+class PushEpisodes(EpisodeFeatures):
+    """Quantities of finished push episodes."""
+
+    def __init__(
+        self,
+        sums: Tensor,
+        steps: Tensor,
+        terminated: Terminated,
+        measures: MeasureTerms,
+        nan: Tensor,
+    ) -> None:
+        """Take what ``EpisodeFeatures`` takes, and NaN as a scalar on the device."""
+        super().__init__(sums, steps, terminated, measures)
+        self._nan = nan
+
+    @cached_property
+    def is_success(self) -> Tensor:
+        """(N,) bool: the object was at the goal, at the end or, if success does not end an episode,
+        at any time.
+        """
+        if "is_reached" in self.measures.terms:
+            return self.happened("is_reached")
+        return self.terminated["success"]
+
+    @cached_property
+    def time(self) -> Tensor:
+        """(N,) [s] length of the episode, or the time until the object was at the goal first."""
+        if "is_reached" not in self.measures.terms:
+            return super().time
+        since = self.sum("is_reached")
+        steps = torch.where(self.is_success, self.steps - since + 1.0, self.steps)
+        return steps * STEP_DT
+
+    @cached_property
+    def means_of_successes(self) -> Tensor:
+        """(N, M) means of all measures over the control steps of successes, NaN for others."""
+        return torch.where(self.is_success.unsqueeze(1), self.means, self._nan)

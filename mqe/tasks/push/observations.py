@@ -1,0 +1,143 @@
+"""Observations of the push task: what robots observe, and the critic's state.
+
+A robot observes the scene in its own heading frame: goal and object (x, y), the object's heading,
+then place and heading of every other robot, in the order i - 1, i - 2, ... round the team. The
+critic's frame has its origin at the object and x towards the goal. Metres, radians and seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqe.controllers.trot import planar_velocity
+from mqe.tasks.terms import ObservationTerm
+from mqe.world.objects import OBJECTS
+
+if TYPE_CHECKING:
+    from mqe.tasks.push.task import PushCfg
+
+# Signs that a mirror gives to x, y; to the sine and cosine of a heading; and to vx, vy, yaw rate.
+_PLACE = (1.0, -1.0)
+_HEADING = (-1.0, 1.0)
+_VELOCITY = (1.0, -1.0, -1.0)
+
+
+def _object_heading_signs(cfg: PushCfg) -> tuple[float, ...] | None:
+    """Return the signs of sine and cosine of the object's heading; None for an object that has no
+    mirror image.
+
+    The image of an object that is symmetric about its own x axis has the opposite heading; one
+    that is symmetric about its y axis is turned by half a turn as well.
+    """
+    axis = OBJECTS[cfg.object].mirror_signs
+    return None if axis is None else (-axis[0], axis[0])
+
+
+def _object_signs(cfg: PushCfg) -> tuple[float, ...] | None:
+    heading = _object_heading_signs(cfg)
+    return None if heading is None else (*_PLACE, *heading)
+
+
+# An angle in [0, 2 pi) has no mirror image that is a change of sign.
+OBSERVATIONS: dict[str, ObservationTerm] = {
+    "goal": ObservationTerm(
+        "place of the goal in the robot's heading frame",
+        lambda m: m.places_b[:, :, 0],
+        "m",
+        numbers=("goal_x", "goal_y"),
+        mirror_signs=_PLACE,
+    ),
+    "object": ObservationTerm(
+        "place and heading (sine, cosine) of the object in the robot's heading frame",
+        lambda m: m.bodies_b[:, :, 0],
+        "m, 1",
+        numbers=("object_x", "object_y", "object_sin_yaw", "object_cos_yaw"),
+        mirror_signs=_object_signs,
+    ),
+    "teammates": ObservationTerm(
+        "place and heading (sine, cosine) of the other robots in the robot's heading frame",
+        lambda m: m.bodies_b[:, :, 1:],
+        "m, 1",
+        numbers=("x", "y", "sin_yaw", "cos_yaw"),
+        mirror_signs=(*_PLACE, *_HEADING),
+        over="teammates",
+    ),
+    "object_and_yaw": ObservationTerm(
+        "place and heading in [0, 2 pi) of the object in the robot's heading frame",
+        lambda m: m.bodies_yaw_b[:, :, 0],
+        "m, rad",
+        numbers=("object_x", "object_y", "object_yaw"),
+    ),
+    "teammates_and_yaw": ObservationTerm(
+        "place and heading in [0, 2 pi) of the other robots in the robot's heading frame",
+        lambda m: m.bodies_yaw_b[:, :, 1:],
+        "m, rad",
+        numbers=("x", "y", "yaw"),
+        over="teammates",
+    ),
+    "own_velocity": ObservationTerm(
+        "velocity and yaw rate of the robot in its heading frame",
+        lambda m: planar_velocity(m.state),
+        "m/s, rad/s",
+        mirror_signs=_VELOCITY,
+    ),
+}
+
+STATE: dict[str, ObservationTerm] = {
+    "goal_distance": ObservationTerm(
+        "distance from the object to the goal",
+        lambda m: m.state.goal_distance.unsqueeze(1),
+        "m",
+        numbers=("goal_distance",),
+        mirror_signs=(1.0,),
+    ),
+    "object_heading": ObservationTerm(
+        "sine and cosine of the object's heading, counted from the way to the goal",
+        lambda m: m.object_heading,
+        numbers=("object_sin", "object_cos"),
+        mirror_signs=_object_heading_signs,
+    ),
+    "robots": ObservationTerm(
+        "place, heading (sine, cosine), velocity and yaw rate of the robots in the critic's frame",
+        lambda m: m.robots_towards_goal,
+        "m, 1, m/s, rad/s",
+        numbers=("x", "y", "sin", "cos", "vx", "vy", "yaw_rate"),
+        mirror_signs=(*_PLACE, *_HEADING, *_VELOCITY),
+        over="robots",
+    ),
+    "object_place": ObservationTerm(
+        "place of the object in the arena",
+        lambda m: m.state.object_pos[:, :2],
+        "m",
+        numbers=("object_x", "object_y"),
+    ),
+    "object_yaw": ObservationTerm(
+        "heading of the object in the arena, in [0, 2 pi)",
+        lambda m: m.yaw[:, m.constants.num_agents],
+        "rad",
+        numbers=("object_yaw",),
+    ),
+    "goal_place": ObservationTerm(
+        "place of the goal in the arena",
+        lambda m: m.state.goal_pos[:, :2],
+        "m",
+        numbers=("goal_x", "goal_y"),
+    ),
+    "robots_in_arena": ObservationTerm(
+        "place, heading in [0, 2 pi), velocity and yaw rate of the robots in the arena",
+        lambda m: m.robots_in_arena,
+        "m, rad, m/s, rad/s",
+        numbers=("x", "y", "yaw", "vx", "vy", "yaw_rate"),
+        over="robots",
+    ),
+}
+
+# What ``task.observation`` means: the terms that a robot observes, and those of the critic's state.
+OBSERVED = {
+    "sincos": ("goal", "object", "teammates"),
+    "reference": ("goal", "object_and_yaw", "teammates_and_yaw"),
+}
+OBSERVED_BY_CRITIC = {
+    "sincos": ("goal_distance", "object_heading", "robots"),
+    "reference": ("object_place", "object_yaw", "goal_place", "robots_in_arena"),
+}

@@ -1,0 +1,496 @@
+"""Terms: what robots and critic observe, what is rewarded, what ends an episode, what is measured.
+
+A term is declared once, with its name, help and unit. It is a function of a task's features, or a
+class that is built once for N worlds and then called as such a function. A class that remembers
+something from one control step to the next inherits from ``Memory``. The lists of this module call
+the terms of one kind in their order and join the results. Every other fact about a term (name,
+size, weight, noise, mirror image, saved tensors) is found by its name and never by its position.
+
+Terms share computations through the features, which compute each quantity once and when it is first
+used. Letters: N environments, A agents, O and S sizes of observation and state, K rewards,
+E terminations, M measures, F metrics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from mqe.config import ConfigError
+from mqe.vec_env import Mirror
+from mqe.world.scene import STEP_DT
+
+_T = TypeVar("_T", bound="Term")
+# Numbers given as they are, or by the settings of the task.
+Signs = tuple[float, ...] | Callable[[Any], tuple[float, ...] | None] | None
+
+
+class Worlds(NamedTuple):
+    """The worlds that a term's class is built for."""
+
+    num_envs: int
+    num_agents: int
+    device: torch.device | str = "cpu"
+    cfg: Any = None  # the section ``task`` of the settings
+
+
+class Memory:
+    """Named tensors (N, ...) that are kept from one control step to the next.
+
+    They are changed in place only, so that a captured CUDA graph finds them again.
+    """
+
+    def __init__(self, worlds: Worlds) -> None:
+        """Remember nothing of ``worlds`` yet."""
+        self._worlds = worlds
+        self._tensors: dict[str, Tensor] = {}
+        self._starts: dict[str, float] = {}
+
+    def remember(
+        self, name: str, *shape: int, start: float = 0.0, dtype: torch.dtype = torch.float32
+    ) -> Tensor:
+        """Return a new tensor (N, *shape) that has the value ``start`` when an episode begins."""
+        size = (self._worlds.num_envs, *shape)
+        self._tensors[name] = torch.full(size, start, dtype=dtype, device=self._worlds.device)
+        self._starts[name] = start
+        return self._tensors[name]
+
+    def reset(self, mask: Tensor) -> None:
+        """Forget the old episodes of ``mask`` (N,)."""
+        for name, tensor in self._tensors.items():
+            wide = mask.view(-1, *[1] * (tensor.dim() - 1))
+            tensor.masked_fill_(wide, self._starts[name])
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return copies of the tensors by name."""
+        return {name: tensor.clone() for name, tensor in self._tensors.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore a ``state_dict``."""
+        for name, tensor in self._tensors.items():
+            tensor.copy_(state[name])
+
+
+@dataclass(frozen=True)
+class Term:
+    """The declaration of a term: its meaning, and its function of the features or the class of
+    one.
+    """
+
+    help: str  # a noun phrase that stands alone
+    function: Callable[..., Any]
+    unit: str = "1"
+
+    def build(self, worlds: Worlds) -> Callable[[Any], Tensor]:
+        """Return the function for ``worlds``; an object of the class if it is one."""
+        return self.function(worlds) if isinstance(self.function, type) else self.function
+
+
+@dataclass(frozen=True)
+class ObservationTerm(Term):
+    """A part of what an agent observes, (N, A, ...), or of the critic's state.
+
+    A term ``over`` entities is (N, A, entities, ...) in an observation and (N, robots, ...) in a
+    state: ``numbers``, signs, index and noise are then those of one entity.
+    """
+
+    # The names of its numbers; by default the name of the term and a number from 0.
+    numbers: tuple[str, ...] | None = None
+    # In a mirror that swaps left and right: the sign of each number, and the number whose place it
+    # takes (None: each its own). Without signs the term has no mirror image.
+    mirror_signs: Signs = None
+    mirror_index: tuple[int, ...] | None = None
+    noise: float | tuple[float, ...] = 1.0  # times ``env.randomize.observation_noise``
+    over: str | None = None  # "teammates" (observation) or "robots" (state)
+
+
+@dataclass(frozen=True)
+class RewardTerm(Term):
+    """An unweighted reward of every control step: (N,) for all robots, or (N, A)."""
+
+    weight: float = 0.0  # unless a preset or the user sets another
+
+
+@dataclass(frozen=True)
+class TerminationTerm(Term):
+    """A condition (N,) bool that ends an episode."""
+
+    is_failure: bool = True
+
+
+@dataclass(frozen=True)
+class MeasureTerm(Term):
+    """A number or mask of every control step, summed over the episode: (N,), or (N, A)."""
+
+    per_robot: bool = False
+
+
+@dataclass(frozen=True)
+class MetricTerm(Term):
+    """A number of a whole episode, (N,) or (N, A), as a function of ``EpisodeFeatures``.
+
+    NaN means that the metric does not count for an episode.
+    """
+
+    per_robot: bool = False
+
+
+@dataclass(frozen=True)
+class TermRegistry:
+    """All terms that a task knows, by kind and name."""
+
+    observations: dict[str, ObservationTerm] = field(default_factory=dict)
+    state: dict[str, ObservationTerm] = field(default_factory=dict)
+    rewards: dict[str, RewardTerm] = field(default_factory=dict)
+    terminations: dict[str, TerminationTerm] = field(default_factory=dict)
+    measures: dict[str, MeasureTerm] = field(default_factory=dict)
+    metrics: dict[str, MetricTerm] = field(default_factory=dict)
+
+
+class TermList(Generic[_T]):
+    """Terms of one kind, built for N worlds, in their order."""
+
+    def __init__(self, terms: Mapping[str, _T], worlds: Worlds) -> None:
+        """Build ``terms`` for ``worlds``."""
+        self.terms = dict(terms)
+        self.worlds = worlds
+        self.functions = {name: term.build(worlds) for name, term in terms.items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the terms."""
+        return tuple(self.terms)
+
+    @property
+    def memories(self) -> dict[str, Memory]:
+        """The terms that remember something, by name."""
+        return {
+            name: function
+            for name, function in self.functions.items()
+            if isinstance(function, Memory)
+        }
+
+    def values(self, features: Any) -> list[Tensor]:
+        """Return the value of every term."""
+        return [function(features) for function in self.functions.values()]
+
+
+class ObservationTerms(TermList[ObservationTerm]):
+    """The terms of an agent's observation."""
+
+    def __init__(
+        self, terms: Mapping[str, ObservationTerm], worlds: Worlds, empty_scene: Any
+    ) -> None:
+        """Build ``terms``; their sizes are those of the features ``empty_scene`` of one world."""
+        super().__init__(terms, worlds)
+        device = worlds.device
+        values = zip(self.terms.items(), self.values(empty_scene), strict=True)
+        self._layout = [_Part(name, term, self.one(value)) for (name, term), value in values]
+        self.size = self.join(empty_scene).shape[-1]
+        noise = [number for part in self._layout for number in part.noise()]
+        self.noise_scale = torch.tensor(noise, device=device)  # (O,)
+
+    def __call__(self, features: Any) -> Tensor:
+        """Return the observations (N, A, O)."""
+        return self.join(features)
+
+    @staticmethod
+    def one(value: Tensor) -> Tensor:
+        """Return the numbers of a term that one agent sees in the first world."""
+        return value[0, 0]
+
+    def join(self, features: Any) -> Tensor:
+        """Join the terms."""
+        return _cat([value.flatten(2) for value in self.values(features)], dim=-1)
+
+    def number_names(self, entities: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of all numbers, where ``entities`` are those of terms over some."""
+        return tuple(name for part in self._layout for name in part.number_names(entities))
+
+    @cached_property
+    def mirror(self) -> Mirror | None:
+        """The mirror image that swaps left and right; None if a term has none."""
+        index: list[int] = []
+        signs: list[float] = []
+        for part in self._layout:
+            image = part.mirror(self.worlds.cfg)
+            if image is None:
+                return None
+            start = len(index)
+            index += [start + place for place in image[0]]
+            signs += image[1]
+        return Mirror.of(index, signs, torch.device(self.worlds.device))
+
+
+class StateTerms(ObservationTerms):
+    """The terms of the critic's state: one for each environment (EP) or for each agent (FP)."""
+
+    def __init__(
+        self,
+        terms: Mapping[str, ObservationTerm],
+        worlds: Worlds,
+        empty_scene: Any,
+        order: Tensor | None = None,
+    ) -> None:
+        """Build ``terms``; ``order`` (A, A) int64 lists the robots as each agent's state (FP) has
+        them.
+        """
+        self._order = order
+        super().__init__(terms, worlds, empty_scene)
+
+    @staticmethod
+    def one(value: Tensor) -> Tensor:
+        """Return the numbers of a term in the first world."""
+        return value[0]
+
+    def join(self, features: Any) -> Tensor:
+        """Return the states, (N, S), or (N, A, S) with an order."""
+        parts = []
+        for term, value in zip(self.terms.values(), self.values(features), strict=True):
+            if self._order is None:
+                parts.append(value.flatten(1))
+            elif term.over is None:
+                parts.append(value.flatten(1).unsqueeze(1).expand(-1, len(self._order), -1))
+            else:
+                parts.append(value[:, self._order].flatten(2))
+        return _cat(parts, dim=-1)
+
+
+class _Part:
+    """A term's place in an observation or state: its numbers for each of its entities."""
+
+    def __init__(self, name: str, term: ObservationTerm, numbers: Tensor) -> None:
+        """Read the size off the ``numbers`` of one world; entities are their first dimension."""
+        self._name = name
+        self._term = term
+        if term.over is None:
+            numbers = numbers.unsqueeze(0)
+        self._num_entities = len(numbers)
+        self._size = math.prod(numbers.shape[1:])
+
+    def noise(self) -> list[float]:
+        """Return the noise scale of every number."""
+        noise = self._term.noise
+        if not isinstance(noise, tuple):
+            noise = (float(noise),) * self._size
+        return list(noise) * self._num_entities
+
+    def number_names(self, entities: Sequence[str]) -> list[str]:
+        """Return the names of all numbers."""
+        numbers = self._term.numbers
+        if self._term.over is not None:
+            assert numbers is not None
+            return [f"{entity}_{number}" for entity in entities for number in numbers]
+        if numbers is None:
+            return [f"{self._name}_{k}" for k in range(self._size)]
+        return list(numbers)
+
+    def mirror(self, cfg: Any) -> tuple[list[int], list[float]] | None:
+        """Return index and signs of the mirror image, counted from the term's first number."""
+        signs = self._term.mirror_signs
+        if callable(signs):
+            signs = signs(cfg)
+        if signs is None:
+            return None
+        if len(signs) != self._size:
+            raise ConfigError(
+                f"{self._name}: mirror_signs of {self._name} must have a sign for each number, "
+                f"{self._size - len(signs):+d} in all; correct them where the term is registered"
+            )
+        index = self._term.mirror_index or range(self._size)
+        starts = range(0, self._size * self._num_entities, self._size)
+        places = [start + place for start in starts for place in index]
+        return places, list(signs) * self._num_entities
+
+
+class RewardTerms(TermList[RewardTerm]):
+    """Weighted rewards of a control step."""
+
+    def __init__(
+        self, terms: Mapping[str, RewardTerm], weights: Mapping[str, float], worlds: Worlds
+    ) -> None:
+        """Build those of ``terms`` that ``weights`` names, in the order of the weights."""
+        super().__init__({name: terms[name] for name in weights}, worlds)
+        self.weights = dict(weights)
+        values = list(weights.values())
+        self._weights = torch.tensor(values, device=worlds.device).view(-1, 1, 1)
+
+    def __call__(self, features: Any) -> Tensor:
+        """Return the weighted rewards (K, N, A)."""
+        rows = []
+        for value in self.values(features):
+            if value.dim() == 1:
+                value = value.unsqueeze(1).expand(-1, self.worlds.num_agents)
+            rows.append(value)
+        return self._weights * torch.stack(rows)
+
+
+class Terminated:
+    """The conditions that end episodes, by name."""
+
+    def __init__(self, rows: Tensor, terms: TerminationTerms) -> None:
+        """Name the ``rows`` (E, N) bool of ``terms``."""
+        self.rows = rows
+        self._terms = terms
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return one condition (N,)."""
+        return self.rows[self._terms.names.index(name)]
+
+    @cached_property
+    def is_failure(self) -> Tensor:
+        """(N,) bool: at least one failure is among the conditions that hold."""
+        return self.rows[self._terms.num_others :].any(dim=0)
+
+
+class TerminationTerms(TermList[TerminationTerm]):
+    """Conditions that end an episode; the failures come last."""
+
+    def __init__(self, terms: Mapping[str, TerminationTerm], worlds: Worlds) -> None:
+        """Build ``terms``."""
+        others = {name: term for name, term in terms.items() if not term.is_failure}
+        failures = {name: term for name, term in terms.items() if term.is_failure}
+        super().__init__(others | failures, worlds)
+        self.num_others = len(others)
+
+    def __call__(self, features: Any) -> Terminated:
+        """Return the conditions after a control step."""
+        values = self.values(features)
+        rows = values[0].unsqueeze(0) if len(values) == 1 else torch.stack(values)
+        return Terminated(rows, self)
+
+
+class MeasureTerms(TermList[MeasureTerm]):
+    """Numbers of a control step, one column each; the environment sums them over an episode."""
+
+    def __init__(self, terms: Mapping[str, MeasureTerm], worlds: Worlds) -> None:
+        """Build ``terms``."""
+        super().__init__(terms, worlds)
+        self.columns = column_names(terms, worlds.num_agents)
+        self._places: dict[str, int | slice] = {}
+        start = 0
+        for name, term in terms.items():
+            size = worlds.num_agents if term.per_robot else 1
+            self._places[name] = slice(start, start + size) if term.per_robot else start
+            start += size
+
+    def __call__(self, features: Any) -> Tensor:
+        """Return the measures (N, M)."""
+        return join_columns(self.values(features))
+
+    def column(self, name: str, values: Tensor) -> Tensor:
+        """Return the part of ``values`` (N, M) that belongs to a measure, (N,) or (N, A)."""
+        return values[:, self._places[name]]
+
+
+class EpisodeFeatures:
+    """What metrics of finished episodes are computed from."""
+
+    def __init__(
+        self, sums: Tensor, steps: Tensor, terminated: Terminated, measures: MeasureTerms
+    ) -> None:
+        """Take the sums (N, M) of the measures, the length (N,) in control steps, and what ended
+        the episodes.
+        """
+        self.steps = steps
+        self.terminated = terminated
+        self.measures = measures
+        self._sums = sums
+
+    def sum(self, measure: str) -> Tensor:
+        """Return the sum of a measure, (N,) or (N, A)."""
+        return self.measures.column(measure, self._sums)
+
+    def mean(self, measure: str) -> Tensor:
+        """Return the mean of a measure over the control steps."""
+        return self.measures.column(measure, self.means)
+
+    def happened(self, measure: str) -> Tensor:
+        """Return a mask: the measure was above zero at some control step."""
+        return self.measures.column(measure, self._happened)
+
+    @cached_property
+    def means(self) -> Tensor:
+        """(N, M) means of all measures over the control steps."""
+        return self._sums / self.steps.clamp(min=1).unsqueeze(1)
+
+    @cached_property
+    def _happened(self) -> Tensor:
+        return self._sums > 0.0
+
+    @cached_property
+    def time(self) -> Tensor:
+        """(N,) [s] length of the episode."""
+        return self.steps * STEP_DT
+
+
+class MetricTerms(TermList[MetricTerm]):
+    """Metrics of finished episodes, one column each."""
+
+    def __init__(self, terms: Mapping[str, MetricTerm], worlds: Worlds) -> None:
+        """Build ``terms``."""
+        super().__init__(terms, worlds)
+        self.columns = column_names(terms, worlds.num_agents)
+
+    def __call__(self, episodes: EpisodeFeatures) -> Tensor:
+        """Return the metrics (N, F)."""
+        return join_columns(self.values(episodes))
+
+
+class TaskTerms(NamedTuple):
+    """The lists of terms that a task is made of."""
+
+    observations: ObservationTerms
+    state: StateTerms
+    rewards: RewardTerms
+    terminations: TerminationTerms
+    measures: MeasureTerms
+    metrics: MetricTerms
+
+    def memories(self) -> dict[str, Memory]:
+        """Return the terms that remember something, by kind and name."""
+        return {
+            f"{kind}.{name}": memory
+            for kind, terms in self._asdict().items()
+            for name, memory in terms.memories.items()
+        }
+
+
+def column_names(
+    terms: Mapping[str, MeasureTerm] | Mapping[str, MetricTerm], num_agents: int
+) -> tuple[str, ...]:
+    """Return the names of the columns of ``terms``, of which some have one for each robot."""
+    names: list[str] = []
+    for name, term in terms.items():
+        if term.per_robot:
+            names += [f"{name}_agent{i}" for i in range(num_agents)]
+        else:
+            names.append(name)
+    return tuple(names)
+
+
+def join_columns(values: Iterable[Tensor]) -> Tensor:
+    """Join numbers and masks, (N,) or (N, columns) each, as float columns.
+
+    Neighbouring masks are converted together, because every operation costs a GPU the same.
+    """
+    columns = [value.unsqueeze(1) if value.dim() == 1 else value for value in values]
+    parts: list[Tensor] = []
+    for is_mask, group in groupby(columns, lambda column: column.dtype == torch.bool):
+        if is_mask:
+            parts.append(_cat(list(group), dim=1).float())
+        else:
+            parts += group
+    return _cat(parts, dim=1)
+
+
+def _cat(parts: list[Tensor], dim: int) -> Tensor:
+    """Concatenate tensors; a single one is returned as it is."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
