@@ -28,7 +28,9 @@ class HappoCfg(OnPolicyCfg):
     """HAPPO's settings."""
 
     name: str = option("happo", "name of the learning algorithm")
-    fixed_order: bool = option(False, "updates in the agents' own order instead of a random one")
+    fixed_order: bool = option(
+        False, "updates in the order of the agents' numbers instead of a random order"
+    )
 
 
 class Happo(OnPolicy):

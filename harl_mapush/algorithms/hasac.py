@@ -29,18 +29,21 @@ class HasacCfg(OffPolicyCfg):
 
     name: str = option("hasac", "name of the learning algorithm")
     auto_alpha: bool = option(
-        True, "automatic temperatures, with which an agent's actions keep the spread target_std"
+        True, "automatic tuning of the temperatures, to an entropy of the actions set by target_std"
     )
-    alpha: float = option(0.01, "temperature, or its initial value with auto_alpha", above=0.0)
+    alpha: float = option(
+        0.01, "temperature (weight of the entropy), or its initial value with auto_alpha", above=0.0
+    )
     alpha_learning_rate: float = option(3e-4, "learning rate of the temperatures", above=0.0)
     target_std: float = option(
         0.15,
-        "standard deviation of the normal distribution with the target entropy; HARL's is -1",
+        "standard deviation of a normal distribution with the target entropy per action dimension; "
+        "under compat=harl that entropy is -1",
         above=0.0,
     )
     std_range: tuple[float, float] = option(
         (0.02, 1.0),
-        "range of the standard deviation before tanh; under compat=harl e^-20 to e^2",
+        "range of the actions' standard deviation before tanh; under compat=harl e^-20 to e^2",
         above=0.0,
     )
 
@@ -49,7 +52,7 @@ class HasacCfg(OffPolicyCfg):
         super().__post_init__()
         if self.std_range[0] >= self.std_range[1]:
             raise ValueError(
-                f"std_range must be a lower and a higher bound, not {list(self.std_range)}"
+                f"std_range must be a lower bound and a higher one, not {list(self.std_range)}"
             )
 
 
@@ -58,16 +61,16 @@ class MasacCfg(HasacCfg):
     """MASAC's settings: a shared actor beside the other agents' actions in the replay buffer."""
 
     name: str = option("masac", "name of the learning algorithm")
-    share_param: bool = option(True, "one actor for all agents")
+    share_param: bool = option(True, "one actor shared by all agents")
     is_sequential: bool = option(
         False,
-        "updates of the actors one after another, each beside the others' newest actions; false: "
-        "beside the actions in the replay buffer",
+        "updates of the actors one after another, each given the others' newest actions; false: "
+        "given the actions in the replay buffer",
     )
 
 
 class Temperatures(nn.Module):
-    """Logarithms of the entropy's weights: one per agent, and HARL's with one for the critics."""
+    """Logarithms of the temperatures: one per agent, and under compat=harl one for the critics."""
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
@@ -112,7 +115,7 @@ class Hasac(OffPolicy):
 
     @property
     def alpha(self) -> Tensor:
-        """Temperatures, one per agent; HARL's with one for the critics at the end."""
+        """Temperatures, one per agent; under compat=harl the last is that of the critics."""
         return torch.exp(self.temperatures.log_alpha.detach())
 
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,19 +25,21 @@ class Hatd3Cfg(OffPolicyCfg):
     """HATD3's settings."""
 
     name: str = option("hatd3", "name of the learning algorithm")
-    policy_delay: int = option(2, "critic updates per actor update", min=1, max=1000)
+    policy_delay: int = option(2, "number of critic updates per actor update", min=1, max=1000)
     use_huber_loss: bool = option(
-        False, "Huber loss of values that are numbers, with huber_delta; false: squared error"
+        False, "Huber loss of scalar values with threshold huber_delta; false: squared error"
     )
     exploration_noise: tuple[float, float] = option(
         (0.05, 0.8),
-        "standard deviation of the exploration noise in the first world and in the last",
+        "standard deviations of the exploration noise in the first and in the last world",
         min=0.0,
     )
     policy_noise: float = option(
-        0.2, "standard deviation of the noise on the actions of the critics' targets", min=0.0
+        0.2, "standard deviation of the noise on the actions in the critics' targets", min=0.0
     )
-    noise_clip: float = option(0.5, "bound of the noise of policy_noise", min=0.0)
+    noise_clip: float = option(
+        0.5, "bound of the noise on the actions in the critics' targets", min=0.0
+    )
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,11 @@ class Matd3Cfg(Hatd3Cfg):
     """MATD3's settings: a shared actor beside the other agents' actions in the replay buffer."""
 
     name: str = option("matd3", "name of the learning algorithm")
-    share_param: bool = option(True, "one actor for all agents")
+    share_param: bool = option(True, "one actor shared by all agents")
     is_sequential: bool = option(
         False,
-        "updates of the actors one after another, each beside the others' newest actions; false: "
-        "beside the actions in the replay buffer",
+        "updates of the actors one after another, each given the others' newest actions; false: "
+        "given the actions in the replay buffer",
     )
 
 

@@ -30,19 +30,19 @@ class HatrpoCfg(HappoCfg):
 
     name: str = option("hatrpo", "name of the learning algorithm")
     kl_threshold: float = option(
-        0.01, "largest KL divergence of a step, its trust region [nat]", above=0.0
+        0.01, "trust region: largest KL divergence of a step [nat]", above=0.0
     )
     line_search_steps: int = option(10, "number of step sizes in the line search", min=1)
     accept_ratio: float = option(
-        0.5, "least ratio of actual to expected gain of an accepted step", above=0.0
+        0.5, "least ratio of actual to expected gain at which a step is accepted", above=0.0
     )
     backtrack_coeff: float = option(
-        0.8, "ratio of a step size to the one before in the line search", above=0.0, max=1.0
+        0.8, "ratio of each step size to the previous one in the line search", above=0.0, max=1.0
     )
 
 
 class Hatrpo(Happo):
-    """One full-batch step an agent, by conjugate gradient and a backtracking line search.
+    """One full-batch step per agent, by conjugate gradient and a backtracking line search.
 
     The line search asks the host after every step size, so an update waits for the device a few
     times.

@@ -15,7 +15,7 @@ class IppoCfg(MappoCfg):
     """IPPO's settings."""
 
     name: str = option("ippo", "name of the learning algorithm")
-    share_param: bool = option(False, "one actor for all agents")
+    share_param: bool = option(False, "one actor shared by all agents")
 
 
 class Ippo(Mappo):

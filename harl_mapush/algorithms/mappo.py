@@ -20,7 +20,7 @@ class MappoCfg(OnPolicyCfg):
     """MAPPO's settings."""
 
     name: str = option("mappo", "name of the learning algorithm")
-    share_param: bool = option(True, "one actor for all agents")
+    share_param: bool = option(True, "one actor shared by all agents")
 
 
 class Mappo(OnPolicy):

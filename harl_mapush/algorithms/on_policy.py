@@ -425,7 +425,7 @@ def _actor_rates(cfg: OnPolicyCfg, num_agents: int) -> list[float]:
     rates = cfg.agent_learning_rates or (cfg.learning_rate,) * num_agents
     if len(rates) != num_agents:
         raise ValueError(
-            f"agent_learning_rates must have {num_agents} values, one an agent, not {len(rates)}"
+            f"agent_learning_rates must have {num_agents} values, one per agent, not {len(rates)}"
         )
     if not cfg.share_param:
         return list(rates)

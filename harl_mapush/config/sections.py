@@ -56,7 +56,7 @@ class RunnerCfg:
     )
     collectors: int = option(
         0,
-        "number of processes that collect beside the learner; 0: it collects itself",
+        "number of processes that collect beside the learner; 0: the learner collects itself",
         min=0,
         max=256,
     )
@@ -70,20 +70,24 @@ class RunnerCfg:
         "device of the learner beside collectors: auto (a GPU if there is one), cpu or cuda:K",
     )
     update_ratio: float | None = option(
-        None, "updates per transition with collectors; null: the algorithm's", above=0.0, max=1e4
+        None,
+        "number of updates per transition with collectors; null: algorithm.update_ratio",
+        above=0.0,
+        max=1e4,
     )
     queue_blocks: int = option(
-        4, "number of full blocks that may wait, for each collector", min=1, max=1000
+        4, "number of full blocks per collector that may wait to be stored", min=1, max=1000
     )
     max_policy_lag: int = option(
         64,
-        "largest age of a policy that collects, in versions; the learner waits for older ones",
+        "largest lag of a collector's policy behind the learner, in versions; the learner waits "
+        "for collectors that would exceed it",
         min=1,
         max=1_000_000,
     )
     stall_time: float = option(
         30.0,
-        "time after which an idle collector is named, and after twice of which it is restarted [s]",
+        "time after which an idle collector is reported; after twice the time it is restarted [s]",
         min=0.5,
         max=1e6,
     )

@@ -62,7 +62,7 @@ class Actor(nn.Module):
 
 
 class Critic(nn.Module):
-    """Values of a state: one, or one an agent (num_values)."""
+    """The values (num_values) of a state: one, or one per agent."""
 
     def __init__(self, cfg: NetworkCfg, state_size: int, num_values: int = 1) -> None:
         super().__init__()

@@ -23,18 +23,22 @@ class NetworkCfg:
         (64, 64), "sizes of the actor's hidden layers", min=1, max=_WIDEST
     )
     critic_hidden_sizes: tuple[int, ...] = option(
-        (), "sizes of the critic's hidden layers; empty: as hidden_sizes", min=1, max=_WIDEST
+        (),
+        "sizes of the critic's hidden layers; empty: the same as hidden_sizes",
+        min=1,
+        max=_WIDEST,
     )
     activation: str = option(
         "elu", "activation function of the hidden layers", choices=tuple(ACTIVATIONS)
     )
     normalize_obs: bool = option(
-        False, "normalisation of observations and states by their running mean and std"
+        False,
+        "normalisation of observations and states by their running mean and standard deviation",
     )
     use_feature_normalization: bool = option(False, "LayerNorm on the network's input (HARL)")
     use_layer_norm: bool = option(
         False,
-        "LayerNorm after every hidden layer; of on-policy algorithms under compat=harl always",
+        "LayerNorm after every hidden layer; on-policy algorithms under compat=harl always have it",
     )
     initialization_method: str = option(
         "orthogonal_", "initialisation method of the layers' weights", choices=INITIALIZATIONS
@@ -54,18 +58,18 @@ class NetworkCfg:
     )
     initial_std: float | None = option(
         None,
-        "initial standard deviation of the actions; null: the one of log_std = std_x_coef",
+        "initial standard deviation of the actions; null: its value for log_std = std_x_coef",
         above=0.0,
     )
     mean_bound: float | None = option(
         None,
-        "bound of the mean actions, by tanh; null, and always under compat=harl: no bound",
+        "bound of the mean actions, imposed by tanh; null: no bound, as always under compat=harl",
         above=0.0,
     )
     use_recurrent_policy: bool = option(False, "a GRU after the hidden layers of actor and critic")
     num_recurrent_layers: int = option(1, "number of layers of the GRU", min=1, max=64)
     chunk_length: int = option(
-        10, "decisions in a training sequence of a GRU; 0: the whole rollout", min=0
+        10, "length of a GRU's training sequences in decisions; 0: the whole rollout", min=0
     )
 
     def __post_init__(self) -> None:
@@ -114,38 +118,48 @@ class OnPolicyCfg(AlgorithmCfg):
         "variant of the formulas: mapush's own, or upstream HARL's to the last digit",
         choices=COMPATS,
     )
-    share_param: bool = option(False, "one actor for all agents")
+    share_param: bool = option(False, "one actor shared by all agents")
     team_reward: str = option(
         "mean",
-        "rewards that agents learn from; own under compat=harl with EP states: agent 0's",
+        "reward that agents learn from: the team's mean or sum, or each agent's own; own under "
+        "compat=harl with EP states: agent 0's",
         choices=("mean", "sum", "own"),
     )
-    num_epochs: int = option(5, "passes of the actors over a rollout", min=1, max=1000)
-    critic_num_epochs: int | None = option(
-        None, "passes of the critic over a rollout; null: as num_epochs", min=1, max=1000
+    num_epochs: int = option(
+        5, "number of passes over a rollout in the actors' update", min=1, max=1000
     )
-    num_minibatches: int = option(4, "minibatches of a pass of the actors", min=1)
+    critic_num_epochs: int | None = option(
+        None,
+        "number of passes over a rollout in the critic's update; null: num_epochs",
+        min=1,
+        max=1000,
+    )
+    num_minibatches: int = option(4, "number of minibatches in a pass of the actors' update", min=1)
     critic_num_minibatches: int | None = option(
-        None, "minibatches of a pass of the critic; null: as num_minibatches", min=1
+        None, "number of minibatches in a pass of the critic's update; null: num_minibatches", min=1
     )
     learning_rate: float = option(1e-3, "learning rate of the actors", above=0.0)
     critic_learning_rate: float = option(1e-3, "learning rate of the critic", above=0.0)
     agent_learning_rates: tuple[float, ...] = option(
-        (), "learning rates of the actors, one an agent, instead of learning_rate", above=0.0
+        (), "learning rates of the actors, one per agent; they replace learning_rate", above=0.0
     )
     schedule: str = option(
         "constant",
-        "schedule of the learning rates; linear: to zero over the run; adaptive: the actors' keep "
-        "their policies near desired_kl",
+        "schedule of the learning rates; linear: decay to zero over the run; adaptive: the "
+        "actors' rates keep the KL divergence of an update near desired_kl",
         choices=("constant", "linear", "adaptive"),
     )
     desired_kl: float = option(
-        0.01, "KL divergence of a minibatch that schedule adaptive aims at [nat]", above=0.0
+        0.01,
+        "target KL divergence of a minibatch's update under schedule=adaptive [nat]",
+        above=0.0,
     )
     adam_eps: float = option(1e-5, "term added to the denominator in Adam", above=0.0)
     weight_decay: float = option(0.0, "L2 penalty that Adam adds to the gradients", min=0.0)
     max_grad_norm: float = option(
-        1.0, "largest norm of a gradient; 0: gradients are not clipped", min=0.0
+        1.0,
+        "largest norm of a gradient; larger ones are scaled down to it; 0: no clipping",
+        min=0.0,
     )
     clip_param: float = option(
         0.2, "PPO clipping range of the probability ratio and of the value", above=0.0
@@ -159,14 +173,15 @@ class OnPolicyCfg(AlgorithmCfg):
     )
     value_loss_coef: float = option(1.0, "weight of the critic's loss", min=0.0)
     use_clipped_value_loss: bool = option(
-        False, "clipping of values to within clip_param of those of the rollout"
+        False,
+        "clipping of the critic's values to within clip_param of the rollout's, as in PPO's loss",
     )
     use_huber_loss: bool = option(
-        True, "Huber loss of the values, with huber_delta; false: squared error"
+        True, "Huber loss of the values with threshold huber_delta; false: squared error"
     )
     huber_delta: float = option(
         10.0,
-        "error from which the Huber loss is linear, in units of the normalised values",
+        "error beyond which the Huber loss is linear, in units of the normalised values",
         above=0.0,
     )
     gamma: float = option(0.99, "discount factor per decision", min=0.0, max=1.0)
@@ -174,20 +189,19 @@ class OnPolicyCfg(AlgorithmCfg):
     use_gae: bool = option(True, "returns by GAE with lam; false: sums of discounted rewards")
     use_proper_time_limits: bool = option(
         True,
-        "time-outs apart from terminations under compat=harl; compat=mapush always bootstraps them",
+        "treatment of time-outs apart from terminations under compat=harl; compat=mapush always "
+        "bootstraps them",
     )
     use_value_norm: bool = option(
-        True, "normalisation of the returns that the critic learns, by their running mean and std"
+        True, "normalisation of the critic's targets by their running mean and standard deviation"
     )
     value_norm_beta: float | None = option(
         None,
-        "decay of use_value_norm's statistics per update; null: 0.95, under compat=harl 0.99999",
+        "decay of use_value_norm's statistics per update; null: 0.95, or 0.99999 under compat=harl",
         min=0.0,
         max=1.0,
     )
-    use_policy_active_masks: bool = option(
-        True, "exclusion of dead agents from the loss of their actor"
-    )
+    use_policy_active_masks: bool = option(True, "exclusion of dead agents from their actor's loss")
     action_aggregation: str = option(
         "prod",
         "aggregation of the probability ratios of an action's dimensions",
@@ -216,39 +230,45 @@ class OnPolicyCfg(AlgorithmCfg):
 class EnsembleCfg:
     """Section ``algorithm.ensemble``: the learned model of ``algorithm.model=ensemble``."""
 
-    members: int = option(5, "networks, each trained with batches of its own", min=2, max=64)
+    members: int = option(
+        5, "number of networks, each trained with batches of its own", min=2, max=64
+    )
     hidden_size: int = option(64, "size of the networks' hidden layers", min=1, max=8192)
     learning_rate: float = option(1e-3, "learning rate of the networks", above=0.0)
     batch_size: int = option(
-        256, "transitions in a batch of one network's gradient step", min=1, max=2**20
+        256, "number of transitions in a batch of one network's gradient step", min=1, max=2**20
     )
     first_steps: int = option(
-        500, "gradient steps of the model before the first rollouts", min=1, max=10**7
+        500, "number of gradient steps of the model before its first rollouts", min=1, max=10**7
     )
     steps: float = option(
-        0.25, "gradient steps of the model per update of the team", above=0.0, max=1e4
+        0.25, "number of gradient steps of the model per update of the team", above=0.0, max=1e4
     )
     share: float = option(
         0.5,
-        "share of a batch's transitions that come from rollouts, after the ramp",
+        "share of predicted transitions in a batch of the team, after the ramp",
         above=0.0,
         max=0.95,
     )
-    horizon: int = option(3, "decisions in a rollout, after the ramp", min=1, max=3)
+    horizon: int = option(
+        3, "length of the model's rollouts in decisions, after the ramp", min=1, max=3
+    )
     ramp: int = option(
-        100_000, "transitions over which share and horizon rise, in four stages", min=1
+        100_000, "number of transitions over which share and horizon rise, in four stages", min=1
     )
     max_disagreement: float = option(
         0.5,
-        "disagreement of the networks at which a rollout is cut, in standard deviations that they "
-        "predict",
+        "disagreement of the networks beyond which a rollout is cut, in standard deviations that "
+        "they predict",
         above=0.0,
     )
-    branches: int = option(512, "rollouts that start together", min=1, max=2**20)
+    branches: int = option(512, "number of rollouts that start together", min=1, max=2**20)
     interval: int = option(
-        8, "updates of the team between two starts of rollouts", min=1, max=10**6
+        8, "number of updates of the team between two starts of rollouts", min=1, max=10**6
     )
-    buffer_size: int = option(50_000, "predicted transitions that are kept", min=1, max=10**8)
+    buffer_size: int = option(
+        50_000, "capacity of the buffer of predicted transitions", min=1, max=10**8
+    )
 
     def for_trial(self, num_rows: int) -> Self:
         """Return settings with which a first update trains the model and learns from it."""
@@ -275,58 +295,75 @@ class OffPolicyCfg(AlgorithmCfg):
         "variant of the formulas: mapush's own, or upstream HARL's to the last digit",
         choices=COMPATS,
     )
-    share_param: bool = option(False, "one actor for all agents")
+    share_param: bool = option(False, "one actor shared by all agents")
     is_sequential: bool = option(
         True,
-        "updates of the actors one after another, each beside the others' newest actions; false: "
-        "beside the actions in the replay buffer",
+        "updates of the actors one after another, each given the others' newest actions; false: "
+        "given the actions in the replay buffer",
     )
-    fixed_order: bool = option(False, "updates in the agents' own order instead of a random one")
+    fixed_order: bool = option(
+        False, "updates in the order of the agents' numbers instead of a random order"
+    )
     team_reward: str = option(
         "mean",
-        "rewards that agents learn from; own needs task.state_type=FP",
+        "reward that agents learn from: the team's mean or sum, or each agent's own; own needs "
+        "task.state_type=FP",
         choices=("mean", "sum", "own"),
     )
     buffer_size: int = option(
         1_000_000, "capacity of the replay buffer in transitions", min=1, max=10**8
     )
     save_replay: bool = option(
-        True, "replay buffer in every checkpoint; false: a resumed run fills an empty one first"
+        True,
+        "saving of the replay buffer in every checkpoint; false: a resumed run starts with an "
+        "empty one",
     )
     warmup: int = option(
         10_000,
-        "transitions before the first update, of random actions or those of init_from's actors",
+        "number of transitions before the first update; their actions are random, or those of "
+        "init_from's actors",
         min=0,
     )
-    batch_size: int = option(1024, "transitions in a batch", min=1, max=2**22)
+    batch_size: int = option(1024, "number of transitions in a batch", min=1, max=2**22)
     update_ratio: float = option(
-        0.03, "updates per transition of one environment", above=0.0, max=1e4
+        0.03, "number of updates per transition of one environment", above=0.0, max=1e4
     )
     n_step: int = option(
-        3, "rewards that are summed before the critics' value of the next state", min=1, max=1000
+        3,
+        "number of rewards in an n-step return, before the critics' value of the next state",
+        min=1,
+        max=1000,
     )
     gamma: float = option(0.99, "discount factor per decision", min=0.0, max=1.0)
     polyak: float = option(
-        0.01, "share of the way that target networks move in an update", min=0.0, max=1.0
+        0.01,
+        "share by which an update moves the target networks towards the trained ones",
+        min=0.0,
+        max=1.0,
     )
-    policy_delay: int = option(1, "critic updates per actor update", min=1, max=1000)
+    policy_delay: int = option(1, "number of critic updates per actor update", min=1, max=1000)
     learning_rate: float = option(5e-4, "learning rate of the actors", above=0.0)
     critic_learning_rate: float = option(5e-4, "learning rate of the critics", above=0.0)
     schedule: str = option(
         "constant",
-        "schedule of the learning rates; linear: to zero over the run",
+        "schedule of the learning rates; linear: decay to zero over the run",
         choices=("constant", "linear"),
     )
     adam_eps: float = option(1e-8, "term added to the denominator in Adam", above=0.0)
     weight_decay: float = option(0.0, "L2 penalty that Adam adds to the gradients", min=0.0)
     max_grad_norm: float = option(
-        0.0, "largest norm of a gradient; 0: gradients are not clipped", min=0.0
+        0.0,
+        "largest norm of a gradient; larger ones are scaled down to it; 0: no clipping",
+        min=0.0,
     )
     num_atoms: int = option(
-        0, "atoms of a categorical value, 101 for instance; 0: values are numbers", min=0, max=1001
+        0,
+        "number of atoms of a categorical value, for instance 101; 0: scalar values",
+        min=0,
+        max=1001,
     )
     value_bound: float = option(
-        5.0, "bound of the scaled returns, and of a categorical value's atoms", above=0.0
+        5.0, "bound of the scaled returns and of a categorical value's atoms", above=0.0
     )
     normalize_returns: bool = option(
         True, "scaling of rewards that keeps returns within value_bound"
@@ -335,26 +372,28 @@ class OffPolicyCfg(AlgorithmCfg):
         False, "normalisation of values under compat=harl; compat=mapush has normalize_returns"
     )
     use_huber_loss: bool = option(
-        True, "Huber loss of values that are numbers, with huber_delta; false: squared error"
+        True, "Huber loss of scalar values with threshold huber_delta; false: squared error"
     )
     huber_delta: float = option(
-        10.0, "error from which the Huber loss is linear, in units of the scaled values", above=0.0
+        10.0,
+        "error beyond which the Huber loss is linear, in units of the scaled values",
+        above=0.0,
     )
-    use_policy_active_masks: bool = option(
-        True, "exclusion of dead agents from the loss of their actor"
-    )
+    use_policy_active_masks: bool = option(True, "exclusion of dead agents from their actor's loss")
     use_mirrored_transitions: bool = option(
-        False, "replacement of half the transitions of a batch by their mirror images"
+        False, "replacement of half the transitions in a batch by their mirror images"
     )
-    model: str = option("none", "learned model of the worlds beside the team", choices=MODELS)
+    model: str = option(
+        "none",
+        "learned model of the worlds, whose predicted transitions join the batches",
+        choices=MODELS,
+    )
     ensemble: EnsembleCfg = option(EnsembleCfg, "settings of the model that model=ensemble learns")
 
     def __post_init__(self) -> None:
         """Raise ValueError for a categorical value with a single atom."""
         if self.num_atoms == 1:
-            raise ValueError(
-                "num_atoms must be 0, for values that are numbers, or at least 2, not 1"
-            )
+            raise ValueError("num_atoms must be 0 (scalar values) or at least 2, not 1")
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
         """Return the settings as they are; HARL's off-policy networks have no normalisation."""
