@@ -260,7 +260,7 @@ class CollectorMemory:
         self._numbers = numbers.numpy()  # a NumPy scalar is read and written in one go
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("layout", "num_blocks", "_places", "memory")}
+        return {name: getattr(self, name) for name in ("layout", "num_blocks", "_slots", "memory")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
