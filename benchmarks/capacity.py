@@ -23,7 +23,7 @@ from measuring import add_settings, emit, lines_of_simulators, name_of, settings
 from torch import Tensor
 
 from harl_mapush import config
-from harl_mapush.interop import harl_format
+from harl_mapush.interop import harl_format  # noqa: F401, registers a format
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import load_team
 from mqe.env.environment import MultiAgentEnv
@@ -51,7 +51,6 @@ def main() -> int:
         "--checkpoint", help="a trained team, measured where team and object are its own"
     )
     arguments = parser.parse_args()
-    harl_format.register()
     with lines_of_simulators():
         for num_agents in arguments.num_agents:
             for name in arguments.objects:

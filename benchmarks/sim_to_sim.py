@@ -56,7 +56,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     arguments = parser.parse_args()
-    openrl_format.register()
     over = {"env": {"num_envs": arguments.num_envs}, "runner": {"seed": arguments.seed}}
     over = reduce(merge, [assignment(text) for text in arguments.set], over)
     with lines_of_simulators():

@@ -20,7 +20,7 @@ from measuring import emit, lines_of_simulators, name_of
 from torch import Tensor
 
 from harl_mapush import config
-from harl_mapush.interop import harl_format
+from harl_mapush.interop import harl_format  # noqa: F401, registers a format
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import load_team
 from mqe.registry import make_env, resolve_sim
@@ -45,7 +45,6 @@ def main() -> int:
     parser.add_argument("--num_envs", type=int, default=64)
     parser.add_argument("--iterations", type=int, nargs="+", default=[10, 8, 6, 5, 4])
     arguments = parser.parse_args()
-    harl_format.register()
     with lines_of_simulators():
         model, states = pushing(arguments.checkpoint, arguments.num_envs)
         truth, _ = advance(MujocoBatchSimulator(without_limits(model), arguments.num_envs), states)

@@ -26,7 +26,7 @@ from harl_mapush.evaluation.measuring import (
     run_of,
     table_of_checkpoints,
 )
-from harl_mapush.interop import harl_format, openrl_format
+from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.runs import checkpoint
 from harl_mapush.seeding import seed_everything
@@ -126,8 +126,6 @@ def main(argv: Sequence[str] | None = None, program: str = PROGRAM, words: str =
     """Evaluate as the command line of ``program``, which ``words`` describe, says; return the exit
     code.
     """
-    harl_format.register()
-    openrl_format.register()
     with library_lines(_say):
         return config.exit_code(
             lambda: _main(make_parser(program, words).parse(argv), program), program

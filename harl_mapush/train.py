@@ -11,7 +11,7 @@ from harl_mapush import config, experiment
 from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
-from harl_mapush.interop import harl_files, harl_format
+from harl_mapush.interop import harl_files, harl_format  # noqa: F401, registers a format
 from harl_mapush.runs import init_from, resume
 from mqe.config import ConfigError
 
@@ -54,7 +54,6 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
     """Train as the command line of ``program`` says; return the exit code."""
-    harl_format.register()
     name = launch.name_rank(program)
     return launch.run_to_exit(
         lambda: config.exit_code(lambda: _main(argv, program), name, launch.write_error)

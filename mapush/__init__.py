@@ -1,13 +1,17 @@
-"""Register objects, rewards, observations, tasks, robots and algorithms: ``import mapush``.
+"""Build environments by ``mapush.make``; register objects, tasks, algorithms and more.
 
-A module that calls these is named with ``--import`` on the command line of ``train``, ``test``,
-``doctor`` and
-``run_harl``. See ``examples/``.
+A module of your own that registers is named with ``--import`` on the command line, or listed by an
+installed package under the entry point ``mapush.extensions``. See ``docs/own.md``.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from mapush.registration import (
     register_algorithm,
     register_callback,
+    register_client,
+    register_command,
+    register_format,
     register_object,
     register_observation,
     register_reward,
@@ -15,9 +19,16 @@ from mapush.registration import (
     register_task,
 )
 
+if TYPE_CHECKING:
+    from harl_mapush.clients import make
+
 __all__ = [
+    "make",
     "register_algorithm",
     "register_callback",
+    "register_client",
+    "register_command",
+    "register_format",
     "register_object",
     "register_observation",
     "register_reward",
@@ -25,3 +36,12 @@ __all__ = [
     "register_task",
 ]
 __version__ = "0.2.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``make`` when it is asked for: the command line begins without torch."""
+    if name == "make":
+        from harl_mapush.clients import make
+
+        return make
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

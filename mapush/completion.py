@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from io import StringIO
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config.other_names import dotted
+from mapush.commands import COMMANDS, load
 from mapush.listing import setting_lines
 from mqe.config import ConfigError
+from mqe.extensions import load_extensions
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import TASKS
 from mqe.viewer.camera import CAMERAS
@@ -40,11 +42,8 @@ def _main(argv: Sequence[str] | None) -> int:
     shell = parser.parse(argv).shell
     if shell not in SHELLS:
         raise ConfigError(f"shell {shell!r}: none of {', '.join(SHELLS)}")
-    from mapush.cli import commands
-
-    flags = {name: _flags(load) for name, load in commands().items() if name != "completion"} | {
-        "completion": []
-    }
+    load_extensions()
+    flags = {name: _flags(name) if name != "completion" else [] for name in COMMANDS}
     sys.stdout.write(
         _fish(flags, values()) if shell == "fish" else _bash(flags, values(), is_zsh=shell == "zsh")
     )
@@ -76,11 +75,11 @@ def _pretrained() -> list[str]:
     return [f"{PRETRAINED}{name}" for name in pretrained_names()]
 
 
-def _flags(load: Callable[[], Callable[[Sequence[str]], int]]) -> list[str]:
+def _flags(command: str) -> list[str]:
     """Return the flags that a command's help names."""
     text = StringIO()
     with redirect_stdout(text), suppress(SystemExit):
-        load()(["--help"])
+        load(command)(["--help"])
     return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text.getvalue())))
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
+
+from mapush.commands import COMMANDS, Command
 
 if TYPE_CHECKING:  # at run time only where they are needed: the command line begins without torch
     from torch import Tensor
 
     from harl_mapush.algorithms.algorithm import Algorithm
     from harl_mapush.callbacks.callback import Callback
+    from harl_mapush.clients.entries import Client
     from harl_mapush.experiment import Experiment
     from harl_mapush.learning.settings import AlgorithmCfg
+    from harl_mapush.runs.formats import Format
     from mqe.tasks.entry import TaskEntry
     from mqe.tasks.push.features import StepFeatures
     from mqe.world.objects import ObjectCfg
@@ -92,7 +96,7 @@ def register_algorithm(
             f"algorithm {name!r}: its settings need a field name, by default {name!r}, "
             f"not {cfg().name!r}"
         )
-    _add("algorithm", ALGORITHMS, name, AlgorithmEntry(cfg, algorithm))
+    ALGORITHMS.register(name, AlgorithmEntry(cfg, algorithm))
 
 
 def register_callback(name: str, callback: Callable[[Experiment], Callback]) -> None:
@@ -104,6 +108,36 @@ def register_callback(name: str, callback: Callable[[Experiment], Callback]) -> 
     from harl_mapush.callbacks.callback import CALLBACKS
 
     CALLBACKS.register(name, callback)
+
+
+def register_format(name: str, checkpoint_format: Format) -> None:
+    """Let checkpoints of a format be measured, watched and filmed like this project's own.
+
+    Raises ConfigError if the name is taken.
+    """
+    from harl_mapush.runs.formats import FORMATS
+
+    FORMATS.register(name, checkpoint_format)
+
+
+def register_client(name: str, client: Client) -> None:
+    """Make ``mapush.make(task, client=NAME)`` stand for environments under another contract.
+
+    ``client`` takes ``Worlds`` (``harl_mapush.clients.entries``), and options of its own by
+    keyword. Raises ConfigError if the name is taken.
+    """
+    from harl_mapush.clients.entries import CLIENTS
+
+    CLIENTS.register(name, client)
+
+
+def register_command(name: str, target: str | Callable[[Sequence[str]], int], help: str) -> None:
+    """Add ``mapush NAME``.
+
+    ``target`` takes the rest of the command line and returns an exit code; as ``MODULE:FUNCTION``
+    it is imported when the command is called. Raises ConfigError if the name is taken.
+    """
+    COMMANDS.register(name, Command(target, help))
 
 
 def register_robot(name: str, cfg: RobotCfg) -> None:

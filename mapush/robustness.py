@@ -16,7 +16,7 @@ from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.drawing import check_figure, draw_conditions
 from harl_mapush.evaluation.episodes import Request, check_request
 from harl_mapush.evaluation.measuring import as_csv, headline, measure_all, with_interval
-from harl_mapush.interop import harl_format, openrl_format
+from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
 from harl_mapush.runs import checkpoint
 from mqe.config import ConfigError, flatten, merge, unknown
 from mqe.registry import TASKS
@@ -66,8 +66,6 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure as the command line says; return the exit code."""
-    harl_format.register()
-    openrl_format.register()
     with library_lines(_say):
         return config.exit_code(lambda: _main(make_parser().parse(argv)), PROGRAM)
 

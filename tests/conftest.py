@@ -12,12 +12,10 @@ import pytest
 import torch
 
 from harl_mapush import train
-from harl_mapush.interop import harl_format, openrl_format
+from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, as entry points do
 from tests.support.tiny_runs import TINY
 
 torch.set_num_threads(1)
-harl_format.register()  # as the entry points do
-openrl_format.register()
 for _number, _usual in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),

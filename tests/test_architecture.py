@@ -62,6 +62,7 @@ def test_the_learner_knows_the_environment_by_contract_only(path: Path) -> None:
         "mqe.vec_env",
         "mqe.config",
         "mqe.cuda_graphs",
+        "mqe.extensions",
         "mqe.controllers.gait_network.ACTIVATIONS",
     )
     of_mqe = {module for module in imports(path) if module.startswith("mqe.")}

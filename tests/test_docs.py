@@ -15,7 +15,7 @@ def test_python_is_shown_as_it_works(capsys) -> None:
     blocks = re.findall(
         r"```python\n(.*?)```", (DOCS / "python.md").read_text(encoding="utf-8"), flags=re.DOTALL
     )
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     shown: dict[str, Any] = {}
     for block in blocks:
         # Fewer worlds take less time.

@@ -22,6 +22,7 @@ from harl_mapush.algorithms.mappo import Mappo, MappoCfg
 from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.settings import AlgorithmCfg, NetworkCfg
+from mqe.extensions import Registry
 
 
 class AlgorithmEntry(NamedTuple):
@@ -31,17 +32,16 @@ class AlgorithmEntry(NamedTuple):
     cls: Callable[..., Algorithm]
 
 
-ALGORITHMS: dict[str, AlgorithmEntry] = {
-    "happo": AlgorithmEntry(HappoCfg, Happo),
-    "hatrpo": AlgorithmEntry(HatrpoCfg, Hatrpo),
-    "haa2c": AlgorithmEntry(Haa2cCfg, Haa2c),
-    "mappo": AlgorithmEntry(MappoCfg, Mappo),
-    "ippo": AlgorithmEntry(IppoCfg, Ippo),
-    "hasac": AlgorithmEntry(HasacCfg, Hasac),
-    "hatd3": AlgorithmEntry(Hatd3Cfg, Hatd3),
-    "masac": AlgorithmEntry(MasacCfg, Hasac),
-    "matd3": AlgorithmEntry(Matd3Cfg, Hatd3),
-}
+ALGORITHMS: Registry[AlgorithmEntry] = Registry("algorithm")
+ALGORITHMS.register("happo", AlgorithmEntry(HappoCfg, Happo))
+ALGORITHMS.register("hatrpo", AlgorithmEntry(HatrpoCfg, Hatrpo))
+ALGORITHMS.register("haa2c", AlgorithmEntry(Haa2cCfg, Haa2c))
+ALGORITHMS.register("mappo", AlgorithmEntry(MappoCfg, Mappo))
+ALGORITHMS.register("ippo", AlgorithmEntry(IppoCfg, Ippo))
+ALGORITHMS.register("hasac", AlgorithmEntry(HasacCfg, Hasac))
+ALGORITHMS.register("hatd3", AlgorithmEntry(Hatd3Cfg, Hatd3))
+ALGORITHMS.register("masac", AlgorithmEntry(MasacCfg, Hasac))
+ALGORITHMS.register("matd3", AlgorithmEntry(Matd3Cfg, Hatd3))
 
 
 def make_algorithm(

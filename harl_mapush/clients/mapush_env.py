@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from harl_mapush import config
 from harl_mapush.clients.harl_env import Array, HarlEnv, Infos
-from harl_mapush.config import RunnerCfg
+from harl_mapush.config import RunCfg, RunnerCfg
 from mqe.config import ConfigError, build, merge, unknown
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import TASKS, make_env
@@ -26,7 +26,8 @@ from mqe.viewer.looks import copy_state, shown_model
 from mqe.viewer.offscreen import OffscreenRenderer
 
 KEYS = {
-    "n_threads": "env.num_envs",
+    "num_envs": "env.num_envs",
+    "n_threads": "env.num_envs",  # HARL's word
     "num_agents": "env.num_agents",
     "device": "sim.device",
     "sim": "sim.name",
@@ -74,6 +75,15 @@ def parse_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return sections
 
 
+def resolve_settings(settings: Mapping[str, Any]) -> RunCfg:
+    """Return the settings of a run that a flat dictionary stands for; raise ConfigError, which
+    spells keys as the dictionary does.
+    """
+    sections = parse_settings(settings)
+    with _spelled(_spellings(settings)):
+        return config.resolve({}, sections)[0]
+
+
 def plain_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
     """Turn sections into HARL's flat settings, each key spelled as shortly as ``parse_settings``
     understands it.
@@ -112,9 +122,8 @@ class MAPushEnv(HarlEnv):
         """Build ``settings["n_threads"]`` worlds; raise ConfigError for a setting that cannot
         be.
         """
-        sections = parse_settings(settings)
+        self._cfg = resolve_settings(settings)
         with _spelled(_spellings(settings)):
-            self._cfg, _ = config.resolve({}, sections)
             env = self._make(self._cfg.runner.seed)
         team_reward = team_reward_of(settings, getattr(self._cfg.task, "state_type", "EP"))
         self._renderer: OffscreenRenderer | None = None

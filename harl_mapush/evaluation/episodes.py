@@ -30,7 +30,7 @@ from harl_mapush.evaluation.strict_protocol import StrictWatcher
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.memory_plan import check_memory, plan_playing, share_among
 from harl_mapush.runs import checkpoint
-from harl_mapush.runs.formats import FOREIGN, Team
+from harl_mapush.runs.formats import OURS, Team, foreign
 from harl_mapush.runs.policy import TeamPolicy, make_team
 from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, merge, to_dict
@@ -68,7 +68,7 @@ class Job:
     folder: str | None
     # Of the actors, as torch saves tensors on the CPU; None: the format reads its own.
     weights: bytes | None
-    formats: tuple[str, ...]  # modules that register foreign formats
+    formats: tuple[str, ...]  # modules that register formats when they are imported
     function: str | None
     is_strict: bool
     devices: tuple[str, ...]  # worker k takes one of them
@@ -120,7 +120,7 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
     """
     config.import_modules(job.sections["env"]["imports"])
     for module in job.formats:
-        importlib.import_module(module).register()
+        importlib.import_module(module)
     device = job.devices[worker % len(job.devices)]
     sections = merge(
         job.sections, {"env": {"num_envs": SIZE * len(job.blocks)}, "sim": {"device": device}}
@@ -197,7 +197,7 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
         threads = max(1, num_cores() // num_workers)
         sections = merge(sections, {"sim": {"num_threads": threads}})
     weights = None
-    if request.folder is not None and checkpoint.format_of(request.folder) is checkpoint.OURS:
+    if request.folder is not None and checkpoint.format_of(request.folder) is OURS:
         buffer = io.BytesIO()
         torch.save(checkpoint.read_actors(request.folder), buffer)
         weights = buffer.getvalue()
@@ -209,7 +209,7 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
             request.num_episodes,
             None if request.folder is None else str(request.folder),
             weights,
-            tuple(kind.load_team.__module__ for kind in FOREIGN),
+            tuple(kind.load_team.__module__ for kind in foreign()),
             request.function,
             request.is_strict,
             _devices(request.cfg),

@@ -1,4 +1,4 @@
-"""Upstream HARL's ``models/`` folders as a kind of checkpoint, which ``register`` makes known."""
+"""Upstream HARL's ``models/`` folders as a format of checkpoints; an import registers it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,11 @@ from harl_mapush.interop.harl_files import (
     models_config,
     read,
 )
-from harl_mapush.runs import formats
 from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
 from harl_mapush.runs.checkpoint import actor_file
+from harl_mapush.runs.formats import FORMATS, Format
 from mqe.tensor_files import read_tensors
 from mqe.vec_env import VecEnv
-
-
-def register() -> None:
-    """Let HARL's checkpoints be found and evaluated."""
-    formats.register(HARL)
 
 
 def _is_format_of(folder: Path) -> bool:
@@ -54,6 +49,15 @@ def _config(folder: Path) -> Path:
     return path
 
 
-HARL = formats.Format(
-    "HARL's", CONFIG, MODELS, _is_format_of, _num_agents, _read_config, _load_team
+HARL = FORMATS.register(
+    "harl",
+    Format(
+        owner="HARL's",
+        config=CONFIG,
+        folder=MODELS,
+        is_format_of=_is_format_of,
+        num_agents=_num_agents,
+        read_config=_read_config,
+        load_team=_load_team,
+    ),
 )

@@ -1,4 +1,5 @@
-"""MAPush's policies, trained by OpenRL: ``module.pt`` as a kind of checkpoint, and as one of ours.
+"""MAPush's policies, trained by OpenRL: ``module.pt`` as a format of checkpoints, which an import
+registers, and as a checkpoint of ours.
 
 Its networks have no activation after the second layer, ours have one after each. Adding a number to
 all inputs of a LayerNorm does not change its output. So a large enough bias keeps the second layer
@@ -22,8 +23,8 @@ from harl_mapush.interop.openrl_files import MODULE, OpenRLModule, read
 from harl_mapush.learning.networks import Actor, Critic
 from harl_mapush.learning.normalization import ValueNorm
 from harl_mapush.learning.settings import NetworkCfg
-from harl_mapush.runs import formats
 from harl_mapush.runs.checkpoint import CONFIG as OUR_CONFIG
+from harl_mapush.runs.formats import FORMATS, Format
 from harl_mapush.runs.run_folder import CHECKPOINTS
 from mqe.config import ConfigError, build, to_dict
 from mqe.vec_env import VecEnv
@@ -68,11 +69,6 @@ class Imported(NamedTuple):
     sections: dict[str, Any]  # of its settings
     networks: dict[str, nn.Module]  # by the names of their files
     is_object_known: bool  # False: nothing says what it pushed, and the team's size decided
-
-
-def register() -> None:
-    """Let folders with a ``module.pt`` be evaluated."""
-    formats.register(OPENRL)
 
 
 def convert(path: Path, object_name: str | None = None) -> Imported:
@@ -264,14 +260,17 @@ def _num_agents(folder: Path) -> int:
     return convert(folder / MODULE).sections["env"]["num_agents"]
 
 
-OPENRL = formats.Format(
-    owner="OpenRL's",
-    config=MODULE,
-    folder="",  # the file lies in the checkpoint's folder itself
-    is_format_of=_is_format_of,
-    num_agents=_num_agents,
-    read_config=lambda folder: convert(folder / MODULE).sections,
-    load_team=lambda folder, env: OpenRLTeam(folder / MODULE, env),
-    actor_file=lambda agent: MODULE,
-    newest=_newest,
+OPENRL = FORMATS.register(
+    "openrl",
+    Format(
+        owner="OpenRL's",
+        config=MODULE,
+        folder="",  # the file lies in the checkpoint's folder itself
+        is_format_of=_is_format_of,
+        num_agents=_num_agents,
+        read_config=lambda folder: convert(folder / MODULE).sections,
+        load_team=lambda folder, env: OpenRLTeam(folder / MODULE, env),
+        actor_file=lambda agent: MODULE,
+        newest=_newest,
+    ),
 )

@@ -4,8 +4,7 @@
 dicts on the CPU;
 ``training_state.pt``, where present, is what ``--resume`` reads; ``manifest.json`` has a checksum
 of each. Nothing here
-unpickles code. Checkpoints of a foreign kind that is registered (``formats.py``) can be evaluated
-as well.
+unpickles code. Checkpoints of other kinds in the registry ``FORMATS`` can be evaluated as well.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.runs import durable, gait_export
-from harl_mapush.runs.formats import FOREIGN, Format
-from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, last_checkpoint, step_name
-from mqe.config import ConfigError, load_yaml
+from harl_mapush.runs.formats import FORMATS, Format, foreign
+from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, checkpoints, step_name
+from mqe.config import ConfigError
 from mqe.manifest import MANIFEST, check_files, damage, write_manifest
 from mqe.pretrained import PRETRAINED, pretrained_folder
 from mqe.tensor_files import is_plain, read_file, read_tensors
-from mqe.world.scene import MAX_ROBOTS
 
 TRAINING_STATE = "training_state.pt"
 # A run's training states take no more together, unless a single one does.
@@ -98,12 +96,12 @@ def format_of(folder: Path) -> Format:
     """Return which kind of checkpoint a folder is; raise ConfigError for one whose settings are
     missing.
     """
-    for kind in (OURS, *FOREIGN):
+    for kind in FORMATS.values():
         if kind.is_format_of(folder):
             return kind
     others = [
         f" (or {kind.config}, if it is {kind.owner})"
-        for kind in FOREIGN
+        for kind in foreign()
         if kind.folder == folder.name
     ]
     raise ConfigError(_incomplete(folder, [CONFIG + "".join(others)]))
@@ -236,7 +234,7 @@ def _plain(module: nn.Module) -> dict[str, Tensor]:
 def _locate(what: str) -> Path:
     if what.startswith(PRETRAINED):
         return pretrained_folder(what.removeprefix(PRETRAINED))
-    if os.path.isfile(what) and os.path.basename(what) in [kind.config for kind in FOREIGN]:
+    if os.path.isfile(what) and os.path.basename(what) in [kind.config for kind in foreign()]:
         what = os.path.dirname(what) or "."
     path = Path(what)
     kinds = "a checkpoint folder, a run folder or pretrained:NAME"
@@ -244,14 +242,14 @@ def _locate(what: str) -> Path:
         problem = "is not a folder" if os.path.exists(what) else "does not exist"
         raise ConfigError(f"--checkpoint {what!r} {problem}; give {kinds}")
     if (path / CHECKPOINTS).is_dir():
-        found = [last_checkpoint(path), *(kind.newest(path) for kind in FOREIGN)]
+        found = [kind.newest(path) for kind in FORMATS.values()]
         last = next((folder for folder in found if folder is not None), None)
         if last is None:
             raise ConfigError(
                 f"--checkpoint {what!r}: this run has no checkpoint yet; give {kinds}"
             )
         return last
-    for kind in FOREIGN:
+    for kind in foreign():
         if (path / kind.folder).is_dir() and (path / kind.config).is_file():
             return path / kind.folder
     if not any(path.glob("*.pt")) and not (path / CONFIG).exists():
@@ -261,35 +259,8 @@ def _locate(what: str) -> Path:
     return path
 
 
-def _num_agents(folder: Path) -> int:
-    check_files(folder, [CONFIG])
-    section = load_yaml(folder / CONFIG).get("env")
-    num_agents = section.get("num_agents") if isinstance(section, dict) else None
-    if (
-        not isinstance(num_agents, int)
-        or isinstance(num_agents, bool)
-        or not 1 <= num_agents <= MAX_ROBOTS
-    ):
-        raise ConfigError(
-            f"checkpoint {folder}: its {CONFIG} does not say env.num_agents, 1 to {MAX_ROBOTS}; "
-            "it is damaged"
-        )
-    return num_agents
-
-
 def _incomplete(folder: Path, missing: Sequence[str]) -> str:
     return (
         f"checkpoint {folder}: incomplete, it lacks {', '.join(missing)}; take another "
         "checkpoint of the run"
     )
-
-
-OURS = Format(
-    owner="ours",
-    config=CONFIG,
-    folder=CHECKPOINTS,
-    is_format_of=lambda folder: (folder / CONFIG).is_file(),
-    num_agents=_num_agents,
-    read_config=lambda folder: load_yaml(folder / CONFIG),
-    load_team=lambda folder, env: None,
-)

@@ -1,4 +1,8 @@
-"""Kinds of checkpoints: this project's own, and foreign ones that entry points register."""
+"""Formats of checkpoints: this project's own, and those of other libraries.
+
+Those of HARL and OpenRL are registered when their modules in ``interop`` are imported, which entry
+points do; a user's module registers its own with ``mapush.register_format``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,12 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
+from harl_mapush.runs.run_folder import CHECKPOINTS, CONFIG, last_checkpoint
+from mqe.config import ConfigError, load_yaml
+from mqe.extensions import Registry
+from mqe.manifest import check_files
 from mqe.vec_env import VecEnv
+from mqe.world.scene import MAX_ROBOTS
 
 
 class Team(Protocol):
@@ -24,29 +33,56 @@ class Team(Protocol):
 
 
 class Format(NamedTuple):
-    """A kind of checkpoint: a folder with a file an agent, or one for all, and settings in some
-    form.
-    """
+    """A kind of checkpoint: a folder with one file an agent, or one for all, and settings."""
 
-    owner: str  # whose it is, as messages call it
-    config: str  # the file of its settings
-    folder: str  # what its folder is called, beside or around that file
+    owner: str  # in messages, for instance "HARL's"
+    config: str  # name of the file of settings
+    folder: str  # name of a checkpoint's folder, beside or around that file
     is_format_of: Callable[[Path], bool]  # whether a checkpoint folder is of this kind
     num_agents: Callable[[Path], int]
-    # The sections of a run of ours that its settings amount to.
+    # The settings, as sections of a run of ours.
     read_config: Callable[[Path], dict[str, Any]]
-    # None: its actors are those of the settings' algorithm.
+    # The team; None if its actors are those of the settings' algorithm.
     load_team: Callable[[Path, VecEnv], Team | None]
-    # Which file of the folder an agent acts by.
+    # The name of an agent's file in the folder.
     actor_file: Callable[[int], str] = "actor_agent{}.pt".format
-    # The last checkpoint in a whole run's folder.
+    # The last checkpoint in the folder of a run; None without one.
     newest: Callable[[Path], Path | None] = lambda run: None
 
 
-FOREIGN: list[Format] = []
+def _num_agents(folder: Path) -> int:
+    check_files(folder, [CONFIG])
+    section = load_yaml(folder / CONFIG).get("env")
+    num_agents = section.get("num_agents") if isinstance(section, dict) else None
+    if (
+        not isinstance(num_agents, int)
+        or isinstance(num_agents, bool)
+        or not 1 <= num_agents <= MAX_ROBOTS
+    ):
+        raise ConfigError(
+            f"checkpoint {folder}: its {CONFIG} does not say env.num_agents, 1 to {MAX_ROBOTS}; "
+            "it is damaged"
+        )
+    return num_agents
 
 
-def register(foreign: Format) -> None:
-    """Let checkpoints of a foreign kind be found and evaluated."""
-    if foreign not in FOREIGN:
-        FOREIGN.append(foreign)
+# Ours first: a folder is of the first format that takes it for its own.
+FORMATS: Registry[Format] = Registry("checkpoint format")
+OURS = FORMATS.register(
+    "mapush",
+    Format(
+        owner="ours",
+        config=CONFIG,
+        folder=CHECKPOINTS,
+        is_format_of=lambda folder: (folder / CONFIG).is_file(),
+        num_agents=_num_agents,
+        read_config=lambda folder: load_yaml(folder / CONFIG),
+        load_team=lambda folder, env: None,
+        newest=last_checkpoint,
+    ),
+)
+
+
+def foreign() -> list[Format]:
+    """Return all formats but ours."""
+    return [kind for kind in FORMATS.values() if kind is not OURS]

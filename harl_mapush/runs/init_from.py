@@ -16,6 +16,7 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.config import RunCfg
 from harl_mapush.runs import checkpoint
+from harl_mapush.runs.formats import OURS
 from mqe.config import ConfigError, merge, to_dict
 from mqe.tensor_files import read_tensors
 
@@ -136,7 +137,7 @@ def _check_algorithm(what: str, folder: Path, here: str) -> None:
     """Raise ConfigError if actors of a checkpoint are networks of another kind than those of
     algorithm ``here``.
     """
-    learned = (checkpoint.read_config(folder).get("algorithm") or {}).get("name")
+    learned = str((checkpoint.read_config(folder).get("algorithm") or {}).get("name"))
     if learned not in ALGORITHMS or _kind_of_actor(learned) is _kind_of_actor(here):
         return
     alike = " or ".join(name for name in ALGORITHMS if _kind_of_actor(name) is _kind_of_actor(here))
@@ -182,7 +183,7 @@ def _actors_are_equal(folder: Path, num_agents: int) -> bool:
 
 def _has_critic(folder: Path, networks: Mapping[str, nn.Module]) -> bool:
     """Return whether a checkpoint has all networks that do not act, of the same shapes."""
-    if checkpoint.format_of(folder) is not checkpoint.OURS:
+    if checkpoint.format_of(folder) is not OURS:
         return False
     for name, network in networks.items():
         if name.startswith("actor_agent"):

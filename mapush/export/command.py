@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import evaluation_worlds
-from harl_mapush.interop import harl_format
+from harl_mapush.interop import harl_format  # noqa: F401, registers a format
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.runs import checkpoint, durable
 from harl_mapush.runs.policy import TeamPolicy, load_team
@@ -76,7 +76,6 @@ def make_parser() -> config.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Export as the command line says; return the exit code."""
-    harl_format.register()
     return config.exit_code(lambda: _main(argv), PROGRAM)
 
 

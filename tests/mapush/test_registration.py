@@ -10,8 +10,10 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,9 +21,14 @@ import mapush
 from harl_mapush import config, test, train
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.callbacks.callback import CALLBACKS
+from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.config import user_modules
 from harl_mapush.runs import checkpoint, run_folder
+from harl_mapush.runs.formats import FORMATS
+from mapush import cli
+from mapush.commands import COMMANDS
 from mapush.doctor import command
+from mqe import extensions
 from mqe.config import ConfigError
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushCfg
@@ -51,6 +58,9 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
         ROBOTS,
         ALGORITHMS,
         CALLBACKS,
+        FORMATS,
+        CLIENTS,
+        COMMANDS,
     )
     before = [dict(registry) for registry in registries]
     yield tmp_path
@@ -123,6 +133,55 @@ def test_a_callback_of_ones_own_follows_a_run(elsewhere) -> None:
     every = [int(env_steps) for env_steps, _ in rows]
     assert every == sorted(set(every))
     assert every[-1] == int(run_folder.last_checkpoint(Path("run")).name)
+
+
+@pytest.mark.parametrize("workers", [(), ("--workers", "1")])
+def test_a_checkpoint_of_ones_own_format_is_measured(elsewhere, workers, capsys) -> None:
+    Path("team").mkdir()
+    np.savez("team/linear.npz", matrix=np.zeros((10, 3)))
+    words = ["--import", "own_format", "--checkpoint", "team", "--num_episodes", "2"]
+    brief = ["--set", "task.episode_length_s=0.2", "--seeds", "1", *workers]
+    given = [*words, *brief, "--device", "cpu", "--json", "figures.json"]
+    assert test.main(given) == 0, capsys.readouterr().err
+    assert json.loads(Path("figures.json").read_text())["num_episodes"] == 2
+
+
+def test_a_client_of_ones_own_gets_the_worlds(elsewhere) -> None:
+    mapush.register_client("sizes", lambda worlds, scale=1: scale * worlds.cfg.env.num_envs)
+    assert mapush.make("go1push_mid", client="sizes", num_envs=3, scale=2) == 6
+
+
+def test_a_command_of_an_installed_package_is_a_subcommand(elsewhere, monkeypatch, capsys) -> None:
+    Path("greeting.py").write_text(
+        "import mapush\n"
+        "def greet(argv):\n"
+        "    print('hello', *argv)\n"
+        "    return 3\n"
+        "mapush.register_command('greet', 'greeting:greet', 'say hello')\n"
+    )
+    monkeypatch.syspath_prepend(elsewhere)
+    entry = EntryPoint("greeting", "greeting", extensions.GROUP)
+    monkeypatch.setattr(extensions, "entry_points", lambda group: [entry])
+    extensions.load_extensions.cache_clear()
+    try:
+        assert cli.main(["greet", "all"]) == 3
+        assert capsys.readouterr().out == "hello all\n"
+        assert cli.main(["--help"]) == 0
+        assert "  greet       say hello\n" in capsys.readouterr().out
+        assert cli.main(["gret"]) == 2
+        assert "unknown command 'gret'; did you mean greet?" in capsys.readouterr().err
+        assert cli.main(["completion", "bash"]) == 0
+        assert " greet" in capsys.readouterr().out
+    finally:
+        extensions.load_extensions.cache_clear()
+
+
+def test_every_subcommand_explains_itself(capsys) -> None:
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([name, "--help"])
+        assert ended.value.code == 0
+        assert "usage:" in capsys.readouterr().out, name
 
 
 def test_a_robot_of_ones_own_is_trained(elsewhere) -> None:

@@ -16,6 +16,7 @@ from harl_mapush import config, test, train
 from harl_mapush.interop import harl_files
 from harl_mapush.interop.harl_actors import OffPolicyTeam
 from harl_mapush.runs import checkpoint, policy
+from harl_mapush.runs.formats import OURS
 from mqe.config import ConfigError, load_yaml
 from mqe.tensor_files import read_tensors
 from tests.support import harl_recording
@@ -560,5 +561,5 @@ def test_our_own_checkpoints_are_not_taken_for_upstreams(tmp_path) -> None:
     folder = upstream_folder(tmp_path / "run")
     assert checkpoint.format_of(folder).owner == "HARL's"
     (folder / "config.yaml").write_text("env: {num_agents: 2}\n")
-    assert checkpoint.format_of(folder) is checkpoint.OURS
+    assert checkpoint.format_of(folder) is OURS
     assert checkpoint.read_config(folder) == load_yaml(folder / "config.yaml")
