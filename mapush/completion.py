@@ -18,7 +18,7 @@ from mapush.listing import setting_lines
 from mqe.config import ConfigError
 from mqe.extensions import load_extensions
 from mqe.pretrained import PRETRAINED, pretrained_names
-from mqe.registry import TASKS
+from mqe.registry import SIMULATORS, TASKS
 from mqe.viewer.camera import CAMERAS
 from mqe.world.objects import OBJECTS
 
@@ -34,9 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str] | None) -> int:
     parser = config.Parser(
         prog="mapush completion",
-        description="Write a script that completes mapush; in ~/.bashrc or ~/.zshrc: eval "
-        '"$(mapush completion bash)" '
-        "(or zsh); for fish: mapush completion fish > ~/.config/fish/completions/mapush.fish",
+        description="Write a script by which a shell completes mapush. It holds the commands, "
+        "settings and names of this installation, so write it again after an update: mapush "
+        "completion bash > ~/.mapush-completion, and in ~/.bashrc: source ~/.mapush-completion "
+        "(likewise zsh and ~/.zshrc); for fish: mapush completion fish > "
+        "~/.config/fish/completions/mapush.fish",
     )
     parser.add_argument("shell", metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
     shell = parser.parse(argv).shell
@@ -61,7 +63,7 @@ def values() -> dict[str, list[str]]:
         "--task": [*TASKS],
         "--object": [*OBJECTS],
         "--device": ["auto", "cpu", "cuda"],
-        "--sim": ["auto", "mujoco", "warp"],
+        "--sim": ["auto", *SIMULATORS],
         "--camera": [*CAMERAS],
         **{flag: _pretrained() for flag in ("--checkpoint", "--init_from")},
     }

@@ -36,41 +36,6 @@ SEARCH = "search"
 CONFIRM = "confirm"
 _RECORD = "trial.json"
 
-# 97.5 % quantiles of Student's t for 1, 2, ... degrees of freedom
-_T_975 = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-    2.228,
-    2.201,
-    2.179,
-    2.160,
-    2.145,
-    2.131,
-    2.120,
-    2.110,
-    2.101,
-    2.093,
-    2.086,
-    2.080,
-    2.074,
-    2.069,
-    2.064,
-    2.060,
-    2.056,
-    2.052,
-    2.048,
-    2.045,
-    2.042,
-)
-_Z_975 = 1.959964
-
 
 @dataclass
 class Trial:
@@ -201,13 +166,30 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def t_quantile(degrees: int) -> float:
-    """Return the 97.5 % quantile of Student's t; beyond the table by its expansion for many
-    degrees of freedom.
+    """Return the 97.5 % quantile of Student's t, by bisection of its distribution's closed form."""
+    low = 0.0
+    high = math.pi / 2.0
+    for _ in range(60):
+        angle = (low + high) / 2.0
+        if _t_probability(angle, degrees) < 0.95:
+            low = angle
+        else:
+            high = angle
+    return math.tan(low) * math.sqrt(degrees)
+
+
+def _t_probability(angle: float, degrees: int) -> float:
+    """Return P(|t| < sqrt(degrees) tan(angle)) for Student's t (Abramowitz and Stegun,
+    26.7.3 and 26.7.4).
     """
-    if degrees <= len(_T_975):
-        return _T_975[degrees - 1]
-    z = _Z_975
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+    is_odd = degrees % 2 == 1
+    term = math.cos(angle) if is_odd else 1.0
+    total = 0.0
+    for k in range(2 if is_odd else 1, degrees, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * k / (k + 1)
+    total *= math.sin(angle)
+    return (angle + total) * 2.0 / math.pi if is_odd else total
 
 
 def wait_until_saved(folders: Iterable[Path], limit_s: float) -> None:
