@@ -269,11 +269,11 @@ class Experiment:
             headline=self.parts.env.report.headline,
         )
         if not progress.env_steps:
-            logger.introduce(provenance.cards(to_dict(cfg), start, names))
+            logger.introduce(provenance.tensorboard_summaries(to_dict(cfg), start, names))
         return logger
 
     def _make_saver(self, settings: str) -> CheckpointSaver:
-        sealed = run_folder.sealed(settings)
+        with_checksum = run_folder.with_checksum(settings)
         gait = evaluation_worlds.digest_of_gaits(self.cfg)
 
         def write(env_steps: int, state: dict[str, Any]) -> None:
@@ -282,7 +282,7 @@ class Experiment:
                 env_steps,
                 self.parts.algorithm.networks,
                 state,
-                settings=sealed,
+                settings=with_checksum,
                 device=self.cfg.sim.device,
                 gait_sha256=gait,
             )

@@ -62,9 +62,9 @@ WORLD = EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu", num_threads=1)
             "task.gait: must be text without null bytes or halves of characters",
         ),
         ('--set task.gait="a\\0b"', "task.gait: must be text without null bytes"),
-        ("--out //", "is the root of all folders"),
-        ("--out /..", "logger.out_dir (--out): /.. is the root of all folders"),
-        ("--out /", "logger.out_dir (--out): / is the root of all folders"),
+        ("--out //", "is the root of the file system"),
+        ("--out /..", "logger.out_dir (--out): /.. is the root of the file system"),
+        ("--out /", "logger.out_dir (--out): / is the root of the file system"),
         (
             "--set task.gait=pretrained:../pretrained/go1_velocity",
             "unknown pretrained policy '../pretrained",
@@ -219,7 +219,7 @@ def test_tensors_that_are_not_plain(how: str, tmp_path) -> None:
 def test_a_checkpoint_of_a_billion_robots(tmp_path) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"env": {"num_agents": 1_000_000_000}}))
     start = time.perf_counter()
-    with pytest.raises(ConfigError, match=r"env\.num_agents, 1 to 4; it is damaged"):
+    with pytest.raises(ConfigError, match=r"is damaged; env\.num_agents must be 1 to 4"):
         checkpoint.resolve(str(tmp_path))
     assert time.perf_counter() - start < 1.0
 

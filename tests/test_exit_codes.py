@@ -100,7 +100,9 @@ def test_a_second_ctrl_c_names_what_is_left(
     assert train.main(argv) == 130
     line = capsys.readouterr().err
     left = f"resume from its last checkpoint with: {train.PROGRAM} --resume {run}"
-    assert line.endswith(f"{left if interval == 1 else 'it has no checkpoint yet, start anew'}\n")
+    assert line.endswith(
+        f"{left if interval == 1 else 'it has no checkpoint yet, start it again'}\n"
+    )
 
 
 def _command(gait, out, num_env_steps: int = 128) -> list[str]:

@@ -1,6 +1,4 @@
-"""Files that survive a power loss: flushed to the disk before they get their name, and their name
-as well.
-"""
+"""Files that survive a power loss: flushed to the disk before and after they get their name."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Some network file systems cannot sync a folder.
+# Errors of network file systems that cannot sync a folder.
 _NO_SYNC = (
     errno.EINVAL,
     errno.ENOSYS,
@@ -20,7 +18,7 @@ _NO_SYNC = (
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file atomically: it is there whole, or as it was."""
+    """Write a file atomically: after a failure it has its old contents."""
     partial = path.with_name(f".{path.name}-{os.getpid()}")
     try:
         partial.write_text(text, encoding="utf-8")
@@ -28,16 +26,15 @@ def write_text(path: Path, text: str) -> None:
         partial.replace(path)
         sync(path.parent)
     finally:
-        partial.unlink(missing_ok=True)  # where the disk was full
+        partial.unlink(missing_ok=True)  # left over if the disk was full
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to put files in, which then becomes ``folder``; after an error it is
-    removed instead.
+    """Yield an empty folder that becomes ``folder`` once it is filled; an error removes it.
 
-    Its files are on the disk before it gets that name, and a folder of that name is replaced. The
-    folder above it must exist.
+    Its files are flushed to the disk before it gets that name, and a folder of that name is
+    replaced. The parent folder must exist.
     """
     partial = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -46,13 +43,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
         yield partial
         _publish(partial, folder)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)  # where the disk was full
+        shutil.rmtree(partial, ignore_errors=True)  # left over after an error
 
 
 def _publish(partial: Path, folder: Path) -> None:
-    """Rename a finished folder of files to ``folder``, replacing one that exists, once its files
-    are on the disk.
-    """
+    """Flush a folder's files to the disk, then rename it to ``folder``, which it replaces."""
     for path in partial.iterdir():
         sync(path)
     sync(partial)
@@ -65,9 +60,9 @@ def _publish(partial: Path, folder: Path) -> None:
 
 
 def make_folder(path: Path, exist_ok: bool = True) -> None:
-    """Make a folder and its parents, each entered in the one above it on the disk.
+    """Make a folder and its parents, and flush their entries to the disk.
 
-    Raises FileExistsError where ``path`` exists and must not.
+    Raises FileExistsError if ``path`` exists and ``exist_ok`` is False.
     """
     missing = [parent for parent in path.absolute().parents if not parent.exists()]
     path.mkdir(parents=True, exist_ok=exist_ok)
@@ -76,7 +71,7 @@ def make_folder(path: Path, exist_ok: bool = True) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until what was written to a file, or entered in a folder, is on the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -21,26 +21,26 @@ from mqe.world.scene import MAX_ROBOTS
 
 
 class Team(Protocol):
-    """A team's policy, as evaluation, films and clients call it."""
+    """A team's policy as evaluation, films and clients call it."""
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Return actions (N, A, U) for obs (N, A, O)."""
         ...
 
     def reset_memory(self, done: Tensor) -> None:
-        """Reset what is remembered of the episode where ``done`` (N,) bool."""
+        """Reset the memory of the worlds whose episode ended, ``done`` (N,) bool."""
         ...
 
 
 class Format(NamedTuple):
-    """A kind of checkpoint: a folder with one file an agent, or one for all, and settings."""
+    """A kind of checkpoint: a folder with settings and actors, one per agent or one for all."""
 
     owner: str  # in messages, for instance "HARL's"
     config: str  # name of the file of settings
     folder: str  # name of a checkpoint's folder, beside or around that file
     is_format_of: Callable[[Path], bool]  # whether a checkpoint folder is of this kind
     num_agents: Callable[[Path], int]
-    # The settings, as sections of a run of ours.
+    # The settings, as sections of one of our runs.
     read_config: Callable[[Path], dict[str, Any]]
     # The team; None if its actors are those of the settings' algorithm.
     load_team: Callable[[Path, VecEnv], Team | None]
@@ -60,13 +60,13 @@ def _num_agents(folder: Path) -> int:
         or not 1 <= num_agents <= MAX_ROBOTS
     ):
         raise ConfigError(
-            f"checkpoint {folder}: its {CONFIG} does not say env.num_agents, 1 to {MAX_ROBOTS}; "
-            "it is damaged"
+            f"checkpoint {folder}: its {CONFIG} is damaged; env.num_agents must be 1 to "
+            f"{MAX_ROBOTS}"
         )
     return num_agents
 
 
-# Ours first: a folder is of the first format that takes it for its own.
+# Ours comes first: a folder is of the first format whose ``is_format_of`` accepts it.
 FORMATS: Registry[Format] = Registry("checkpoint format")
 OURS = FORMATS.register(
     "mapush",

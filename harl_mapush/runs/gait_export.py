@@ -48,7 +48,7 @@ def is_gait(settings: Mapping[str, Any]) -> bool:
 def export(folder: Path) -> None:
     """Write the description of a gait's checkpoint beside its weights.
 
-    Checkpoints of other tasks, and networks that no gait may have, get none.
+    Checkpoints of other tasks, and of networks that a gait must not have, get none.
     """
     settings = load_yaml(folder / _CONFIG)
     if not is_gait(settings):

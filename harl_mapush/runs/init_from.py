@@ -1,6 +1,4 @@
-"""What a new run takes over from a checkpoint (``runner.init_from``): networks, observations and
-commands.
-"""
+"""Initial networks and settings that a new run takes from a checkpoint (``runner.init_from``)."""
 
 from __future__ import annotations
 
@@ -21,14 +19,12 @@ from mqe.config import ConfigError, merge, to_dict
 from mqe.tensor_files import read_tensors
 
 KEY = "runner.init_from (--init_from)"
-# What a policy sees and commands, and how often: with other values its networks mean nothing.
+# Settings of the policy's observations and commands; with other values its networks are useless.
 INTERFACE = ("decision_period", "observation", "more_observations", "action_scale")
 
 
 def resolve(what: str) -> Path:
-    """Return the folder of a checkpoint, run or ``pretrained:NAME``; raise ConfigError where there
-    is none.
-    """
+    """Return the folder of a checkpoint, run or ``pretrained:NAME``; else raise ConfigError."""
     try:
         return checkpoint.resolve(what)
     except ConfigError as error:
@@ -36,20 +32,21 @@ def resolve(what: str) -> Path:
 
 
 def apply(base: Mapping[str, Any], over: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return ``base`` with the settings that follow from its checkpoint to start from, if it or
-    ``over`` names one.
+    """Return ``base`` with the settings of the checkpoint that the run starts from, and notices.
 
-    Return also what to tell the user about them.
+    The checkpoint is named in ``over`` or ``base``; without one ``base`` is returned as it is.
     """
-    what = (over.get("runner") or {}).get("init_from", (base.get("runner") or {}).get("init_from"))
-    if not isinstance(what, str):
+    in_base = (base.get("runner") or {}).get("init_from")
+    source = (over.get("runner") or {}).get("init_from", in_base)
+    if not isinstance(source, str):
         return dict(base), []
-    taken, notice = _own_settings(what, base, over)
-    return merge(base, taken), [notice] if notice is not None else []
+    taken, notice = _own_settings(source, base, over)
+    notices = [] if notice is None else [notice]
+    return merge(base, taken), notices
 
 
 def check(cfg: RunCfg) -> None:
-    """Raise ConfigError where a run starts with networks that learned another task."""
+    """Raise ConfigError if a run starts with networks that learned another task."""
     what = cfg.runner.init_from
     if what is None:
         return
@@ -57,54 +54,53 @@ def check(cfg: RunCfg) -> None:
     if learned.name == cfg.task.name:
         return
     is_gait = hasattr(cfg.task, "gait") and not hasattr(learned, "gait")
-    hint = f", or let the robots walk with this one: --set task.gait={what}" if is_gait else ""
+    hint = f", or use this gait for the robots: --set task.gait={what}" if is_gait else ""
     raise ConfigError(
         f"{KEY}: {what} is a policy of {learned.name}, and this run trains {cfg.task.name}; "
-        "start from a checkpoint of "
-        f"{cfg.task.name}{hint}"
+        f"start from a checkpoint of {cfg.task.name}{hint}"
     )
 
 
 def load(what: str, networks: Mapping[str, nn.Module], num_agents: int, cfg: Any) -> str:
-    """Load a checkpoint's networks into a new run whose section ``algorithm`` is ``cfg``; return a
-    line about it.
+    """Load a checkpoint's networks into a new run; return a line for the user about it.
 
-    Raises ConfigError if they do not fit.
+    ``cfg`` is the run's section ``algorithm``. Raises ConfigError if the networks do not fit.
     """
     folder = resolve(what)
     has = checkpoint.format_of(folder).num_agents(folder)
     if has != num_agents:
         raise ConfigError(
-            f"{KEY}: {what} has actors of {has} robots, and this run has {num_agents}; train such "
-            f"a team with --num_agents {has} and the --object that it pushed, or start from another"
+            f"{KEY}: {what} has actors of {has} robots, and this run has {num_agents}; train "
+            f"such a team with --num_agents {has} and the --object that it pushed, or start from "
+            "another checkpoint"
         )
     if _shares(cfg) and not _actors_are_equal(folder, has):
         raise ConfigError(
             f"{KEY}: {what} has an actor of its own for each robot, and this run has one for "
-            "all; say "
-            f"--set algorithm.share_param=false"
+            "all; use --set algorithm.share_param=false"
         )
     has_critic = _has_critic(folder, networks)
     try:
-        (checkpoint.load if has_critic else checkpoint.load_actors)(folder, networks)
+        if has_critic:
+            checkpoint.load(folder, networks)
+        else:
+            checkpoint.load_actors(folder, networks)
     except ConfigError as error:
         _check_algorithm(what, folder, cfg.name)
         raise ConfigError(f"{error}{_hint(folder, cfg)}") from None
-    critic = "and the critic of" if has_critic else "of"
-    return (
-        f"Starts with the actors {critic} {folder}{'' if has_critic else ', and with a new critic'}"
-    )
+    if has_critic:
+        return f"Starts with the actors and the critic of {folder}"
+    return f"Starts with the actors of {folder}, and with a new critic"
 
 
 def _own_settings(
     what: str, base: Mapping[str, Any], over: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
-    """Return what a run of ``base`` and ``over`` takes from a checkpoint's settings instead of what
-    ``base`` says.
+    """Return the settings of a checkpoint that replace those of ``base``, and a notice.
 
-    These are its networks' sizes and, where it learned the same task, what its policy sees and
-    commands, and whether each robot has an actor of its own. Return also a line that names the
-    values that change; None if there are none.
+    They are its networks' sizes and, if it learned the same task, its policy's observations and
+    commands, and whether each robot has an actor of its own. Settings in ``over`` are kept. The
+    notice names the values that change; it is None if there are none.
     """
     own = checkpoint.read_config(resolve(what))
     cfg = config.resolve(base, over)[0]
@@ -112,8 +108,9 @@ def _own_settings(
     source = config.resolve(own, {})[0]
     here = cfg.task
     learned = source.task
-    if learned.name != here.name:  # which ``check`` is going to refuse
+    if learned.name != here.name:  # ``check`` raises for it later
         return taken, None
+
     given = over.get("task") or {}
     taken["task"] = {
         key: value
@@ -125,47 +122,43 @@ def _own_settings(
     ]
     is_given = "share_param" in (over.get("algorithm") or {})
     if _shares(cfg.algorithm) and not _shares(source.algorithm) and not is_given:
-        taken["algorithm"] = {"share_param": False}  # each robot has an actor of its own
+        taken["algorithm"] = {"share_param": False}
         changed.append("algorithm.share_param=false")
-    return (
-        taken,
-        f"{', '.join(changed)} as {what} learned it; --set takes others" if changed else None,
-    )
+    if not changed:
+        return taken, None
+    return taken, f"{', '.join(changed)}, as in the training of {what}; --set changes it"
 
 
 def _check_algorithm(what: str, folder: Path, here: str) -> None:
-    """Raise ConfigError if actors of a checkpoint are networks of another kind than those of
-    algorithm ``here``.
-    """
+    """Raise ConfigError if a checkpoint's actors are of another kind than those of ``here``."""
     learned = str((checkpoint.read_config(folder).get("algorithm") or {}).get("name"))
     if learned not in ALGORITHMS or _kind_of_actor(learned) is _kind_of_actor(here):
         return
     alike = " or ".join(name for name in ALGORITHMS if _kind_of_actor(name) is _kind_of_actor(here))
     raise ConfigError(
-        f"{KEY}: {what} learned by {learned}, whose actors are networks of another kind than "
-        f"those of {here}; start "
-        f"from a checkpoint of {alike}, or train with --algo {learned}"
+        f"{KEY}: {what} was trained by {learned}, whose actors are networks of another kind than "
+        f"those of {here}; start from a checkpoint of {alike}, or train with --algo {learned}"
     ) from None
 
 
 def _hint(folder: Path, cfg: Any) -> str:
-    """Return the end of an error: the ``compat`` that a checkpoint's networks need, if this run
-    has the other one.
-    """
+    """Return the end of an error: the checkpoint's ``compat`` if this run has the other one."""
     learned = (checkpoint.read_config(folder).get("algorithm") or {}).get("compat")
     if learned is None or learned == getattr(cfg, "compat", learned):
         return ""
-    return f"; they are networks of compat={learned}, so say --set algorithm.compat={learned}"
+    return f"; its networks are those of compat={learned}: use --set algorithm.compat={learned}"
 
 
 def _kind_of_actor(name: str) -> Any:
-    """Return what algorithms with the same networks that act have in common."""
-    made_by = ALGORITHMS[name].cls
-    return OnPolicy if isinstance(made_by, type) and issubclass(made_by, OnPolicy) else made_by
+    """Return a class or function that stands for all algorithms with the same kind of actor."""
+    algorithm = ALGORITHMS[name].cls
+    if isinstance(algorithm, type) and issubclass(algorithm, OnPolicy):
+        return OnPolicy
+    return algorithm
 
 
 def _shares(algorithm: Any) -> bool:
-    """Return whether all agents have one actor under these settings."""
+    """Return whether all agents share one actor under these settings."""
     return getattr(algorithm, "share_param", False)
 
 
@@ -182,7 +175,7 @@ def _actors_are_equal(folder: Path, num_agents: int) -> bool:
 
 
 def _has_critic(folder: Path, networks: Mapping[str, nn.Module]) -> bool:
-    """Return whether a checkpoint has all networks that do not act, of the same shapes."""
+    """Return whether a checkpoint has all networks besides the actors, of the same shapes."""
     if checkpoint.format_of(folder) is not OURS:
         return False
     for name, network in networks.items():

@@ -24,47 +24,45 @@ Weights = Mapping[str, dict[str, Tensor]]  # state dicts by network
 
 
 def load_team(cfg: RunCfg, folder: Path, env: VecEnv) -> Team:
-    """Load the team of a checkpoint of any known kind; raise ConfigError where it does not fit.
+    """Load the team of a checkpoint of any known kind; raise ConfigError if it does not fit.
 
-    Warns, by the library's log, if ``env`` is another kind of world than the team learned in.
+    Warns by the library's log if ``env`` differs from the worlds that the team learned in.
     """
     num_agents = checkpoint.read_config(folder)["env"]["num_agents"]
     if env.num_agents != num_agents:
         raise ConfigError(
             f"checkpoint {folder} was trained with env.num_agents={num_agents}, and this "
-            "environment has "
-            f"{env.num_agents}; build one of its team's size "
+            f"environment has {env.num_agents}; build one of its team's size "
             "(harl_mapush.evaluation.evaluation_worlds.settings)"
         )
     if isinstance(env, MultiAgentEnv):
         unfamiliar = evaluation_worlds.unfamiliar(folder, env)
-    else:
-        unfamiliar = None
-    if unfamiliar is not None:
-        _LOG.warning("Note: %s.", unfamiliar)
+        if unfamiliar is not None:
+            _LOG.warning("Note: %s.", unfamiliar)
     return make_team(cfg, folder, env)
 
 
 def make_team(cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None) -> Team:
-    """Load the team of a checkpoint for any ``env``.
+    """Build the team of a checkpoint for any ``env``.
 
-    ``weights`` are its actors' if they were read before (``checkpoint.read_actors``).
+    ``weights`` are the actors' if they were already read (``checkpoint.read_actors``).
     """
     foreign = checkpoint.format_of(folder).load_team(folder, env)
-    return TeamPolicy(cfg, folder, env, weights) if foreign is None else foreign
+    if foreign is not None:
+        return foreign
+    return TeamPolicy(cfg, folder, env, weights)
 
 
 class TeamPolicy:
-    """Deterministic decisions, obs (N, A, O) to actions (N, A, U); recurrent teams remember
-    between them.
+    """A team's deterministic policy, from obs (N, A, O) to actions (N, A, U).
+
+    A recurrent team keeps its hidden states between calls.
     """
 
     def __init__(
         self, cfg: RunCfg, folder: Path, env: VecEnv, weights: Weights | None = None
     ) -> None:
-        """Load the checkpoint in ``folder``; raise ConfigError where it does not fit ``env`` and
-        ``cfg``.
-        """
+        """Load the checkpoint in ``folder``; raise ConfigError if ``env`` does not fit."""
         try:
             acting = cfg.algorithm.for_acting()
             spec = TeamSpec.of(env)
@@ -79,18 +77,16 @@ class TeamPolicy:
 
     @property
     def actors(self) -> list[nn.Module]:
-        """Return the robots' networks, in their order; agents that share one have it more than
-        once.
-        """
+        """The robots' networks in order; a shared network is repeated."""
         return [self._algorithm.networks[f"actor_agent{i}"] for i in range(self._num_agents)]
 
     def __call__(self, obs: Tensor) -> Tensor:
-        """Decide."""
+        """Return the team's actions (N, A, U) for obs (N, A, O)."""
         decision = self._algorithm.act(obs, self._hidden, deterministic=True)
         self._hidden = decision.hidden
         return decision.actions
 
     def reset_memory(self, done: Tensor) -> None:
-        """Reset what is remembered of the episode where ``done`` (N,) bool."""
+        """Reset the hidden states of the worlds whose episode ended, ``done`` (N,) bool."""
         if self._hidden is not None:
             self._hidden = self._hidden.masked_fill(done.view(1, -1, 1, 1), 0.0)

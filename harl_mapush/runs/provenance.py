@@ -1,6 +1,4 @@
-"""What made a run, beside its settings: ``origin.json`` in its folder, and cards of it for
-TensorBoard.
-"""
+"""The origin of a run, ``origin.json`` in its folder, and its summaries for TensorBoard."""
 
 from __future__ import annotations
 
@@ -20,14 +18,17 @@ from mqe.config import dump_yaml
 from mqe.manifest import git_revision, packages
 
 ORIGIN = "origin.json"
-METRICS = ("success_rate", "return", "episode_time_s")  # of a run, beside its hyper-parameters
-_HYPER_PARAMETERS = ("algorithm", "network")  # sections that are shown whole
+# Metrics of a run that TensorBoard shows beside its hyper-parameters.
+METRICS = ("success_rate", "return", "episode_time_s")
+# Sections whose settings are all hyper-parameters, and further settings that are.
+_HYPER_PARAMETERS = ("algorithm", "network")
 _MORE = ("env.num_envs", "task.object", "task.decision_period", "runner.num_steps", "runner.seed")
 
 
 def describe(device: str, reward_weights: Mapping[str, float] | None) -> dict[str, Any]:
-    """Return who starts a run, with what and how; ``reward_weights`` by term, None where a task
-    does not weigh any.
+    """Return the time, command, versions and device of a run's start.
+
+    ``reward_weights`` are by term, None if the task weighs no terms.
     """
     weights = {} if reward_weights is None else {"reward_weights": dict(reward_weights)}
     return {
@@ -47,30 +48,22 @@ def write(run: Path, start: Mapping[str, Any]) -> None:
     path = run / ORIGIN
     try:
         starts = json.loads(path.read_text(encoding="utf-8"))["starts"]
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-    ):  # none yet, or damaged: nothing depends on it
+    except (OSError, ValueError, KeyError, TypeError):
+        # There is no file yet, or it is damaged; nothing depends on it.
         starts = []
     durable.write_text(path, json.dumps({"starts": [*starts, dict(start)]}, indent=2) + "\n")
 
 
-def cards(
+def tensorboard_summaries(
     settings: Mapping[str, Any], start: Mapping[str, Any], statistics: Sequence[str]
 ) -> list[Summary]:
-    """Return what TensorBoard shows of a run besides its curves: layout, hyper-parameters,
-    settings, origin.
+    """Return a run's TensorBoard summaries besides its curves.
 
-    ``settings`` are nested plain values; ``statistics`` are the names of what the environment
-    measures.
+    They show its layout, hyper-parameters, settings and origin. ``settings`` are nested plain
+    values; ``statistics`` are the names of the environment's statistics.
     """
-    from torch.utils.tensorboard.summary import (  # slow to import, and seldom needed
-        custom_scalars,
-        hparams,
-        text,
-    )
+    # Slow to import, and needed once in a run.
+    from torch.utils.tensorboard.summary import custom_scalars, hparams, text
 
     shares = [name for name in statistics if name.startswith("contact_share")]
     charts = {name: ["Multiline", [f"mapush/{name}"]] for name in METRICS if name in statistics}
@@ -80,24 +73,25 @@ def cards(
             [f"{name.rpartition('_')[2]}/contact_share" for name in shares],
         ]
     metrics = {f"mapush/{name}": 0.0 for name in METRICS if name in statistics}
-    yaml, origin = (f"```\n{content}\n```" for content in (dump_yaml(settings), dump_yaml(start)))
     return [
         custom_scalars({"overview": charts}),
         *hparams(hyper_parameters(settings), metrics)[:2],
-        text("settings", yaml),
-        text("origin", origin),
+        text("settings", f"```\n{dump_yaml(settings)}\n```"),
+        text("origin", f"```\n{dump_yaml(start)}\n```"),
     ]
 
 
 def hyper_parameters(settings: Mapping[str, Any]) -> dict[str, float | bool | str]:
-    """Return the settings that runs are compared by, by dotted name."""
+    """Return the settings by which runs are compared, by dotted name."""
     flat = {
         f"{section}.{key}": value
         for section, content in settings.items()
         for key, value in content.items()
     }
-    return {
-        name: value if isinstance(value, (bool, int, float)) else str(value)
-        for name, value in flat.items()
-        if name.partition(".")[0] in _HYPER_PARAMETERS or name in _MORE
-    }
+    found = {}
+    for name, value in flat.items():
+        section = name.partition(".")[0]
+        if section in _HYPER_PARAMETERS or name in _MORE:
+            is_plain = isinstance(value, (bool, int, float))
+            found[name] = value if is_plain else str(value)
+    return found

@@ -1,6 +1,6 @@
-"""Resume a run: find its checkpoint, check which settings may differ, and restore its state.
+"""Resume a run: find its checkpoint, check which settings changed, and restore its state.
 
-The state is ``training_state.pt`` of a checkpoint, the settings are the run's ``config.yaml``.
+The state is ``training_state.pt`` of a checkpoint; the settings are the run's ``config.yaml``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mqe.registry import resolve_sim
 PROGRAM = "python -m harl_mapush.train"
 KINDS = "a run folder or one of its checkpoint folders"
 ACTOR_RATES = ("algorithm.learning_rate", "algorithm.agent_learning_rates")
-# What may differ when a run is resumed; the saved state depends on everything else.
+# Settings that may change when a run is resumed; the saved state depends on all others.
 CHANGEABLE_ON_RESUME = (
     "runner.num_env_steps",
     "runner.checkpoint_interval",
@@ -53,84 +53,87 @@ CHANGEABLE_ON_RESUME = (
 
 
 class SavedRun(NamedTuple):
-    """A run, and the checkpoint it resumes from; none if it ended before its first, and starts
-    again.
-    """
+    """A run and the checkpoint it resumes from; None for a run that starts from the beginning."""
 
     run: Path
     folder: Path | None
     env_steps: int
 
 
-def find(what: str) -> tuple[SavedRun, list[str]]:
-    """Find what ``--resume`` means, a run's newest whole checkpoint or a checkpoint itself; and
-    notices about it.
+def find(name: str) -> tuple[SavedRun, list[str]]:
+    """Return the run that ``--resume`` names, with its newest whole checkpoint, and notices.
 
-    Raises ConfigError if there is nothing to resume from.
+    If a checkpoint is named, the run resumes from that one. Raises ConfigError if there is nothing
+    to resume from.
     """
-    path = Path(what)
+    path = Path(name)
     if not path.is_dir():
         problem = "is not a folder" if path.exists() else "does not exist"
-        raise ConfigError(f"--resume {what!r} {problem}; give {KINDS}")
+        raise ConfigError(f"--resume {name!r} {problem}; give {KINDS}")
     env_steps = run_folder.parse_step_name(path.resolve().name)
     is_run = (path / run_folder.CHECKPOINTS).is_dir() or (
         env_steps is None and (path / run_folder.CONFIG).is_file()
     )
     if is_run and any(path.glob("actor_agent*.pt")):
         raise ConfigError(
-            f"--resume {what!r} is a checkpoint without the rest of its run; start a new run "
-            f"with --init_from {what}"
+            f"--resume {name!r} is a checkpoint without the rest of its run; start a new run "
+            f"with --init_from {name}"
         )
     if is_run:
         return _newest(path)
+
     real = path.resolve()
     run = real.parent.parent
     if env_steps is None or real.parent.name != run_folder.CHECKPOINTS:
         raise ConfigError(
-            f"--resume {what!r} is neither a run nor a checkpoint in a run's folder; give {KINDS}"
+            f"--resume {name!r} is neither a run nor a checkpoint in a run's folder; give {KINDS}"
         )
     problem = _problem(real)
     if problem is not None:
         raise ConfigError(
-            f"--resume {what!r}: {problem}; give the run ({run}), which resumes from its newest "
+            f"--resume {name!r}: {problem}; give the run ({run}), which resumes from its newest "
             "whole one"
         )
     return SavedRun(run, real, env_steps), []
 
 
 def settings(saved: SavedRun, over: Mapping[str, Any]) -> tuple[RunCfg, list[str]]:
-    """Return the run's settings, changed by ``over``; raise ConfigError for a change that saved
-    state cannot follow.
+    """Return the run's settings changed by ``over``, and notices about the changes.
 
-    Also returns notices about the changes.
+    Raises ConfigError for a change that is impossible with the saved state.
     """
     values, notices = _run_values(saved)
-    old, _ = config.resolve(
-        values if saved.folder is None else load_yaml(saved.folder / run_folder.CONFIG), {}
-    )
+    old_values = values
+    if saved.folder is not None:
+        old_values = load_yaml(saved.folder / run_folder.CONFIG)
+    old, _ = config.resolve(old_values, {})
     new, _ = config.resolve(values, over)
     if new.sim != old.sim:
         name, device = resolve_sim(new.sim)
         new = replace(new, sim=replace(new.sim, name=name, device=str(device)))
+
     before = flatten(to_dict(old))
     after = flatten(to_dict(new))
     changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-    changed.sort(key=lambda key: not key.endswith(".name"))  # other keys follow from these
+    # Names come first, since other keys follow from them.
+    changed.sort(key=lambda key: not key.endswith(".name"))
     for key in changed:
         moves = key == "sim.device" and _kind(old.sim.device) != _kind(new.sim.device)
         if key not in CHANGEABLE_ON_RESUME or moves:
+            changeable = ", ".join(CHANGEABLE_ON_RESUME)
+            limit = ", to one of the same kind" if moves else ""
             raise ConfigError(
                 f"{key}={after.get(key)}: the run {saved.run} was trained with "
-                f"{before.get(key)}, and its saved state "
-                f"holds for nothing else; leave it out, or start a new run (a resume may change "
-                f"{', '.join(CHANGEABLE_ON_RESUME)}{', to one of the same kind' if moves else ''})"
+                f"{before.get(key)}, and its saved state depends on it; leave it out, or start a "
+                f"new run (a resume may change {changeable}{limit})"
             )
     return new, notices + _notices(saved, old, new, changed)
 
 
 def read(saved: SavedRun) -> dict[str, Any]:
-    """Read the saved state onto the CPU; raise ConfigError where it is damaged or another
-    checkpoint's.
+    """Read the saved state onto the CPU.
+
+    Raises ConfigError if it is damaged or belongs to another checkpoint.
     """
     assert saved.folder is not None
     state = checkpoint.read_training_state(saved.folder)
@@ -145,9 +148,8 @@ def load(trainer: Trainer, saved: SavedRun, state: dict[str, Any]) -> None:
     try:
         trainer.load_state_dict(state)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
-        raise _damaged(
-            saved, f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-        ) from None
+        message = " ".join(str(error).split())[:160]
+        raise _damaged(saved, f"{type(error).__name__}: {message}") from None
     env_steps = trainer.progress.env_steps
     if env_steps != saved.env_steps:
         raise _damaged(saved, f"it is the state after {env_steps} env steps")
@@ -166,32 +168,28 @@ def _newest(run: Path) -> tuple[SavedRun, list[str]]:
         )
     if not (run / run_folder.CONFIG).is_file():
         raise ConfigError(
-            f"--resume {str(run)!r} has no {run_folder.CONFIG} and no checkpoint, nothing to "
-            "resume "
-            f"from; start it again with --out {run}"
+            f"--resume {str(run)!r} has no {run_folder.CONFIG} and no checkpoint, so it cannot be "
+            f"resumed; start it again with --out {run}"
         )
     return SavedRun(run, None, 0), [f"{run} has no checkpoint yet and starts again"]
 
 
 def _run_values(saved: SavedRun) -> tuple[dict[str, Any], list[str]]:
-    """Return the run's own settings, or its checkpoint's where they are lost or damaged, with a
-    notice.
-    """
+    """Return the run's settings, or its checkpoint's with a notice if they are lost or damaged."""
     try:
         return run_folder.read_config(saved.run), []
     except ConfigError as error:
         if saved.folder is None:
             raise ConfigError(
-                f"{error}, and the run has no checkpoint; remove {saved.run} and start anew"
+                f"{error}, and the run has no checkpoint; remove {saved.run} and start again"
             ) from None
         instead = saved.folder / run_folder.CONFIG
-        return load_yaml(instead), [
-            f"{error}; the settings are those of {instead}, changed by flags and --set"
-        ]
+        notice = f"{error}; the settings are those of {instead}, changed by flags and --set"
+        return load_yaml(instead), [notice]
 
 
 def _problem(folder: Path) -> str | None:
-    """Return what a checkpoint lacks for a resume, or what is damaged; None if it is whole."""
+    """Return a description of a checkpoint's missing or damaged file; None if it is whole."""
     try:
         checkpoint.check_whole(folder)
     except ConfigError as error:
@@ -200,30 +198,32 @@ def _problem(folder: Path) -> str | None:
 
 
 def _notices(saved: SavedRun, old: RunCfg, new: RunCfg, changed: Sequence[str]) -> list[str]:
+    """Return notices about the gait and the learning rates of a resumed run."""
     notices = []
     if saved.folder is not None:
         gait = other_gait(saved.folder, new)
-        notices += [] if gait is None else [f"the team walks otherwise than before: {gait}"]
-    # Not every algorithm's.
-    schedules = tuple(getattr(cfg.algorithm, "schedule", "constant") for cfg in (old, new))
-    if schedules[1] == "adaptive" and set(changed) & set(ACTOR_RATES):
+        if gait is not None:
+            notices.append(f"the team walks otherwise than before: {gait}")
+
+    # An algorithm from outside need not have a schedule.
+    old_schedule = getattr(old.algorithm, "schedule", "constant")
+    new_schedule = getattr(new.algorithm, "schedule", "constant")
+    if new_schedule == "adaptive" and set(changed) & set(ACTOR_RATES):
         notices.append(
             "schedule adaptive: the actors' learning rates continue from the saved ones, not "
             "from the new"
         )
+
     before = old.runner.num_env_steps
     after = new.runner.num_env_steps
-    if (
-        schedules[1] == "linear"
-        and (schedules[0], before) != ("linear", after)
-        and after > saved.env_steps
-    ):
-        shares = [max(0.0, 1.0 - saved.env_steps / total) for total in (before, after)]
-        instead = f", not at {shares[0]:.3f}" if schedules[0] == "linear" else ""
+    is_changed = (old_schedule, before) != ("linear", after)
+    if new_schedule == "linear" and is_changed and after > saved.env_steps:
+        old_share = max(0.0, 1.0 - saved.env_steps / before)
+        new_share = max(0.0, 1.0 - saved.env_steps / after)
+        instead = f", not at {old_share:.3f}" if old_schedule == "linear" else ""
         notices.append(
             f"schedule linear: learning rates now reach zero at {after} env steps; they continue "
-            f"at {shares[1]:.3f} of "
-            f"the full rates{instead}"
+            f"at {new_share:.3f} of the full rates{instead}"
         )
     return notices
 
@@ -238,14 +238,16 @@ def _damaged(saved: SavedRun, detail: str) -> ConfigError:
 
 
 def how_to_resume(folder: Path, program: str = PROGRAM, more: str = "") -> str:
-    """Return how to resume a run that ended early; ``more`` is what the command line of
-    ``program`` should add.
+    """Return the hint how to resume a run that ended early.
+
+    ``more`` is added to the command line of ``program``.
     """
     if not folder.is_dir():
         return "the folder is gone; if it was moved, --resume takes its new place"
     if run_folder.checkpoints(folder):
         return f"resume from its last checkpoint with: {command(folder, program)}{more}"
-    return f"it has no checkpoint yet, start anew{f' with{more}' if more else ''}"
+    additions = f" with{more}" if more else ""
+    return f"it has no checkpoint yet, start it again{additions}"
 
 
 def command(folder: Path, program: str = PROGRAM) -> str:

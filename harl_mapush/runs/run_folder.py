@@ -1,8 +1,7 @@
-"""Run folders: where a run goes, what its parts are called, which of its checkpoints is the last.
+"""Run folders: their names, their parts, their checkpoints and their lock.
 
 A run is ``config.yaml``, ``origin.json``, TensorBoard's files and ``checkpoints/<env steps>/``. The
-first line of
-``config.yaml``, a comment, has the SHA-256 of the lines below it.
+first line of ``config.yaml``, a comment, has the SHA-256 of the lines below it.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from harl_mapush.runs import durable
 from mqe.config import ConfigError, load_yaml
 
 CONFIG = "config.yaml"
-LOGS = "logs"  # where older runs have TensorBoard's files
+LOGS = "logs"  # TensorBoard's files of older runs
 CHECKPOINTS = "checkpoints"
-COLLECTORS = "collectors"  # what their processes wrote
+COLLECTORS = "collectors"  # logs of the collectors' processes
 
 _LOCK = ".lock"
-_SEAL = "# sha256 of the lines below: "
+_CHECKSUM = "# sha256 of the lines below: "
 _UNITS = {"M": 1_000_000, "k": 1_000}
 
 
 def step_name(env_steps: int) -> str:
-    """Name a number of env steps: ``10M``, ``500k``, else the plain number."""
+    """Format a number of env steps: ``10M``, ``500k``, else the plain number."""
     for letter, unit in _UNITS.items():
         if env_steps and env_steps % unit == 0:
             return f"{env_steps // unit}{letter}"
@@ -41,40 +40,37 @@ def step_name(env_steps: int) -> str:
 
 
 def parse_step_name(name: str) -> int | None:
-    """Return the env steps that a checkpoint folder's name stands for, None for any other name."""
+    """Return the env steps of a checkpoint folder's name, None for any other name."""
     match = re.fullmatch(r"(\d+)([Mk]?)", name)
     return int(match[1]) * _UNITS.get(match[2], 1) if match else None
 
 
 def curves_folder(run: Path) -> Path:
-    """Return the folder with TensorBoard's files: the run's own, so that TensorBoard calls the run
-    by its name.
-    """
+    """Return the folder with TensorBoard's files; in the run folder they have the run's name."""
     return run / LOGS if (run / LOGS).is_dir() else run
 
 
 def checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """Return env steps and folder of every checkpoint of a run, the newest first."""
+    """Return the env steps and folder of every checkpoint of a run, newest first."""
     folder = run / CHECKPOINTS
     if not folder.is_dir():
         return []
-    found = [
-        (steps, path)
-        for path in folder.iterdir()
-        if (steps := parse_step_name(path.name)) is not None
-    ]
+    found = []
+    for path in folder.iterdir():
+        env_steps = parse_step_name(path.name)
+        if env_steps is not None:
+            found.append((env_steps, path))
     return sorted(found, reverse=True)
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """Return the checkpoint folder of a run with the most env steps, None if there is none."""
+    """Return the checkpoint folder of a run with the most env steps, None if it has none."""
     found = checkpoints(run)
     return found[0][1] if found else None
 
 
 def set_aside_after(run: Path, env_steps: int) -> list[Path]:
-    """Rename the checkpoints of a run beyond ``env_steps``, so that they no longer count as its
-    newest; return them.
+    """Rename a run's checkpoints beyond ``env_steps``, which no longer count; return them.
 
     They keep their contents: ``10M`` becomes ``10M.set-aside``, ``10M.set-aside-2`` and so on.
     """
@@ -87,10 +83,10 @@ def set_aside_after(run: Path, env_steps: int) -> list[Path]:
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Keep a run's folder to this process while it trains; ConfigError where another does or it
-    cannot be written.
+    """Lock a run's folder for this process while it trains.
 
-    The system releases it with the process, however that ends.
+    The system releases the lock when the process ends in any way. Raises ConfigError if another
+    process has it, or if the folder cannot be written.
     """
     lock = FileLock(run / _LOCK, timeout=0)
     try:
@@ -98,8 +94,7 @@ def locked(run: Path) -> Iterator[None]:
     except Timeout:
         raise ConfigError(
             f"{run}: another process is training in this folder; wait for its end (SIGTERM makes "
-            "it save its state and "
-            "end), then try again"
+            "it save its state and end), then try again"
         ) from None
     except OSError as error:
         raise ConfigError(
@@ -111,25 +106,23 @@ def locked(run: Path) -> Iterator[None]:
         lock.release()
 
 
-def sealed(text: str) -> str:
+def with_checksum(text: str) -> str:
     """Return the text of a ``config.yaml`` with its checksum as its first line."""
-    return f"{_SEAL}{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
+    return f"{_CHECKSUM}{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
 
 
 def write_config(run: Path, text: str) -> None:
-    """Write a run's ``config.yaml`` atomically: it is there whole, or as it was."""
-    durable.write_text(run / CONFIG, sealed(text))
+    """Write a run's ``config.yaml`` atomically, with its checksum."""
+    durable.write_text(run / CONFIG, with_checksum(text))
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Return the plain values of a run's ``config.yaml``; raise ConfigError where it is not as it
-    was written.
-    """
+    """Return the plain values of a run's ``config.yaml``; raise ConfigError if it was changed."""
     path = run / CONFIG
     values = load_yaml(path)
     first, _, text = path.read_text(encoding="utf-8").partition("\n")
-    is_sealed = first.startswith("#") or "sha256" in first  # older ones are not
-    if not values or (is_sealed and f"{first}\n{text}" != sealed(text)):
+    has_checksum = first.startswith("#") or "sha256" in first  # not in older runs
+    if not values or (has_checksum and f"{first}\n{text}" != with_checksum(text)):
         raise ConfigError(
             f"{path}: damaged or changed by hand (its first line has another checksum)"
         )
@@ -137,10 +130,10 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: datetime) -> Path:
-    """Name a new run: ``results/mapush/<object or task>/<algo>/<exp_name>/seed-00001-<date and
-    time>``.
+    """Return the default folder of a new run.
 
-    Where another began within the same second, ``make_run_dir`` puts ``-2`` and so on behind it.
+    It is ``results/mapush/<object or task>/<algo>/<exp_name>/seed-00001-<date and time>``. If
+    another run began within the same second, ``new_run_dir`` appends ``-2`` and so on.
     """
     return Path(
         "results", "mapush", subject, algo, exp_name, f"seed-{seed:05d}-{now:%Y-%m-%d-%H-%M-%S}"
@@ -148,10 +141,10 @@ def default_run_dir(subject: str, algo: str, exp_name: str, seed: int, now: date
 
 
 def check_new_run_dir(path: Path) -> None:
-    """Raise ConfigError where a run cannot go: a file, a place that cannot be written, a folder
-    that holds a run.
+    """Raise ConfigError if ``path`` cannot be the folder of a new run.
 
-    A folder that a run was killed in before it wrote anything holds none.
+    It must be no file, writable, and hold no run; a run that was killed before it wrote anything
+    does not count.
     """
     begun = [path / LOGS, path / CHECKPOINTS]
     try:
@@ -166,18 +159,18 @@ def check_new_run_dir(path: Path) -> None:
         raise _unwritable(path, error) from None
     if is_root:
         raise ConfigError(
-            f"logger.out_dir (--out): {path} is the root of all folders; name one of the run's own"
+            f"logger.out_dir (--out): {path} is the root of the file system; name a folder of the "
+            "run's own"
         )
     if holds_run:
         raise ConfigError(
             f"logger.out_dir (--out): {path} already holds a run; resume it (--resume {path}), "
-            "name another folder "
-            "or remove it"
+            "name another folder or remove it"
         )
     if not existing.is_dir():
         raise ConfigError(
-            f"logger.out_dir (--out): {path} cannot be a folder, {existing} is a file; name "
-            "another one"
+            f"logger.out_dir (--out): {path} cannot be a folder because {existing} is a file; "
+            "name another one"
         )
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ConfigError(
@@ -188,13 +181,14 @@ def check_new_run_dir(path: Path) -> None:
 
 @contextmanager
 def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
-    """Make the folder of a new run, with room for checkpoints, and keep it to this process.
+    """Make the folder of a new run, with a folder for checkpoints, and lock it for this process.
 
-    ``is_named`` by the user, it is that folder; otherwise, where it exists, the first of ``-2``,
-    ``-3``, ... that does not. Of two processes that ask at once, each gets its own, or one a
-    ConfigError.
+    If it ``is_named`` by the user, it is that folder; otherwise the first of ``path``, ``path-2``,
+    ``path-3``, ... that does not exist. Of two processes that ask at once, each gets a folder of
+    its own, or one a ConfigError.
     """
     with ExitStack() as stack:
+        # A folder named by default may exist: then a number is appended to its name.
         check_new_run_dir(path if is_named else path.parent)
         try:
             if is_named:
@@ -202,7 +196,8 @@ def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
             else:
                 path = _make_next(path)
             stack.enter_context(locked(path))
-            check_new_run_dir(path)  # by now it may hold the run of a process that was faster
+            # Meanwhile another process may have begun a run in this folder.
+            check_new_run_dir(path)
             durable.make_folder(path / CHECKPOINTS)
         except OSError as error:
             raise _unwritable(path, error) from None
@@ -210,27 +205,25 @@ def new_run_dir(path: Path, is_named: bool = True) -> Iterator[Path]:
 
 
 def _make_next(path: Path) -> Path:
-    """Make the first of ``path``, ``path-2``, ``path-3``, ... that does not exist, and return
-    it.
-    """
+    """Make and return the first of ``path``, ``path-2``, ``path-3``, ... that does not exist."""
     for candidate in _numbered(path):
         try:
             durable.make_folder(candidate, exist_ok=False)
         except FileExistsError:
             continue
         return candidate
-    raise AssertionError  # there is no last number
+    raise AssertionError("unreachable: there are more numbers than folders")
 
 
 def _unused(path: Path) -> Path:
-    """Return a path that does not exist: this one, or with ``-2``, ``-3``, ... behind it."""
+    """Return the first of ``path``, ``path-2``, ``path-3``, ... that does not exist."""
     return next(candidate for candidate in _numbered(path) if not candidate.exists())
 
 
 def _numbered(path: Path) -> Iterator[Path]:
-    yield from (
-        path.with_name(f"{path.name}{f'-{i}' if i > 1 else ''}") for i in itertools.count(1)
-    )
+    yield path
+    for i in itertools.count(2):
+        yield path.with_name(f"{path.name}-{i}")
 
 
 def _unwritable(path: Path, error: Exception) -> ConfigError:

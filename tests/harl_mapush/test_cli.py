@@ -230,7 +230,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(gait, tmp_path, monkeypatch, ca
     assert train.main(argv) == 1
     line = complaint(capsys)
     assert "critic/value_loss is nan" in line
-    assert "start anew" in line  # there is no checkpoint yet
+    assert "start it again" in line  # there is no checkpoint yet
 
 
 def test_checkpoints_at_every_interval_and_at_the_end(gait, tmp_path) -> None:

@@ -104,10 +104,8 @@ def test_a_run_observes_and_commands_as_the_one_it_starts_from_and_reports_it(
     # HAPPO's critic sees the whole state and IPPO's an observation: the new run has one of its own.
     assert train.main([*TINY, *other, "--init_from", str(first), "--out", str(second)]) == 0
     said = capsys.readouterr().out
-    assert (
-        f"Note: task.observation=reference, task.decision_period=2 as {first} learned it; --set "
-        "takes" in said
-    )
+    changed = "task.observation=reference, task.decision_period=2"
+    assert f"Note: {changed}, as in the training of {first}; --set changes it" in said
     assert "Starts with the actors of" in said
     assert "and with a new critic" in said
     task = load_yaml(second / "config.yaml")["task"]
@@ -130,12 +128,15 @@ def test_each_robot_keeps_an_actor_of_its_own_where_it_had_one(gait, tmp_path, c
         )
         == 0
     )
-    assert f"Note: algorithm.share_param=false as {first} learned it" in capsys.readouterr().out
+    assert (
+        f"Note: algorithm.share_param=false, as in the training of {first}"
+        in capsys.readouterr().out
+    )
     assert load_yaml(second / "config.yaml")["algorithm"]["share_param"] is False
     share = ("--set", "algorithm.share_param=true", "--init_from", str(first))
     assert train.main([*argv, *share, "--out", str(tmp_path / "third")]) == 2
     assert (
-        "has an actor of its own for each robot, and this run has one for all; say --set"
+        "has an actor of its own for each robot, and this run has one for all; use --set"
         in capsys.readouterr().err
     )
 
@@ -158,7 +159,9 @@ def test_upstreams_actors_name_the_arithmetic_that_they_go_with(tmp_path, capsys
     argv += ["--set", "algorithm.share_param=false", "--out", str(tmp_path / "run")]
     assert train.main(argv) == 2
     error = capsys.readouterr().err
-    assert error.endswith("they are networks of compat=harl, so say --set algorithm.compat=harl\n")
+    assert error.endswith(
+        "its networks are those of compat=harl: use --set algorithm.compat=harl\n"
+    )
     assert error.count("\n") == 1
 
 
@@ -202,18 +205,17 @@ def test_an_off_policy_run_acts_at_random_at_first_unless_it_starts_from_a_team(
         ),
         (
             ("--init_from", "RUN", "--set", "task.observation=reference"),
-            "the settings that it goes with are in its own",
+            "the settings that it was trained with are in its own",
         ),
         (
             ("--init_from", "pretrained:go1_velocity"),
             "pretrained:go1_velocity is a policy of go1_velocity, and this run "
-            "trains go1push_mid; start from a checkpoint of go1push_mid, or let the robots walk "
-            "with this one: "
-            "--set task.gait=pretrained:go1_velocity",
+            "trains go1push_mid; start from a checkpoint of go1push_mid, or use this gait for the "
+            "robots: --set task.gait=pretrained:go1_velocity",
         ),
         (
             ("--init_from", "RUN", "--algo", "hasac"),
-            "learned by happo, whose actors are networks of another kind than "
+            "was trained by happo, whose actors are networks of another kind than "
             "those of hasac; start from a checkpoint of hasac or masac, or train with --algo happo",
         ),
         (

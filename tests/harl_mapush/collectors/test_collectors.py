@@ -58,6 +58,15 @@ def test_a_block_comes_out_as_it_went_in_and_refuses_another_kind_of_tensor():
         layout.write(memory.blocks[0], 0, transition(0)._replace(obs=transition(0).obs.double()))
 
 
+def test_a_collectors_memory_is_restored_in_its_process():
+    memory = CollectorMemory(BlockLayout(3, SHAPE), 2)
+    memory.set(num_sent=3)
+    restored = CollectorMemory.__new__(CollectorMemory)
+    restored.__setstate__(memory.__getstate__())
+    assert restored.numbers() == memory.numbers()
+    assert [len(block) for block in restored.blocks] == [len(block) for block in memory.blocks]
+
+
 def test_weights_arrive_with_their_version_and_are_read_again_where_they_change_meanwhile():
     ours = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
     theirs = [nn.Linear(3, 2), nn.BatchNorm1d(2)]
