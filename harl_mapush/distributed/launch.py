@@ -1,8 +1,7 @@
-"""How ranks find one another, and what they do when one of them dies or hangs: ``torchrun`` and
-nothing of our own.
+"""The start of ranks under ``torchrun``, their meeting, and the end of all if one dies or hangs.
 
 Once a second every rank publishes a heartbeat and its progress in the store that ``torchrun``
-brings. If a rank stops publishing, or falls behind while the others wait for it, all ranks end.
+provides. If a rank stops publishing, or falls behind while the others wait for it, all ranks end.
 With ``--max-restarts``, ``torchrun`` then starts them again, and they resume from the run's newest
 checkpoint.
 """
@@ -31,32 +30,41 @@ from harl_mapush.distributed.ranks import ALONE, Ranks
 from mqe.config import ConfigError
 from mqe.cores import num_cores
 
-RANK_LOST = 5  # the exit code of ranks that end because another one died or hangs
+# Exit codes: of the ranks that end because another one died or hangs, and of a mistake in the
+# settings or a refusal of the system.
+RANK_LOST = 5
+MISTAKE = 2
 
-_BEAT_S = 1.0
-_SILENT_S = (
-    15.0  # a rank that has said nothing for so long has died, or its whole process is stopped
-)
-_SILENT_BUSY_S = 60.0  # the same of one that compiles, evaluates or saves
-_SILENT_ALARMED_S = 5.0  # the same once a message could not be sent
-_BEHIND_S = 20.0  # a rank that others have waited for so long hangs
-_BUSY_S = 600.0  # the same of a rank that compiles, evaluates or saves
-_STUCK_S = 300.0  # all ranks wait, and none is behind
-_PATIENCE = timedelta(hours=2)  # of a meeting on the host; the watch ends what takes too long
-# Of a rank with a mistake: others may still be importing torch.
+_BEAT_S = 1.0  # between two heartbeats
+_POLL_S = 0.05  # between two looks into the store
+
+# A rank without a heartbeat for so long has died, or its whole process is stopped: usually, while
+# it compiles, evaluates or saves, and after a message to some rank failed.
+_SILENT_S = 15.0
+_SILENT_BUSY_S = 60.0
+_SILENT_ALARMED_S = 5.0
+
+# A rank for which the others have waited so long hangs: usually, and while it compiles, evaluates
+# or saves.
+_BEHIND_S = 20.0
+_BUSY_S = 600.0
+# All ranks wait so long although none is behind.
+_STUCK_S = 300.0
+
+# Longest wait for the other ranks on the host; the watch ends ranks that take too long earlier.
+_PATIENCE = timedelta(hours=2)
+# Longest wait of a rank with an error; the others may still be importing torch.
 _PATIENCE_AT_AN_END = timedelta(seconds=60)
-_POLL_S = 0.05
-_READY = "ready"  # in place of a mistake
-MISTAKE = 2  # the exit code of a mistake in the settings, or of what the system refuses
+_READY = "ready"  # published instead of an error
 
 # Files in torchrun's folder of this launch, for its later starts.
 _RUN = "mapush-run"  # the run's folder
-_START = "mapush-start"  # when the first of them was [s, monotonic clock]
-_END = "mapush-end"  # the exit code of an end that a restart does not change
+_START = "mapush-start"  # the time of the first start [s, monotonic clock]
+_END = "mapush-end"  # the exit code of an end that a restart would not change
 
 
 class Launch(NamedTuple):
-    """What ``torchrun`` says of this process; the default is a process started without it."""
+    """The numbers of this process under ``torchrun``; the defaults are a process without it."""
 
     rank: int = 0
     size: int = 1
@@ -66,7 +74,7 @@ class Launch(NamedTuple):
 
     @classmethod
     def of_environment(cls) -> Launch:
-        """Read it from the environment variables."""
+        """Read the numbers from torchrun's environment variables."""
         names = (
             "RANK",
             "WORLD_SIZE",
@@ -76,48 +84,40 @@ class Launch(NamedTuple):
         )
         if not all(os.environ.get(name, "").isdigit() for name in names[:3]):
             return cls()
-        return cls(
-            *(
-                int(os.environ.get(name, default))
-                for name, default in zip(names, cls(), strict=True)
-            )
-        )
+        values = [os.environ.get(name, default) for name, default in zip(names, cls(), strict=True)]
+        return cls(*map(int, values))
 
     def device(self, device: torch.device) -> torch.device:
-        """Return the device of this rank, where one process would take ``device``; ConfigError
-        where there is none.
+        """Return the device of this rank, given the device of a single process.
+
+        Raises ConfigError if the machine has fewer GPUs than ranks.
         """
         if self.size == 1 or device.type == "cpu":
             return device
         count = torch.cuda.device_count()
         if self.local_size > count:
             raise ConfigError(
-                f"{self.local_size} ranks on this machine, but {count} GPU(s): say "
-                f"--nproc_per_node {count}, or "
-                "--device cpu"
+                f"{self.local_size} ranks on this machine, but {count} GPU(s): use "
+                f"--nproc_per_node {count}, or --device cpu"
             )
         return torch.device("cuda", self.local_rank)
 
     def threads(self) -> int:
-        """Return how many cores a rank may keep busy."""
+        """Return the number of cores that a rank may keep busy."""
         return max(1, num_cores() // self.local_size)
 
     def remember(self, run: Path) -> None:
-        """Note the run's folder for the next start of these processes."""
+        """Write down the run's folder for the next start of these processes."""
         if self.local_rank == 0:
             _write_note(_RUN, str(run.resolve()))
 
     def remembered(self) -> Path | None:
-        """Return the run of an earlier start of these processes; None at the first, and where
-        nothing is known.
-        """
+        """Return the run of an earlier start of these processes, None if there is none."""
         run = self._read_note(_RUN)
         return None if run is None else Path(run)
 
     def first_start(self) -> float:
-        """Return when these processes were started first, on the monotonic clock; now where
-        nothing is known.
-        """
+        """Return the time of these processes' first start [s, monotonic clock]; now if unknown."""
         start = self._read_note(_START)
         if start is not None:
             return float(start)
@@ -132,36 +132,34 @@ class Launch(NamedTuple):
         return code
 
     def ended_for_good(self) -> int | None:
-        """Return the code with which an earlier start of this launch ended for good; None if none
-        did.
-        """
+        """Return the exit code of this launch if an earlier start ended for good, else None."""
         code = self._read_note(_END)
         return None if code is None else int(code)
 
     def _read_note(self, name: str) -> str | None:
-        """Return what an earlier start of these processes noted, None where there is nothing."""
+        """Return the note of an earlier start of these processes, None if there is none."""
         note = _note(name)
         if self.restarts == 0 or note is None or not note.is_file():
             return None
-        return note.read_text(encoding="utf-8") or None  # empty: the disk was full
+        # The file is empty if the disk was full.
+        return note.read_text(encoding="utf-8") or None
 
 
 def name_rank(program: str) -> str:
-    """Return how messages of this process begin."""
+    """Return the program's name for messages, with the rank if it is not 0."""
     launch = Launch.of_environment()
     return f"{program} (rank {launch.rank})" if launch.rank else program
 
 
 def write_error(program: str, line: str) -> None:
-    """Write on stderr why this process ends, unless a rank with a lower number ends with the same
-    line.
+    """Write this process's error on stderr, unless a rank with a lower number has the same one.
 
-    Most mistakes before the ranks have met are those of all ranks. Once they have met, one rank
+    Most errors before the ranks have met are those of all ranks. Once they have met, one rank
     raises for all of them.
     """
     launch = Launch.of_environment()
     if launch.size > 1 and not dist.is_initialized():
-        with suppress(RuntimeError):  # the store is gone, and with it the others
+        with suppress(RuntimeError):  # raised if the store has ended, and so all other ranks
             _, lines = _compare(launch, line, _PATIENCE_AT_AN_END)
             if line in lines[: launch.rank]:
                 return
@@ -172,46 +170,51 @@ def write_error(program: str, line: str) -> None:
 def joined(
     launch: Launch, device: torch.device, how_to_resume: Callable[[], str]
 ) -> Iterator[Ranks]:
-    """Meet the other ranks, and watch them until the end; ``how_to_resume`` says how to resume
-    once a rank is lost.
+    """Yield this rank among all ranks, which are watched until the end.
+
+    ``how_to_resume`` returns the hint for the user if a rank is lost.
     """
     if launch.size == 1:
         yield ALONE
         return
     on_gpu = device.type == "cuda"
     if on_gpu:
-        # Before anything is sent: else all ranks would do so from the first GPU.
+        # Otherwise all ranks would send their messages from the first GPU.
         torch.cuda.set_device(device)
     store, mistakes = _compare(launch, _READY, _PATIENCE)
     if set(mistakes) - {_READY}:
-        raise SystemExit(MISTAKE)  # the rank that made the mistake says so
+        raise SystemExit(MISTAKE)  # the rank with the mistake reports it
+
+    # The store still has the entries of earlier starts, so every start has a prefix of its own.
     watched = PrefixStore(f"watch/{launch.restarts}", store.clone())
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-        store=PrefixStore(
-            f"learning/{launch.restarts}", store
-        ),  # which also has what earlier starts wrote
+        store=PrefixStore(f"learning/{launch.restarts}", store),
         rank=launch.rank,
         world_size=launch.size,
         timeout=_PATIENCE,
         device_id=device if on_gpu else None,
     )
     ranks = Ranks(launch.rank, launch.size, dist.new_group(backend="gloo", timeout=_PATIENCE))
-    if on_gpu:  # recorded graphs need what the first message sets up
+
+    # The first message sets up resources that recorded graphs need.
+    if on_gpu:
         ranks.sum_(torch.zeros(1, device=device))
         torch.cuda.synchronize(device)
+
     watch = Watch(ranks, watched, how_to_resume)
     watch.publish()
     ranks.gather(None)
     watch.start()
     ranks.on_failure = watch.wait_for_verdict
+
     state = "failed"
     try:
         yield ranks
         if ranks.ends_together:
             ranks.gather(None)  # no rank ends while another one is still writing
             state = "left"
-    except (ConfigError, SystemExit):  # which all ranks know of
+    except (ConfigError, SystemExit):  # all ranks end with these
         state = "left"
         raise
     finally:
@@ -219,24 +222,23 @@ def joined(
 
 
 def run_to_exit(main: Callable[[], int]) -> int:
-    """Run ``main`` and return its exit code; a rank ends with it at once, as NCCL waits for graphs
-    that still exist.
+    """Run ``main`` and return its exit code; several ranks exit here instead of returning.
 
-    If torchrun starts the processes again although the run has ended for good, return the code it
-    ended with. Exit code 2 before the run has a folder is such an end, as the same settings would
-    fail again. Later it may be passing trouble, such as a full disk, and the next start tries once
-    more.
+    They exit at once because NCCL would wait for graphs that still exist. If torchrun starts the
+    processes again although the run has ended for good, the result is its old exit code. Exit code
+    2 before the run has a folder is such an end, since the same settings would fail again. Later it
+    may be a passing problem, such as a full disk, and the next start tries once more.
     """
     launch = Launch.of_environment()
     ended = launch.ended_for_good()
     if ended is not None:
         if launch.rank == 0:
-            line = (
+            sys.stderr.write(
                 f"Restart {launch.restarts} ends at once: the run ended with exit code "
-                f"{ended} (see above)."
+                f"{ended} (see above).\n"
             )
-            sys.stderr.write(f"{line}\n")
         return ended
+
     code = 1
     try:
         code = main()
@@ -252,6 +254,7 @@ def run_to_exit(main: Callable[[], int]) -> int:
         run = _note(_RUN)
         if code == MISTAKE and run is not None and not run.is_file():
             launch.end_for_good(code)
+
     if dist.is_initialized():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -264,15 +267,15 @@ class Beat(NamedTuple):
 
     count: int
     progress: int
-    state: str  # "", "busy", "left" with all others, or "failed" alone
+    state: str  # "", "busy", "left" (with all others) or "failed" (alone)
     where: str  # machine and process
 
 
 class Watch(threading.Thread):
-    """Publishes this rank's heartbeat, and ends the rank when another one has died or hangs."""
+    """A thread that publishes this rank's heartbeat and ends it if another rank died or hangs."""
 
     def __init__(self, ranks: Ranks, store: Any, how_to_resume: Callable[[], str]) -> None:
-        """Speak through ``store``, from ``start`` on."""
+        """Publish heartbeats in ``store`` once the thread is started."""
         super().__init__(daemon=True, name="watch")
         self._ranks = ranks
         self._store = store
@@ -283,7 +286,7 @@ class Watch(threading.Thread):
         self._is_alarmed = False
         now = time.monotonic()
         self._heard: dict[int, Beat] = {}
-        # When count and progress last did.
+        # The times of the last changes of count and of progress, by rank.
         self._changed = {rank: [now, now] for rank in range(ranks.size)}
 
     def publish(self) -> None:
@@ -300,7 +303,7 @@ class Watch(threading.Thread):
             try:
                 self.publish()
                 self._listen()
-            except RuntimeError:  # the store is gone
+            except RuntimeError:  # the store has ended
                 if self._done.wait(_BEAT_S):
                     return
                 self._end([0], "it, or torchrun on its machine, has ended")
@@ -311,16 +314,14 @@ class Watch(threading.Thread):
                 self._end(*problem)
 
     def leave(self, state: str) -> None:
-        """Publish the last state, "left" (with all others) or "failed" (alone), and stop the
-        heartbeat.
-        """
+        """Publish the last state, "left" (with all others) or "failed" (alone), and stop."""
         self._last_word = state
         with suppress(RuntimeError):
             self.publish()
         self._done.set()
 
     def wait_for_verdict(self) -> None:
-        """Leave the watch time to find out why a meeting failed; it then ends this process."""
+        """Wait while the watch finds the cause of a failed message and ends this process."""
         self._is_alarmed = True
         if not self._last_word:
             self.join(timeout=2 * _SILENT_S)
@@ -339,16 +340,16 @@ class Watch(threading.Thread):
             self._heard[rank] = beat
 
     def _end(self, lost: list[int], problem: str) -> None:
-        """End this process; of those that are left the first says why."""
+        """End this process; the first of the remaining ranks writes the reason."""
         left = [rank for rank in range(self._ranks.size) if rank not in lost]
         if not left or self._ranks.rank == left[0]:
-            who = ", ".join(
-                f"rank {rank} ({self._heard[rank].where})"
-                if rank in self._heard
-                else f"rank {rank}"
-                for rank in lost
+            names = []
+            for rank in lost:
+                where = f" ({self._heard[rank].where})" if rank in self._heard else ""
+                names.append(f"rank {rank}{where}")
+            sys.stderr.write(
+                f"{', '.join(names)}: {problem}; the other ranks end; {self._how_to_resume()}\n"
             )
-            sys.stderr.write(f"{who}: {problem}; the other ranks end; {self._how_to_resume()}\n")
             sys.stderr.flush()
         os._exit(RANK_LOST)
 
@@ -356,46 +357,42 @@ class Watch(threading.Thread):
 def verdict(
     heard: dict[int, Beat], changed: dict[int, list[float]], now: float, *, is_alarmed: bool = False
 ) -> tuple[list[int], str] | None:
-    """Return which ranks died or hang, and what is known of it; None where all is well.
+    """Return the ranks that died or hang, and a description; None if all ranks are well.
 
-    ``changed`` has when each rank last said anything new, and when it last was further on than
-    before; ``is_alarmed`` where a message to some rank failed.
+    ``changed`` has the times of each rank's last new heartbeat and of its last progress.
+    ``is_alarmed`` tells whether a message to some rank failed.
     """
     here = {rank: beat for rank, beat in heard.items() if beat.state != "left"}
     for rank, beat in here.items():
         if beat.state == "failed":
             return [rank], "it has ended by itself"
-        allowed = (
-            _SILENT_ALARMED_S
-            if is_alarmed
-            else _SILENT_BUSY_S
-            if beat.state == "busy"
-            else _SILENT_S
-        )
+        allowed = _SILENT_S
+        if beat.state == "busy":
+            allowed = _SILENT_BUSY_S
+        if is_alarmed:
+            allowed = _SILENT_ALARMED_S
         if now - changed[rank][0] > allowed:
             return [rank], f"no sign of life for {allowed:.0f} s, it has died or is stopped"
     if len(here) < 2:
         return None
+
     last = min(beat.progress for beat in here.values())
     behind = [rank for rank, beat in here.items() if beat.progress == last]
     waited = min(now - changed[rank][1] for rank in behind)
     is_busy = any(here[rank].state == "busy" for rank in behind)
     if len(behind) == len(here):
-        limit = max(_STUCK_S, _BUSY_S if is_busy else 0.0)
-        if waited > limit:
-            return (behind, f"no progress for {limit:.0f} s, they wait for one another")
-        return None
-    limit = _BUSY_S if is_busy else _BEHIND_S
-    if waited > limit:
-        return (behind, f"it hangs: the others have waited for {limit:.0f} s")
-    return None
+        limit = max(_STUCK_S, _BUSY_S) if is_busy else _STUCK_S
+        problem = f"no progress for {limit:.0f} s, they wait for one another"
+    else:
+        limit = _BUSY_S if is_busy else _BEHIND_S
+        problem = f"it hangs: the others have waited for {limit:.0f} s"
+    return (behind, problem) if waited > limit else None
 
 
 def _compare(launch: Launch, line: str, patience: timedelta) -> tuple[Any, list[str | None]]:
-    """Publish this rank's mistake, or that it is ready; return torchrun's store and what every rank
-    said.
+    """Publish ``line``, this rank's error or ``_READY``; return the store and all ranks' lines.
 
-    None stands for a rank that said nothing for as long as ``patience``.
+    The line of a rank that published none within ``patience`` is None.
     """
     store: Any = next(rendezvous("env://", timeout=patience))[0]
     said = PrefixStore(f"before/{launch.restarts}", store.clone())
@@ -403,8 +400,10 @@ def _compare(launch: Launch, line: str, patience: timedelta) -> tuple[Any, list[
     names = [str(rank) for rank in range(launch.size)]
     end = time.monotonic() + patience.total_seconds()
     while not said.check(names) and time.monotonic() < end:
-        time.sleep(_POLL_S)  # a wait of the store's own would answer no signal
-    return store, [said.get(name).decode() if said.check([name]) else None for name in names]
+        time.sleep(_POLL_S)  # the store's own wait would delay signals
+
+    lines = [said.get(name).decode() if said.check([name]) else None for name in names]
+    return store, lines
 
 
 def _write_note(name: str, text: str) -> None:
@@ -415,9 +414,7 @@ def _write_note(name: str, text: str) -> None:
 
 
 def _note(name: str) -> Path | None:
-    """Return where a launch keeps a note: beside the folders that ``torchrun`` makes for every
-    start.
-    """
+    """Return the path of a launch's note, beside the folders that ``torchrun`` makes per start."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     attempt = None if path is None else Path(path).parent.parent
     if attempt is not None and attempt.name.startswith("attempt"):

@@ -1,10 +1,9 @@
-"""The processes of one training that ``torchrun`` started: each has a share of the worlds, all hold
-the same weights.
+"""The ranks of one training: processes that share the worlds and hold the same weights.
 
-A single process (``ALONE``) calls, copies and draws nothing here. With several ranks, sums over
+A single process (``ALONE``) sends, copies and draws nothing here. With several ranks, sums over
 worlds become sums over all ranks' worlds. Every rank draws the random numbers of all worlds and
-takes its own rows of them. So generators are in the same state everywhere, and it does not matter
-which rank has a world.
+takes its own rows of them. So generators are in the same state on all ranks, and results do not
+depend on the distribution of worlds.
 """
 
 from __future__ import annotations
@@ -25,64 +24,62 @@ _Thing = TypeVar("_Thing")
 
 
 class UnequalRanksError(RuntimeError):
-    """Two ranks hold different weights; the message names them."""
+    """Two ranks hold different weights; the message names the tensors."""
 
 
 class Ranks:
-    """One of ``size`` processes, number ``rank``; every method but ``tick`` must be called by all
-    of them together.
-    """
+    """All ranks as seen from one of them; all must call every method but ``tick`` together."""
 
     def __init__(self, rank: int = 0, size: int = 1, host: Any = None) -> None:
-        """Count from rank 0; ``host`` is the process group of objects on the host, where there are
-        several ranks.
+        """Represent rank ``rank`` of ``size``.
 
-        Ranks that only plan, and never meet, need none.
+        ``host`` is the process group for objects on the host; without messages, as in a plan, it is
+        not needed.
         """
         self.rank = rank
         self.size = size
         self._host = host
-        self.progress = 0  # counts meetings; a rank whose count stands still hangs
-        self.ends_together = True  # unless this rank ends and the others do not know
-        self.is_busy = (
-            True  # with work that may take long: until the first iteration is done, and in ``busy``
-        )
-        # Called where a meeting fails, before the error is raised.
+        self.progress = 0  # number of messages; a rank whose number stays the same hangs
+        # Whether all ranks end together; False if this rank ends without the others' knowledge.
+        self.ends_together = True
+        # Whether the rank does work that may take long: up to the end of the first iteration, and
+        # in ``busy``.
+        self.is_busy = True
+        # Called if a message fails, before the error is raised.
         self.on_failure: Callable[[], None] = lambda: None
 
     @property
     def is_first(self) -> bool:
-        """Return whether this rank writes what a run writes."""
+        """Whether this rank writes the run's files and messages."""
         return self.rank == 0
 
     def share(self, num_envs: int) -> Share:
-        """Return which worlds this rank has, ``num_envs`` of them."""
+        """Return this rank's share of the worlds, ``num_envs`` of them."""
         return Share(self.rank * num_envs, self.size, self.sum_)
 
     def tick(self) -> None:
-        """Note that this rank is making progress."""
+        """Count progress of this rank."""
         self.progress += 1
 
-    # Numbers on the device; inside a captured graph these are part of it
+    # Numbers on the device; these calls can be captured in a graph
 
     def sum_(self, *tensors: Tensor) -> None:
-        """Add tensors up over all ranks, in place, in one float64 message."""
+        """Sum tensors over all ranks in place, in one float64 message."""
         if self.size == 1:
             return
         flat = torch.cat([tensor.reshape(-1).double() for tensor in tensors])
         self._all_reduce(flat)
-        for tensor, part in zip(
-            tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True
-        ):
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
 
     def max_(self, tensor: Tensor) -> None:
-        """Take the largest over all ranks, in place."""
+        """Take a tensor's maximum over all ranks in place."""
         if self.size > 1:
             self._all_reduce(tensor, dist.ReduceOp.MAX)
 
     def mean_(self, tensor: Tensor) -> Tensor:
-        """Average a tensor over all ranks, in place, and return it."""
+        """Average a tensor over all ranks in place, and return it."""
         if self.size > 1:
             self._all_reduce(tensor)
             tensor.div_(self.size)
@@ -91,11 +88,11 @@ class Ranks:
     def average_(
         self, gradient: Tensor, weight: Tensor | None, *numbers: Tensor
     ) -> tuple[Tensor, ...]:
-        """Average a gradient (P,) over all ranks, in place and in one message; return ``numbers``
-        (0-dim), averaged.
+        """Average a gradient (P,) over all ranks in place; return ``numbers`` (0-dim), averaged.
 
-        A rank's gradient counts by its ``weight`` (0-dim): the sum of weights of the rows that it
-        is the mean of. With None, and for ``numbers``, all ranks count alike.
+        One message carries both. A rank's gradient is weighted by ``weight`` (0-dim), the sum of
+        the weights of the rows whose mean it is. With None, and for ``numbers``, all ranks have
+        equal weight.
         """
         if self.size == 1:
             return numbers
@@ -111,16 +108,18 @@ class Ranks:
     # Random numbers
 
     def draw(self, sampler: Callable[..., Tensor], shape: tuple[int, ...], **how: Any) -> Tensor:
-        """Return this rank's rows, of ``shape``, of what ``sampler`` draws for all ranks."""
+        """Return this rank's rows, of ``shape``, of random numbers drawn by ``sampler`` for all."""
         return self.part(sampler((shape[0] * self.size, *shape[1:]), **how))
 
     def part(self, rows: Tensor) -> Tensor:
-        """Return this rank's rows of those of all ranks."""
+        """Return this rank's rows of the rows of all ranks."""
+        if self.size == 1:
+            return rows
         count = len(rows) // self.size
-        return rows if self.size == 1 else rows.narrow(0, self.rank * count, count)
+        return rows.narrow(0, self.rank * count, count)
 
     def order(self, num_rows: int, generator: torch.Generator) -> Tensor:
-        """Draw an order of this rank's ``num_rows`` rows, out of one of all ranks' rows."""
+        """Draw an order of this rank's ``num_rows`` rows, a part of one order of all rows."""
         order = torch.randperm(num_rows * self.size, generator=generator, device=generator.device)
         if self.size == 1:
             return order
@@ -131,7 +130,7 @@ class Ranks:
     # Objects on the host
 
     def gather(self, thing: _Thing) -> list[_Thing]:
-        """Return every rank's object, by rank."""
+        """Return the objects of all ranks, in order of rank."""
         if self.size == 1:
             return [thing]
         things: list[Any] = [None] * self.size
@@ -139,7 +138,7 @@ class Ranks:
         return things
 
     def gather_on_first(self, thing: _Thing) -> list[_Thing]:
-        """Return every rank's object on rank 0, and nothing elsewhere."""
+        """Return the objects of all ranks on rank 0, and an empty list on the others."""
         if self.size == 1:
             return [thing]
         things: list[Any] | None = [None] * self.size if self.is_first else None
@@ -155,24 +154,20 @@ class Ranks:
         return things[0]
 
     def join_messages(self, message: str | None) -> str | None:
-        """Join the messages of all ranks, each named where there are several; return None if no
-        rank has any.
-        """
+        """Join the messages of all ranks, with the rank if there are several; None without any."""
         if self.size == 1:
             return message
-        messages = [
-            f"rank {rank}: {each}"
-            for rank, each in enumerate(self.gather(message))
-            if each is not None
-        ]
+        messages = []
+        for rank, each in enumerate(self.gather(message)):
+            if each is not None:
+                messages.append(f"rank {rank}: {each}")
         return "; ".join(messages) or None
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Share a ConfigError of any rank: rank 0 raises it, with the number of the rank, and the
-        others exit.
+        """Share a ConfigError of any rank: rank 0 raises it, naming the rank; the others exit.
 
-        Nothing inside may wait for another rank.
+        No code inside may wait for another rank.
         """
         if self.size == 1:
             yield
@@ -191,13 +186,12 @@ class Ranks:
             raise SystemExit(2)
         if len(mistakes) == self.size and len(set(mistakes.values())) == 1:
             raise ConfigError(mistakes[0])
-        raise ConfigError(
-            "; ".join(f"rank {rank}: {each}" if rank else each for rank, each in mistakes.items())
-        )
+        named = [f"rank {rank}: {each}" if rank else each for rank, each in mistakes.items()]
+        raise ConfigError("; ".join(named))
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Mark work of this rank that may take longer than other ranks would wait for it."""
+        """Mark work of this rank for which the other ranks wait longer than usual."""
         before = self.is_busy
         self.is_busy = True
         try:
@@ -206,29 +200,27 @@ class Ranks:
             self.is_busy = before
 
     def check_equal(self, facts: Mapping[str, Any]) -> None:
-        """Raise ConfigError on rank 0 where a rank has other settings or versions than rank 0;
-        others exit.
-        """
-        everybody = self.gather(dict(facts))
+        """Raise ConfigError on rank 0 if settings or versions differ between ranks; others exit."""
+        by_rank = self.gather(dict(facts))
         with self.together():
-            for rank, theirs in enumerate(everybody if self.is_first else []):
-                for key in {**everybody[0], **theirs}:
-                    ours = everybody[0].get(key)
+            for rank, theirs in enumerate(by_rank if self.is_first else []):
+                for key in {**by_rank[0], **theirs}:
+                    ours = by_rank[0].get(key)
                     other = theirs.get(key)
                     if ours != other:
                         raise ConfigError(
                             f"{key} is {other} on rank {rank}, but {ours} on rank 0; start all "
-                            "ranks with one command "
-                            "line and one installation"
+                            "ranks with one command line and one installation"
                         )
 
     def check_weights(self, tensors: Mapping[str, Tensor]) -> None:
-        """Raise UnequalRanksError where a tensor differs from rank 0's in any bit."""
+        """Raise UnequalRanksError if a tensor differs from rank 0's in any bit."""
         if self.size == 1:
             return
-        everybody = self.gather({name: _digest(tensor) for name, tensor in tensors.items()})
-        for rank, theirs in enumerate(everybody):
-            unequal = [name for name in everybody[0] if theirs[name] != everybody[0][name]]
+        by_rank = self.gather({name: _digest(tensor) for name, tensor in tensors.items()})
+        first = by_rank[0]
+        for rank, theirs in enumerate(by_rank):
+            unequal = [name for name in first if theirs[name] != first[name]]
             if unequal:
                 raise UnequalRanksError(
                     f"rank {rank} holds other {', '.join(unequal)} than rank 0; the run is stopped"
@@ -250,6 +242,5 @@ ALONE = Ranks()
 
 
 def _digest(tensor: Tensor) -> str:
-    return hashlib.sha256(
-        tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-    ).hexdigest()
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    return hashlib.sha256(flat.view(torch.uint8).numpy().tobytes()).hexdigest()

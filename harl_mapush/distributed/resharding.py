@@ -21,24 +21,24 @@ def on_host(state: Any) -> Any:
 
 
 def redistribute(shares: Sequence[Any], own: Any, rank: int, size: int) -> Any:
-    """Return rank ``rank``'s share, of ``size``, of nested states that ``len(shares)`` ranks saved,
-    by rank.
+    """Return the share of rank ``rank`` of ``size`` of the states that other ranks saved.
 
-    ``own`` is a state of the worlds that the rank has now. A dimension whose length there differs
-    by the ratio of the two numbers of ranks counts worlds, or parts of worlds. Along it the shares
-    are joined and cut again. Everything else, such as counters and sizes of buffers, is that of the
-    first share.
+    ``shares`` are the saved states, by rank, and ``own`` is a state of the worlds that the rank has
+    now. A dimension whose length in ``own`` differs by the ratio of the two numbers of ranks counts
+    worlds, or parts of worlds; the shares are joined and cut again along it. All other values, such
+    as counters and sizes of buffers, are those of the first share.
     """
     first = shares[0]
     if isinstance(first, dict):
-        return {
-            key: redistribute([share[key] for share in shares], own.get(key), rank, size)
-            if key in own
-            else first[key]
-            for key in first
-        }
+        result = dict(first)
+        for key in first:
+            if key in own:
+                parts = [share[key] for share in shares]
+                result[key] = redistribute(parts, own[key], rank, size)
+        return result
     if not isinstance(first, Tensor) or not isinstance(own, Tensor) or first.dim() != own.dim():
         return first
+
     for dim, (before, now) in enumerate(zip(first.shape, own.shape, strict=True)):
         if before and before * len(shares) == now * size:
             return torch.cat(list(shares), dim=dim).chunk(size, dim=dim)[rank].clone()

@@ -1,6 +1,4 @@
-"""One rank's part of a run: its settings, what must be alike on all ranks, and who compiles
-first.
-"""
+"""One rank's part of a run: its settings, the comparison of ranks, and compilation."""
 
 from __future__ import annotations
 
@@ -20,59 +18,50 @@ from mqe.config import ConfigError, flatten, to_dict
 from mqe.manifest import PACKAGES, installed
 from mqe.registry import make_env
 
-_NUM_TRIED = 64  # worlds in which the kernels are compiled
+_NUM_COMPILED = 64  # number of worlds with which the kernels are compiled
 
 
 def facts(cfg: RunCfg, saved: SavedRun | None) -> dict[str, Any]:
-    """Return what must be alike on all ranks, by name."""
-    versions = {package: installed(package) for package in PACKAGES} | {
-        "python": platform.python_version()
-    }
-    begins = None if saved is None else str(saved.folder)
-    return versions | flatten(to_dict(cfg)) | {"the checkpoint to resume from": begins}
+    """Return the settings and versions that must be equal on all ranks, by name."""
+    versions = {package: installed(package) for package in PACKAGES}
+    versions["python"] = platform.python_version()
+    start = None if saved is None else str(saved.folder)
+    return versions | flatten(to_dict(cfg)) | {"the checkpoint to resume from": start}
 
 
 def own_settings(cfg: RunCfg, ranks: Ranks, started: Launch, device: torch.device) -> RunCfg:
-    """Return the settings of this rank's part of a run; raise ConfigError where ranks cannot share
-    it.
-    """
+    """Return the settings of this rank's part of a run; raise ConfigError if none is possible."""
     if ranks.size == 1:
         return cfg
     if cfg.runner.collectors:
         raise ConfigError(
             f"runner.collectors={cfg.runner.collectors}: one learner has collectors, not "
-            f"{ranks.size} ranks; start "
-            "without torchrun, or set runner.collectors=0"
+            f"{ranks.size} ranks; start without torchrun, or set runner.collectors=0"
         )
     num_envs, rest = divmod(cfg.env.num_envs, ranks.size)
     if rest or not num_envs:
         fitting = ranks.size * max(1, round(cfg.env.num_envs / ranks.size))
         raise ConfigError(
             f"env.num_envs={cfg.env.num_envs} (--num_envs) must be a multiple of the "
-            f"{ranks.size} ranks, for instance "
-            f"{fitting}"
+            f"{ranks.size} ranks, for instance {fitting}"
         )
+    num_threads = cfg.sim.num_threads or started.threads()
     return dataclasses.replace(
         cfg,
         env=dataclasses.replace(cfg.env, num_envs=num_envs),
-        sim=dataclasses.replace(
-            cfg.sim, device=str(device), num_threads=cfg.sim.num_threads or started.threads()
-        ),
+        sim=dataclasses.replace(cfg.sim, device=str(device), num_threads=num_threads),
     )
 
 
 def compile_first(cfg: RunCfg, ranks: Ranks, started: Launch) -> None:
-    """Let one rank of each machine compile the simulator's kernels, which the others then read
-    from its cache.
-    """
+    """Compile the simulator's kernels on one rank of each machine, for the cache of the others."""
     if started.local_rank == 0:
-        few = dataclasses.replace(cfg.env, num_envs=min(_NUM_TRIED, cfg.env.num_envs))
+        few = dataclasses.replace(cfg.env, num_envs=min(_NUM_COMPILED, cfg.env.num_envs))
         with library_lines(_say):
             env = make_env(few, cfg.sim, cfg.task, cfg.runner.seed)
             env.reset()
-            env.step(
-                torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
-            )
+            shape = (env.num_envs, env.num_agents, max(env.action_sizes))
+            env.step(torch.zeros(shape, device=env.device))
             env.close()
     ranks.gather(None)
 
