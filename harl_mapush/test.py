@@ -43,12 +43,12 @@ PROGRAM = "python -m harl_mapush.test"
 WORDS = "Measure or watch a trained team."
 MODES = ("viewer", "calculator")
 FLAGS = ("--num_envs", "--seed", "--device", "--sim")
-VIEWER = ("record", "agent", "web")  # flags that belong to it
+VIEWER = ("record", "agent", "web")  # flags of this mode only
 CALCULATOR = ("json", "csv", "figure", "protocol", "seeds", "all_checkpoints", "workers", "policy")
 
 
 def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
-    """Build the command line of ``program``, which ``words`` describe."""
+    """Build the command line of ``program``, with ``words`` as its description."""
     parser = config.Parser(prog=program, description=words)
     parser.add_argument(
         "team",
@@ -56,25 +56,25 @@ def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
         nargs="?",
         help="a checkpoint folder, a run folder or pretrained:NAME",
     )
-    parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="another way to name it")
+    parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="the checkpoint, as a flag")
     parser.add_argument(
         "--mode", help=f"{' or '.join(MODES)} (default: calculator; with --record viewer)"
     )
     parser.add_argument(
         "--protocol",
         choices=evaluation_worlds.PROTOCOLS,
-        help="what the calculator measures, and where (default: mapush)",
+        help="worlds and metrics of the calculator (default: mapush)",
     )
     parser.add_argument(
-        "--seeds", metavar="SEED", type=int, nargs="+", help="pool the episodes of several seeds"
+        "--seeds", metavar="SEED", type=int, nargs="+", help="seeds whose episodes are pooled"
     )
     parser.add_argument(
         "--policy",
         metavar="MODULE:FUNCTION",
-        help="a function of yours acts, observations to actions",
+        help="a function of your own as the policy, from observations to actions",
     )
     parser.add_argument(
-        "--workers", metavar="K", type=int, help="play in so many processes (default: this one)"
+        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
     )
     parser.add_argument(
         "--all_checkpoints",
@@ -82,33 +82,34 @@ def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
         const=True,
         help="measure every checkpoint of the run",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the calculator's metrics there")
+    parser.add_argument("--json", metavar="FILE", help="file for the calculator's metrics")
     parser.add_argument(
         "--csv",
         metavar="FILE.csv",
-        help="with --all_checkpoints: write a table, a row for each checkpoint",
+        help="with --all_checkpoints: file for a table with a row for each checkpoint",
     )
     parser.add_argument(
         "--figure",
         metavar="FILE",
-        help="with --all_checkpoints: draw success against env steps (.png, .svg or .pdf)",
+        help="with --all_checkpoints: file for a plot of success against env steps (.png, .svg or "
+        ".pdf)",
     )
     parser.add_argument(
-        "--record", metavar="FILE", help="film instead of showing: an .mp4 or a .gif"
+        "--record", metavar="FILE", help="write a film (.mp4 or .gif) instead of showing a viewer"
     )
     film.add_flags(parser)
     config.add_import(parser)
     parser.add_argument(
-        "--replay", metavar="FILE.npz", help="film a world that broke, from a run's folder broken/"
+        "--replay", metavar="FILE.npz", help="film a world that broke, from a run's broken/ folder"
     )
     parser.add_argument(
         "--num_episodes",
         metavar="N",
         type=int,
-        help="end the viewer or film after so many; measure so many of each seed",
+        help="number of episodes in the viewer or film, or for each seed of the calculator",
     )
     parser.add_argument(
-        "--agent", choices=AGENTS, help="who acts first in the viewer (default: trained)"
+        "--agent", choices=AGENTS, help="policy that the viewer begins with (default: trained)"
     )
     parser.add_argument(
         "--web",
@@ -116,16 +117,14 @@ def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
         type=int,
         nargs="?",
         const=0,
-        help="show the viewer on a page of this machine",
+        help="show the viewer on a web page that this machine alone can open",
     )
     config.add_flags(parser, FLAGS)
     return parser
 
 
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM, words: str = WORDS) -> int:
-    """Evaluate as the command line of ``program``, which ``words`` describe, says; return the exit
-    code.
-    """
+    """Measure or show a team as the command line says; return the exit code."""
     with library_lines(_say):
         return config.exit_code(
             lambda: _main(make_parser(program, words).parse(argv), program), program
@@ -133,7 +132,7 @@ def main(argv: Sequence[str] | None = None, program: str = PROGRAM, words: str =
 
 
 def _episodes(outcomes: Sequence[str]) -> str:
-    """Return how many episodes ended."""
+    """Format the number of episodes that ended."""
     return "1 episode" if len(outcomes) == 1 else f"{len(outcomes)} episodes"
 
 
@@ -160,16 +159,7 @@ def _main(arguments: Any, program: str) -> int:
         raise ConfigError(
             "--checkpoint is missing: give a checkpoint folder, a run folder or pretrained:NAME"
         )
-    if arguments.mode == "calculator":
-        others, mode = (VIEWER, "viewer")
-    else:
-        others, mode = (CALCULATOR, "calculator")
-    for flag in others:
-        value = getattr(arguments, flag)
-        if value is not None:
-            raise ConfigError(
-                f"--{flag} {value!r} belongs to --mode {mode}, not to --mode {arguments.mode}"
-            )
+    _check_mode(arguments)
     _check_viewer(arguments)
     wanted = film.read(arguments)
     _check_calculator(arguments)
@@ -180,19 +170,20 @@ def _main(arguments: Any, program: str) -> int:
     folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments, 1 if wanted is None else wanted.num_tiles)
     name, device = resolve_sim(cfg.sim)
-    with torch.accelerator.device_index(device.index):  # else the first GPU is in use as well
+    # Without device_index, CUDA would allocate memory on the first GPU as well.
+    with torch.accelerator.device_index(device.index):
         return _play(cfg, folder, arguments, wanted, name, device)
 
 
 def _replay(arguments: Any) -> int:
-    """Film a world that broke."""
+    """Film a recorded world that broke."""
     flags = {*VIEWER, *CALCULATOR, *film.FLAGS, "checkpoint", "num_episodes"} - {"record"}
     others = config.flag_values(arguments) or any(
         getattr(arguments, flag) is not None for flag in flags
     )
     if arguments.mode != "viewer" or arguments.record is None or others:
         raise ConfigError(
-            "--replay FILE.npz needs --record FILE.mp4, and takes nothing else but --mode viewer"
+            "--replay FILE.npz needs --record FILE.mp4, and takes nothing else except --mode viewer"
         )
     film.read(arguments)
     config.check_writable("record", arguments.record)
@@ -201,30 +192,40 @@ def _replay(arguments: Any) -> int:
     return 0
 
 
+def _check_mode(arguments: Any) -> None:
+    """Raise ConfigError for flags that belong to the other mode."""
+    flags_of = {"viewer": VIEWER, "calculator": CALCULATOR}
+    other = "viewer" if arguments.mode == "calculator" else "calculator"
+    for flag in flags_of[other]:
+        value = getattr(arguments, flag)
+        if value is not None:
+            raise ConfigError(
+                f"--{flag} {value!r} belongs to --mode {other}, not to --mode {arguments.mode}"
+            )
+
+
 def _check_viewer(arguments: Any) -> None:
-    """Raise ConfigError for what the viewer cannot do."""
+    """Raise ConfigError for flags that the viewer does not support."""
     if arguments.num_episodes is not None and arguments.num_episodes < 1:
         raise ConfigError(f"--num_episodes {arguments.num_episodes}: must be at least 1")
     if arguments.web is not None and not 0 <= arguments.web <= 65535:
-        raise ConfigError(f"--web {arguments.web}: a port is a number from 1 to 65535")
+        raise ConfigError(f"--web {arguments.web}: must be a port from 1 to 65535, or 0 for any")
     for flag in ("web", "agent"):
         if arguments.record is not None and getattr(arguments, flag) is not None:
             raise ConfigError(
-                f"--{flag} does not go with --record, which films instead of showing; leave one out"
+                f"--{flag} and --record exclude each other: a film opens no viewer; leave one out"
             )
 
 
 def _check_calculator(arguments: Any) -> None:
-    """Raise ConfigError for what the calculator cannot do."""
+    """Raise ConfigError for flags that the calculator does not support."""
     seeds = arguments.seeds or []
     if seeds and "seed" in (config.flag_values(arguments).get("runner") or {}):
-        raise ConfigError("--seed (runner.seed) and --seeds exclude each other; say --seeds alone")
+        raise ConfigError("--seed (runner.seed) and --seeds exclude each other; use --seeds alone")
     check_request(seeds, arguments.num_episodes, arguments.workers)
     for flag in ("csv", "figure"):
         if getattr(arguments, flag) is not None and not arguments.all_checkpoints:
-            raise ConfigError(
-                f"--{flag} shows the checkpoints of a run; say --all_checkpoints as well"
-            )
+            raise ConfigError(f"--{flag} shows the checkpoints of a run; add --all_checkpoints")
     if arguments.figure is not None:
         check_figure(arguments.figure)
     if arguments.policy is not None:
@@ -243,16 +244,13 @@ def _play(
     name: str,
     device: torch.device,
 ) -> int:
-    """Do what the command line asks for."""
-    if arguments.mode == "viewer":
-        examine = None
-    else:
-        examine = EXAMINATIONS.get(TASKS[cfg.task.name].examination)
+    """Film, show, examine or measure the team, as the command line says."""
     if arguments.mode == "viewer":
         check_memory(plan_playing(cfg, name, device))
     checkpoint.check_actors(folder)
     _check_files(arguments)
     seed_everything(cfg.runner.seed)
+
     if wanted is not None:
         made = film.make(cfg, folder, wanted, _say)
         _say(
@@ -260,12 +258,14 @@ def _play(
             f"{', '.join(made.outcomes)}."
         )
         return 0
+
     if arguments.mode == "viewer":
-        outcomes = watch(
-            cfg, folder, arguments.agent or AGENTS[0], arguments.num_episodes, arguments.web, _say
-        )
+        agent = arguments.agent or AGENTS[0]
+        outcomes = watch(cfg, folder, agent, arguments.num_episodes, arguments.web, _say)
         _say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
+
+    examine = EXAMINATIONS.get(TASKS[cfg.task.name].examination)
     if examine is None:
         return _calculate(cfg, folder, arguments)
     _write_json(arguments.json, examine(cfg, folder, device))
@@ -273,7 +273,7 @@ def _play(
 
 
 def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg:
-    """Return the checkpoint's own settings, changed for evaluation and then by the command line."""
+    """Return the checkpoint's settings, changed for evaluation and then by the command line."""
     over = config.flag_values(arguments)
     if num_tiles > 1:
         over = merge({"env": {"num_envs": num_tiles}}, over)
@@ -289,7 +289,8 @@ def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg
         ]
         if given:
             raise ConfigError(
-                f"--{given[0]}: a gait is examined by a protocol of its own; leave it out"
+                f"--{given[0]}: has no effect, because a gait examination has its own protocol; "
+                "leave it out"
             )
     elif arguments.mode == "calculator" and folder is not None:
         sys.stdout.write(evaluation_worlds.differences(folder, cfg))
@@ -297,38 +298,34 @@ def _settings(folder: Path | None, arguments: Any, num_tiles: int = 1) -> RunCfg
 
 
 def _refuse_worlds(asked_for: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings that the examination of a gait does not have; say what has no
-    effect.
-    """
+    """Raise ConfigError for settings without a meaning in a gait examination."""
     for key in asked_for.get("task", {}):
         raise ConfigError(
-            f"task.{key}: a gait is examined in worlds of its own; leave it out, or film it "
+            f"task.{key}: a gait examination has its own worlds; leave it out, or film the gait "
             "(--mode viewer)"
         )
     for key in asked_for.get("env", {}):
         if key != "num_envs":
             raise ConfigError(
-                f"env.{key}: a gait is examined in worlds of its own; leave it out, or film it "
+                f"env.{key}: a gait examination has its own worlds; leave it out, or film the gait "
                 "(--mode viewer)"
             )
-        sys.stdout.write(
-            "Note: a gait is examined in worlds of its own; --num_envs has no effect.\n"
-        )
+        sys.stdout.write("Note: a gait examination has its own worlds; --num_envs has no effect.\n")
 
 
 def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
-    """Measure a team, or every checkpoint of its run, or a user's function."""
-    num_episodes = arguments.num_episodes or cfg.env.num_envs
+    """Measure a team, all checkpoints of its run, or a user's function."""
+    num_envs = None
+    if arguments.num_episodes is not None and arguments.num_envs is not None:
+        num_envs = cfg.env.num_envs
     request = Request(
         cfg,
-        tuple(arguments.seeds or [cfg.runner.seed]),
-        num_episodes,
-        folder if arguments.policy is None else None,
-        arguments.policy,
-        arguments.protocol == "strict",
-        cfg.env.num_envs
-        if arguments.num_episodes is not None and arguments.num_envs is not None
-        else None,
+        seeds=tuple(arguments.seeds or [cfg.runner.seed]),
+        num_episodes=arguments.num_episodes or cfg.env.num_envs,
+        folder=folder if arguments.policy is None else None,
+        function=arguments.policy,
+        is_strict=arguments.protocol == "strict",
+        num_envs=num_envs,
     )
     num_workers = arguments.workers or 0
     if not arguments.all_checkpoints:
@@ -336,10 +333,11 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
         sys.stdout.write(describe(request, metrics))
         _write_json(arguments.json, metrics)
         return 0
+
     run = None if folder is None else run_of(folder)
     if run is None:
         raise ConfigError(
-            f"--all_checkpoints: {arguments.checkpoint} is no run of ours; name its folder"
+            f"--all_checkpoints: {arguments.checkpoint} is not in a run folder; name a run folder"
         )
     rows = table_of_checkpoints(request, run, num_workers, _say)
     _write_json(arguments.json, rows)
@@ -351,7 +349,7 @@ def _calculate(cfg: RunCfg, folder: Path | None, arguments: Any) -> int:
 
 
 def _check_files(arguments: Any) -> None:
-    """Check, before the work, that the output files can be written."""
+    """Raise ConfigError early if an output file cannot be written."""
     for flag in ("json", "csv", "figure", "record"):
         config.check_writable(flag, getattr(arguments, flag))
 
@@ -364,7 +362,7 @@ def _write_json(name: str | None, values: Any) -> None:
 
 
 def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, Any]:
-    """Measure how one robot walks; how many robots do it belongs to the examination."""
+    """Measure how one robot walks; the examination sets the number of robots."""
     robot = cfg.env.robots if isinstance(cfg.env.robots, str) else cfg.env.robots[0]
     gait = load_gait(str(folder), device, ROBOTS[robot])
     metrics = evaluate_gait(
@@ -374,7 +372,7 @@ def _examine_gait(cfg: RunCfg, folder: Path, device: torch.device) -> dict[str, 
     return metrics
 
 
-# What measures a policy instead of the calculator, by the name that an entry of TASKS has for it.
+# Measurements that replace the calculator, by the name in ``examination`` of a task's entry.
 EXAMINATIONS: dict[str | None, Callable[[RunCfg, Path, torch.device], dict[str, Any]]] = {
     "gait": _examine_gait
 }

@@ -1,7 +1,7 @@
-"""Build environments by ``mapush.make``; register objects, tasks, algorithms and more.
+"""Functions that build environments and register objects, tasks, algorithms and more.
 
-A module of your own that registers is named with ``--import`` on the command line, or listed by an
-installed package under the entry point ``mapush.extensions``. See ``docs/own.md``.
+A user's module with registrations is named with ``--import`` on the command line; an installed
+package lists it under the entry point ``mapush.extensions``. See ``docs/own.md``.
 """
 
 from typing import TYPE_CHECKING, Any

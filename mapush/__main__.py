@@ -1,4 +1,4 @@
-"""``python -m mapush`` is the command ``mapush``."""
+"""The entry point of ``python -m mapush``, the same as the command ``mapush``."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """Average a run's last checkpoints into one team: ``mapush average RUN OUT_DIR --last 4``.
 
-While the learning rate does not fall, a policy keeps moving around a good one, and the mean of
+With a constant learning rate, the weights keep fluctuating around an optimum, and the mean of
 several checkpoints is nearer to it than most of them (B. T. Polyak and A. B. Juditsky,
 "Acceleration of Stochastic Approximation by Averaging", 1992).
 """
@@ -31,9 +31,9 @@ def make_parser() -> config.Parser:
         prog=PROGRAM, description="Average the actors of a run's last checkpoints into one team."
     )
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("target", metavar="OUT_DIR", help="the checkpoint folder to make")
+    parser.add_argument("target", metavar="OUT_DIR", help="the checkpoint folder to write")
     parser.add_argument(
-        "--last", type=int, default=4, metavar="K", help="so many of its checkpoints (default: 4)"
+        "--last", type=int, default=4, metavar="K", help="number of checkpoints (default: 4)"
     )
     return parser
 
@@ -48,17 +48,16 @@ def _main(argv: Sequence[str] | None) -> int:
     run = Path(arguments.run)
     out = Path(arguments.target)
     if arguments.last < 2:
-        raise ConfigError(f"--last={arguments.last}: an average takes at least 2 checkpoints")
+        raise ConfigError(f"--last={arguments.last}: must be at least 2")
     if os.path.lexists(out):
         raise ConfigError(f"{out} exists; name another folder, or remove it")
     found = [folder for _, folder in checkpoints(run)]
     if len(found) < arguments.last:
+        problem = "does not exist"
         if run.is_dir():
-            has = f"has {len(found)} of the {arguments.last} checkpoints"
-        else:
-            has = "does not exist"
+            problem = f"has {len(found)} of the {arguments.last} checkpoints"
         raise ConfigError(
-            f"{arguments.run!r} {has}; give a run folder that has them, or another --last"
+            f"{arguments.run!r} {problem}; name a run folder with more checkpoints, or lower --last"
         )
     chosen = found[: arguments.last][::-1]
     average(chosen, out)
@@ -67,12 +66,11 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def average(folders: Sequence[Path], out: Path) -> None:
-    """Write a checkpoint folder ``out`` whose actors are the mean of those of the checkpoints
-    ``folders`` of one run.
+    """Write a checkpoint folder ``out`` with the mean of the actors of the checkpoints ``folders``.
 
-    All other files are copies of the last checkpoint's, but for the training state, as no run can
-    resume from a mean. Raises ConfigError for checkpoints that are damaged or whose actors do not
-    have the same shapes.
+    All other files are copied from the last checkpoint, except for the training state: no run can
+    resume from a mean. Raises ConfigError for checkpoints that are damaged or whose actors differ
+    in their shapes.
     """
     last = folders[-1]
     actors = [checkpoint.read_actors(checkpoint.resolve(folder)) for folder in folders]
@@ -87,29 +85,24 @@ def average(folders: Sequence[Path], out: Path) -> None:
         for name in kept:
             shutil.copy(last / name, partial / name)
         for name in actors[-1]:
-            mean = _mean(
-                [of.get(name, {}) for of in actors], f"{folders[0]} to {last.name}, {name}"
-            )
+            weights = [of_checkpoint.get(name, {}) for of_checkpoint in actors]
+            mean = _mean(weights, f"{folders[0]} to {last.name}, {name}")
             torch.save(mean, partial / f"{name}.pt")
         renew_manifest(partial, {"average_of": [folder.name for folder in folders]})
 
 
-def _mean(weights: Sequence[dict[str, Tensor]], what: str) -> dict[str, Tensor]:
-    """Return the mean of state dicts; tensors that are no floating-point numbers are the last
-    one's.
-    """
+def _mean(weights: Sequence[dict[str, Tensor]], label: str) -> dict[str, Tensor]:
+    """Return the mean of state dicts; tensors other than floating-point are the last one's."""
     last = weights[-1]
-    if any(
-        {k: v.shape for k, v in of.items()} != {k: v.shape for k, v in last.items()}
-        for of in weights
-    ):
-        raise ConfigError(f"{what}: not all of one shape; average checkpoints of one run")
-    return {
-        key: torch.stack([of[key].double() for of in weights]).mean(dim=0).to(value.dtype)
-        if value.is_floating_point()
-        else value
-        for key, value in last.items()
-    }
+    shapes = [{key: value.shape for key, value in state.items()} for state in weights]
+    if any(each != shapes[-1] for each in shapes):
+        raise ConfigError(f"{label}: shapes differ; average checkpoints of one run")
+    mean = dict(last)
+    for key, value in last.items():
+        if value.is_floating_point():
+            stacked = torch.stack([state[key].double() for state in weights])
+            mean[key] = stacked.mean(dim=0).to(value.dtype)
+    return mean
 
 
 if __name__ == "__main__":

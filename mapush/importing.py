@@ -1,7 +1,6 @@
-"""Import MAPush's files: ``mapush import openrl`` its policies, ``mapush import config`` its task
-files.
+"""Import MAPush's files: ``mapush import openrl`` policies, ``mapush import config`` task files.
 
-Nothing in the files is executed. The result is a run folder, or a run file, of this project.
+No code in the files is executed. The result is a run folder, or a run file, of this project.
 """
 
 from __future__ import annotations
@@ -25,24 +24,25 @@ KINDS = ("openrl", "config")
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
-        prog=PROGRAM, description="Turn files of MAPush into files of this project."
+        prog=PROGRAM, description="Convert files of MAPush to files of this project."
     )
     parser.add_argument(
         "kind", metavar="KIND", help="openrl (trained policies) or config (task/*/config.py)"
     )
     parser.add_argument(
-        "source", metavar="FILE|FOLDER", help="a module.pt or a folder that has some; a config.py"
+        "source", metavar="FILE|FOLDER", help="a module.pt, a folder with some, or a config.py"
     )
     parser.add_argument("--out", metavar="PATH", help="the run folder, or run file, to write")
-    objects = ", ".join(OBJECTS)
     parser.add_argument(
-        "--object", metavar="NAME", help=f"what they push; default: what the files name; {objects}"
+        "--object",
+        metavar="NAME",
+        help=f"the object that the policies push: {', '.join(OBJECTS)} (default: from the files)",
     )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Import as the command line says; return the exit code."""
+    """Import files as the command line says; return the exit code."""
     return config.exit_code(lambda: _main(argv), PROGRAM)
 
 
@@ -52,7 +52,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if arguments.kind not in KINDS:
         raise ConfigError(unknown("kind", arguments.kind, KINDS))
     if not source.exists():
-        raise ConfigError(f"{arguments.source!r} does not exist; give a file or folder of MAPush")
+        raise ConfigError(f"{arguments.source!r} does not exist; name a file or folder of MAPush")
     if arguments.object is not None and arguments.object not in OBJECTS:
         raise ConfigError(f"--object: {unknown('object', arguments.object, OBJECTS)}")
     if arguments.kind == "openrl":
@@ -63,17 +63,19 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _import_policies(source: Path, out: str | None, object_name: str | None) -> None:
-    """Write a run folder with a checkpoint for every policy."""
+    """Write a run folder with a checkpoint of every policy."""
     files = {openrl_format.env_steps_of(path): path for path in _policies(source)}
     imported = {
         steps: openrl_format.convert(path, object_name) for steps, path in sorted(files.items())
     }
     settings = {steps: _settings(policy.sections) for steps, policy in imported.items()}
-    run = Path(
-        "results",
-        source.stem if source.is_file() and source.name != MODULE else source.resolve().name,
-    )
-    run = run if out is None else Path(out)
+
+    if out is not None:
+        run = Path(out)
+    elif source.is_file() and source.name != MODULE:
+        run = Path("results", source.stem)
+    else:
+        run = Path("results", source.resolve().name)
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise ConfigError(f"--out {str(run)!r} exists; name a new folder")
     run.mkdir(parents=True, exist_ok=True)
@@ -81,8 +83,9 @@ def _import_policies(source: Path, out: str | None, object_name: str | None) -> 
     for steps, policy in imported.items():
         folder = checkpoint.save(run, steps, policy.networks, settings=settings[steps])
         sys.stdout.write(f"{files[steps]} -> {folder}\n")
+
     last = imported[max(imported)]
-    guess = "" if last.is_object_known else " (a guess: no file says so; --object)"
+    guess = "" if last.is_object_known else " (a guess; --object names another)"
     task = last.sections["task"]
     env = last.sections["env"]
     sys.stdout.write(
@@ -92,13 +95,13 @@ def _import_policies(source: Path, out: str | None, object_name: str | None) -> 
 
 
 def _policies(source: Path) -> list[Path]:
-    """Return the files to read, one for each number of env steps."""
+    """Return the files of policies, one for each number of env steps."""
     if source.is_file():
         return [source]
     found = sorted(source.rglob(MODULE))
     if not found:
         raise ConfigError(
-            f"{str(source)!r} has no {MODULE} in it; give a file or folder of OpenRL's"
+            f"{str(source)!r} contains no {MODULE}; name a file or folder of OpenRL's"
         )
     taken: dict[int, Path] = {}
     for path in found:
@@ -113,9 +116,9 @@ def _policies(source: Path) -> list[Path]:
 
 
 def _import_config(source: Path, out: str | None) -> None:
-    """Write a run file, and name what of the task file has no effect in it."""
+    """Write a run file, and print the settings of the task file that are not honoured."""
     task_file = mapush_tasks.convert(source)
-    _settings(task_file.sections)  # whether a run can have it
+    _settings(task_file.sections)  # raises for invalid values
     path = Path(f"{task_file.sections['task']['object']}.yaml" if out is None else out)
     if path.exists():
         raise ConfigError(f"--out {str(path)!r} exists; name a new file")
@@ -129,5 +132,5 @@ def _import_config(source: Path, out: str | None) -> None:
 
 
 def _settings(sections: dict[str, Any]) -> str:
-    """Return the text of a run's settings; raise ConfigError where a value cannot be."""
+    """Return the text of a run's settings; raise ConfigError for invalid values."""
     return dump_yaml(to_dict(config.resolve(sections, {})[0]))

@@ -1,9 +1,10 @@
-"""``mapush list`` lists runs and the policies that ship, ``mapush settings`` lists all settings."""
+"""Listings: ``mapush list`` of runs and shipped policies, ``mapush settings`` of all settings."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def _list(argv: Sequence[str] | None) -> int:
         metavar="FOLDER",
         nargs="?",
         default="results",
-        help="to search (default: results)",
+        help="folder of runs (default: results)",
     )
     arguments = parser.parse(argv)
     root = Path(arguments.folder)
@@ -56,23 +57,22 @@ def _list(argv: Sequence[str] | None) -> int:
 
 
 def _run_line(run: Path) -> str:
-    """Return a line that describes a run."""
+    """Format a run as one line."""
     try:
         settings = load_yaml(run / run_folder.CONFIG)
         task, algorithm, runner = (
             settings.get(section) or {} for section in ("task", "algorithm", "runner")
         )
-        what = task.get("object") or task.get("name")
-        words = f"{what}, {algorithm.get('name')}, seed {runner.get('seed')}"
+        label = task.get("object") or task.get("name")
+        words = f"{label}, {algorithm.get('name')}, seed {runner.get('seed')}"
     except (ConfigError, AttributeError):
         return f"{run}: its {run_folder.CONFIG} is damaged\n"
     names = [path.name for _, path in run_folder.checkpoints(run)]
     success = "none yet"
-    try:
+    with suppress(ConfigError):  # a new run has no curves
         rates = read_run(run).curves.get("mapush/success_rate")
-        success = "none yet" if rates is None else f"{rates.values[-1]:.3f}"
-    except ConfigError:
-        pass  # no curves yet
+        if rates is not None:
+            success = f"{rates.values[-1]:.3f}"
     return f"{run}: {words}; success {success}; checkpoints {', '.join(names) or 'none yet'}\n"
 
 
@@ -83,52 +83,47 @@ def settings(argv: Sequence[str] | None = None) -> int:
 
 def _settings(argv: Sequence[str] | None) -> int:
     parser = config.Parser(
-        prog="mapush settings", description="List settings with default, range and meaning."
+        prog="mapush settings", description="List settings with default, range and help text."
     )
     parser.add_argument(
         "pattern",
         metavar="PATTERN",
         nargs="?",
         default="",
-        help="only settings whose line contains this",
+        help="text in the lines of the settings to list (default: all settings)",
     )
     config.add_import(parser)
     pattern = parser.parse(argv).pattern
     lines = [line for line in setting_lines() if pattern.lower() in line.lower()]
     if not lines:
         names = [line.split()[0] for line in setting_lines()]
-        raise ConfigError(
-            f"nothing has it; {unknown('setting', pattern, names).partition(' (allowed')[0]}"
-        )
+        suggestion = unknown("setting", pattern, names).partition(" (allowed")[0]
+        raise ConfigError(f"no line contains it; {suggestion}")
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
 
 
 def setting_lines() -> list[str]:
-    """Return a line a setting: its name, default, range and meaning; whose it is, where not all
-    tasks have it.
+    """Return a line for each setting: its name, default, range and help text.
+
+    The lines of settings of particular tasks or algorithms end with their names.
     """
-    lines: dict[str, str] = {}
-    variants = [config.SECTION_CLASSES]
-    variants += [{"task": entry.cfg} for entry in TASKS.values()]
-    variants += [{"algorithm": entry.cfg} for entry in ALGORITHMS.values()]
-    owners = ["", *TASKS, *ALGORITHMS]
-    for classes, owner in zip(variants, owners, strict=True):
+    variants: list[tuple[str, dict[str, type]]] = [("", dict(config.SECTION_CLASSES))]
+    variants += [(name, {"task": entry.cfg}) for name, entry in TASKS.items()]
+    variants += [(name, {"algorithm": entry.cfg}) for name, entry in ALGORITHMS.items()]
+    owners: dict[str, list[str]] = {}
+    for owner, classes in variants:
         for name, field in dotted(classes).items():
-            line = _setting_line(name, field)
-            key = f"{name} {line}"
-            if key in lines:
-                lines[key] = f"{lines[key]}, {owner}"
-            else:
-                lines[key] = f"{line}{f'  [{owner}' if owner else ''}"
-    listed = [line + ("]" if "  [" in line else "") for line in lines.values()]
-    return listed + _weight_lines()
+            owners.setdefault(_setting_line(name, field), []).append(owner)
+
+    lines = []
+    for line, names in owners.items():
+        lines.append(f"{line}  [{', '.join(names)}]" if names != [""] else line)
+    return lines + _weight_lines()
 
 
 def _weight_lines() -> list[str]:
-    """Return a line a term of ``task.weights`` of the push task; defaults are those of its rewards
-    for the box.
-    """
+    """Return a line for each reward weight of the push task, with the box's default weights."""
     defaults = weights_of("default", "cuboid", {})
     return [
         f"task.weights.{name} = {defaults.get(name, 0.0)}  {term.help}  [{DEFAULT_TASK}]"
@@ -139,25 +134,22 @@ def _weight_lines() -> list[str]:
 def _setting_line(name: str, field: Any) -> str:
     if field.default is not MISSING:
         default = field.default
+    elif field.default_factory is not MISSING:
+        default = field.default_factory()
     else:
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
-        else:
-            default = "must be given"
+        default = "must be given"
+    if default is None:
+        default = "null"
+    elif isinstance(default, bool):
+        default = str(default).lower()
+    line = f"{name} = {default}"
+
     limits = field.metadata
     words = [f"{key} {limits[key]}" for key in ("min", "above", "max") if key in limits]
     if "choices" in limits:
         words.append(" | ".join(str(choice) for choice in limits["choices"]))
-    shown = (
-        "null"
-        if default is None
-        else str(default).lower()
-        if isinstance(default, bool)
-        else default
-    )
-    meaning = limits.get("help", "")
-    return (
-        f"{name} = {shown}"
-        + (f"  ({', '.join(words)})" if words else "")
-        + (f"  {meaning}" if meaning else "")
-    )
+    if words:
+        line += f"  ({', '.join(words)})"
+    if limits.get("help"):
+        line += f"  {limits['help']}"
+    return line

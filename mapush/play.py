@@ -1,4 +1,4 @@
-"""``mapush play CHECKPOINT ...``: the viewer of ``mapush test``."""
+"""The command ``mapush play CHECKPOINT``: the viewer of ``mapush test``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from harl_mapush import test
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Watch the checkpoint that the command line names; return the exit code."""
+    """Show the checkpoint that the command line names; return the exit code."""
     words = "Watch a trained team: the same as mapush test CHECKPOINT --mode viewer."
     return test.main(["--mode", "viewer", *(argv or ())], program="mapush play", words=words)

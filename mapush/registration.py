@@ -1,4 +1,4 @@
-"""Functions with which a user's module adds to the registries."""
+"""Functions with which a user's module adds entries to the registries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mapush.commands import COMMANDS, Command
 
-if TYPE_CHECKING:  # at run time only where they are needed: the command line begins without torch
+if TYPE_CHECKING:  # the functions import these themselves: the command line starts without torch
     from torch import Tensor
 
     from harl_mapush.algorithms.algorithm import Algorithm
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # at run time only where they are needed: the command line be
 
 
 def register_object(name: str, cfg: ObjectCfg) -> None:
-    """Make ``task.object=NAME`` stand for an object; raise ConfigError where the name is taken."""
+    """Register an object as ``task.object=NAME``; raise ConfigError if the name is taken."""
     from mqe.world.objects import OBJECTS
 
     OBJECTS.register(name, replace(cfg, name=name))
@@ -35,10 +35,9 @@ def register_object(name: str, cfg: ObjectCfg) -> None:
 def register_reward(
     name: str, function: Callable[[StepFeatures], Tensor], weight: float = 0.0, help: str = ""
 ) -> None:
-    """Add a reward term of the push task, (N,) or (N, A) unweighted at every control step.
+    """Register a reward term of the push task, (N,) or (N, A) unweighted at every control step.
 
-    ``weight`` is its weight if ``task.weights.NAME`` is not set. Raises ConfigError where the name
-    is taken.
+    ``weight`` is the default of ``task.weights.NAME``. Raises ConfigError if the name is taken.
     """
     from mqe.tasks.push.rewards import REWARDS
     from mqe.tasks.terms import RewardTerm
@@ -52,12 +51,12 @@ def register_observation(
     function: Callable[[SceneState], Tensor],
     mirror_signs: tuple[float, ...] | None = None,
 ) -> None:
-    """Add a term that agents of the push task may see, (N, A, ...) of a state;
-    ``task.more_observations`` asks for it.
+    """Register an observation term of the push task, (N, A, ...) from a scene state.
 
-    ``mirror_signs`` has 1 or -1 for each of its numbers: what becomes of it when left and right are
-    swapped. Without them, ``algorithm.use_mirrored_transitions`` and ``mirror_loss_coef`` cannot be
-    used with it. Raises ConfigError where the name is taken.
+    ``task.more_observations`` adds it to the observation. ``mirror_signs`` has for each of its
+    numbers the factor, 1 or -1, of a swap of left and right. Without them,
+    ``algorithm.use_mirrored_transitions`` and ``mirror_loss_coef`` cannot be used with it. Raises
+    ConfigError if the name is taken.
     """
     from mqe.tasks.push.observations import OBSERVATIONS
     from mqe.tasks.terms import ObservationTerm
@@ -71,7 +70,7 @@ def register_observation(
 
 
 def register_task(name: str, entry: TaskEntry) -> None:
-    """Make ``task.name=NAME`` stand for a task; raise ConfigError where the name is taken."""
+    """Register a task as ``task.name=NAME``; raise ConfigError if the name is taken."""
     from mqe.config import ConfigError
     from mqe.registry import TASKS
 
@@ -83,9 +82,9 @@ def register_task(name: str, entry: TaskEntry) -> None:
 def register_algorithm(
     name: str, cfg: type[AlgorithmCfg], algorithm: Callable[..., Algorithm]
 ) -> None:
-    """Make ``algorithm.name=NAME`` stand for an algorithm with settings of the class ``cfg``.
+    """Register an algorithm as ``algorithm.name=NAME`` with settings of the class ``cfg``.
 
-    ``algorithm`` takes the arguments of ``harl_mapush.algorithms.entries.make_algorithm``. Raise
+    ``algorithm`` takes the arguments of ``harl_mapush.algorithms.entries.make_algorithm``. Raises
     ConfigError if the name is taken, or is not the default of the settings' field ``name``.
     """
     from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
@@ -100,7 +99,7 @@ def register_algorithm(
 
 
 def register_callback(name: str, callback: Callable[[Experiment], Callback]) -> None:
-    """Add a callback to every run that imports the user's module.
+    """Register a callback for every run that imports the user's module.
 
     ``callback`` is a class, or a function, that takes the ``Experiment``. Raises ConfigError if the
     name is taken.
@@ -111,7 +110,7 @@ def register_callback(name: str, callback: Callable[[Experiment], Callback]) -> 
 
 
 def register_format(name: str, checkpoint_format: Format) -> None:
-    """Let checkpoints of a format be measured, watched and filmed like this project's own.
+    """Register a checkpoint format, so that its policies can be measured, shown and filmed.
 
     Raises ConfigError if the name is taken.
     """
@@ -121,10 +120,10 @@ def register_format(name: str, checkpoint_format: Format) -> None:
 
 
 def register_client(name: str, client: Client) -> None:
-    """Make ``mapush.make(task, client=NAME)`` stand for environments under another contract.
+    """Register an environment interface as ``mapush.make(task, client=NAME)``.
 
-    ``client`` takes ``Worlds`` (``harl_mapush.clients.entries``), and options of its own by
-    keyword. Raises ConfigError if the name is taken.
+    ``client`` takes ``Worlds`` (``harl_mapush.clients.entries``), and its own options as
+    keyword arguments. Raises ConfigError if the name is taken.
     """
     from harl_mapush.clients.entries import CLIENTS
 
@@ -132,7 +131,7 @@ def register_client(name: str, client: Client) -> None:
 
 
 def register_command(name: str, target: str | Callable[[Sequence[str]], int], help: str) -> None:
-    """Add ``mapush NAME``.
+    """Register a subcommand, ``mapush NAME``.
 
     ``target`` takes the rest of the command line and returns an exit code; as ``MODULE:FUNCTION``
     it is imported when the command is called. Raises ConfigError if the name is taken.
@@ -141,20 +140,20 @@ def register_command(name: str, target: str | Callable[[Sequence[str]], int], he
 
 
 def register_robot(name: str, cfg: RobotCfg) -> None:
-    """Make ``env.robots=NAME`` stand for a robot; raise ConfigError where the name is taken."""
+    """Register a robot as ``env.robots=NAME``; raise ConfigError if the name is taken."""
     from mqe.world.robots import ROBOTS
 
     ROBOTS.register(name, replace(cfg, name=name))
 
 
-def _add(kind: str, registry: dict[str, Any], name: str, member: Any, others: Any = ()) -> None:
-    """Add a member; adding the same one twice is allowed."""
+def _add(kind: str, registry: dict[str, Any], name: str, member: Any) -> None:
+    """Add an entry to a registry; the same entry may be added twice."""
     from mqe.config import ConfigError
 
     if not re.fullmatch(r"[A-Za-z]\w*", name):
         raise ConfigError(
             f"{kind} {name!r}: a name has letters, digits and _, and begins with a letter"
         )
-    if name in others or (name in registry and registry[name] != member):
+    if name in registry and registry[name] != member:
         raise ConfigError(f"{kind} {name!r}: there is one of this name; choose another")
     registry[name] = member

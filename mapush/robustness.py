@@ -1,6 +1,4 @@
-"""``mapush robustness CHECKPOINT ...``: measure a team in worlds that differ from the calculator's
-usual ones.
-"""
+"""Measure teams in worlds that differ from the usual ones: ``mapush robustness CHECKPOINT``."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ from mqe.config import ConfigError, flatten, merge, unknown
 from mqe.registry import TASKS
 
 PROGRAM = "mapush robustness"
-NUM_EPISODES = 300  # of a seed
-DIGITS = 5  # of numbers in JSON lines
+NUM_EPISODES = 300  # of each seed
+DIGITS = 5  # significant digits in JSON lines
 
 
 def make_parser() -> config.Parser:
@@ -38,7 +36,11 @@ def make_parser() -> config.Parser:
         help="checkpoint folders, run folders or pretrained:NAME",
     )
     parser.add_argument(
-        "--num_episodes", metavar="N", type=int, default=NUM_EPISODES, help="episodes of each seed"
+        "--num_episodes",
+        metavar="N",
+        type=int,
+        default=NUM_EPISODES,
+        help=f"episodes of each seed (default: {NUM_EPISODES})",
     )
     parser.add_argument(
         "--seeds",
@@ -49,15 +51,17 @@ def make_parser() -> config.Parser:
         help="seeds whose episodes are pooled (default: 0)",
     )
     parser.add_argument(
-        "--only", metavar="CONDITION", nargs="+", help="some of the conditions, by name"
+        "--only", metavar="CONDITION", nargs="+", help="names of conditions (default: all)"
     )
     parser.add_argument(
-        "--workers", metavar="K", type=int, help="play in so many processes (default: this one)"
+        "--workers", metavar="K", type=int, help="number of processes (default: this one alone)"
     )
-    parser.add_argument("--json", metavar="FILE", help="write a JSON line for each condition there")
-    parser.add_argument("--csv", metavar="FILE.csv", help="write a row for each condition there")
+    parser.add_argument("--json", metavar="FILE", help="file for a JSON line for each condition")
+    parser.add_argument("--csv", metavar="FILE.csv", help="file for a row for each condition")
     parser.add_argument(
-        "--figure", metavar="FILE", help="draw success under each condition (.png, .svg or .pdf)"
+        "--figure",
+        metavar="FILE",
+        help="file for a plot of success under each condition (.png, .svg or .pdf)",
     )
     config.add_import(parser)
     config.add_flags(parser, ("--num_envs", "--device", "--sim"))
@@ -65,7 +69,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure as the command line says; return the exit code."""
+    """Measure teams as the command line says; return the exit code."""
     with library_lines(_say):
         return config.exit_code(lambda: _main(make_parser().parse(argv)), PROGRAM)
 
@@ -79,57 +83,55 @@ def _main(arguments: Any) -> int:
     over = config.flag_values(arguments)
     if "seed" in (over.get("runner") or {}):
         raise ConfigError(
-            "runner.seed: the seeds of episodes are those of --seeds; say --seeds alone"
+            "runner.seed and --seeds exclude each other; use --seeds alone for the episodes' seeds"
         )
-    teams = [(what, checkpoint.resolve(what)) for what in arguments.checkpoints]
-    # A mistake in the last one shows at once.
+
+    # All teams are checked before the first is measured.
+    teams = [(name, checkpoint.resolve(name)) for name in arguments.checkpoints]
     tables = [_conditions(folder, arguments.only) for _, folder in teams]
     for conditions in tables:
         _check_settings(over, conditions)
+
     rows: list[dict[str, Any]] = []
-    name = ""
-    for (what, folder), conditions in zip(teams, tables, strict=True):
+    metric = ""
+    for (team, folder), conditions in zip(teams, tables, strict=True):
         requests = [
             _request(folder, merge(over, content), arguments) for content in conditions.values()
         ]
-        name = headline(requests[0].cfg)
-        _say(
-            f"{what}: {name}, n = {arguments.num_episodes * len(arguments.seeds)} a condition, "
-            "95 % intervals"
-        )
-        for condition, metrics in zip(
-            conditions, measure_all(requests, arguments.workers or 0, _say), strict=True
-        ):
-            _say(f"  {condition:<32}{with_interval(metrics, name)}")
-            rows.append(_row(what, condition, arguments.seeds, metrics))
+        metric = headline(requests[0].cfg)
+        num_episodes = arguments.num_episodes * len(arguments.seeds)
+        _say(f"{team}: {metric}, n = {num_episodes} per condition, 95 % intervals")
+        measured = measure_all(requests, arguments.workers or 0, _say)
+        for condition, metrics in zip(conditions, measured, strict=True):
+            _say(f"  {condition:<32}{with_interval(metrics, metric)}")
+            rows.append(_row(team, condition, arguments.seeds, metrics))
             if arguments.json is not None:
                 lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
                 Path(arguments.json).write_text("".join(lines), encoding="utf-8")
+
     if arguments.csv is not None:
         Path(arguments.csv).write_text(as_csv(rows), encoding="utf-8")
     if arguments.figure is not None:
-        draw_conditions(rows, name, Path(arguments.figure))
+        draw_conditions(rows, metric, Path(arguments.figure))
     return 0
 
 
 def _conditions(folder: Path, only: Sequence[str] | None) -> Mapping[str, Mapping[str, Any]]:
-    """Return the conditions of a checkpoint's task by name, or ``only`` some of them."""
+    """Return the conditions of a checkpoint's task by name, restricted to ``only`` if given."""
     task = config.resolve(checkpoint.read_config(folder), {})[0].task.name
     known = TASKS[task].conditions
     if not known:
         raise ConfigError(
-            f"checkpoint {folder}: its task {task} names no conditions to be robust under"
+            f"checkpoint {folder}: its task {task} defines no conditions for mapush robustness"
         )
-    for word in only or ():
-        if word not in known:
-            raise ConfigError(f"--only: {unknown('condition', word, known)}")
+    for name in only or ():
+        if name not in known:
+            raise ConfigError(f"--only: {unknown('condition', name, known)}")
     return {name: known[name] for name in only or known}
 
 
 def _check_settings(over: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ConfigError for a setting of the command line that a condition sets to another
-    value.
-    """
+    """Raise ConfigError for a setting of the command line that a condition changes."""
     for name, content in conditions.items():
         before = flatten(over)
         after = flatten(merge(over, content))
@@ -147,22 +149,24 @@ def _request(folder: Path, over: Mapping[str, Any], arguments: Any) -> Request:
 
 
 def _row(
-    what: str, condition: str, seeds: Sequence[int], metrics: Mapping[str, Any]
+    team: str, condition: str, seeds: Sequence[int], metrics: Mapping[str, Any]
 ) -> dict[str, Any]:
     shares = [value for key, value in metrics.items() if key.startswith("contact_share_agent")]
     pooled = {key: _short(value) for key, value in metrics.items() if key != "per_seed"}
     row = {
         "part": "robustness",
-        "checkpoint": what,
+        "checkpoint": team,
         "condition": condition,
         "seeds": list(seeds),
         **pooled,
     }
-    return row | ({"contact_shares": _short(shares)} if shares else {})
+    if shares:
+        row["contact_shares"] = _short(shares)
+    return row
 
 
 def _short(value: Any) -> Any:
-    """Return a number, or several, to ``DIGITS`` significant digits."""
+    """Round a number, or each of a list, to ``DIGITS`` significant digits."""
     if isinstance(value, list):
         return [_short(each) for each in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

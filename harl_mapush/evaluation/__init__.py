@@ -1,3 +1,1 @@
-"""How trained policies are measured: the calculator, the gait's examination, evaluation while
-training.
-"""
+"""Evaluation of trained policies: the calculator and the gait examination."""

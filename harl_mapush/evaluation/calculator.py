@@ -1,4 +1,4 @@
-"""The calculator: one full first episode in every environment, and its metrics."""
+"""The calculator: a policy's metrics over the first episode of every environment."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ Policy = Callable[[Tensor], Tensor]  # obs (N, A, O) to actions (N, A, U)
 def evaluate(
     env: MultiAgentEnv, policy: Policy, on_progress: Callable[[int], None] | None = None
 ) -> Metrics:
-    """Measure a policy over exactly one episode, the first, of every environment; the task defines
-    the metrics.
+    """Measure a policy over the first episode of every environment.
 
-    ``on_progress`` is called after every decision with the number of environments that have
-    finished.
+    The task's report defines the metrics. ``on_progress`` is called after every decision with the
+    number of environments that have finished.
     """
     episodes = first_episodes(env, policy, on_progress)
     return env.report.summarize(episodes, env.max_episode_length * env.step_dt, env.step_dt)
@@ -37,11 +36,11 @@ def first_episodes(
     unused: Tensor | None = None,
     watch: StrictWatcher | None = None,
 ) -> dict[str, Tensor]:
-    """Run every environment through its first episode; return the task's metrics (N,), and
-    ``broken`` (N,) bool.
+    """Play the first episode of every environment; return its metrics (N,) by name.
 
-    Worlds rest once they have finished, those of ``unused`` (N,) from the start: their metrics mean
-    nothing. ``watch`` adds what it measures.
+    The metrics are the task's and ``broken`` (N,) bool. A world is paused once it has finished; the
+    worlds of ``unused`` (N,) are paused from the start and have no meaningful metrics. The metrics
+    of ``watch`` are added.
     """
     obs, _ = env.reset()
     if unused is None:
@@ -49,6 +48,7 @@ def first_episodes(
     else:
         is_finished = unused
     env.rest(is_finished)
+
     if watch is not None:
         watch.begin(env.state)
         env.watch(watch)
@@ -56,14 +56,18 @@ def first_episodes(
         "broken": torch.zeros_like(is_finished),
         **env.report.at_start(env.state),
     }
-    for _ in range(math.ceil(env.max_episode_length / env.decision_period)):
+    num_decisions = math.ceil(env.max_episode_length / env.decision_period)
+    for _ in range(num_decisions):
         step = env.step(policy(obs))
         obs = step.obs
         ends_now = step.done & ~is_finished
         is_finished = is_finished | ends_now
-        for name, values in (env.episode_metrics | {"broken": ~step.valid}).items():
+
+        metrics = env.episode_metrics | {"broken": ~step.valid}
+        for name, values in metrics.items():
             old = episodes.get(name, torch.full_like(values, torch.nan))
             episodes[name] = torch.where(ends_now, values, old)
+
         if watch is not None:
             watch.finish(is_finished)
         env.rest(is_finished)
@@ -72,5 +76,8 @@ def first_episodes(
             on_progress(num_finished)
         if num_finished == env.num_envs:
             break
-    assert bool(is_finished.all())  # the clock ends every episode
-    return episodes if watch is None else episodes | watch.episodes()
+
+    assert bool(is_finished.all())  # the time limit ends every episode
+    if watch is not None:
+        episodes |= watch.episodes()
+    return episodes

@@ -1,4 +1,4 @@
-"""Figures of measurements, drawn with Matplotlib where it is installed."""
+"""Figures of measured metrics, drawn with Matplotlib if it is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_figure(name: str) -> None:
-    """Raise ConfigError where a figure cannot be drawn into a file of that name."""
+    """Raise ConfigError for a file name that no figure can be written to."""
     if Path(name).suffix not in SUFFIXES:
         raise ConfigError(
             f"--figure {name!r}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
@@ -23,7 +23,7 @@ def check_figure(name: str) -> None:
 
 
 def draw_checkpoints(rows: Sequence[Mapping[str, Any]], name: str, path: Path) -> None:
-    """Draw the figure ``name`` of a run's checkpoints, rows of a table, against env steps."""
+    """Draw the metric ``name`` of a run's checkpoints, the table's rows, against env steps."""
     figure, axes = _axes(5.4, 3.2)
     for is_fresh, style, label in (
         (False, "o-", "as measured"),
@@ -47,13 +47,15 @@ def draw_checkpoints(rows: Sequence[Mapping[str, Any]], name: str, path: Path) -
 
 
 def draw_conditions(rows: Sequence[Mapping[str, Any]], name: str, path: Path) -> None:
-    """Draw the figure ``name`` of one or several teams under each condition, rows of a table."""
+    """Draw the metric ``name`` of the teams in ``rows`` under each condition."""
     teams = list(dict.fromkeys(row["checkpoint"] for row in rows))
     conditions = list(dict.fromkeys(row["condition"] for row in rows))
     figure, axes = _axes(6.4, 0.6 + 0.28 * len(conditions))
     for k, team in enumerate(teams):
         own = [row for row in rows if row["checkpoint"] == team]
-        shift = 0.5 * (k / max(len(teams) - 1, 1) - 0.5) if len(teams) > 1 else 0.0
+        shift = 0.0
+        if len(teams) > 1:
+            shift = 0.5 * (k / (len(teams) - 1) - 0.5)
         places = [conditions.index(row["condition"]) + shift for row in own]
         axes.errorbar(
             [row[name] for row in own],
@@ -72,7 +74,7 @@ def draw_conditions(rows: Sequence[Mapping[str, Any]], name: str, path: Path) ->
 
 
 def _axes(width: float, height: float) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure  # an extra
+    from matplotlib.figure import Figure  # optional: the extra "report"
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
@@ -82,8 +84,10 @@ def _axes(width: float, height: float) -> tuple[Any, Any]:
 
 
 def _spans(rows: Sequence[Mapping[str, Any]], name: str) -> list[list[float]] | None:
-    """Return how far the intervals reach below and above the values; None where there are none."""
+    """Return the error bars below and above the values; None for a metric without an interval."""
     key = f"{name.removesuffix('_rate')}_ci95"
     if any(key not in row for row in rows):
         return None
-    return [[row[name] - row[key][0] for row in rows], [row[key][1] - row[name] for row in rows]]
+    below = [row[name] - row[key][0] for row in rows]
+    above = [row[key][1] - row[name] for row in rows]
+    return [below, above]

@@ -1,8 +1,7 @@
-"""Episodes by seed and number, the same on a CPU whatever batch or process they are played in, bit
-for bit.
+"""Episodes by seed and number, bit-identical on a CPU in every batch and process.
 
-Worlds come in blocks of ``blocks.SIZE``: world k of a seed has place k modulo that in its block. A
-block is played whole, its worlds beyond the episodes that were asked for at rest.
+Worlds come in blocks of ``blocks.SIZE``: world k of a seed has row k % SIZE of block k // SIZE. A
+block is always played whole; its worlds beyond the requested episodes are paused.
 """
 
 from __future__ import annotations
@@ -40,63 +39,57 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim
 
 Columns = dict[str, NDArray[np.float64]]  # metrics of episodes by name
-MOST_EPISODES = 1_000_000  # of a seed
-Block = tuple[int, int]  # seed, and number of the block among those of the seed
+MOST_EPISODES = 1_000_000  # per seed
+Block = tuple[int, int]  # seed, and the block's number within the seed
 
 
 @dataclass(frozen=True)
 class Request:
-    """Episodes of one policy in one kind of world: ``num_episodes`` of each of ``seeds``."""
+    """A request for episodes of one policy: ``num_episodes`` of each of ``seeds``."""
 
     cfg: RunCfg
     seeds: tuple[int, ...]
     num_episodes: int
-    folder: Path | None = None  # of the checkpoint that acts; None: ``function`` does
+    folder: Path | None = None  # the checkpoint's; None if ``function`` is the policy
     function: str | None = None  # MODULE:FUNCTION, obs (N, A, O) to actions (N, A, U)
     is_strict: bool = False
-    num_envs: int | None = None  # worlds at a time, in whole blocks; None: all
+    num_envs: int | None = None  # worlds played at a time, in whole blocks; None: all
 
 
 @dataclass(frozen=True)
 class Job:
-    """Some blocks of a request, as plain data."""
+    """Some blocks of a request, as plain data for a worker process."""
 
     request: int
     sections: dict[str, Any]
     blocks: tuple[Block, ...]
     num_episodes: int
     folder: str | None
-    # Of the actors, as torch saves tensors on the CPU; None: the format reads its own.
-    weights: bytes | None
+    weights: bytes | None  # the actors' as torch.save writes them; None: read from ``folder``
     formats: tuple[str, ...]  # modules that register formats when they are imported
     function: str | None
     is_strict: bool
-    devices: tuple[str, ...]  # worker k takes one of them
+    devices: tuple[str, ...]  # worker k uses device k modulo their number
 
 
 def play_requests(
     requests: Sequence[Request], num_workers: int, say: Callable[[str], None]
 ) -> Iterator[dict[int, Columns]]:
-    """Yield the metrics of each request's episodes by seed, in the order of requests and of worlds.
+    """Yield each request's metrics by seed, in the order of the requests and of their worlds.
 
-    ``num_workers`` processes are spawned to play them; 0 plays them in this one.
+    The episodes are played in ``num_workers`` new processes; 0 plays them in this one.
     """
     jobs = [
         job
         for number, request in enumerate(requests)
         for job in _jobs(number, request, num_workers)
     ]
-    largest = max(jobs, key=lambda job: len(job.blocks))
-    cfg = requests[largest.request].cfg
-    worlds = replace(cfg, env=replace(cfg.env, num_envs=SIZE * len(largest.blocks)))
-    plan = plan_playing(worlds, *resolve_sim(cfg.sim))
-    # Workers on one device at a time.
-    num_beside = -(-min(num_workers, len(jobs)) // len(largest.devices))
-    check_memory(share_among(plan, num_beside) if num_workers else plan)
+    _check_memory(requests, jobs, num_workers)
+
     missing = [sum(job.request == number for job in jobs) for number in range(len(requests))]
     found: list[dict[Block, Columns]] = [{} for _ in requests]
     notes: set[str] = set()
-    due = 0
+    next_request = 0
     for number, (blocks, note) in run_jobs(play, jobs, num_workers, say):
         if note is not None and note not in notes:
             notes.add(note)
@@ -104,20 +97,28 @@ def play_requests(
         request = jobs[number].request
         found[request] |= blocks
         missing[request] -= 1
-        while due < len(requests) and missing[due] == 0:
-            yield {
-                seed: _joined([found[due][key] for key in sorted(found[due]) if key[0] == seed])
-                for seed in requests[due].seeds
-            }
-            found[due] = {}
-            due += 1
+
+        while next_request < len(requests) and missing[next_request] == 0:
+            yield _by_seed(found[next_request], requests[next_request].seeds)
+            found[next_request] = {}
+            next_request += 1
+
+
+def _check_memory(requests: Sequence[Request], jobs: Sequence[Job], num_workers: int) -> None:
+    """Raise ConfigError if the workers' largest jobs do not fit in memory together."""
+    largest = max(jobs, key=lambda job: len(job.blocks))
+    cfg = requests[largest.request].cfg
+    worlds = replace(cfg, env=replace(cfg.env, num_envs=SIZE * len(largest.blocks)))
+    plan = plan_playing(worlds, *resolve_sim(cfg.sim))
+    if num_workers:
+        workers_per_device = -(-min(num_workers, len(jobs)) // len(largest.devices))
+        plan = share_among(plan, workers_per_device)
+    check_memory(plan)
 
 
 @torch.no_grad()
 def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
-    """Play a job's blocks; return the metrics of each, and a line about what is new to the team,
-    if anything.
-    """
+    """Play a job's blocks; return the metrics of each block and a note for the user, or None."""
     config.import_modules(job.sections["env"]["imports"])
     for module in job.formats:
         importlib.import_module(module)
@@ -129,11 +130,8 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
     seed_everything(cfg.runner.seed)
     places = [(seed, SIZE * block + row) for seed, block in job.blocks for row in range(SIZE)]
     index = resolve_sim(cfg.sim)[1].index
-    # Else the first GPU is in use as well.
-    with (
-        torch.accelerator.device_index(index),
-        _one_thread(),
-    ):
+    # Without device_index, CUDA would allocate memory on the first GPU as well.
+    with torch.accelerator.device_index(index), _one_thread():
         env = make_env(cfg.env, cfg.sim, cfg.task, 0, places=places)
         try:
             worlds = ActiveWorlds(env.sim.resting) if env.device.type == "cpu" else None
@@ -143,13 +141,13 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
             unused = torch.tensor(
                 [number >= job.num_episodes for _, number in places], device=env.device
             )
+            watch = None
             if job.is_strict:
                 watch = StrictWatcher(env, getattr(cfg.task, "goal_heading", None))
-            else:
-                watch = None
             episodes = first_episodes(env, policy, unused=unused, watch=watch)
         finally:
             env.close()
+
     used = (~unused).cpu()
     columns = {name: values.cpu().double() for name, values in episodes.items()}
     parts = {
@@ -160,7 +158,7 @@ def play(job: Job, worker: int) -> tuple[dict[Block, Columns], str | None]:
 
 
 def check_request(seeds: Sequence[int], num_episodes: int | None, num_workers: int | None) -> None:
-    """Raise ConfigError for flags that do not go together."""
+    """Raise ConfigError for flags that contradict each other or are out of range."""
     for flag, value in (("num_episodes", num_episodes), ("workers", num_workers)):
         if value is not None and value < 1:
             raise ConfigError(f"--{flag} {value}: must be at least 1")
@@ -168,15 +166,17 @@ def check_request(seeds: Sequence[int], num_episodes: int | None, num_workers: i
         raise ConfigError(f"--num_episodes {num_episodes}: must be at most {MOST_EPISODES}")
     if len(set(seeds)) < len(seeds) or any(not 0 <= seed < 2**62 for seed in seeds):
         raise ConfigError(
-            f"--seeds {' '.join(map(str, seeds))}: must be whole numbers from 0 on, each once"
+            f"--seeds {' '.join(map(str, seeds))}: must be different whole numbers from 0 on"
         )
 
 
 def load_function(name: str) -> Policy:
-    """Return a user's function by ``MODULE:FUNCTION``; raise ConfigError where there is none."""
+    """Return the function that ``MODULE:FUNCTION`` names; raise ConfigError if it is missing."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
-        raise ConfigError(f"--policy {name!r}: say MODULE:FUNCTION, as in my_policies:straight")
+        raise ConfigError(
+            f"--policy {name!r}: must have the form MODULE:FUNCTION, as in my_policies:straight"
+        )
     config.import_modules([module], "--policy")
     function = getattr(importlib.import_module(module), attribute, None)
     if not callable(function):
@@ -185,7 +185,7 @@ def load_function(name: str) -> Policy:
 
 
 def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
-    """Cut a request into jobs: one, or one a worker, or as many as ``num_envs`` asks for."""
+    """Split a request into jobs: one, or one for each worker, or batches of ``num_envs`` worlds."""
     blocks = [
         (seed, block) for seed in request.seeds for block in range(-(-request.num_episodes // SIZE))
     ]
@@ -217,9 +217,7 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
 
 
 def _devices(cfg: RunCfg) -> tuple[str, ...]:
-    """Return the devices that workers share: every GPU where just "cuda", or nothing, was asked
-    for.
-    """
+    """Return the devices for the workers: every GPU if the settings name no particular one."""
     device = resolve_sim(cfg.sim)[1]
     if device.type == "cpu" or ":" in cfg.sim.device:
         return (str(device),)
@@ -230,26 +228,28 @@ def _devices(cfg: RunCfg) -> tuple[str, ...]:
 def _policy(
     job: Job, cfg: RunCfg, env: MultiAgentEnv, worlds: ActiveWorlds | None
 ) -> tuple[Policy, str | None]:
-    """Return what acts in ``env``, over blocks of ``worlds`` if there are any, and what is
-    unfamiliar to it.
-    """
+    """Return the policy for ``env``, and a note on differences from its training, or None."""
     if job.folder is None:
         assert job.function is not None
         policy = _checked(load_function(job.function), job.function, env)
-        return (policy if worlds is None else Blocks(policy, worlds)), None
+        if worlds is not None:
+            policy = Blocks(policy, worlds)
+        return policy, None
+
     folder = Path(job.folder)
-    if job.weights is None:
-        weights = None
-    else:
+    weights = None
+    if job.weights is not None:
         weights = torch.load(io.BytesIO(job.weights), weights_only=True)
-    team = make_team(cfg, folder, env, weights)
-    policy = team if worlds is None else _in_blocks(team, worlds, len(job.blocks))
+    policy = team = make_team(cfg, folder, env, weights)
+    if worlds is not None:
+        policy = _in_blocks(team, worlds, len(job.blocks))
     return policy, evaluation_worlds.unfamiliar(folder, env)
 
 
 def _in_blocks(team: Team, worlds: ActiveWorlds, num_blocks: int) -> Policy:
-    """Return a policy that computes one block of worlds at a time; a recurrent team gets all
-    worlds, for its memory.
+    """Return ``team`` as a policy that computes its actions one block of worlds at a time.
+
+    A recurrent or foreign team always computes all blocks, because each has a memory of its own.
     """
     if isinstance(team, TeamPolicy) and not team.is_recurrent:
         return Blocks(team, worlds)
@@ -257,7 +257,7 @@ def _in_blocks(team: Team, worlds: ActiveWorlds, num_blocks: int) -> Policy:
 
 
 class _TeamBlocks:
-    """A team that decides for one block at a time, with a memory for each."""
+    """A team that decides for one block of worlds at a time, with a memory for each block."""
 
     def __init__(self, team: Any, num_blocks: int) -> None:
         self._teams = [copy.copy(team) for _ in range(num_blocks)]
@@ -269,26 +269,24 @@ class _TeamBlocks:
 
 
 def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
-    """Return a user's function that raises ConfigError where it fails, or returns anything but
-    actions.
-    """
+    """Return a user's function, wrapped so that its failures and wrong shapes raise ConfigError."""
 
     def act(obs: Tensor) -> Tensor:
         try:
             actions = function(obs)
         except Exception as error:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            what = " ".join(f"{type(error).__name__}: {error}".split())
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            text = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
-                f"--policy {name}: raised {what} ({at.filename}, line {at.lineno})"
+                f"--policy {name}: raised {text} ({frame.filename}, line {frame.lineno})"
             ) from error
         wanted = (len(obs), env.num_agents, max(env.action_sizes))
         if not isinstance(actions, Tensor) or actions.shape != wanted:
-            what = tuple(actions.shape) if isinstance(actions, Tensor) else type(actions).__name__
+            is_tensor = isinstance(actions, Tensor)
+            returned = tuple(actions.shape) if is_tensor else type(actions).__name__
             raise ConfigError(
-                f"--policy {name}: returned {what} for observations {tuple(obs.shape)}; return a "
-                "tensor of shape "
-                f"{wanted}: worlds, agents, numbers in [-1, 1]"
+                f"--policy {name}: returned {returned} for observations {tuple(obs.shape)}; "
+                f"return a tensor of shape {wanted}: worlds, agents, numbers in [-1, 1]"
             )
         return actions
 
@@ -297,9 +295,7 @@ def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Make torch compute in this thread: several threads would split tensors elsewhere, and change
-    last bits.
-    """
+    """Limit torch to one thread, because the split over threads changes the last bits of sums."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -308,13 +304,22 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _joined(parts: Sequence[Columns]) -> Columns:
+def _by_seed(blocks: Mapping[Block, Columns], seeds: Sequence[int]) -> dict[int, Columns]:
+    """Join the blocks of each seed, in the order of their numbers."""
+    joined = {}
+    for seed in seeds:
+        parts = [blocks[block] for block in sorted(blocks) if block[0] == seed]
+        joined[seed] = join_columns(parts)
+    return joined
+
+
+def join_columns(parts: Sequence[Columns]) -> Columns:
+    """Concatenate metrics of several sets of episodes by name."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def as_tensors(columns: Mapping[str, NDArray[np.float64]]) -> dict[str, Tensor]:
-    """Return metrics as tensors, ``broken`` as bool."""
-    return {
-        name: torch.from_numpy(values) if name != "broken" else torch.from_numpy(values > 0.5)
-        for name, values in columns.items()
-    }
+    """Return the metrics as tensors; ``broken`` is a bool tensor."""
+    tensors = {name: torch.from_numpy(values) for name, values in columns.items()}
+    tensors["broken"] = tensors["broken"] > 0.5
+    return tensors

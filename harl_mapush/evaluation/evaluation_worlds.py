@@ -1,6 +1,4 @@
-"""The worlds in which a trained team is measured or filmed: their settings, and what is new in
-them to the team.
-"""
+"""The settings of evaluation worlds, and their differences from a team's training worlds."""
 
 from __future__ import annotations
 
@@ -19,19 +17,12 @@ from mqe.registry import TASKS
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.robots import robots_of
 
-# All else belongs to the policy, or does nothing here.
-CHANGEABLE = (
-    "task",
-    "env",
-    "sim",
-    "runner.seed",
-)
-NUM_ENVS = 300  # of an evaluation
-# What a team sees, commands and pushes: one that learned with other values does not know this
-# world. All other settings of task and randomization make a world harder or easier.
+# Settings that an evaluation may change; all others belong to the policy or have no effect on it.
+CHANGEABLE = ("task", "env", "sim", "runner.seed")
+NUM_ENVS = 300
+# Task settings that define a team's observations, actions and object: a team that was trained with
+# other values does not know this world. All others only make a world harder or easier.
 FAMILIAR = ("object", "decision_period", "observation", "action_scale", "inertia")
-
-
 PROTOCOLS = ("mapush", "strict")
 
 
@@ -41,11 +32,11 @@ def settings(
     is_film: bool = False,
     protocol: str = PROTOCOLS[0],
 ) -> RunCfg:
-    """Return a checkpoint's own settings, changed for its evaluation by ``protocol``, or film, and
-    then by ``over``.
+    """Return the settings for an evaluation or a film of the checkpoint in ``folder``.
 
-    Without a checkpoint they are the defaults. ``over`` has sections and keys, as a run file.
-    Raises ConfigError where it would make another policy of it.
+    They are the checkpoint's own settings (without a checkpoint, the defaults), changed by
+    ``protocol`` or for a film, and then by ``over``, which has sections and keys like a run file.
+    Raises ConfigError for changes that belong to the policy.
     """
     own = {} if folder is None else checkpoint.read_config(folder)
     trained, _ = config.resolve(own, {})
@@ -64,14 +55,15 @@ def settings(
     over = merge(evaluation, {section: content or {} for section, content in over.items()})
     if folder is None:
         return config.resolve(own, over)[0]
+
     asked = merge({"task": {}, "env": {}}, over)
-    for key, has, wants in (
+    for key, old, new in (
         ("task.name", task, asked["task"].get("name", task)),
         ("env.num_agents", num_agents, asked["env"].get("num_agents", num_agents)),
     ):
-        if wants != has:
+        if new != old:
             raise ConfigError(
-                f"{key}={wants}: checkpoint {folder} was trained with {key}={has}; leave it out"
+                f"{key}={new}: checkpoint {folder} was trained with {key}={old}; leave it out"
             )
     cfg, _ = config.resolve(own, over)
     _refuse_learning_settings(trained, cfg, over, folder)
@@ -79,20 +71,19 @@ def settings(
 
 
 def _protocol(task: str, name: str) -> Mapping[str, Any]:
-    """Return the settings of ``task`` that a protocol measures with."""
+    """Return the task settings that protocol ``name`` prescribes for ``task``."""
     if name == PROTOCOLS[0]:
         return TASKS[task].evaluation
     strict = TASKS[task].strict
     if strict is None:
-        raise ConfigError(f"--protocol {name}: task {task} has none; leave it out")
+        raise ConfigError(f"--protocol {name}: task {task} has no such protocol; leave it out")
     return strict
 
 
 def differences(folder: Path, cfg: RunCfg) -> str:
-    """Return a line that names what is harder, easier or calmer in ``cfg`` than where a team
-    learned; "" if nothing.
+    """Return a line on settings that make ``cfg`` harder or easier than training; "" if none do.
 
-    ``load_team`` reports what is new to the team.
+    ``load_team`` reports settings that are new to the team.
     """
     trained, _ = config.resolve(checkpoint.read_config(folder), {})
     before = to_dict(trained)
@@ -114,10 +105,8 @@ def differences(folder: Path, cfg: RunCfg) -> str:
 
 
 def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
-    """Return a line that names what the team of a checkpoint did not learn with in ``env``; None
-    if nothing.
-    """
-    if "task" not in env.settings:  # not built from settings
+    """Return a note on settings of ``env`` that a checkpoint's team never saw, or None."""
+    if "task" not in env.settings:  # the environment was not built from settings
         return None
     own = checkpoint.read_config(folder)
     task = env.settings["task"]
@@ -136,19 +125,19 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
     if "gait" in given:
         old = _gaits(trained)
         here = gait_names(task["gait"], env.scene.robots)
-        changed += [f"task.gait={here} (learned with {old})"] if here != old else []
-        changed += [
-            line for line in [other_gait(folder, trained)] if line is not None and here == old
-        ]
+        if here != old:
+            changed.append(f"task.gait={here} (learned with {old})")
+        else:
+            note = other_gait(folder, trained)
+            if note is not None:
+                changed.append(note)
     if changed:
         return f"the team of {folder} did not learn in this world: {', '.join(changed)}"
     return None
 
 
 def other_gait(folder: Path, cfg: RunCfg) -> str | None:
-    """Return a line if the gait of ``cfg`` was retrained since the team of a checkpoint learned
-    with it.
-    """
+    """Return a note if the gait of ``cfg`` was retrained after a checkpoint's team; else None."""
     digest = read_manifest(folder).get("gait_sha256")
     if digest is None or digest == digest_of_gaits(cfg):
         return None
@@ -156,21 +145,19 @@ def other_gait(folder: Path, cfg: RunCfg) -> str | None:
 
 
 def digest_of_gaits(cfg: RunCfg) -> str | None:
-    """Return a SHA-256 of the gaits that a team of ``cfg`` walks by; None where it has none."""
+    """Return the SHA-256 of the gaits that ``cfg`` names; None for a task without gaits."""
     return gait_digest(_gaits(cfg)) if hasattr(cfg.task, "gait") else None
 
 
 def _gaits(cfg: RunCfg) -> list[str]:
-    assert cfg.env.num_agents is not None  # a run's settings name it
+    assert cfg.env.num_agents is not None  # config.resolve sets it
     return gait_names(cfg.task.gait, robots_of(cfg.env.robots, cfg.env.num_agents))
 
 
 def _refuse_learning_settings(
     trained: RunCfg, cfg: RunCfg, over: Mapping[str, Any], folder: Path
 ) -> None:
-    """Raise ConfigError if ``over`` changes how the policy was trained: another one would be
-    measured.
-    """
+    """Raise ConfigError if ``over`` changes a setting that belongs to the trained policy."""
     before = to_dict(trained)
     after = to_dict(cfg)
     for section in [name for name in over if name not in CHANGEABLE]:
@@ -180,7 +167,6 @@ def _refuse_learning_settings(
             if new != old and f"{section}.{key}" not in CHANGEABLE:
                 raise ConfigError(
                     f"{section}.{key}={new}: checkpoint {folder} was trained with "
-                    f"{section}.{key}={old}, and is "
-                    "measured as it was trained; leave it out (an evaluation may change "
-                    f"{', '.join(CHANGEABLE)})"
+                    f"{section}.{key}={old}, and an evaluation cannot change it; leave it out (an "
+                    f"evaluation may change {', '.join(CHANGEABLE)})"
                 )

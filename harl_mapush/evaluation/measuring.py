@@ -1,6 +1,4 @@
-"""The calculator's results: metrics pooled over seeds and of each seed, and a table of a run's
-checkpoints.
-"""
+"""The calculator's results: metrics pooled and per seed, and a table of a run's checkpoints."""
 
 from __future__ import annotations
 
@@ -11,10 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from harl_mapush.config import RunCfg
-from harl_mapush.evaluation.episodes import Columns, Request, as_tensors, play_requests
+from harl_mapush.evaluation.episodes import (
+    Columns,
+    Request,
+    as_tensors,
+    join_columns,
+    play_requests,
+)
 from harl_mapush.evaluation.strict_protocol import describe_strict, summarize_strict
 from harl_mapush.runs import run_folder
 from mqe.config import ConfigError
@@ -26,7 +28,7 @@ Say = Callable[[str], None]
 
 
 def measure(request: Request, num_workers: int, say: Say) -> dict[str, Any]:
-    """Return the calculator's metrics, pooled over seeds; with several seeds also ``per_seed``."""
+    """Return the calculator's metrics, pooled over seeds; several seeds add ``per_seed``."""
     (found,) = measure_all([request], num_workers, say)
     return found
 
@@ -34,7 +36,7 @@ def measure(request: Request, num_workers: int, say: Say) -> dict[str, Any]:
 def measure_all(
     requests: Sequence[Request], num_workers: int, say: Say
 ) -> Iterable[dict[str, Any]]:
-    """Yield the metrics of each request as they are done, in order."""
+    """Yield the metrics of each request in order, each as soon as it is complete."""
     for request, by_seed in zip(requests, play_requests(requests, num_workers, say), strict=True):
         metrics: dict[str, Any] = dict(_metrics(request, list(by_seed.values())))
         if len(by_seed) > 1:
@@ -50,18 +52,17 @@ def report_of(cfg: RunCfg) -> Report:
 
 
 def headline(cfg: RunCfg) -> str:
-    """Return the metric by which teams of a task are compared, higher being better: the first of
-    its progress line.
-    """
+    """Return the metric that ranks teams of a task, the first of its headline; higher is better."""
     if not report_of(cfg).headline:
         raise ConfigError(
-            f"task.name={cfg.task.name}: its report has no headline to compare teams by; name one"
+            f"task.name={cfg.task.name}: its report has no headline metric to rank teams by; add "
+            "one"
         )
     return report_of(cfg).headline[0][1]
 
 
 def describe(request: Request, metrics: Mapping[str, Any]) -> str:
-    """Format metrics for a person; with several seeds the rates of each as well."""
+    """Format metrics as text; several seeds add a line for each of them."""
     text = report_of(request.cfg).describe(metrics)  # type: ignore[arg-type]
     if request.is_strict:
         text += describe_strict(metrics)  # type: ignore[arg-type]
@@ -74,37 +75,36 @@ def describe(request: Request, metrics: Mapping[str, Any]) -> str:
 
 
 def with_interval(metrics: Mapping[str, Any], name: str) -> str:
-    """Format a metric, with its interval if it is a rate."""
+    """Format a metric, followed by its 95 % interval if it is a rate."""
     interval = metrics.get(f"{name.removesuffix('_rate')}_ci95")
     value = "-" if metrics[name] is None else f"{metrics[name]:.3f}"
     return value if interval is None else f"{value} ({interval[0]:.3f} to {interval[1]:.3f})"
 
 
 def _metrics(request: Request, parts: Sequence[Columns]) -> Metrics:
-    episodes = as_tensors(
-        {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    )
+    episodes = as_tensors(join_columns(parts))
     steps = round(request.cfg.task.episode_length_s / STEP_DT)
     metrics = report_of(request.cfg).summarize(episodes, steps * STEP_DT, STEP_DT)
     for name in report_of(request.cfg).rates:
-        if f"{name}_rate" not in metrics:  # the task's report has none of its own
+        if f"{name}_rate" not in metrics:  # the task's report computes no such rate itself
             metrics |= rate(name, (episodes[name] > 0.5) & ~episodes["broken"])
-    return metrics | summarize_strict(episodes) if request.is_strict else metrics
+    if request.is_strict:
+        metrics |= summarize_strict(episodes)
+    return metrics
 
 
 def run_of(folder: Path) -> Path | None:
-    """Return the run that a checkpoint's folder belongs to, if any."""
+    """Return the run folder of a checkpoint; None if the checkpoint is not in one."""
     return folder.parent.parent if folder.parent.name == run_folder.CHECKPOINTS else None
 
 
 def table_of_checkpoints(
     request: Request, run: Path, num_workers: int, say: Say
 ) -> list[dict[str, Any]]:
-    """Measure every checkpoint of a run, the oldest first, and the best again on fresh seeds;
-    return a row each.
+    """Measure all checkpoints of a run, then the best again on fresh seeds; return a row each.
 
-    The best of many checkpoints owes its rank to luck as well: only fresh episodes measure it
-    fairly.
+    Rows are in the order of training. The best of many checkpoints is partly lucky, so that only
+    fresh episodes measure it without bias.
     """
     name = headline(request.cfg)
     found = sorted(run_folder.checkpoints(run))
@@ -134,22 +134,23 @@ def table_of_checkpoints(
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows of metrics as CSV; intervals are two columns, metrics of single seeds are left
-    out.
-    """
+    """Return rows of metrics as CSV, with two columns for an interval and without ``per_seed``."""
     flat = []
     for row in rows:
         cells: dict[str, Any] = {}
         for name, value in row.items():
             if isinstance(value, list) and len(value) == 2:
-                cells |= {f"{name}_low": value[0], f"{name}_high": value[1]}
+                cells[f"{name}_low"] = value[0]
+                cells[f"{name}_high"] = value[1]
+            elif isinstance(value, list):
+                cells[name] = format_metric(value)
             elif not isinstance(value, dict):
-                cells[name] = format_metric(value) if isinstance(value, list) else value
+                cells[name] = value
         flat.append(cells)
+
     text = io.StringIO()
-    writer = csv.DictWriter(
-        text, list(dict.fromkeys(name for cells in flat for name in cells)), lineterminator="\n"
-    )
+    columns = list(dict.fromkeys(name for cells in flat for name in cells))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
     return text.getvalue()

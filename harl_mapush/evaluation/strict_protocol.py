@@ -1,11 +1,9 @@
-"""What the strict protocol measures besides a task's own metrics, from the scene and the motors
-alone.
-"""
+"""The strict protocol's own metrics, computed from scene states and motor torques."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -22,14 +20,10 @@ HEADING_RADIUS = RADII[0]  # [m] from the goal, within which a heading counts
 
 
 class StrictWatcher:
-    """Where the object is in every control step of each world's first episode, who pushes it, and
-    what motors spend.
-    """
+    """Measures object, contacts and motor energy in every control step of the first episodes."""
 
     def __init__(self, env: MultiAgentEnv, goal_heading: float | None = None) -> None:
-        """Watch the worlds of ``env``; objects should head for ``goal_heading`` [rad], None:
-        anywhere.
-        """
+        """Set up the counters; ``goal_heading`` [rad] is the object's heading at the goal."""
         n = env.num_envs
         a = env.num_agents
         device = env.device
@@ -38,56 +32,67 @@ class StrictWatcher:
         self._weight = torch.tensor(weight, device=device)  # (A,) [N]
         self._heading = goal_heading
         self.names = tuple(f"within_{radius:g}m" for radius in RADII)
-        self.names += ("heading_10deg",) if goal_heading is not None else ()
+        if goal_heading is not None:
+            self.names += ("heading_10deg",)
         self._is_finished = torch.zeros(n, dtype=torch.bool, device=device)
+        self._steps = torch.zeros(n, device=device)  # length of the episode [control steps]
+
+        # For each name [control steps]: before it was reached, until it was first left, in all.
         zeros = torch.zeros(n, len(self.names), device=device)
-        self._steps = torch.zeros(n, device=device)  # control steps
-        # control steps
         self._before = zeros
         self._first_stay = zeros.clone()
         self._inside = zeros.clone()
         self._is_inside = zeros > 0.0  # at the last control step
         self._has_left = zeros > 0.0
-        # [m] of the object, until it is within the first radius.
-        self._path = torch.zeros(n, device=device)
-        # [m] from where it began to where it is then.
-        self._straight = torch.zeros(n, device=device)
-        self._touching = torch.zeros(n, a, device=device)  # control steps
+
+        # The object's path, and its distance from the start, until it is within the first radius.
+        self._path = torch.zeros(n, device=device)  # [m]
+        self._straight = torch.zeros(n, device=device)  # [m]
+
+        self._touching = torch.zeros(n, a, device=device)  # [control steps]
         self._robot_path = torch.zeros(n, a, device=device)  # [m]
-        self._work = torch.zeros(n, a, device=device)  # [J] of this control step
+        self._work = torch.zeros(n, a, device=device)  # [J] in the current control step
         self._energy = torch.zeros(n, a, device=device)  # [J]
 
     def begin(self, state: SceneState) -> None:
-        """Record where everything starts."""
+        """Record the initial positions of objects and robots."""
         self._start = state.object_pos[:, :2].clone()
         self._object = state.object_pos[:, :2].clone()
         self._robots = state.robot_pos[..., :2].clone()
 
     def see_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
-        """Add up the positive mechanical work of the motors: what they brake with is lost."""
+        """Add the motors' positive mechanical work; braking recovers no energy."""
         self._work += (torque * joint_vel).clamp(min=0.0).sum(dim=-1) * PHYSICS_DT
 
     def see_control_step(self, state: SceneState, live: Tensor) -> None:
-        """Add up a control step in worlds that are live and have not finished."""
+        """Add a control step of the worlds that are live and have not finished."""
         live = live & ~self._is_finished
+        counts = live.unsqueeze(1)
+
+        # The places that the object is in.
         targets = [state.goal_distance < radius for radius in RADII]
         if self._heading is not None:
             error = wrap_to_pi(state.object_yaw - self._heading).abs()
             targets.append((error < HEADING_TOLERANCE) & (state.goal_distance < HEADING_RADIUS))
         inside = torch.stack(targets, dim=1)
-        counts = live.unsqueeze(1)
         was_reached = self._inside > 0.0
+
+        # The object's way to the first radius.
         moved = length(state.object_pos[:, :2] - self._object)
         is_on_the_way = live & ~was_reached[:, 0]
         self._path += torch.where(is_on_the_way, moved, 0.0)
         straight = length(state.object_pos[:, :2] - self._start)
         self._straight = torch.where(is_on_the_way, straight, self._straight)
+
+        # Times inside and outside the places.
         self._has_left |= counts & was_reached & ~inside
         self._before += counts & ~was_reached & ~inside
         self._inside += counts & inside
         self._first_stay += counts & inside & ~self._has_left
         self._is_inside = torch.where(counts, inside, self._is_inside)
         self._steps += live
+
+        # The robots' contacts, paths and energy.
         self._touching += counts & (state.contact_force != 0.0).any(dim=-1)
         self._robot_path += torch.where(
             counts, length(state.robot_pos[..., :2] - self._robots), 0.0
@@ -98,13 +103,11 @@ class StrictWatcher:
         self._robots = state.robot_pos[..., :2].clone()
 
     def finish(self, is_finished: Tensor) -> None:
-        """Leave out the worlds of ``is_finished`` (N,) from now on."""
+        """Stop measuring the worlds of ``is_finished`` (N,)."""
         self._is_finished = is_finished.clone()
 
     def episodes(self) -> dict[str, Tensor]:
-        """Return what was measured, (N,) by name; a time in a place that was never reached is
-        NaN.
-        """
+        """Return the measurements (N,) by name; times are NaN for a place never reached."""
         was_reached = self._inside > 0.0
         nan = torch.full_like(self._path, torch.nan)
         found: dict[str, Tensor] = {}
@@ -124,38 +127,37 @@ class StrictWatcher:
             was_reached[:, 0], self._straight / self._path.clamp(min=1e-6), nan
         )
         found["mechanical_energy_j"] = self._energy.sum(dim=1)
-        found["transport_j"] = (self._robot_path * self._weight).sum(dim=1)  # weight times way
-        for i, (touching, energy) in enumerate(
-            zip(self._touching.t(), self._energy.t(), strict=True)
-        ):
+        found["transport_j"] = (self._robot_path * self._weight).sum(dim=1)  # weight times path
+        for i in range(self._touching.shape[1]):
+            touching = self._touching[:, i]
             found[f"contact_time_share_agent{i}"] = touching / self._steps.clamp(min=1.0)
-            found[f"mechanical_energy_agent{i}_j"] = energy
+            found[f"mechanical_energy_agent{i}_j"] = self._energy[:, i]
         return found
 
 
 def summarize_strict(episodes: Mapping[str, Tensor]) -> Metrics:
-    """Return the metrics of episodes that a ``StrictWatcher`` measured; broken ones never reach the
-    goal.
+    """Return the strict protocol's metrics; broken episodes count as failures.
 
-    For each place, two rates are over all episodes: ``NAME_rate``, the share in which the object
-    was ever there, and
-    ``NAME_at_end_rate``, the share in which it was there at the end. Three are over the episodes in
-    which it was ever
-    there. ``NAME_after_s`` is the time until it came, ``NAME_first_stay_s`` how long it stayed
-    until it first left or
-    the episode ended. ``NAME_stay_share`` is the share of the remaining time that it was there.
+    A place is a disc around the goal, or the disc of 1 m together with the goal heading. Two rates
+    of each place NAME are over all episodes:
+
+    - ``NAME_rate``: the share of episodes in which the object was ever there
+    - ``NAME_at_end_rate``: the share in which it was there at the end
+
+    Three means are over the episodes in which it was ever there:
+
+    - ``NAME_after_s``: the time until it arrived [s]
+    - ``NAME_first_stay_s``: the time until it first left, or the episode ended [s]
+    - ``NAME_stay_share``: its share of the time after the arrival
 
     ``path_efficiency`` is the straight distance divided by the length of the object's path until it
-    was within 1 m.
-    ``cost_of_transport`` is the robots' positive mechanical work divided by their weights times
-    their paths' lengths.
+    was within 1 m. ``cost_of_transport`` is the robots' positive mechanical work divided by their
+    weights times the lengths of their paths.
     """
     is_broken = episodes["broken"].cpu().bool()
     columns = {name: values.cpu().double() for name, values in episodes.items() if name != "broken"}
     metrics: Metrics = {}
-    for name in [
-        name.removesuffix("_stay_share") for name in columns if name.endswith("_stay_share")
-    ]:
+    for name in _places(columns):
         for event in (name, f"{name}_at_end"):
             metrics |= rate(event, (columns[event] > 0.5) & ~is_broken)
         for value in ("after_s", "first_stay_s", "stay_share"):
@@ -171,7 +173,7 @@ def summarize_strict(episodes: Mapping[str, Tensor]) -> Metrics:
 
 
 def describe_strict(metrics: Metrics) -> str:
-    """Format the strict protocol's own metrics, a line each."""
+    """Format the strict protocol's metrics, one line each."""
 
     def formatted(name: str, unit: str = "") -> str:
         value = metrics[name]
@@ -182,9 +184,7 @@ def describe_strict(metrics: Metrics) -> str:
         return f"{formatted(f'{name}_rate')} ({low:.3f} to {high:.3f})"
 
     rows = []
-    for name in [
-        name.removesuffix("_stay_share") for name in metrics if name.endswith("_stay_share")
-    ]:
+    for name in _places(metrics):
         title = name.replace("_", " ").replace("10deg", f"within 10 degrees, {HEADING_RADIUS:g} m")
         rows.append(
             (f"object {title}", f"{share(name)}, after {formatted(f'{name}_after_s', ' s')}")
@@ -194,7 +194,7 @@ def describe_strict(metrics: Metrics) -> str:
             f"{formatted(f'{name}_stay_share')} of the time left"
         )
         rows.append(("  it stays", f"{stay}; there at the end {share(f'{name}_at_end')}"))
-    rows.append(("straight way over the object's way", formatted("path_efficiency")))
+    rows.append(("straight distance over object path", formatted("path_efficiency")))
     rows.append(
         (
             "mechanical energy, cost of transport",
@@ -215,3 +215,9 @@ def describe_strict(metrics: Metrics) -> str:
         for agent in agents
     ]
     return "".join(f"{label:<40}{value}\n" for label, value in rows)
+
+
+def _places(names: Iterable[str]) -> list[str]:
+    """Return the places that metrics of these names are about."""
+    suffix = "_stay_share"
+    return [name.removesuffix(suffix) for name in names if name.endswith(suffix)]

@@ -1,6 +1,4 @@
-"""Jobs in processes of their own: what a job returns does not depend on how many there are, or on
-which of them die.
-"""
+"""Jobs in worker processes; results do not depend on the number of workers or on crashes."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from typing import Any, NamedTuple
 from mqe.config import ConfigError
 from mqe.sim.simulator import SimulatorError
 
-TRIES = 3  # of a job whose worker dies
+TRIES = 3  # for a job whose worker dies
 Job = Callable[[Any, int], Any]
 
 
@@ -29,12 +27,12 @@ class _Worker(NamedTuple):
 def run_jobs(
     function: Job, jobs: Sequence[Any], num_workers: int, say: Callable[[str], None]
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the number of each job and ``function(job, worker)``, in the order in which they are
-    done.
+    """Yield the number and result of each job, in the order in which the jobs end.
 
-    ``num_workers`` processes are spawned; 0 runs the jobs in this one. Jobs and results are plain
-    data. A worker that dies is named by ``say`` and replaced, and its job is run again, ``TRIES``
-    times at most. Raises ConfigError or SimulatorError where a job did.
+    A result is ``function(job, worker)``. ``num_workers`` processes are spawned; 0 runs the jobs in
+    this one. Jobs and results are plain data. A worker that dies is reported by ``say`` and
+    replaced, and its job is run again, ``TRIES`` times at most. A ConfigError or SimulatorError of
+    a job is raised here.
     """
     if num_workers == 0:
         yield from ((number, function(job, 0)) for number, job in enumerate(jobs))
@@ -50,7 +48,7 @@ def run_jobs(
                 number = waiting.popleft()
                 busy[worker.connection] = worker, number
                 tries[number] += 1
-                with suppress(OSError):  # it died; so says the end of its connection
+                with suppress(OSError):  # a dead worker is noticed when its connection is read
                     worker.connection.send(jobs[number])
             for connection in wait(list(busy)):
                 assert isinstance(connection, Connection)
@@ -84,15 +82,13 @@ def _start(function: Job, number: int) -> _Worker:
 def _replaced(
     function: Job, worker: _Worker, job: int, num_jobs: int, tries: int, say: Callable[[str], None]
 ) -> _Worker:
-    """Name a worker that died and start another in its place; raise ConfigError if its job has had
-    its tries.
-    """
+    """Report a worker that died and start a new one; raise ConfigError after ``TRIES`` attempts."""
     worker.process.join()
     worker.connection.close()
-    end = worker.process.exitcode
-    how = f"by {signal.Signals(-end).name}" if end < 0 else f"with exit code {end}"
+    code = worker.process.exitcode
+    cause = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     died = (
-        f"worker {worker.number} (process {worker.process.pid}) ended {how} in part {job + 1} "
+        f"worker {worker.number} (process {worker.process.pid}) ended {cause} in part {job + 1} "
         f"of {num_jobs}"
     )
     if tries == TRIES:
@@ -104,8 +100,8 @@ def _replaced(
 
 
 def _work(function: Job, number: int, connection: Connection) -> None:
-    """Do jobs until none is left."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    """Run jobs until the parent closes the connection."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     while True:
         try:
             job = connection.recv()
@@ -113,11 +109,8 @@ def _work(function: Job, number: int, connection: Connection) -> None:
             return
         try:
             answer = True, function(job, number)
-        except (
-            ConfigError,
-            SimulatorError,
-        ) as error:  # one line for the user, wherever it is raised
+        except (ConfigError, SimulatorError) as error:
             answer = False, error
-        except Exception:  # a mistake of ours, which would come again in another process
+        except Exception:  # a bug: another process would raise it again
             answer = False, RuntimeError(traceback.format_exc())
         connection.send(answer)

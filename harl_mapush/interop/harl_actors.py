@@ -1,7 +1,6 @@
-"""Upstream HARL's off-policy actors, to evaluate them: HASAC's, and the deterministic ones of
-HADDPG, HATD3 and theirs.
+"""Actors that upstream HARL trained off-policy (HASAC, HADDPG, HATD3), for evaluation.
 
-They are rebuilt from the shapes of their weights; actions lie between -1 and 1, as in this
+The networks are rebuilt from the shapes of their weights; actions lie between -1 and 1, as in this
 project's environments.
 """
 
@@ -21,10 +20,10 @@ from mqe.vec_env import VecEnv
 
 
 class OffPolicyTeam:
-    """Deterministic decisions of a ``models/`` folder, obs (N, A, O) to actions (N, A, U)."""
+    """The deterministic policy of a ``models/`` folder, obs (N, A, O) to actions (N, A, U)."""
 
     def __init__(self, folder: Path, env: VecEnv) -> None:
-        """Load the actors in ``folder``; raise ConfigError where they do not fit ``env``."""
+        """Load the actors in ``folder``; raise ConfigError if they do not fit ``env``."""
         path = config_beside(folder)
         assert path is not None
         model = read(path).algo_args.get("model", {})
@@ -43,34 +42,32 @@ class OffPolicyTeam:
             actor = _actor(read_tensors(name), *activations)
             if actor is None or (actor[0].in_features, actor[-2].out_features) != sizes:
                 raise ConfigError(
-                    f"checkpoint file {name}: no off-policy actor from {sizes[0]} to {sizes[1]} "
-                    "numbers, as this task "
-                    "and robot count need"
+                    f"checkpoint file {name}: no off-policy actor with input size {sizes[0]} and "
+                    f"output size {sizes[1]}, as this task and number of robots need"
                 )
             self.actors.append(actor.to(env.device).requires_grad_(False))
 
     def __call__(self, obs: Tensor) -> Tensor:
-        """Decide."""
+        """Return the actions for ``obs``."""
         return torch.stack([actor(obs[:, agent]) for agent, actor in enumerate(self.actors)], dim=1)
 
     def reset_memory(self, done: Tensor) -> None:
-        """Begin new episodes: nothing is remembered."""
+        """Do nothing: these actors are not recurrent."""
 
 
 def _actor(
     weights: dict[str, Tensor], activation: str, final_activation: str
 ) -> nn.Sequential | None:
-    """Stack an actor's layers, each with its activation; None where these are not the weights of
-    one.
-    """
+    """Rebuild an actor from its weights; return None for weights of another network."""
     names = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
     trunk = [name for name in names if name.startswith(("pi.mlp.", "net.mlp."))]
     if not trunk:
         return None
-    # HASAC: the last hidden layer has the final activation, tanh the mean.
-    is_squashed = trunk[0].startswith("net.")
     after = [activation] * (len(trunk) - 1) + [final_activation]
-    layers = list(zip(trunk, after, strict=True)) + ([("mu_layer", "tanh")] if is_squashed else [])
+    layers = list(zip(trunk, after, strict=True))
+    if trunk[0].startswith("net."):  # HASAC: a layer for the mean follows, squashed by tanh
+        layers.append(("mu_layer", "tanh"))
+
     stack: list[nn.Module] = []
     for name, follows in layers:
         if f"{name}.weight" not in weights or f"{name}.bias" not in weights:

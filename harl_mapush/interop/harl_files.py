@@ -1,7 +1,6 @@
-"""Upstream HARL's files: its configurations as run settings, its ``models/`` folders as
-checkpoints.
+"""Upstream HARL's configurations as run settings, and the settings of its ``models/`` folders.
 
-Nothing here executes what it reads: JSON, YAML by the safe loader, tensors without pickled code.
+No file can execute code: JSON, YAML by the safe loader, tensors without pickled objects.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ MODELS = "models"
 DISCRETE_ONLY = ("had3qn",)
 UPSTREAM_ONLY = ("haddpg", "hatd3", "hasac", "had3qn", "maddpg", "matd3")
 
-# What upstream's YAML files of the on-policy algorithms say where a file says nothing.
+# Defaults in upstream's YAML files of the on-policy algorithms.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "seed": {"seed_specify": True, "seed": 1},
     "device": {"cuda": True, "torch_threads": 4},
@@ -56,10 +55,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "model_dir": None,
     },
     "eval": {
-        "use_eval": False,
+        "use_eval": False,  # upstream: True
         "n_eval_rollout_threads": 10,
         "eval_episodes": 20,
-    },  # upstream's use_eval is True
+    },
     "render": {"use_render": False},
     "model": {
         "hidden_sizes": [128, 128],
@@ -99,49 +98,48 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "logger": {"log_dir": "./results"},
 }
 
-# In env_args, and by what.
+# Keys of env_args that give way to another key.
 _OVERRULED = {
     "env.num_envs": "train.n_rollout_threads",
     "runner.seed": "seed.seed",
 }
-_HONOURED = {  # besides those of harl_settings
-    *(
-        "seed.seed",
-        "device.cuda",
-        "device.torch_threads",
-        "render.render_episodes",
-        "train.n_rollout_threads",
-    ),
-    *("train.num_env_steps", "train.episode_length", "train.log_interval", "train.eval_interval"),
-    *(
-        "train.use_linear_lr_decay",
-        "model.use_naive_recurrent_policy",
-        "model.use_recurrent_policy",
-    ),
-    *(
-        "algo.use_max_grad_norm",
-        "eval.use_eval",
-        "eval.n_eval_rollout_threads",
-        "eval.eval_episodes",
-    ),
+# Keys with the same effect as upstream, besides those of harl_settings.
+_HONOURED = {
+    "seed.seed",
+    "device.cuda",
+    "device.torch_threads",
+    "render.render_episodes",
+    "train.n_rollout_threads",
+    "train.num_env_steps",
+    "train.episode_length",
+    "train.log_interval",
+    "train.eval_interval",
+    "train.use_linear_lr_decay",
+    "model.use_naive_recurrent_policy",
+    "model.use_recurrent_policy",
+    "algo.use_max_grad_norm",
+    "eval.use_eval",
+    "eval.n_eval_rollout_threads",
+    "eval.eval_episodes",
 }
-_WITHOUT_EFFECT_IF = {  # values that ask for nothing
+# Values that have no effect upstream either.
+_WITHOUT_EFFECT_IF = {
     "seed.seed_specify": True,
     "train.model_dir": None,
     "render.use_render": False,
 }
 _REASONS = {
-    "seed.seed_specify": "seed.seed is taken",
+    "seed.seed_specify": "seed.seed is used",
     "train.model_dir": "training starts from new networks",
-    "render.use_render": "harl_mapush.test --mode viewer films",
-    "device.cuda_deterministic": "a GPU's sums are not bit-equal from run to run",
+    "render.use_render": "use harl_mapush.test --mode viewer",
+    "device.cuda_deterministic": "sums on a GPU are not bit-identical from run to run",
     "logger.log_dir": "--out names the run folder",
 }
 _OUR_SECTIONS = {*SECTIONS, "base"} - set(DEFAULTS)
 
 
 class HarlFile(NamedTuple):
-    """A configuration of HARL: which algorithm and environment it names, and their settings."""
+    """A configuration of HARL: its algorithm and environment, and their settings."""
 
     path: Path
     algo: str | None
@@ -151,14 +149,14 @@ class HarlFile(NamedTuple):
 
 
 def read(path: str | Path) -> HarlFile:
-    """Read a ``config.json`` of HARL, or YAML with its sections; raise ConfigError for any other
-    file.
-    """
+    """Read a ``config.json`` of HARL, or YAML with its sections; raise ConfigError for others."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not text"
+        reason = "not text"
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
         raise ConfigError(
             f"HARL's file {str(path)!r}: cannot be read ({reason}); check the path"
         ) from None
@@ -170,40 +168,37 @@ def read(path: str | Path) -> HarlFile:
         raise ConfigError(f"HARL's file {str(path)!r}: not valid JSON ({error})") from None
     content = content if isinstance(content, dict) else {}
     main = content.get("main_args") or {}
-    named = {key: value for key, value in content.items() if key not in ("main_args", "env_args")}
-    algo_args = content.get("algo_args", named)
+    at_top = {key: value for key, value in content.items() if key not in ("main_args", "env_args")}
+    algo_args = content.get("algo_args", at_top)
     env_args = content.get("env_args") or {}
-    parts = (
-        main,
-        algo_args,
-        env_args,
-        *(algo_args.values() if isinstance(algo_args, dict) else ()),
-    )
-    if not all(isinstance(part, dict) for part in parts) or not set(algo_args) & {
-        "train",
-        "model",
-        "algo",
-    }:
-        hint = "; a run file of ours goes in by --config" if set(content) & _OUR_SECTIONS else ""
+
+    parts = [main, algo_args, env_args]
+    if isinstance(algo_args, dict):
+        parts += algo_args.values()
+    is_valid = all(isinstance(part, dict) for part in parts)
+    if not is_valid or not set(algo_args) & {"train", "model", "algo"}:
+        is_ours = bool(set(content) & _OUR_SECTIONS)
+        hint = "; a run file of this project is read by --config" if is_ours else ""
         raise ConfigError(
             f"HARL's file {str(path)!r}: not a configuration of HARL; it needs main_args, "
-            "algo_args and env_args, or "
-            f"at the top the sections {', '.join(DEFAULTS)}{hint}"
+            "algo_args and env_args, or at the top the sections "
+            f"{', '.join(DEFAULTS)}{hint}"
         )
+
     algo = main.get("algo") if isinstance(main.get("algo"), str) else None
-    algo = algo or (path.stem if path.stem in (*ALGORITHMS, *UPSTREAM_ONLY) else None)
+    if not algo and path.stem in (*ALGORITHMS, *UPSTREAM_ONLY):
+        algo = path.stem
     return HarlFile(path, algo, main.get("env"), algo_args, env_args)
 
 
 def apply(
     base: Mapping[str, Any], over: Mapping[str, Any], file: HarlFile
 ) -> tuple[dict[str, Any], list[str]]:
-    """Put HARL's settings on a run's ``base``; return the result, and a line that names the
-    settings that are ignored.
+    """Merge HARL's settings into ``base``; return the result and a notice of ignored settings.
 
-    ``over`` is what the command line will put on top: it chooses the algorithm, and how many
-    control steps a decision has, for HARL counts decisions. Networks and algorithm are HARL's
-    altogether, under ``algorithm.compat=harl``.
+    ``over`` holds the settings of the command line, which will be merged on top: they choose the
+    algorithm and the control steps per decision, for HARL counts decisions. All settings of
+    networks and algorithm are HARL's, with ``algorithm.compat=harl``.
     """
     with _named(file):
         base, notices = _apply(base, over, file)
@@ -218,29 +213,9 @@ def _apply(
 ) -> tuple[dict[str, Any], list[str]]:
     algo = (over.get("algorithm") or {}).get("name") or file.algo
     if algo is None:
-        raise ConfigError("does not say which algorithm; add --algo")
-    if algo in DISCRETE_ONLY:
-        raise ConfigError(
-            f"{algo} acts in discrete spaces only, and robots here do not; take "
-            f"{', '.join(ALGORITHMS)}"
-        )
-    if (
-        isinstance(algo, str)
-        and algo in ALGORITHMS
-        and not issubclass(ALGORITHMS[algo].cfg, OnPolicyCfg)
-    ):
-        raise ConfigError(
-            f"settings of {algo} are not read from HARL's files; leave --load_config out (--algo "
-            f"{algo}), or train by "
-            "upstream: python -m harl_mapush.clients.run_harl"
-        )
-    if algo in UPSTREAM_ONLY:
-        raise ConfigError(
-            f"{algo} is trained by upstream alone, python -m harl_mapush.clients.run_harl; here: "
-            f"{', '.join(ALGORITHMS)}"
-        )
-    if not isinstance(algo, str) or algo not in ALGORITHMS:
-        raise ConfigError(unknown("algorithm", algo, ALGORITHMS))
+        raise ConfigError("names no algorithm; add --algo")
+    _check_algorithm(algo)
+
     values = merge(DEFAULTS, file.algo_args)
     environment, foreign_keys = _environment(file)
     task = merge(merge(base, environment), over).get("task") or {}
@@ -262,17 +237,40 @@ def _apply(
     if not changed & {"num_steps", "chunk_length", "use_recurrent_policy"}:
         _check_chunks(network, sections["runner"]["num_steps"])
     learning = {"network": to_dict(network), "algorithm": algorithm}
-    named = [
-        f"{key} ({reason})" if reason else key
-        for key, reason in (_ignored(file, values, algo) | foreign_keys).items()
-    ]
-    notices = [f"{file.path}: not honoured: {'; '.join(named)}"] if named else []
+
+    ignored = _ignored(file, values, algo) | foreign_keys
+    notices = []
+    if ignored:
+        keys = [f"{key} ({reason})" for key, reason in ignored.items()]
+        notices.append(f"{file.path}: not honoured: {'; '.join(keys)}")
     return merge({**base, "network": {}, "algorithm": {}}, sections | learning), notices
+
+
+def _check_algorithm(algo: Any) -> None:
+    """Raise ConfigError for an algorithm whose settings are not read from HARL's files."""
+    if algo in DISCRETE_ONLY:
+        raise ConfigError(
+            f"{algo} needs discrete actions, and the robots' actions are continuous; choose "
+            f"{', '.join(ALGORITHMS)}"
+        )
+    is_ours = isinstance(algo, str) and algo in ALGORITHMS
+    if is_ours and not issubclass(ALGORITHMS[algo].cfg, OnPolicyCfg):
+        raise ConfigError(
+            f"settings of {algo} are not read from HARL's files; leave --load_config out (--algo "
+            f"{algo}), or train with upstream: python -m harl_mapush.clients.run_harl"
+        )
+    if algo in UPSTREAM_ONLY:
+        raise ConfigError(
+            f"{algo} is trained by upstream only, python -m harl_mapush.clients.run_harl; here: "
+            f"{', '.join(ALGORITHMS)}"
+        )
+    if not is_ours:
+        raise ConfigError(unknown("algorithm", algo, ALGORITHMS))
 
 
 @contextmanager
 def _named(file: HarlFile) -> Iterator[None]:
-    """Let complaints begin with the file."""
+    """Prefix error messages with the file's name."""
     try:
         yield
     except ConfigError as error:
@@ -284,16 +282,13 @@ def _check_chunks(network: NetworkCfg, num_steps: int) -> None:
     if network.use_recurrent_policy and num_steps % length:
         raise ConfigError(
             f"train.episode_length: must be a multiple of model.data_chunk_length ({length}) where "
-            f"use_recurrent_policy is true, not {num_steps}; change one of them there, or here "
-            "by --set "
-            f"network.chunk_length={math.gcd(num_steps, length)}"
+            f"use_recurrent_policy is true, not {num_steps}; change one of them in the file, or "
+            f"add --set network.chunk_length={math.gcd(num_steps, length)}"
         )
 
 
 def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
-    """Return the sections env, sim, runner and logger that HARL's seed, device, train and logger
-    amount to.
-    """
+    """Convert HARL's sections seed, device, train and logger to env, sim, runner and logger."""
     train = values["train"]
     device = values["device"]
     runner = {"seed": values["seed"]["seed"], "torch_threads": device["torch_threads"]}
@@ -327,7 +322,7 @@ def _run(values: Mapping[str, Any], decision_period: int) -> dict[str, Any]:
 
 
 def _evaluation(harl: Mapping[str, Any], interval: int) -> dict[str, Any]:
-    """Return the runner's settings of evaluation while training; none where it is off."""
+    """Return the runner's settings for evaluation during training; {} if it is off."""
     if not as_switch(harl["use_eval"], "eval.use_eval"):
         return {}
     keys = {"n_eval_rollout_threads": "evaluation_envs", "eval_episodes": "evaluation_episodes"}
@@ -339,36 +334,33 @@ def _evaluation(harl: Mapping[str, Any], interval: int) -> dict[str, Any]:
 
 
 def _environment(file: HarlFile) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the sections that ``env_args`` amount to, and the keys that have no effect here, with
-    the reason.
-    """
+    """Return the sections that ``env_args`` correspond to, and its ignored keys with reasons."""
     given = {key: value for key, value in file.env_args.items() if value is not None}
     if file.env != ENV_NAME:
         known = {"state_type"} & set(given)
-        where = f"of environment {file.env or 'unknown'}"
+        reason = f"of environment {file.env or 'unknown'}"
     else:
         classes = _environment_classes(given)
         names = {
             f"{section}.{field.name}" for section, cls in classes.items() for field in fields(cls)
         }
         known = {key for key in given if long_key(key) in {*names, *_OVERRULED}}
-        where = "unknown here"
-        given.pop(TEAM_REWARD, None)  # the algorithm's here
-    reasons = {f"env_args.{key}": where for key in given if key not in known}
+        reason = "unknown here"
+        given.pop(TEAM_REWARD, None)  # a setting of the algorithm here
+    reasons = {f"env_args.{key}": reason for key in given if key not in known}
+
     settings = {key: value for key, value in given.items() if key in known}
     for key in [key for key in settings if long_key(key) in _OVERRULED]:
         section, name = _OVERRULED[long_key(key)].split(".")
         if settings.pop(key) != merge(DEFAULTS, file.algo_args)[section][name]:
-            reasons[f"env_args.{key}"] = f"{section}.{name} is taken"
+            reasons[f"env_args.{key}"] = f"{section}.{name} is used"
     if file.env == ENV_NAME:
         _check_settings(settings, classes)
     return parse_settings(settings), reasons
 
 
 def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
-    """Return the classes of the sections of a mapush environment; raise ConfigError for a task
-    that does not exist.
-    """
+    """Return the settings classes of a mapush environment; raise ConfigError for unknown tasks."""
     key = "task.name" if "task.name" in settings else "task"
     task = settings.get(key, DEFAULT_TASK)
     if task not in list(TASKS):
@@ -377,35 +369,31 @@ def _environment_classes(settings: Mapping[str, Any]) -> dict[str, type]:
 
 
 def _check_settings(settings: Mapping[str, Any], classes: Mapping[str, type]) -> None:
-    """Raise ConfigError, naming the key of ``env_args``, for values that cannot be."""
+    """Raise ConfigError, with the key of ``env_args``, for invalid values."""
     for section, cls in classes.items():
-        keys = [
-            (key, name)
-            for key in settings
-            for of, _, name in [long_key(key).partition(".")]
-            if of == section
-        ]
-        values = {name: settings[key] for key, name in keys}
-        build_from_harl(cls, values, section, {f"env_args.{key}": name for key, name in keys})
+        values = {}
+        names = {}
+        for key, value in settings.items():
+            owner, _, name = long_key(key).partition(".")
+            if owner == section:
+                values[name] = value
+                names[f"env_args.{key}"] = name
+        build_from_harl(cls, values, section, names)
 
 
 def _ignored(file: HarlFile, values: Mapping[str, Any], algo: str) -> dict[str, str]:
-    """Name the settings of a file that have no effect, and why."""
-    given = [
-        (section, name, value)
-        for section, content in file.algo_args.items()
-        for name, value in content.items()
-    ]
-    keys = [
-        f"{section}.{name}"
-        for section, name, value in given
-        if not _has_effect(section, name, value, values, algo)
-    ]
-    return {key: _REASONS.get(key, f"unknown to {algo}") for key in keys}
+    """Return the keys of a file that have no effect, with the reason of each."""
+    ignored = {}
+    for section, content in file.algo_args.items():
+        for name, value in content.items():
+            if not _has_effect(section, name, value, values, algo):
+                key = f"{section}.{name}"
+                ignored[key] = _REASONS.get(key, f"unknown to {algo}")
+    return ignored
 
 
 def _has_effect(section: str, name: str, value: Any, values: Mapping[str, Any], algo: str) -> bool:
-    """Return whether a key has its effect here, or none upstream."""
+    """Return whether a key has the same effect here as upstream, possibly none."""
     key = f"{section}.{name}"
     if key in _WITHOUT_EFFECT_IF:
         return value == _WITHOUT_EFFECT_IF[key]
@@ -416,32 +404,30 @@ def _has_effect(section: str, name: str, value: Any, values: Mapping[str, Any], 
     if name in ALGORITHM_KEYS:
         if key != dotted(name) or not is_read(algo, name):
             return False
-        settings = {field.name for field in fields(ALGORITHMS[algo].cfg)}
-        # Upstream ignores that one.
-        return ALGORITHM_KEYS[name] in settings or (algo, name) == (
-            "mappo",
-            "fixed_order",
-        )
+        if algo == "mappo" and name == "fixed_order":  # no effect upstream either
+            return True
+        return ALGORITHM_KEYS[name] in {field.name for field in fields(ALGORITHMS[algo].cfg)}
     return key in _HONOURED or (section == "model" and name in NETWORK_KEYS)
 
 
 def config_beside(models: Path) -> Path | None:
-    """Return the ``config.json`` of a ``models/`` folder, in it or beside it; None where there is
-    none.
-    """
+    """Return the ``config.json`` in a ``models/`` folder or beside it; None if there is none."""
     places = (models / CONFIG, models.absolute().parent / CONFIG)
     return next((path for path in places if path.is_file()), None)
 
 
 def models_config(path: Path, num_agents: int, obs_size: int) -> dict[str, Any]:
-    """Return the sections to evaluate ``num_agents`` actors that see ``obs_size`` numbers, trained
-    under a config.json.
+    """Return the sections for an evaluation of ``num_agents`` actors trained with HARL.
 
-    Where the configuration does not say what they see, that size does.
+    The configuration is the ``config.json`` in ``path``. If it names no observation, the
+    observation is inferred from ``obs_size``.
     """
     file = read(path)
     with _named(file):
-        sections = _environment(file)[0] if file.algo in UPSTREAM_ONLY else _apply({}, {}, file)[0]
+        if file.algo in UPSTREAM_ONLY:
+            sections, _ = _environment(file)
+        else:
+            sections, _ = _apply({}, {}, file)
     sections = merge({"task": {"name": DEFAULT_TASK}}, sections)
     task = dict(sections["task"])
     if task["name"] == DEFAULT_TASK and "observation" not in task:

@@ -1,4 +1,4 @@
-"""Upstream HARL's ``models/`` folders as a format of checkpoints; an import registers it."""
+"""Upstream HARL's ``models/`` folders as a checkpoint format; an import registers it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     matrices = [
         tensor for tensor in read_tensors(folder / actor_file(0)).values() if tensor.dim() == 2
     ]
-    obs_size = matrices[0].shape[1] if matrices else 0  # the first layer's
+    obs_size = matrices[0].shape[1] if matrices else 0  # inputs of the first layer
     return models_config(_config(folder), _num_agents(folder), obs_size)
 
 

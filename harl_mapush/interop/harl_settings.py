@@ -1,4 +1,4 @@
-"""Upstream HARL's settings as settings of this project."""
+"""Conversion of upstream HARL's settings to this project's settings."""
 
 from __future__ import annotations
 
@@ -52,21 +52,18 @@ ALGORITHM_KEYS = {
     "use_proper_time_limits": "use_proper_time_limits",
 }
 
-
 TRAIN_KEYS = ("use_valuenorm", "use_linear_lr_decay", "use_proper_time_limits")
 MODEL_KEYS = (
     *NETWORK_KEYS,
-    *(
-        "lr",
-        "critic_lr",
-        "opti_eps",
-        "weight_decay",
-        "use_naive_recurrent_policy",
-        "use_recurrent_policy",
-    ),
+    "lr",
+    "critic_lr",
+    "opti_eps",
+    "weight_decay",
+    "use_naive_recurrent_policy",
+    "use_recurrent_policy",
 )
 
-_EPOCHS = ("ppo_epoch", "a2c_epoch")  # one name each; HATRPO makes one step
+_EPOCHS = ("ppo_epoch", "a2c_epoch")  # HAA2C reads the second, the others the first
 _SWITCHES = (
     "use_naive_recurrent_policy",
     "use_recurrent_policy",
@@ -79,22 +76,18 @@ _T = TypeVar("_T")
 
 
 def network_cfg(harl: Mapping[str, Any]) -> NetworkCfg:
-    """Translate HARL's merged settings to the network section; raise ConfigError for a value that
-    has no equal here.
-    """
+    """Convert HARL's settings to the network section; raise ConfigError for unsupported values."""
     values = _translate(harl, NETWORK_KEYS, NetworkCfg)
-    naive = _switch(harl, "use_naive_recurrent_policy", False)
-    in_chunks = _switch(harl, "use_recurrent_policy", False)
-    values["use_recurrent_policy"] = in_chunks or naive
-    if naive and not in_chunks:
-        values["chunk_length"] = 0
+    is_naive = _switch(harl, "use_naive_recurrent_policy", False)
+    is_in_chunks = _switch(harl, "use_recurrent_policy", False)
+    values["use_recurrent_policy"] = is_in_chunks or is_naive
+    if is_naive and not is_in_chunks:
+        values["chunk_length"] = 0  # one chunk for the whole rollout
     return build_from_harl(NetworkCfg, values, "network", _given(harl, NETWORK_KEYS))
 
 
 def algorithm_cfg(name: str, harl: Mapping[str, Any]) -> OnPolicyCfg:
-    """Translate HARL's merged settings to the algorithm section, under compat=harl; errors
-    alike.
-    """
+    """Convert HARL's settings to the algorithm section, with compat=harl."""
     cls = ALGORITHMS[name].cfg
     assert issubclass(cls, OnPolicyCfg)
     keys = {
@@ -110,7 +103,7 @@ def algorithm_cfg(name: str, harl: Mapping[str, Any]) -> OnPolicyCfg:
 
 
 def learning_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge HARL's sections train, model and algo, of each the keys that have their place there."""
+    """Merge HARL's sections train, model and algo, each reduced to the keys that belong to it."""
     return {
         name: value
         for section in ("train", "model", "algo")
@@ -120,16 +113,14 @@ def learning_settings(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_read(name: str, key: str) -> bool:
-    """Return whether upstream's algorithm ``name`` reads a key of ``ALGORITHM_KEYS``, where its
-    relatives differ.
-    """
+    """Return whether upstream's algorithm ``name`` reads a key of ``ALGORITHM_KEYS``."""
     if name == "hatrpo":
         return key not in _NOT_HATRPOS
     return key not in _EPOCHS or key == ("a2c_epoch" if name == "haa2c" else "ppo_epoch")
 
 
 def settled_by_harl(name: str) -> list[str]:
-    """Return the dotted keys that algorithm ``name`` and its networks take from HARL's settings."""
+    """Return HARL's dotted keys for the settings of algorithm ``name`` and its networks."""
     known = ALGORITHMS[name].cfg.__dataclass_fields__
     keys = [
         theirs for theirs, ours in ALGORITHM_KEYS.items() if ours in known and is_read(name, theirs)
@@ -140,10 +131,9 @@ def settled_by_harl(name: str) -> list[str]:
 def build_from_harl(
     cls: type[_T], values: Mapping[str, Any], where: str, names: Mapping[str, str]
 ) -> _T:
-    """Build a section from HARL's values; errors say HARL's key as well as ours, ``names`` leads
-    from one to the other.
+    """Build a section from HARL's values; error messages name HARL's key and ours.
 
-    HARL's keys in ``names`` have their section before them, as in ``model.lr``.
+    ``names`` maps HARL's keys, with their section as in ``model.lr``, to ours.
     """
     try:
         return build(cls, values, where)
@@ -155,18 +145,14 @@ def build_from_harl(
 
 
 def as_switch(value: Any, key: str) -> bool:
-    """Return a value of HARL's that is true or false; raise ConfigError, naming its ``key``, for
-    any other.
-    """
+    """Return a boolean of HARL's; raise ConfigError, with its ``key``, for any other value."""
     if not isinstance(value, bool):
         raise ConfigError(f"{key}: must be true or false, not {value!r}")
     return value
 
 
 def as_count(value: Any, key: str) -> int:
-    """Return a value of HARL's that counts something; raise ConfigError, naming its ``key``, for
-    any other.
-    """
+    """Return a count of HARL's as an int; raise ConfigError, with its ``key``, for other values."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or value != value // 1 or value < 1:
         raise ConfigError(f"{key}: must be a whole number, at least 1, not {value!r}")
@@ -174,15 +160,12 @@ def as_count(value: Any, key: str) -> int:
 
 
 def check_length(train: Mapping[str, Any], num_decisions: int) -> None:
-    """Raise ConfigError for a run without one iteration, of which upstream would save what it
-    began with.
-    """
+    """Raise ConfigError for a run shorter than one iteration, which would train nothing."""
     if train["num_env_steps"] // train["n_rollout_threads"] < num_decisions:
         or_length = "train.episode_length or " if num_decisions > 1 else ""
         raise ConfigError(
-            f"train.num_env_steps: {int(train['num_env_steps'])} are no iteration of "
-            f"{train['n_rollout_threads']} "
-            f"worlds x {num_decisions} decisions; raise it, or lower "
+            f"train.num_env_steps: {int(train['num_env_steps'])} are fewer than one iteration of "
+            f"{train['n_rollout_threads']} worlds x {num_decisions} decisions; raise it, or lower "
             f"{or_length}train.n_rollout_threads (--num_envs)"
         )
 
@@ -196,11 +179,12 @@ def _given(harl: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
 
 
 def dotted(name: str) -> str:
-    """Return HARL's key with the section in which its files have it, and in which alone it
-    counts.
-    """
-    section = "train" if name in TRAIN_KEYS else "model" if name in MODEL_KEYS else "algo"
-    return f"{section}.{name}"
+    """Return HARL's key with its section in front; upstream ignores it in other sections."""
+    if name in TRAIN_KEYS:
+        return f"train.{name}"
+    if name in MODEL_KEYS:
+        return f"model.{name}"
+    return f"algo.{name}"
 
 
 def _translate(harl: Mapping[str, Any], names: Mapping[str, str], cls: type) -> dict[str, Any]:

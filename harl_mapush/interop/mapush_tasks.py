@@ -1,8 +1,7 @@
-"""MAPush's task configurations (``task/*/config.py``), read as text: Python classes of values,
-never executed.
+"""A reader of MAPush's task configurations (``task/*/config.py``) that executes no code.
 
-Values that are plain, or made of plain ones by ``+ - * /``, ``dict(...)``, ``np.pi`` and names of
-the same class, are understood; everything else is named as not honoured.
+It supports literals, ``+ - * /``, ``dict(...)``, ``np.pi`` and names of the same class; every other
+value is reported as not honoured.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import ast
 import fnmatch
 import math
+import operator
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,12 +23,13 @@ from mqe.world.scene import ARENA_HALF_SIZE
 
 TASK_FILE = Path("task", "config.py")  # in a folder of MAPush's results
 MAX_BYTES = 2**18
-NO_PITCH_LIMIT = 1.6  # [rad] MAPush's, which no pitch angle reaches
+NO_PITCH_LIMIT = 1.6  # [rad] MAPush's limit, which no pitch angle reaches
 _FILES = {"SmallBox": "cuboid", "SuperSmallTblock": "tblock", "BigCylinder": "cylinder"}
 _SIZE = 2.0 * ARENA_HALF_SIZE
 _FULL_TURN = [0, math.tau]
 _TRACK = "terrain.BarrierTrack_kwargs"
-_EXPECTED: dict[str, Any] = {  # what the push task is anyway
+# Values that the push task always has.
+_EXPECTED: dict[str, Any] = {
     "env.num_npcs": 2,
     "asset.npc_collision": True,
     "asset.fix_npc_base_link": False,
@@ -53,7 +54,7 @@ _EXPECTED: dict[str, Any] = {  # what the push task is anyway
     "goal.random_goal_theta_from_init": _FULL_TURN,
     "domain_rand.push_robots": False,
     "rewards.individualized_rewards": False,
-    "rewards.shared_gated_rewards": False,  # of its HARL fork
+    "rewards.shared_gated_rewards": False,  # a setting of MAPush's HARL fork
     "domain_rand.random_base_init_state": True,
     "domain_rand.init_base_pos_range.theta": list(TURN),
     "domain_rand.init_base_rpy_range.r": list(TILT),
@@ -61,7 +62,8 @@ _EXPECTED: dict[str, Any] = {  # what the push task is anyway
     "domain_rand.init_base_rpy_range.y": list(TURN),
     "domain_rand.init_npc_rpy_range.y": list(TURN),
 }
-_WITHOUT_EFFECT = (  # there, as the rest of such a file stands
+# Keys that have no effect in MAPush, because of other values in the same files.
+_WITHOUT_EFFECT = (
     "asset.*name_npc",
     "asset._*",
     "asset.terminate_after_contacts_on",
@@ -82,12 +84,13 @@ _WITHOUT_EFFECT = (  # there, as the rest of such a file stands
     "env.env_name",
     "rewards.contact_threshold",
 )
-_ELSEWHERE = {
-    "env.num_envs": "the command line's, as there: --num_envs",
+# Reasons why a key is not honoured.
+_REASONS = {
+    "env.num_envs": "the command line sets it, as in MAPush: --num_envs",
     "viewer.*": "films have a camera of their own",
-    "goal.static_goal_pos": "goals are drawn anew every episode",
-    "goal.sequential_goal_pos": "goals are drawn anew every episode",
-    "goal.received_goal_pos": "goals are drawn anew every episode",
+    "goal.static_goal_pos": "goals are drawn at random in every episode",
+    "goal.sequential_goal_pos": "goals are drawn at random in every episode",
+    "goal.received_goal_pos": "goals are drawn at random in every episode",
     "goal.general_dist": "goals have no heading here",
 }
 _WEIGHTS = {
@@ -99,26 +102,24 @@ _WEIGHTS = {
     "reach_target_reward_scale": "reach",
     "exception_punishment_scale": "exception",
 }
-_ENDINGS = {"roll", "pitch", "z_wave", "collision"}
+_TERMINATIONS = {"roll", "pitch", "z_wave", "collision"}
 
 
 class Unread(NamedTuple):
-    """An expression that is not understood, as it stands."""
+    """The source text of an expression that the reader does not support."""
 
     text: str
 
 
 class TaskFile(NamedTuple):
-    """A configuration as a run file of ours."""
+    """A task configuration of MAPush, converted to sections of a run file."""
 
     sections: dict[str, Any]
-    ignored: dict[str, str]  # what is not honoured, by key, and why
+    ignored: dict[str, str]  # keys that are not honoured, with the reason of each
 
 
 def reference_task(object_name: str) -> dict[str, Any]:
-    """Return the section ``task`` with the settings that a team of MAPush's learned with, as far
-    as they exist here.
-    """
+    """Return the section ``task`` with MAPush's training settings, as far as they exist here."""
     return {
         "name": "go1push_mid",
         "object": object_name,
@@ -134,9 +135,7 @@ def reference_task(object_name: str) -> dict[str, Any]:
 
 
 def object_beside(module: Path) -> str | None:
-    """Return what a policy under a folder of MAPush's results pushed, by the task file kept there;
-    None without one.
-    """
+    """Return the object that a policy of MAPush pushed, from a nearby task file; else None."""
     for folder in list(module.absolute().parents)[:3]:
         if (folder / TASK_FILE).is_file():
             return _object_of(read_values(folder / TASK_FILE))
@@ -144,78 +143,53 @@ def object_beside(module: Path) -> str | None:
 
 
 def convert(path: Path) -> TaskFile:
-    """Turn a task file into sections of ours; raise ConfigError for one that is no task of
-    go1push_mid's.
-    """
+    """Convert a task file to sections; raise ConfigError for any task other than go1push_mid."""
     values = read_values(path)
     name = _object_of(values)
     if name is None or values.get("env.num_npcs", 2) != 2:
-        what = values.get("asset.file_npc", "nothing")
+        pushed = values.get("asset.file_npc", "nothing")
         raise ConfigError(
-            f"MAPush's file {path}: pushes {_show(what)} among "
-            f"{_show(values.get('env.num_npcs', 2))} objects and "
-            f"markers; go1push_mid pushes one of {', '.join(_FILES)} to one goal"
+            f"MAPush's file {path}: pushes {_show(pushed)} among "
+            f"{_show(values.get('env.num_npcs', 2))} objects and markers; go1push_mid pushes one "
+            f"of {', '.join(_FILES)} to one goal"
         )
     obj = OBJECTS[name]
     task = reference_task(name)
-    given = {"task": task, "env": {"num_agents": obj.num_agents}}
+    sections = {"task": task, "env": {"num_agents": obj.num_agents}}
     ignored: dict[str, str] = {}
-    _take(given, values, ignored, "env.num_agents", "env", "num_agents", lambda x: type(x) is int)
-    _take(given, values, ignored, "env.episode_length_s", "task", "episode_length_s", _is_number)
-    _take(
-        given,
-        values,
-        ignored,
-        "goal.random_goal_distance_from_init",
-        "task",
-        "goal_distance",
-        _is_range,
-    )
-    _take(given, values, ignored, "goal.THRESHOLD", "task", "success_radius", _is_number)
-    _take(
-        given,
-        values,
-        ignored,
-        "termination.roll_kwargs.threshold",
-        "task",
-        "roll_limit",
-        _is_number,
-    )
-    _take(
-        given,
-        values,
-        ignored,
-        "termination.pitch_kwargs.threshold",
-        "task",
-        "pitch_limit",
-        _is_number,
-    )
-    task |= _rewards(values, name, ignored)
-    task |= _endings(values, ignored)
-    expected = _EXPECTED | _of_object(obj)
-    known = {
-        "asset.file_npc",
-        "rewards.expanded_ocb_reward",
-        "termination.termination_terms",
-        *_TAKEN,
-    }
-    for key, value in values.items():
-        if key in known or key.startswith("rewards.scales.") or key in ignored:
+    for key, (section, ours, is_possible) in _COPIED.items():
+        if key not in values:
             continue
-        reason = next(
-            (text for pattern, text in _ELSEWHERE.items() if fnmatch.fnmatchcase(key, pattern)),
-            None,
-        )
+        if is_possible(values[key]):
+            sections[section][ours] = values[key]
+        else:
+            ignored[key] = f"{_show(values[key])}; not a value of {section}.{ours}"
+    task |= _rewards(values, name, ignored)
+    task |= _terminations(values, ignored)
+
+    expected = _EXPECTED | _of_object(obj)
+    for key, value in values.items():
+        if key in _CONVERTED or key.startswith("rewards.scales.") or key in ignored:
+            continue
+        reason = _reason(key)
         if key in expected:
             if not _is_same(value, expected[key]):
                 ignored[key] = f"{_show(value)}; {reason or f'here {_show(expected[key])}'}"
         elif not any(fnmatch.fnmatchcase(key, pattern) for pattern in _WITHOUT_EFFECT):
             ignored[key] = f"{_show(value)}; {reason or 'unknown here'}"
-    return TaskFile(given, ignored)
+    return TaskFile(sections, ignored)
+
+
+def _reason(key: str) -> str | None:
+    """Return the particular reason why a key is not honoured, if there is one."""
+    for pattern, reason in _REASONS.items():
+        if fnmatch.fnmatchcase(key, pattern):
+            return reason
+    return None
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """Return the values of the file's first class, by dotted names; nothing of it is executed."""
+    """Return the values of the file's first class by dotted names, without executing the file."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ConfigError(
@@ -240,45 +214,19 @@ def read_values(path: Path) -> dict[str, Any]:
     return values
 
 
-_TAKEN = (
-    "env.num_agents",
-    "env.episode_length_s",
-    "goal.random_goal_distance_from_init",
-    "goal.THRESHOLD",
-    "termination.roll_kwargs.threshold",
-    "termination.pitch_kwargs.threshold",
-)
-
-
-def _take(
-    given: dict[str, Any],
-    values: Mapping[str, Any],
-    ignored: dict[str, str],
-    theirs: str,
-    section: str,
-    ours: str,
-    is_possible: Callable[[Any], bool],
-) -> None:
-    """Take a value over under our name, or say that it cannot be one."""
-    if theirs not in values:
-        return
-    if is_possible(values[theirs]):
-        given[section][ours] = values[theirs]
-    else:
-        ignored[theirs] = f"{_show(values[theirs])}; not a value of {section}.{ours}"
-
-
 def _rewards(values: Mapping[str, Any], name: str, ignored: dict[str, str]) -> dict[str, Any]:
-    """Return preset and weights: a preset alone where its weights are the file's."""
-    is_expanded = values.get("rewards.expanded_ocb_reward") is True
+    """Return the preset if it has exactly the file's weights, else a preset with the weights."""
+    names = dict(_WEIGHTS)
+    if values.get("rewards.expanded_ocb_reward") is True:
+        names["ocb_reward_scale"] = "ocb_expanded"
     weights = {}
     for key, value in values.items():
         if key.startswith("rewards.scales."):
-            term = _WEIGHTS.get(key.rpartition(".")[2])
+            term = names.get(key.rpartition(".")[2])
             if term is None or not _is_number(value):
-                ignored[key] = f"{_show(value)}; no term here has that name; see task.weights"
+                ignored[key] = f"{_show(value)}; no reward term has this name; see task.weights"
             else:
-                weights["ocb_expanded" if term == "ocb" and is_expanded else term] = float(value)
+                weights[term] = float(value)
     for preset in ("published", "repo"):
         if weights == weights_of(preset, name, {}):
             return {"rewards": preset}
@@ -286,19 +234,26 @@ def _rewards(values: Mapping[str, Any], name: str, ignored: dict[str, str]) -> d
     return {"rewards": "repo", "weights": dict.fromkeys(unweighted, 0.0) | weights}
 
 
-def _endings(values: Mapping[str, Any], ignored: dict[str, str]) -> dict[str, float]:
-    """Return the limits of what ends an episode; name what cannot be chosen."""
+def _terminations(values: Mapping[str, Any], ignored: dict[str, str]) -> dict[str, float]:
+    """Return the limits of the terminations; record terminations that cannot be chosen here."""
     key = "termination.termination_terms"
-    terms = values.get(key, sorted(_ENDINGS))
+    terms = values.get(key, sorted(_TERMINATIONS))
     if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
         ignored[key] = f"{_show(terms)}; not understood"
         return {}
-    odd = [f"{term} is no ending here" for term in terms if term not in _ENDINGS]
-    odd += [f"{term} ends an episode here" for term in ("z_wave", "collision") if term not in terms]
-    if odd:
-        ignored[key] = "; ".join(odd)
-    never = {} if "roll" in terms else {"roll_limit": 2.0 * math.pi}
-    return never if "pitch" in terms else {**never, "pitch_limit": NO_PITCH_LIMIT}
+    differing = [f"{term} ends no episode here" for term in terms if term not in _TERMINATIONS]
+    for term in ("z_wave", "collision"):
+        if term not in terms:
+            differing.append(f"{term} always ends an episode here")
+    if differing:
+        ignored[key] = "; ".join(differing)
+
+    limits = {}
+    if "roll" not in terms:
+        limits["roll_limit"] = 2.0 * math.pi
+    if "pitch" not in terms:
+        limits["pitch_limit"] = NO_PITCH_LIMIT
+    return limits
 
 
 def _of_object(obj: ObjectCfg) -> dict[str, Any]:
@@ -320,7 +275,7 @@ def _object_of(values: Mapping[str, Any]) -> str | None:
 
 
 def _class(node: ast.ClassDef) -> dict[str, Any]:
-    """Return the values of a class and of the classes in it."""
+    """Return the values of a class and of its inner classes."""
     found: dict[str, Any] = {}
     for statement in node.body:
         if isinstance(statement, ast.ClassDef):
@@ -340,17 +295,16 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
             return math.pi
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_value(item, scope) for item in items]
-        case ast.UnaryOp(op=ast.USub(), operand=operand) if _is_number(
-            value := _value(operand, scope)
-        ):
-            return -value
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            value = _value(operand, scope)
+            if _is_number(value):
+                return -value
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             a = _value(left, scope)
             b = _value(right, scope)
-            if _is_number(a) and _is_number(b) and not (isinstance(node.op, ast.Div) and b == 0):
-                return {ast.Add: a + b, ast.Sub: a - b, ast.Mult: a * b, ast.Div: a / (b or 1)}[
-                    type(node.op)
-                ]
+            is_division_by_zero = isinstance(op, ast.Div) and b == 0
+            if _is_number(a) and _is_number(b) and not is_division_by_zero:
+                return _OPERATORS[type(op)](a, b)
         case ast.Subscript(value=whole, slice=ast.Constant(value=int(index))):
             items = _value(whole, scope)
             if isinstance(items, list) and -len(items) <= index < len(items):
@@ -365,7 +319,7 @@ def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
 
 
 def _flat_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted names, with the object's height of the states at the start."""
+    """Return the settings by dotted names, the object's initial height among them."""
     flat = flatten(values)
     states = flat.get("init_state.init_states_npc")
     try:
@@ -389,12 +343,9 @@ def _is_range(value: Any) -> bool:
 
 def _is_same(value: Any, expected: Any) -> bool:
     if isinstance(expected, list):
-        pairs = zip(value, expected, strict=False) if isinstance(value, list) else ()
-        return (
-            isinstance(value, list)
-            and len(value) == len(expected)
-            and all(_is_same(a, b) for a, b in pairs)
-        )
+        if not isinstance(value, list) or len(value) != len(expected):
+            return False
+        return all(_is_same(a, b) for a, b in zip(value, expected, strict=True))
     if _is_number(expected):
         return _is_number(value) and math.isclose(value, expected, abs_tol=1e-6)
     return value == expected
@@ -403,3 +354,26 @@ def _is_same(value: Any, expected: Any) -> bool:
 def _show(value: Any) -> str:
     text = value.text if isinstance(value, Unread) else str(value)
     return " ".join(text.split())[:80]
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+# Keys that are copied: MAPush's key to our section and key, and a test of the value.
+_COPIED: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
+    "env.num_agents": ("env", "num_agents", lambda value: type(value) is int),
+    "env.episode_length_s": ("task", "episode_length_s", _is_number),
+    "goal.random_goal_distance_from_init": ("task", "goal_distance", _is_range),
+    "goal.THRESHOLD": ("task", "success_radius", _is_number),
+    "termination.roll_kwargs.threshold": ("task", "roll_limit", _is_number),
+    "termination.pitch_kwargs.threshold": ("task", "pitch_limit", _is_number),
+}
+_CONVERTED = {
+    "asset.file_npc",
+    "rewards.expanded_ocb_reward",
+    "termination.termination_terms",
+    *_COPIED,
+}

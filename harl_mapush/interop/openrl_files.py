@@ -1,7 +1,7 @@
-"""Read OpenRL's ``module.pt``, a whole pickled ``PPOModule``, without running any code in it.
+"""A reader of OpenRL's ``module.pt``, a pickled ``PPOModule``, that executes no code of the file.
 
-The pickle's instructions are listed first, and an unknown instruction or name is refused before any
-is followed. Classes become placeholders that only keep their state, and the functions below read
+The reader lists the pickle's instructions first, and refuses an unknown instruction or name before
+it follows any. Classes become placeholders that only keep their state, and the functions below read
 tensors from the archive's storages. Sizes are limited. So a malicious file can neither run code nor
 fill the memory.
 """
@@ -25,7 +25,7 @@ from mqe.config import ConfigError
 
 MODULE = "module.pt"
 
-MAX_BYTES = 16 * 2**20  # of a file; MAPush's have 0.2 MB
+MAX_BYTES = 16 * 2**20  # of the file; MAPush's have 0.2 MB
 MAX_MEMBERS = 2_000  # of the archive; MAPush's have 91
 MAX_PICKLE_BYTES = 2**20  # MAPush's have 29 kB
 MAX_INSTRUCTIONS = 20_000  # MAPush's have 6,700
@@ -33,11 +33,11 @@ MAX_LAYERS = 200  # of a network
 
 _MODULE_CLASS = "openrl.modules.ppo_module PPOModule"
 _INSTRUCTIONS = frozenset(
-    "PROTO STOP MARK GLOBAL NEWOBJ REDUCE BUILD BINPERSID BINPUT LONG_BINPUT BINGET LONG_BINGET "
-    "NONE NEWTRUE NEWFALSE "
-    "BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 "
-    "EMPTY_LIST APPEND APPENDS "
-    "EMPTY_DICT SETITEM SETITEMS".split()
+    "PROTO STOP MARK GLOBAL NEWOBJ REDUCE BUILD "
+    "BINPERSID BINPUT LONG_BINPUT BINGET LONG_BINGET "
+    "NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE "
+    "EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 "
+    "EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS".split()
 )
 _STORAGES = {
     "torch FloatStorage": torch.float32,
@@ -84,13 +84,13 @@ _INERT = frozenset(
 
 
 class Placeholder:
-    """An object of a class that is not loaded: its class's name and its state, no code."""
+    """An instance of a class that is not loaded: the class's name and the instance's state."""
 
     state: Any
     kind: str
 
     def __new__(cls, *_: Any) -> Placeholder:
-        """Take whatever the class would have been built from, and drop it."""
+        """Ignore the arguments of the original constructor."""
         instance = super().__new__(cls)
         instance.state = {}
         return instance
@@ -105,15 +105,13 @@ class OpenRLModule(NamedTuple):
     path: Path
     policy: dict[str, Tensor]
     critic: dict[str, Tensor]
-    value_normalizer: dict[str, Tensor]  # empty where the run had none
-    activations: list[str]  # class names, in the policy's trunk
+    value_normalizer: dict[str, Tensor]  # empty for a run without one
+    activations: list[str]  # class names in the policy's trunk
     settings: dict[str, Any]  # OpenRL's configuration, plain values only
 
 
 def read(path: Path) -> OpenRLModule:
-    """Read a file; raise ConfigError, in one line, for one that is damaged, too large or asks for
-    anything foreign.
-    """
+    """Read a file; raise a one-line ConfigError if it is damaged, too large or not allowed."""
     try:
         return _module(path, _unpickle(path))
     except ConfigError as error:
@@ -132,13 +130,13 @@ def _unpickle(path: Path) -> Any:
             f"has more than {MAX_BYTES // 2**20} MiB, MAPush's have 0.2; it is not read"
         )
     if not zipfile.is_zipfile(path):
-        raise ConfigError("not an archive as torch.save writes it; give a module.pt of OpenRL")
+        raise ConfigError("not an archive of torch.save; name a module.pt of OpenRL")
     with zipfile.ZipFile(path) as archive:
         members = {member.filename: member for member in archive.infolist()}
         pickles = [name for name in members if name.endswith("/data.pkl")]
         is_stored = all(member.compress_type == zipfile.ZIP_STORED for member in members.values())
         if len(members) > MAX_MEMBERS or len(pickles) != 1 or not is_stored:
-            raise ConfigError("not an archive as torch.save writes it; give a module.pt of OpenRL")
+            raise ConfigError("not an archive of torch.save; name a module.pt of OpenRL")
         if members[pickles[0]].file_size > MAX_PICKLE_BYTES:
             raise ConfigError(
                 f"its pickle has more than {MAX_PICKLE_BYTES // 2**20} MiB; it is not read"
@@ -149,9 +147,7 @@ def _unpickle(path: Path) -> Any:
 
 
 def _check(text: bytes) -> None:
-    """Raise ConfigError for a pickle with an instruction or a name that is not known here; follow
-    none.
-    """
+    """Raise ConfigError for a pickle with an unknown instruction or name; execute nothing."""
     for count, (instruction, argument, _) in enumerate(pickletools.genops(text)):
         if count >= MAX_INSTRUCTIONS:
             raise ConfigError(
@@ -169,9 +165,7 @@ def _check(text: bytes) -> None:
 
 
 def _find(name: str) -> Any:
-    """Return what stands for a global, ``module name`` with a space between; raise ConfigError for
-    an unknown one.
-    """
+    """Return the substitute for a global ``module name``; raise ConfigError for an unknown one."""
     if name in _INERT:
         return type("Inert", (Placeholder,), {"kind": name})
     found = _STORAGES.get(name, _KNOWN.get(name))
@@ -183,7 +177,7 @@ def _find(name: str) -> Any:
 
 
 class _NewDict:
-    """A defaultdict becomes a dictionary; what would fill it is dropped."""
+    """Replaces a defaultdict by an empty dictionary and ignores its default factory."""
 
     __slots__ = ()
 
@@ -192,9 +186,7 @@ class _NewDict:
 
 
 class _View:
-    """Cut a tensor out of a storage (numbers in a row): no copy, nothing outside it, no number
-    twice.
-    """
+    """Rebuilds a tensor as a view of its storage, within bounds and without repeated elements."""
 
     __slots__ = ()
 
@@ -211,7 +203,7 @@ class _View:
 
 
 class _Parameter:
-    """A parameter is its tensor."""
+    """Replaces a parameter by its tensor."""
 
     __slots__ = ()
 
@@ -249,11 +241,10 @@ class _Unpickler(pickle.Unpickler):
         if key not in self._storages:
             numbers = self._archive.read(f"{self._folder}data/{key}")
             if len(numbers) != count * dtype.itemsize:
-                raise ConfigError(f"its storage {key} has another size than it says; it is damaged")
+                raise ConfigError(f"its storage {key} has the wrong size; it is damaged")
+            values = torch.empty(0, dtype=dtype)
             if numbers:
                 values = torch.frombuffer(bytearray(numbers), dtype=dtype)
-            else:
-                values = torch.empty(0, dtype=dtype)
             self._storages[key] = values
         return self._storages[key]
 
@@ -261,9 +252,12 @@ class _Unpickler(pickle.Unpickler):
 def _module(path: Path, top: Any) -> OpenRLModule:
     if not isinstance(top, Placeholder) or top.kind != _MODULE_CLASS:
         raise ConfigError(
-            "holds no PPOModule of OpenRL; a state dict of ours or HARL's goes in by its folder"
+            "holds no PPOModule of OpenRL; a state dict of HARL or of this project is named by its "
+            "folder"
         )
-    policy, critic = (top.state["models"][name] for name in ("policy", "critic"))
+    models = top.state["models"]
+    policy = models["policy"]
+    critic = models["critic"]
     weights, activations = _tensors(policy)
     values, _ = _tensors(critic)
     for tensor in (*weights.values(), *values.values()):
@@ -271,36 +265,40 @@ def _module(path: Path, top: Any) -> OpenRLModule:
             raise ConfigError(
                 "holds numbers that are not finite; take another checkpoint of the run"
             )
-    normalizer = critic.state["_modules"].get("value_normalizer") or critic.state.get(
-        "value_normalizer"
-    )
-    statistics = normalizer.state if isinstance(normalizer, Placeholder) else {}
-    # Where OpenRL had its networks on a CPU.
-    statistics = {
-        **statistics,
-        **statistics.get("_parameters", {}),
-    }
-    kept = ("running_mean", "running_mean_sq", "debiasing_term")
-    statistics = {
-        name: statistics[name] for name in kept if isinstance(statistics.get(name), Tensor)
-    }
     values = {
         name: value for name, value in values.items() if not name.startswith("value_normalizer.")
     }
-    cfg = top.state.get("cfg")
-    cfg = cfg.state if isinstance(cfg, Placeholder) and isinstance(cfg.state, dict) else {}
-    plain = {
-        str(key): value for key, value in cfg.items() if isinstance(value, (bool, int, float, str))
-    }
     return OpenRLModule(
-        path, weights, values, statistics if len(statistics) == 3 else {}, activations, plain
+        path, weights, values, _value_statistics(critic), activations, _settings(top)
     )
 
 
+def _value_statistics(critic: Placeholder) -> dict[str, Tensor]:
+    """Return the statistics of the critic's value normalizer; {} if it has none."""
+    normalizer = critic.state["_modules"].get("value_normalizer")
+    if not normalizer:
+        normalizer = critic.state.get("value_normalizer")
+    if not isinstance(normalizer, Placeholder):
+        return {}
+    # OpenRL keeps them as parameters if the networks were on a CPU.
+    state = {**normalizer.state, **normalizer.state.get("_parameters", {})}
+    names = ("running_mean", "running_mean_sq", "debiasing_term")
+    if not all(isinstance(state.get(name), Tensor) for name in names):
+        return {}
+    return {name: state[name] for name in names}
+
+
+def _settings(top: Placeholder) -> dict[str, Any]:
+    """Return the plain values of OpenRL's configuration; {} if there is none."""
+    cfg = top.state.get("cfg")
+    if not isinstance(cfg, Placeholder) or not isinstance(cfg.state, dict):
+        return {}
+    plain = (bool, int, float, str)
+    return {str(key): value for key, value in cfg.state.items() if isinstance(value, plain)}
+
+
 def _tensors(module: Any) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the parameters of a pickled torch module by their dotted names, and the classes of
-    its activations.
-    """
+    """Return a pickled module's parameters by dotted names, and its activations' class names."""
     found: dict[str, Tensor] = {}
     activations = []
     ahead: list[tuple[str, Any]] = [("", module)]
@@ -311,13 +309,12 @@ def _tensors(module: Any) -> tuple[dict[str, Tensor], list[str]]:
         if layer.kind.startswith("torch.nn.modules.activation "):
             activations.append(layer.kind.rpartition(" ")[2])
         for name, value in layer.state["_parameters"].items():
-            if value is not None:
-                if not isinstance(value, Tensor):
-                    raise ConfigError(f"its {prefix}{name} is no tensor; it is damaged")
-                found[f"{prefix}{name}"] = value
-        ahead += [
-            (f"{prefix}{name}.", child)
-            for name, child in layer.state["_modules"].items()
-            if child is not None
-        ]
+            if value is None:
+                continue
+            if not isinstance(value, Tensor):
+                raise ConfigError(f"its {prefix}{name} is no tensor; it is damaged")
+            found[f"{prefix}{name}"] = value
+        for name, child in layer.state["_modules"].items():
+            if child is not None:
+                ahead.append((f"{prefix}{name}.", child))
     raise ConfigError(f"has a network of more than {MAX_LAYERS} layers; it is not read")

@@ -1,10 +1,11 @@
-"""MAPush's policies, trained by OpenRL: ``module.pt`` as a format of checkpoints, which an import
-registers, and as a checkpoint of ours.
+"""MAPush's policies trained by OpenRL: ``module.pt`` as a checkpoint format, and converted.
 
-Its networks have no activation after the second layer, ours have one after each. Adding a number to
-all inputs of a LayerNorm does not change its output. So a large enough bias keeps the second layer
-above zero, where ReLU does nothing, and the function is the same. The trainer's factor of 0.5 on
-actions goes into the last layer; the environment clips.
+An import of this module registers the format.
+
+OpenRL's networks have no activation after the second layer, ours have one after each. Adding a
+number to all inputs of a LayerNorm does not change its output. So a large enough bias keeps the
+second layer's output positive, where ReLU is the identity, and the function is the same. The last
+layer includes the trainer's factor of 0.5 on actions; the environment clips them.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from mqe.vec_env import VecEnv
 from mqe.world.objects import OBJECTS
 from mqe.world.scene import MAX_ROBOTS
 
-ACTION_FACTOR = 0.5  # MAPush's trainer clips half of what the policy says to [-1, 1]
+ACTION_FACTOR = 0.5  # MAPush's trainer halves the policy's output before it clips it to [-1, 1]
 _ACTION_SIZE = 3
-_TRUNK = {  # OpenRL's layers, and ours
+_TRUNK = {  # OpenRL's layers to ours
     "base.mlp.fc1.0": "base.mlp.fc.0",
     "base.mlp.fc1.2": "base.mlp.fc.2",
     "base.mlp.fc3.0": "base.mlp.fc.3",
@@ -44,7 +45,7 @@ _MEAN = "act.action_out.fc_mean"
 _VALUE = "v_out"
 _LOG_STD = "act.action_out.logstd._bias"
 _PARTS = ("weight", "bias")
-_LEARNING = {  # OpenRL's settings that ours have under another name
+_LEARNING = {  # OpenRL's settings to ours
     "lr": "learning_rate",
     "critic_lr": "critic_learning_rate",
     "ppo_epoch": "num_epochs",
@@ -64,17 +65,15 @@ _LEARNING = {  # OpenRL's settings that ours have under another name
 
 
 class Imported(NamedTuple):
-    """A policy of MAPush as a checkpoint of ours."""
+    """A policy of MAPush, converted to a checkpoint of this project."""
 
-    sections: dict[str, Any]  # of its settings
-    networks: dict[str, nn.Module]  # by the names of their files
-    is_object_known: bool  # False: nothing says what it pushed, and the team's size decided
+    sections: dict[str, Any]  # of the settings
+    networks: dict[str, nn.Module]  # by file name
+    is_object_known: bool  # False: the object is a guess from the number of agents
 
 
 def convert(path: Path, object_name: str | None = None) -> Imported:
-    """Read a ``module.pt`` and return it as a checkpoint of ours; raise ConfigError where it is no
-    team of MAPush's.
-    """
+    """Convert a ``module.pt`` to a checkpoint; raise ConfigError if it is no team of MAPush's."""
     module = read(path)
     try:
         num_agents, hidden_size = _sizes(module)
@@ -85,13 +84,12 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         }
         largest = 2.0 * float(std.max())
         actor["act.action_out.log_std"] = torch.logit(std / largest)
-        # IPPO's network settings, of which compat=harl asks for the LayerNorm
-        sizes = {
-            "hidden_sizes": (hidden_size, hidden_size),
-            "activation": "relu",
-            "use_layer_norm": True,
-        }
-        network = NetworkCfg(**sizes, std_y_coef=largest)  # type: ignore[arg-type]
+        network = NetworkCfg(
+            hidden_sizes=(hidden_size, hidden_size),
+            activation="relu",
+            use_layer_norm=True,  # compat=harl needs it
+            std_y_coef=largest,
+        )
         obs_size = actor["base.mlp.fc.0.weight"].shape[1]
         built = Actor(network, obs_size, _ACTION_SIZE)
         built.load_state_dict(actor)
@@ -110,55 +108,53 @@ def convert(path: Path, object_name: str | None = None) -> Imported:
         raise ConfigError(
             f"OpenRL's file {path}: not a network as MAPush trains it ({detail})"
         ) from None
-    found = object_name or object_beside(path) or _named(module.settings)
+
+    known = object_name or object_beside(path) or _named(module.settings)
+    if num_agents == OBJECTS["cylinder"].num_agents:
+        guess = "cylinder"
+    else:
+        guess = "cuboid"
     sections = {
         "env": {"num_agents": num_agents} | _count(module.settings, "num_envs", "num_envs"),
-        "task": reference_task(
-            found or ("cylinder" if num_agents == OBJECTS["cylinder"].num_agents else "cuboid")
-        ),
+        "task": reference_task(known or guess),
         "network": to_dict(network),
         "algorithm": _learning(module),
         "runner": _count(module.settings, "episode_length", "num_steps"),
     }
-    return Imported(sections, networks, found is not None)
+    return Imported(sections, networks, known is not None)
 
 
 class OpenRLTeam:
-    """Deterministic decisions of one policy for all, obs (N, A, O) to actions (N, A, U)."""
+    """A deterministic policy shared by all agents, obs (N, A, O) to actions (N, A, U)."""
 
     def __init__(self, path: Path, env: VecEnv) -> None:
-        """Load the policy; raise ConfigError where it does not fit ``env``."""
+        """Load the policy; raise ConfigError if it does not fit ``env``."""
         actor = convert(path).networks["actor_agent0"]
         assert isinstance(actor, Actor)
         if set(env.obs_sizes) != {actor.obs_size} or set(env.action_sizes) != {actor.action_size}:
             raise ConfigError(
-                f"OpenRL's file {path}: its policy goes from {actor.obs_size} to "
-                f"{actor.action_size} numbers, and this "
-                f"task from {env.obs_sizes[0]} to {env.action_sizes[0]}; leave task.observation "
-                "as it is"
+                f"OpenRL's file {path}: its policy has {actor.obs_size} inputs and "
+                f"{actor.action_size} outputs, but this task has {env.obs_sizes[0]} and "
+                f"{env.action_sizes[0]}; leave task.observation as it is"
             )
         self._actor = actor.to(env.device).requires_grad_(False)
 
     def __call__(self, obs: Tensor) -> Tensor:
-        """Decide."""
+        """Return the actions for ``obs``."""
         return self._actor(obs)
 
     def reset_memory(self, done: Tensor) -> None:
-        """Begin new episodes: nothing is remembered."""
+        """Do nothing: the policy is not recurrent."""
 
 
 def env_steps_of(path: Path) -> int:
-    """Return the env steps in the name of MAPush's checkpoint folder
-    (``rl_model_100000000_steps``); 0 without one.
-    """
+    """Return the env steps in a folder name like ``rl_model_100000000_steps``; 0 without them."""
     match = re.fullmatch(r"rl_model_(\d{1,15})_steps", path.absolute().parent.name)
     return int(match[1]) if match else 0
 
 
 def _sizes(module: OpenRLModule) -> tuple[int, int]:
-    """Return the team's and the hidden layers' size; raise ConfigError for another network than
-    MAPush's.
-    """
+    """Return team size and hidden layer size; raise ConfigError for an unknown architecture."""
     names = {f"{layer}.{part}" for layer in _TRUNK for part in _PARTS}
     heads = (
         {f"{_MEAN}.{part}" for part in _PARTS} | {_LOG_STD},
@@ -169,44 +165,41 @@ def _sizes(module: OpenRLModule) -> tuple[int, int]:
         if other:
             raise ConfigError(
                 f"OpenRL's file {module.path}: not a network as MAPush trains it ({other[0]}); "
-                "it needs layer_N=1 and "
-                "no recurrence"
+                "it needs layer_N=1 and no recurrence"
             )
     if module.activations != ["ReLU"]:
         raise ConfigError(
-            f"OpenRL's file {module.path}: has the activation {module.activations}, only ReLU is "
-            "read"
+            f"OpenRL's file {module.path}: has the activations {module.activations}; only ReLU is "
+            "supported"
         )
     hidden_size, obs_size = module.policy[f"{_FIRST}.weight"].shape
     num_agents, rest = divmod(obs_size - 2, 3)
     if rest or not 1 <= num_agents <= MAX_ROBOTS or len(module.policy[_LOG_STD]) != _ACTION_SIZE:
         raise ConfigError(
-            f"OpenRL's file {module.path}: goes from {obs_size} to "
-            f"{len(module.policy[_LOG_STD])} numbers; a team of "
-            f"go1push_mid sees 2 + 3 a robot and commands {_ACTION_SIZE} (MAPush's high level "
-            "has no task here)"
+            f"OpenRL's file {module.path}: has {obs_size} inputs and "
+            f"{len(module.policy[_LOG_STD])} outputs; a policy of go1push_mid has 2 + 3 for each "
+            f"robot and {_ACTION_SIZE} (MAPush's high level has no task here)"
         )
     return num_agents, hidden_size
 
 
 def _trunk(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the layers up to the head under our names, the second's bias raised until ReLU lets
-    everything through.
+    """Return the trunk under our names, with a second bias that makes ReLU the identity.
 
     The output of a LayerNorm is scale * n + bias with sum(n) = 0 and |n|^2 <= H. Row by row, W
     times this output is at least W bias - sqrt(H) |W scale, less its mean|.
     """
-    scale, bias = (weights[f"{_NORM}.{part}"].double() for part in _PARTS)
-    matrix, own = (weights[f"{_SECOND}.{part}"].double() for part in _PARTS)
+    scale, norm_bias = (weights[f"{_NORM}.{part}"].double() for part in _PARTS)
+    matrix, bias = (weights[f"{_SECOND}.{part}"].double() for part in _PARTS)
     spread = matrix * scale
     spread = (spread - spread.mean(dim=1, keepdim=True)).norm(dim=1)
-    lowest = matrix @ bias + own - len(scale) ** 0.5 * spread
+    lowest = matrix @ norm_bias + bias - len(scale) ** 0.5 * spread
     layers = {
         f"{ours}.{part}": weights[f"{theirs}.{part}"]
         for theirs, ours in _TRUNK.items()
         for part in _PARTS
     }
-    layers[f"{_TRUNK[_SECOND]}.bias"] = (own - lowest.min().clamp(max=0.0)).float()
+    layers[f"{_TRUNK[_SECOND]}.bias"] = (bias - lowest.min().clamp(max=0.0)).float()
     return layers
 
 
@@ -215,8 +208,9 @@ def _head(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _learning(module: OpenRLModule) -> dict[str, Any]:
-    """Return the section ``algorithm``: OpenRL's PPO is IPPO with one actor, up to how it clips
-    ratios.
+    """Return the section ``algorithm``: OpenRL's PPO as IPPO with a shared actor.
+
+    The two differ only in how they clip ratios.
     """
     given = {
         ours: module.settings[name] for name, ours in _LEARNING.items() if name in module.settings
@@ -249,9 +243,7 @@ def _is_format_of(folder: Path) -> bool:
 
 
 def _newest(run: Path) -> Path | None:
-    """Return the folder of a run's policy of most env steps, as MAPush names them; None without
-    one.
-    """
+    """Return the folder of a run's policy with the most env steps; None without one."""
     found = [path for path in (run / CHECKPOINTS).glob(f"*/{MODULE}") if env_steps_of(path) > 0]
     return max(found, key=env_steps_of).parent if found else None
 
@@ -265,7 +257,7 @@ OPENRL = FORMATS.register(
     Format(
         owner="OpenRL's",
         config=MODULE,
-        folder="",  # the file lies in the checkpoint's folder itself
+        folder="",  # the file is in the checkpoint's folder itself
         is_format_of=_is_format_of,
         num_agents=_num_agents,
         read_config=lambda folder: convert(folder / MODULE).sections,

@@ -1,6 +1,4 @@
-"""Films of a checkpoint from the command line: ``--record``, the flags beside it, and the progress
-bar.
-"""
+"""Films from the command line: ``--record``, the flags that go with it, and the progress bar."""
 
 from __future__ import annotations
 
@@ -23,19 +21,18 @@ from mqe.registry import make_env
 from mqe.viewer.camera import CAMERAS, Angle
 from mqe.viewer.video import SUFFIXES, Film, record
 
-FLAGS = ("size", "camera", "tiles")  # that only a film has
-EPISODES = 3  # of a film without --num_episodes; with tiles, one a tile
-SIZES = {".mp4": (960, 540), ".gif": (480, 270)}  # [pixels]; a .gif takes ten times the bytes
+FLAGS = ("size", "camera", "tiles")  # flags for films only
+EPISODES = 3  # default for a film without tiles; a film with tiles has one for each
+SIZES = {".mp4": (960, 540), ".gif": (480, 270)}  # [pixels]; a .gif file is ten times larger
 RATES = {".mp4": 25, ".gif": 12}  # [Hz]
-# along a side; in all
-_MOST_PIXELS = 7680
-_MOST_TILES = 64
-_INTERVAL_S = 3.0  # between two lines about how far a film is
+_MOST_PIXELS = 7680  # along a side
+_MOST_TILES = 64  # in all
+_INTERVAL_S = 3.0  # between two lines on the progress of a film
 
 
 @dataclass(frozen=True)
 class FilmCfg:
-    """Where a film is written, and how it looks."""
+    """The file, size, tiles and camera of a film."""
 
     path: Path
     size: tuple[int, int]
@@ -45,67 +42,66 @@ class FilmCfg:
 
     @property
     def num_tiles(self) -> int:
-        """Return the number of worlds that are filmed side by side."""
+        """The number of worlds that are filmed side by side."""
         return self.tiles[0] * self.tiles[1]
 
 
 def add_flags(parser: ArgumentParser) -> None:
-    """Add the options of a film, besides ``--record``."""
+    """Add the options of a film, except ``--record``."""
     parser.add_argument(
-        "--size", metavar="WxH", help="of the film in pixels (default: 960x540, of a .gif 480x270)"
+        "--size", metavar="WxH", help="film size in pixels (default: 960x540, for a .gif 480x270)"
     )
     parser.add_argument(
         "--camera",
         metavar="NAME",
-        help=f"of the film: {', '.join(CAMERAS)}, or azimuth,elevation[,distance] in degrees and "
+        help=f"film camera: {', '.join(CAMERAS)}, or azimuth,elevation[,distance] in degrees and "
         "metres",
     )
     parser.add_argument(
-        "--tiles", metavar="CxR", help="film so many episodes side by side, 3x3 for instance"
+        "--tiles", metavar="CxR", help="columns x rows of episodes side by side, for example 3x3"
     )
 
 
 def read(arguments: Any) -> FilmCfg | None:
-    """Return the film that a command line asks for, None if none; raise ConfigError for one that
-    cannot be.
-    """
+    """Return the film that the command line asks for, if any; raise ConfigError if invalid."""
     if arguments.record is None:
         for flag in FLAGS:
             if getattr(arguments, flag) is not None:
                 raise ConfigError(
-                    f"--{flag} {getattr(arguments, flag)}: belongs to a film; say --record "
-                    "FILE.mp4 too"
+                    f"--{flag} {getattr(arguments, flag)}: belongs to a film; add --record FILE.mp4"
                 )
         return None
+
     path = Path(arguments.record)
     if path.suffix not in SUFFIXES:
         raise ConfigError(
             f"--record {arguments.record!r}: a film is an .mp4 or .gif file; name one that ends so"
         )
-    if arguments.size is None:
-        size = SIZES[path.suffix]
-    else:
+
+    size = SIZES[path.suffix]
+    if arguments.size is not None:
         size = _pair("--size", arguments.size, "960x540", _MOST_PIXELS)
-    if arguments.tiles is None:
-        tiles = (1, 1)
-    else:
+    tiles = (1, 1)
+    episodes = EPISODES
+    if arguments.tiles is not None:
         tiles = _pair("--tiles", arguments.tiles, "3x3", _MOST_TILES)
+        episodes = tiles[0] * tiles[1]
+    if arguments.num_episodes is not None:
+        episodes = arguments.num_episodes
+
     if tiles[0] * tiles[1] > _MOST_TILES:
         raise ConfigError(f"--tiles {arguments.tiles}: at most {_MOST_TILES} tiles")
     if size[0] // tiles[0] < 32 or size[1] // tiles[1] < 32:
         raise ConfigError(
-            f"--size {size[0]}x{size[1]}: a picture, and each tile of it, has at least 32x32 "
-            "pixels; name a larger size"
+            f"--size {size[0]}x{size[1]}: every tile needs at least 32x32 pixels; name a larger "
+            "size"
         )
     angle = CAMERAS["follow"] if arguments.camera is None else _angle(arguments.camera)
-    episodes = arguments.num_episodes or (
-        EPISODES if arguments.tiles is None else tiles[0] * tiles[1]
-    )
     return FilmCfg(path, size, tiles, angle, episodes)
 
 
 def make(cfg: RunCfg, folder: Path, film: FilmCfg, say: Callable[[str], None]) -> Film:
-    """Film the checkpoint in ``folder``; show progress in a bar on a terminal, else by ``say``."""
+    """Film the checkpoint in ``folder``; report progress in a bar or by ``say``."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
         team = load_team(cfg, folder, env)
@@ -127,14 +123,15 @@ def make(cfg: RunCfg, folder: Path, film: FilmCfg, say: Callable[[str], None]) -
 
 
 class _FilmProgress:
-    """Shows the progress of a film."""
+    """Progress of a film, as a bar on a terminal or as lines."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._open = ExitStack()
-        self._begun = self._said = time.monotonic()
         self._bar: Progress | None = None
         self._words = ""
+        self._begun = time.monotonic()
+        self._said = self._begun
 
     def __enter__(self) -> _FilmProgress:
         if sys.stdout.isatty():
@@ -153,7 +150,7 @@ class _FilmProgress:
         self._open.close()
 
     def __call__(self, words: str, done: float, total: float | None) -> None:
-        """Take note of ``done`` [s] of film."""
+        """Show that ``done`` of ``total`` seconds of film are complete."""
         now = time.monotonic()
         if words != self._words:
             self._words = words
@@ -167,20 +164,20 @@ class _FilmProgress:
             )
         elif now - self._said >= _INTERVAL_S:
             self._said = now
-            if total is None:
-                left = ""
-            else:
-                left = f" of {total:.0f} s, {(now - self._begun) * (total / done - 1):.0f} s left"
+            left = ""
+            if total is not None:
+                seconds = (now - self._begun) * (total / done - 1)
+                left = f" of {total:.0f} s, {seconds:.0f} s left"
             self._say(f"Film: {done:.1f} s {words}{left}")
 
 
 def _pair(flag: str, text: str, example: str, most: int) -> tuple[int, int]:
-    """Read two whole numbers above 0."""
+    """Parse two whole numbers from 1 to ``most``, such as ``960x540``."""
     match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text)
     values = (0, 0) if match is None else (int(match[1]), int(match[2]))
     if not all(1 <= value <= most for value in values):
         raise ConfigError(
-            f"{flag} {text}: two whole numbers from 1 to {most} are needed, {example} for instance"
+            f"{flag} {text}: must be two whole numbers from 1 to {most}, for example {example}"
         )
     return values
 
@@ -194,13 +191,12 @@ def _angle(text: str) -> Angle:
     except (TypeError, ValueError):
         raise ConfigError(
             f"--camera {text}: no such camera; name one of {', '.join(CAMERAS)}, or "
-            "azimuth,elevation[,distance] in "
-            "degrees and metres"
+            "azimuth,elevation[,distance] in degrees and metres"
         ) from None
     distance = 1.0 if angle.distance is None else angle.distance
     if not (-360.0 <= azimuth <= 360.0 and -90.0 <= elevation <= 90.0 and 0.1 <= distance <= 100.0):
         raise ConfigError(
-            f"--camera {text}: azimuth is from -360 to 360, elevation from -90 to 90 degrees, "
-            "distance 0.1 to 100 m"
+            f"--camera {text}: azimuth must be from -360 to 360 degrees, elevation from -90 to 90 "
+            "degrees, distance from 0.1 to 100 m"
         )
     return angle

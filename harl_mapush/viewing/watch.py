@@ -1,6 +1,4 @@
-"""Watch a trained team, in a window or on a page: ``python -m harl_mapush.test --mode viewer``
-without ``--record``.
-"""
+"""A viewer for trained teams, in a window or on a web page: ``--mode viewer``."""
 
 from __future__ import annotations
 
@@ -30,11 +28,11 @@ def watch(
     port: int | None,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Show the checkpoint in ``folder`` until it is closed or ``num_episodes`` have ended; return
-    how they ended.
+    """Show the checkpoint in ``folder`` until the viewer closes; return the episodes' outcomes.
 
-    ``agent`` acts first, one of ``AGENTS``; the run's other checkpoints can be chosen meanwhile.
-    ``port`` is that of a page (0: any that is free), None opens a window if there is a display.
+    The viewer also closes once ``num_episodes`` have ended. It begins with ``agent``, one of
+    ``AGENTS``; the user can switch to the run's other checkpoints. ``port`` is the port of the web
+    page (0: any free port); None opens a window if there is a display.
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
@@ -43,10 +41,11 @@ def watch(
         first = own if agent == "trained" else f"{agent} actions"
         ordered = {first: policies[first], **policies}
         scale = getattr(cfg.task, "action_scale", None)
-        player = Player(env, ordered, scale, math.inf if num_episodes is None else num_episodes)
+        most_episodes = math.inf if num_episodes is None else num_episodes
+        player = Player(env, ordered, scale, most_episodes)
         if port is None and window.has_display():
             return window.show(player)
-        from mqe.viewer import studio  # not in every package of MuJoCo
+        from mqe.viewer import studio  # some builds of MuJoCo lack its module
 
         return studio.show(player, port or 0, say)
     finally:
@@ -56,9 +55,7 @@ def watch(
 def _policies(
     cfg: RunCfg, folder: Path, env: MultiAgentEnv
 ) -> dict[str, Callable[[], Callable[[Tensor], Tensor]]]:
-    """Return what can act, by name: the checkpoint, the others of its run, the newest first, and
-    no policy.
-    """
+    """Return the viewer's policies by name: the run's checkpoints, zero and random actions."""
     folders = [folder]
     if folder.parent.name == run_folder.CHECKPOINTS:
         folders += [

@@ -1,7 +1,7 @@
-"""The doctor's stages for runs with collectors, from one part alone to all together; each uses what
-the last one left.
+"""The doctor's stages for runs with collectors, from single parts to everything together.
 
-What crosses a border between processes or devices is named with its type and both devices.
+Each stage uses the results of earlier ones. Its line names the type and both devices of everything
+that crosses a border between processes or devices.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from mapush.doctor.stage import REPORT, Stage, StageError, StageSkippedError, fi
 from mapush.doctor.stages import check_device, check_versions
 from mqe.config import to_dict
 
-NUM_COLLECTORS = 2  # where the settings name none
-TOGETHER_S = 30.0  # for which everything runs at the end
+NUM_COLLECTORS = 2  # for settings without collectors
+TOGETHER_S = 30.0  # duration of the last stage
 _NUM_BLOCKS = 3
 _NUM_UPDATES = 10
-_PATIENCE_S = 300.0  # for a first block
+_PATIENCE_S = 300.0  # time limit for a first block
 
 
 @dataclass
 class AsyncCheckup(Checkup):
-    """What one stage builds and the next ones use."""
+    """The small run of a self-check with collectors, and the parts that its stages build."""
 
     collector: Collector | None = None
     team: ReplayLearner | None = None  # the learner's
     weights: SharedWeights | None = None
     blocks: list[FullBlock] = field(default_factory=list)
-    experience: ReplayExperience | None = None  # with these blocks
+    experience: ReplayExperience | None = None  # holds the blocks
     stack: ExitStack = field(default_factory=ExitStack)
     launcher: Launcher = field(default_factory=LocalLauncher)
 
@@ -62,7 +62,7 @@ class AsyncCheckup(Checkup):
         return torch.device(self.cfg.runner.learner_device)
 
     def one_collector(self, **algorithm: Any) -> RunCfg:
-        """Return the settings with one collector that has one collector's share of the worlds."""
+        """Return the settings with one collector, and one collector's share of the worlds."""
         cfg = self.cfg
         return dataclasses.replace(
             cfg,
@@ -72,7 +72,7 @@ class AsyncCheckup(Checkup):
         )
 
     def close(self) -> None:
-        """Free what is left of the stages."""
+        """Free everything that the stages built."""
         if self.collector is not None:
             self.collector.close()
         self.stack.close()
@@ -80,26 +80,26 @@ class AsyncCheckup(Checkup):
 
 
 def check_settings(checkup: Checkup) -> str:
-    """Find out who runs where."""
+    """Resolve the devices of collectors and learner, and connect to the launcher."""
     cfg = checkup.cfg
     runner = dataclasses.replace(cfg.runner, collectors=cfg.runner.collectors or NUM_COLLECTORS)
     checkup.cfg = cfg = settled(dataclasses.replace(cfg, runner=runner))
-    said = check_device(checkup)
+    device = check_device(checkup)
     here = _own(checkup)
     here.launcher = here.stack.enter_context(make_launcher(cfg))
     number = cfg.runner.collectors
-    worlds = cfg.env.num_envs // number
+    collectors = "1 collector" if number == 1 else f"{number} collectors"
     return (
-        f"{number} collector{'s' if number > 1 else ''}, {worlds} worlds each, {said}, "
-        f"{here.launcher.describe()}; "
-        f"learner on {cfg.runner.learner_device}"
+        f"{collectors}, {cfg.env.num_envs // number} worlds each, {device}, "
+        f"{here.launcher.describe()}; learner on {cfg.runner.learner_device}"
     )
 
 
 def check_environment(checkup: Checkup) -> str:
-    """Collect blocks in this process, at random."""
+    """Collect blocks with random actions in this process."""
     here = _own(checkup)
-    here.collector = collector = build(here.one_collector(), Identity(0, 1))
+    collector = build(here.one_collector(), Identity(0, 1))
+    here.collector = collector
     memory = CollectorMemory(collector.layout, 1)
     for _ in range(_NUM_BLOCKS):
         report = collector.collect(memory.blocks[0])
@@ -113,18 +113,20 @@ def check_environment(checkup: Checkup) -> str:
 
 
 def check_agent(checkup: Checkup) -> str:
-    """Let the learner's team hand its weights to the collector's, and both act alike."""
+    """Publish the learner's weights to the collector; both must then act alike."""
     here = _own(checkup)
     collector = _there(here.collector)
     cfg = here.cfg
     env = collector.env
     spec = RemoteEnvSpec(cfg, here.learner).spec
-    here.team = team = cast(
-        ReplayLearner, make_algorithm(cfg.algorithm, cfg.network, spec, here.learner, 2)
-    )
+    algorithm = make_algorithm(cfg.algorithm, cfg.network, spec, here.learner, 2)
+    team = cast(ReplayLearner, algorithm)
+    here.team = team
     actors = list(team.unique_actors)
-    here.weights = weights = SharedWeights(actors)
+    weights = SharedWeights(actors)
+    here.weights = weights
     here.stack.callback(weights.memory.close)
+
     weights.publish(actors, 1, 0)
     with torch.no_grad():
         weights.read(collector.actors)
@@ -133,8 +135,10 @@ def check_agent(checkup: Checkup) -> str:
         theirs = collector.team.act(obs, deterministic=True).actions.cpu()
     finite("actions", ours)
     if not torch.allclose(ours, theirs, atol=1e-4):
+        difference = float((ours - theirs).abs().max())
         raise StageError(
-            f"the same weights act differently: by {float((ours - theirs).abs().max()):.2g}", REPORT
+            f"actions of learner and collector differ by {difference:.2g} with the same weights",
+            REPORT,
         )
     names = [slot.describe() for slot in weights.slots[1:]]
     return (
@@ -144,7 +148,7 @@ def check_agent(checkup: Checkup) -> str:
 
 
 def check_one_collector(checkup: Checkup) -> str:
-    """Let one collector, in a process of its own, fill a few blocks."""
+    """Fill a few blocks with one collector in a process of its own."""
     here = _own(checkup)
     folder = Path(here.stack.enter_context(tempfile.TemporaryDirectory()))
     collector = _there(here.collector)
@@ -164,7 +168,7 @@ def check_one_collector(checkup: Checkup) -> str:
         while len(here.blocks) < _NUM_BLOCKS and time.monotonic() < start + _PATIENCE_S:
             here.blocks += pool.receive(0.2)
     except CollectionError as error:
-        raise StageError(str(error), "see the last line; it is the collector's own") from None
+        raise StageError(str(error), "the collector wrote the last line; see there") from None
     finally:
         pool.end()
     if len(here.blocks) < _NUM_BLOCKS:
@@ -181,12 +185,13 @@ def check_one_collector(checkup: Checkup) -> str:
 
 
 def check_ingest(checkup: Checkup) -> str:
-    """Store these blocks; what lies in the replay must be what was sent."""
+    """Store these blocks; the replay buffer must contain exactly their transitions."""
     here = _own(checkup)
     experience, ingest = _ingest(here)
     here.experience = experience
     for block in here.blocks:
         ingest.store(block)
+
     replay = experience.replay
     layout = _there(here.collector).layout
     t = 0
@@ -196,7 +201,7 @@ def check_ingest(checkup: Checkup) -> str:
                 [part.reshape(replay.shape.num_envs, -1) for part in (sent.obs, sent.state)], dim=1
             )
             if not torch.equal(replay.here[t, :, : rows.shape[1]].cpu(), rows):
-                raise StageError(f"decision {t} in the replay is not what was sent", REPORT)
+                raise StageError(f"decision {t} in the replay differs from the one sent", REPORT)
             t += 1
     return (
         f"{len(replay)} transitions stored on {replay.here.device} ({replay.here.dtype}), as "
@@ -205,20 +210,18 @@ def check_ingest(checkup: Checkup) -> str:
 
 
 def check_learner(checkup: Checkup) -> str:
-    """Warm up with one collector and take ten updates."""
+    """Warm up with one collector and make ten updates."""
     here = _own(checkup)
     size = _there(here.collector).layout.num_transitions
-    cfg = here.one_collector(warmup=size, buffer_size=8 * size, update_ratio=_NUM_UPDATES / size)
     env_steps = 2 * size * _there(here.collector).env.decision_period
-    runner = _make(
-        dataclasses.replace(cfg, runner=dataclasses.replace(cfg.runner, num_env_steps=env_steps)),
-        here,
-    )
+    cfg = here.one_collector(warmup=size, buffer_size=8 * size, update_ratio=_NUM_UPDATES / size)
+    cfg = dataclasses.replace(cfg, runner=dataclasses.replace(cfg.runner, num_env_steps=env_steps))
+    runner = _make(cfg, here)
     before = {name: flat.clone() for name, flat in runner.algorithm.weights.items()}
     _run(runner)
     if any(torch.equal(before[name], flat) for name, flat in runner.algorithm.weights.items()):
         raise StageError(
-            f"{runner.limiter.num_learned} updates left some weights as they were", REPORT
+            f"some weights have not changed in {runner.limiter.num_learned} updates", REPORT
         )
     return (
         f"warm-up {size}/{size}, {runner.limiter.num_learned} updates, weights version "
@@ -227,7 +230,7 @@ def check_learner(checkup: Checkup) -> str:
 
 
 def check_model(checkup: Checkup) -> str:
-    """Fit the learned model to the stored blocks for a round, and measure it."""
+    """Train the learned model on the stored blocks for one round, and measure its errors."""
     here, model = _with_model(checkup)
     before = model.optimizer.flat.clone()
     with torch.no_grad():
@@ -238,19 +241,18 @@ def check_model(checkup: Checkup) -> str:
     model.publish()
     finite("model.weights", model.optimizer.flat)
     if torch.equal(before, model.optimizer.flat):
-        raise StageError("a round of fitting left the model's weights as they were", REPORT)
+        raise StageError("the model's weights have not changed in a round of training", REPORT)
     errors = {name.removeprefix("model/"): float(value) for name, value in model.metrics.items()}
     return (
         f"{model.num_steps} steps, {model.cfg.members} members, {before.numel():,} weights on "
-        f"{before.device} "
-        f"({before.dtype}); error before them {errors['error_ratio']:.2f} of standing still, "
-        "computed rewards off by "
+        f"{before.device} ({before.dtype}); before training, the error is "
+        f"{errors['error_ratio']:.2f} of that of predicting no change, and the reward error "
         f"{errors['reward_error']:.3f}"
     )
 
 
 def check_rollouts(checkup: Checkup) -> str:
-    """Continue from stored states by the model, and look at what comes into its replay."""
+    """Roll out the learned model from stored states; the predicted transitions must be finite."""
     here, model = _with_model(checkup)
     model.roll_out(_there(here.experience).replay, _there(here.team).explore, 0)
     batch = model.replay.sample(64)
@@ -258,30 +260,28 @@ def check_rollouts(checkup: Checkup) -> str:
         finite(f"predicted.{name}", value)
     return (
         f"{len(model.replay)} predicted transitions on {model.replay.here.device} "
-        f"({model.replay.here.dtype}), "
-        f"{100 * float(model.metrics['model/kept']):.0f} % kept"
+        f"({model.replay.here.dtype}), {100 * float(model.metrics['model/kept']):.0f} % kept"
     )
 
 
 def check_together(checkup: Checkup) -> str:
-    """Run everything as configured for half a minute, but for a short warm-up, also of a learned
-    model.
-    """
+    """Run everything as configured for half a minute, with a shorter warm-up."""
     cfg = checkup.cfg
     warmup = min(cfg.algorithm.warmup, 2 * cfg.runner.num_steps * cfg.env.num_envs)
     ensemble = dataclasses.replace(cfg.algorithm.ensemble, first_steps=1)
     algorithm = dataclasses.replace(cfg.algorithm, warmup=warmup, ensemble=ensemble)
     runner = _make(dataclasses.replace(cfg, algorithm=algorithm), _own(checkup))
-    first_block = [0.0]
     lines: tuple[str, ...] = ()
+    has_block = False
     deadline = time.monotonic() + _PATIENCE_S
 
     def stop_in_time() -> None:
-        nonlocal lines
+        nonlocal lines, has_block, deadline
         now = time.monotonic()
-        if runner.limiter.num_stored and not first_block[0]:
-            first_block[0] = now
-        if now > (first_block[0] + TOGETHER_S if first_block[0] else deadline):
+        if runner.limiter.num_stored and not has_block:
+            has_block = True
+            deadline = now + TOGETHER_S
+        if now > deadline:
             lines = runner.health()
             raise _EnoughError
 
@@ -297,7 +297,7 @@ def _make(cfg: RunCfg, here: AsyncCheckup) -> AsyncRunner:
 
 
 class _EnoughError(Exception):
-    """The time is over."""
+    """Ends a run that has lasted long enough."""
 
 
 class _OnWait(Callback):
@@ -320,23 +320,21 @@ def _run(runner: AsyncRunner, callbacks: Sequence[Callback] = ()) -> None:
             raise StageError(str(error), REPORT) from None
     except CollectionError as error:
         raise StageError(
-            str(error), "look at the stage before it, and at the last line named"
+            str(error), "look at the previous stage, and at the last line of the message"
         ) from None
     if not runner.limiter.num_stored:
-        raise StageError("no block arrived", "try fewer worlds or collectors: each needs a core")
+        raise StageError(
+            "no block arrived", "try fewer worlds or collectors: each collector needs a core"
+        )
 
 
 def _ingest(here: AsyncCheckup) -> tuple[ReplayExperience, IngestThread]:
     team = _there(here.team)
     layout = _there(here.collector).layout
     experience = team.make_experience(layout.num_steps, layout.num_transitions // layout.num_steps)
-    pool: Any = type("Blocks", (), {"layout": layout})  # all that storing asks of a pool
-    return experience, IngestThread(
-        pool,
-        RateLimiter(team, experience, 1.0, layout.num_transitions, 1),
-        FairLock(),
-        here.learner,
-    )
+    pool: Any = type("Blocks", (), {"layout": layout})  # IngestThread.store needs only the layout
+    limiter = RateLimiter(team, experience, 1.0, layout.num_transitions, 1)
+    return experience, IngestThread(pool, limiter, FairLock(), here.learner)
 
 
 def _with_model(checkup: Checkup) -> tuple[AsyncCheckup, WorldModel]:
@@ -362,7 +360,7 @@ _TRY = "try fewer worlds (--preset laptop_hasac) or --device cpu"
 ASYNC_STAGES = (
     Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
     Stage("settings", check_settings, "choose another --preset, --device or --sim"),
-    Stage("environment", check_environment, "mapush doctor looks at the worlds more closely"),
+    Stage("environment", check_environment, "run mapush doctor, which has more stages for worlds"),
     Stage("agent", check_agent, REPORT),
     Stage("collector", check_one_collector, _TRY),
     Stage("ingest", check_ingest, REPORT),

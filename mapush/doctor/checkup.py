@@ -1,4 +1,4 @@
-"""The small run of the self-check: worlds, learner and the stages' findings."""
+"""The small run of the self-check: its worlds, its learner and the findings of the stages."""
 
 from __future__ import annotations
 
@@ -24,36 +24,35 @@ NUM_DECISIONS = 4
 
 @dataclass
 class Checkup:
-    """What one stage builds and the next ones use."""
+    """The small run of a self-check: each stage adds parts that the next ones use."""
 
-    cfg: RunCfg  # of the run that is tried
-    is_launched_singly: bool = False  # kernel by kernel instead of as graphs
-    preset: str = ""  # its name
-    num_ranks: int = 1  # that share the run's worlds
+    cfg: RunCfg
+    is_launched_singly: bool = False  # GPU kernels one by one instead of CUDA graphs
+    preset: str = ""  # the name of the preset of cfg
+    num_ranks: int = 1  # they share the run's worlds
     sim_name: str = ""
     device: torch.device = torch.device("cpu")
     versions: dict[str, str | None] = field(default_factory=dict)
     gpus: list[dict[str, Any]] = field(default_factory=list)
     plan: MemoryPlan | None = None
-    ranks: dict[str, Any] | None = None  # what they found out together
+    ranks: dict[str, Any] | None = None  # findings of the stage "ranks"
     env: MultiAgentEnv | None = None
     runner: Runner | None = None
 
     def place(self, device: str) -> None:
-        """Put the run on a device."""
+        """Set the device of the run."""
         self.cfg = dataclasses.replace(
             self.cfg, sim=dataclasses.replace(self.cfg.sim, device=device)
         )
 
     def build(self, num_envs: int, ranks: Ranks = ALONE) -> None:
-        """Build ``num_envs`` worlds of the run that is tried, and its learner; close those
-        before.
-        """
+        """Build the run's learner and ``num_envs`` of its worlds; close the previous ones."""
         self.close()
         env_cfg = dataclasses.replace(self.cfg.env, num_envs=num_envs, randomize=RandomizationCfg())
-        self.env = env = make_env(
+        env = make_env(
             env_cfg, self.cfg.sim, self.cfg.task, self.cfg.runner.seed, ranks.share(num_envs)
         )
+        self.env = env
         if self.is_launched_singly:
             env.captures = False
         network = self.cfg.network
@@ -62,16 +61,18 @@ class Checkup:
         self.runner = Runner(env, self.make_learner(ranks), runner_cfg, ranks=ranks)
 
     def make_learner(self, ranks: Ranks = ALONE) -> Algorithm:
-        """Build a learner for the worlds there are, which learns from their few decisions."""
+        """Build a learner with settings for the few decisions of the existing worlds."""
         cfg = self.cfg
         assert self.env is not None
-        rows = self.env.num_envs * (1 if cfg.network.use_recurrent_policy else NUM_DECISIONS)
+        decisions = 1 if cfg.network.use_recurrent_policy else NUM_DECISIONS
+        rows = self.env.num_envs * decisions
         settings = cfg.algorithm.for_trial(rows)
         spec = TeamSpec.of(self.env)
         return make_algorithm(settings, cfg.network, spec, self.env.device, cfg.runner.seed, ranks)
 
     def close(self) -> None:
-        """Free what is left of the stages."""
+        """Free everything that the stages built."""
         if self.env is not None:
             self.env.close()
-        self.env = self.runner = None
+        self.env = None
+        self.runner = None

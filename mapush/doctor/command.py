@@ -1,7 +1,7 @@
 """Check this machine step by step, from versions to a saved checkpoint: ``mapush doctor``.
 
-The check stops at the first stage that fails and says what to do about it. Exit code 0: every stage
-that applies to this machine passed; 1: a stage failed; 2: the command line was wrong.
+The check stops at the first stage that fails and prints a hint for the user. Exit code 0: every
+stage that applies to this machine passed; 1: a stage failed; 2: the command line was wrong.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from mqe.registry import IN_PROCESS
 from mqe.sim.simulator import SimulatorError
 
 PROGRAM = "mapush doctor"
-SIGN_INTERVAL_S = 4.0  # between two lines of a stage that takes long
-_BLOCKING = "CUDA_LAUNCH_BLOCKING"  # read when CUDA starts, hence a process of its own
+SIGN_INTERVAL_S = 4.0  # between two progress lines of a long stage
+_BLOCKING = "CUDA_LAUNCH_BLOCKING"  # CUDA reads it only at its start, hence a new process
 
 
-class Verdict(NamedTuple):
+class StageResult(NamedTuple):
     """The result of one stage."""
 
     stage: str
-    status: str  # passed, skipped, failed; running or not run in between
+    status: str  # passed, skipped or failed; not run; running, until there is a result
     seconds: float = 0.0
     detail: str = ""
     hint: str | None = None
@@ -50,29 +50,30 @@ class Verdict(NamedTuple):
 def make_parser() -> config.Parser:
     """Build the command line."""
     parser = config.Parser(
-        prog=PROGRAM, description="Check this machine step by step, and stop at what fails."
+        prog=PROGRAM,
+        description="Check this machine step by step, up to the first step that fails.",
     )
-    parser.add_argument("--preset", metavar="NAME", help="the run that is tried")
+    parser.add_argument("--preset", metavar="NAME", help="preset of the run for the check")
     parser.add_argument(
         "--gpus",
         type=int,
         default=1,
         metavar="N",
-        help="also try N ranks that train together, on a GPU each",
+        help="number of ranks that train together in the check, each on its own GPU",
     )
     parser.add_argument(
         "--async",
         action="store_true",
         dest="has_collectors",
-        help="check a run with collectors, from each part to all",
+        help="check a run with collectors, from single parts to everything together",
     )
-    parser.add_argument("--json", action="store_true", help="nothing but JSON on stdout")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON only")
     parser.add_argument(
         "--cuda-debug",
         action="store_true",
-        help="launch GPU kernels one by one, wait for each, and survive a crash",
+        help="launch GPU kernels one by one, and report the stage of a crash",
     )
-    # What --cuda-debug reads.
+    # Set by --cuda-debug, which reads results from this file.
     parser.add_argument("--report", metavar="FILE", help=argparse.SUPPRESS)
     config.add_import(parser)
     config.add_flags(parser, ("--device", "--sim"))
@@ -80,33 +81,40 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check as the command line says; return the exit code."""
+    """Check the machine as the command line says; return the exit code."""
     return config.exit_code(lambda: _main(list(sys.argv[1:] if argv is None else argv)), PROGRAM)
 
 
 def _main(argv: list[str]) -> int:
     arguments = make_parser().parse(argv)
-    usual = "laptop_hasac" if arguments.has_collectors else config.DEFAULT_PRESET
-    preset = arguments.preset or usual
+    if arguments.has_collectors:
+        default_preset = "laptop_hasac"
+        checkup_type = AsyncCheckup
+        stages = ASYNC_STAGES
+    else:
+        default_preset = config.DEFAULT_PRESET
+        checkup_type = Checkup
+        stages = STAGES
+    preset = arguments.preset or default_preset
     cfg, _ = config.resolve(config.load_preset(preset), config.flag_values(arguments))
+
     if arguments.cuda_debug and arguments.report is None:
         return _check_apart(argv, arguments.json)
     if arguments.gpus < 1:
         raise ConfigError(f"--gpus: must be a whole number from 1 on, not {arguments.gpus}")
     if arguments.gpus > 1 and arguments.has_collectors:
         raise ConfigError(
-            f"--gpus {arguments.gpus}: ranks have no collectors; leave it out, or --async"
+            f"--gpus {arguments.gpus} and --async exclude each other: ranks have no collectors; "
+            "leave one out"
         )
-    kind, stages = (AsyncCheckup, ASYNC_STAGES) if arguments.has_collectors else (Checkup, STAGES)
-    checkup = kind(
+
+    checkup = checkup_type(
         cfg, is_launched_singly=arguments.cuda_debug, preset=preset, num_ranks=arguments.gpus
     )
     tell = _teller(arguments.json, arguments.report)
     with _clean_stdout(arguments.json), library_lines(_say_aside):
-        verdicts = list(
-            examine(checkup, tell, stages) if arguments.has_collectors else examine(checkup, tell)
-        )
-    return _conclude(_facts(verdicts, checkup, stages), arguments.json)
+        results = list(examine(checkup, tell, stages))
+    return _conclude(_facts(results, checkup, stages), arguments.json)
 
 
 def _conclude(facts: dict[str, Any], is_json: bool) -> int:
@@ -115,21 +123,24 @@ def _conclude(facts: dict[str, Any], is_json: bool) -> int:
 
 
 def examine(
-    checkup: Checkup, tell: Callable[[Verdict], None], stages: Sequence[Stage] = STAGES
-) -> Iterator[Verdict]:
-    """Run stage after stage up to the first that fails; report when each begins and ends; return
-    the verdicts.
+    checkup: Checkup, tell: Callable[[StageResult], None], stages: Sequence[Stage]
+) -> Iterator[StageResult]:
+    """Run the stages up to the first that fails; yield their results.
+
+    ``tell`` is called when a stage begins, every few seconds while it runs, and when it ends.
     """
     try:
         for stage in stages:
-            tell(Verdict(stage.name, "running"))
-            with _signs_of_life(
-                lambda seconds, name=stage.name: tell(Verdict(name, "running", seconds))
-            ):
-                verdict = judge(stage, checkup)
-            tell(verdict)
-            yield verdict
-            if verdict.status == "failed":
+            tell(StageResult(stage.name, "running"))
+
+            def tell_progress(seconds: float, name: str = stage.name) -> None:
+                tell(StageResult(name, "running", seconds))
+
+            with _signs_of_life(tell_progress):
+                result = run_stage(stage, checkup)
+            tell(result)
+            yield result
+            if result.status == "failed":
                 return
     finally:
         checkup.close()
@@ -137,7 +148,7 @@ def examine(
 
 @contextmanager
 def _signs_of_life(tell: Callable[[float], None]) -> Iterator[None]:
-    """Call ``tell`` every few seconds with the time [s] that has passed."""
+    """Call ``tell`` every few seconds with the elapsed time [s]."""
     is_over = threading.Event()
     start = time.perf_counter()
 
@@ -154,17 +165,18 @@ def _signs_of_life(tell: Callable[[float], None]) -> Iterator[None]:
         thread.join()
 
 
-def judge(stage: Stage, checkup: Checkup) -> Verdict:
-    """Run one stage; whatever it raises is its failure."""
+def run_stage(stage: Stage, checkup: Checkup) -> StageResult:
+    """Run one stage; any exception is its failure."""
     has_gpu = checkup.device.type != "cpu" or (
         stage.any_gpu_will_do and torch.cuda.device_count() > 0
     )
     if stage.needs_gpu and not has_gpu:
-        return Verdict(stage.name, "skipped", detail="no GPU here, or not the one to be used")
+        return StageResult(stage.name, "skipped", detail="the run uses no GPU")
     if stage.needs_ranks and checkup.num_ranks == 1:
-        return Verdict(stage.name, "skipped", detail="one process; --gpus N tries several")
+        return StageResult(stage.name, "skipped", detail="one process; --gpus N checks several")
     if stage.needs_worker and checkup.sim_name not in IN_PROCESS:
-        return Verdict(stage.name, "skipped", detail="the simulator is no process of its own")
+        return StageResult(stage.name, "skipped", detail="the simulator has no process of its own")
+
     start = time.perf_counter()
     status = "failed"
     hint = stage.hint
@@ -181,20 +193,23 @@ def judge(stage: Stage, checkup: Checkup) -> Verdict:
         hint = error.hint
     except (ConfigError, SimulatorError) as error:
         detail = str(error)
-    except Exception as error:  # of any kind: finding it is what the stage is for
+    except Exception as error:  # the stage looks for errors of any kind
         detail = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return Verdict(stage.name, status, time.perf_counter() - start, detail, hint)
+    return StageResult(stage.name, status, time.perf_counter() - start, detail, hint)
 
 
-def format_verdict(verdict: Verdict) -> str:
-    """Format a verdict in a line, and what to do in a second."""
-    line = f"{verdict.status:<8}{verdict.stage:<14}{verdict.detail}"
-    line += f" ({verdict.seconds:.1f} s)" if verdict.status in ("passed", "running") else ""
-    return line if verdict.hint is None else f"{line}\n{'':<8}what to do: {verdict.hint}"
+def format_result(result: StageResult) -> str:
+    """Format a result as one line, and the hint as a second one."""
+    line = f"{result.status:<8}{result.stage:<14}{result.detail}"
+    if result.status in ("passed", "running"):
+        line += f" ({result.seconds:.1f} s)"
+    if result.hint is not None:
+        line += f"\n{'':<8}what to do: {result.hint}"
+    return line
 
 
 def conclusion(facts: dict[str, Any]) -> str:
-    """Format the outcome of all stages."""
+    """Format the outcome of all stages in one line."""
     if facts["ok"]:
         return f"Everything works: simulator {facts['simulator']} on {facts['device']}."
     stages = facts["stages"]
@@ -203,19 +218,18 @@ def conclusion(facts: dict[str, Any]) -> str:
     return f"Stopped at stage '{broken}'; {left} stages were not run."
 
 
-def verdict_of_crash(report: Sequence[Verdict], returncode: int) -> Verdict:
-    """Return the verdict of a process that ended without an answer: the stage in which it was."""
-    running = [verdict.stage for verdict in report if verdict.status == "running"]
+def result_of_crash(report: Sequence[StageResult], returncode: int) -> StageResult:
+    """Return the result for a process that died: a failure of the stage that was running."""
+    running = [result.stage for result in report if result.status == "running"]
     reason = signal.Signals(-returncode).name if returncode < 0 else f"exit code {returncode}"
     name = running[-1] if running else STAGES[0].name
-    return Verdict(name, "failed", detail=f"the process died: {reason}", hint=CRASH)
+    return StageResult(name, "failed", detail=f"the process died: {reason}", hint=CRASH)
 
 
 def _check_apart(argv: list[str], is_json: bool) -> int:
-    """Check in a process whose kernels are launched one by one, and which reports verdicts as it
-    runs.
+    """Run the check in a process that launches GPU kernels one by one.
 
-    If it ends without a conclusion, name the stage that killed it.
+    The process reports results as it runs. If it dies, the running stage is the one that failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report"
@@ -225,57 +239,60 @@ def _check_apart(argv: list[str], is_json: bool) -> int:
             command, env=os.environ | {_BLOCKING: "1"}, stdout=stdout, text=True, check=False
         )
         lines = report.read_text(encoding="utf-8").splitlines() if report.is_file() else []
-    verdicts = [Verdict(**json.loads(line)) for line in lines]
-    ended = [verdict for verdict in verdicts if verdict.status != "running"]
-    if done.returncode == 0 or (done.returncode == 1 and ended and ended[-1].status == "failed"):
+    results = [StageResult(**json.loads(line)) for line in lines]
+    ended = [result for result in results if result.status != "running"]
+    has_failed_stage = bool(ended) and ended[-1].status == "failed"
+    if done.returncode == 0 or (done.returncode == 1 and has_failed_stage):
         sys.stdout.write(done.stdout or "")
         return done.returncode
-    crash = verdict_of_crash(verdicts, done.returncode)
+
+    crash = result_of_crash(results, done.returncode)
     if not is_json:
-        _say(format_verdict(crash))
-    return _conclude(
-        _facts([*ended, crash], None, ASYNC_STAGES if "--async" in argv else STAGES), is_json
-    )
+        _say(format_result(crash))
+    stages = ASYNC_STAGES if "--async" in argv else STAGES
+    return _conclude(_facts([*ended, crash], None, stages), is_json)
 
 
 def _facts(
-    verdicts: Sequence[Verdict], checkup: Checkup | None, stages: Sequence[Stage]
+    results: Sequence[StageResult], checkup: Checkup | None, stages: Sequence[Stage]
 ) -> dict[str, Any]:
-    """Return everything that was found, as plain values."""
-    ran = {verdict.stage for verdict in verdicts}
-    rest = [Verdict(stage.name, "not run") for stage in stages if stage.name not in ran]
+    """Return all findings as plain values."""
+    ran = {result.stage for result in results}
+    rest = [StageResult(stage.name, "not run") for stage in stages if stage.name not in ran]
     facts: dict[str, Any] = {
-        "ok": all(verdict.status != "failed" for verdict in verdicts),
-        "stages": [verdict._asdict() for verdict in (*verdicts, *rest)],
+        "ok": all(result.status != "failed" for result in results),
+        "stages": [result._asdict() for result in (*results, *rest)],
     }
     if checkup is not None:
         facts["simulator"] = checkup.sim_name
         facts["device"] = str(checkup.device)
         facts["versions"] = checkup.versions
         facts["gpus"] = checkup.gpus
-        plan = checkup.plan
         facts["ranks"] = checkup.ranks
-        facts["memory_plan"] = None if plan is None else plan._asdict() | {"needed": plan.needed}
+        facts["memory_plan"] = None
+        if checkup.plan is not None:
+            facts["memory_plan"] = checkup.plan._asdict() | {"needed": checkup.plan.needed}
     return facts
 
 
-def _teller(is_json: bool, report: str | None) -> Callable[[Verdict], None]:
-    def tell(verdict: Verdict) -> None:
-        if verdict.status == "running" and verdict.seconds > 0.0:  # a sign of life
-            (_say_aside if is_json else _say)(format_verdict(verdict))
+def _teller(is_json: bool, report: str | None) -> Callable[[StageResult], None]:
+    def tell(result: StageResult) -> None:
+        if result.status == "running" and result.seconds > 0.0:  # a progress line
+            say = _say_aside if is_json else _say
+            say(format_result(result))
             return
-        if not is_json and verdict.status != "running":
-            _say(format_verdict(verdict))
+        if not is_json and result.status != "running":
+            _say(format_result(result))
         if report is not None:
             with Path(report).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(verdict._asdict()) + "\n")
+                file.write(json.dumps(result._asdict()) + "\n")
 
     return tell
 
 
 @contextmanager
 def _clean_stdout(active: bool) -> Iterator[None]:
-    """Send whatever libraries write to stdout meanwhile, compiled ones included, to stderr."""
+    """Redirect the stdout of libraries, compiled ones included, to stderr."""
     if not active:
         yield
         return

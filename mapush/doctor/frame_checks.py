@@ -1,6 +1,4 @@
-"""Checks that a simulator in its own process answers, and uses this project's poses and
-velocities.
-"""
+"""Checks of a simulator in its own process: it answers, and its poses and velocities match ours."""
 
 from __future__ import annotations
 
@@ -18,15 +16,15 @@ from mqe.world.state import POSE, ROBOT_QPOS, ROBOT_QVEL
 _EMPTY = (
     """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1"/></worldbody></mujoco>"""
 )
-_SPEED_TOLERANCE = 0.1  # [m/s] the legs pull at their trunk
+_SPEED_TOLERANCE = 0.1  # [m/s] the legs accelerate the trunk a little
 _RATE_TOLERANCE = 0.15  # [rad/s]
-_TURNED = (0.8, 0.36, 0.48, 0.0)  # about an axis that is none of the body's
+_TURNED = (0.8, 0.36, 0.48, 0.0)  # quaternion about an axis other than the body's own
 _LINEAR = (0.6, -0.4, 0.2)  # [m/s]
 _ANGULAR = (1.0, 2.0, 3.0)  # [rad/s] in the body frame
 
 
 def worker_versions(cfg: SimCfg) -> dict[str, str]:
-    """Start a simulator's own process with an empty world; return the versions of its parts."""
+    """Start a simulator's process with an empty world; return the versions of its parts."""
     sim = make_simulator(cfg, mujoco.MjModel.from_xml_string(_EMPTY), 1)
     assert isinstance(sim, ProcessSimulator)
     try:
@@ -35,12 +33,12 @@ def worker_versions(cfg: SimCfg) -> dict[str, str]:
         sim.close()
 
 
-def complaint(env: MultiAgentEnv) -> str | None:
-    """Put robots and object into the air, flying and turning, and take a physics step; the worlds
-    are changed.
+def find_wrong_motion(env: MultiAgentEnv) -> str | None:
+    """Return a message if a body does not move as its velocity says; None if all do.
 
-    Return what does not move as its velocity says, None if all is well. The cause is then another
-    order of quaternions, another frame of angular velocities, or another point for linear ones.
+    Robots and object are put into the air, flying and turning, for one physics step; the worlds are
+    changed. Possible causes are another order of quaternions, another frame of angular velocities,
+    or another point for linear ones.
     """
     sim = env.sim
     scene = env.scene
@@ -64,7 +62,7 @@ def complaint(env: MultiAgentEnv) -> str | None:
         name = f"robot {k}" if k < scene.num_robots else "object"
         speed = (after[at : at + 3] - before[at : at + 3]) / dt
         rate = np.zeros(3)
-        if abs(speed - _LINEAR)[:2].max() > _SPEED_TOLERANCE:  # gravity has the third
+        if abs(speed - _LINEAR)[:2].max() > _SPEED_TOLERANCE:  # gravity changes the third
             return f"the {name} flies at {_numbers(speed)} m/s, not {_numbers(_LINEAR)}"
         mujoco.mju_subQuat(rate, after[at + 3 : at + POSE], np.array(_TURNED))
         if abs(rate / dt - _ANGULAR).max() > _RATE_TOLERANCE:

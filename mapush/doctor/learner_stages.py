@@ -1,6 +1,4 @@
-"""The doctor's stages of a learner: it acts, collects, learns and is saved, alone and as several
-ranks.
-"""
+"""The doctor's stages of a learner: act, collect, update, save, and train with several ranks."""
 
 from __future__ import annotations
 
@@ -14,14 +12,13 @@ from harl_mapush.durations import format_duration
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.run_folder import CONFIG
 from mapush.doctor.checkup import Checkup
-from mapush.doctor.held_tensors import tensors_of
-from mapush.doctor.stage import REPORT, StageError, finite, runner_of
+from mapush.doctor.stage import REPORT, StageError, finite, runner_of, tensors_of
 from mqe.config import dump_yaml, to_dict
 from mqe.cores import num_cores
 
 
 def check_policy(checkup: Checkup) -> str:
-    """Let the policy act on a first observation."""
+    """Compute the policy's actions for a first observation."""
     runner = runner_of(checkup)
     env = runner.env
     obs, _ = env.reset()
@@ -52,19 +49,19 @@ def check_collect(checkup: Checkup) -> str:
 
 
 def check_update(checkup: Checkup) -> str:
-    """Learn from it once."""
+    """Make one update with the collected block."""
     runner = runner_of(checkup)
     before = {name: flat.clone() for name, flat in runner.algorithm.weights.items()}
     metrics = runner.update()
     for name, value in metrics.items():
         finite(name, value)
     if any(torch.equal(before[name], flat) for name, flat in runner.algorithm.weights.items()):
-        raise StageError("an update left the weights as they were", REPORT)
-    return f"{len(metrics)} metrics, all finite; the weights moved"
+        raise StageError("an update has not changed the weights", REPORT)
+    return f"{len(metrics)} metrics, all finite; the weights changed"
 
 
 def check_speed(checkup: Checkup) -> str:
-    """Time an iteration with many worlds; return how long the whole run will take, in words."""
+    """Time an iteration with many worlds; return an estimate of the whole run's duration."""
     runner = runner_of(checkup)
     cfg = checkup.cfg
     start = time.perf_counter()
@@ -75,12 +72,12 @@ def check_speed(checkup: Checkup) -> str:
     time_s = cfg.runner.num_env_steps / speed
     return (
         f"{cores} cores; about {speed:,.0f} env steps/s with {runner.env.num_envs} worlds: the "
-        f"{cfg.runner.num_env_steps:,} of this run take {format_duration(time_s)}"
+        f"{cfg.runner.num_env_steps:,} env steps of this run take {format_duration(time_s)}"
     )
 
 
 def check_save_and_load(checkup: Checkup) -> str:
-    """Write a checkpoint, read it into new networks, and let both act."""
+    """Save a checkpoint and load it into new networks; both policies must act alike."""
     runner = runner_of(checkup)
     algorithm = runner.algorithm
     other = checkup.make_learner()
@@ -91,20 +88,21 @@ def check_save_and_load(checkup: Checkup) -> str:
         checkpoint.load(folder, other.networks)
         size = sum(path.stat().st_size for path in folder.iterdir())
     obs, _ = runner.env.reset()
-    if not torch.equal(*(team.act(obs, deterministic=True).actions for team in (algorithm, other))):
-        raise StageError("a loaded policy acts differently from the one that was saved", REPORT)
+    saved_actions = algorithm.act(obs, deterministic=True).actions
+    loaded_actions = other.act(obs, deterministic=True).actions
+    if not torch.equal(saved_actions, loaded_actions):
+        raise StageError("the loaded policy acts differently from the one that was saved", REPORT)
     return f"{size / 1024:.0f} KiB; the loaded policy acts as the saved one"
 
 
 def check_ranks(checkup: Checkup) -> str:
-    """Add up, send and train with as many processes as asked for."""
-    from mapush.doctor import rank_stages  # builds a checkup of its own
+    """Communicate and train with the requested number of ranks."""
+    from mapush.doctor import rank_stages  # only here, for it is a program of its own as well
 
     found = rank_stages.start(checkup.num_ranks, checkup.preset, checkup.device.type)
     checkup.ranks = found
     return (
-        f"{found['ranks']} ranks on {found['device']}: a message takes {found['message_us']:.0f} "
-        "us, long ones run at "
-        f"{found['bandwidth_gb_s']:.1f} GB/s; {found['num_weights']} weights are equal to the "
-        "bit after updates"
+        f"{found['ranks']} ranks on {found['device']}: {found['message_us']:.0f} us for a short "
+        f"message, {found['bandwidth_gb_s']:.1f} GB/s for long ones; {found['num_weights']} "
+        "weights are bit-identical after updates"
     )

@@ -1,5 +1,4 @@
-"""What the doctor tries with several ranks: a sum, the speed of messages, and equal weights after
-some updates.
+"""The doctor's check of several ranks: a sum, the speed of messages, equal weights after training.
 
 ``torchrun --nproc_per_node 2 -m mapush.doctor.rank_stages [--preset NAME] [--device cpu]`` prints
 one line of JSON.
@@ -26,18 +25,15 @@ from mapush.doctor.checkup import Checkup
 from mqe.registry import resolve_sim
 
 NUM_WORLDS = 8  # on each rank
-# numbers in a message: for the bandwidth, and as many as a gradient has
-_LONG = 2**24
-_SHORT = 2**14
+_LONG = 2**24  # numbers in a message that measures the bandwidth
+_SHORT = 2**14  # numbers in a message of a gradient's size
 _REPEATS = 10
-_UPDATES = 4  # graphs are recorded in the third
+_UPDATES = 4  # CUDA graphs are captured in the third
 _TIMEOUT_S = 600.0
 
 
 def start(num_ranks: int, preset: str, device: str) -> dict[str, Any]:
-    """Try ``num_ranks`` ranks in processes of their own; return what they found out, or raise
-    RuntimeError.
-    """
+    """Check ``num_ranks`` ranks in new processes; return their findings or raise RuntimeError."""
     words = [
         "--nproc_per_node",
         str(num_ranks),
@@ -62,7 +58,7 @@ def start(num_ranks: int, preset: str, device: str) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Try the ranks that ``torchrun`` started; rank 0 prints what they found out."""
+    """Check the ranks that ``torchrun`` started; rank 0 prints the findings."""
     program = launch.name_rank(_PROGRAM)
     return launch.run_to_exit(
         lambda: config.exit_code(lambda: _main(argv), program, launch.write_error)
@@ -101,7 +97,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _check_sum(ranks: Ranks, device: torch.device) -> None:
-    """Raise RuntimeError where a sum over all ranks is another number."""
+    """Raise RuntimeError if a sum over all ranks is wrong."""
     count = torch.arange(1000, dtype=torch.float64, device=device)
     wanted = count * sum(range(1, ranks.size + 1))
     total = count * (ranks.rank + 1)
@@ -111,7 +107,7 @@ def _check_sum(ranks: Ranks, device: torch.device) -> None:
 
 
 def _timed(ranks: Ranks, device: torch.device, count: int) -> float:
-    """Return the seconds of an all-reduce of ``count`` float32."""
+    """Return the time [s] of an all-reduce of ``count`` float32."""
     message = torch.zeros(count, device=device)
 
     def send() -> None:
@@ -131,9 +127,7 @@ def _seconds(work: Callable[[], None]) -> float:
 
 
 def _check_weights(ranks: Ranks, checkup: Checkup) -> int:
-    """Train a little and return how many weights all ranks agree on to the bit; raise
-    UnequalRanksError else.
-    """
+    """Train a little; return the number of weights, which must be bit-identical on all ranks."""
     runner = checkup.runner
     assert runner is not None
     runner.start()

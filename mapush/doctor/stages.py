@@ -1,12 +1,11 @@
-"""The doctor's stages, from versions to a saved checkpoint; each builds on what the one before it
-left.
-"""
+"""The doctor's stages, from versions to a film; each uses the results of earlier ones."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
 import re
+import shutil
 import sys
 import tempfile
 from dataclasses import replace
@@ -17,9 +16,9 @@ import mujoco
 import torch
 
 from harl_mapush.memory_plan import GIB, check_memory, describe, plan_memory
+from harl_mapush.runs.run_folder import CONFIG, check_new_run_dir
 from mapush.doctor import frame_checks
 from mapush.doctor.checkup import NUM_DECISIONS, Checkup
-from mapush.doctor.held_tensors import tensors_of
 from mapush.doctor.learner_stages import (
     check_collect,
     check_policy,
@@ -28,9 +27,16 @@ from mapush.doctor.learner_stages import (
     check_speed,
     check_update,
 )
-from mapush.doctor.run_folder_check import check_run_folder
-from mapush.doctor.stage import REPORT, Stage, StageError, StageSkippedError, env_of, finite
-from mqe.config import ConfigError
+from mapush.doctor.stage import (
+    REPORT,
+    Stage,
+    StageError,
+    StageSkippedError,
+    env_of,
+    finite,
+    tensors_of,
+)
+from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import resolve_sim
 from mqe.vec_env import TimeStep
@@ -38,23 +44,25 @@ from mqe.viewer.offscreen import choose_backend
 from mqe.viewer.video import record
 
 NUM_WORLDS = 1000
-NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, which is there for tests
+NUM_WORLDS_EMULATED = 8  # of the GPU simulator on a CPU, a combination for tests only
+RESULTS = "results"  # the default folder of runs (harl_mapush.runs.run_folder.default_run_dir)
 _PACKAGES = ("torch", "mujoco", "mujoco-warp", "warp-lang", "numpy")
-# A requirement with a lower bound.
+# Matches a requirement with a lower bound.
 _NEEDS = re.compile(r"(?P<name>[\w.-]+).*?(>=|==|~=)\s*(?P<bound>\d+(\.\d+)*)")
 
 
 def check_versions(checkup: Checkup) -> str:
-    """Compare the versions of what has to work together."""
+    """Check that the versions of Python, CUDA and the packages fit together."""
     found = checkup.versions
     found["python"] = platform.python_version()
     for package in _PACKAGES:
         found[package] = _installed(package)
-    # With its build, which the package's own metadata may leave out.
+    # torch.__version__ includes the build, which the package's metadata may leave out.
     found["torch"] = torch.__version__
     found["torch_cuda"] = torch.version.cuda
     driver = driver_version()
     found["driver_cuda"] = None if driver is None else f"{driver // 1000}.{driver % 1000 // 10}"
+
     if not (3, 11) <= sys.version_info[:2] < (3, 14):
         raise StageError(
             f"Python {found['python']} is not supported", "use Python 3.11, 3.12 or 3.13"
@@ -71,49 +79,50 @@ def check_versions(checkup: Checkup) -> str:
         )
     if warps is not None:
         _check_needs("mujoco-warp")
+
     found["warp_cuda"] = None if driver is None or warps is None else warp_cuda()
     if checkup.cfg.sim.device != "cpu":
         _check_cuda("torch", found)
         _check_cuda("warp", found)
-    said = ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
+
+    line = ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
     if driver is not None and found["torch_cuda"] is None:
-        said += (
-            "; this torch is built for the CPU alone: to use the GPU, install torch's CUDA build"
-        )
+        line += "; this torch is built for CPUs only: to use the GPU, install torch's CUDA build"
     elif driver is not None and found["mujoco-warp"] is None:
-        said += "; to use the GPU, pip install 'mapush[gpu]'"
-    return said
+        line += "; to use the GPU, pip install 'mapush[gpu]'"
+    return line
 
 
 def check_device(checkup: Checkup) -> str:
-    """Find out which simulator runs where."""
+    """Resolve simulator and device."""
     checkup.sim_name, checkup.device = resolve_sim(checkup.cfg.sim)
     return f"simulator {checkup.sim_name} on {checkup.device}"
 
 
 def check_worker(checkup: Checkup) -> str:
-    """Start the simulator's own process with an empty world, and read its versions."""
+    """Start the simulator's process with an empty world, and read its versions."""
     found = frame_checks.worker_versions(checkup.cfg.sim)
-    return f"its process answers: {', '.join(f'{name} {value}' for name, value in found.items())}"
+    versions = ", ".join(f"{name} {value}" for name, value in found.items())
+    return f"its process answers: {versions}"
 
 
 def check_frames(checkup: Checkup) -> str:
-    """Let all bodies fly and turn for a physics step; poses must change as the velocities say."""
-    found = frame_checks.complaint(env_of(checkup))
+    """Check that poses change as velocities say, with all bodies flying and turning."""
+    found = frame_checks.find_wrong_motion(env_of(checkup))
     if found is not None:
         raise StageError(found, _FRAMES)
     return "all bodies fly and turn as their velocities say"
 
 
 def check_gpus(checkup: Checkup) -> str:
-    """Check the free memory of every GPU, and that Warp sees the one that is used, if any."""
+    """Check the free memory of every GPU, and that Warp finds the one that the run uses."""
     is_used = checkup.device.type != "cpu"
     said = []
     for index in range(torch.cuda.device_count()):
         try:
             name = torch.cuda.get_device_name(index)
             (free, total) = torch.cuda.mem_get_info(index)
-        except Exception as error:  # of any kind: CUDA may not even start
+        except Exception as error:  # even the start of CUDA may fail
             if is_used:
                 raise
             said.append(f"cuda:{index} does not answer ({' '.join(str(error).split())})")
@@ -121,9 +130,8 @@ def check_gpus(checkup: Checkup) -> str:
         checkup.gpus.append({"name": name, "free_gib": free / GIB, "total_gib": total / GIB})
         said.append(f"cuda:{index} {name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free")
     if is_used:
-        from mqe.sim.mujoco_warp import (
-            wp,  # not from Warp: this one is quiet, so that JSON stays alone
-        )
+        # This module silences Warp, whose own messages would stand among the JSON.
+        from mqe.sim.mujoco_warp import wp
 
         wp.init()
         wp.device_from_torch(checkup.device)
@@ -143,16 +151,14 @@ def check_memory_plan(checkup: Checkup) -> str:
 
 
 def check_devices(checkup: Checkup) -> str:
-    """Build one world with its policy and experience, and see that all tensors are where the
-    simulator's are.
-    """
+    """Build one world and its learner; all tensors must be on the simulator's device."""
     checkup.build(1)
     env = checkup.env
     runner = checkup.runner
     assert env is not None
     assert runner is not None
     env.reset()
-    where = env.sim.qpos.device
+    device = env.sim.qpos.device
     count = 0
     for whole, name in (
         (env.sim, "simulator"),
@@ -161,12 +167,12 @@ def check_devices(checkup: Checkup) -> str:
         (runner.experience, "experience"),
     ):
         for part, tensor in tensors_of(whole, name):
-            if tensor.device != where:
+            if tensor.device != device:
                 raise StageError(
-                    f"{part} is on {tensor.device}, but simulator.qpos on {where}", REPORT
+                    f"{part} is on {tensor.device}, but simulator.qpos on {device}", REPORT
                 )
             count += 1
-    return f"{count} tensors of simulator, environment, policy and experience, all on {where}"
+    return f"{count} tensors of simulator, environment, policy and experience, all on {device}"
 
 
 def check_one_world(checkup: Checkup) -> str:
@@ -177,15 +183,15 @@ def check_one_world(checkup: Checkup) -> str:
 def check_many_worlds(checkup: Checkup) -> str:
     """Step a thousand worlds."""
     is_emulated = checkup.sim_name == "warp" and checkup.device.type == "cpu"
-    is_stand_in = checkup.sim_name == "mujoco_worker"  # one world after the other
+    is_stand_in = checkup.sim_name == "mujoco_worker"  # it steps one world after the other
     checkup.build(NUM_WORLDS_EMULATED if is_emulated or is_stand_in else NUM_WORLDS)
     return _step(env_of(checkup))
 
 
 def check_graph(checkup: Checkup) -> str:
-    """Step as one captured graph, while any wait for the device is an error."""
+    """Step a captured CUDA graph; any synchronization with the device is an error."""
     if checkup.is_launched_singly:
-        return "left out: kernels are launched one by one"
+        return "not captured: kernels are launched one by one"
     env = env_of(checkup)
     actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
     for _ in range(NUM_DECISIONS):
@@ -196,11 +202,21 @@ def check_graph(checkup: Checkup) -> str:
         env.step(actions)
     finally:
         torch.cuda.set_sync_debug_mode(mode)
-    return "a decision is one CUDA graph and waits for nothing"
+    return "a decision is one CUDA graph without synchronization"
+
+
+def check_run_folder(checkup: Checkup) -> str:
+    """Check that a run can be written to the folder for runs."""
+    folder = Path(RESULTS)
+    check_new_run_dir(folder / "doctor")
+    above = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    with tempfile.TemporaryDirectory(dir=above, prefix=".doctor-") as name:
+        (Path(name) / CONFIG).write_text(dump_yaml(to_dict(checkup.cfg)), encoding="utf-8")
+    return f"{folder.absolute()} can be written, {shutil.disk_usage(above).free / GIB:.1f} GiB free"
 
 
 def check_film(checkup: Checkup) -> str:
-    """Film a moment; a machine that cannot render can still train."""
+    """Film two frames; a machine without rendering can still train."""
     env = env_of(checkup)
     still = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
     with tempfile.TemporaryDirectory() as name:
@@ -209,9 +225,9 @@ def check_film(checkup: Checkup) -> str:
             film = record(env, lambda _: still, path, seconds=0.08, size=(64, 36))  # type: ignore
         except ConfigError as error:
             raise StageSkippedError(
-                f"no film can be made here, and training needs none: {error}"
+                f"this machine cannot make films, which training does not need: {error}"
             ) from None
-    return f"{film.num_frames} pictures drawn with {choose_backend()} and written"
+    return f"{film.num_frames} frames rendered with {choose_backend()} and written"
 
 
 _FRAMES = (
@@ -220,9 +236,10 @@ _FRAMES = (
 )
 _WORKER = "read docs/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
 CRASH = (
-    "update the GPU's driver; if it stays, report it with the output of mapush doctor --cuda-debug"
+    "update the GPU's driver; if the crash stays, report it with the output of mapush doctor "
+    "--cuda-debug"
 )
-_BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug says which stage fails"
+_BUILD = "try the CPU (--device cpu); on a GPU, mapush doctor --cuda-debug names the failing stage"
 
 STAGES = (
     Stage("versions", check_versions, "reinstall: pip install -c constraints.txt 'mapush[gpu]'"),
@@ -256,31 +273,27 @@ STAGES = (
         "change to a folder that can be written, or name one with --out",
     ),
     Stage("film", check_film, "check that the temporary folder (TMPDIR) can be written"),
-    Stage(
-        "ranks", check_ranks, "see with NCCL_DEBUG=INFO what NCCL complains of", needs_ranks=True
-    ),
+    Stage("ranks", check_ranks, "set NCCL_DEBUG=INFO to see the errors of NCCL", needs_ranks=True),
 )
 
 
 def driver_version() -> int | None:
-    """Return the newest CUDA that the NVIDIA driver knows, 12040 for 12.4; None without a
-    driver.
-    """
+    """Return the newest CUDA version that the NVIDIA driver supports, 12040 for 12.4, or None."""
     for name in ("libcuda.so.1", "nvcuda.dll"):
         try:
             library = ctypes.CDLL(name)
         except OSError:
             continue
         number = ctypes.c_int()
-        return number.value if library.cuDriverGetVersion(ctypes.byref(number)) == 0 else None
+        if library.cuDriverGetVersion(ctypes.byref(number)) != 0:
+            return None
+        return number.value
     return None
 
 
 def warp_cuda() -> str | None:
-    """Return the CUDA that the installed Warp was built with, 12.9 for instance; None if it was
-    built without.
-    """
-    from mqe.sim.mujoco_warp import wp  # quiet, as in check_gpus
+    """Return the CUDA version that the installed Warp was built with, such as 12.9, or None."""
+    from mqe.sim.mujoco_warp import wp  # without Warp's messages, as in check_gpus
 
     built_with = wp.get_cuda_toolkit_version()
     return None if built_with is None else f"{built_with[0]}.{built_with[1]}"
@@ -294,11 +307,10 @@ def _installed(package: str) -> str | None:
 
 
 def _check_needs(package: str) -> None:
-    """Compare the least versions that ``package`` requires with the installed ones."""
+    """Raise StageError if an installed package is older than ``package`` requires."""
     for line in requires(package) or ():
         needed = _NEEDS.match(line)
-        # Without a lower bound, or for some extra or machine alone.
-        if needed is None or ";" in line:
+        if needed is None or ";" in line:  # no lower bound, or only for an extra or a platform
             continue
         name = needed["name"]
         bound = needed["bound"]
@@ -312,33 +324,28 @@ def _check_needs(package: str) -> None:
 
 
 def _release(text: str) -> tuple[int, ...]:
-    """Read the numbers that a version begins with, (1, 19) for 1.19.0rc1; zeros at the end mean
-    nothing.
-    """
+    """Parse the leading numbers of a version, (1, 19) for 1.19.0rc1, without zeros at the end."""
     numbers = re.findall(r"\d+(?:\.\d+)*", text)[0]
     return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", numbers).split("."))
 
 
 def _check_cuda(package: str, found: dict[str, str | None]) -> None:
-    """Check that the driver supports the major CUDA version that ``package`` is built for, if both
-    are known.
-    """
+    """Raise StageError if ``package`` needs a newer major CUDA version than the driver supports."""
     built_for = found[f"{package}_cuda"]
-    known = found["driver_cuda"]
-    if (
-        built_for is not None
-        and known is not None
-        and int(built_for.split(".")[0]) > int(known.split(".")[0])
-    ):
+    supported = found["driver_cuda"]
+    if built_for is None or supported is None:
+        return
+    major = supported.split(".")[0]
+    if int(built_for.split(".")[0]) > int(major):
         raise StageError(
-            f"{package} is built for CUDA {built_for}, but the driver knows CUDA {known} at most",
-            f"update the NVIDIA driver, or install the {package} build for CUDA "
-            f"{known.split('.')[0]}",
+            f"{package} is built for CUDA {built_for}, but the driver supports CUDA {supported} at "
+            "most",
+            f"update the NVIDIA driver, or install the {package} build for CUDA {major}",
         )
 
 
 def _step(env: MultiAgentEnv) -> str:
-    """Reset and take a few decisions at random; everything must stay finite and whole."""
+    """Reset and take a few random decisions; observations and rewards must stay finite."""
     obs, state = env.reset()
     finite("observations", obs)
     finite("critic states", state)

@@ -1,6 +1,4 @@
-"""The description of an exported team for JSON: its inputs, its outputs, and what it expects of
-the world.
-"""
+"""The JSON description of an exported team: inputs, outputs, robots, motors, rates and versions."""
 
 from __future__ import annotations
 
@@ -29,22 +27,23 @@ Numbers = dict[str, Any]
 def numbers(
     shape: Sequence[int | str], names: Sequence[str], unit: str, frame: str, meaning: str = ""
 ) -> Numbers:
-    """Describe a tensor whose last dimension has these names."""
+    """Describe a tensor by shape, unit and frame, with the names of its last dimension."""
     described: Numbers = {"shape": list(shape), "names": list(names), "unit": unit, "frame": frame}
-    return described | ({"meaning": meaning} if meaning else {})
+    if meaning:
+        described["meaning"] = meaning
+    return described
 
 
 def gait_inputs(lead: Sequence[int | str]) -> dict[str, Numbers]:
-    """Describe a gait's inputs besides the command; ``lead`` are the dimensions before the
-    numbers.
-    """
+    """Describe a gait's inputs other than the command, with the leading dimensions ``lead``."""
     return {
         "up_b": numbers(
             [*lead, 3],
             "xyz",
             "1",
             BODY,
-            "unit vector that points up; what an IMU at rest measures / g",
+            "unit vector that points up; the acceleration that an IMU at rest measures, divided "
+            "by g",
         ),
         "angvel_b": numbers(
             [*lead, 3], "xyz", "rad/s", BODY, "angular velocity, as a gyroscope measures it"
@@ -75,7 +74,7 @@ def command(lead: Sequence[int | str], scale: Sequence[float], rate_hz: float) -
 
 
 def joint_targets(lead: Sequence[int | str]) -> Numbers:
-    """Describe the targets of the motors."""
+    """Describe the joint targets of the motors."""
     described = numbers(
         [*lead, NUM_JOINTS], JOINTS, "rad", "joint", "position targets; see motors and robots"
     )
@@ -83,20 +82,20 @@ def joint_targets(lead: Sequence[int | str]) -> Numbers:
 
 
 def observation(names: Sequence[str]) -> Numbers:
-    """Describe what one robot of a team sees."""
+    """Describe the observation of one robot of a team."""
     return numbers(
         ["batch", len(names)],
         names,
         "x, y: m; sin_yaw, cos_yaw: 1; yaw: rad in [0, 2 pi)",
         HEADING,
         "positions of goal, object origin and other trunks relative to the robot's trunk; yaw "
-        "relative to its yaw; "
-        "NAME_0 and so on are the numbers of a term of task.more_observations, in its own units",
+        "relative to its yaw; NAME_0 and so on are the numbers of a term of "
+        "task.more_observations, in its own units",
     )
 
 
 def robots(scene: Scene) -> list[dict[str, Any]]:
-    """Describe the robots of a team, and their motors as the scene has them."""
+    """Describe the robots of a team, and their motors in the scene."""
     limits = scene.model.actuator_forcerange[:, 1].reshape(-1, NUM_JOINTS).tolist()
     return [_robot(f"robot{i}", cfg, limits[i]) for i, cfg in enumerate(scene.robots)]
 
@@ -118,19 +117,19 @@ def _robot(name: str, cfg: RobotCfg, torque_limit: list[float]) -> dict[str, Any
 
 
 def motors(scene: Scene) -> dict[str, Any]:
-    """Describe how motors follow their targets."""
+    """Describe the force law and the delay of the motors."""
     return {
         "law": "torque = stiffness * (target - joint_pos) - damping * joint_vel, within +- "
         "torque_limit",
         "delay_physics_steps": scene.actuator_lag,
-        "delay": "so many physics steps after the control step began the motors follow its "
-        "targets; until then those "
-        "before, or in the first control step of an episode its own",
+        "delay": "the motors follow the targets of a control step delay_physics_steps physics "
+        "steps after its start; until then they follow the previous targets, or in the first "
+        "control step of an episode its own",
     }
 
 
 def rates(decision_period: int) -> dict[str, Any]:
-    """Return how often physics, joint targets and decisions happen."""
+    """Return the rates of physics steps, control steps and decisions."""
     return {
         "physics_hz": 1.0 / PHYSICS_DT,
         "control_hz": 1.0 / STEP_DT,
@@ -141,6 +140,6 @@ def rates(decision_period: int) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what wrote an export."""
+    """Return the versions of Python and of the packages that wrote an export."""
     packages = ("mapush", "torch", "mujoco", "onnx", "onnxruntime", "numpy")
     return {"python": platform.python_version()} | {name: version(name) for name in packages}

@@ -1,6 +1,6 @@
-"""The networks of an exported team, with normalisation, bounds, clipping and scales inside.
+"""The networks of an exported team, including normalization, clipping and scaling.
 
-Letters: B rows of a batch, A robots, O numbers an observation, R recurrent layers, H their size.
+Shapes: B batch rows, A robots, O observation size, J joints, R recurrent layers, H hidden size.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from mqe.world.scene import STEP_DT
 
 
 class ExportedActor(nn.Module):
-    """One robot's actor: obs (B, O) to a velocity command (B, 3); a recurrent one carries hidden
-    (B, R, H) along.
+    """One robot's actor, obs (B, O) to a velocity command (B, 3).
+
+    A recurrent actor also has its hidden state (B, R, H) as input and output.
     """
 
     def __init__(self, actor: nn.Module, scale: tuple[float, ...]) -> None:
-        """Wrap ``actor``, whose actions in [-1, 1] stand for commands of up to ``scale``."""
+        """Wrap ``actor``; actions in [-1, 1] are multiplied by ``scale``."""
         super().__init__()
         self.actor = actor
         self.is_recurrent = getattr(actor, "is_recurrent", False)
         self.register_buffer("scale", torch.tensor(scale))
 
     def forward(self, obs: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Return the command, and the next hidden state if there is one."""
+        """Return the command, and for a recurrent actor the next hidden state."""
         if not self.is_recurrent:
             return (self.actor(obs).clamp(-1.0, 1.0) * self.scale,)
         masks = torch.ones_like(obs[:, 0]).unsqueeze(0)
@@ -44,7 +45,7 @@ class ExportedActor(nn.Module):
 
 
 class ExportedGait(nn.Module):
-    """A robot's gait as a pure function: its clock and memory are inputs and outputs."""
+    """A robot's gait as a pure function, with clock and memory as inputs and outputs."""
 
     nominal: Tensor  # (J,) [rad]
     action_scale: Tensor  # (J,) [rad]
@@ -70,32 +71,33 @@ class ExportedGait(nn.Module):
         joint_vel: Tensor,
         memory: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return joint targets (B, J) [rad] and the next memory (B, 25): the clock and the last
-        two actions.
-        """
+        """Return joint targets (B, J) [rad], and memory (B, 25) of clock and last two actions."""
         phase = memory[..., :1]
         actions = memory[..., 1:]
-        moving = (command.abs().amax(dim=-1) > STANDING_COMMAND).to(command.dtype)
-        clock = torch.cat(
-            (torch.sin(TWO_PI * phase), torch.cos(TWO_PI * phase)), dim=-1
-        ) * moving.unsqueeze(-1)
+        moving = (command.abs().amax(dim=-1) > STANDING_COMMAND).to(command.dtype).unsqueeze(-1)
+
+        # The policy's action.
+        clock = torch.cat((torch.sin(TWO_PI * phase), torch.cos(TWO_PI * phase)), dim=-1) * moving
         obs = torch.cat(
             (up_b, angvel_b, command, joint_pos - self.nominal, joint_vel, actions, clock), dim=-1
         )
         action = self.policy(obs * self.obs_scale).clamp(-1.0, 1.0)
-        phase = torch.remainder(phase + GAIT_FREQUENCY * STEP_DT, 1.0) * moving.unsqueeze(-1)
+
+        # The feet's lift in their swing phase, the same formula as in Trot.swing.
+        phase = torch.remainder(phase + GAIT_FREQUENCY * STEP_DT, 1.0) * moving
         cycle = torch.remainder(phase + self.foot_offset, 1.0)
-        # As Trot.swing has it.
-        swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving.unsqueeze(-1)
+        swing = torch.sin(TWO_PI * (cycle - 0.5).clamp(min=0.0)) * moving
         lifted = (swing.unsqueeze(-1) * self.lift).flatten(-2)
+
         targets = self.nominal + self.action_scale * action + lifted
         return targets, torch.cat((phase, action, actions[..., :NUM_JOINTS]), dim=-1)
 
 
 class ExportedTeam(nn.Module):
-    """Actors and gaits in one: what the team sees to joint targets, one control step at a time.
+    """Actors and gaits of a team in one module, from observations to joint targets.
 
-    Where ``decide`` (B,) is true the actors decide, elsewhere the robots keep ``command``.
+    It computes one control step. Rows with ``decide`` (B,) true get a new command from the actors;
+    the others keep ``command``.
     """
 
     def __init__(self, actors: list[ExportedActor], gaits: list[ExportedGait]) -> None:
@@ -107,24 +109,25 @@ class ExportedTeam(nn.Module):
     def forward(
         self, obs: Tensor, decide: Tensor, command: Tensor, *proprioception: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return joint targets (B, A, J), the command (B, A, 3) in force and the gaits' memory (B,
-        A, 25).
+        """Return joint targets (B, A, J), commands (B, A, 3) and gait memory (B, A, 25).
 
-        ``proprioception`` are up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each,
-        then, of recurrent actors, hidden (B, A, R, H), which is returned as well.
+        ``proprioception`` has up_b, angvel_b, joint_pos, joint_vel and memory, (B, A, ...) each,
+        and for recurrent actors hidden (B, A, R, H), which is then also returned.
         """
         hidden = proprioception[5] if self.is_recurrent else None
-        decided = [
-            actor(obs[:, i], *(() if hidden is None else (hidden[:, i],)))
-            for i, actor in enumerate(self.actors)
-        ]
-        command = torch.where(
-            decide.view(-1, 1, 1), torch.stack([each[0] for each in decided], dim=1), command
-        )
-        walked = [
-            gait(*(part[:, i] for part in (command, *proprioception[:5])))
-            for i, gait in enumerate(self.gaits)
-        ]
+        decided = []
+        for i, actor in enumerate(self.actors):
+            if hidden is None:
+                decided.append(actor(obs[:, i]))
+            else:
+                decided.append(actor(obs[:, i], hidden[:, i]))
+        decisions = torch.stack([each[0] for each in decided], dim=1)
+        command = torch.where(decide.view(-1, 1, 1), decisions, command)
+
+        walked = []
+        for i, gait in enumerate(self.gaits):
+            inputs = [part[:, i] for part in (command, *proprioception[:5])]
+            walked.append(gait(*inputs))
         targets, memory = (torch.stack(parts, dim=1) for parts in zip(*walked, strict=True))
         if hidden is None:
             return targets, command, memory

@@ -1,6 +1,4 @@
-"""``mapush report RUN [RUN ...]`` writes a page about runs, ``mapush plot RUN [RUN ...]`` their
-curves alone.
-"""
+"""The commands ``mapush report``, an HTML page on runs, and ``mapush plot``, their curves alone."""
 
 from __future__ import annotations
 
@@ -130,7 +128,7 @@ def _plot(arguments: Any) -> int:
 
 
 def import_figures() -> Any:
-    """Import what draws; raise ConfigError where Matplotlib is not installed."""
+    """Import the module of figures; raise ConfigError if Matplotlib is not installed."""
     try:
         return importlib.import_module("mapush.report.figures")
     except ImportError as error:
@@ -155,7 +153,7 @@ def _page(
     pictures: dict[str, bytes],
     played: dict[str, list[Trajectory]],
 ) -> str:
-    """Return the page, with every picture in it."""
+    """Return the HTML page with all pictures embedded."""
 
     def picture(name: str) -> str:
         data = base64.b64encode(pictures[name]).decode()

@@ -43,7 +43,7 @@ AXES = {"env_steps": ("env steps", 1.0), "seconds": ("minutes", 1.0 / 60.0)}
 def curves(
     groups: Sequence[Group], tags: dict[str, str], against: str = "env_steps", columns: int = 3
 ) -> Figure | None:
-    """Draw a panel for each of ``tags`` (tag to title) that a run has.
+    """Draw a panel for each tag of ``tags`` (tag to title) that a run has.
 
     Lines are means over seeds, bands reach from the least to the largest.
     """
@@ -91,7 +91,7 @@ def reward_tags(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def agent_tags(groups: Sequence[Group]) -> dict[str, str]:
-    """Return the tags of what each agent contributes, with titles."""
+    """Return the tags of each agent's contributions, with titles."""
     tags = {
         tag
         for group in groups
@@ -103,9 +103,7 @@ def agent_tags(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def from_above(name: str, trajectories: Sequence[Trajectory]) -> Figure:
-    """Draw the objects' paths with goals to the right, coloured by outcome, and when episodes
-    ended how.
-    """
+    """Draw the objects' paths from above, and a histogram of episode times by outcome."""
     colors = outcome_colors()
     figure = Figure(figsize=(10.8, 4.2))
     above, times = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
@@ -138,7 +136,7 @@ def from_above(name: str, trajectories: Sequence[Trajectory]) -> Figure:
 
 
 def outcome_colors() -> dict[str, str]:
-    """Return a colour for every outcome that a task has a name for."""
+    """Return a colour for every outcome of a registered task."""
     found = {}
     for entry in TASKS.values():
         for k, outcome in enumerate(entry.report.outcomes.values()):
@@ -147,7 +145,7 @@ def outcome_colors() -> dict[str, str]:
 
 
 def _turned(each: Trajectory) -> Any:
-    """Return the path (T, 2) from its start, turned so that the goal lies along x."""
+    """Return the path (T, 2) relative to its start, turned so that the goal is along x."""
     offset = each.goal - each.path[0]
     x, y = offset / max(float((offset**2).sum()) ** 0.5, 1e-9)
     moved = each.path - each.path[0]

@@ -1,4 +1,4 @@
-"""Read the logs of runs: settings, curves, and which runs differ in nothing but their seed."""
+"""Logs of runs: settings, curves, and groups of runs that differ in their seeds only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curve:
-    """One value over a run."""
+    """The values of one tag over a run."""
 
     env_steps: Array
     seconds: Array  # since the run's first point
@@ -39,7 +39,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class RunLog:
-    """One run: its folder, its settings by dotted name, and its curves by tag."""
+    """The settings of a run by dotted name, and its curves by tag."""
 
     folder: Path
     settings: dict[str, Any]
@@ -48,16 +48,14 @@ class RunLog:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but their seed, under a name that says how they differ from the
-    other groups.
-    """
+    """Runs that differ in their seeds only; the name tells the groups apart."""
 
     name: str
     runs: tuple[RunLog, ...]
 
 
 def read_run(folder: Path) -> RunLog:
-    """Read a run's settings and curves; raise ConfigError where ``folder`` holds none."""
+    """Read a run's settings and curves; raise ConfigError if ``folder`` has none."""
     if not (folder / run_folder.CONFIG).is_file():
         raise ConfigError(f"{folder} is no run: it lacks {run_folder.CONFIG}; name a run's folder")
     curves = _read_curves(run_folder.curves_folder(folder))
@@ -67,7 +65,7 @@ def read_run(folder: Path) -> RunLog:
 
 
 def groups(logs: Sequence[RunLog]) -> list[Group]:
-    """Put runs together that differ in nothing but their seed, in the order in which they come."""
+    """Group runs that differ in their seeds only, in the order of their first members."""
     members: dict[str, list[RunLog]] = {}
     for log in logs:
         members.setdefault(
@@ -89,16 +87,14 @@ def groups(logs: Sequence[RunLog]) -> list[Group]:
 
 
 def differences(logs: Sequence[RunLog]) -> dict[str, list[Any]]:
-    """Return the settings in which runs differ, seeds and names aside, with the value of each
-    run.
-    """
+    """Return the settings that differ between runs, except seeds and names: a value per run."""
     keys = dict.fromkeys(key for log in logs for key in log.settings if key not in _OWN)
     values = {key: [log.settings.get(key) for log in logs] for key in keys}
     return {key: each for key, each in values.items() if any(value != each[0] for value in each)}
 
 
 def band(group: Group, tag: str, against: str) -> tuple[Array, Array, Array, Array] | None:
-    """Return x, mean, least and largest value of ``tag`` over a group's runs; None if one lacks it.
+    """Return x, mean, minimum and maximum of ``tag`` over a group's runs; None if a run lacks it.
 
     ``against`` is ``env_steps`` or ``seconds``; runs are compared as far as the shortest goes.
     """

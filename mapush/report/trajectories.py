@@ -1,4 +1,4 @@
-"""Where objects go: full first episodes of a trained team, seen from above."""
+"""Paths of objects in the first episodes of a trained team, for a view from above."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from mqe.viewer.recording import outcome_words
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One episode: the object's path (T, 2) [m], where the goal was, how the episode ended and
-    after how long [s].
-    """
+    """One episode: the object's path (T, 2) [m], the goal (2,) [m], outcome and duration."""
 
     path: NDArray[np.float64]
     goal: NDArray[np.float64]
@@ -32,8 +30,7 @@ class Trajectory:
 
 @torch.no_grad()
 def record_trajectories(run: Path, num_episodes: int, seed: int = 0) -> list[Trajectory]:
-    """Play a run's last checkpoint for an episode in each of ``num_episodes`` worlds of its
-    training, unrandomised.
+    """Play one episode of a run's last checkpoint in each of ``num_episodes`` training worlds.
 
     Returns none for a task without an object.
     """

@@ -295,7 +295,7 @@ def test_a_gait_is_examined_in_its_own_worlds_whose_number_is_fixed(monkeypatch,
     assert evaluate.main([*words, "--num_envs", "5"]) == 0
     assert "--num_envs has no effect" in capsys.readouterr().out
     assert evaluate.main([*words, "--set", "task.max_kick=9.0"]) == 2
-    assert "task.max_kick: a gait is examined in worlds of its own" in capsys.readouterr().err
+    assert "task.max_kick: a gait examination has its own worlds" in capsys.readouterr().err
 
 
 def test_to_play_takes_what_training_takes_without_learning():

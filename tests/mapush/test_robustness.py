@@ -121,7 +121,7 @@ def test_a_line_a_condition_with_the_keys_that_are_known(tmp_path, capsys, monke
         ("pretrained:cuboid --only mas", "unknown condition 'mas'"),
         ("pretrained:go1_velocity", "names no conditions"),
         ("pretrained:nothing", "unknown pretrained policy"),
-        ("pretrained:cuboid --seeds 1 1", "each once"),
+        ("pretrained:cuboid --seeds 1 1", "different whole numbers"),
         ("pretrained:cuboid --figure a.txt", "must end in"),
     ],
 )

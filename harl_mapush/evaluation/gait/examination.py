@@ -1,8 +1,7 @@
-"""The gait's examination: grids of commands, late targets, corner commands, kicks, standing, and
-pushing a box.
+"""The gait examination: command grids, delayed targets, corner commands, pushes, pressing.
 
 Every world has the motors' own lag, and every robot is dropped as the push task drops robots.
-``docs/gait.md`` defines each figure and says what it should be.
+``docs/gait.md`` defines each metric and gives its target.
 """
 
 from __future__ import annotations
@@ -28,34 +27,33 @@ from mqe.world.robots import DEFAULT_ROBOT
 from mqe.world.scene import PHYSICS_DT, STEP_DT
 
 GRID = (-0.5, -0.25, 0.0, 0.25, 0.5)  # [m/s], [m/s], [rad/s]
-FORWARD = (0.5, 0.0, 0.0)  # the cell in which power is measured
+FORWARD = (0.5, 0.0, 0.0)  # the command at which power is measured
 ROBOTS_A_CELL = 4
-BEYOND = 1.2  # a second grid, of one robot a cell, is this much larger
+BEYOND = 1.2  # factor of a second grid, with one robot per cell
 GRID_TIME = 5.0  # [s] per cell
-GRID_MEASURED = 3.0  # [s] at the end of a cell, over which metrics are taken
-SPECTRUM_TIME = 2.4  # [s] at the end: six cycles of the trot
+GRID_MEASURED = 3.0  # [s] at the end of GRID_TIME, averaged in the metrics
+SPECTRUM_TIME = 2.4  # [s] at the end of GRID_TIME: six cycles of the trot
 LATENCIES = {"20ms": 0.02, "40ms": 0.04}  # [s]
 LOW_SPEED = 0.1  # [m/s]
 ROBOTS_AT_LOW_SPEED = 8  # in each of four directions
-# Closed in the mirror.
+# Every command's mirror image is among them.
 CORNERS = tuple(itertools.product((-0.5, 0.5), (-0.5, -0.3, 0.3, 0.5), (-0.5, -0.3, 0.3, 0.5)))
 ROBOTS_A_CORNER = 128  # for each command
 CORNER_TIME = 20.0  # [s]
-NUM_ROBOTS = 256  # walking on random commands, and as many again being kicked
+NUM_ROBOTS = 256  # with random commands; as many more are pushed as well
 RANDOM_TIME = 20.0  # [s]
 RANDOM_HOLD = 2.0  # [s] per command
 MAX_RANDOM_COMMAND = 0.5  # [m/s, rad/s]
-KICK_SPEED = 1.0  # [m/s]
+KICK_SPEED = 1.0  # [m/s] added to a pushed robot's velocity
 KICK_INTERVAL = 2.0  # [s]
 NUM_STANDING = 32  # robots
-STANDING_SETTLE = 2.0
-STANDING_TIME = 5.0
-# robots, [m/s], [s], [m] from the box
-NUM_PRESSING = 64
-PRESS_SPEED = 0.5
-PRESS_TIME = 10.0
-PRESS_START = -1.1
-# streams
+STANDING_SETTLE = 2.0  # [s]
+STANDING_TIME = 5.0  # [s]
+NUM_PRESSING = 64  # robots
+PRESS_SPEED = 0.5  # [m/s]
+PRESS_TIME = 10.0  # [s]
+PRESS_START = -1.1  # [m] from the box
+# Numbers of random streams.
 _COMMAND = 202
 _KICK = 203
 
@@ -72,17 +70,15 @@ def evaluate_gait(
     robot: str = DEFAULT_ROBOT,
     model: str = "reference",
 ) -> dict[str, Metric]:
-    """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12); keys as the calculator
-    prints them.
+    """Measure a gait policy, observation (N, 1, 59) to action (N, 1, 12).
 
-    ``say`` is called with the part that comes next; ``actuators``, ``robot`` and ``model`` are
-    those of
-    ``build_scene``.
+    The keys are those of the calculator's output. ``say`` is called with the name of each part
+    before it begins; ``actuators``, ``robot`` and ``model`` are those of ``build_scene``.
     """
     metrics: dict[str, Metric] = {}
     for name, part in (
-        ("a grid of commands, on time and late", track),
-        ("random commands, kicks, standing", wander),
+        ("a grid of commands, with and without delay", track),
+        ("random commands, pushes of the base, standing", wander),
         ("pushing a box", press),
         ("corner commands", walk_corners),
     ):
@@ -102,7 +98,7 @@ def track(
     robot: str = DEFAULT_ROBOT,
     model: str = "reference",
 ) -> dict[str, Metric]:
-    """Walk over the grid of commands, on time and late, over a larger one, and slowly."""
+    """Follow the command grid with and without delay, a larger grid, and slow commands."""
     cells = torch.tensor(list(itertools.product(grid, repeat=3)))
     slow = LOW_SPEED * torch.tensor(
         [[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]]
@@ -122,6 +118,8 @@ def track(
     cells = cells.to(worlds.device)
     slow = slow.to(worlds.device)
     recorder = Recorder(len(every_cell), worlds.robots, worlds.torque_limit)
+
+    # Walk; record the end.
     for _ in range(round((GRID_TIME - GRID_MEASURED) / STEP_DT)):
         worlds.advance(command)
     velocity = []
@@ -134,6 +132,7 @@ def track(
         targets.append(worlds.targets[rows["grid"]])
     worlds.close()
 
+    # Tracking errors and falls.
     mean = torch.stack(velocity).mean(dim=0)
     achieved = {
         name: mean[rows[name]].unflatten(0, (len(cells), -1)).mean(dim=1)
@@ -146,8 +145,9 @@ def track(
         "velocity_error_x": x,
         "velocity_error_y": y,
         "yaw_rate_error": turn,
+        "falls_on_grid": falls["grid"],
+        "falls_beyond_grid": falls["beyond"],
     }
-    metrics |= {"falls_on_grid": falls["grid"], "falls_beyond_grid": falls["beyond"]}
     for name in LATENCIES:
         x, y, turn = error[name]
         metrics |= {
@@ -159,24 +159,23 @@ def track(
     metrics["velocity_error_low"] = float((crawling - slow)[slow != 0.0].abs().max())
     metrics["asymmetry"] = asymmetry(cells, achieved["grid"])
 
-    tilt, offset = (
-        torch.stack(stances)
-        .mean(dim=0)
-        .unflatten(0, (len(cells), -1))
-        .mean(dim=1)
-        .abs()
-        .split(2, dim=1)
-    )
-    metrics |= {"trunk_tilt_max_rad": float(tilt.max()), "feet_offset_max_m": float(offset.max())}
+    # Posture.
+    of_cell = torch.stack(stances).mean(dim=0).unflatten(0, (len(cells), -1)).mean(dim=1)
+    tilt, offset = of_cell.abs().split(2, dim=1)
+    metrics["trunk_tilt_max_rad"] = float(tilt.max())
+    metrics["feet_offset_max_m"] = float(offset.max())
 
+    # Feet and motors.
     command = command[rows["grid"]]
     walk = recorder.walk()
     is_walking = command.abs().amax(dim=1) > 0.0
     is_forward = (command == command.new_tensor(FORWARD)).all(dim=1)
     speed = float(mean[rows["grid"]][is_forward, 0].mean())
     last_targets = torch.stack(targets[-round(SPECTRUM_TIME / STEP_DT) :])
-    metrics |= describe_feet(Walk(*(part[:, is_walking] for part in walk)), robots_a_cell)
-    return metrics | describe_motors(walk, last_targets, is_forward, speed, worlds.mass)
+    walking = Walk(*(part[:, is_walking] for part in walk))
+    metrics |= describe_feet(walking, robots_a_cell)
+    metrics |= describe_motors(walk, last_targets, is_forward, speed, worlds.mass)
+    return metrics
 
 
 @torch.no_grad()
@@ -190,7 +189,7 @@ def wander(
     robot: str = DEFAULT_ROBOT,
     model: str = "reference",
 ) -> dict[str, Metric]:
-    """Walk on random commands, with and without kicks, and stand."""
+    """Follow random commands, with and without pushes of the base, and stand still."""
     sizes = {"random": num_robots, "kicked": num_robots, "standing": NUM_STANDING}
     rows, command = _stack({name: torch.zeros(size, 3) for name, size in sizes.items()})
     worlds = GaitWorlds(
@@ -202,6 +201,7 @@ def wander(
     standing = rows["standing"]
     start = None
     drift = torch.zeros(NUM_STANDING, device=worlds.device)
+
     for step in range(round(duration / STEP_DT)):
         key = torch.full((len(command),), step, device=worlds.device)
         if step % round(RANDOM_HOLD / STEP_DT) == 0:
@@ -217,10 +217,10 @@ def wander(
             start = worlds.state.robot_pos[standing, 0, :2]
         worlds.advance(command)
         if start is not None and step < round((STANDING_SETTLE + STANDING_TIME) / STEP_DT):
-            drift = torch.maximum(
-                drift, (worlds.state.robot_pos[standing, 0, :2] - start).norm(dim=1)
-            )
+            distance = (worlds.state.robot_pos[standing, 0, :2] - start).norm(dim=1)
+            drift = torch.maximum(drift, distance)
     worlds.close()
+
     falls = {name: int(worlds.fallen[rows[name]].sum()) for name in sizes}
     return {
         "falls": falls["random"],
@@ -242,7 +242,7 @@ def press(
     robot: str = DEFAULT_ROBOT,
     model: str = "reference",
 ) -> dict[str, Metric]:
-    """Walk into the 4 kg box and keep going."""
+    """Walk into the 4 kg box and keep pushing it."""
     box = OBJECTS["cuboid"]
     worlds = GaitWorlds(
         policy,
@@ -284,9 +284,8 @@ def walk_corners(
     for _ in range(round(duration / STEP_DT)):
         worlds.advance(command)
     worlds.close()
-    rate = (
-        worlds.collapsed.unflatten(0, (len(CORNERS), robots_a_command)).float().mean(dim=1).tolist()
-    )
+    collapsed = worlds.collapsed.unflatten(0, (len(CORNERS), robots_a_command))
+    rate = collapsed.float().mean(dim=1).tolist()
     worst = max(rate)
     return {
         "collapse_rate": sum(rate) / len(rate),
@@ -296,7 +295,7 @@ def walk_corners(
 
 
 def _stack(groups: Mapping[str, Tensor]) -> tuple[dict[str, slice], Tensor]:
-    """Return which rows each group gets in one batch, and the batch's commands (N, 3)."""
+    """Return the batch rows of each group, and the commands (N, 3) of the batch."""
     ends = list(itertools.accumulate(len(group) for group in groups.values()))
     rows = {
         name: slice(end - len(group), end)

@@ -1,6 +1,4 @@
-"""Worlds in which one robot each is dropped as the push task drops robots, and follows velocity
-commands.
-"""
+"""Worlds with one robot each, dropped as in the push task, that follows velocity commands."""
 
 from __future__ import annotations
 
@@ -29,23 +27,21 @@ from mqe.world.streams import Streams, UniformRanges
 
 _LOG = logging.getLogger(__name__)
 
-GET_UP_TIME = 1.0  # [s] after the drop, in which a robot that gets up again has not collapsed
-_DROP = 200  # the stream of spawns
+GET_UP_TIME = 1.0  # [s] after the drop, in which a robot may get up and has not collapsed
+_DROP = 200  # number of the random stream of spawns
 
 GaitPolicy = Callable[[Tensor], Tensor]
 
 
 class PhysicsStep(NamedTuple):
-    """What a robot does in one physics step."""
+    """One robot's state and motor targets in a physics step."""
 
-    state: SceneState  # at its start
-    motor_target: Tensor  # (N, 12) [rad] that the motors follow in it
+    state: SceneState  # at the start of the step
+    motor_target: Tensor  # (N, 12) [rad]
 
 
 class GaitWorlds:
-    """One robot in each of N worlds, driven by a gait policy, with everything that happens to it
-    latched.
-    """
+    """N worlds of one robot each, driven by a gait policy; falls and collapses are latched."""
 
     def __init__(
         self,
@@ -61,10 +57,10 @@ class GaitWorlds:
         robot: str = DEFAULT_ROBOT,
         model: str = "reference",
     ) -> None:
-        """Drop robots at the origin, facing anywhere; or at ``start`` (x [m], yaw [rad]).
+        """Drop the robots at the origin with random yaw, or at ``start`` (x [m], yaw [rad]).
 
-        ``latency`` (N,) int64 counts the physics steps by which joint targets take effect late, on
-        top of the motors' own lag; None is none.
+        ``latency`` (N,) int64 is the delay of joint targets [physics steps], which is added to the
+        motors' own lag; None is no delay.
         """
         self.scene = build_scene(1, obj, actuators=actuators, robots=robot, model=model)
         self.sim = make_simulator(sim, self.scene.model, num_envs)
@@ -85,24 +81,23 @@ class GaitWorlds:
         self.sim.write(everywhere, *pack_layout(self.scene, self._drop(start)))
         self.state = read_state(self.sim, self.scene)
         self._steps = 0  # control steps
-        # Of the last control step.
+        # Joint targets [rad] of the last control step.
         self.targets = torch.zeros(num_envs, physics.nu, device=self.device)
-        self.fallen = ~everywhere  # (N,) bool: ever
-        self.collapsed = ~everywhere  # (N,) bool: ever
-        self._broken = ~everywhere  # (N,) bool: ever; its state is the last valid one
+        # (N,) bool: whether the robot has ever fallen, collapsed, or the world broken.
+        self.fallen = ~everywhere
+        self.collapsed = ~everywhere
+        self._broken = ~everywhere
         self._timers = CollapseTimers(
             torch.zeros(num_envs, 1, CollapseTimers.SIZE, device=self.device), self.robots
         )
 
     @property
     def velocity(self) -> Tensor:
-        """(N, 3) vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
+        """Velocity (N, 3): vx, vy [m/s] in the heading frame, yaw rate [rad/s]."""
         return planar_velocity(self.state)[:, 0]
 
     def advance(self, command: Tensor, watch: Callable[[PhysicsStep], None] | None = None) -> None:
-        """Follow ``command`` (N, 3) for one control step; ``watch`` is shown each of its physics
-        steps.
-        """
+        """Follow ``command`` (N, 3) for a control step; call ``watch`` with each physics step."""
         self._controller.command(command.unsqueeze(1))
         self.targets = self._controller.targets(self.state).flatten(1)
         rows = self._delay.send(self.targets, self._latency)
@@ -123,33 +118,36 @@ class GaitWorlds:
     def close(self) -> None:
         """Free the simulator."""
         self.sim.close()
-        if num_broken := int(self._broken.sum()):
+        num_broken = int(self._broken.sum())
+        if num_broken:
             _LOG.warning(
                 "%d of %d worlds broke: counted as fallen and collapsed", num_broken, self.num_envs
             )
 
     def _look(self) -> None:
-        """Read the state; a world that the simulator broke stays in its last valid state, fallen
-        and collapsed.
-        """
+        """Read the state; a world that broke keeps its last valid state, fallen and collapsed."""
         state = read_state(self.sim, self.scene)
         self._broken |= self.sim.failed | ~state.rows.isfinite().all(dim=0)
         self.state = state.like(torch.where(self._broken, self.state.rows, state.rows))
 
     def _drop(self, start: tuple[float, float] | None) -> Layout:
-        """Draw spawns with the push task's ranges of height, tilt, velocity and joints."""
+        """Draw spawns from the push task's ranges of height, tilt, velocity and joint angles."""
         joints = [
             (JOINT_SCATTER[0] * q, JOINT_SCATTER[1] * q) for q in self.scene.robots[0].joint_pos
         ]
-        turn = (-math.pi, math.pi) if start is None else (start[1], start[1])
-        ranges = UniformRanges([TILT, TILT, turn, *[VELOCITY] * 6, *joints], self.device)
+        x = 0.0
+        yaw = (-math.pi, math.pi)
+        if start is not None:
+            x = start[0]
+            yaw = (start[1], start[1])
+        ranges = UniformRanges([TILT, TILT, yaw, *[VELOCITY] * 6, *joints], self.device)
         drawn = ranges.draw(
             self.streams, _DROP, torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         )
         zeros = drawn.new_zeros(self.num_envs, 3)
         pos = zeros.clone()
         object_pos = zeros.clone()
-        pos[:, 0] = 0.0 if start is None else start[0]
+        pos[:, 0] = x
         pos[:, 2] = SPAWN_HEIGHT
         if self.scene.object is not None:
             object_pos[:, 2] = self.scene.object.spawn_height

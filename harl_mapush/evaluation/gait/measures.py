@@ -1,4 +1,4 @@
-"""The metrics of a recorded walk: pure functions of sequences of numbers."""
+"""Metrics of a recorded walk, as pure functions of tensors."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ from mqe.world.robots.tensors import by_leg
 from mqe.world.scene import GRAVITY
 from mqe.world.state import SceneState
 
-SLIP_SPEED = 0.1  # [m/s] a foot on the floor that is faster than this slips
-MIN_SWING_TIME = (
-    0.06  # [s] a foot off the floor for less has bounced; a trot's swing takes about 0.2 s
-)
-# [m/s] a robot slower than this is taken to be this fast when its cost of transport is computed.
+SLIP_SPEED = 0.1  # [m/s] a foot in contact slips if it is faster than this
+# [s] A shorter time off the floor is a bounce, not a swing; a trot's swing takes about 0.2 s.
+MIN_SWING_TIME = 0.06
+# [m/s] Lower bound of the speed in the cost of transport.
 MIN_SPEED = 0.05
-# [Hz] power of joint targets above this counts as jitter: a trot has 2.5 Hz and its harmonics.
+# [Hz] Power of joint targets above this is jitter; a trot has 2.5 Hz and its harmonics.
 FAST_TARGETS = 8.0
 _MIRRORED = (1.0, -1.0, -1.0)  # vx, vy, yaw rate in a mirror that swaps left and right
 
 
 class FootMotion(NamedTuple):
-    """Where the lowest points of the feet are, and how fast they move over the floor."""
+    """Heights and horizontal speeds of the lowest points of the feet."""
 
-    # (N, A, 4) [m] above the floor; below 0 the foot is in contact, and that deep in the floor.
+    # (N, A, 4) [m] above the floor; a negative value is the depth of a foot in contact.
     clearance: Tensor
-    # (N, A, 4) [m/s] horizontal, of the foot's lowest point, which rolling leaves at rest.
+    # (N, A, 4) [m/s] horizontal; the lowest point of a rolling foot is at rest.
     speed: Tensor
 
 
 def stance(state: SceneState, robots: Robots) -> Tensor:
-    """Return how the first robot of each world holds itself, (N, 4).
+    """Return the posture (N, 4) of the first robot of each world.
 
-    Pitch and roll [rad], as the sines of them, and how far ahead of their hips its front and its
-    rear feet are [m].
+    It has the sines of pitch and roll, and the offsets of the front and of the rear feet ahead of
+    their nominal positions [m].
     """
     feet = robots.feet(state.joint_pos)[:, 0, :, 0]
     nominal = robots.feet(robots.joint_pos)[:, 0]
@@ -45,9 +44,7 @@ def stance(state: SceneState, robots: Robots) -> Tensor:
 
 
 def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
-    """Return clearance and horizontal speed of every foot's lowest point, from the robots'
-    kinematics.
-    """
+    """Compute clearance and horizontal speed of every foot's lowest point by forward kinematics."""
     feet_b, rates_b = robots.feet_and_rates(state.joint_pos, state.joint_vel)
     up_b = state.up_b.unsqueeze(-2)
     joints = by_leg(state.joint_pos)
@@ -67,18 +64,16 @@ def foot_motion(state: SceneState, robots: Robots) -> FootMotion:
         + torch.linalg.cross(angvel_b, lowest_b)
     )
     across = state.robot_rotation[..., :2, :].unsqueeze(-3)  # (N, A, 1, 2, 3)
-    velocity = (across * velocity_b.unsqueeze(-2)).sum(dim=-1) + state.robot_linvel[
-        ..., :2
-    ].unsqueeze(-2)
-    return FootMotion(
-        (lowest_b * up_b).sum(dim=-1) + state.robot_pos[..., 2:], velocity.norm(dim=-1)
-    )
+    velocity = (across * velocity_b.unsqueeze(-2)).sum(dim=-1)
+    velocity = velocity + state.robot_linvel[..., :2].unsqueeze(-2)
+    clearance = (lowest_b * up_b).sum(dim=-1) + state.robot_pos[..., 2:]
+    return FootMotion(clearance, velocity.norm(dim=-1))
 
 
 def motor_torque(
     robots: Robots, target: Tensor, joint_pos: Tensor, joint_vel: Tensor, limit: Tensor
 ) -> Tensor:
-    """Return the torques (..., J) [N m] of springs and dampers within the torque-speed lines.
+    """Compute the motor torques (..., J) [N m] of the PD law, within the torque-speed lines.
 
     ``limit`` (J,) is the peak torque of the motors.
     """
@@ -90,14 +85,16 @@ def motor_torque(
 
 
 def swing_clearance(clearance: Tensor, dt: float) -> Tensor:
-    """Return the mean over a foot's swings of the highest clearance in a swing, (...) [m], from (T,
-    ...) every ``dt``.
+    """Return the mean peak height of a foot's swings (...) [m], from heights (T, ...).
 
-    A swing begins and ends with a contact and takes at least ``MIN_SWING_TIME``; a foot without one
-    has 0.
+    The heights are ``dt`` [s] apart. A swing begins and ends with a contact and takes at least
+    ``MIN_SWING_TIME``; the result of a foot without a swing is 0.
     """
     shortest = MIN_SWING_TIME / dt - 0.5  # steps
-    peak, steps, total, count = (torch.zeros_like(clearance[0]) for _ in range(4))
+    peak = torch.zeros_like(clearance[0])  # of the current swing
+    steps = torch.zeros_like(peak)  # since the last contact
+    total = torch.zeros_like(peak)  # of the peaks of all swings
+    count = torch.zeros_like(peak)  # of swings
     has_touched = torch.zeros_like(peak, dtype=torch.bool)
     for height in clearance:
         is_contact = height <= 0.0
@@ -111,17 +108,13 @@ def swing_clearance(clearance: Tensor, dt: float) -> Tensor:
 
 
 def slip_share(clearance: Tensor, speed: Tensor) -> float:
-    """Return the share of all contact in which a foot is faster than ``SLIP_SPEED``; the two have
-    one shape.
-    """
+    """Return the share of contact time in which a foot is faster than ``SLIP_SPEED``."""
     is_contact = clearance <= 0.0
     return float((is_contact & (speed > SLIP_SPEED)).sum() / is_contact.sum().clamp(min=1))
 
 
 def stance_depth(clearance: Tensor, quantile: float = 0.95) -> float:
-    """Return the ``quantile`` of how deep feet are in the floor while in contact [m]; 0 without
-    contact.
-    """
+    """Return a quantile of the depth of feet in the floor during contact [m]; 0 without contact."""
     depth = -clearance[clearance <= 0.0]
     if not len(depth):
         return 0.0
@@ -130,37 +123,39 @@ def stance_depth(clearance: Tensor, quantile: float = 0.95) -> float:
 
 
 def asymmetry(commands: Tensor, velocity: Tensor) -> float:
-    """Return the mean of |v(c) - M v(M c)| over commands c (C, 3) and over vx, vy [m/s] and yaw
-    rate [rad/s].
+    """Return the mean of |v(c) - M v(M c)| over commands c (C, 3) and velocity components.
 
-    v(c) are the achieved ``velocity`` (C, 3), and M changes the signs of vy and yaw rate.
-    ``commands`` must contain every command's mirror image; a command without vy and yaw rate is its
-    own.
+    v(c) is the achieved ``velocity`` (C, 3): vx, vy [m/s] and yaw rate [rad/s]. M changes the signs
+    of vy and yaw rate. ``commands`` must contain every command's mirror image; a command without vy
+    and yaw rate is its own.
     """
     mirror = torch.tensor(_MIRRORED, device=commands.device)
-    # (C, C) of one from another's image.
+    # (C, C) from each command to each mirror image
     distance = (commands.unsqueeze(1) - commands * mirror).abs().sum(dim=-1)
     assert float(distance.amin(dim=1).max()) < 1e-6, "a command lacks its mirror image"
     return float((velocity - mirror * velocity[distance.argmin(dim=1)]).abs().mean())
 
 
 def cost_of_transport(torque: Tensor, joint_vel: Tensor, mass: float, speed: float) -> float:
-    """Return the mean positive mechanical power of torques and joint velocities (..., 12) over m g
-    v.
+    """Return the cost of transport: mean positive mechanical power divided by m g v.
+
+    ``torque`` [N m] and ``joint_vel`` [rad/s] have the shape (..., 12).
     """
     power = (torque * joint_vel).clamp(min=0.0).sum(dim=-1).mean()
     return float(power) / (mass * GRAVITY * max(speed, MIN_SPEED))
 
 
 def fast_power_share(targets: Tensor, dt: float) -> float:
-    """Return the share of the AC power of joint targets (T, ...) [rad] above ``FAST_TARGETS``; 0 of
-    constant ones.
+    """Return the share of the targets' AC power above ``FAST_TARGETS``; 0 for constant targets.
 
-    T steps should be whole cycles of the gait, so that no power leaks to higher frequencies.
+    ``targets`` (T, ...) [rad] should cover whole cycles of the gait, so that no power leaks to
+    higher frequencies; ``dt`` [s] is the time between two of them.
     """
     power = torch.fft.rfft(targets - targets.mean(dim=0), dim=0).abs().square()
     if len(targets) % 2 == 0:
-        power[-1] *= 0.5  # all other frequencies stand for two
+        power[-1] *= 0.5  # every other entry stands for a positive and a negative frequency
     frequency = torch.fft.rfftfreq(len(targets), dt, device=targets.device)
     total = power[1:].sum()
-    return float(power[frequency > FAST_TARGETS].sum() / total) if float(total) > 1e-9 else 0.0
+    if float(total) <= 1e-9:
+        return 0.0
+    return float(power[frequency > FAST_TARGETS].sum() / total)

@@ -1,4 +1,4 @@
-"""What robots do in every physics step of a walk, and the metrics of their feet and motors."""
+"""A recording of a walk's physics steps, and the metrics of its feet and motors."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ class Walk(NamedTuple):
 
 
 class Recorder:
-    """Keeps what the first N robots do in every physics step."""
+    """Records the first N robots in every physics step."""
 
     def __init__(self, num_robots: int, robots: Robots, torque_limit: Tensor) -> None:
-        """Watch ``num_robots`` robots, each as ``robots``, whose motors give at most
-        ``torque_limit`` (J,) [N m].
+        """Record ``num_robots`` robots of the kind ``robots``.
+
+        ``torque_limit`` (J,) [N m] limits the torque of each motor.
         """
         self._num_robots = num_robots
         self._robots = robots
@@ -43,7 +44,7 @@ class Recorder:
         self._steps: list[Walk] = []
 
     def watch(self, step: PhysicsStep) -> None:
-        """Keep one physics step."""
+        """Record one physics step."""
         state = step.state.like(step.state.rows[:, : self._num_robots])
         joint_pos = state.joint_pos[:, 0]
         joint_vel = state.joint_vel[:, 0]
@@ -54,17 +55,17 @@ class Recorder:
         self._steps.append(Walk(feet.clearance[:, 0], feet.speed[:, 0], torque, joint_vel))
 
     def walk(self) -> Walk:
-        """Return all steps."""
+        """Return all recorded steps."""
         return Walk(*(torch.stack(part) for part in zip(*self._steps, strict=True)))
 
 
 def describe_feet(walk: Walk, robots_a_command: int) -> dict[str, float | list[float]]:
-    """Return clearance, slip and depth of the feet of robots that walk, ``robots_a_command`` side
-    by side.
+    """Return clearance, slip and depth of the feet of walking robots.
+
+    Each command has ``robots_a_command`` consecutive robots.
     """
-    peaks = (
-        swing_clearance(walk.clearance, PHYSICS_DT).unflatten(0, (-1, robots_a_command)).mean(dim=1)
-    )
+    peaks = swing_clearance(walk.clearance, PHYSICS_DT)
+    peaks = peaks.unflatten(0, (-1, robots_a_command)).mean(dim=1)
     return {
         "foot_clearance_min_m": float(peaks.min()),
         "foot_clearance_m": peaks.mean(dim=0).tolist(),
@@ -76,10 +77,10 @@ def describe_feet(walk: Walk, robots_a_command: int) -> dict[str, float | list[f
 def describe_motors(
     walk: Walk, targets: Tensor, is_forward: Tensor, speed: float, mass: float
 ) -> dict[str, float]:
-    """Return torque of robots that walk, and power and jitter of those that walk forward (N,) at
-    ``speed`` [m/s].
+    """Return the peak torque of all robots, and power and jitter of those that walk forward.
 
-    ``targets`` (T, N, 12) [rad] are of whole gait cycles, a control step apart; ``mass`` [kg] is a
+    ``is_forward`` (N,) bool marks the robots that walk forward at ``speed`` [m/s]. ``targets``
+    (T, N, 12) [rad], one for each control step, cover whole gait cycles; ``mass`` [kg] is a
     robot's.
     """
     torque = walk.torque[:, is_forward]

@@ -402,7 +402,7 @@ SHORT = "--num_envs 4 --num_env_steps 40 --set train.episode_length=10"
         ("--seed 4294967296", "seed.seed: must be below 4294967296"),
         (
             "--num_env_steps 100 --num_envs 8",
-            "train.num_env_steps: 100 are no iteration of 8 worlds x 200 decisions",
+            "train.num_env_steps: 100 are fewer than one iteration of 8 worlds x 200 decisions",
         ),
         ("--task go1_velocity --object cuboid", "unknown key 'object'"),
         ("--algo hasac --set algo.batch_size=1.5", "algo.batch_size: must be a whole number"),

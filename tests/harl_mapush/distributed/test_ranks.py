@@ -30,7 +30,7 @@ from harl_mapush.memory_plan import check_memory, plan_memory
 from harl_mapush.runner import Runner
 from harl_mapush.trainer import NonFiniteError
 from mapush.doctor.checkup import Checkup
-from mapush.doctor.command import judge
+from mapush.doctor.command import run_stage
 from mapush.doctor.rank_stages import start
 from mapush.doctor.stages import STAGES
 from mqe.config import ConfigError
@@ -327,7 +327,7 @@ def test_a_plan_of_ranks_is_of_one_and_advises_worlds_in_all(monkeypatch) -> Non
 def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(monkeypatch) -> None:
     stage = next(stage for stage in STAGES if stage.needs_ranks)
     cfg, _ = config.resolve({}, {})
-    assert judge(stage, Checkup(cfg)).status == "skipped"
+    assert run_stage(stage, Checkup(cfg)).status == "skipped"
 
     def fail(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
         assert command[command.index("--nproc_per_node") + 1] == "3"
@@ -336,7 +336,7 @@ def test_the_doctor_leaves_ranks_out_unless_asked_and_passes_on_what_they_say(mo
         )
 
     monkeypatch.setattr(subprocess, "run", fail)
-    verdict = judge(stage, Checkup(cfg, num_ranks=3, preset="smoke"))
+    verdict = run_stage(stage, Checkup(cfg, num_ranks=3, preset="smoke"))
     assert (verdict.status, verdict.detail) == (
         "failed",
         "RuntimeError: rank 1 holds other critic than rank 0",

@@ -230,14 +230,14 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
     [
         ("--policy nowhere:f", "--policy nowhere: there is no such module"),
         ("--policy test_measuring:f", "module test_measuring has no function f"),
-        ("--policy forwards", "say MODULE:FUNCTION"),
+        ("--policy forwards", "must have the form MODULE:FUNCTION"),
         ("--policy test_measuring:forwards --all_checkpoints", "exclude each other"),
         ("--checkpoint pretrained:cuboid --workers 0", "--workers 0: must be at least 1"),
         ("--checkpoint pretrained:cuboid --num_episodes 0", "--num_episodes 0: must be at least 1"),
         ("--checkpoint pretrained:cuboid --num_episodes 3000000000000", "must be at most 1000000"),
         (
             "--checkpoint pretrained:cuboid --seeds 1 1",
-            "--seeds 1 1: must be whole numbers from 0 on, each once",
+            "--seeds 1 1: must be different whole numbers from 0 on",
         ),
         (
             "--checkpoint pretrained:cuboid --seeds 1 --seed 1",
@@ -247,20 +247,23 @@ def test_a_function_of_ones_own_is_measured(tmp_path, capsys) -> None:
             "--checkpoint pretrained:cuboid --seeds 1 --set runner.seed=2",
             "and --seeds exclude each other",
         ),
-        ("--checkpoint pretrained:cuboid --seeds -1", "--seeds -1: must be whole numbers"),
-        ("--checkpoint pretrained:cuboid --csv a.csv", "say --all_checkpoints as well"),
-        ("--checkpoint pretrained:cuboid --all_checkpoints", "is no run of ours"),
+        (
+            "--checkpoint pretrained:cuboid --seeds -1",
+            "--seeds -1: must be different whole numbers",
+        ),
+        ("--checkpoint pretrained:cuboid --csv a.csv", "add --all_checkpoints"),
+        ("--checkpoint pretrained:cuboid --all_checkpoints", "is not in a run folder"),
         (
             "--checkpoint pretrained:cuboid --all_checkpoints --figure a.txt",
             "must end in .png, .svg or .pdf",
         ),
         (
             "--checkpoint pretrained:go1_velocity --protocol strict",
-            "a gait is examined by a protocol of its own",
+            "a gait examination has its own protocol",
         ),
         (
             "--checkpoint pretrained:go1_velocity --seeds 1 2",
-            "a gait is examined by a protocol of its own",
+            "a gait examination has its own protocol",
         ),
         ("--checkpoint pretrained:cuboid --mode viewer --seeds 1", "belongs to --mode calculator"),
     ],

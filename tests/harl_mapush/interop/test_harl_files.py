@@ -324,7 +324,7 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
         ('{"main_args": {"algo": "hasac"}, "algo_args": {"algo": {}}}', "leave --load_config out"),
         (
             '{"main_args": {"algo": "had3qn"}, "algo_args": {"algo": {}}}',
-            "had3qn acts in discrete spaces only",
+            "had3qn needs discrete actions",
         ),
         ('{"main_args": {"algo": "hapo"}, "algo_args": {"algo": {}}}', "did you mean happo"),
         (
@@ -342,7 +342,7 @@ def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
         ),
         (
             '{"main_args": {"algo": "happo"}, "algo_args": {"train": {"num_env_steps": 3999}}}',
-            "3999 are no iteration of",
+            "3999 are fewer than one iteration of",
         ),
         ('{"main_args": {"algo": "happo"}, "algo_args": {"algo": {"gamma": NaN}}}', "finite"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
@@ -550,7 +550,7 @@ def test_off_policy_actors_that_do_not_fit(tmp_path) -> None:
     class Larger(Small):
         obs_sizes = (2, 2)
 
-    with pytest.raises(ConfigError, match="from 2 to 1 numbers"):
+    with pytest.raises(ConfigError, match="input size 2 and output size 1"):
         OffPolicyTeam(folder, Larger())  # type: ignore[arg-type]
     torch.save(layer("else", 1.0, 0.0), folder / "actor_agent0.pt")
     with pytest.raises(ConfigError, match="no off-policy actor"):

@@ -115,7 +115,7 @@ def test_a_key_counts_in_its_own_section_alone() -> None:
 @pytest.mark.parametrize(
     ("env_args", "named"),
     [
-        ({"n_threads": 64}, ["env_args.n_threads (train.n_rollout_threads is taken)"]),
+        ({"n_threads": 64}, ["env_args.n_threads (train.n_rollout_threads is used)"]),
         (
             {"env.num_envs": 64, "seed": 9},
             ["env.num_envs (train.n_rollout_threads is", "env_args.seed (seed.seed is"],
@@ -162,7 +162,7 @@ def test_settings_of_the_environment_are_judged_together() -> None:
             "env_args.team_reward, here algorithm.team_reward: unknown value 'median'",
         ),
         (RECURRENT, {}, "train.episode_length: must be a multiple of model.data_chunk_length (10)"),
-        (RECURRENT, {}, "not 4; change one of them there, or here by --set network.chunk_length=2"),
+        (RECURRENT, {}, "not 4; change one of them in the file, or add --set network.chunk"),
     ],
 )
 def test_a_complaint_names_the_file_and_harls_key(
@@ -180,5 +180,5 @@ def test_the_command_line_can_correct_sequences(over: dict) -> None:
 
 
 def test_a_run_file_of_ours_goes_another_way() -> None:
-    with pytest.raises(ConfigError, match="a run file of ours goes in by --config"):
+    with pytest.raises(ConfigError, match="a run file of this project is read by --config"):
         read(ROOT / "configs" / "laptop.yaml")

@@ -136,7 +136,11 @@ def test_other_weights_come_over_one_by_one(write) -> None:
             "terrain.BarrierTrack_kwargs.static_friction=1; here 0.1",
         ),
         ("[24.0, 24.0]", "[24.0, 12.0]", "terrain.map_size=[24.0, 12.0]; here [24.0, 24.0]"),
-        ('"z_wave", ', '"far_away", ', "far_away is no ending here; z_wave ends an episode here"),
+        (
+            '"z_wave", ',
+            '"far_away", ',
+            "far_away ends no episode here; z_wave always ends an episode here",
+        ),
         (
             "random_goal_pos = True\n",
             "random_goal_pos = False\n",
@@ -146,7 +150,7 @@ def test_other_weights_come_over_one_by_one(write) -> None:
         (
             "push_reward_scale",
             "idle_scale = 1\n            push_reward_scale",
-            "rewards.scales.idle_scale=1; no term",
+            "rewards.scales.idle_scale=1; no reward term",
         ),
         (
             "THRESHOLD = 1.0",

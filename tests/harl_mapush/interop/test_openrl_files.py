@@ -170,7 +170,7 @@ def test_importing_a_run_takes_all_its_policies(tmp_path, capsys) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"obs_size": 26, "action_size": 2}, "from 26 to 2 numbers"),
+        ({"obs_size": 26, "action_size": 2}, "has 26 inputs and 2 outputs"),
         ({"lr": -1.0}, "learning_rate"),
     ],
 )
@@ -240,7 +240,7 @@ TENSOR = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + STORAGE
             + b"K\x00J\x00\x00\x10\x00\x85K\x00\x85tR.",
             "larger",
         ),
-        (b"\x80\x02" + STORAGE.replace(b"K\x02t", b"K\x09t") + b".", "another size than it says"),
+        (b"\x80\x02" + STORAGE.replace(b"K\x02t", b"K\x09t") + b".", "has the wrong size"),
         (
             b"\x80\x02ctorch._utils\n_rebuild_parameter\n}X\x08\x00\x00\x00__call__Ns\x86b.",
             "damaged",
@@ -269,7 +269,7 @@ def test_a_network_in_itself_ends(tmp_path) -> None:
 def test_large_and_packed_archives_are_not_read(tmp_path, monkeypatch) -> None:
     with zipfile.ZipFile(tmp_path / "packed.pt", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("module/data.pkl", bytes(2**20))
-    assert "not an archive as torch.save writes it" in refused(tmp_path / "packed.pt")
+    assert "not an archive of torch.save" in refused(tmp_path / "packed.pt")
     path = mapush_files.save(tmp_path / "module.pt", mapush_files.module())
     monkeypatch.setattr(openrl_files, "MAX_BYTES", 1000)
     assert "it is not read" in refused(path)
@@ -292,5 +292,7 @@ def test_another_teams_size_is_one_line(team) -> None:
         obs_sizes = (11, 11, 11)
         action_sizes = (3, 3, 3)
 
-    with pytest.raises(ConfigError, match="goes from 8 to 3 numbers, and this task from 11 to 3"):
+    with pytest.raises(
+        ConfigError, match="its policy has 8 inputs and 3 outputs, but this task has 11 and 3"
+    ):
         openrl_format.OpenRLTeam(team / "module.pt", Three())  # type: ignore[arg-type]

@@ -41,16 +41,16 @@ def test_flags_make_a_film() -> None:
     [
         (
             "--record x.mp4 --tiles 0x3",
-            "--tiles 0x3: two whole numbers from 1 to 64 are needed, 3x3 for instance",
+            "--tiles 0x3: must be two whole numbers from 1 to 64, for example 3x3",
         ),
         ("--record x.mp4 --tiles 30x30", "--tiles 30x30: at most 64 tiles"),
         (
             "--record x.mp4 --size 12",
-            "--size 12: two whole numbers from 1 to 7680 are needed, 960x540 for instance",
+            "--size 12: must be two whole numbers from 1 to 7680, for example 960x540",
         ),
         (
             "--record x.mp4 --size 64x64 --tiles 3x3",
-            "--size 64x64: a picture, and each tile of it, has at least 32x32",
+            "--size 64x64: every tile needs at least 32x32",
         ),
         (
             "--record x.mp4 --camera above",
@@ -58,9 +58,9 @@ def test_flags_make_a_film() -> None:
         ),
         ("--record x.mp4 --camera 10", "--camera 10: no such camera"),
         ("--record x.mp4 --camera 10,nan", "elevation from -90 to 90"),
-        ("--record x.mp4 --camera 10,-20,0", "distance 0.1 to 100 m"),
+        ("--record x.mp4 --camera 10,-20,0", "distance from 0.1 to 100 m"),
         ("--record x.avi", "an .mp4 or .gif file"),
-        ("--mode viewer --tiles 2x2", "--tiles 2x2: belongs to a film; say --record FILE.mp4 too"),
+        ("--mode viewer --tiles 2x2", "--tiles 2x2: belongs to a film; add --record FILE.mp4"),
         ("--mode calculator --record x.mp4", "--record 'x.mp4' belongs to --mode viewer"),
         ("--record x.mp4 --num_episodes 0", "--num_episodes 0"),
         ("--record x.mp4 --tiles 2x2 --num_envs 3", "4 tiles need a world each, and there are 3"),
@@ -90,7 +90,7 @@ def test_bad_films_are_one_line(argv: str, said: str, capsys, tmp_path, monkeypa
 )
 def test_a_replay_takes_nothing_else(words: str, capsys) -> None:
     assert test.main(["--replay", "x.npz", "--record", "x.mp4", *words.split()]) == 2
-    assert "takes nothing else but --mode viewer" in capsys.readouterr().err
+    assert "takes nothing else except --mode viewer" in capsys.readouterr().err
 
 
 def test_a_film_shows_its_progress(monkeypatch) -> None:

@@ -18,9 +18,8 @@ from harl_mapush import config
 from mapush import cli
 from mapush.doctor import command, stages
 from mapush.doctor.checkup import Checkup
-from mapush.doctor.command import Verdict, examine, format_verdict, judge, verdict_of_crash
-from mapush.doctor.held_tensors import tensors_of
-from mapush.doctor.stage import Stage, StageError
+from mapush.doctor.command import StageResult, examine, format_result, result_of_crash, run_stage
+from mapush.doctor.stage import Stage, StageError, tensors_of
 from mapush.doctor.stages import STAGES, driver_version
 from mqe.config import ConfigError
 
@@ -47,7 +46,6 @@ def fail_at(monkeypatch, name: str, error: Exception) -> None:
 
     broken = tuple(stage._replace(run=run) if stage.name == name else stage for stage in STAGES)
     monkeypatch.setattr(command, "STAGES", broken)
-    monkeypatch.setattr(command.examine, "__defaults__", (broken,))
 
 
 def test_the_stages_go_from_simple_to_whole():
@@ -128,20 +126,20 @@ def test_what_cannot_be_filmed_can_still_be_trained(checkup, monkeypatch, tmp_pa
 
     monkeypatch.setattr(stages, "record", cannot)
     checkup.build(1)
-    verdict = judge(STAGES[NAMES.index("film")], checkup)
-    assert (verdict.status, verdict.hint) == ("skipped", None)
-    assert verdict.detail.endswith("neither EGL nor OSMesa works")
+    result = run_stage(STAGES[NAMES.index("film")], checkup)
+    assert (result.status, result.hint) == ("skipped", None)
+    assert result.detail.endswith("neither EGL nor OSMesa works")
 
 
 def test_a_place_where_no_run_can_be_written_fails(checkup, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     stage = STAGES[NAMES.index("run folder")]
-    assert judge(stage, checkup).detail.startswith(f"{tmp_path / 'results'} can be written, ")
+    assert run_stage(stage, checkup).detail.startswith(f"{tmp_path / 'results'} can be written, ")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "results").write_text("")
-    verdict = judge(stage, checkup)
-    assert verdict.status == "failed"
-    assert "is a file" in verdict.detail
+    result = run_stage(stage, checkup)
+    assert result.status == "failed"
+    assert "is a file" in result.detail
 
 
 def test_it_stops_at_the_first_failure_and_says_what_to_do(few_worlds, monkeypatch, capsys):
@@ -180,7 +178,7 @@ def test_nothing_that_libraries_print_reaches_stdout(monkeypatch, capfd):
         os.write(1, b"compiled\n")
         return "done"
 
-    monkeypatch.setattr(command.examine, "__defaults__", ((Stage("chatter", chatter, ""),),))
+    monkeypatch.setattr(command, "STAGES", (Stage("chatter", chatter, ""),))
     assert command.main(["--json", *CPU]) == 0
     printed = capfd.readouterr()
     assert json.loads(printed.out)["stages"][0]["detail"] == "done"
@@ -195,28 +193,32 @@ def test_a_wrong_command_line_is_exit_code_2(arguments, capsys):
 
 
 def test_it_is_a_command(monkeypatch, capsys):
-    monkeypatch.setattr(command.examine, "__defaults__", ((),))
+    monkeypatch.setattr(command, "STAGES", ())
     assert cli.main(["doctor", *CPU]) == 0
     assert capsys.readouterr().out.startswith("Everything works")
 
 
-def test_verdicts(checkup):
+def test_results(checkup):
     def raising(error: Exception) -> Stage:
         def run(checkup: Checkup) -> str:
             raise error
 
         return Stage("s", run, "in general")
 
-    assert judge(raising(StageError("a", "in particular")), checkup)[3:] == ("a", "in particular")
-    assert judge(raising(ConfigError("b: c")), checkup)[3:] == ("b: c", "in general")
-    assert judge(raising(ZeroDivisionError("d")), checkup)[3:] == (
+    assert run_stage(raising(StageError("a", "in particular")), checkup)[3:] == (
+        "a",
+        "in particular",
+    )
+    assert run_stage(raising(ConfigError("b: c")), checkup)[3:] == ("b: c", "in general")
+    assert run_stage(raising(ZeroDivisionError("d")), checkup)[3:] == (
         "ZeroDivisionError: d",
         "in general",
     )
-    assert judge(Stage("s", lambda _: "well", "x"), checkup)[3:] == ("well", None)
-    assert judge(Stage("s", lambda _: "well", "x", needs_gpu=True), checkup).status == "skipped"
+    assert run_stage(Stage("s", lambda _: "well", "x"), checkup)[3:] == ("well", None)
+    assert run_stage(Stage("s", lambda _: "well", "x", needs_gpu=True), checkup).status == "skipped"
     assert (
-        format_verdict(Verdict("s", "passed", 0.25, "well")) == "passed  s             well (0.2 s)"
+        format_result(StageResult("s", "passed", 0.25, "well"))
+        == "passed  s             well (0.2 s)"
     )
 
 
@@ -335,13 +337,13 @@ def test_its_own_requirements_are_read(checkup, monkeypatch):
             11080,
             "12.8",
             None,
-            "^torch is built for CUDA 12.8, but the driver knows CUDA 11.8 at most$",
+            "^torch is built for CUDA 12.8, but the driver supports CUDA 11.8 at most$",
         ),
         (
             12040,
             "12.8",
             "13.4",
-            "^warp is built for CUDA 13.4, but the driver knows CUDA 12.4 at most$",
+            "^warp is built for CUDA 13.4, but the driver supports CUDA 12.4 at most$",
         ),
         (12040, "12.8", None, None),
         (None, "12.8", "13.4", None),
@@ -368,7 +370,7 @@ def test_what_is_built_for_a_newer_cuda_than_the_drivers(
 
 def test_a_torch_for_the_cpu_alone_is_reported(checkup, versions, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
-    assert "built for the CPU alone" in stages.check_versions(checkup)
+    assert "built for CPUs only" in stages.check_versions(checkup)
 
 
 @pytest.mark.parametrize(("built_with", "said"), [(None, None), ((12, 9), "12.9")])
@@ -390,19 +392,19 @@ def test_gpus_are_listed_though_the_run_is_on_the_cpu(checkup, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "H100")
     gpus = STAGES[NAMES.index("gpus")]
-    verdict = judge(gpus, checkup)
-    assert (verdict.status, verdict.detail) == (
+    result = run_stage(gpus, checkup)
+    assert (result.status, result.detail) == (
         "passed",
         "cuda:0 H100, 1.0 of 4.0 GiB free; cuda:1 does not answer (CUDA error: out of memory); "
         "the run is on the CPU",
     )
     assert checkup.gpus == [{"name": "H100", "free_gib": 1.0, "total_gib": 4.0}]
-    assert judge(STAGES[NAMES.index("graph")], checkup).status == "skipped"
+    assert run_stage(STAGES[NAMES.index("graph")], checkup).status == "skipped"
     checkup.device = torch.device("cuda", 0)
-    assert judge(gpus, checkup).status == "failed"
+    assert run_stage(gpus, checkup).status == "failed"
     checkup.device = torch.device("cpu")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert judge(gpus, checkup).status == "skipped"
+    assert run_stage(gpus, checkup).status == "skipped"
 
 
 def test_the_driver_is_asked_without_a_gpu():
@@ -412,13 +414,13 @@ def test_the_driver_is_asked_without_a_gpu():
 def test_a_crash_is_reported_with_its_stage(monkeypatch, capsys):
     def run(command: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess:
         assert env["CUDA_LAUNCH_BLOCKING"] == "1"
-        verdicts = [
-            Verdict("versions", "running"),
-            Verdict("versions", "passed"),
-            Verdict("one world", "running"),
+        results = [
+            StageResult("versions", "running"),
+            StageResult("versions", "passed"),
+            StageResult("one world", "running"),
         ]
         report = Path(command[command.index("--report") + 1])
-        report.write_text("".join(json.dumps(verdict._asdict()) + "\n" for verdict in verdicts))
+        report.write_text("".join(json.dumps(result._asdict()) + "\n" for result in results))
         return subprocess.CompletedProcess(command, -11, stdout="")
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -436,12 +438,12 @@ def test_a_crash_is_reported_with_its_stage(monkeypatch, capsys):
 def test_what_a_separate_process_reported_is_not_reported_again(
     monkeypatch, capsys, last, returncode, crashed
 ):
-    """It writes its verdicts on our stdout while it runs; one that ends with a code and no verdict
+    """It writes its results on our stdout while it runs; one that ends with a code and no result
     has crashed.
     """
 
     def run(command: list[str], stdout: int | None, **_: object) -> subprocess.CompletedProcess:
-        Path(command[-1]).write_text(json.dumps(Verdict("versions", last)._asdict()) + "\n")
+        Path(command[-1]).write_text(json.dumps(StageResult("versions", last)._asdict()) + "\n")
         return subprocess.CompletedProcess(
             command, returncode, stdout=None if stdout is None else '{"its": "own"}'
         )
@@ -454,7 +456,7 @@ def test_what_a_separate_process_reported_is_not_reported_again(
 
 
 def test_a_process_that_dies_at_once_failed_at_the_first_stage():
-    assert verdict_of_crash([], 3)[:4] == (
+    assert result_of_crash([], 3)[:4] == (
         "versions",
         "failed",
         0.0,
@@ -470,9 +472,9 @@ def test_examine_closes_what_it_built(checkup):
     def fall(checkup: Checkup) -> str:
         raise ValueError("ouch")
 
-    verdicts = list(examine(checkup, seen.append, (first, Stage("f", fall, "rest"), second)))
-    assert [verdict.status for verdict in verdicts] == ["passed", "failed"]
-    assert [(verdict.stage, verdict.status) for verdict in seen] == [
+    results = list(examine(checkup, seen.append, (first, Stage("f", fall, "rest"), second)))
+    assert [result.status for result in results] == ["passed", "failed"]
+    assert [(result.stage, result.status) for result in seen] == [
         ("a", "running"),
         ("a", "passed"),
         ("f", "running"),

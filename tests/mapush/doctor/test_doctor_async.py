@@ -35,8 +35,8 @@ def test_parts_of_a_run_with_collectors_pass_alone():
     }
     cfg, _ = config.resolve(config.load_preset("laptop_hasac"), over)
     checkup = AsyncCheckup(cfg)
-    said = list(examine(checkup, lambda verdict: None, ASYNC_STAGES[1:4]))
-    assert [verdict.status for verdict in said] == ["passed"] * 3, said
+    said = list(examine(checkup, lambda result: None, ASYNC_STAGES[1:4]))
+    assert [result.status for result in said] == ["passed"] * 3, said
     assert said[0].detail.startswith("2 collectors, 2 worlds each")
     assert "12 tensors of weights, cpu -> cpu -> cpu" in said[2].detail
 
@@ -58,7 +58,7 @@ def test_the_first_stage_that_fails_names_the_tensor():
         return ""
 
     stages = (*ASYNC_STAGES[1:3], Stage("spoiled", spoil, "report it"))
-    *_, last = examine(checkup, lambda verdict: None, stages)
+    *_, last = examine(checkup, lambda result: None, stages)
     assert (last.status, last.stage) == ("failed", "spoiled")
     assert "transition.rewards is (2, 1) torch.float64 on cpu" in last.detail
 
@@ -74,4 +74,4 @@ def test_a_run_with_collectors_passes_as_a_whole(monkeypatch, capsys):
 
 def test_ranks_and_collectors_are_not_checked_together(capsys):
     assert command.main(["--async", "--gpus", "2"]) == 2
-    assert "--gpus 2: ranks have no collectors" in capsys.readouterr().err
+    assert "--gpus 2 and --async exclude each other" in capsys.readouterr().err

@@ -204,8 +204,8 @@ def test_the_page_is_served_to_this_machine_alone_and_ends_with_the_episodes(
     "argv, words",
     [
         (("--num_episodes", "0"), "must be at least 1"),
-        (("--web", "70000"), "a port is a number"),
-        (("--agent", "trained", "--record", "x.mp4"), "--agent does not go with --record"),
+        (("--web", "70000"), "must be a port from 1 to 65535"),
+        (("--agent", "trained", "--record", "x.mp4"), "--agent and --record exclude each other"),
         (("--agent", "clever"), "clever"),
         (("--json", "x"), "belongs to --mode calculator"),
     ],
