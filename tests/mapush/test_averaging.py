@@ -91,9 +91,9 @@ def test_it_is_a_checkpoint_from_which_no_run_resumes(run, tmp_path) -> None:
     [
         (
             "RUN OUT",
-            "has 3 of the 4 checkpoints; give a run folder that has them, or another --last",
+            "has 3 of the 4 checkpoints; name a run folder with more checkpoints, or lower --last",
         ),
-        ("RUN OUT --last 1", "--last=1: an average takes at least 2 checkpoints"),
+        ("RUN OUT --last 1", "--last=1: must be at least 2"),
         ("RUN RUN --last 2", "exists; name another folder"),
         ("RUN/nothing OUT", "does not exist"),
         ("pretrained:cuboid OUT", "does not exist"),
@@ -116,7 +116,7 @@ def test_what_cannot_be_is_refused_in_one_line(
         ("damaged", "damaged"),
         ("damaged critic", "critic_agent.pt: damaged"),
         ("not a number", "not finite"),
-        ("another shape", "not all of one shape"),
+        ("another shape", "shapes differ"),
         ("a robot less", "incomplete"),
     ],
 )

@@ -111,7 +111,7 @@ def test_a_line_a_condition_with_the_keys_that_are_known(tmp_path, capsys, monke
     assert len(table.read_text().splitlines()) == 3
     assert "mass x2" in figure.read_text()
     out = capsys.readouterr().out
-    assert "n = 2 a condition" in out
+    assert "n = 2 per condition" in out
     assert "0.000 (0.000 to 0.658)" in out
 
 
@@ -119,7 +119,7 @@ def test_a_line_a_condition_with_the_keys_that_are_known(tmp_path, capsys, monke
     ("words", "message"),
     [
         ("pretrained:cuboid --only mas", "unknown condition 'mas'"),
-        ("pretrained:go1_velocity", "names no conditions"),
+        ("pretrained:go1_velocity", "defines no conditions"),
         ("pretrained:nothing", "unknown pretrained policy"),
         ("pretrained:cuboid --seeds 1 1", "different whole numbers"),
         ("pretrained:cuboid --figure a.txt", "must end in"),
@@ -136,10 +136,13 @@ def test_what_cannot_be_is_refused_in_one_line(words: str, message: str, capsys)
     ("words", "message"),
     [
         ("pretrained:cuboid pretrained:nosuch", "unknown pretrained policy 'nosuch'"),
-        ("pretrained:cuboid pretrained:go1_velocity", "names no conditions to be robust under"),
+        (
+            "pretrained:cuboid pretrained:go1_velocity",
+            "defines no conditions for mapush robustness",
+        ),
         (
             "pretrained:cuboid --set runner.seed=4",
-            "runner.seed: the seeds of episodes are those of --seeds",
+            "runner.seed and --seeds exclude each other",
         ),
         (
             "pretrained:cuboid --only separated --set task.spawn=independent",
