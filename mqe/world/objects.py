@@ -7,7 +7,7 @@ Its floor lies at z = 0.02 m; ours at 0, so heights are the reference's minus th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -95,6 +95,34 @@ class ObjectCfg:
     def mass(self) -> float:
         """Return the total mass [kg]."""
         return sum(geom.mass for geom in self.geoms)
+
+    def with_mass(self, mass: float) -> ObjectCfg:
+        """Return the object with a total mass of ``mass`` [kg], distributed as before."""
+        factor = mass / self.mass
+        geoms = tuple(replace(geom, mass=factor * geom.mass) for geom in self.geoms)
+        return replace(self, geoms=geoms)
+
+    @property
+    def num_equal_headings(self) -> int:
+        """Number of headings at which the object looks the same; 0: at every heading."""
+
+        def turned(quarters: int) -> set[Any]:
+            geoms = set()
+            for geom in self.geoms:
+                x, y, z = geom.pos
+                size = geom.size
+                for _ in range(quarters):
+                    x, y = -y, x
+                    if geom.type == "box":
+                        size = (size[1], size[0], size[2])
+                geoms.add((geom.type, size, geom.mass, (x, y, z)))
+            return geoms
+
+        if all(geom.type == "cylinder" and geom.pos[:2] == (0.0, 0.0) for geom in self.geoms):
+            return 0
+        if turned(1) == turned(0):
+            return 4
+        return 2 if turned(2) == turned(0) else 1
 
     @property
     def mirror_signs(self) -> tuple[float, float] | None:
@@ -228,6 +256,28 @@ CYLINDER = ObjectCfg(
     num_agents=3,
 )
 
+# Ours: long enough for four robots side by side, and hard to turn from one end.
+BEAM = ObjectCfg(
+    name="beam",
+    geoms=(GeomCfg("box", (0.4, 2.4, 0.5), 4.0),),
+    outline=((-0.2, -1.2), (0.2, -1.2), (0.2, 1.2), (-0.2, 1.2)),
+    friction=(0.5, 0.6),
+    spawn_height=0.30 - FLOOR_SLAB,
+    spawn_tilt=0.01,
+    spawn_ring=(1.75, 2.0),
+)
+
+# Ours: a push above its centre of mass, or a knock, makes it fall. Friction low enough to slide.
+TOWER = ObjectCfg(
+    name="tower",
+    geoms=(GeomCfg("box", (0.5, 0.5, 1.5), 6.0),),
+    outline=((-0.25, -0.25), (0.25, -0.25), (0.25, 0.25), (-0.25, 0.25)),
+    friction=(0.3, 0.4),
+    spawn_height=0.76,
+    spawn_tilt=0.0,
+    spawn_ring=(1.2, 1.3),
+)
+
 OBJECTS: Registry[ObjectCfg] = Registry("object")
-for _cfg in (CUBOID, TBLOCK, CYLINDER):
+for _cfg in (CUBOID, TBLOCK, CYLINDER, BEAM, TOWER):
     OBJECTS.register(_cfg.name, _cfg)

@@ -60,6 +60,8 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 
 def _make(cfg: PushCfg, env: EnvCfg, device: torch.device, streams: Streams) -> TaskSetup:
     obj = OBJECTS[cfg.object]
+    if cfg.object_mass is not None:
+        obj = obj.with_mass(cfg.object_mass)
     num_agents = env.num_agents or (
         obj.num_agents if isinstance(env.robots, str) else len(env.robots)
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 from mqe.tasks.push.terminations import Posture, success
 from mqe.tasks.terms import EpisodeFeatures, MeasureTerms, Terminated
 from mqe.world.collapse import CollapseTimers
-from mqe.world.geometry import TWO_PI, axes_along, in_frame, length
+from mqe.world.geometry import TWO_PI, axes_along, in_frame, length, wrap_to_pi
 from mqe.world.objects import OBJECTS, Footprint
 from mqe.world.scene import STEP_DT
 from mqe.world.state import SceneState
@@ -25,6 +25,7 @@ LEAST_EFFORT = 1.0  # [N] a team that pushes less hard has no shares
 TANGLE_TIME = 1.0  # [s] two robots in contact for so long without interruption are tangled
 # [s] A shorter gap is no interruption: legs that are caught in one another still step.
 GAP_TIME = 0.1
+REST_SPEED = 0.02  # [m/s] an object slower than this rests
 COLLABORATION_DISTANCE = 0.5  # [m] trunk to the object's outline: close enough to be at work
 # [m] trunk to the object's origin, the reference's definition
 REFERENCE_COLLABORATION_DISTANCE = 1.0
@@ -59,6 +60,8 @@ class PushConstants:
         self.cfg = cfg
         self.num_agents = num_agents
         self.object = OBJECTS[cfg.object]
+        if cfg.object_mass is not None:
+            self.object = self.object.with_mass(cfg.object_mass)
         self.footprint = Footprint(self.object, device)
         self.pairs = Pairs(a, device)
         self.posture = Posture(
@@ -71,6 +74,16 @@ class PushConstants:
         observed = [[a, *row[1:]] for row in order]
         self.observed = torch.tensor(observed, dtype=torch.int64, device=device)
         self.nan = torch.tensor(torch.nan, device=device)
+
+    def heading_error(self, object_yaw: Tensor) -> Tensor:
+        """Return the turn (N,) [rad] from the nearest of the object's equal headings to the goal's.
+
+        It is 0 for an object that looks the same at every heading, and without a goal's heading.
+        """
+        num_equal = self.object.num_equal_headings
+        if self.cfg.goal_heading is None or num_equal == 0:
+            return torch.zeros_like(object_yaw)
+        return wrap_to_pi((self.cfg.goal_heading - object_yaw) * num_equal) / num_equal
 
 
 class Teamwork:
@@ -243,6 +256,20 @@ class SceneFeatures:
         return self._towards_goal[0][:, self.constants.num_agents]
 
     @cached_property
+    def heading_error(self) -> Tensor:
+        """(N,) [rad] the turn from the nearest of the object's equal headings to the goal's."""
+        return self.constants.heading_error(self.state.object_yaw)
+
+    @cached_property
+    def heading_error_axes(self) -> Tensor:
+        """(N, 2) sine and cosine of the heading error times the number of equal headings.
+
+        They are continuous where the nearest of several equal headings changes.
+        """
+        angle = self.heading_error * self.constants.object.num_equal_headings
+        return torch.stack((angle.sin(), angle.cos()), dim=-1)
+
+    @cached_property
     def robots_towards_goal(self) -> Tensor:
         """(N, A, 7) place [m], heading (sine, cosine), velocity [m/s] and yaw rate [rad/s] of every
         robot in the frame at the object whose x axis points to the goal.
@@ -282,17 +309,20 @@ class StepFeatures(SceneFeatures):
         teamwork: Teamwork,
         collapse: CollapseTimers | None = None,
         tangle: TangleTimers | None = None,
+        rest: Tensor | None = None,
     ) -> None:
         """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` and
         timers up to its start.
 
-        Without the timers of ``collapse`` no robot collapses.
+        Without the timers of ``collapse`` no robot collapses. ``rest`` (N,) [s] is the time for
+        which the object has rested at the goal; without it, the object need not rest.
         """
         super().__init__(state, constants)
         self.prev = prev
         self._teamwork = teamwork
         self._collapse = collapse
         self._tangle = tangle
+        self._rest = rest
 
     @cached_property
     def shared_progress(self) -> Tensor:
@@ -305,8 +335,32 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def is_success(self) -> Tensor:
-        """(N,) bool: the object is at the goal."""
-        return success(self.state.goal_distance, self.constants.cfg.success_radius)
+        """(N,) bool: the object is at the goal and, if it has to, has rested there long enough;
+        the first use counts the control step.
+        """
+        if self._rest is None:
+            return self.is_at_goal
+        self._rest.add_(STEP_DT).mul_(self.is_at_goal & self.is_still)
+        return self._rest > self.constants.cfg.success_rest_s - 0.5 * STEP_DT
+
+    @cached_property
+    def is_at_goal(self) -> Tensor:
+        """(N,) bool: the object has the place and, if one is asked for, the heading of the goal."""
+        cfg = self.constants.cfg
+        is_there = success(self.state.goal_distance, cfg.success_radius)
+        if cfg.success_heading is None:
+            return is_there
+        return is_there & (self.heading_error.abs() < cfg.success_heading)
+
+    @cached_property
+    def prev_heading_error(self) -> Tensor:
+        """(N,) [rad] ``heading_error`` at the start of the control step."""
+        return self.constants.heading_error(self.prev.object_yaw)
+
+    @cached_property
+    def is_still(self) -> Tensor:
+        """(N,) bool: the object's origin is slower than 0.02 m/s."""
+        return length(self.state.object_linvel) < REST_SPEED
 
     @cached_property
     def is_lost(self) -> Tensor:

@@ -75,6 +75,12 @@ OBSERVATIONS: dict[str, ObservationTerm] = {
         numbers=("x", "y", "yaw"),
         over="teammates",
     ),
+    "heading_error": ObservationTerm(
+        "sine and cosine of the turn to task.goal_heading, times the object's equal headings",
+        lambda m: m.heading_error_axes.unsqueeze(1).expand(-1, m.constants.num_agents, -1),
+        numbers=("heading_error_sin", "heading_error_cos"),
+        mirror_signs=_HEADING,
+    ),
     "own_velocity": ObservationTerm(
         "velocity and yaw rate of the robot in its heading frame",
         lambda m: planar_velocity(m.state),
@@ -96,6 +102,12 @@ STATE: dict[str, ObservationTerm] = {
         lambda m: m.object_heading,
         numbers=("object_sin", "object_cos"),
         mirror_signs=_object_heading_signs,
+    ),
+    "heading_error": ObservationTerm(
+        "sine and cosine of the turn to task.goal_heading, times the object's equal headings",
+        lambda m: m.heading_error_axes,
+        numbers=("heading_error_sin", "heading_error_cos"),
+        mirror_signs=_HEADING,
     ),
     "robots": ObservationTerm(
         "place, heading (sine, cosine), velocity and yaw rate of the robots in the critic's frame",

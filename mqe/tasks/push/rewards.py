@@ -148,6 +148,13 @@ REWARDS: dict[str, RewardTerm] = {
         "progress of the object towards the goal [m]",
         lambda m: m.prev.goal_distance - m.state.goal_distance,
     ),
+    "turn": RewardTerm(
+        "decrease of the object's difference from task.goal_heading [rad]",
+        lambda m: m.prev_heading_error.abs() - m.heading_error.abs(),
+    ),
+    "at_goal": RewardTerm(
+        "1 while the object is at the goal, at rest or not", lambda m: m.is_at_goal.float()
+    ),
     "ocb_near": RewardTerm(
         "OCB cosine, faded out at 1 m from the object's outline",
         lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),

@@ -4,6 +4,7 @@ frozen gait.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,9 @@ class PushCfg:
 
     name: str = option("go1push_mid", "which task", choices=("go1push_mid",))
     object: str = option("cuboid", "what is pushed", choices=OBJECTS)
+    object_mass: float | None = option(
+        None, "mass of the object [kg]; null: its own", above=0.0, max=1e4
+    )
     gait: str | tuple[str, ...] | None = option(
         None, "the frozen policy that walks, or one per robot; null: that of each robot's kind"
     )
@@ -101,9 +105,18 @@ class PushCfg:
     success_ends: bool = option(
         True, "success ends the episode, and pays the term reach; else it may be left again"
     )
-    goal_heading: float | None = option(
+    success_heading: float | None = option(
         None,
-        "heading that the object should have at the goal [rad], for --protocol strict; null: any",
+        "largest difference of the object's heading from task.goal_heading at success [rad]; "
+        "null: any heading",
+        above=0.0,
+        max=math.pi,
+    )
+    success_rest_s: float = option(
+        0.0, "time that the object has to rest at the goal before it is success [s]", min=0.0
+    )
+    goal_heading: float | None = option(
+        None, "heading of the object at the goal, in the arena [rad]; null: any"
     )
     roll_limit: float = option(ROLL_LIMIT, "a trunk rolled further has fallen [rad]", above=0.0)
     pitch_limit: float = option(
@@ -128,6 +141,11 @@ class PushCfg:
                 f"task.decision_period: {self.decision_period} does not divide the {steps} "
                 "control steps of "
                 f"task.episode_length_s {self.episode_length_s}; take a divisor of {max(steps, 1)}"
+            )
+        if self.success_heading is not None and self.goal_heading is None:
+            raise ConfigError(
+                f"task.success_heading={self.success_heading:g} needs the heading of the goal; say "
+                "task.goal_heading=0, or leave both out"
             )
         nearest, furthest = self.goal_distance
         if not self.success_radius < nearest <= furthest <= ARENA_HALF_SIZE:
@@ -194,12 +212,18 @@ class PushTask(TermTask):
         self._collapse = CollapseTimers(
             memory.remember("collapse", self.num_agents, CollapseTimers.SIZE), robots
         )
+        self._rest: Tensor | None = None
+        if cfg.success_rest_s > 0.0:
+            self._rest = memory.remember("rest")
         num_pairs = len(self.constants.pairs.robots)
         self._tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
 
         super().__init__(self._make_terms(worlds), worlds, memory)
-        has_planar_state = cfg.observation == "sincos" and cfg.state_type == "EP"
-        self.planar: Planar | None = PlanarPush(self, robots) if has_planar_state else None
+        is_planar = cfg.observation == "sincos" and cfg.state_type == "EP"
+        judges_poses = cfg.success_heading is not None or self._rest is not None
+        self.planar: Planar | None = None
+        if is_planar and not judges_poses:
+            self.planar = PlanarPush(self, robots)
         self.mirror: MirrorImage | None = self._mirror_image()
 
     def _make_terms(self, worlds: Worlds) -> TaskTerms:
@@ -212,7 +236,12 @@ class PushTask(TermTask):
             )
         empty = SceneState.zeros(1, worlds.num_agents, True, worlds.device)
         scene = SceneFeatures(empty, self.constants)
-        observed = (*OBSERVED[cfg.observation], *cfg.more_observations)
+        observed = [*OBSERVED[cfg.observation]]
+        observed_by_critic = [*OBSERVED_BY_CRITIC[cfg.observation]]
+        if cfg.success_heading is not None:
+            observed.append("heading_error")
+            observed_by_critic.insert(-1, "heading_error")  # before the robots
+        observed += [name for name in cfg.more_observations if name not in observed]
         order = self.constants.order if cfg.state_type == "FP" else None
         measures = dict(MEASURES)
         if cfg.success_ends:
@@ -220,7 +249,7 @@ class PushTask(TermTask):
         return TaskTerms(
             ObservationTerms({name: OBSERVATIONS[name] for name in observed}, worlds, scene),
             StateTerms(
-                {name: STATE[name] for name in OBSERVED_BY_CRITIC[cfg.observation]},
+                {name: STATE[name] for name in observed_by_critic},
                 worlds,
                 scene,
                 order,
@@ -259,7 +288,7 @@ class PushTask(TermTask):
     def step_features(self, state: SceneState, prev: SceneState) -> StepFeatures:
         """Return the features of the control step from ``prev`` to ``state``."""
         return StepFeatures(
-            state, prev, self.constants, self.teamwork, self._collapse, self._tangle
+            state, prev, self.constants, self.teamwork, self._collapse, self._tangle, self._rest
         )
 
     def episode_features(self, sums: Tensor, steps: Tensor, terminated: Terminated) -> PushEpisodes:
