@@ -39,12 +39,11 @@ from torch import Tensor
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.on_policy import OnPolicy
 from harl_mapush.algorithms.team import TeamSpec
-from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning.on_policy import minibatches
 from harl_mapush.learning.settings import NetworkCfg
+from harl_mapush.process import keep_freed_memory, seed_everything
 from harl_mapush.runner import Runner
-from harl_mapush.seeding import seed_everything
 from mqe.vec_env import TimeStep
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

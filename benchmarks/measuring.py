@@ -24,8 +24,8 @@ from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.callbacks.callback import Callback
 from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
+from harl_mapush.process import seed_everything
 from harl_mapush.runner import Runner
-from harl_mapush.seeding import seed_everything
 from harl_mapush.trainer import IterationReport
 from mqe.config import assignment, merge
 from mqe.env.environment import MultiAgentEnv

@@ -52,8 +52,8 @@ from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks, UnequalRanksError
 from harl_mapush.distributed.shares import compile_first, own_settings
 from harl_mapush.memory_plan import plan_memory
+from harl_mapush.process import seed_everything
 from harl_mapush.runner import Runner
-from harl_mapush.seeding import seed_everything
 from mqe.registry import make_env, resolve_sim
 
 WARM_ITERATIONS = 4  # graphs are recorded in the third

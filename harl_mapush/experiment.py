@@ -35,11 +35,10 @@ from harl_mapush.distributed.shares import compile_first, facts, own_settings
 from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.interruption import SIGNALLED, TIME_IS_UP, Signalled, WallTime
 from harl_mapush.memory_plan import check_memory, describe, plan_learner, plan_memory
+from harl_mapush.process import limit_threads, seed_everything
 from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint, init_from, provenance, resume, run_folder
 from harl_mapush.runs.resume import SavedRun
-from harl_mapush.seeding import seed_everything
-from harl_mapush.threads import limit_threads
 from harl_mapush.trainer import BrokenWorldsError, NonFiniteError, Trainer
 from mqe.config import ConfigError, dump_yaml, to_dict
 from mqe.controllers.gait import from_anywhere

@@ -28,9 +28,8 @@ from harl_mapush.evaluation.measuring import (
 )
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
 from harl_mapush.memory_plan import check_memory, plan_playing
+from harl_mapush.process import limit_threads, seed_everything
 from harl_mapush.runs import checkpoint
-from harl_mapush.seeding import seed_everything
-from harl_mapush.threads import limit_threads
 from harl_mapush.viewing import film
 from harl_mapush.viewing.watch import AGENTS, watch
 from mqe.config import ConfigError, merge, unknown

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 
 from harl_mapush import config
-from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.clients.harl_logger import attach_logger
 from harl_mapush.clients.harl_registration import (
     DEFAULT_SETTINGS,
@@ -48,6 +47,7 @@ from harl_mapush.interop.harl_settings import (
     learning_settings,
     network_cfg,
 )
+from harl_mapush.process import keep_freed_memory
 from mqe.config import ConfigError, assignment, build, load_yaml, merge, unknown
 from mqe.registry import TASKS
 from mqe.world.streams import Streams

@@ -21,10 +21,10 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from harl_mapush import config
-from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.clients.openrl_env import OpenRLEnv
 from harl_mapush.interop import openrl_files
 from harl_mapush.interop.mapush_tasks import reference_task
+from harl_mapush.process import keep_freed_memory
 from mqe.config import ConfigError, assignment, merge, unknown
 from mqe.registry import make_env
 from mqe.world.objects import OBJECTS

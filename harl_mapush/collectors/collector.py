@@ -21,8 +21,8 @@ from harl_mapush.collectors.shared_memory import BlockLayout
 from harl_mapush.config import RunCfg
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, RingReplay, Transition
+from harl_mapush.process import seed_everything
 from harl_mapush.runner import RewardSums
-from harl_mapush.seeding import seed_everything
 from mqe.registry import make_env
 from mqe.vec_env import Share, VecEnv
 

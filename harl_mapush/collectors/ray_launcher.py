@@ -23,7 +23,6 @@ import ray
 import torch
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
-from harl_mapush.allocator import keep_freed_memory
 from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.collectors.collector import Collector, Identity, make_collector
 from harl_mapush.collectors.collector_process import EndRequestedError, end_if_asked, wait_for_block
@@ -46,6 +45,7 @@ from harl_mapush.collectors.shared_memory import (
     load_weights,
 )
 from harl_mapush.config import RunCfg
+from harl_mapush.process import keep_freed_memory
 from mqe.config import ConfigError
 
 # Bytes, of a Ray of our own; blocks are there for as long as they are on their way.

@@ -28,10 +28,10 @@ from harl_mapush.evaluation.calculator import Policy, first_episodes
 from harl_mapush.evaluation.strict_protocol import StrictWatcher
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.memory_plan import check_memory, plan_playing, share_among
+from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.formats import OURS, Team, foreign
 from harl_mapush.runs.policy import TeamPolicy, make_team
-from harl_mapush.seeding import seed_everything
 from mqe.config import ConfigError, merge, to_dict
 from mqe.controllers.blocks import SIZE, ActiveWorlds, Blocks
 from mqe.cores import num_cores

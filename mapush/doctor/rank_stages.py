@@ -20,7 +20,7 @@ from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.distributed.shares import compile_first
-from harl_mapush.seeding import seed_everything
+from harl_mapush.process import seed_everything
 from mapush.doctor.checkup import Checkup
 from mqe.registry import resolve_sim
 

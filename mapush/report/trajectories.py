@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from harl_mapush.evaluation import evaluation_worlds
+from harl_mapush.process import seed_everything
 from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import load_team
-from harl_mapush.seeding import seed_everything
 from mqe.registry import make_env
 from mqe.viewer.recording import outcome_words
 

@@ -1,6 +1,4 @@
-"""harl_mapush.allocator: large blocks that are freed stay with the process, where glibc is there
-and nobody objects.
-"""
+"""harl_mapush.process: glibc keeps freed blocks, unless the environment sets its allocator."""
 
 from __future__ import annotations
 
@@ -13,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from harl_mapush.allocator import keep_freed_memory
+from harl_mapush.process import keep_freed_memory
 from tests.support.paths import ROOT
 
 # In a process of its own, where nothing else has shaped the heap: the page faults of blocks, one
 # after another.
 PAGE_FAULTS = """
 import ctypes, json, resource
-from harl_mapush.allocator import keep_freed_memory
+from harl_mapush.process import keep_freed_memory
 
 def page_faults_of(num_bytes):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

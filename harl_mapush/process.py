@@ -1,0 +1,60 @@
+"""Settings of the whole process: the memory that it keeps, torch's threads, and the seed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+
+import numpy
+import torch
+
+from mqe.cores import num_cores
+
+_MIB = 2**20
+
+# Parameters of mallopt, from malloc.h.
+_TRIM_THRESHOLD = -1
+_TOP_PAD = -2
+_MMAP_THRESHOLD = -3
+
+_KEPT = 1024 * _MIB  # freed memory up to this size is kept
+_KEPT_BY_OLDER_GLIBC = 32 * _MIB  # largest value that older versions accept
+_GROWTH = 64 * _MIB  # additional memory with every request to the system
+
+
+def keep_freed_memory() -> bool:
+    """Make glibc keep freed blocks, and return whether it does.
+
+    By default it maps every block beyond 32 MiB anew and returns it to the system when it is freed.
+    The system clears each page at its first touch, which can take a third of an update's time.
+    Nothing is changed without glibc, or if the variables ``MALLOC_...`` or ``GLIBC_TUNABLES`` are
+    set.
+    """
+    if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return False
+    kept = mallopt(_MMAP_THRESHOLD, _KEPT) or mallopt(_MMAP_THRESHOLD, _KEPT_BY_OLDER_GLIBC)
+    return bool(kept and mallopt(_TRIM_THRESHOLD, _KEPT) and mallopt(_TOP_PAD, _GROWTH))
+
+
+def limit_threads(num_threads: int | None = None) -> None:
+    """Set the number of torch's threads, by default at most the cores available to this process.
+
+    Torch's own default is one for each core of the machine, even if the process is limited to a
+    part of their time.
+    """
+    if num_threads is not None:
+        torch.set_num_threads(num_threads)
+    elif torch.get_num_threads() > num_cores():
+        torch.set_num_threads(num_cores())
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, NumPy and torch, from whose generator initial weights are drawn."""
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
