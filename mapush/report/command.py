@@ -33,11 +33,12 @@ SPEED_TAGS = {
     "perf/update_s": "updating [s] an iteration",
 }
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:1150px;margin:2em auto;padding:0 "
-    "1em;color:#222}"
-    "img{max-width:100%}table{border-collapse:collapse}td,th{border-bottom:1px solid "
-    "#ddd;padding:.25em .8em;"
-    "text-align:left}h2{margin-top:2em}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:1150px;margin:2em auto;padding:0 1em;"
+    "color:#222}"
+    "img{max-width:100%}"
+    "table{border-collapse:collapse}"
+    "td,th{border-bottom:1px solid #ddd;padding:.25em .8em;text-align:left}"
+    "h2{margin-top:2em}"
 )
 
 
@@ -53,7 +54,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     )
     default = "report.html" if program == PROGRAM else "curves.png"
     parser.add_argument(
-        "--out", metavar="FILE", default=default, help=f"what to write (default: {default})"
+        "--out", metavar="FILE", default=default, help=f"the file to write (default: {default})"
     )
     if program == PROGRAM:
         config.add_import(parser)
@@ -82,6 +83,7 @@ def _report(arguments: Any) -> int:
     figures = import_figures()
     logs = [read_run(Path(name)) for name in arguments.runs]
     together = groups(logs)
+
     drawn = {
         "curves": figures.curves(together, MAIN_TAGS),
         "wall_clock": figures.curves(together, dict(list(MAIN_TAGS.items())[:2]), "seconds"),
@@ -96,6 +98,7 @@ def _report(arguments: Any) -> int:
         if found:
             played[str(log.folder)] = found
             drawn[f"from_above_{len(played)}"] = figures.from_above(str(log.folder), found)
+
     pictures = {}
     for name, figure in drawn.items():
         if figure is not None:
@@ -169,19 +172,17 @@ def _page(
         "curves": "Curves against env steps",
         "wall_clock": "Against wall clock",
         "rewards": "Reward terms",
-        "agents": "What each robot contributes",
+        "agents": "Contributions of each robot",
         "throughput": "Throughput",
     }
-    bands = "Lines are means over seeds, bands reach from the least to the largest."
+    bands = "<p>Lines are means over seeds, bands reach from the minimum to the maximum.</p>"
+    has_bands = any(len(group.runs) > 1 for group in together)
     for name, title in titles.items():
         if name in pictures:
-            if name == "curves" and any(len(group.runs) > 1 for group in together):
-                note = f"<p>{bands}</p>"
-            else:
-                note = ""
+            note = bands if name == "curves" and has_bands else ""
             parts += [f"<h2>{title}</h2>", note, picture(name)]
     if played:
-        parts += ["<h2>Where objects go, and how episodes fail</h2>", _outcomes_table(played)]
+        parts += ["<h2>Paths of objects and outcomes of episodes</h2>", _outcomes_table(played)]
         parts += [picture(f"from_above_{k + 1}") for k in range(len(played))]
     body = "\n".join(parts)
     head = f'<meta charset="utf-8"><title>mapush: report</title><style>{_STYLE}</style>'
@@ -197,10 +198,10 @@ def _runs_table(logs: Sequence[RunLog]) -> str:
         longest = max(log.curves.values(), key=lambda curve: curve.env_steps[-1])
         steps = longest.env_steps[-1]
         minutes = longest.seconds[-1] / 60.0
-        what = (log.settings.get(key) for key in ("task.object", "algorithm.name", "runner.seed"))
-        rows.append(
-            [log.folder, *what, f"{steps:,.0f}", f"{minutes:.1f}", last(log, "mapush/success_rate")]
-        )
+        keys = ("task.object", "algorithm.name", "runner.seed")
+        values = [log.settings.get(key) for key in keys]
+        success = last(log, "mapush/success_rate")
+        rows.append([log.folder, *values, f"{steps:,.0f}", f"{minutes:.1f}", success])
     return _table(
         ["run", "object", "algorithm", "seed", "env steps", "minutes", "success rate at the end"],
         rows,
@@ -210,7 +211,7 @@ def _runs_table(logs: Sequence[RunLog]) -> str:
 def _differences_table(logs: Sequence[RunLog]) -> str:
     found = differences(logs)
     if not found:
-        return "<p>None but seeds.</p>"
+        return "<p>Only seeds differ.</p>"
     return _table(
         ["setting", *(log.folder for log in logs)],
         [[key, *values] for key, values in found.items()],
@@ -225,7 +226,13 @@ def _outcomes_table(played: dict[str, list[Trajectory]]) -> str:
             share = f"{number / len(episodes):.3f} ({low:.3f} to {high:.3f})"
             rows.append([name, outcome, f"{number} of {len(episodes)}", share])
     return _table(
-        ["run", "ending", "episodes, in calm worlds of its training", "share (95 % interval)"], rows
+        [
+            "run",
+            "outcome",
+            "episodes, in worlds of its training without randomization",
+            "share (95 % interval)",
+        ],
+        rows,
     )
 
 

@@ -25,18 +25,11 @@ mpl.rcParams.update(
         "figure.constrained_layout.use": True,
     }
 )
-# Not what its actor's updates were like.
+# Contributions of an agent, without the metrics of its updates.
 _AGENT_TAG = re.compile(r"agent\d+/(\w*share|\w*distance)")
-# Of what tasks call their outcomes.
-COLORS = (
-    "#2a9d4a",
-    "#d1495b",
-    "#e08e22",
-    "#7b4fa3",
-    "#2f6db5",
-    "#8c6d46",
-)
-OTHER_COLOR = "#8a8f98"  # time is up, or the simulation broke
+# Colours of a task's outcomes, in their order.
+COLORS = ("#2a9d4a", "#d1495b", "#e08e22", "#7b4fa3", "#2f6db5", "#8c6d46")
+OTHER_COLOR = "#8a8f98"  # the time limit, or a world that broke
 AXES = {"env_steps": ("env steps", 1.0), "seconds": ("minutes", 1.0 / 60.0)}
 
 
@@ -45,7 +38,8 @@ def curves(
 ) -> Figure | None:
     """Draw a panel for each tag of ``tags`` (tag to title) that a run has.
 
-    Lines are means over seeds, bands reach from the least to the largest.
+    Lines are means over seeds, bands reach from the minimum to the maximum. Return None if no run
+    has any of the tags.
     """
     words, scale = AXES[against]
     known = {
@@ -129,7 +123,7 @@ def from_above(name: str, trajectories: Sequence[Trajectory]) -> Figure:
         color=[colors.get(outcome, OTHER_COLOR) for outcome in counts],
         label=labels,
     )
-    times.set_title("when episodes ended")
+    times.set_title("durations of episodes")
     times.set_xlabel("seconds")
     times.legend()
     return figure

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from harl_mapush.runs import run_folder
 from mqe.config import ConfigError, flatten
 
-_OWN = (  # settings that do not change what is learned
+_OWN = (  # settings without an effect on the policy, and the seed
     "runner.seed",
     "runner.max_wall_time",
     "runner.checkpoint_interval",
@@ -68,9 +68,9 @@ def groups(logs: Sequence[RunLog]) -> list[Group]:
     """Group runs that differ in their seeds only, in the order of their first members."""
     members: dict[str, list[RunLog]] = {}
     for log in logs:
-        members.setdefault(
-            repr({k: v for k, v in log.settings.items() if k not in _OWN}), []
-        ).append(log)
+        shared = {key: value for key, value in log.settings.items() if key not in _OWN}
+        members.setdefault(repr(shared), []).append(log)
+
     differing = differences(logs)
     named = []
     for several in members.values():
@@ -96,7 +96,8 @@ def differences(logs: Sequence[RunLog]) -> dict[str, list[Any]]:
 def band(group: Group, tag: str, against: str) -> tuple[Array, Array, Array, Array] | None:
     """Return x, mean, minimum and maximum of ``tag`` over a group's runs; None if a run lacks it.
 
-    ``against`` is ``env_steps`` or ``seconds``; runs are compared as far as the shortest goes.
+    ``against``, ``env_steps`` or ``seconds``, is the quantity of x, which ends with the shortest
+    run.
     """
     curves = [log.curves[tag] for log in group.runs if tag in log.curves]
     if len(curves) < len(group.runs):
@@ -114,7 +115,7 @@ def band(group: Group, tag: str, against: str) -> tuple[Array, Array, Array, Arr
 def _read_curves(folder: Path) -> dict[str, Curve]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    # All points; those taken back are left out.
+    # Size 0 keeps all points, except those that a later run of the same steps replaced.
     log = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     log.Reload()
     points = {tag: log.Scalars(tag) for tag in log.Tags()["scalars"]}

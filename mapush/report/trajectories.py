@@ -32,7 +32,7 @@ class Trajectory:
 def record_trajectories(run: Path, num_episodes: int, seed: int = 0) -> list[Trajectory]:
     """Play one episode of a run's last checkpoint in each of ``num_episodes`` training worlds.
 
-    Returns none for a task without an object.
+    The worlds have no randomization. The list is empty for a task without an object.
     """
     folder = checkpoint.resolve(str(run))
     cfg = evaluation_worlds.settings(
@@ -48,7 +48,8 @@ def record_trajectories(run: Path, num_episodes: int, seed: int = 0) -> list[Tra
         goals = env.state.goal_pos[:, :2].clone()
         paths = [env.state.object_pos[:, :2].clone()]
         found = {}
-        for decision in range(1, math.ceil(env.max_episode_length / env.decision_period) + 1):
+        num_decisions = math.ceil(env.max_episode_length / env.decision_period)
+        for decision in range(1, num_decisions + 1):
             step = env.step(team(obs))
             obs = step.obs
             for world in torch.nonzero(step.done).flatten().tolist():
@@ -59,11 +60,11 @@ def record_trajectories(run: Path, num_episodes: int, seed: int = 0) -> list[Tra
                 break
     finally:
         env.close()
+
     recorded = torch.stack(paths).cpu().double().numpy()
+    goal_positions = goals.cpu().double().numpy()
     period = env.decision_period * env.step_dt
     return [
-        Trajectory(
-            recorded[:end, world], goals[world].cpu().double().numpy(), outcome, end * period
-        )
+        Trajectory(recorded[:end, world], goal_positions[world], outcome, end * period)
         for world, (end, outcome) in sorted(found.items())
     ]

@@ -1,3 +1,1 @@
-"""``mapush sweep``: many runs over a space of settings, on Ray Tune with Optuna's search and
-ASHA's early stopping.
-"""
+"""``mapush sweep``: many runs over a space of settings, with Ray Tune, Optuna and ASHA."""

@@ -1,8 +1,8 @@
-"""One trial's training, as a process of its own that ends with whoever started it.
+"""One trial's training in a process of its own, which ends when its parent does.
 
-``python -m mapush.sweep.child`` takes the words of ``python -m harl_mapush.train``. Its standard
-input is a pipe whose other end its parent holds; when that is closed, by the parent or by the
-parent's death, it saves its state and ends.
+``python -m mapush.sweep.child`` takes the arguments of ``python -m harl_mapush.train``. Its
+standard input is a pipe from its parent; when the pipe is closed, by the parent or by the parent's
+death, the training saves its state and ends.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ GRACE_S = 60.0  # between asking a training to save and killing it
 
 
 def main() -> int:
-    """Train as the command line says, for as long as the parent lives; return the exit code."""
+    """Train as the command line says until the parent ends; return the exit code."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    from harl_mapush import train  # after the thread, for it takes seconds
+    from harl_mapush import train  # an import of seconds, during which the parent may end
 
     return train.main(sys.argv[1:])
 

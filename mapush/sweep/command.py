@@ -1,6 +1,4 @@
-"""``mapush sweep SPACE.yaml``: train over a space of settings; on a sweep's folder, continue that
-sweep.
-"""
+"""The command ``mapush sweep SPACE.yaml``: train over a space of settings, or continue a sweep."""
 
 from __future__ import annotations
 
@@ -51,18 +49,22 @@ def make_parser() -> config.Parser:
     parser.add_argument(
         "space",
         metavar="SPACE.yaml",
-        help="what varies (docs/sweeps.md); or the folder of a sweep, to continue it",
+        help="a file with the settings that vary (docs/sweeps.md), or the folder of a sweep to "
+        "continue",
     )
     parser.add_argument(
-        "--num_trials", metavar="N", help="settings that the search tries, instead of SPACE.yaml's"
+        "--num_trials",
+        metavar="N",
+        help="number of settings that the search tries (default: SPACE.yaml's)",
     )
     parser.add_argument(
-        "--jobs", metavar="J", help="trials at once on this machine's cores (default: one a core)"
+        "--jobs", metavar="J", help="trials at once on this machine's cores (default: one per core)"
     )
     parser.add_argument(
         "--gpus_per_trial",
         metavar="SHARE",
-        help="of a GPU, 0.25 for four trials on each (default: 1 where there are)",
+        help="share of a GPU for each trial, 0.25 for four on each GPU (default: 1 if there is a "
+        "GPU)",
     )
     parser.add_argument(
         "--out", metavar="DIR", help="the sweep's folder (default: results/sweeps/<name>-<date>)"
@@ -72,7 +74,7 @@ def make_parser() -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Sweep as the command line says; return the exit code."""
+    """Run a sweep as the command line says; return the exit code."""
     return config.exit_code(lambda: _sweep(make_parser().parse(argv)), PROGRAM)
 
 
@@ -104,9 +106,7 @@ def _sweep(arguments: Any) -> int:
 
 
 def _find(arguments: Any) -> tuple[Path, Space]:
-    """Return the sweep's folder and its space: what the folder holds where it holds a sweep, else
-    the file's.
-    """
+    """Return the sweep's folder and space, as read from the folder or from SPACE.yaml."""
     given = Path(arguments.space)
     num_trials = _number("--num_trials", arguments.num_trials)
     if given.is_dir():
@@ -124,6 +124,7 @@ def _find(arguments: Any) -> tuple[Path, Space]:
         folder = Path(arguments.out)
     else:
         folder = Path("results", "sweeps", f"{given.stem}-{_now()}")
+
     if (folder / SWEEP).is_file():
         old = reread_space(folder / SWEEP, folder / SETTINGS)
         is_same = (
@@ -132,8 +133,8 @@ def _find(arguments: Any) -> tuple[Path, Space]:
         )
         if not is_same:
             raise ConfigError(
-                f"--out {folder}: holds a sweep over another space; name another folder, or say "
-                f"{PROGRAM} {folder}"
+                f"--out {folder}: holds a sweep over another space; name another folder, or "
+                f"continue that sweep: {PROGRAM} {folder}"
             )
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"--out {folder}: exists and holds no sweep; name another folder")
@@ -143,7 +144,7 @@ def _find(arguments: Any) -> tuple[Path, Space]:
 def _run(
     engine: Any, space: Space, ledger: Ledger, jobs: int, share: float, imports: Sequence[str]
 ) -> None:
-    """Run the search, or the grid, and then the best settings with other seeds."""
+    """Run the search or the grid, then the best settings with other seeds."""
     common = [word for name in imports for word in ("--import", name)]
     if not share:
         threads = max(1, num_cores() // jobs)
@@ -152,6 +153,8 @@ def _run(
             if getattr(getattr(space.run, section), name) == given:
                 common += ["--set", f"{key}={threads}"]
     progress = _Progress(space, ledger)
+
+    # First stage: the search, or the grid.
     search = None
     num_new = 0
     if space.cfg.search == "grid":
@@ -169,9 +172,10 @@ def _run(
         engine.run_stage(space, stage, engine.stopping(space, ledger), jobs, share)
     if space.cfg.search == "grid" or ledger.open_trials(SEARCH):
         return
-    for best in best_first([t for t in ledger.trials if t.stage == SEARCH], space.cfg.mode)[
-        : space.cfg.confirm
-    ]:
+
+    # Second stage: the best settings with other seeds.
+    searched = [trial for trial in ledger.trials if trial.stage == SEARCH]
+    for best in best_first(searched, space.cfg.mode)[: space.cfg.confirm]:
         known = {trial.seed for trial in ledger.trials if trial.setting == best.setting}
         for seed in space.cfg.seeds:
             if seed not in known:
@@ -183,7 +187,7 @@ def _run(
 
 
 def _finish(engine: Any, space: Space, ledger: Ledger) -> int:
-    """Write the summary and show it; return 1 where no trial finished, or some are not over."""
+    """Write and print the summary; return 1 if no trial finished or some are still open."""
     summary = importlib.import_module("mapush.sweep.summary")
     ranked = rank_settings(ledger.trials, space.cfg.mode)
     shares = engine.importance(space, ledger.trials)
@@ -193,13 +197,14 @@ def _finish(engine: Any, space: Space, ledger: Ledger) -> int:
     num_open = sum(trial.state == OPEN for trial in ledger.trials)
     if num_open:
         sys.stderr.write(
-            f"{PROGRAM}: {num_open} trials are not over; continue with: {PROGRAM} {ledger.folder}\n"
+            f"{PROGRAM}: {num_open} trials have not ended; continue with: {PROGRAM} "
+            f"{ledger.folder}\n"
         )
     return 0 if ranked and not num_open else 1
 
 
 class _Progress:
-    """A line for every trial that is over."""
+    """Prints a line for every trial that ends."""
 
     def __init__(self, space: Space, ledger: Ledger) -> None:
         self._space = space
@@ -207,19 +212,20 @@ class _Progress:
 
     def tell(self, trial: Trial) -> None:
         """Print a trial's outcome and the progress of the sweep."""
-        worth = f"{self._space.cfg.metric} {trial.value:.3f} at {trial.env_steps:,} env steps"
-        became = {
-            FINISHED: f"finished, {worth}",
-            STOPPED: f"stopped early, {worth}",
+        value = f"{self._space.cfg.metric} {trial.value:.3f} at {trial.env_steps:,} env steps"
+        outcome = {
+            FINISHED: f"finished, {value}",
+            STOPPED: f"stopped early, {value}",
             FAILED: f"failed ({trial.reason})",
             OPEN: "interrupted; it resumes when the sweep is started again",
         }[trial.state]
-        is_over = [each for each in self._ledger.trials if each.state != OPEN]
-        best = best_first(
-            [each for each in self._ledger.trials if each.stage == SEARCH], self._space.cfg.mode
-        )
-        best_so_far = f"; best so far {best[0].value:.3f}, trial {best[0].number}" if best else ""
-        _say(f"Trial {trial.number}: {became} ({len(is_over)} over{best_so_far}).")
+
+        trials = self._ledger.trials
+        progress = f"{sum(each.state != OPEN for each in trials)} over"
+        best = best_first([each for each in trials if each.stage == SEARCH], self._space.cfg.mode)
+        if best:
+            progress += f"; best so far {best[0].value:.3f}, trial {best[0].number}"
+        _say(f"Trial {trial.number}: {outcome} ({progress}).")
 
 
 def _unstopped(space: Space) -> Space:
@@ -227,15 +233,15 @@ def _unstopped(space: Space) -> Space:
 
 
 def _places(space: Space, jobs: int | None, share: float | None) -> tuple[int, float, str]:
-    """Return trials at once, the share of a GPU for each (0: none), and words for that."""
+    """Return the number of trials at once, the GPU share of each (0: none), and a text on them."""
     num_gpus = torch.cuda.device_count()
     is_local = "RAY_ADDRESS" not in os.environ
     if share is None and jobs is None and num_gpus and space.run.sim.device != "cpu":
         share = 1.0
     if share:
         if is_local and not num_gpus:
-            raise ConfigError("--gpus_per_trial: no GPU is visible here; say --jobs J")
-        return 0, share, f"{share:g} of a GPU a trial"
+            raise ConfigError("--gpus_per_trial: no GPU is visible here; use --jobs J")
+        return 0, share, f"{share:g} of a GPU per trial"
     jobs = jobs or num_cores()
     if is_local and jobs > num_cores():
         raise ConfigError(
@@ -243,16 +249,14 @@ def _places(space: Space, jobs: int | None, share: float | None) -> tuple[int, f
         )
     if space.run.sim.device.startswith("cuda"):
         raise ConfigError(
-            f"--jobs: trials on cores cannot use sim.device {space.run.sim.device}; say "
+            f"--jobs: trials on cores cannot use sim.device {space.run.sim.device}; use "
             "--gpus_per_trial"
         )
     return jobs, 0.0, f"{jobs} at once"
 
 
 def _import_engine() -> Any:
-    """Import Ray Tune and Optuna; raise ConfigError where they, or what draws, are not
-    installed.
-    """
+    """Import the module of Ray Tune and Optuna; raise ConfigError if a package is missing."""
     missing = [name for name in _PARTS if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"{', '.join(missing)} missing; pip install 'mapush[sweep]'")
@@ -274,7 +278,7 @@ def _share(text: str | None) -> float | None:
     value = parse_yaml(text, "--gpus_per_trial")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
         raise ConfigError(
-            "--gpus_per_trial: must be above 0 and at most 1, for a trial trains on one GPU, "
+            "--gpus_per_trial: must be above 0 and at most 1, since a trial trains on one GPU, "
             f"not {text!r}"
         )
     return float(value)

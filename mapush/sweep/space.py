@@ -1,6 +1,4 @@
-"""SPACE.yaml: which run is varied, in which settings, and what its trials are compared by. All of
-it is checked here, before anything is started.
-"""
+"""SPACE.yaml: the run that is varied, the settings that vary, and the metric of the trials."""
 
 from __future__ import annotations
 
@@ -32,64 +30,70 @@ from mqe.registry import SimCfg, make_env
 
 SEARCHES = ("optuna", "random", "grid")
 _DEFAULT_TRIALS = 30
-_KINDS = ("range", "log")  # of an interval: evenly over it, or over its logarithm
+_KINDS = ("range", "log")  # intervals, uniform in the number or in its logarithm
 _FORMS = "a list of values, {range: [low, high]} or {log: [low, high]}"
-_OWN = {  # settings that are the sweep's own business
-    "runner.seed": "name seeds under seeds: [...]",
-    "runner.num_env_steps": "all trials have the same budget, under settings",
-    "runner.max_wall_time": "trials that end by the clock cannot be compared; leave it out",
-    "sim.device": "Ray hands out the devices; set it for all trials, under settings",
+# Settings that cannot vary, with hints for the user.
+_OWN = {
+    "runner.seed": "list the seeds under seeds: [...]",
+    "runner.num_env_steps": "all trials have the same budget; set it under settings",
+    "runner.max_wall_time": "trials with a time limit cannot be compared; leave it out",
+    "sim.device": "Ray assigns the devices; set it for all trials under settings",
 }
 
 
 @dataclass(frozen=True)
 class StoppingCfg:
-    """When ASHA ends a trial early: it continues past a rung only if it is among the best ``1 /
-    keep`` so far.
-    """
+    """ASHA: a trial continues past a rung only if it is among the best ``1 / keep`` so far."""
 
     first: int | None = option(
         None, "env steps of the first rung; null: a tenth of runner.num_env_steps", min=1
     )
     keep: float = option(
         3.0,
-        "one trial in so many continues; each rung is so many times as far as the last",
+        "factor between rungs; one trial in this many continues past each",
         above=1.0,
     )
 
 
 @dataclass(frozen=True)
 class SweepCfg:
-    """All keys of a SPACE.yaml."""
+    """The keys of a SPACE.yaml."""
 
     space: dict[str, Any] = option(dict, f"settings that vary, section.key: {_FORMS}")
-    preset: str | None = option(None, "the run that is varied; null, without config: laptop")
-    config: str | None = option(None, "the run that is varied, as a run file")
-    settings: dict[str, Any] = option(
-        dict, "what is laid over that run, section by section, in all trials"
+    preset: str | None = option(
+        None, "preset of the run that is varied; null, without config: laptop"
     )
-    metric: str = option("mapush/success_rate", "tag that trials are compared by, at their end")
-    mode: str = option("max", "whether more of it is better, or less", choices=("max", "min"))
-    search: str = option("optuna", "how settings are chosen", choices=SEARCHES)
+    config: str | None = option(None, "run file of the run that is varied")
+    settings: dict[str, Any] = option(
+        dict, "changes of that run for all trials, as sections with keys"
+    )
+    metric: str = option("mapush/success_rate", "tag of the curve whose last value ranks trials")
+    mode: str = option(
+        "max", "direction of a better metric, larger or smaller", choices=("max", "min")
+    )
+    search: str = option("optuna", "method that chooses the settings", choices=SEARCHES)
     num_trials: int | None = option(
-        None, f"settings that the search tries; null: {_DEFAULT_TRIALS}", min=1, max=100_000
+        None,
+        f"number of settings that the search tries; null: {_DEFAULT_TRIALS}",
+        min=1,
+        max=100_000,
     )
     seeds: tuple[int, ...] = option(
-        (), "a grid trains every point with each, a search its best settings", min=0
+        (), "seeds of every point of a grid, or of the best settings of a search", min=0
     )
     confirm: int = option(
         3,
-        "best settings of a search that are trained again with each of the seeds",
+        "number of best settings of a search that are trained again with each of the seeds",
         min=0,
         max=1000,
     )
     stopping: StoppingCfg | None = option(
-        StoppingCfg, "ASHA; null: every trial has its whole budget"
+        StoppingCfg, "early stopping by ASHA; null: every trial has its whole budget"
     )
 
 
 class Parameter(NamedTuple):
-    """One setting that varies: among ``choices``, or from ``low`` to ``high``."""
+    """One setting that varies: one of ``choices``, or a number from ``low`` to ``high``."""
 
     key: str
     choices: tuple[Any, ...] = ()
@@ -99,18 +103,16 @@ class Parameter(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether an interval holds whole numbers only."""
+        """Whether the interval has whole numbers only."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def samples(self) -> tuple[Any, ...]:
-        """Return all its choices, or its two ends."""
+        """Return all choices, or both ends of the interval."""
         return self.choices or (self.low, self.high)
 
 
 class Space(NamedTuple):
-    """A checked sweep: its keys, the parameters that vary, and the run that is varied as nested
-    values and as built.
-    """
+    """A checked sweep: its keys, its parameters, and the base run as nested values and as built."""
 
     cfg: SweepCfg
     parameters: tuple[Parameter, ...]
@@ -119,45 +121,45 @@ class Space(NamedTuple):
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds of the first stage: a grid's own, a search's is that of its run."""
+        """Seeds of the first stage: the grid's own, or for a search the seed of its run."""
         if self.cfg.search == "grid" and self.cfg.seeds:
             return self.cfg.seeds
         return (self.run.runner.seed,)
 
     @property
     def num_settings(self) -> int:
-        """How many settings the first stage tries."""
+        """Number of settings in the first stage."""
         if self.cfg.search == "grid":
             return len(self.grid())
         return self.cfg.num_trials or _DEFAULT_TRIALS
 
     @property
     def first_rung(self) -> int:
-        """Env steps that every trial gets."""
+        """Env steps of the first rung, which every trial gets."""
         assert self.cfg.stopping is not None
         return self.cfg.stopping.first or max(1, self.run.runner.num_env_steps // 10)
 
     def grid(self) -> list[dict[str, Any]]:
-        """Return every combination of the choices, the last parameter varying fastest."""
+        """Return all combinations of the choices; the last parameter varies fastest."""
         keys = [parameter.key for parameter in self.parameters]
         combinations = itertools.product(*(parameter.choices for parameter in self.parameters))
         return [dict(zip(keys, values, strict=True)) for values in combinations]
 
     def budget(self) -> str:
-        """Format how much will be computed, at most."""
-        search = self.num_settings * len(self.seeds)
-        confirmed = 0
+        """Format the largest possible number of trials and env steps."""
+        num_trials = self.num_settings * len(self.seeds)
+        text = f"{num_trials} trials"
         if self.cfg.search != "grid":
-            confirmed = min(self.cfg.confirm, self.num_settings) * len(self.cfg.seeds)
-        steps = self.run.runner.num_env_steps
-        more = f" and {confirmed} with other seeds" if confirmed else ""
-        return f"{search} trials{more}, at most {(search + confirmed) * steps:,} env steps in all"
+            num_confirming = min(self.cfg.confirm, self.num_settings) * len(self.cfg.seeds)
+            num_trials += num_confirming
+            if num_confirming:
+                text += f" and {num_confirming} with other seeds"
+        env_steps = num_trials * self.run.runner.num_env_steps
+        return f"{text}, at most {env_steps:,} env steps in all"
 
 
 def read_space(path: Path, num_trials: int | None = None, imports: Sequence[str] = ()) -> Space:
-    """Read a SPACE.yaml and the run that it varies; raise ConfigError for anything in it that
-    cannot be.
-    """
+    """Read a SPACE.yaml and the run that it varies; raise ConfigError for invalid values."""
     cfg = _build(load_yaml(path), num_trials)
     if cfg.preset is not None and cfg.config is not None:
         raise ConfigError(
@@ -175,12 +177,12 @@ def read_space(path: Path, num_trials: int | None = None, imports: Sequence[str]
 
 
 def reread_space(sweep: Path, settings: Path, num_trials: int | None = None) -> Space:
-    """Read what a sweep's folder holds of its space and of the run that is varied."""
+    """Read the space and the base run from the folder of a sweep."""
     return _check(_build(load_yaml(sweep), num_trials), load_yaml(settings))
 
 
 def assignments(values: Mapping[str, Any]) -> list[str]:
-    """Return settings by dotted name as ``--set`` takes them."""
+    """Format settings by dotted name as arguments of ``--set``."""
     return [f"{key}={json.dumps(value)}" for key, value in values.items()]
 
 
@@ -194,11 +196,7 @@ def settings_of(
 
 def _build(values: dict[str, Any], num_trials: int | None) -> SweepCfg:
     if values.get("search") == "grid":
-        # Who asks for a grid wants all of it, unless said otherwise.
-        values = {
-            "stopping": None,
-            **values,
-        }
+        values = {"stopping": None, **values}  # by default, a grid trains all its points in full
     cfg = build(SweepCfg, values, "")
     if num_trials is not None:
         cfg = replace(
@@ -220,12 +218,12 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
         )
     parameters = tuple(_parameter(key, given, base) for key, given in cfg.space.items())
     space = Space(cfg, parameters, base, run)
+
     _check_seeds(space)
     if cfg.stopping is not None and space.first_rung >= run.runner.num_env_steps:
         raise ConfigError(
             f"stopping.first: must be below runner.num_env_steps {run.runner.num_env_steps}, not "
-            f"{space.first_rung}; "
-            "or say stopping: null"
+            f"{space.first_rung}; or set stopping: null"
         )
     if cfg.search == "grid":
         for parameter in parameters:
@@ -234,7 +232,7 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
                     f"space.{parameter.key}: a grid needs a list of values, not an interval"
                 )
         for point in space.grid():
-            settings_of(base, point)  # values that are each possible, but not together
+            settings_of(base, point)  # raises for values that exclude each other
     tags = metric_tags(run)
     if cfg.metric not in tags:
         raise ConfigError(f"metric: {unknown('metric', cfg.metric, tags)}")
@@ -242,13 +240,15 @@ def _check(cfg: SweepCfg, base: dict[str, Any]) -> Space:
 
 
 def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
-    """Return one setting that varies; raise ConfigError where one of its values cannot be."""
+    """Return one setting that varies; raise ConfigError if a value of it is invalid."""
     section, dot, _ = str(key).partition(".")
-    if not dot or section == "logger" or key in _OWN:
-        reason = _OWN.get(
-            key, "names and logs are the sweep's" if dot else "must have the form section.key"
-        )
-        raise ConfigError(f"space.{key}: cannot vary; {reason}")
+    if not dot:
+        raise ConfigError(f"space.{key}: cannot vary; must have the form section.key")
+    if section == "logger":
+        raise ConfigError(f"space.{key}: cannot vary; the sweep sets names and logs of its runs")
+    if key in _OWN:
+        raise ConfigError(f"space.{key}: cannot vary; {_OWN[key]}")
+
     if isinstance(given, Mapping) and len(given) == 1 and next(iter(given)) in _KINDS:
         (kind, ends), *_ = given.items()
         parameter = _interval(key, kind, ends)
@@ -258,6 +258,7 @@ def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
         parameter = Parameter(key, tuple(given))
     else:
         raise ConfigError(f"space.{key}: must be {_FORMS}, not {given!r}")
+
     for value in parameter.samples():
         try:
             run, _ = settings_of(base, {key: value})
@@ -275,9 +276,7 @@ def _parameter(key: str, given: Any, base: dict[str, Any]) -> Parameter:
 
 
 def _check_start(run: RunCfg) -> None:
-    """Raise ConfigError where a run would start with the networks of a checkpoint that is not
-    there.
-    """
+    """Raise ConfigError if the checkpoint that a run starts from does not exist."""
     if run.runner.init_from is not None:
         try:
             checkpoint.resolve(run.runner.init_from)
@@ -287,9 +286,7 @@ def _check_start(run: RunCfg) -> None:
 
 def _interval(key: str, kind: str, ends: Any) -> Parameter:
     is_pair = isinstance(ends, (list, tuple)) and len(ends) == 2
-    if not is_pair or any(
-        isinstance(end, bool) or not isinstance(end, (int, float)) for end in ends
-    ):
+    if not is_pair or not all(_is_number(end) for end in ends):
         raise ConfigError(f"space.{key}: {kind}: must be two numbers, [low, high], not {ends!r}")
     low, high = ends
     if not low < high:
@@ -297,8 +294,12 @@ def _interval(key: str, kind: str, ends: Any) -> Parameter:
             f"space.{key}: {kind}: the first number must be below the second, not {ends!r}"
         )
     if kind == "log" and low <= 0:
-        raise ConfigError(f"space.{key}: log: needs numbers above 0, not {ends!r}; say range")
+        raise ConfigError(f"space.{key}: log: needs numbers above 0, not {ends!r}; use range")
     return Parameter(key, low=low, high=high, is_log=kind == "log")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _value(values: Any, key: str) -> Any:
@@ -314,15 +315,12 @@ def _check_seeds(space: Space) -> None:
     if space.cfg.search != "grid" and space.run.runner.seed in seeds:
         raise ConfigError(
             f"seeds: {space.run.runner.seed} is the seed that the search itself trains with "
-            "(runner.seed), for which "
-            "the best settings are picked; name others"
+            "(runner.seed), so that its result is biased for the best settings; name others"
         )
 
 
 def metric_tags(run: RunCfg) -> list[str]:
-    """Return the tags of a run's curves that a sweep can compare trials by: episodes, rewards,
-    evaluations.
-    """
+    """Return the tags of a run's curves that can rank trials: episodes, rewards, evaluations."""
     with torch.random.fork_rng():
         env = make_env(
             replace(run.env, num_envs=1), SimCfg("mujoco", "cpu", 1), run.task, run.runner.seed
@@ -334,12 +332,12 @@ def metric_tags(run: RunCfg) -> list[str]:
         names = [name for name in env.statistics() if name != "num_episodes"]
     finally:
         env.close()
-    per_agent = {name: re.fullmatch(r"(\w+)_(agent\d+)", name) for name in names}
-    tags = [
-        f"{match[2]}/{match[1]}" if match else f"mapush/{name}" for name, match in per_agent.items()
-    ]
+
+    tags = []
+    for name in names:
+        per_agent = re.fullmatch(r"(\w+)_(agent\d+)", name)
+        tags.append(f"{per_agent[2]}/{per_agent[1]}" if per_agent else f"mapush/{name}")
+    tags += [*rewards, "reward/total"]
     if run.runner.evaluation_interval is not None:
-        evaluated = [f"eval/{name}" for name in names]
-    else:
-        evaluated = []
-    return [*tags, *rewards, "reward/total", *evaluated]
+        tags += [f"eval/{name}" for name in names]
+    return tags

@@ -1,6 +1,4 @@
-"""What a sweep has found: ``summary.md``, ``trials.csv``, ``best.yaml`` and ``summary.png`` in its
-folder.
-"""
+"""The results of a sweep: ``summary.md``, ``trials.csv``, ``best.yaml`` and ``summary.png``."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ SUMMARY = "summary.md"
 TABLE = "trials.csv"
 BEST = "best.yaml"
 FIGURE = "summary.png"
-_MANY = 40  # trials from which importance is more than a hint
+_MANY = 40  # least number of trials for a reliable importance
 _NUM_BEST = 10  # settings that the page shows
 _MOST_PANELS = 6  # parameters that the figure shows, the most important ones
 _COLORS = {FINISHED: "#2f6db5", STOPPED: "#e08e22", FAILED: "#d1495b"}
@@ -56,7 +54,7 @@ _WORDS = {FINISHED: "finished", STOPPED: "stopped early", FAILED: "failed", OPEN
 def write_summary(
     space: Space, ledger: Ledger, ranked: Sequence[Setting], shares: Mapping[str, float]
 ) -> list[Path]:
-    """Write everything there is to say about a sweep into its folder; return the files."""
+    """Write the results of a sweep to its folder; return the files."""
     folder = ledger.folder
     durable.write_text(folder / SUMMARY, page(space, ledger.trials, ranked, shares))
     durable.write_text(folder / TABLE, table(space, ledger.trials))
@@ -85,8 +83,8 @@ def page(
     parts = [
         "# Sweep",
         f"{len(trials)} trials ({', '.join(numbers)}), search {cfg.search}; compared by "
-        f"`{cfg.metric}` at the end of "
-        f"{space.run.runner.num_env_steps:,} env steps, {better} is better.",
+        f"`{cfg.metric}` at the end of {space.run.runner.num_env_steps:,} env steps, {better} is "
+        "better.",
         "## Best settings",
     ]
     if ranked:
@@ -102,15 +100,15 @@ def page(
         parts.append("No trial has finished.")
     if shares:
         count = len(order_of_merit(trials, cfg.mode))
-        few = "" if count >= _MANY else " So few trials give a hint, no more."
+        few = "" if count >= _MANY else " So few trials give a rough estimate only."
         parts += [
             "## Importance",
             _markdown(
                 ["setting", "share"], [[key, f"{share:.2f}"] for key, share in shares.items()]
             ),
-            f"The share of each setting in what separates the best quarter of {count} trials "
-            "from the rest "
-            f"(PED-ANOVA); one that was stopped early counts as worse than any that finished.{few}",
+            "Importance (PED-ANOVA) is the share of each setting in the difference between the "
+            f"best quarter of {count} trials and the rest; a trial that was stopped early counts "
+            f"as worse than any that finished.{few}",
         ]
     failed = [trial for trial in trials if trial.state == FAILED]
     if failed:
@@ -126,45 +124,22 @@ def table(space: Space, trials: Sequence[Trial]) -> str:
     keys = [parameter.key for parameter in space.parameters]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(
-        [
-            "trial",
-            "setting",
-            *keys,
-            "seed",
-            "stage",
-            "state",
-            "env_steps",
-            space.cfg.metric,
-            "reason",
-        ]
-    )
+    outcome = ["seed", "stage", "state", "env_steps", space.cfg.metric, "reason"]
+    writer.writerow(["trial", "setting", *keys, *outcome])
     for t in trials:
         value = "" if math.isnan(t.value) else repr(t.value)
         chosen = [t.values[key] for key in keys]
-        writer.writerow(
-            [
-                t.number,
-                t.setting,
-                *chosen,
-                t.seed,
-                t.stage,
-                t.state,
-                t.env_steps,
-                value,
-                t.reason or "",
-            ]
-        )
+        outcome = [t.seed, t.stage, t.state, t.env_steps, value, t.reason or ""]
+        writer.writerow([t.number, t.setting, *chosen, *outcome])
     return stream.getvalue()
 
 
 def figure(
     space: Space, trials: Sequence[Trial], ranked: Sequence[Setting], shares: Mapping[str, float]
 ) -> Figure | None:
-    """Draw trials in their order, their curves, settings over seeds, importance, and the metric
-    against each setting.
+    """Draw trials, curves, seeds, importance, and the metric against each setting.
 
-    None without any point.
+    Return None if no trial has a point.
     """
     known = [trial for trial in trials if trial.points]
     if not known:
@@ -211,9 +186,10 @@ def _draw_order(panel: Any, space: Space, trials: Sequence[Trial]) -> None:
     numbers = []
     values = []
     for trial in first_stage:
-        (best, *_) = best_first([t for t in (best, trial) if t is not None], space.cfg.mode) or [
-            best
-        ]
+        candidates = [each for each in (best, trial) if each is not None]
+        ranked = best_first(candidates, space.cfg.mode)
+        if ranked:
+            best = ranked[0]
         if best is not None:
             numbers.append(trial.number)
             values.append(best.value)
@@ -228,7 +204,9 @@ def _draw_order(panel: Any, space: Space, trials: Sequence[Trial]) -> None:
 
 def _draw_curves(panel: Any, space: Space, trials: Sequence[Trial]) -> None:
     for trial in trials:
-        color = _CONFIRMING if trial.stage == CONFIRM else _COLORS.get(trial.state, _RUNNING)
+        color = _COLORS.get(trial.state, _RUNNING)
+        if trial.stage == CONFIRM:
+            color = _CONFIRMING
         panel.plot(
             *zip(*trial.points, strict=True), color=color, alpha=0.6, linewidth=1, marker=".", ms=3
         )
@@ -278,17 +256,12 @@ def _draw_setting(panel: Any, space: Space, key: str, trials: Sequence[Trial]) -
 
 
 def _worth(setting: Setting) -> list[object]:
-    if setting.interval is None:
-        interval = "-"
-    else:
+    interval = "-"
+    if setting.interval is not None:
         interval = f"{setting.interval[0]:.3f} to {setting.interval[1]:.3f}"
     seeds = ", ".join(str(trial.seed) for trial in setting.trials)
-    return [
-        f"{setting.mean:.3f}",
-        interval,
-        seeds,
-        ", ".join(str(trial.number) for trial in setting.trials),
-    ]
+    numbers = ", ".join(str(trial.number) for trial in setting.trials)
+    return [f"{setting.mean:.3f}", interval, seeds, numbers]
 
 
 def _caveat(space: Space, ranked: Sequence[Setting]) -> str:
@@ -297,13 +270,13 @@ def _caveat(space: Space, ranked: Sequence[Setting]) -> str:
         return "Intervals are of the mean over seeds (Student's t)."
     if any(setting.interval is not None for setting in ranked):
         return (
-            "Intervals are of the mean over seeds (Student's t) that the search did not see. "
-            "Settings without one have "
-            "a single run, which the search picked: expect less of them."
+            "Intervals are of the mean over seeds (Student's t) that the search did not use. "
+            "Settings without an interval have the single run that the search chose; expect lower "
+            "values with other seeds."
         )
     return (
-        "One run a setting, and the best of many: expect less of it. `seeds: [...]` trains "
-        "the best again."
+        "Each setting has one run, and these are the best of many: expect lower values with other "
+        "seeds. `seeds: [...]` trains the best settings again."
     )
 
 

@@ -1,10 +1,8 @@
-"""What a sweep's folder holds of its trials, and what they are worth.
+"""The records of a sweep's trials in its folder, and their ranking.
 
-``sweep.yaml`` is the space, ``settings.yaml`` the run that is varied, ``trials/0007/`` an ordinary
-run folder with
-``trial.json`` (written by the sweep alone) and ``output.log`` beside what a run leaves. Whatever
-happens to the sweep,
-it can be resumed from these.
+``sweep.yaml`` is the space and ``settings.yaml`` the run that is varied. ``trials/0007/`` is a run
+folder that also has ``trial.json``, which only the sweep writes, and ``output.log``. A sweep can
+always be resumed from these files.
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ SWEEP = "sweep.yaml"
 SETTINGS = "settings.yaml"
 TRIALS = "trials"
 OUTPUT = "output.log"
-# open: waiting, running or interrupted
-OPEN = "open"
+# States of a trial.
+OPEN = "open"  # waiting, running or interrupted
 FINISHED = "finished"
 STOPPED = "stopped"
 FAILED = "failed"
 STATES = (OPEN, FINISHED, STOPPED, FAILED)
-# stages
+# Stages of a sweep.
 SEARCH = "search"
 CONFIRM = "confirm"
 _RECORD = "trial.json"
@@ -39,10 +37,10 @@ _RECORD = "trial.json"
 
 @dataclass
 class Trial:
-    """One run of a sweep: its settings, its seed, and how it went."""
+    """One run of a sweep: its settings, its seed, its state and its curve."""
 
     number: int
-    setting: int  # trials of one setting differ in their seed alone
+    setting: int  # number of the setting; its trials differ in their seeds only
     values: dict[str, Any]  # by dotted name
     seed: int
     stage: str = SEARCH
@@ -52,37 +50,37 @@ class Trial:
 
     @property
     def value(self) -> float:
-        """Its last value of the metric, NaN before the first."""
+        """The last value of the metric; NaN without any."""
         return self.points[-1][1] if self.points else math.nan
 
     @property
     def env_steps(self) -> int:
-        """Env steps at its last point."""
+        """Env steps at the last value."""
         return self.points[-1][0] if self.points else 0
 
 
 class Setting(NamedTuple):
-    """A setting with its trials: one for each seed that it was trained with."""
+    """One combination of values, with its trials: one for each seed."""
 
     number: int
     values: dict[str, Any]
-    trials: tuple[Trial, ...]  # that count
+    trials: tuple[Trial, ...]  # in the mean
     mean: float
-    interval: tuple[float, float] | None  # 95 %, of the mean; None for fewer than two seeds
+    interval: tuple[float, float] | None  # 95 % interval of the mean; None for a single seed
 
 
 class Ledger:
-    """The records of a sweep's trials, in its folder."""
+    """The records of a sweep's trials, stored in its folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the records that there are; raise ConfigError for one that is damaged."""
+        """Read the existing records; raise ConfigError for a damaged one."""
         self.folder = folder
         self.trials = [_read(path) for path in sorted((folder / TRIALS).glob(f"*/{_RECORD}"))]
 
     def add(
         self, setting: int | None, values: dict[str, Any], seed: int, stage: str = SEARCH
     ) -> Trial:
-        """Record a new trial; ``setting`` None: it is the first of a new setting."""
+        """Record a new trial; ``setting`` None makes it the first of a new setting."""
         number = 1 + max((trial.number for trial in self.trials), default=0)
         if setting is None:
             setting = 1 + max((trial.setting for trial in self.trials), default=0)
@@ -92,7 +90,7 @@ class Ledger:
         return trial
 
     def write(self, trial: Trial) -> None:
-        """Write a trial's record in one move."""
+        """Write a trial's record atomically."""
         folder = self.run_folder(trial)
         durable.make_folder(folder)
         durable.write_text(folder / _RECORD, json.dumps(asdict(trial), indent=1) + "\n")
@@ -102,11 +100,11 @@ class Ledger:
         return self.folder / TRIALS / f"{trial.number:04d}"
 
     def open_folders(self) -> list[Path]:
-        """Return the run folders of all trials that are not over."""
+        """Return the run folders of all trials that have not ended."""
         return [self.run_folder(trial) for trial in self.trials if trial.state == OPEN]
 
     def open_trials(self, stage: str) -> list[Trial]:
-        """Return the trials of a stage that are not over."""
+        """Return the trials of a stage that have not ended."""
         return [trial for trial in self.trials if trial.state == OPEN and trial.stage == stage]
 
 
@@ -119,7 +117,7 @@ def best_first(trials: Iterable[Trial], mode: str) -> list[Trial]:
 def order_of_merit(trials: Iterable[Trial], mode: str) -> list[Trial]:
     """Return the trials of the search that finished or were stopped, the best first.
 
-    A stopped one comes after all that finished, and after those that came further.
+    Stopped trials come after all that finished, in the order of their env steps, the most first.
     """
     sign = -1.0 if mode == "max" else 1.0
     known = [
@@ -136,11 +134,10 @@ def order_of_merit(trials: Iterable[Trial], mode: str) -> list[Trial]:
 
 
 def rank_settings(trials: Sequence[Trial], mode: str) -> list[Setting]:
-    """Return the settings with a finished trial, the best first; those with an interval before
-    those without.
+    """Return the settings with a finished trial, the best first.
 
-    Of a setting that was trained again to confirm it, only those seeds count: the search picked it
-    for its own.
+    Settings with an interval come before others. If a setting was trained again with other seeds,
+    only these count: its first result is biased, because the search chose it for that result.
     """
     by_setting: dict[int, list[Trial]] = {}
     for trial in best_first(trials, mode):
@@ -193,7 +190,7 @@ def _t_probability(angle: float, degrees: int) -> float:
 
 
 def wait_until_saved(folders: Iterable[Path], limit_s: float) -> None:
-    """Wait until no process trains in any of these run folders, for ``limit_s`` at most."""
+    """Wait until no process trains in these run folders, for at most ``limit_s`` in all."""
     deadline = time.monotonic() + limit_s
     for folder in folders:
         while folder.is_dir() and time.monotonic() < deadline:
@@ -215,7 +212,6 @@ def _read(path: Path) -> Trial:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{path}: cannot be read as a trial's record ({type(error).__name__}); remove "
-            f"{path.parent}, and the sweep "
-            "continues without that trial"
+            f"{path.parent} to continue the sweep without that trial"
         ) from None
     return trial

@@ -1,6 +1,4 @@
-"""Ray Tune as the sweep's engine: it hands out trials to workers, Optuna chooses settings, ASHA
-ends trials early.
-"""
+"""Search and training of a sweep: Ray Tune runs trials, Optuna chooses settings, ASHA stops."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-# Read when Ray is imported. Ray's own files, curves and telemetry are not wanted: a sweep's folder
-# holds everything.
+# Ray reads these variables when it is imported. They turn off its own files, curves and telemetry:
+# a sweep's folder has all its data.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
 os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # a failed trial has no metric
-os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # signals are the command's
+os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")  # mapush sweep handles signals
 os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
 
 import optuna
@@ -58,26 +56,24 @@ from mapush.sweep.trials import (
 from mapush.sweep.worker import ENV_STEPS, OUTCOME, REASON, VALUE, TrialRun
 from mqe.cores import num_cores
 
-# of what importance is computed from
-LEAST_TRIALS = 8
-BEST_SHARE = 0.25
-_PATIENCE_S = 10.0  # with Ray, once every trial has saved its state
-# Bytes; the least that Ray takes, for only plain results pass through it.
-_OBJECT_STORE = 80 * 2**20
+LEAST_TRIALS = 8  # for the importance of settings
+BEST_SHARE = 0.25  # of the trials, which importance compares with the rest
+_PATIENCE_S = 10.0  # time for Ray to end once every trial has saved its state
+_OBJECT_STORE = 80 * 2**20  # [bytes] Ray's minimum, enough for plain results
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-# A lost worker is one line of the sweep's own.
+# The sweep itself prints a line for a lost worker.
 logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
 
 
 class Search:
-    """Optuna's search, with all that earlier trials of the sweep have shown."""
+    """Optuna's search, which includes the results of the sweep's earlier trials."""
 
     def __init__(self, space: Space, ledger: Ledger) -> None:
-        """Begin where the ledger stands."""
+        """Create the study with the results in ``ledger``."""
         self._space = space
         self._distributions = distributions(space.parameters)
-        # A resumed search draws other settings.
+        # A resumed search must not draw the same settings again.
         seed = (space.run.runner.seed + len(ledger.trials)) % 2**32
         startup = max(1, min(10, space.num_settings // 3))
         if space.cfg.search == "random":
@@ -94,12 +90,12 @@ class Search:
         self._asked: dict[int, optuna.Trial] = {}
 
     def ask(self) -> tuple[optuna.Trial, dict[str, Any]]:
-        """Return a new trial, and its values by name."""
+        """Return a new Optuna trial, and its values by name."""
         asked = self.study.ask(self._distributions)
         return asked, from_params(asked.params, self._space.parameters)
 
     def ask_again(self, trial: Trial) -> None:
-        """Take up a trial that was chosen before."""
+        """Resume a trial whose values were chosen before."""
         self.study.enqueue_trial(to_params(trial.values, self._space.parameters))
         self._asked[trial.number] = self.study.ask(self._distributions)
 
@@ -111,7 +107,7 @@ class Search:
         return trial
 
     def tell(self, trial: Trial) -> None:
-        """Learn how a trial ended."""
+        """Report the end of a trial to Optuna."""
         asked = self._asked.pop(trial.number, None)
         if asked is None or trial.state == OPEN:
             return
@@ -124,9 +120,7 @@ class Search:
 
 
 class SearchStage(Searcher):
-    """Hands trials to Ray: those that wait in the ledger first, then new ones of the search; keeps
-    their records.
-    """
+    """Gives Ray the open trials of the ledger, then new ones; updates their records."""
 
     def __init__(
         self,
@@ -138,8 +132,10 @@ class SearchStage(Searcher):
         common: Sequence[str],
         on_end: Callable[[Trial], None],
     ) -> None:
-        """``common`` are words of every trial's command line; ``on_end`` is called with each trial
-        that is over.
+        """Give out ``waiting`` and then ``num_new`` new trials.
+
+        ``common`` are arguments of every trial's command line; ``on_end`` is called with each trial
+        that ends.
         """
         super().__init__(metric=VALUE, mode=space.cfg.mode)
         self.ledger = ledger
@@ -156,15 +152,15 @@ class SearchStage(Searcher):
                 search.ask_again(trial)
 
     def suggest(self, trial_id: str) -> Any:
-        """Return what a worker needs to know of the next trial, or that there is none."""
+        """Return the worker's configuration of the next trial, or that there is none."""
         if self._waiting:
             trial = self._waiting.popleft()
         elif self._num_new > 0 and self._search is not None:
             trial = self._search.choose(self.ledger)
-            self._num_new = self._num_new - 1
+            self._num_new -= 1
         else:
             return Searcher.FINISHED
-        trial.points = []  # they come again, from the run's curves
+        trial.points = []  # the worker reports all points of the run's curves again
         self._running[trial_id] = trial
         sets = [word for text in assignments(trial.values) for word in ("--set", text)]
         run_file = str((self.ledger.folder / SETTINGS).absolute())
@@ -178,25 +174,26 @@ class SearchStage(Searcher):
         }
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Keep a point of a trial."""
+        """Add a point to a trial's curve."""
         _keep(self._running[trial_id], result)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Record how a trial ended: by itself, by ASHA, or with its worker, after which it may be
-        resumed.
-        """
+        """Record how a trial ended: by itself, by ASHA, or with its worker."""
         trial = self._running.pop(trial_id, None)
         if trial is None:
             return
         if error or result is None:
             trial.state = OPEN
         else:
-            _keep(trial, result)  # Ray gives the last one with the end alone
-            is_over = REASON in result
-            is_interrupted = self.interruption.signal is not None
-            trial.state = result[OUTCOME] if is_over else OPEN if is_interrupted else STOPPED
+            _keep(trial, result)  # Ray passes the last result to this method only
+            if REASON in result:  # the training ended by itself
+                trial.state = result[OUTCOME]
+            elif self.interruption.signal is not None:
+                trial.state = OPEN
+            else:
+                trial.state = STOPPED
             trial.reason = result.get(REASON)
         self.ledger.write(trial)
         if self._search is not None:
@@ -204,10 +201,10 @@ class SearchStage(Searcher):
         self._on_end(trial)
 
     def save(self, checkpoint_path: str) -> None:
-        """Save nothing: the ledger is on the disk."""
+        """Save nothing: the ledger is on disk."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Restore nothing."""
+        """Restore nothing: the ledger is on disk."""
 
 
 def run_stage(
@@ -215,10 +212,9 @@ def run_stage(
 ) -> None:
     """Run trials until the stage has no more.
 
-    A signal that asks for an end has trials save their state first; then it is raised, as
-    Signalled.
+    After a signal that asks for the end, the trials save their state, and Signalled is raised.
     """
-    scratch = stage.ledger.folder.absolute() / ".ray"  # Ray's own notes, which nothing reads again
+    scratch = stage.ledger.folder.absolute() / ".ray"  # Ray's own files, which are not used later
     shutil.rmtree(scratch, ignore_errors=True)
     resources = {"cpu": 1.0, "gpu": gpus_per_trial}
     tuner = tune.Tuner(
@@ -248,7 +244,7 @@ def run_stage(
 
 
 def stopping(space: Space, ledger: Ledger) -> TrialScheduler:
-    """Return ASHA with all that earlier trials of the sweep have shown, or what stops none."""
+    """Return ASHA with the results of earlier trials, or a scheduler that stops no trial."""
     cfg = space.cfg.stopping
     if cfg is None:
         return FIFOScheduler()
@@ -272,10 +268,10 @@ def stopping(space: Space, ledger: Ledger) -> TrialScheduler:
 
 
 def importance(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
-    """Return the share of each parameter in what separates the best quarter of trials (PED-ANOVA),
-    the largest first.
+    """Return each parameter's share in what separates the best quarter of trials (PED-ANOVA).
 
-    Empty where it cannot be said: fewer than eight trials, or one parameter.
+    The largest share is first. The result is empty for a single parameter, or fewer than
+    ``LEAST_TRIALS`` trials.
     """
     ordered = order_of_merit(trials, space.cfg.mode)
     if len(ordered) < LEAST_TRIALS or len(space.parameters) < 2:
@@ -290,7 +286,7 @@ def importance(space: Space, trials: Sequence[Trial]) -> dict[str, float]:
 
 
 def frozen(trial: Trial, parameters: Sequence[Parameter]) -> optuna.trial.FrozenTrial:
-    """Return a trial that is over as Optuna keeps it."""
+    """Convert a trial that has ended to Optuna's type."""
     state = {FINISHED: TrialState.COMPLETE, STOPPED: TrialState.PRUNED, FAILED: TrialState.FAIL}[
         trial.state
     ]
@@ -304,24 +300,24 @@ def frozen(trial: Trial, parameters: Sequence[Parameter]) -> optuna.trial.Frozen
 
 
 def distributions(parameters: Sequence[Parameter]) -> dict[str, BaseDistribution]:
-    """Return what Optuna draws from: of a list, the index."""
+    """Return Optuna's distributions of the parameters; for a list, of its index."""
     return {parameter.key: _distribution(parameter) for parameter in parameters}
 
 
 def to_params(values: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Return a setting as Optuna knows it."""
+    """Convert a setting's values to Optuna's parameters."""
     return {
         p.key: p.choices.index(values[p.key]) if p.choices else values[p.key] for p in parameters
     }
 
 
 def from_params(params: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Return what Optuna chose as a setting."""
+    """Convert Optuna's parameters to a setting's values."""
     return {p.key: p.choices[params[p.key]] if p.choices else params[p.key] for p in parameters}
 
 
 class _Interrupted(tune.Stopper):
-    """Ends all trials once a signal has asked for it."""
+    """Ends all trials after a signal that asks for the end."""
 
     def __init__(self, interruption: Interruption) -> None:
         self._interruption = interruption
@@ -335,11 +331,10 @@ class _Interrupted(tune.Stopper):
 
 @contextmanager
 def _leaving_where_ray_is_gone(ledger: Ledger) -> Iterator[None]:
-    """End this process where a signal ended Ray's processes as well: Ray's client would wait a
-    minute for them.
+    """End this process soon if a signal ended Ray's processes as well.
 
-    Ray's client runs no signal handlers while it waits, so a thread reads the signals from Python's
-    wakeup descriptor.
+    Ray's client would otherwise wait a minute for them. It runs no signal handlers while it waits,
+    so a thread reads the signals from Python's wakeup descriptor.
     """
     ours, pythons = os.pipe()
     os.set_blocking(pythons, False)
@@ -381,9 +376,7 @@ def _keep(trial: Trial, result: dict[str, Any]) -> None:
 
 @contextmanager
 def _cluster(jobs: int, gpus_per_trial: float) -> Iterator[None]:
-    """Run Ray: the cluster that RAY_ADDRESS names, or else this machine for as long as this
-    lasts.
-    """
+    """Connect to the cluster that RAY_ADDRESS names, or run Ray on this machine."""
     ray_cluster.connect(
         num_cpus=num_cores() if gpus_per_trial else jobs, object_store_memory=_OBJECT_STORE
     )

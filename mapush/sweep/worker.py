@@ -1,7 +1,6 @@
-"""What runs in Ray's workers: a trial's training as a child process, watched through the curves
-that it writes.
+"""Ray's workers: each starts a trial's training as a child process and follows its curves.
 
-A worker gets plain data only, and no tensor passes through Ray.
+Only plain data passes through Ray, no tensors.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from harl_mapush.runs import run_folder
 from mapush.sweep.child import GRACE_S
 from mapush.sweep.trials import FAILED, FINISHED, OPEN, OUTPUT, wait_until_saved
 
-# of a result
+# Keys of a result.
 ENV_STEPS = "env_steps"
 VALUE = "value"
 OUTCOME = "outcome"
 REASON = "reason"
-_POINTS = 100  # of a trial, at most, that are compared with other trials' while it trains
+_POINTS = 100  # most points of a trial's curve that ASHA compares with other trials
 _PAUSE_S = 0.5
 _INTERRUPTED = {
     128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -34,12 +33,10 @@ _INTERRUPTED = {
 
 
 class Points:
-    """The curve of a metric as a run writes it, each point given once, at equal distances at
-    least.
-    """
+    """The curve of a metric that a run writes, as points with a least distance."""
 
     def __init__(self, folder: Path, metric: str, interval: float) -> None:
-        """Read a run's curves; points are ``interval`` env steps apart or more."""
+        """Read the curves of a run; points are at least ``interval`` env steps apart."""
         self._folder = folder
         self._log: EventAccumulator | None = None
         self._metric = metric
@@ -47,7 +44,7 @@ class Points:
         self._last = 0  # env steps
 
     def new(self) -> list[tuple[int, float]]:
-        """Return the points that were written since the last call."""
+        """Return the points written since the last call."""
         found = []
         for steps, value in self.all():
             if steps >= self._last + self._interval:
@@ -57,7 +54,7 @@ class Points:
 
     def all(self) -> list[tuple[int, float]]:
         """Return all points so far."""
-        if not self._folder.is_dir():  # the run has not made it yet
+        if not self._folder.is_dir():  # the run has not created it yet
             return []
         if self._log is None:
             self._log = EventAccumulator(
@@ -70,31 +67,27 @@ class Points:
 
 
 class TrialRun(tune.Trainable):
-    """A trial, in the eyes of Ray Tune: every step waits for the next point of its curve."""
+    """A trial as Ray Tune's Trainable: every step waits for the next point of its curve."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Start the training, or resume it where its folder holds some of it.
+        """Start the training, or resume it if its folder has a run.
 
-        ``config``: ``folder`` of the run, its ``words`` for a new training, those for any
-        (``common``), ``metric``,
-        ``budget`` [env steps], ``cwd``.
+        ``config`` has the run's ``folder``, the arguments of a new training (``words``) and of any
+        (``common``), ``metric``, ``budget`` [env steps] and ``cwd``.
         """
         self._folder = Path(config["folder"])
         self._budget = config["budget"]
         self._points = Points(self._folder, config["metric"], self._budget / _POINTS)
         self._metric = config["metric"]
         self._waiting: list[tuple[int, float]] = []
-        wait_until_saved([self._folder], GRACE_S)  # after a sweep that was killed
-        is_begun = (self._folder / run_folder.CONFIG).is_file()
-        if is_begun:
+        wait_until_saved([self._folder], GRACE_S)  # a killed sweep's training may still run
+        words = [*config["words"], "--out", str(self._folder)]
+        if (self._folder / run_folder.CONFIG).is_file():
             words = ["--resume", str(self._folder)]
-        else:
-            words = [*config["words"], "--out", str(self._folder)]
         self._output = (self._folder / OUTPUT).open("ab")
         self._child = subprocess.Popen(
             [sys.executable, "-m", "mapush.sweep.child", *words, *config["common"]],
-            # Ends the child when it is closed, also by the death of this process.
-            stdin=subprocess.PIPE,
+            stdin=subprocess.PIPE,  # the child ends when this pipe closes, as on our death
             stdout=self._output,
             stderr=self._output,
             cwd=config["cwd"],
@@ -102,12 +95,10 @@ class TrialRun(tune.Trainable):
         )
 
     def step(self) -> dict[str, Any]:
-        """Return the next point, or the last one and how the training ended."""
+        """Return the next point, or after the last one how the training ended."""
         try:
             return self._next()
-        except (
-            Exception
-        ) as error:  # of whatever reads the curves: it ends this trial, not the sweep
+        except Exception as error:  # an error in reading curves ends the trial, not the sweep
             return {OUTCOME: FAILED, REASON: f"{type(error).__name__}: {error}", "done": True}
 
     def cleanup(self) -> None:
@@ -122,10 +113,10 @@ class TrialRun(tune.Trainable):
         self._output.close()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save nothing: the run's folder holds all of it."""
+        """Save nothing: the run's folder has all state."""
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Load nothing."""
+        """Load nothing: the run's folder has all state."""
 
     def _next(self) -> dict[str, Any]:
         while True:
@@ -142,24 +133,21 @@ class TrialRun(tune.Trainable):
         ended: dict[str, Any] = {OUTCOME: FINISHED, REASON: None, "done": True}
         known = self._points.all()
         if known:
-            ended |= {ENV_STEPS: known[-1][0], VALUE: known[-1][1]}
+            ended[ENV_STEPS] = known[-1][0]
+            ended[VALUE] = known[-1][1]
         if code in _INTERRUPTED or code == -signal.SIGTERM:
             ended[OUTCOME] = OPEN
         elif code != 0:
-            ended |= {
-                OUTCOME: FAILED,
-                REASON: f"exit code {code}: {_last_line(self._folder / OUTPUT)}",
-            }
+            ended[OUTCOME] = FAILED
+            ended[REASON] = f"exit code {code}: {_last_line(self._folder / OUTPUT)}"
         elif not known:
-            ended |= {
-                OUTCOME: FAILED,
-                REASON: f"its curves never had {self._metric}; give it more env steps",
-            }
+            ended[OUTCOME] = FAILED
+            ended[REASON] = f"its curves never had {self._metric}; raise runner.num_env_steps"
         return ended
 
 
 def _last_line(path: Path) -> str:
-    """Return the last line that a run wrote, without what it says of itself."""
+    """Return the last line of a run's output."""
     with path.open("rb") as stream:
         stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4000))
         lines = stream.read().decode("utf-8", "replace").split("\n")

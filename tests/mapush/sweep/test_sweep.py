@@ -140,7 +140,7 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
         ({"space": {RATE: {"log": [0, 1e-2]}}}, "needs numbers above 0"),
         ({"space": {RATE: {"log": [1e-4, -1e-5]}}}, "the first number must be below the second"),
         ({"space": {EPOCHS: {"range": [1.5, 4]}}}, "must be a whole number, not 1.5"),
-        ({"space": {"runner.seed": [1, 2]}}, "name seeds under seeds: [...]"),
+        ({"space": {"runner.seed": [1, 2]}}, "list the seeds under seeds: [...]"),
         ({"space": {"runner.num_env_steps": [1, 2]}}, "all trials have the same budget"),
         ({"space": {"clip_param": [0.1]}}, "must have the form section.key"),
         ({"spaces": {}}, "did you mean space?"),
