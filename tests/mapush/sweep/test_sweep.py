@@ -290,7 +290,7 @@ def test_records_are_read_back_and_numbers_go_on(tmp_path, capsys) -> None:
     assert again.open_trials("search") == [first]
     assert again.add(1, {CLIP: 0.1}, 7, CONFIRM).number == 3
     (tmp_path / "trials" / "0002" / "trial.json").write_text("{")
-    with pytest.raises(ValueError, match="the sweep continues without that trial"):
+    with pytest.raises(ValueError, match="to continue the sweep without that trial"):
         Ledger(tmp_path)
 
 
