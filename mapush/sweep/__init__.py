@@ -1,1 +1,1 @@
-"""``mapush sweep``: many runs over a space of settings, with Ray Tune, Optuna and ASHA."""
+"""``mapush sweep``: many runs over a space of settings, with Optuna's search and early stopping."""

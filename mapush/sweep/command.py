@@ -18,6 +18,7 @@ from harl_mapush import config
 from harl_mapush.interruption import Signalled
 from harl_mapush.runs import durable, run_folder
 from mapush.sweep.child import GRACE_S
+from mapush.sweep.places import Places, make_places
 from mapush.sweep.space import Space, read_space, reread_space
 from mapush.sweep.trials import (
     CONFIRM,
@@ -38,7 +39,7 @@ from mqe.config import ConfigError, dump_yaml, parse_yaml, to_dict
 from mqe.cores import num_cores
 
 PROGRAM = "mapush sweep"
-_PARTS = ("ray", "optuna", "matplotlib")
+_PARTS = ("optuna", "matplotlib")
 
 
 def make_parser() -> config.Parser:
@@ -96,12 +97,16 @@ def _sweep(arguments: Any) -> int:
         ledger = Ledger(folder)
         begun = f" ({len(ledger.trials)} trials are known)" if ledger.trials else ""
         _say(f"Sweep folder {folder}{begun}: {space.budget()}; {words}.")
+        common = _common_words(space, jobs, share, arguments.imports)
+        places = make_places(jobs, share)
         try:
-            _run(engine, space, ledger, jobs, share, arguments.imports)
+            _run(engine, space, ledger, places, common)
         except (KeyboardInterrupt, Signalled):
             wait_until_saved(ledger.open_folders(), GRACE_S)
             _say(f"Interrupted; continue with: {PROGRAM} {folder}")
             raise
+        finally:
+            places.close()
         return _finish(engine, space, ledger)
 
 
@@ -141,21 +146,11 @@ def _find(arguments: Any) -> tuple[Path, Space]:
     return folder, space
 
 
-def _run(
-    engine: Any, space: Space, ledger: Ledger, jobs: int, share: float, imports: Sequence[str]
-) -> None:
+def _run(engine: Any, space: Space, ledger: Ledger, places: Places, common: Sequence[str]) -> None:
     """Run the search or the grid, then the best settings with other seeds."""
-    common = [word for name in imports for word in ("--import", name)]
-    if not share:
-        threads = max(1, num_cores() // jobs)
-        for key, given in (("runner.torch_threads", None), ("sim.num_threads", 0)):
-            section, _, name = key.partition(".")
-            if getattr(getattr(space.run, section), name) == given:
-                common += ["--set", f"{key}={threads}"]
     progress = _Progress(space, ledger)
 
     # First stage: the search, or the grid.
-    search = None
     num_new = 0
     if space.cfg.search == "grid":
         known = {(repr(trial.values), trial.seed) for trial in ledger.trials}
@@ -164,12 +159,12 @@ def _run(
                 if (repr(values), seed) not in known:
                     ledger.add(setting, values, seed)
     else:
-        search = engine.Search(space, ledger)
         num_new = max(0, space.num_settings - sum(trial.stage == SEARCH for trial in ledger.trials))
     waiting = ledger.open_trials(SEARCH)
     if waiting or num_new:
-        stage = engine.SearchStage(space, ledger, waiting, search, num_new, common, progress.tell)
-        engine.run_stage(space, stage, engine.stopping(space, ledger), jobs, share)
+        search = engine.Search(space, ledger)
+        stage = engine.Stage(space, ledger, waiting, search, num_new, common, progress.tell)
+        engine.run_stage(stage, places)
     if space.cfg.search == "grid" or ledger.open_trials(SEARCH):
         return
 
@@ -182,8 +177,8 @@ def _run(
                 ledger.add(best.setting, best.values, seed, CONFIRM)
     waiting = ledger.open_trials(CONFIRM)
     if waiting:
-        stage = engine.SearchStage(space, ledger, waiting, None, 0, common, progress.tell)
-        engine.run_stage(space, stage, engine.stopping(_unstopped(space), ledger), jobs, share)
+        stage = engine.Stage(space, ledger, waiting, None, 0, common, progress.tell)
+        engine.run_stage(stage, places)
 
 
 def _finish(engine: Any, space: Space, ledger: Ledger) -> int:
@@ -201,6 +196,18 @@ def _finish(engine: Any, space: Space, ledger: Ledger) -> int:
             f"{ledger.folder}\n"
         )
     return 0 if ranked and not num_open else 1
+
+
+def _common_words(space: Space, jobs: int, share: float, imports: Sequence[str]) -> list[str]:
+    """Return the arguments of every trial's command line: imports, and its share of the threads."""
+    common = [word for name in imports for word in ("--import", name)]
+    if not share:
+        threads = max(1, num_cores() // jobs)
+        for key, given in (("runner.torch_threads", None), ("sim.num_threads", 0)):
+            section, _, name = key.partition(".")
+            if getattr(getattr(space.run, section), name) == given:
+                common += ["--set", f"{key}={threads}"]
+    return common
 
 
 class _Progress:
@@ -228,10 +235,6 @@ class _Progress:
         _say(f"Trial {trial.number}: {outcome} ({progress}).")
 
 
-def _unstopped(space: Space) -> Space:
-    return space._replace(cfg=replace(space.cfg, stopping=None))
-
-
 def _places(space: Space, jobs: int | None, share: float | None) -> tuple[int, float, str]:
     """Return the number of trials at once, the GPU share of each (0: none), and a text on them."""
     num_gpus = torch.cuda.device_count()
@@ -256,11 +259,11 @@ def _places(space: Space, jobs: int | None, share: float | None) -> tuple[int, f
 
 
 def _import_engine() -> Any:
-    """Import the module of Ray Tune and Optuna; raise ConfigError if a package is missing."""
+    """Import the module of the search; raise ConfigError if a package is missing."""
     missing = [name for name in _PARTS if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"{', '.join(missing)} missing; pip install 'mapush[sweep]'")
-    return importlib.import_module("mapush.sweep.tune")
+    return importlib.import_module("mapush.sweep.engine")
 
 
 def _number(flag: str, text: str | None) -> int | None:

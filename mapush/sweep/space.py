@@ -37,7 +37,7 @@ _OWN = {
     "runner.seed": "list the seeds under seeds: [...]",
     "runner.num_env_steps": "all trials have the same budget; set it under settings",
     "runner.max_wall_time": "trials with a time limit cannot be compared; leave it out",
-    "sim.device": "Ray assigns the devices; set it for all trials under settings",
+    "sim.device": "the sweep assigns the devices; set it for all trials under settings",
 }
 
 
@@ -48,10 +48,10 @@ class StoppingCfg:
     first: int | None = option(
         None, "env steps of the first rung; null: a tenth of runner.num_env_steps", min=1
     )
-    keep: float = option(
-        3.0,
+    keep: int = option(
+        3,
         "factor between rungs; one trial in this many continues past each",
-        above=1.0,
+        min=2,
     )
 
 

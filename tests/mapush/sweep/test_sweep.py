@@ -14,9 +14,11 @@ import yaml
 from harl_mapush.callbacks.curves import Curves
 from harl_mapush.runs import run_folder
 from mapush import cli
+from mapush.sweep import places as places_module
 from mapush.sweep import space as space_module
 from mapush.sweep import summary
 from mapush.sweep.space import Parameter, Space, metric_tags, read_space
+from mapush.sweep.trial_process import Progress
 from mapush.sweep.trials import (
     CONFIRM,
     FAILED,
@@ -154,7 +156,7 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
         ({"seeds": [1, 5]}, "1 is the seed that the search itself trains with"),
         ({"seeds": [5, 5]}, "has a seed twice"),
         ({"stopping": {"first": 1000}}, "must be below runner.num_env_steps 1000"),
-        ({"stopping": {"keep": 1}}, "stopping.keep: must be above 1"),
+        ({"stopping": {"keep": 1}}, "stopping.keep: must be at least 2"),
         ({"preset": "tiny"}, "unknown preset 'tiny'"),
         ({"preset": "smoke", "config": "x.yaml"}, "both name the run that is varied"),
         ({"settings": {"env": {"num_worlds": 3}}}, "env.num_worlds"),
@@ -165,7 +167,7 @@ def test_the_space_in_the_documents_is_one(tmp_path) -> None:
 def test_bad_spaces_are_one_line_before_anything_starts(
     tmp_path, capsys, monkeypatch, keys, words
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)  # it is not even asked for
+    monkeypatch.setitem(sys.modules, "optuna", None)  # it is not even asked for
     assert cli.main(["sweep", str(write(tmp_path, **keys)), "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert words in error
@@ -199,12 +201,12 @@ def test_bad_command_lines_are_one_line(tmp_path, capsys, argv, words) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_without_the_extra_a_line_names_it(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     assert (
         cli.main(["sweep", str(write(tmp_path)), "--jobs", "1", "--out", str(tmp_path / "out")])
         == 2
     )
-    assert capsys.readouterr().err == "mapush sweep: ray missing; pip install 'mapush[sweep]'\n"
+    assert capsys.readouterr().err == "mapush sweep: optuna missing; pip install 'mapush[sweep]'\n"
 
 
 def test_metrics_are_those_that_a_run_will_log(tmp_path) -> None:
@@ -296,7 +298,7 @@ def test_records_are_read_back_and_numbers_go_on(tmp_path, capsys) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_folder_goes_on_with_its_own_space_only(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     space = make_space(tmp_path)
     out = tmp_path / "out"
     out.mkdir()
@@ -304,7 +306,7 @@ def test_a_folder_goes_on_with_its_own_space_only(tmp_path, capsys, monkeypatch)
     (out / "settings.yaml").write_text(yaml.safe_dump(space.base))
     same = ["sweep", str(tmp_path / "space.yaml"), "--out", str(out), "--jobs", "1"]
     assert cli.main([*same, "--num_trials", "50"]) == 2
-    assert "ray missing" in capsys.readouterr().err  # it came as far as Ray
+    assert "optuna missing" in capsys.readouterr().err  # it came as far as Optuna
     write(tmp_path, space={CLIP: [0.1, 0.2]})
     assert cli.main(same) == 2
     assert "holds a sweep over another space" in capsys.readouterr().err
@@ -343,7 +345,7 @@ def test_the_summary_says_what_is_best_what_matters_and_what_failed(tmp_path) ->
 
 
 def test_a_curve_is_given_point_by_point_at_equal_distances(tmp_path) -> None:
-    worker = pytest.importorskip("mapush.sweep.worker")
+    worker = pytest.importorskip("mapush.sweep.trial_process")
     run = tmp_path / "run"
     points = worker.Points(run, "mapush/return", 200)
     assert points.new() == []  # there is no log yet
@@ -362,7 +364,7 @@ def test_a_curve_is_given_point_by_point_at_equal_distances(tmp_path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_the_search_goes_on_from_the_records(tmp_path) -> None:
-    engine = pytest.importorskip("mapush.sweep.tune")
+    engine = pytest.importorskip("mapush.sweep.engine")
     space = make_space(tmp_path)
     ledger = Ledger(tmp_path / "sweep")
     ledger.add(None, {RATE: 2e-3, CLIP: 0.2, EPOCHS: 4}, 1)
@@ -372,30 +374,27 @@ def test_the_search_goes_on_from_the_records(tmp_path) -> None:
     ledger.write(over)
     ended = []
     search = engine.Search(space, ledger)
-    stage = engine.SearchStage(
-        space, ledger, ledger.open_trials("search"), search, 3, ["--x"], ended.append
-    )
-    resumed = stage.suggest("a")
-    assert resumed["folder"].endswith("trials/0001")
-    assert resumed["words"][2:] == [
+    waiting = ledger.open_trials("search")
+    stage = engine.Stage(space, ledger, waiting, search, 3, ["--x"], ended.append)
+    resumed = stage.next_trial()
+    spec = stage.spec(resumed)
+    assert spec.folder.endswith("trials/0001")
+    assert spec.words[2:] == [
         *("--set", f"{RATE}=0.002", "--set", f"{CLIP}=0.2", "--set", f"{EPOCHS}=4", "--seed", "1")
     ]
-    for name, result, error, state in (
-        (
-            "a",
-            {"env_steps": 1000, "value": 0.7, "outcome": FINISHED, "reason": None},
-            False,
-            FINISHED,
-        ),
-        ("b", {"env_steps": 100, "value": 0.1, "outcome": OPEN}, False, STOPPED),
-        ("c", {"outcome": FAILED, "reason": "exit code 1: no"}, False, FAILED),
-        ("d", None, True, OPEN),
+    # The first trial at a rung goes on if it is the best there; 0.5 was there before.
+    for progress, state in (
+        ([([(1000, 0.7)], FINISHED)], FINISHED),
+        ([([(50, 0.0)], None), ([(100, 0.1)], None), ([(120, 0.1)], OPEN)], STOPPED),
+        ([([], FAILED)], FAILED),
+        ([([(100, 0.9)], None), ([(120, 0.9)], OPEN)], OPEN),
     ):
-        chosen = stage.suggest(name) if name != "a" else resumed
-        assert Path(chosen["folder"]).is_dir()
-        stage.on_trial_complete(name, result, error)
+        chosen = resumed if not ended else stage.next_trial()
+        asked = [stage.follow(chosen, Progress(points, outcome)) for points, outcome in progress]
+        assert Path(stage.spec(chosen).folder).is_dir()
         assert ended[-1].state == state
-    assert stage.suggest("e") == engine.Searcher.FINISHED
+        assert any(asked) == (state == STOPPED)
+    assert stage.next_trial() is None
     again = Ledger(tmp_path / "sweep")
     assert [each.state for each in again.trials] == [FINISHED, STOPPED, STOPPED, FAILED, OPEN]
     assert again.trials[0].points == [(1000, 0.7)]
@@ -408,24 +407,101 @@ def test_the_search_goes_on_from_the_records(tmp_path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_rungs_remember_trials_of_before_the_kill(tmp_path) -> None:
-    engine = pytest.importorskip("mapush.sweep.tune")
+@pytest.mark.parametrize(("value", "is_hopeless"), [(0.1, True), (0.9, False)])
+def test_rungs_remember_trials_of_before_the_kill(tmp_path, value, is_hopeless) -> None:
+    engine = pytest.importorskip("mapush.sweep.engine")
     space = make_space(tmp_path)
     ledger = Ledger(tmp_path)
     ledger.trials = [trial(k, 0.5 + k / 10) for k in (1, 2, 3)]
     for each in ledger.trials:
         each.points = [(100, each.value), (1000, each.value)]
-    for value, action in ((0.1, "STOP"), (0.9, "CONTINUE")):
-        scheduler = engine.stopping(space, ledger)
-        new = engine.SimpleNamespace(trial_id="new")
-        scheduler.on_trial_add(None, new)
-        assert scheduler.on_trial_result(None, new, {"env_steps": 50, "value": value}) == "CONTINUE"
-        assert scheduler.on_trial_result(None, new, {"env_steps": 100, "value": value}) == action
+    search = engine.Search(space, ledger)
+    new = search.choose(ledger)
+    assert not search.is_hopeless(new, 50, value)
+    assert search.is_hopeless(new, 100, value) == is_hopeless
+
+
+class Scripted:
+    """A trial that gives its points one by one, until it is asked to end."""
+
+    def __init__(self, spec, log) -> None:
+        self.log = log
+        self.name = Path(spec.folder).name
+        self.points = [(100, 0.1), (200, 0.2), (1000, 0.9)]
+        log.append(f"start {self.name}")
+
+    def poll(self) -> Progress:
+        if not self.points:
+            return Progress([], FINISHED)
+        return Progress([self.points.pop(0)])
+
+    def end(self) -> None:
+        self.log.append(f"end {self.name}")
+
+    def wait(self) -> None:
+        self.log.append(f"wait {self.name}")
+
+
+class ScriptedPlaces:
+    def __init__(self, num_places: int) -> None:
+        self.num_places = num_places
+        self.log: list[str] = []
+
+    def start(self, place: int, spec) -> Scripted:
+        assert 0 <= place < self.num_places
+        return Scripted(spec, self.log)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.usefixtures("quick")
+def test_trials_take_the_places_that_are_free(tmp_path, monkeypatch) -> None:
+    engine = pytest.importorskip("mapush.sweep.engine")
+    monkeypatch.setattr(engine, "_PAUSE_S", 0.0)
+    ledger = Ledger(tmp_path / "sweep")
+    trials = [ledger.add(None, {RATE: 2e-3, CLIP: 0.2, EPOCHS: 4}, seed) for seed in (1, 2, 3)]
+    stage = engine.Stage(make_space(tmp_path), ledger, trials, None, 0, [], lambda trial: None)
+    places = ScriptedPlaces(2)
+    engine.run_stage(stage, places)
+    assert places.log[:2] == ["start 0001", "start 0002"]
+    assert places.log[2:] == ["wait 0001", "wait 0002", "start 0003", "wait 0003"]
+    assert [each.state for each in Ledger(tmp_path / "sweep").trials] == [FINISHED] * 3
+    assert trials[0].points == [(100, 0.1), (200, 0.2), (1000, 0.9)]
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_interrupted_sweep_asks_its_trials_to_save_and_waits(tmp_path, monkeypatch) -> None:
+    engine = pytest.importorskip("mapush.sweep.engine")
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine.time, "sleep", interrupt)
+    ledger = Ledger(tmp_path / "sweep")
+    trials = [ledger.add(None, {RATE: 2e-3, CLIP: 0.2, EPOCHS: 4}, seed) for seed in (1, 2)]
+    stage = engine.Stage(make_space(tmp_path), ledger, trials, None, 0, [], lambda trial: None)
+    places = ScriptedPlaces(2)
+    with pytest.raises(KeyboardInterrupt):
+        engine.run_stage(stage, places)
+    assert places.log[2:] == ["end 0001", "end 0002", "wait 0001", "wait 0002"]
+    assert [each.state for each in Ledger(tmp_path / "sweep").trials] == [OPEN] * 2
+
+
+def test_each_gpu_is_shared_by_as_many_trials_as_fit(monkeypatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setattr(places_module, "num_cores", lambda: 16)
+    places = places_module.make_places(0, 0.5)
+    assert isinstance(places, places_module.LocalPlaces)
+    gpus = [variables["CUDA_VISIBLE_DEVICES"] for variables in places._variables]
+    assert gpus == ["3", "5", "3", "5"]
+    assert places_module.make_places(3, 0.0).num_places == 3
 
 
 @pytest.mark.usefixtures("quick")
 def test_importance_finds_the_setting_that_decides(tmp_path) -> None:
-    engine = pytest.importorskip("mapush.sweep.tune")
+    engine = pytest.importorskip("mapush.sweep.engine")
     space = make_space(tmp_path)
     trials = [
         trial(
