@@ -27,7 +27,7 @@ from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.tensor_files import read_tensors
 from mqe.viewer import video
-from tests.harl_mapush.test_cli import complaint
+from tests.support.error_lines import error_line
 from tests.support.pushing import make_env
 
 WORLD = EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu", num_threads=1)
@@ -75,21 +75,21 @@ def test_a_command_line(argv: str, said: str, capsys) -> None:
     words = [f"{word}" for word in argv.split(" --")]
     words = [words[0], *(f"--{word}" for word in words[1:])]
     assert train.main([part for word in words for part in word.split(" ", 1)]) == 2
-    assert said in complaint(capsys)
+    assert said in error_line(capsys)
 
 
 def test_names_that_are_lists_are_refused_everywhere(capsys) -> None:
     for main, argv in ((command.main, []), (test.main, ["--checkpoint", "pretrained:cuboid"])):
         for key in ("algorithm.name", "task.name"):
             assert main([*argv, *(("--set", f"{key}=[a]"))]) == 2
-            assert key in complaint(capsys)
+            assert key in error_line(capsys)
     with pytest.raises(ConfigError, match="unknown task"):
         MAPushEnv({"task": ["a"]})
 
 
 def test_a_value_of_a_megabyte_is_not_repeated(capsys) -> None:
     assert train.main(["--set", f"task.object={'x' * 1_000_000}"]) == 2
-    line = complaint(capsys)
+    line = error_line(capsys)
     assert len(line) < 2000
     assert line.startswith("python -m harl_mapush.train: task.object: unknown value 'xxx")
     assert line.endswith("(allowed: cuboid, tblock, cylinder)\n")
@@ -141,7 +141,7 @@ def test_a_value_that_is_overridden_is_checked_as_well(
     (tmp_path / "base.yaml").write_text(base)
     (tmp_path / "run.yaml").write_text(f"base: base.yaml\n{file}\n")
     assert train.main(["--config", str(tmp_path / "run.yaml"), *words.split()]) == 2
-    assert said in complaint(capsys)
+    assert said in error_line(capsys)
 
 
 def test_a_value_of_another_algorithm_is_no_mistake_where_that_is_overridden() -> None:
@@ -191,7 +191,7 @@ def test_a_file_of_harl_that_is_none(text: str, tmp_path, capsys) -> None:
     path = tmp_path / "config.json"
     path.write_text(text)
     assert train.main(["--load_config", str(path)]) == 2
-    assert str(path) in complaint(capsys)
+    assert str(path) in error_line(capsys)
 
 
 # Tensors
@@ -360,4 +360,4 @@ def test_a_flag_that_is_nonsense_in_a_run_of_harl(tmp_path, capsys) -> None:
         train.main(["--load_config", str(tmp_path / "config.json"), "--set", "algorithm.name=[a]"])
         == 2
     )
-    assert "unknown algorithm" in complaint(capsys)
+    assert "unknown algorithm" in error_line(capsys)

@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import os
 import random
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from harl_mapush import experiment, test, train
 from harl_mapush.callbacks import broken_log
+from tests.support.fault_scripts import FAULTS, script
 from tests.support.tiny_runs import TINY
-
-FAULTS = Path(__file__).parent / "faults"
-
-
-def script(name: str, *words: str) -> str:
-    """Run a script, which says by its exit code whether all went well, and return what it
-    printed.
-    """
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(FAULTS.parent.parent), *sys.path])
-    }
-    command = [sys.executable, "-W", "ignore", str(FAULTS / name), *words]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_killed_runs_end_bit_equal() -> None:

@@ -22,6 +22,7 @@ from harl_mapush.runner import Runner
 from mapush import cli
 from mqe.config import to_dict
 from mqe.env.environment import MultiAgentEnv
+from tests.support.error_lines import error_line
 from tests.support.tiny_runs import TINY
 
 
@@ -228,7 +229,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(gait, tmp_path, monkeypatch, ca
     ]
     capsys.readouterr()
     assert train.main(argv) == 1
-    line = complaint(capsys)
+    line = error_line(capsys)
     assert "critic/value_loss is nan" in line
     assert "start it again" in line  # there is no checkpoint yet
 
@@ -353,14 +354,6 @@ BAD_TRAIN = [
 ]
 
 
-def complaint(capsys) -> str:
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
-    assert captured.err.endswith("\n")
-    assert "Traceback" not in captured.err
-    return captured.err
-
-
 @pytest.mark.usefixtures("nothing_simulated")
 @pytest.mark.parametrize(
     ("argv", "said", "also"), BAD_TRAIN, ids=[argv for argv, _, _ in BAD_TRAIN]
@@ -372,7 +365,7 @@ def test_bad_input_to_train(argv: str, said: str, also: str, run, gait, tmp_path
     gaits = [] if "task.gait" in argv else ["--set", f"task.gait={gait}"]
     capsys.readouterr()
     assert train.main([*gaits, *out, *given]) == 2
-    line = complaint(capsys)
+    line = error_line(capsys)
     assert said in line
     assert also in line
     assert not (tmp_path / "out").exists()
@@ -452,7 +445,7 @@ def test_bad_input_to_test(argv: str, said: str, also: str, run, tmp_path, capsy
     places = {name: tmp_path / name for name in ("file", *names)}
     capsys.readouterr()
     assert test.main([part.format(run=run, **places) for part in argv.split()]) == 2
-    line = complaint(capsys)
+    line = error_line(capsys)
     assert said in line
     assert also in line
 
@@ -488,7 +481,7 @@ def test_help_names_what_can_be_chosen(capsys) -> None:
 def test_a_read_only_place_is_refused(monkeypatch, tmp_path, capsys, gait) -> None:
     monkeypatch.setattr("os.access", lambda *_: False)
     assert train.main(["--out", str(tmp_path / "out"), "--set", f"task.gait={gait}"]) == 2
-    assert "read-only" in complaint(capsys)
+    assert "read-only" in error_line(capsys)
 
 
 def test_from_outside() -> None:
@@ -502,9 +495,9 @@ def test_from_outside() -> None:
 
 def test_the_installed_command_hands_over(capsys) -> None:
     assert cli.main(["train", "--object", "ball"]) == 2
-    assert "ball" in complaint(capsys)
+    assert "ball" in error_line(capsys)
     assert cli.main(["tain"]) == 2
-    assert "tain" in complaint(capsys)
+    assert "tain" in error_line(capsys)
     assert cli.main(["--help"]) == 0
     assert "train" in capsys.readouterr().out
 

@@ -24,8 +24,8 @@ from mqe.registry import TASKS
 from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.velocity.task import VelocityWeights
 from mqe.world.randomization import RandomizationCfg
-from tests.harl_mapush.interop.test_harl_files import upstream_folder
 from tests.support.tiny_runs import SMALL, TINY
+from tests.support.upstream_folders import upstream_folder
 
 SIZES = ("--num_env_steps", "1", "--set", "task.decision_period=1")
 

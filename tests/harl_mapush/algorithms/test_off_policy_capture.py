@@ -12,8 +12,8 @@ from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.learning.update_graphs import Graphs
 from mqe.vec_env import TimeStep
-from tests.harl_mapush.algorithms.test_off_policy import LIVELY, SMALL, go, make
 from tests.support.cuda_graph_recording import stand_in
+from tests.support.off_policy_toys import LIVELY, SMALL, go, make
 from tests.support.toy import ToyEnv
 
 

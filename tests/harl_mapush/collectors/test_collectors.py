@@ -32,9 +32,9 @@ from harl_mapush.learning.off_policy.replay_buffer import RingReplay, replay_sha
 from harl_mapush.learning.settings import NetworkCfg
 from mqe import cores
 from mqe.config import ConfigError
-from tests.harl_mapush.learning.test_replay_buffer import GAMMA, transition
 from tests.support.toy import ToyEnv
 from tests.support.toy_collectors import settings
+from tests.support.transitions import GAMMA, transition
 
 SHAPE = replay_shape(
     40, 2, num_agents=2, obs_size=3, action_size=2, num_views=1, state_size=4, num_rings=2

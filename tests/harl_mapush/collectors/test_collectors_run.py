@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
+from tests.support.fault_scripts import script
 from tests.support.hooks import Hooks
 from tests.support.toy_collectors import make_runner, settings
-from tests.test_faults import script
 
 
 @pytest.mark.slow

@@ -22,9 +22,9 @@ from harl_mapush.collectors.launcher import LocalLauncher, are_elsewhere, make_l
 from harl_mapush.collectors.settings import settled
 from harl_mapush.collectors.shared_memory import BlockLayout, CollectorMemory, Phase, SharedWeights
 from mqe.config import ConfigError, to_dict
+from tests.support.fault_scripts import script
 from tests.support.toy import ToyEnv
 from tests.support.toy_collectors import make_toy, settings
-from tests.test_faults import script
 
 ray_launcher = pytest.importorskip("harl_mapush.collectors.ray_launcher")
 ray_cluster = pytest.importorskip("harl_mapush.collectors.ray_cluster")

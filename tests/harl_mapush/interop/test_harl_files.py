@@ -19,27 +19,8 @@ from harl_mapush.runs import checkpoint, policy
 from harl_mapush.runs.formats import OURS
 from mqe.config import ConfigError, load_yaml
 from mqe.tensor_files import read_tensors
-from tests.support import harl_recording
-from tests.support.paths import DATA
 from tests.support.pushing import make_task
-
-GOLDEN = DATA / "harl_parity"
-
-
-def recorded(case: str = "happo_2a") -> dict:
-    return harl_recording.read(GOLDEN / f"{case}.pt.xz")
-
-
-def write(
-    path: Path, named: str = "happo", env: str = "mapush", env_args: dict | None = None, **sections
-) -> Path:
-    content = {
-        "main_args": {"algo": named, "env": env, "exp_name": "x", "load_config": ""},
-        "algo_args": sections,
-        "env_args": env_args or {},
-    }
-    path.write_text(json.dumps(content, separators=(",", ":\t"), indent=4, sort_keys=True))
-    return path
+from tests.support.upstream_folders import recorded, upstream_folder, write_config
 
 
 def resolved(file: Path, *argv: str) -> tuple[config.RunCfg, list[str]]:
@@ -49,25 +30,11 @@ def resolved(file: Path, *argv: str) -> tuple[config.RunCfg, list[str]]:
     return config.resolve(base, over)[0], notices
 
 
-def upstream_folder(path: Path, **env_args) -> Path:
-    """A run folder of upstream HARL, weights and configuration as it wrote them."""
-    record = recorded()
-    models = path / "models"
-    models.mkdir(parents=True)
-    state = record["stages"][1]["post"]
-    for agent, weights in enumerate(state["actor"]):
-        torch.save(weights, models / f"actor_agent{agent}.pt")
-    torch.save(state["critic"], models / "critic_agent.pt")
-    torch.save({}, models / "value_normalizer.pt")  # as upstream leaves it after a run on a GPU
-    write(path / "config.json", env_args=env_args, **record["config"])
-    return models
-
-
 # Configurations
 
 
 def test_every_setting_arrives(tmp_path) -> None:
-    file = write(
+    file = write_config(
         tmp_path / "config.json",
         seed={"seed_specify": True, "seed": 7},
         device={"cuda": False, "cuda_deterministic": True, "torch_threads": 3},
@@ -207,7 +174,7 @@ def test_an_algorithms_yaml_is_named_after_it(tmp_path) -> None:
 
 
 def test_keys_that_cannot_be_honoured_are_named(tmp_path) -> None:
-    file = write(
+    file = write_config(
         tmp_path / "config.json",
         env="mamujoco",
         env_args={"scenario": "Ant-v2", "state_type": "FP"},
@@ -244,7 +211,7 @@ def test_keys_that_cannot_be_honoured_are_named(tmp_path) -> None:
 
 
 def test_what_asks_for_nothing_is_not_named(tmp_path) -> None:
-    file = write(
+    file = write_config(
         tmp_path / "config.json",
         named="mappo",
         device={"cuda": False, "cuda_deterministic": True},
@@ -266,7 +233,7 @@ def test_a_mapush_environment_arrives_too(tmp_path) -> None:
         "seed": 9,
     }
     env_args |= {"individualized_rewards": True, "team_reward": "sum"}
-    cfg, (notice,) = resolved(write(tmp_path / "config.json", env_args=env_args, model={}))
+    cfg, (notice,) = resolved(write_config(tmp_path / "config.json", env_args=env_args, model={}))
     assert (cfg.task.object, cfg.env.num_agents) == ("cylinder", 3)
     assert (cfg.task.state_type, cfg.task.observation, cfg.runner.seed) == ("FP", "reference", 1)
     assert "env_args.individualized_rewards" in notice
@@ -289,18 +256,22 @@ def test_a_mapush_environment_arrives_too(tmp_path) -> None:
 def test_the_team_reward_is_what_upstream_would_be_given(
     tmp_path, env_args, argv, expected
 ) -> None:
-    cfg, notices = resolved(write(tmp_path / "config.json", env_args=env_args, model={}), *argv)
+    cfg, notices = resolved(
+        write_config(tmp_path / "config.json", env_args=env_args, model={}), *argv
+    )
     assert cfg.algorithm.team_reward == expected
     assert notices == []
 
 
 def test_a_team_reward_that_does_not_exist(tmp_path) -> None:
     with pytest.raises(ConfigError, match="team_reward"):
-        resolved(write(tmp_path / "config.json", env_args={"team_reward": "median"}, model={}))
+        resolved(
+            write_config(tmp_path / "config.json", env_args={"team_reward": "median"}, model={})
+        )
 
 
 def test_flags_win_and_decisions_become_control_steps(tmp_path) -> None:
-    file = write(
+    file = write_config(
         tmp_path / "config.json",
         train={"num_env_steps": 8000, "n_rollout_threads": 10, "episode_length": 100},
     )
@@ -364,7 +335,7 @@ def test_a_file_that_is_not_there() -> None:
 
 
 def test_a_run_under_harls_settings(tmp_path, capsys) -> None:
-    file = write(
+    file = write_config(
         tmp_path / "config.json",
         train={
             "num_env_steps": 16,
@@ -493,9 +464,9 @@ def test_sizes_tell_which_observation_a_policy_has(
     observation: str, num_agents: int, tmp_path
 ) -> None:
     size = make_task(num_agents=num_agents, observation=observation).obs_sizes[0]
-    file = write(tmp_path / "config.json", model={})
+    file = write_config(tmp_path / "config.json", model={})
     assert harl_files.models_config(file, num_agents, size)["task"]["observation"] == observation
-    named = write(tmp_path / "named.json", env_args={"observation": "sincos"}, model={})
+    named = write_config(tmp_path / "named.json", env_args={"observation": "sincos"}, model={})
     assert harl_files.models_config(named, num_agents, size)["task"]["observation"] == "sincos"
 
 
@@ -503,7 +474,7 @@ def off_policy_folder(path: Path, algo: str, weights: dict) -> Path:
     path.mkdir()
     for agent in range(2):
         torch.save(weights, path / f"actor_agent{agent}.pt")
-    write(
+    write_config(
         path / "config.json",
         named=algo,
         model={"activation_func": "relu", "final_activation_func": "tanh"},

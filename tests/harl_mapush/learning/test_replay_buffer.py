@@ -12,37 +12,13 @@ from harl_mapush.learning.off_policy.replay_buffer import (
     Transition,
     replay_shape,
 )
-
-GAMMA = 0.5
+from tests.support.transitions import GAMMA, transition
 
 
 def make(num_rows: int, num_envs: int = 2, n_step: int = 1) -> RingReplay:
     sizes = {"num_agents": 2, "obs_size": 3, "action_size": 2, "num_views": 1, "state_size": 4}
     shape = replay_shape(num_rows * num_envs, num_envs, **sizes)
     return RingReplay(shape, n_step, GAMMA, torch.Generator().manual_seed(0), "cpu")
-
-
-def transition(number: float, num_envs: int = 2, **flags: list[bool]) -> Transition:
-    """Every number of world n in it tells ``number`` and n apart: obs 100 number + n, next obs 0.5
-    more.
-    """
-    world = 100.0 * number + torch.arange(float(num_envs)).view(-1, 1, 1)
-    never = torch.zeros(num_envs, dtype=torch.bool)
-    given = {name: torch.tensor(values) for name, values in flags.items()}
-    return Transition(
-        obs=world.expand(-1, 2, 3),
-        state=world.expand(-1, 1, 4) + 0.25,
-        actions=world.expand(-1, 2, 2) / 1000.0,
-        active=torch.tensor([True, False]).expand(num_envs, 2),
-        rewards=world[:, :, 0],
-        next_obs=world.expand(-1, 2, 3) + 0.5,
-        next_state=world.expand(-1, 1, 4) + 0.75,
-        terminated=given.get("terminated", never),
-        done=given.get("done", never)
-        | given.get("terminated", never)
-        | ~given.get("valid", ~never),
-        valid=given.get("valid", ~never),
-    )
 
 
 def filled(num_rows: int, *steps: Transition, n_step: int = 1) -> RingReplay:

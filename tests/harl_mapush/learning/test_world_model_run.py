@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from harl_mapush import train
-from tests.harl_mapush.runs.test_resume import curves, state
 from tests.support.nested import leaves
+from tests.support.run_files import curves, state
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from harl_mapush import experiment, train
 from harl_mapush.callbacks import checkpoints
@@ -23,7 +22,9 @@ from harl_mapush.runs import checkpoint, resume, run_folder
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mqe.config import ConfigError
 from mqe.manifest import MANIFEST
+from tests.support.error_lines import error_line
 from tests.support.nested import leaves
+from tests.support.run_files import curves, state
 from tests.support.tiny_runs import TINY
 
 # Several in a tiny run.
@@ -66,10 +67,6 @@ def run(through, tmp_path) -> Path:
     return path
 
 
-def state(run: Path, env_steps: int = 128) -> dict[str, Any]:
-    return checkpoint.read_training_state(run / "checkpoints" / str(env_steps))
-
-
 def assert_same(run: Path, through: Path, env_steps: int = 128) -> None:
     ours = leaves(state(run, env_steps))
     theirs = leaves(state(through, env_steps))
@@ -87,12 +84,6 @@ def edit(folder: Path, old: str, new: str) -> None:
     assert old in text
     run_folder.write_config(folder, text.replace(old, new))
     (folder / MANIFEST).unlink(missing_ok=True)
-
-
-def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
-    events = EventAccumulator(str(run)).Reload()
-    tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("perf/")]
-    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
 
 
 # Going on
@@ -223,7 +214,7 @@ def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
     monkeypatch.setattr(torch, "save", fail)
     monkeypatch.setattr(checkpoints, "_PAUSE_S", 0.0)
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 4
-    line = complaint(capsys)
+    line = error_line(capsys)
     assert (
         "checkpoint 96 cannot be written (RuntimeError; is the disk full?); what came after the "
         "last" in line
@@ -316,7 +307,7 @@ REFUSED = [
 def test_what_may_not_change(argv: str, said: str, old: str, run, monkeypatch, capsys) -> None:
     monkeypatch.setattr(Runner, "learn", lambda _: pytest.fail("it went on"))
     assert train.main(["--resume", str(run), *argv.split()]) == 2
-    line = complaint(capsys)
+    line = error_line(capsys)
     assert said in line
     assert f"was trained with {old}," in line
     assert all(key in line for key in (*CHANGEABLE_ON_RESUME, "leave it out", "start a new run"))
@@ -328,7 +319,7 @@ def test_a_run_stays_on_its_kind_of_device(run, capsys) -> None:
         edit(folder, "name: mujoco", "name: warp")
         edit(folder, "device: cpu", "device: cuda:0")
     assert train.main(["--resume", str(run), "--device", "cpu"]) == 2
-    line = complaint(capsys)
+    line = error_line(capsys)
     assert "sim.device=cpu: " in line
     assert "trained with cuda:0" in line
     assert "to one of the same kind" in line
@@ -351,13 +342,6 @@ def test_a_present_value_may_be_repeated(run) -> None:
 
 
 # What no run can resume from
-
-
-def complaint(capsys) -> str:
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert "Traceback" not in err
-    return err
 
 
 class Trap:
@@ -413,7 +397,7 @@ def test_damaged_states(how: str, run, monkeypatch, capsys) -> None:
     spoil(run, how)
     before = sorted(path.name for path in run.rglob("*"))
     assert train.main(["--resume", str(run / "checkpoints" / "64")]) == 2
-    line = complaint(capsys)
+    line = error_line(capsys)
     assert "training_state.pt: damaged (" in line
     assert "earlier checkpoint" in line or "which resumes from its newest whole one" in line
     assert sorted(path.name for path in run.rglob("*")) == before
@@ -443,7 +427,7 @@ def test_what_is_no_run(what: str, said: str, run, tmp_path, monkeypatch, capsys
     for path in (tmp_path / "stateless").rglob("training_state.pt"):
         path.unlink()
     assert train.main(["--resume", what]) == 2
-    line = complaint(capsys)
+    line = error_line(capsys)
     assert said in line
     assert what in line
 

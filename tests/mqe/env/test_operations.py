@@ -5,58 +5,16 @@ the same.
 from __future__ import annotations
 
 import pytest
-import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mqe import registry
-from mqe.env.environment import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg
 from mqe.tasks.push import PushCfg
 from mqe.tasks.push.rewards import PRESETS
 from mqe.tasks.velocity import VelocityCfg
+from tests.support.operations import operations_of_a_decision
 from tests.support.pushing import make_env
 
 SIM = SimCfg(name="mujoco", device="cpu", num_threads=1)
-
-
-class Operations(TorchDispatchMode):
-    """Counts what a GPU would run; fails where an operation waits for the device or brings it
-    numbers from the host.
-    """
-
-    forbidden = (
-        "_local_scalar_dense",
-        "nonzero",
-        "masked_select",
-        "lift_fresh",
-        "is_nonzero",
-        "equal",
-        "unique",
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert func.name().removeprefix("aten::").split(".")[0] not in self.forbidden, func.name()
-        result = func(*args, **(kwargs or {}))
-        is_empty = isinstance(result, Tensor) and result.numel() == 0
-        self.count += not (func.is_view or is_empty)
-        return result
-
-
-def operations_of_a_decision(env: MultiAgentEnv) -> int:
-    """Take one decision as a GPU does, whatever ended or not; give the number of operations."""
-    env.sim.synchronous = False
-    env.captures = False
-    actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes))
-    env.reset()
-    env.step(actions)  # tables are made once
-    with Operations() as operations:
-        env.step(actions)
-    return operations.count
 
 
 CASES = {

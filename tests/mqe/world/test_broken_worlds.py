@@ -14,8 +14,9 @@ import torch
 from harl_mapush import test, train
 from mqe.env.environment import MultiAgentEnv
 from mqe.world.broken_worlds import BrokenWorld
-from tests.harl_mapush.test_cli import complaint
 from tests.support.cuda_graph_recording import launched, stand_in
+from tests.support.error_lines import error_line
+from tests.support.operations import operations_of_a_decision
 from tests.support.pushing import make_env
 from tests.support.tiny_runs import TINY
 
@@ -120,8 +121,6 @@ def test_states_are_kept_by_replayed_graphs_as_well(monkeypatch) -> None:
 
 
 def test_recording_takes_three_operations_a_control_step() -> None:
-    from tests.mqe.env.test_operations import operations_of_a_decision
-
     counts = []
     for is_recording in (False, True):
         env = make_env(3, decision_period=5)
@@ -175,7 +174,7 @@ def test_a_run_keeps_its_first_broken_worlds_and_films_one(
     monkeypatch.undo()
     words = ["--mode", "viewer", "--replay", str(saved), "--record", str(film)]
     assert test.main(words) == 2  # all that there is of it lies out of sight
-    assert "none of the 5 states can be seen: object: x [m] was 700" in complaint(capsys)
+    assert "none of the 5 states can be seen: object: x [m] was 700" in error_line(capsys)
     with np.load(saved) as content:
         near = {name: content[name] for name in content.files}
     near["qpos"][:, OBJECT] = 20.0
@@ -184,9 +183,9 @@ def test_a_run_keeps_its_first_broken_worlds_and_films_one(
     assert film.stat().st_size > 1000
     saved.write_bytes(saved.read_bytes()[:500])
     assert test.main(words) == 2
-    assert "no file of a world that broke, or damaged" in complaint(capsys)
+    assert "no file of a world that broke, or damaged" in error_line(capsys)
     assert test.main([*words, "--num_envs", "3"]) == 2
-    assert "takes nothing else" in complaint(capsys)
+    assert "takes nothing else" in error_line(capsys)
 
 
 def test_a_run_keeps_nothing_where_nothing_is_wanted(gait, tmp_path, monkeypatch, capsys) -> None:

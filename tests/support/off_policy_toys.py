@@ -1,0 +1,59 @@
+"""Small off-policy teams that learn a toy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.algorithms.off_policy import OffPolicy
+from harl_mapush.algorithms.team import TeamSpec
+from harl_mapush.learning.off_policy.experience import ReplayExperience
+from harl_mapush.learning.settings import NetworkCfg
+from tests.support.toy import ToyEnv
+
+LIVELY: dict[str, Any] = {"death_rate": 0.05, "failure_rate": 0.02}
+SMALL: dict[str, Any] = {
+    "warmup": 64,
+    "batch_size": 32,
+    "buffer_size": 256,
+    "update_ratio": 1 / 8,
+    "num_atoms": 11,
+}
+
+
+def make(
+    name: str,
+    env: ToyEnv,
+    network: NetworkCfg | None = None,
+    *,
+    is_trained: bool = False,
+    **settings: Any,
+) -> tuple[OffPolicy, Any]:
+    torch.manual_seed(0)
+    entry = ALGORITHMS[name]
+    spec = TeamSpec.of(env)._replace(is_trained=is_trained)
+    team = entry.cls(entry.cfg(**settings), network or NetworkCfg((16,)), spec)
+    experience = team.make_experience(1, env.num_envs)
+    obs, state = env.reset()
+    experience.start(obs, state)
+    env.seen = obs  # type: ignore[attr-defined]
+    assert isinstance(team, OffPolicy)
+    return team, experience
+
+
+def go(
+    team: OffPolicy, experience: ReplayExperience, env: Any, blocks: int
+) -> tuple[float, dict[str, torch.Tensor]]:
+    """Collect and learn ``blocks`` decisions; return the mean reward and the last metrics."""
+    total = 0.0
+    metrics = {}
+    for _ in range(blocks):
+        decision = team.act(env.seen)
+        step = env.step(decision.actions)
+        experience.add(0, env.seen, decision, step)
+        env.seen = step.obs
+        metrics = team.update(experience) or metrics
+        total += step.reward[step.valid].mean().item()
+    return total / blocks, metrics
