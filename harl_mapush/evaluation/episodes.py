@@ -217,7 +217,7 @@ def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
 
 
 def _devices(cfg: RunCfg) -> tuple[str, ...]:
-    """Return the devices for the workers: every GPU if the settings name no particular one."""
+    """Return the devices of the workers: all GPUs, unless the settings name one."""
     device = resolve_sim(cfg.sim)[1]
     if device.type == "cpu" or ":" in cfg.sim.device:
         return (str(device),)

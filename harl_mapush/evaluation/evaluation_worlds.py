@@ -81,7 +81,7 @@ def _protocol(task: str, name: str) -> Mapping[str, Any]:
 
 
 def differences(folder: Path, cfg: RunCfg) -> str:
-    """Return a line on settings that make ``cfg`` harder or easier than training; "" if none do.
+    """Return a note on settings that make ``cfg`` harder or easier than training; "" if none do.
 
     ``load_team`` reports settings that are new to the team.
     """
@@ -137,7 +137,7 @@ def unfamiliar(folder: Path, env: MultiAgentEnv) -> str | None:
 
 
 def other_gait(folder: Path, cfg: RunCfg) -> str | None:
-    """Return a note if the gait of ``cfg`` was retrained after a checkpoint's team; else None."""
+    """Return a note if a gait of ``cfg`` was retrained since the team learned with it, or None."""
     digest = read_manifest(folder).get("gait_sha256")
     if digest is None or digest == digest_of_gaits(cfg):
         return None

@@ -103,7 +103,7 @@ class StrictWatcher:
         self._robots = state.robot_pos[..., :2].clone()
 
     def finish(self, is_finished: Tensor) -> None:
-        """Stop measuring the worlds of ``is_finished`` (N,)."""
+        """Exclude the worlds of ``is_finished`` (N,) from further measurements."""
         self._is_finished = is_finished.clone()
 
     def episodes(self) -> dict[str, Tensor]:

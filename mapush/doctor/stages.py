@@ -324,7 +324,7 @@ def _check_needs(package: str) -> None:
 
 
 def _release(text: str) -> tuple[int, ...]:
-    """Parse the leading numbers of a version, (1, 19) for 1.19.0rc1, without zeros at the end."""
+    """Return the leading numbers of a version without zeros at the end, (1, 19) for 1.19.0rc1."""
     numbers = re.findall(r"\d+(?:\.\d+)*", text)[0]
     return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", numbers).split("."))
 

@@ -96,8 +96,7 @@ def differences(logs: Sequence[RunLog]) -> dict[str, list[Any]]:
 def band(group: Group, tag: str, against: str) -> tuple[Array, Array, Array, Array] | None:
     """Return x, mean, minimum and maximum of ``tag`` over a group's runs; None if a run lacks it.
 
-    ``against``, ``env_steps`` or ``seconds``, is the quantity of x, which ends with the shortest
-    run.
+    ``against`` is the x-axis, ``env_steps`` or ``seconds``. The curves end with the shortest run.
     """
     curves = [log.curves[tag] for log in group.runs if tag in log.curves]
     if len(curves) < len(group.runs):

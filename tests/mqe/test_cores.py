@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harl_mapush import test, threads, train
+from harl_mapush import process, test, train
 from mqe import cores
 from tests.support.tiny_runs import TINY
 
@@ -118,7 +118,7 @@ def test_a_run_takes_no_more_torch_threads_than_cores_unless_it_is_asked_to(
     before: int, flags: tuple[str, ...], set_to: list[int], gait, tmp_path: Path, monkeypatch
 ) -> None:
     found: list[int] = []
-    monkeypatch.setattr(threads, "num_cores", lambda: 2)
+    monkeypatch.setattr(process, "num_cores", lambda: 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: before)
     monkeypatch.setattr(torch, "set_num_threads", found.append)
     argv = [*TINY, *flags, "--num_env_steps", "1", "--set", f"task.gait={gait}"]
@@ -131,7 +131,7 @@ def test_a_test_takes_no_more_torch_threads_than_cores(
     threads_before: int, set_to: list[int], monkeypatch
 ) -> None:
     found: list[int] = []
-    monkeypatch.setattr(threads, "num_cores", lambda: 2)
+    monkeypatch.setattr(process, "num_cores", lambda: 2)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads_before)
     monkeypatch.setattr(torch, "set_num_threads", found.append)
     assert test.main([]) == 2  # --checkpoint is missing

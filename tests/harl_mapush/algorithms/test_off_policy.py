@@ -200,7 +200,7 @@ def test_a_resumed_run_equals_one_that_never_stopped_where_the_replay_is_saved(
         ({"warmup": 300, "buffer_size": 200}, {}, "must fit into buffer_size"),
         ({"num_atoms": 1}, {}, "at least 2"),
         ({"num_atoms": 5, "compat": "harl"}, {}, "upstream.s values are numbers"),
-        ({"std_range": (1.0, 0.5)}, {}, "a lower and a higher bound"),
+        ({"std_range": (1.0, 0.5)}, {}, "a lower bound and a higher one"),
         (
             {"use_mirrored_transitions": True},
             {},
