@@ -20,7 +20,7 @@ from mapush.registration import (
 )
 
 if TYPE_CHECKING:
-    from harl_mapush.clients import make
+    from harl_mapush.clients.entries import make
 
 __all__ = [
     "make",
@@ -41,7 +41,7 @@ __version__ = "0.2.0"
 def __getattr__(name: str) -> Any:
     """Import ``make`` when it is asked for: the command line begins without torch."""
     if name == "make":
-        from harl_mapush.clients import make
+        from harl_mapush.clients.entries import make
 
         return make
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -147,6 +147,11 @@ def test_loading_a_checkpoint_imports_neither_harl_nor_the_film(module: str) -> 
     ]
 
 
+def test_training_needs_nothing_of_openrl() -> None:
+    reached = reached_from("harl_mapush.train")
+    assert not [found for found in reached if found.startswith("harl_mapush.interop.openrl")]
+
+
 @pytest.mark.parametrize(
     "path", [path for path in SOURCES if name(path).startswith("mqe/")], ids=name
 )

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from harl_mapush.clients.entries import make
 from harl_mapush.clients.harl_env import HarlEnv
 from harl_mapush.clients.mapush_env import MAPushEnv
 
-__all__ = ["HarlEnv", "MAPushEnv", "make"]
+__all__ = ["HarlEnv", "MAPushEnv"]
 
 
 def __getattr__(name: str) -> Any:
