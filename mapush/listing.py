@@ -11,14 +11,13 @@ from typing import Any
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.config import DEFAULT_TASK
 from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
 from mapush.report.run_logs import read_run
 from mqe.config import ConfigError, load_yaml, unknown
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import TASKS
-from mqe.tasks.push.rewards import REWARDS, weights_of
+from mqe.tasks.term_settings import merged_weights
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -123,12 +122,19 @@ def setting_lines() -> list[str]:
 
 
 def _weight_lines() -> list[str]:
-    """Return a line for each reward weight of the push task, with the box's default weights."""
-    defaults = weights_of("default", "cuboid", {})
-    return [
-        f"task.weights.{name} = {defaults.get(name, 0.0)}  {term.help}  [{DEFAULT_TASK}]"
-        for name, term in REWARDS.items()
-    ]
+    """Return a line a term of ``task.weights`` of each task; defaults are those of its default
+    settings.
+    """
+    lines = []
+    for task, entry in TASKS.items():
+        if entry.terms is None:
+            continue
+        defaults = merged_weights(entry.terms.rewards, entry.cfg().preset_weights(), {})
+        for name, term in entry.terms.rewards.items():
+            unit = "" if term.unit == "1" else f" [{term.unit}]"
+            weight = defaults.get(name, 0.0)
+            lines.append(f"task.weights.{name} = {weight}  {term.help}{unit}  [{task}]")
+    return lines
 
 
 def _setting_line(name: str, field: Any) -> str:

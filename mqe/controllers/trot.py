@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from mqe.vec_env import Mirror, MirrorImage
+from mqe.vec_env import Mirror
 from mqe.world.geometry import HALF_PI, TWO_PI, in_frame, on_circle
 from mqe.world.robots import NUM_JOINTS, Robots
 from mqe.world.robots.robot import NUM_LEGS
@@ -30,6 +30,7 @@ LIFT = (0.0, 0.45, -0.9)
 FOOT_OFFSET = (0.0, 0.5, 0.5, 0.0)  # of the trot's cycle, of FL, FR, RL, RR
 
 _JOINT_SIGNS = (-1.0, 1.0, 1.0) * NUM_LEGS  # in a mirror, of hip, thigh, calf
+_SWAPPED_JOINTS = tuple(leg * 3 + joint for leg in (1, 0, 3, 2) for joint in range(3))
 
 
 class GaitTerm(NamedTuple):
@@ -56,7 +57,25 @@ GAIT_TERMS = (
     GaitTerm("older_action", _JOINT_SIGNS, has_legs=True),
     GaitTerm("clock", (-1.0, -1.0)),  # left and right swap their turns: half a cycle on
 )
-GAIT_OBS_SIZE = sum(len(term.mirror_signs) for term in GAIT_TERMS)
+
+
+def _mirror_index() -> tuple[int, ...]:
+    """Return the number of the observation whose place each number takes in a mirror."""
+    index: list[int] = []
+    for term in GAIT_TERMS:
+        places = _SWAPPED_JOINTS if term.has_legs else range(len(term.mirror_signs))
+        start = len(index)
+        index += [start + place for place in places]
+    return tuple(index)
+
+
+# Of each number of the observation: its noise (at 0.05: 0.05 of gravity's direction, 0.2 rad/s of
+# turning, 0.015 rad and 1.5 rad/s of every joint), its sign in a mirror, and the number whose place
+# it takes there.
+GAIT_NOISE = tuple(term.noise for term in GAIT_TERMS for _ in term.mirror_signs)
+GAIT_MIRROR_SIGNS = tuple(sign for term in GAIT_TERMS for sign in term.mirror_signs)
+GAIT_MIRROR_INDEX = _mirror_index()
+GAIT_OBS_SIZE = len(GAIT_MIRROR_SIGNS)
 
 
 class GaitMemory:
@@ -122,16 +141,18 @@ class Trot:
         """
         # (sin a, cos a) is the point at angle pi / 2 - a on the circle.
         clock = on_circle(moving.float(), torch.sub(self._quarter, memory.phase, alpha=TWO_PI))
-        parts = (
-            state.up_b,
-            state.robot_angvel_b,
-            command,
-            state.joint_pos,
-            state.joint_vel,
-            memory.actions,
-            clock,
-        )
-        return torch.addcmul(self._obs_offset, torch.cat(parts, dim=-1), self._obs_scale)
+        parts = {
+            "gravity": state.up_b,
+            "turn_rates": state.robot_angvel_b,
+            "command": command,
+            "joint_pos": state.joint_pos,
+            "joint_vel": state.joint_vel,
+            "last_action": memory.action,
+            "older_action": memory.older_action,
+            "clock": clock,
+        }
+        joined = torch.cat([parts[term.name] for term in GAIT_TERMS], dim=-1)
+        return torch.addcmul(self._obs_offset, joined, self._obs_scale)
 
     def swing(self, phase: Tensor, moving: Tensor) -> Tensor:
         """Return each foot's phase in its swing (N, A, 4): 0 on the floor, 1 at the top; FL swings
@@ -157,35 +178,13 @@ def is_moving(command: Tensor) -> Tensor:
 
 def gait_obs_scale(device: torch.device) -> Tensor:
     """Return the scale (59,) of a gait's observation."""
-    return _each_number(device, lambda term: term.scale)
+    scale = [term.scale for term in GAIT_TERMS for _ in term.mirror_signs]
+    return torch.tensor(scale, device=device)
 
 
-def gait_noise_scale(device: torch.device) -> Tensor:
-    """Return the noise (59,) that ``observation_noise`` 1 adds to a gait's observation.
-
-    At 0.05: 0.05 of gravity's direction, 0.2 rad/s of turning, 0.015 rad and 1.5 rad/s of every
-    joint.
-    """
-    return _each_number(device, lambda term: term.noise)
-
-
-def mirrored_gait(device: torch.device) -> MirrorImage:
-    """Return the mirror images of a gait's observation and action, left and right swapped."""
-    swapped = [leg * 3 + joint for leg in (1, 0, 3, 2) for joint in range(3)]
-    index: list[int] = []
-    for term in GAIT_TERMS:
-        index += [
-            len(index) + k for k in (swapped if term.has_legs else range(len(term.mirror_signs)))
-        ]
-    signs = [sign for term in GAIT_TERMS for sign in term.mirror_signs]
-    return MirrorImage(Mirror.of(index, signs, device), Mirror.of(swapped, _JOINT_SIGNS, device))
-
-
-def _each_number(device: torch.device, value: Callable[[GaitTerm], float]) -> Tensor:
-    """Return the per-number values (59,) of a property of observation terms."""
-    return torch.tensor(
-        [value(term) for term in GAIT_TERMS for _ in term.mirror_signs], device=device
-    )
+def mirrored_action(device: torch.device) -> Mirror:
+    """Return the mirror image of a gait's action, left and right swapped."""
+    return Mirror.of(_SWAPPED_JOINTS, _JOINT_SIGNS, device)
 
 
 def _offset(term: GaitTerm, joint_pos: Sequence[float]) -> Sequence[float]:

@@ -14,6 +14,7 @@ import torch
 from mqe.config import option
 from mqe.tasks.episode_report import Report
 from mqe.tasks.task import Task
+from mqe.tasks.terms import TermRegistry
 from mqe.world.randomization import RandomizationCfg
 from mqe.world.robots import DEFAULT_ROBOT, MODELS, ROBOTS
 from mqe.world.scene import ACTUATORS, MAX_ROBOTS, Scene
@@ -71,3 +72,4 @@ class TaskEntry(NamedTuple):
     # Sections of settings that test robustness.
     conditions: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     examination: str | None = None  # what examines its policies instead of the calculator
+    terms: TermRegistry | None = None  # the terms that its settings may name

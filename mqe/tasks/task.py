@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
-from mqe.vec_env import MirrorImage, Planar
+from mqe.vec_env import Mirror, MirrorImage, Planar
 from mqe.world.layout import Layout
 from mqe.world.state import SceneState
 
@@ -186,6 +186,13 @@ class TermTask:
         """Return the metrics of episodes."""
         terminated = Terminated(endings, self.terms.terminations)
         return self.terms.metrics(self.episode_features(sums, steps, terminated))
+
+    def mirror_image(self, action: Mirror) -> MirrorImage | None:
+        """Return the mirror image of observations, actions and states; None if a term of the
+        observations has none.
+        """
+        obs = self.terms.observations.mirror
+        return None if obs is None else MirrorImage(obs, action, self.terms.state.mirror)
 
     def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Do nothing: there is no network."""

@@ -54,19 +54,25 @@ class Memory:
         self._starts: dict[str, float] = {}
 
     def remember(
-        self, name: str, *shape: int, start: float = 0.0, dtype: torch.dtype = torch.float32
+        self, name: str, *shape: int, start: float | None = 0.0, dtype: torch.dtype = torch.float32
     ) -> Tensor:
-        """Return a new tensor (N, *shape) that has the value ``start`` when an episode begins."""
+        """Return a new tensor (N, *shape) that has the value ``start`` when an episode begins.
+
+        With ``start=None`` it begins with zeros, and episodes leave it alone.
+        """
         size = (self._worlds.num_envs, *shape)
-        self._tensors[name] = torch.full(size, start, dtype=dtype, device=self._worlds.device)
-        self._starts[name] = start
-        return self._tensors[name]
+        tensor = torch.full(size, start or 0.0, dtype=dtype, device=self._worlds.device)
+        self._tensors[name] = tensor
+        if start is not None:
+            self._starts[name] = start
+        return tensor
 
     def reset(self, mask: Tensor) -> None:
         """Forget the old episodes of ``mask`` (N,)."""
-        for name, tensor in self._tensors.items():
+        for name, start in self._starts.items():
+            tensor = self._tensors[name]
             wide = mask.view(-1, *[1] * (tensor.dim() - 1))
-            tensor.masked_fill_(wide, self._starts[name])
+            tensor.masked_fill_(wide, start)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of the tensors by name."""
@@ -140,6 +146,8 @@ class MetricTerm(Term):
     """
 
     per_robot: bool = False
+    # Measures that it needs besides those that the task always has.
+    measures: Mapping[str, MeasureTerm] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

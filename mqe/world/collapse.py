@@ -26,16 +26,15 @@ class CollapseTimers:
     SIZE = 2  # numbers a robot
 
     def __init__(self, values: Tensor, robots: Robots) -> None:
-        """Store the timers in ``values`` (N, A, 2) [s]; zero stands for a robot on its feet."""
+        """Store the timers in ``values`` (N, A, 2) [s]; zero stands for a robot on its feet.
+
+        Timers that begin below zero count from that time on only.
+        """
         self.values = values
         self._robots = robots
         limits = torch.tensor([LOW_TIME, REST_TIME], device=values.device)
         # Sums of steps fall short of whole seconds by rounding.
         self._limits = limits - 0.5 * STEP_DT
-
-    def begin(self, mask: Tensor, grace: float = 0.0) -> None:
-        """Reset the worlds of ``mask`` (N,); timers count from ``grace`` [s] after the start."""
-        self.values.masked_fill_(mask.view(-1, 1, 1), -grace)
 
     def update(self, state: SceneState) -> None:
         """Count one control step that ended in ``state``; the timers of robots on their feet return

@@ -22,7 +22,6 @@ from mapush import cli, listing
 from mqe.config import load_yaml
 from mqe.registry import TASKS
 from mqe.tasks.push.rewards import REWARDS
-from mqe.tasks.velocity.task import VelocityWeights
 from mqe.world.randomization import RandomizationCfg
 from tests.support.tiny_runs import SMALL, TINY
 from tests.support.upstream_folders import upstream_folder
@@ -251,7 +250,7 @@ def test_every_setting_is_listed_with_its_default() -> None:
 
 def test_every_setting_has_a_help_text() -> None:
     entries = [entry.cfg for registry in (ALGORITHMS, TASKS) for entry in registry.values()]
-    for cls in [*config.SECTION_CLASSES.values(), *entries, RandomizationCfg, VelocityWeights]:
+    for cls in [*config.SECTION_CLASSES.values(), *entries, RandomizationCfg]:
         assert not [
             f"{cls.__name__}.{field.name}"
             for field in fields(cls)

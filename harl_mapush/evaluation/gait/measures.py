@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mqe.tasks.velocity.task import pair_offset
+from mqe.tasks.velocity.features import pair_offset
 from mqe.world.robots import Robots
 from mqe.world.robots.tensors import by_leg
 from mqe.world.scene import GRAVITY

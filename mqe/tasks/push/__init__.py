@@ -9,7 +9,7 @@ import torch
 from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push.episode_report import REPORT
-from mqe.tasks.push.task import PushCfg, PushTask
+from mqe.tasks.push.task import PUSH_TERMS, PushCfg, PushTask
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import Robots
 from mqe.world.scene import build_scene, object_friction_fields
@@ -83,4 +83,5 @@ PUSH = TaskEntry(
     evaluation=USUAL | {"spawn": "independent", "success_ends": True},
     strict=APART | {"success_ends": False},
     conditions=CONDITIONS,
+    terms=PUSH_TERMS,
 )

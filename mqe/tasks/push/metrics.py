@@ -62,6 +62,9 @@ MEASURES: dict[str, MeasureTerm] = {
     "is_reached": MeasureTerm("1 from the first success on", Reached),
 }
 
+# Those of every push task.
+DEFAULT_MEASURES = tuple(name for name in MEASURES if name != "is_reached")
+
 METRICS: dict[str, MetricTerm] = {
     "success": MetricTerm(
         "1 for a success; if success does not end episodes, at any time", lambda e: e.is_success
@@ -99,3 +102,4 @@ METRICS: dict[str, MetricTerm] = {
         per_robot=True,
     ),
 }
+DEFAULT_METRICS = tuple(METRICS)  # those of every push task

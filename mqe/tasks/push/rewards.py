@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mqe.config import ConfigError, unknown
+from mqe.tasks.term_settings import merged_weights
 from mqe.tasks.terms import RewardTerm
 from mqe.world.geometry import in_frame, length, rotate_2d, wrap_to_pi
 from mqe.world.scene import STEP_DT
@@ -125,8 +125,9 @@ REWARDS: dict[str, RewardTerm] = {
         lambda m: m.terminated.is_failure.float(),
     ),
     "target": RewardTerm(
-        "100 (2 progress - 0.01 distance) of the object to the goal [m]",
+        "100 (2 progress - 0.01 distance) of the object to the goal",
         lambda m: target(m.prev.goal_distance, m.state.goal_distance),
+        "m",
     ),
     "approach": RewardTerm(
         "negative square of the distance to the object plus 0.5 m", lambda m: approach(m.offset)
@@ -145,8 +146,9 @@ REWARDS: dict[str, RewardTerm] = {
         "OCB cosine with the way to the goal turned back by half the object's yaw", _expanded_ocb
     ),
     "progress": RewardTerm(
-        "progress of the object towards the goal [m]",
+        "progress of the object towards the goal",
         lambda m: m.prev.goal_distance - m.state.goal_distance,
+        "m",
     ),
     "turn": RewardTerm(
         "decrease of the object's difference from task.goal_heading [rad]",
@@ -160,8 +162,9 @@ REWARDS: dict[str, RewardTerm] = {
         lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
     ),
     "remoteness": RewardTerm(
-        "distance to the object's outline beyond reach [m]; negative weight",
+        "distance to the object's outline beyond reach; negative weight",
         lambda m: (m.outline_distance - REACH).clamp(min=0.0),
+        "m",
     ),
     "misalignment": RewardTerm(
         "0 behind the object to 1 between it and the goal, smooth; negative weight",
@@ -176,12 +179,14 @@ REWARDS: dict[str, RewardTerm] = {
         lambda m: m.pairs.sum(m.is_touching.float()),
     ),
     "useful_impulse": RewardTerm(
-        "the robot's own impulse on the object towards the goal [N s]",
+        "the robot's own impulse on the object towards the goal",
         lambda m: m.useful_push * STEP_DT,
+        "N s",
     ),
     "shared_progress": RewardTerm(
-        "new ground towards the goal [m] times how equally the robots push (0 alone, 1 alike)",
+        "new ground towards the goal times how equally the robots push (0 alone, 1 alike)",
         lambda m: m.shared_progress,
+        "m",
     ),
     "time": RewardTerm(
         "1 at every control step; negative weight", lambda m: torch.ones_like(m.state.goal_distance)
@@ -202,11 +207,12 @@ REWARDS: dict[str, RewardTerm] = {
         lambda m: (m.ahead >= 0.0).float(),
     ),
     "goal_push": RewardTerm(
-        "speed of the object towards the goal [m/s], weighted by nearness to the object",
+        "speed of the object towards the goal, weighted by nearness to the object",
         lambda m: (
             goal_speed(m.state.object_linvel, m.state.goal_direction).unsqueeze(1)
             * contact_weight(m.center_distance)
         ),
+        "m/s",
     ),
     "idle": RewardTerm(
         "1 while the object stands still and the robot is over 1 m away; negative weight", _idle
@@ -253,12 +259,10 @@ PRESETS: dict[str, dict[str, dict[str, float]]] = {
 }
 
 
-def check_weights(weights: Mapping[str, float | None]) -> None:
-    """Raise ConfigError for the weight of a term that does not exist."""
-    known = [f"task.weights.{name}" for name in REWARDS]
-    for name in weights:
-        if name not in REWARDS:
-            raise ConfigError(unknown("key", f"task.weights.{name}", known))
+def preset_weights(preset: str, object_name: str) -> dict[str, float]:
+    """Return the weights of a preset for an object."""
+    by_object = PRESETS[preset]
+    return by_object.get(object_name, by_object["cuboid"])
 
 
 def weights_of(
@@ -267,12 +271,4 @@ def weights_of(
     """Return the weights that are not 0 by term: the preset's for this object, under the user's
     own.
     """
-    by_object = PRESETS[preset]
-    weights = dict(by_object.get(object_name, by_object["cuboid"]))
-    for name, term in REWARDS.items():
-        if term.weight and name not in weights:
-            weights[name] = term.weight
-    for name, weight in overrides.items():
-        if weight is not None:
-            weights[name] = weight
-    return {name: weight for name, weight in weights.items() if weight != 0.0}
+    return merged_weights(REWARDS, preset_weights(preset, object_name), overrides)

@@ -23,10 +23,10 @@ from mqe.tasks.push.features import (
     Teamwork,
 )
 from mqe.tasks.push.layouts import SPAWNS, PushLayouts
-from mqe.tasks.push.metrics import MEASURES, METRICS
+from mqe.tasks.push.metrics import DEFAULT_MEASURES, DEFAULT_METRICS, MEASURES, METRICS
 from mqe.tasks.push.observations import OBSERVATIONS, OBSERVED, OBSERVED_BY_CRITIC, STATE
 from mqe.tasks.push.planar import PlanarPush
-from mqe.tasks.push.rewards import PRESETS, REWARDS, check_weights, weights_of
+from mqe.tasks.push.rewards import PRESETS, REWARDS, preset_weights
 from mqe.tasks.push.terminations import (
     DEFAULT_TERMINATIONS,
     PITCH_LIMIT,
@@ -34,19 +34,8 @@ from mqe.tasks.push.terminations import (
     TERMINATIONS,
 )
 from mqe.tasks.task import TermTask
-from mqe.tasks.terms import (
-    MeasureTerms,
-    Memory,
-    MetricTerms,
-    ObservationTerms,
-    RewardTerms,
-    StateTerms,
-    TaskTerms,
-    Terminated,
-    TerminationTerms,
-    TermRegistry,
-    Worlds,
-)
+from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
+from mqe.tasks.terms import Memory, TaskTerms, Terminated, TermRegistry, Worlds
 from mqe.vec_env import Mirror, MirrorImage, Planar
 from mqe.world.collapse import CollapseTimers
 from mqe.world.layout import Layout
@@ -61,7 +50,7 @@ _ACTION_SIGNS = (1.0, -1.0, -1.0)  # of vx, vy and yaw rate in a mirror that swa
 
 
 @dataclass(frozen=True)
-class PushCfg:
+class PushCfg(TermCfg):
     """The push task: what is pushed, what robots see, the rewards, how episodes start and end."""
 
     name: str = option("go1push_mid", "which task", choices=("go1push_mid",))
@@ -73,14 +62,8 @@ class PushCfg:
         None, "the frozen policy that walks, or one per robot; null: that of each robot's kind"
     )
     rewards: str = option("default", "reward preset", choices=PRESETS)
-    weights: dict[str, float | None] = option(
-        dict, "weights of single terms that replace the preset's, by term"
-    )
     observation: str = option(
         "sincos", "angles as sine and cosine, or in [0, 2 pi)", choices=("sincos", "reference")
-    )
-    more_observations: tuple[str, ...] = option(
-        (), "further terms that agents see, by name", choices=OBSERVATIONS
     )
     state_type: str = option(
         "EP", "one critic state per environment, or one per agent", choices=("EP", "FP")
@@ -134,7 +117,7 @@ class PushCfg:
 
     def __post_init__(self) -> None:
         check_values(PushCfg, vars(self), "task")
-        check_weights(self.weights)
+        self.check_terms(PUSH_TERMS)
         steps = round(self.episode_length_s / STEP_DT)
         if steps < 1 or self.decision_period < 1 or steps % self.decision_period:
             raise ConfigError(
@@ -167,6 +150,10 @@ class PushCfg:
                 "task.spawn=separated "
                 f"instead of {self.spawn}, or 0 for both"
             )
+
+    def preset_weights(self) -> dict[str, float]:
+        """Return the weights of the reward preset for the object."""
+        return preset_weights(self.rewards, self.object)
 
 
 class PushTask(TermTask):
@@ -219,46 +206,39 @@ class PushTask(TermTask):
         self._tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
 
         super().__init__(self._make_terms(worlds), worlds, memory)
-        is_planar = cfg.observation == "sincos" and cfg.state_type == "EP"
+        is_planar = (
+            cfg.observation == "sincos" and cfg.state_type == "EP" and not cfg.more_state
+        )
         judges_poses = cfg.success_heading is not None or self._rest is not None
         self.planar: Planar | None = None
         if is_planar and not judges_poses:
             self.planar = PlanarPush(self, robots)
-        self.mirror: MirrorImage | None = self._mirror_image()
+        action = Mirror.of(range(3), _ACTION_SIGNS, torch.device(device))
+        self.mirror: MirrorImage | None = self.mirror_image(action)
 
     def _make_terms(self, worlds: Worlds) -> TaskTerms:
         """Build the terms that the settings choose."""
         cfg = self.cfg
-        weights = weights_of(cfg.rewards, cfg.object, cfg.weights)
-        if not weights:
-            raise ConfigError(
-                "task.weights: every term of the rewards is switched off; leave one that is not 0"
-            )
+        observed = OBSERVED[cfg.observation]
+        observed_by_critic = OBSERVED_BY_CRITIC[cfg.observation]
+        if cfg.success_heading is not None:
+            observed = (*observed, "heading_error")
+            # The numbers of the robots come last.
+            observed_by_critic = (*observed_by_critic[:-1], "heading_error", observed_by_critic[-1])
+        measures = DEFAULT_MEASURES
+        if not cfg.success_ends:
+            measures += ("is_reached",)
+        default = DefaultTerms(
+            observed,
+            observed_by_critic,
+            DEFAULT_TERMINATIONS,
+            measures,
+            DEFAULT_METRICS,
+        )
         empty = SceneState.zeros(1, worlds.num_agents, True, worlds.device)
         scene = SceneFeatures(empty, self.constants)
-        observed = [*OBSERVED[cfg.observation]]
-        observed_by_critic = [*OBSERVED_BY_CRITIC[cfg.observation]]
-        if cfg.success_heading is not None:
-            observed.append("heading_error")
-            observed_by_critic.insert(-1, "heading_error")  # before the robots
-        observed += [name for name in cfg.more_observations if name not in observed]
         order = self.constants.order if cfg.state_type == "FP" else None
-        measures = dict(MEASURES)
-        if cfg.success_ends:
-            del measures["is_reached"]
-        return TaskTerms(
-            ObservationTerms({name: OBSERVATIONS[name] for name in observed}, worlds, scene),
-            StateTerms(
-                {name: STATE[name] for name in observed_by_critic},
-                worlds,
-                scene,
-                order,
-            ),
-            RewardTerms(REWARDS, weights, worlds),
-            TerminationTerms({name: TERMINATIONS[name] for name in DEFAULT_TERMINATIONS}, worlds),
-            MeasureTerms(measures, worlds),
-            MetricTerms(METRICS, worlds),
-        )
+        return build_terms(PUSH_TERMS, default, cfg, worlds, scene, order)
 
     def layout(self, episode: Tensor) -> Layout:
         """Draw the start of episode number ``episode`` (N,) of every world."""
@@ -315,15 +295,6 @@ class PushTask(TermTask):
         if "memory" not in state:
             state = _with_todays_keys(state)
         super().load_state_dict(state)
-
-    def _mirror_image(self) -> MirrorImage | None:
-        """Return the mirror image of observations, actions and states; None if a term has none."""
-        obs = self.terms.observations.mirror
-        state = self.terms.state.mirror
-        if obs is None or state is None:
-            return None
-        action = Mirror.of(range(3), _ACTION_SIGNS, torch.device(self.terms.state.worlds.device))
-        return MirrorImage(obs, action, state)
 
 
 def _with_todays_keys(state: dict[str, Any]) -> dict[str, Any]:

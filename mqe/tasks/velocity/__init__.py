@@ -7,7 +7,7 @@ import torch
 from mqe.config import ConfigError
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.episode_report import Report
-from mqe.tasks.velocity.task import VelocityCfg, VelocityTask
+from mqe.tasks.velocity.task import VELOCITY_TERMS, VelocityCfg, VelocityTask
 from mqe.world.robots import Robots
 from mqe.world.scene import build_scene, floor_friction_fields
 from mqe.world.streams import Streams
@@ -42,4 +42,5 @@ VELOCITY = TaskEntry(
         outcomes={"fall": "the robot fell"},
     ),
     examination="gait",
+    terms=VELOCITY_TERMS,
 )

@@ -26,17 +26,13 @@ from mqe.controllers.gait_network import (
     read_description,
     write_description,
 )
-from mqe.controllers.trot import GAIT_OBS_SIZE, LIFT, GaitMemory, Trot, is_moving, mirrored_gait
+from mqe.controllers.trot import GAIT_OBS_SIZE, LIFT, GaitMemory, Trot, is_moving, mirrored_action
 from mqe.pretrained import pretrained_folder
 from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.velocity.features import pair_offset
+from mqe.tasks.velocity.rewards import REWARDS, excess_depth
 from mqe.tasks.velocity.starts import start_poses
-from mqe.tasks.velocity.task import (
-    GET_UP_TIME,
-    VelocityCfg,
-    VelocityTask,
-    excess_depth,
-    pair_offset,
-)
+from mqe.tasks.velocity.task import GET_UP_TIME, VelocityCfg, VelocityTask
 from mqe.world.collapse import REST_TIME
 from mqe.world.geometry import quat_from_rpy
 from mqe.world.scene import STEP_DT, build_scene, read_state
@@ -274,6 +270,10 @@ def test_shipped_gaits_are_described_as_their_checkpoints_are_read(name, tmp_pat
     assert read_description(str(former)) == read_description(f"pretrained:{name}")
 
 
+def gait_task(num_envs: int = 1) -> VelocityTask:
+    return VelocityTask(VelocityCfg(), num_envs, team(1), Streams(0, num_envs, "cpu"))
+
+
 def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
     env = make_env(EnvCfg(num_envs=3), SIM, VelocityCfg(max_kick=0.0, max_force=0.0), seed=0)
     obs, critic_state = env.reset()
@@ -288,15 +288,17 @@ def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
 
 def test_the_shipped_gait_was_trained_for_the_default_task():
     trained = checkpoint.read_config(pretrained_folder("go1_velocity"))["task"]
+    assert trained.pop("weights") == {name: term.weight for name, term in REWARDS.items()}
     default = asdict(VelocityCfg()) | {"max_command": [0.65] * 3, "floor_friction": [0.3, 0.8]}
-    assert trained == default  # but for the floor, of which training sees more
+    # But for the floor, of which training sees more.
+    assert trained == {name: default[name] for name in trained}
 
 
 def test_terms_of_the_velocity_task_by_hand():
     """Legs folded by 0.8 rad under their hips, feet 25 mm above the floor, motors still at the
     stance.
     """
-    task = VelocityTask(VelocityCfg(), 1, team(1), Streams(0, 1, "cpu"))
+    task = gait_task()
     task.command(torch.zeros(1, 1, 12))  # nothing is commanded: the targets are the stance
     task.steer((0.5, 0.0, 0.2))
     task.begin(torch.tensor([True]))
@@ -332,7 +334,7 @@ def test_terms_of_the_velocity_task_by_hand():
 
 
 def test_episodes_of_the_velocity_task_start_in_poses_from_all_over_the_table():
-    task = VelocityTask(VelocityCfg(), 64, team(1), Streams(0, 64, "cpu"))
+    task = gait_task(64)
     table = start_poses(team(1)).joint_pos
     joints = task.layout(torch.zeros(64, dtype=torch.int64)).joint_pos
     rows = (table == joints).all(dim=-1).nonzero()[:, 1]
@@ -368,7 +370,10 @@ def test_a_gait_that_stays_down_ends_but_one_that_starts_down_has_time_to_get_up
 
 
 def test_the_mirror_swaps_left_and_right_and_undoes_itself():
-    see, act, _ = mirrored_gait(CPU)
+    image = gait_task().mirror
+    assert image is not None
+    see = image.obs
+    act = image.action
     obs = torch.randn(5, GAIT_OBS_SIZE)
     action = torch.randn(5, 12)
     assert torch.equal(see(see(obs)), obs)
@@ -408,7 +413,7 @@ def test_mirrored_states_give_mirrored_observations():
     pose[3:] /= pose[3:].norm()
     joints = torch.rand(12).double() - 0.5
     velocity = torch.randn(18).double()
-    act = mirrored_gait(CPU).action
+    act = mirrored_action(CPU)
     flip = torch.tensor([1.0, -1.0, 1.0]).double()
     env.sim.qpos[0] = torch.cat((pose, joints))
     env.sim.qvel[0] = velocity
@@ -423,5 +428,6 @@ def test_mirrored_states_give_mirrored_observations():
     memory = GaitMemory(torch.zeros(2, 1, GaitMemory.SIZE))
     memory.phase[1] = 0.5
     obs = Trot(team(1)).observe(state, command, is_moving(command), memory)
-    see = mirrored_gait(CPU).obs
-    torch.testing.assert_close(see(obs[0]), obs[1], atol=1e-5, rtol=0.0)
+    image = gait_task().mirror
+    assert image is not None
+    torch.testing.assert_close(image.obs(obs[0]), obs[1], atol=1e-5, rtol=0.0)

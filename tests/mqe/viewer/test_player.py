@@ -132,7 +132,7 @@ def test_a_gait_is_driven_by_hand() -> None:
     seen = []
 
     def show(data) -> bool:
-        seen.append(env.task._memory.command[0, 0].tolist())
+        seen.append(env.task._shown.command[0, 0].tolist())
         return len(seen) < 5
 
     player.run(show)

@@ -67,7 +67,7 @@ def test_a_collapse_is_uninterrupted(height, joints, limit):
     assert not timers.collapsed.any()
     timers.update(low)
     assert timers.collapsed.all()
-    timers.begin(torch.tensor([True]))
+    timers.values.zero_()
     assert not timers.collapsed.any()
 
 
@@ -81,7 +81,7 @@ def test_a_trunk_at_the_low_height_is_not_below_it():
 
 def test_grace_at_the_start_is_not_lost_by_standing_up_for_a_moment():
     timers = CollapseTimers(torch.zeros(1, 1, CollapseTimers.SIZE), team(1))
-    timers.begin(torch.tensor([True]), grace=0.2)
+    timers.values.fill_(-0.2)
     low = state_of(0.07, KNEELING)
     up = state_of(GO1.standing_height, torch.tensor(DEFAULT_JOINT_POS))
     for state in (low, up, low):

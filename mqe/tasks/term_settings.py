@@ -1,0 +1,163 @@
+"""The settings that choose and weigh the terms of a task, and the lists of terms that they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from mqe.config import ConfigError, option, unknown
+from mqe.tasks.terms import (
+    EpisodeFeatures,
+    MeasureTerms,
+    MetricTerm,
+    MetricTerms,
+    ObservationTerms,
+    RewardTerm,
+    RewardTerms,
+    StateTerms,
+    TaskTerms,
+    TerminationTerms,
+    TermRegistry,
+    Worlds,
+)
+
+
+@dataclass(frozen=True)
+class TermCfg:
+    """The part of the section ``task`` that chooses and weighs terms."""
+
+    weights: dict[str, float | None] = option(
+        dict, "weights of single reward terms that replace the default ones, by term"
+    )
+    replaced_observations: dict[str, str] = option(
+        dict, "terms that agents observe in place of default ones, by the default one's name"
+    )
+    more_observations: tuple[str, ...] = option((), "further terms that agents observe, by name")
+    more_state: tuple[str, ...] = option((), "further terms of the critic's state, by name")
+    more_terminations: tuple[str, ...] = option(
+        (), "further conditions that end an episode, by name"
+    )
+    more_metrics: tuple[str, ...] = option((), "further metrics of an episode, by name")
+
+    def preset_weights(self) -> Mapping[str, float]:
+        """Return the default weights of reward terms, where they are not the terms' own."""
+        return {}
+
+    def check_terms(self, terms: TermRegistry) -> None:
+        """Raise ConfigError for a term that ``terms`` does not have."""
+        weights = [f"task.weights.{name}" for name in terms.rewards]
+        for name in self.weights:
+            if name not in terms.rewards:
+                raise ConfigError(unknown("key", f"task.weights.{name}", weights))
+
+        chosen: dict[str, tuple[Iterable[str], Mapping[str, Any]]] = {
+            "replaced_observations": (self.replaced_observations.values(), terms.observations),
+            "more_observations": (self.more_observations, terms.observations),
+            "more_state": (self.more_state, terms.state),
+            "more_terminations": (self.more_terminations, terms.terminations),
+            "more_metrics": (self.more_metrics, terms.metrics),
+        }
+        for key, (names, known) in chosen.items():
+            for name in names:
+                if name not in known:
+                    raise ConfigError(f"task.{key}: {unknown('value', name, known)}")
+
+
+class DefaultTerms(NamedTuple):
+    """The terms of a task, by name, before the settings choose others."""
+
+    observations: tuple[str, ...]
+    state: tuple[str, ...]
+    terminations: tuple[str, ...]
+    measures: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+
+def merged_weights(
+    terms: Mapping[str, RewardTerm],
+    preset: Mapping[str, float],
+    overrides: Mapping[str, float | None],
+) -> dict[str, float]:
+    """Return the weights that are not 0 by term: the user's ``overrides``, else those of
+    ``preset``, else the term's own.
+    """
+    weights = dict(preset)
+    for name, term in terms.items():
+        if term.weight and name not in weights:
+            weights[name] = term.weight
+    for name, weight in overrides.items():
+        if weight is not None:
+            weights[name] = weight
+    return {name: weight for name, weight in weights.items() if weight != 0.0}
+
+
+def build_terms(
+    terms: TermRegistry,
+    default: DefaultTerms,
+    cfg: TermCfg,
+    worlds: Worlds,
+    empty_scene: Any,
+    order: Tensor | None = None,
+) -> TaskTerms:
+    """Build the terms of a task that ``cfg`` chooses, for ``worlds``.
+
+    ``empty_scene`` holds the features of one world, off which sizes are read; ``order`` is that of
+    ``StateTerms``. Raise ConfigError for a choice that cannot be.
+    """
+    weights = merged_weights(terms.rewards, cfg.preset_weights(), cfg.weights)
+    if not weights:
+        raise ConfigError(
+            "task.weights: every term of the rewards is switched off; leave one that is not 0"
+        )
+    observed = _with_replaced(default.observations, cfg.replaced_observations)
+    observed = _with_more(observed, cfg.more_observations, "more_observations")
+    in_state = _with_more(default.state, cfg.more_state, "more_state")
+    ends = _with_more(default.terminations, cfg.more_terminations, "more_terminations")
+    measured = _with_more(default.metrics, cfg.more_metrics, "more_metrics")
+
+    # A further termination is counted like the default ones.
+    metrics = {name: _ended_by(name) for name in cfg.more_terminations}
+    metrics = {name: terms.metrics[name] for name in measured} | metrics
+    measures = {name: terms.measures[name] for name in default.measures}
+    for metric in metrics.values():
+        measures |= metric.measures
+    observations = {name: terms.observations[name] for name in observed}
+    state = {name: terms.state[name] for name in in_state}
+    return TaskTerms(
+        ObservationTerms(observations, worlds, empty_scene),
+        StateTerms(state, worlds, empty_scene, order),
+        RewardTerms(terms.rewards, weights, worlds),
+        TerminationTerms({name: terms.terminations[name] for name in ends}, worlds),
+        MeasureTerms(measures, worlds),
+        MetricTerms(metrics, worlds),
+    )
+
+
+def _with_replaced(default: Sequence[str], replaced: Mapping[str, str]) -> list[str]:
+    """Return the terms that are observed in place of ``default``."""
+    for name in replaced:
+        if name not in default:
+            known = [f"task.replaced_observations.{known}" for known in default]
+            raise ConfigError(unknown("key", f"task.replaced_observations.{name}", known))
+    return [replaced.get(name, name) for name in default]
+
+
+def _with_more(default: Sequence[str], more: Sequence[str], key: str) -> list[str]:
+    """Return all names; raise ConfigError if there is one twice."""
+    names = [*default, *more]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"task.{key}: {name} is there already; leave it out")
+    return names
+
+
+def _ended_by(termination: str) -> MetricTerm:
+    """Return the metric that counts ends by a termination."""
+
+    def ended(episodes: EpisodeFeatures) -> Tensor:
+        return episodes.terminated[termination]
+
+    return MetricTerm(f"1 for an end by {termination}", ended)

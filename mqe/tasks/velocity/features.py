@@ -1,0 +1,250 @@
+"""Features of the velocity task: the quantities that its terms share, each computed when first
+used.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mqe.controllers.trot import SWING_HEIGHT, GaitMemory, Trot, is_moving, planar_velocity
+from mqe.tasks.terms import Terminated
+from mqe.world.collapse import CollapseTimers
+from mqe.world.geometry import in_frame, length, rotate_inverse
+from mqe.world.robots import NUM_JOINTS, Robots
+from mqe.world.scene import STEP_DT
+from mqe.world.state import SceneState
+
+if TYPE_CHECKING:
+    from mqe.tasks.velocity.task import VelocityCfg
+
+MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" averages over
+# Errors of speed [m/s] and turning [rad/s] that cost 63 % of their terms. Squared in the term of
+# the moment, which may vary within a cycle; not in that of the mean, so that small errors are worth
+# mending.
+TOLERANCE = 0.39
+MEAN_TOLERANCE = 0.1
+
+
+class VelocityConstants:
+    """The constants of a velocity task that features are computed with."""
+
+    def __init__(self, cfg: VelocityCfg, robots: Robots) -> None:
+        """Compute them for the section ``task`` of the settings and the one robot of a world."""
+        device = robots.device
+        self.cfg = cfg
+        self.robots = robots
+        self.trot = Trot(robots)
+        self.nominal_feet = robots.feet(robots.joint_pos)[:, 0]  # (4,) [m] forward
+        self.zeros = torch.zeros(1, 1, NUM_JOINTS, device=device)
+        self.one = torch.ones(1, 1, device=device)
+
+
+class VelocityMemory(NamedTuple):
+    """What observations show besides the scene, as views of one tensor."""
+
+    SIZE = GaitMemory.SIZE + 9
+
+    passing: Tensor  # (W, 28) what ends with an episode: the gait and the mean velocity
+    gait: GaitMemory
+    mean_velocity: Tensor  # (W, 1, 3) vx, vy [m/s], yaw rate [rad/s]
+    command: Tensor  # (W, 1, 3)
+    force: Tensor  # (W, 1, 3) [N] on the trunk
+
+    @classmethod
+    def of(cls, values: Tensor) -> VelocityMemory:
+        """Name the parts of ``values`` (W, 34)."""
+        gait, mean_velocity, command, force = values.unsqueeze(1).split(
+            (GaitMemory.SIZE, 3, 3, 3), dim=-1
+        )
+        passing = values[:, : GaitMemory.SIZE + 3]
+        return cls(passing, GaitMemory(gait), mean_velocity, command, force)
+
+
+class Actuation(NamedTuple):
+    """The last action as joint targets, and how much it differs from those before it."""
+
+    targets: Tensor  # (N, 1, J) [rad]
+    change: Tensor  # (N, 1, J) first difference of actions
+    jerk: Tensor  # (N, 1, J) second difference of actions
+
+
+class Tracking(NamedTuple):
+    """Rewards (N, 1) for following the command: 1 without an error, 0 far off."""
+
+    velocity: Tensor
+    yaw_rate: Tensor
+    mean_velocity: Tensor
+    mean_yaw_rate: Tensor
+
+
+class SceneFeatures:
+    """Quantities of one moment."""
+
+    def __init__(
+        self, state: SceneState, memory: VelocityMemory, constants: VelocityConstants
+    ) -> None:
+        """Describe ``state`` and ``memory``."""
+        self.state = state
+        self.memory = memory
+        self.constants = constants
+        self.robots = constants.robots
+
+    @cached_property
+    def is_moving(self) -> Tensor:
+        """(N, 1) bool: the command asks for walking rather than standing."""
+        return is_moving(self.memory.command)
+
+    @cached_property
+    def gait_obs(self) -> Tensor:
+        """(N, 1, 59) the observation of a gait policy."""
+        memory = self.memory
+        return self.constants.trot.observe(self.state, memory.command, self.is_moving, memory.gait)
+
+    @cached_property
+    def planar_linvel(self) -> Tensor:
+        """(N, 1, 2) [m/s] horizontal velocity of the trunk in its heading frame."""
+        return in_frame(self.state.robot_linvel[..., :2], self.state.robot_frame)
+
+    @cached_property
+    def feet_height(self) -> Tensor:
+        """(N, 1, 4) [m] centres of the feet above the floor."""
+        return above_floor(self.state, self.robots.feet(self.state.joint_pos))
+
+    @cached_property
+    def force_b(self) -> Tensor:
+        """(N, 1, 3) the force on the trunk in its frame, as a share of the largest one."""
+        largest = max(self.constants.cfg.max_force, 1.0)
+        return rotate_inverse(self.state.robot_rotation, self.memory.force) / largest
+
+
+class StepFeatures(SceneFeatures):
+    """Quantities of one control step."""
+
+    terminated: Terminated  # what ends the episodes; rewards and measures may use it
+
+    def __init__(
+        self,
+        state: SceneState,
+        prev: SceneState,
+        memory: VelocityMemory,
+        constants: VelocityConstants,
+        actuation: Actuation,
+        collapse: CollapseTimers,
+    ) -> None:
+        """Describe the control step from ``prev`` to ``state``, and count it in the mean velocity
+        and in the timers of ``collapse``.
+        """
+        super().__init__(state, memory, constants)
+        self.prev = prev
+        self.actuation = actuation
+        self.velocity = planar_velocity(state)  # (N, 1, 3) in the units of a command
+        memory.mean_velocity.lerp_(self.velocity, STEP_DT / MEAN_VELOCITY_TIME)
+        collapse.update(state)
+        self.is_collapsed = collapse.collapsed  # (N, 1) bool
+
+    @cached_property
+    def _error(self) -> Tensor:
+        """(N, 1, 2, 3) command less velocity, of the moment and of the mean."""
+        reached = torch.stack((self.velocity, self.memory.mean_velocity), dim=2)
+        return self.memory.command.unsqueeze(2) - reached
+
+    @cached_property
+    def tracking(self) -> Tracking:
+        """How well the command is followed, at the moment and in the mean over a trot's cycle."""
+        error = self._error
+        # (N, 1, moment or mean, speed or turn).
+        both = torch.stack((length(error[..., :2]), error[..., 2].abs()), dim=-1)
+        moment = (both[:, :, 0] / TOLERANCE).square()
+        mean = both[:, :, 1] / MEAN_TOLERANCE
+        rewards = torch.exp(-torch.stack((moment, mean), dim=2)).flatten(2)
+        return Tracking(*rewards.unbind(dim=-1))
+
+    @cached_property
+    def missed(self) -> Tensor:
+        """(N, 3) absolute error of the mean velocity: vx, vy [m/s], yaw rate [rad/s]."""
+        return self._error[:, 0, 1].abs()
+
+    @cached_property
+    def _feet_and_rates(self) -> tuple[Tensor, Tensor]:
+        """Places (N, 1, 4, 3) [m] and velocities [m/s] of the feet in the trunk frame."""
+        return self.robots.feet_and_rates(self.state.joint_pos, self.state.joint_vel)
+
+    @cached_property
+    def feet_b(self) -> Tensor:
+        """(N, 1, 4, 3) [m] feet in the trunk frame."""
+        return self._feet_and_rates[0]
+
+    @cached_property
+    def wanted_swing(self) -> Tensor:
+        """(N, 1, 4) each foot's phase in its swing: 0 on the floor, 1 at the top."""
+        return self.constants.trot.swing(self.memory.gait.phase, self.is_moving)
+
+    @cached_property
+    def clearance(self) -> Tensor:
+        """(N, 1, 4) [m] between the feet and the floor."""
+        return above_floor(self.state, self.feet_b) - self.robots.foot_radius
+
+    @cached_property
+    def feet_error(self) -> Tensor:
+        """(N, 1, 4) [m] difference of the feet's clearances from those that the swing wants."""
+        return (self.clearance - SWING_HEIGHT * self.wanted_swing).abs()
+
+    @cached_property
+    def square_sums(self) -> dict[str, Tensor]:
+        """(N, 1) sums of squares by name, of all in a few operations."""
+        state = self.state
+        robots = self.robots
+        slip = horizontal_velocity(state, *self._feet_and_rates)
+        slip = slip * (self.wanted_swing <= 0.0).unsqueeze(-1)
+        offset = state.joint_pos - robots.joint_pos
+        torque = (
+            robots.stiffness * (self.actuation.targets - state.joint_pos)
+            - robots.damping * state.joint_vel
+        )
+        vectors = {
+            "height": state.robot_pos[..., 2:] - robots.walking_height,
+            "tilt": state.up_b[..., :2],
+            "bounce": state.robot_linvel[..., 2:],
+            "sway": state.robot_angvel_b[..., :2],
+            "slip": slip.flatten(-2),
+            "hips": offset[..., 0::3],
+            "placement": pair_offset(self.feet_b[..., 0] - self.constants.nominal_feet),
+            "stance": offset * ~self.is_moving.unsqueeze(-1),
+            "action_rate": self.actuation.change,
+            "jerk": self.actuation.jerk,
+            "torque": torque,
+        }
+        padded = []
+        for vector in vectors.values():
+            missing = self.constants.zeros[..., vector.shape[-1] :]
+            padded += [vector, missing.expand(len(vector), -1, -1)]
+        sums = torch.cat(padded, dim=-1).unflatten(-1, (len(vectors), -1)).square().sum(dim=-1)
+        return dict(zip(vectors, sums.unbind(dim=-1), strict=True))
+
+
+def pair_offset(feet: Tensor) -> Tensor:
+    """Return the means (..., 2) of the front and of the rear feet, of four feet's offsets (..., 4).
+
+    In a trot the feet of a pair swing against one another, so that their mean stays where the pair
+    stands.
+    """
+    return feet.unflatten(-1, (2, 2)).mean(dim=-1)
+
+
+def above_floor(state: SceneState, points_b: Tensor) -> Tensor:
+    """Return the heights (N, A, 4) [m] of four points (N, A, 4, 3) of each trunk frame."""
+    return (state.up_b.unsqueeze(2) * points_b).sum(dim=-1) + state.robot_pos[..., 2:]
+
+
+def horizontal_velocity(state: SceneState, points_b: Tensor, rates_b: Tensor) -> Tensor:
+    """Return the velocities (N, A, 4, 2) [m/s] of four points that move at ``rates_b`` in each
+    trunk frame.
+    """
+    turning_b = torch.linalg.cross(state.robot_angvel_b.unsqueeze(2).expand_as(points_b), points_b)
+    across = state.robot_rotation[..., :2, :].unsqueeze(2)
+    moving = (across * (rates_b + turning_b).unsqueeze(-2)).sum(dim=-1)
+    return moving + state.robot_linvel[..., :2].unsqueeze(2)

@@ -1,0 +1,32 @@
+"""Terminations of the velocity task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from mqe.tasks.terms import TerminationTerm
+from mqe.world.state import SceneState
+
+if TYPE_CHECKING:
+    from mqe.tasks.velocity.features import StepFeatures
+
+FALL_HEIGHT = 0.15  # [m] trunk below this has fallen
+FALL_TILT_COS = 0.5  # cosine of the trunk's tilt below this has fallen
+
+
+def has_fallen(state: SceneState) -> Tensor:
+    """(N, A) bool: the trunk is near the floor or tilted beyond 60 degrees."""
+    return (state.robot_pos[..., 2] < FALL_HEIGHT) | (state.up_b[..., 2] < FALL_TILT_COS)
+
+
+def _fall(m: StepFeatures) -> Tensor:
+    return ((m.state.up_b[..., 2] < FALL_TILT_COS) | m.is_collapsed)[:, 0]
+
+
+TERMINATIONS: dict[str, TerminationTerm] = {
+    "fall": TerminationTerm(
+        "a trunk tilted beyond 60 degrees, or a robot that lies or kneels for a while", _fall
+    ),
+}
