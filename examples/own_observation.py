@@ -4,4 +4,4 @@ task.more_observations=[height]``.
 
 import mapush
 
-mapush.register_observation("height", lambda state: state.robot_pos[..., 2:], mirror_signs=(1.0,))
+mapush.register_observation("height", lambda features: features.state.robot_pos[..., 2:], (1.0,))

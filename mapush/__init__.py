@@ -12,11 +12,14 @@ from mapush.registration import (
     register_client,
     register_command,
     register_format,
+    register_metric,
     register_object,
     register_observation,
     register_reward,
     register_robot,
+    register_state,
     register_task,
+    register_termination,
 )
 
 if TYPE_CHECKING:
@@ -29,11 +32,14 @@ __all__ = [
     "register_client",
     "register_command",
     "register_format",
+    "register_metric",
     "register_object",
     "register_observation",
     "register_reward",
     "register_robot",
+    "register_state",
     "register_task",
+    "register_termination",
 ]
 __version__ = "0.2.0"
 

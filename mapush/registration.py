@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mapush.commands import COMMANDS, Command
 
@@ -19,10 +18,9 @@ if TYPE_CHECKING:  # the functions import these themselves: the command line sta
     from harl_mapush.learning.settings import AlgorithmCfg
     from harl_mapush.runs.formats import Format
     from mqe.tasks.entry import TaskEntry
-    from mqe.tasks.push.features import StepFeatures
+    from mqe.tasks.terms import Memory, ObservationTerm, Signs, TermRegistry
     from mqe.world.objects import ObjectCfg
     from mqe.world.robots import RobotCfg
-    from mqe.world.state import SceneState
 
 
 def register_object(name: str, cfg: ObjectCfg) -> None:
@@ -33,40 +31,104 @@ def register_object(name: str, cfg: ObjectCfg) -> None:
 
 
 def register_reward(
-    name: str, function: Callable[[StepFeatures], Tensor], weight: float = 0.0, help: str = ""
+    name: str,
+    function: Callable[[Any], Tensor] | type[Memory],
+    weight: float = 0.0,
+    help: str = "",
+    unit: str = "1",
+    task: str | None = None,
 ) -> None:
-    """Register a reward term of the push task, (N,) or (N, A) unweighted at every control step.
+    """Register a reward term of a task, (N,) or (N, A), unweighted at every control step.
 
-    ``weight`` is the default of ``task.weights.NAME``. Raises ConfigError if the name is taken.
+    ``function`` takes the task's ``StepFeatures``; a class of such functions that inherits from
+    ``mqe.tasks.terms.Memory`` may remember. ``weight`` is the term's weight unless
+    ``task.weights.NAME`` is set. Raise ConfigError if the name is taken.
     """
-    from mqe.tasks.push.rewards import REWARDS
     from mqe.tasks.terms import RewardTerm
 
-    help = help or (function.__doc__ or "").strip()
-    _add("reward", REWARDS, name, RewardTerm(help, function, weight=weight))
+    term = RewardTerm(help or _meaning(name, function), function, unit, weight=weight)
+    _terms_of(task).rewards.register(name, term)
 
 
 def register_observation(
     name: str,
-    function: Callable[[SceneState], Tensor],
-    mirror_signs: tuple[float, ...] | None = None,
+    function: Callable[[Any], Tensor],
+    mirror_signs: Signs = None,
+    help: str = "",
+    unit: str = "1",
+    task: str | None = None,
+    **more: Any,
 ) -> None:
-    """Register an observation term of the push task, (N, A, ...) from a scene state.
+    """Register a term that agents of a task may observe, (N, A, ...).
 
-    ``task.more_observations`` adds it to the observation. ``mirror_signs`` has for each of its
-    numbers the factor, 1 or -1, of a swap of left and right. Without them,
-    ``algorithm.use_mirrored_transitions`` and ``mirror_loss_coef`` cannot be used with it. Raises
-    ConfigError if the name is taken.
+    ``function`` takes the task's ``SceneFeatures``. ``task.more_observations=[NAME]`` adds the term
+    to an observation, ``task.replaced_observations.DEFAULT=NAME`` puts it in the place of a default
+    term. ``mirror_signs`` has 1 or -1 for each of its numbers, the sign that it gets in a mirror
+    that swaps left and right; ``algorithm.use_mirrored_transitions`` and ``mirror_loss_coef`` need
+    them. ``more`` are further fields of ``mqe.tasks.terms.ObservationTerm``. Raise ConfigError if
+    the name is taken.
     """
-    from mqe.tasks.push.observations import OBSERVATIONS
-    from mqe.tasks.terms import ObservationTerm
+    term = _observation_term(name, function, mirror_signs, help, unit, more)
+    _terms_of(task).observations.register(name, term)
 
-    _add(
-        "observation",
-        OBSERVATIONS,
-        name,
-        ObservationTerm("", lambda m: function(m.state), mirror_signs=mirror_signs),
-    )
+
+def register_state(
+    name: str,
+    function: Callable[[Any], Tensor],
+    mirror_signs: Signs = None,
+    help: str = "",
+    unit: str = "1",
+    task: str | None = None,
+    **more: Any,
+) -> None:
+    """Register a term that the critic of a task may observe, (N, ...).
+
+    ``function`` takes the task's ``SceneFeatures``. ``task.more_state=[NAME]`` adds the term to the
+    critic's state. The other arguments are those of ``register_observation``.
+    """
+    term = _observation_term(name, function, mirror_signs, help, unit, more)
+    _terms_of(task).state.register(name, term)
+
+
+def register_termination(
+    name: str,
+    function: Callable[[Any], Tensor] | type[Memory],
+    is_failure: bool = True,
+    help: str = "",
+    task: str | None = None,
+) -> None:
+    """Register a condition (N,) bool of a task's ``StepFeatures`` that ends an episode.
+
+    ``task.more_terminations=[NAME]`` asks for it; its share of the ends is then a metric of the
+    same name. Raise ConfigError if the name is taken.
+    """
+    from mqe.tasks.terms import TerminationTerm
+
+    term = TerminationTerm(help or _meaning(name, function), function, is_failure=is_failure)
+    _terms_of(task).terminations.register(name, term)
+
+
+def register_metric(
+    name: str,
+    function: Callable[[Any], Tensor] | type[Memory],
+    how: Literal["mean", "sum", "happened"] = "mean",
+    help: str = "",
+    unit: str = "1",
+    per_robot: bool = False,
+    task: str | None = None,
+) -> None:
+    """Register a metric of a task's episodes, made of numbers or masks of control steps.
+
+    ``function`` returns them, (N,) or (N, A) ``per_robot``, of the task's ``StepFeatures``.
+    ``how`` says whether the metric is their mean or their sum over the episode, or 1 if one was
+    ever above 0. ``task.more_metrics=[NAME]`` asks for it. Raise ConfigError if the name is taken.
+    """
+    from mqe.tasks.terms import MeasureTerm, MetricTerm, OfEpisode
+
+    help = help or _meaning(name, function)
+    measure = MeasureTerm(help, function, unit, per_robot)
+    metric = MetricTerm(help, OfEpisode(name, how), unit, per_robot, {name: measure})
+    _terms_of(task).metrics.register(name, metric)
 
 
 def register_task(name: str, entry: TaskEntry) -> None:
@@ -146,14 +208,36 @@ def register_robot(name: str, cfg: RobotCfg) -> None:
     ROBOTS.register(name, replace(cfg, name=name))
 
 
-def _add(kind: str, registry: dict[str, Any], name: str, member: Any) -> None:
-    """Add an entry to a registry; the same entry may be added twice."""
-    from mqe.config import ConfigError
+def _terms_of(task: str | None) -> TermRegistry:
+    """Return the terms of a task, by default of the default task.
 
-    if not re.fullmatch(r"[A-Za-z]\w*", name):
-        raise ConfigError(
-            f"{kind} {name!r}: a name has letters, digits and _, and begins with a letter"
-        )
-    if name in registry and registry[name] != member:
-        raise ConfigError(f"{kind} {name!r}: there is one of this name; choose another")
-    registry[name] = member
+    Raise ConfigError if there is no task of this name, or if it has no terms.
+    """
+    from harl_mapush.config import DEFAULT_TASK
+    from mqe.config import ConfigError
+    from mqe.registry import TASKS
+
+    terms = TASKS.find(task or DEFAULT_TASK, "task").terms
+    if terms is None:
+        raise ConfigError(f"task {task!r}: its entry has no terms; give TaskEntry some")
+    return terms
+
+
+def _observation_term(
+    name: str,
+    function: Callable[[Any], Tensor],
+    mirror_signs: Signs,
+    help: str,
+    unit: str,
+    more: dict[str, Any],
+) -> ObservationTerm:
+    from mqe.tasks.terms import ObservationTerm
+
+    help = help or _meaning(name, function)
+    return ObservationTerm(help, function, unit, mirror_signs=mirror_signs, **more)
+
+
+def _meaning(name: str, function: Callable[..., Any]) -> str:
+    """Return the first paragraph of the docstring of a term's function; else its name in words."""
+    paragraph = (function.__doc__ or "").strip().partition("\n\n")[0]
+    return " ".join(paragraph.split()) or name.replace("_", " ")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import TypeVar
 
 from mqe.config import ConfigError, unknown
@@ -17,9 +19,9 @@ _Member = TypeVar("_Member")
 class Registry(dict[str, _Member]):
     """Members of one kind by name; built-in members are added in the same way as a user's."""
 
-    def __init__(self, kind: str) -> None:
-        """Begin without members; ``kind`` is the word for a member in error messages."""
-        super().__init__()
+    def __init__(self, kind: str, members: Mapping[str, _Member] = MappingProxyType({})) -> None:
+        """Begin with ``members``; ``kind`` is the word for a member in error messages."""
+        super().__init__(members)
         self.kind = kind
 
     def register(self, name: str, member: _Member) -> _Member:

@@ -20,7 +20,13 @@ from mqe.tensor_files import read_tensors
 
 KEY = "runner.init_from (--init_from)"
 # Settings of the policy's observations and commands; with other values its networks are useless.
-INTERFACE = ("decision_period", "observation", "more_observations", "action_scale")
+INTERFACE = (
+    "decision_period",
+    "observation",
+    "replaced_observations",
+    "more_observations",
+    "action_scale",
+)
 
 
 def resolve(what: str) -> Path:

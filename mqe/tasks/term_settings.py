@@ -113,14 +113,15 @@ def build_terms(
             "task.weights: every term of the rewards is switched off; leave one that is not 0"
         )
     observed = _with_replaced(default.observations, cfg.replaced_observations)
-    observed = _with_more(observed, cfg.more_observations, "more_observations")
-    in_state = _with_more(default.state, cfg.more_state, "more_state")
-    ends = _with_more(default.terminations, cfg.more_terminations, "more_terminations")
-    measured = _with_more(default.metrics, cfg.more_metrics, "more_metrics")
+    observed = _with_more(observed, cfg.more_observations)
+    in_state = _with_more(default.state, cfg.more_state)
+    ends = _with_more(default.terminations, cfg.more_terminations)
+    measured = _with_more(default.metrics, cfg.more_metrics)
 
-    # A further termination is counted like the default ones.
-    metrics = {name: _ended_by(name) for name in cfg.more_terminations}
-    metrics = {name: terms.metrics[name] for name in measured} | metrics
+    metrics = {name: terms.metrics[name] for name in measured}
+    # Ends by further terminations are counted as those by default ones are.
+    for name in cfg.more_terminations:
+        metrics.setdefault(name, _ended_by(name))
     measures = {name: terms.measures[name] for name in default.measures}
     for metric in metrics.values():
         measures |= metric.measures
@@ -145,13 +146,9 @@ def _with_replaced(default: Sequence[str], replaced: Mapping[str, str]) -> list[
     return [replaced.get(name, name) for name in default]
 
 
-def _with_more(default: Sequence[str], more: Sequence[str], key: str) -> list[str]:
-    """Return all names; raise ConfigError if there is one twice."""
-    names = [*default, *more]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"task.{key}: {name} is there already; leave it out")
-    return names
+def _with_more(default: Sequence[str], more: Sequence[str]) -> list[str]:
+    """Return all names, each once."""
+    return list(dict.fromkeys((*default, *more)))
 
 
 def _ended_by(termination: str) -> MetricTerm:

@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from mqe.config import ConfigError
+from mqe.extensions import Registry
 from mqe.vec_env import Mirror
 from mqe.world.scene import STEP_DT
 
@@ -154,12 +155,12 @@ class MetricTerm(Term):
 class TermRegistry:
     """All terms that a task knows, by kind and name."""
 
-    observations: dict[str, ObservationTerm] = field(default_factory=dict)
-    state: dict[str, ObservationTerm] = field(default_factory=dict)
-    rewards: dict[str, RewardTerm] = field(default_factory=dict)
-    terminations: dict[str, TerminationTerm] = field(default_factory=dict)
-    measures: dict[str, MeasureTerm] = field(default_factory=dict)
-    metrics: dict[str, MetricTerm] = field(default_factory=dict)
+    observations: Registry[ObservationTerm]
+    state: Registry[ObservationTerm]
+    rewards: Registry[RewardTerm]
+    terminations: Registry[TerminationTerm]
+    measures: Registry[MeasureTerm]
+    metrics: Registry[MetricTerm]
 
 
 class TermList(Generic[_T]):
@@ -198,6 +199,11 @@ class ObservationTerms(TermList[ObservationTerm]):
     ) -> None:
         """Build ``terms``; their sizes are those of the features ``empty_scene`` of one world."""
         super().__init__(terms, worlds)
+        for name in self.memories:
+            raise ConfigError(
+                f"{name}: an observation or a term of the state must not remember; it is computed "
+                "of any worlds, of last states and first ones together"
+            )
         device = worlds.device
         values = zip(self.terms.items(), self.values(empty_scene), strict=True)
         self._layout = [_Part(name, term, self.one(value)) for (name, term), value in values]
@@ -396,6 +402,20 @@ class MeasureTerms(TermList[MeasureTerm]):
     def column(self, name: str, values: Tensor) -> Tensor:
         """Return the part of ``values`` (N, M) that belongs to a measure, (N,) or (N, A)."""
         return values[:, self._places[name]]
+
+
+@dataclass(frozen=True)
+class OfEpisode:
+    """The metric that is the mean or the sum of a measure over an episode, or 1 if it ever
+    happened.
+    """
+
+    measure: str
+    how: Literal["mean", "sum", "happened"] = "mean"  # the method of EpisodeFeatures
+
+    def __call__(self, episodes: EpisodeFeatures) -> Tensor:
+        """Return the metric (N,) or (N, A)."""
+        return getattr(episodes, self.how)(self.measure)
 
 
 class EpisodeFeatures:

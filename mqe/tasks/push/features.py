@@ -314,8 +314,9 @@ class StepFeatures(SceneFeatures):
         """Describe the control step from ``prev`` to ``state``, with the team's ``teamwork`` and
         timers up to its start.
 
-        Without the timers of ``collapse`` no robot collapses. ``rest`` (N,) [s] is the time for
-        which the object has rested at the goal; without it, the object need not rest.
+        Without the timers of ``collapse`` and ``tangle`` no robot collapses, and none are tangled.
+        ``rest`` (N,) [s] is the time for which the object has rested at the goal; without it, the
+        object need not rest.
         """
         super().__init__(state, constants)
         self.prev = prev
@@ -380,7 +381,8 @@ class StepFeatures(SceneFeatures):
     @cached_property
     def is_tangled(self) -> Tensor:
         """(N,) bool: two robots have touched for a while; the first use counts the control step."""
-        assert self._tangle is not None
+        if self._tangle is None:
+            return self.never
         self._tangle.update(self.is_touching)
         return self._tangle.tangled.any(dim=1)
 

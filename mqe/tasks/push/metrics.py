@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mqe.extensions import Registry
 from mqe.tasks.terms import MeasureTerm, Memory, MetricTerm, Worlds
 from mqe.world.geometry import length
 from mqe.world.scene import STEP_DT
@@ -38,68 +39,78 @@ def _contact_share(e: PushEpisodes) -> Tensor:
     return impulse / impulse.sum(dim=1, keepdim=True)  # 0 / 0 is NaN, as it should
 
 
-MEASURES: dict[str, MeasureTerm] = {
-    "collaboration": MeasureTerm(
-        "1 while all robots are within 0.5 m of the object's outline", lambda m: m.is_together[:, 0]
-    ),
-    "collaboration_reference": MeasureTerm(
-        "1 while all robots are within 1 m of the object's origin", lambda m: m.is_together[:, 1]
-    ),
-    "collapse": MeasureTerm("1 while a robot has collapsed", lambda m: m.is_collapsed),
-    "tangle": MeasureTerm("1 while two robots are tangled", lambda m: m.is_tangled),
-    "contact_impulse": MeasureTerm(
-        "impulse of the robot on the object",
-        lambda m: length(m.state.contact_force) * STEP_DT,
-        "N s",
-        per_robot=True,
-    ),
-    "object_distance": MeasureTerm(
-        "planar distance of the robot to the object's origin",
-        lambda m: m.center_distance,
-        "m",
-        per_robot=True,
-    ),
-    "is_reached": MeasureTerm("1 from the first success on", Reached),
-}
+MEASURES: Registry[MeasureTerm] = Registry(
+    "measure",
+    {
+        "collaboration": MeasureTerm(
+            "1 while all robots are within 0.5 m of the object's outline",
+            lambda m: m.is_together[:, 0],
+        ),
+        "collaboration_reference": MeasureTerm(
+            "1 while all robots are within 1 m of the object's origin",
+            lambda m: m.is_together[:, 1],
+        ),
+        "collapse": MeasureTerm("1 while a robot has collapsed", lambda m: m.is_collapsed),
+        "tangle": MeasureTerm("1 while two robots are tangled", lambda m: m.is_tangled),
+        "contact_impulse": MeasureTerm(
+            "impulse of the robot on the object",
+            lambda m: length(m.state.contact_force) * STEP_DT,
+            "N s",
+            per_robot=True,
+        ),
+        "object_distance": MeasureTerm(
+            "planar distance of the robot to the object's origin",
+            lambda m: m.center_distance,
+            "m",
+            per_robot=True,
+        ),
+        "is_reached": MeasureTerm("1 from the first success on", Reached),
+    },
+)
 
 # Those of every push task.
 DEFAULT_MEASURES = tuple(name for name in MEASURES if name != "is_reached")
 
-METRICS: dict[str, MetricTerm] = {
-    "success": MetricTerm(
-        "1 for a success; if success does not end episodes, at any time", lambda e: e.is_success
-    ),
-    "collision": MetricTerm("1 for an end by a collision", lambda e: e.terminated["collision"]),
-    "fall": MetricTerm("1 for an end by a roll, a pitch or a height", _fall),
-    "collapse": MetricTerm(
-        "1 for a collapse at any time of the episode", lambda e: e.happened("collapse")
-    ),
-    "tangle": MetricTerm(
-        "1 for a tangle at any time of the episode", lambda e: e.happened("tangle")
-    ),
-    "episode_time_s": MetricTerm(
-        "length of the episode; if success does not end it, until the first success",
-        lambda e: e.time,
-        "s",
-    ),
-    "collaboration_degree": MetricTerm(
-        "share of control steps with all robots within 0.5 m of the object's outline; of successes",
-        lambda e: e.measures.column("collaboration", e.means_of_successes),
-    ),
-    "collaboration_degree_reference": MetricTerm(
-        "share of control steps with all robots within 1 m of the object's origin; of successes",
-        lambda e: e.measures.column("collaboration_reference", e.means_of_successes),
-    ),
-    "contact_share": MetricTerm(
-        "share of the robot in the contact impulse on the object; of episodes with contact",
-        _contact_share,
-        per_robot=True,
-    ),
-    "object_distance": MetricTerm(
-        "mean planar distance of the robot to the object's origin",
-        lambda e: e.mean("object_distance"),
-        "m",
-        per_robot=True,
-    ),
-}
+METRICS: Registry[MetricTerm] = Registry(
+    "metric",
+    {
+        "success": MetricTerm(
+            "1 for a success; if success does not end episodes, at any time", lambda e: e.is_success
+        ),
+        "collision": MetricTerm("1 for an end by a collision", lambda e: e.terminated["collision"]),
+        "fall": MetricTerm("1 for an end by a roll, a pitch or a height", _fall),
+        "collapse": MetricTerm(
+            "1 for a collapse at any time of the episode", lambda e: e.happened("collapse")
+        ),
+        "tangle": MetricTerm(
+            "1 for a tangle at any time of the episode", lambda e: e.happened("tangle")
+        ),
+        "episode_time_s": MetricTerm(
+            "length of the episode; if success does not end it, until the first success",
+            lambda e: e.time,
+            "s",
+        ),
+        "collaboration_degree": MetricTerm(
+            "share of control steps with all robots within 0.5 m of the object's outline; of "
+            "successes",
+            lambda e: e.measures.column("collaboration", e.means_of_successes),
+        ),
+        "collaboration_degree_reference": MetricTerm(
+            "share of control steps with all robots within 1 m of the object's origin; of "
+            "successes",
+            lambda e: e.measures.column("collaboration_reference", e.means_of_successes),
+        ),
+        "contact_share": MetricTerm(
+            "share of the robot in the contact impulse on the object; of episodes with contact",
+            _contact_share,
+            per_robot=True,
+        ),
+        "object_distance": MetricTerm(
+            "mean planar distance of the robot to the object's origin",
+            lambda e: e.mean("object_distance"),
+            "m",
+            per_robot=True,
+        ),
+    },
+)
 DEFAULT_METRICS = tuple(METRICS)  # those of every push task

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mqe.controllers.trot import planar_velocity
+from mqe.extensions import Registry
 from mqe.tasks.terms import ObservationTerm
 from mqe.world.objects import OBJECTS
 
@@ -39,110 +40,117 @@ def _object_signs(cfg: PushCfg) -> tuple[float, ...] | None:
 
 
 # An angle in [0, 2 pi) has no mirror image that is a change of sign.
-OBSERVATIONS: dict[str, ObservationTerm] = {
-    "goal": ObservationTerm(
-        "place of the goal in the robot's heading frame",
-        lambda m: m.places_b[:, :, 0],
-        "m",
-        numbers=("goal_x", "goal_y"),
-        mirror_signs=_PLACE,
-    ),
-    "object": ObservationTerm(
-        "place and heading (sine, cosine) of the object in the robot's heading frame",
-        lambda m: m.bodies_b[:, :, 0],
-        "m, 1",
-        numbers=("object_x", "object_y", "object_sin_yaw", "object_cos_yaw"),
-        mirror_signs=_object_signs,
-    ),
-    "teammates": ObservationTerm(
-        "place and heading (sine, cosine) of the other robots in the robot's heading frame",
-        lambda m: m.bodies_b[:, :, 1:],
-        "m, 1",
-        numbers=("x", "y", "sin_yaw", "cos_yaw"),
-        mirror_signs=(*_PLACE, *_HEADING),
-        over="teammates",
-    ),
-    "object_and_yaw": ObservationTerm(
-        "place and heading in [0, 2 pi) of the object in the robot's heading frame",
-        lambda m: m.bodies_yaw_b[:, :, 0],
-        "m, rad",
-        numbers=("object_x", "object_y", "object_yaw"),
-    ),
-    "teammates_and_yaw": ObservationTerm(
-        "place and heading in [0, 2 pi) of the other robots in the robot's heading frame",
-        lambda m: m.bodies_yaw_b[:, :, 1:],
-        "m, rad",
-        numbers=("x", "y", "yaw"),
-        over="teammates",
-    ),
-    "heading_error": ObservationTerm(
-        "sine and cosine of the turn to task.goal_heading, times the object's equal headings",
-        lambda m: m.heading_error_axes.unsqueeze(1).expand(-1, m.constants.num_agents, -1),
-        numbers=("heading_error_sin", "heading_error_cos"),
-        mirror_signs=_HEADING,
-    ),
-    "own_velocity": ObservationTerm(
-        "velocity and yaw rate of the robot in its heading frame",
-        lambda m: planar_velocity(m.state),
-        "m/s, rad/s",
-        mirror_signs=_VELOCITY,
-    ),
-}
+OBSERVATIONS: Registry[ObservationTerm] = Registry(
+    "observation",
+    {
+        "goal": ObservationTerm(
+            "place of the goal in the robot's heading frame",
+            lambda m: m.places_b[:, :, 0],
+            "m",
+            numbers=("goal_x", "goal_y"),
+            mirror_signs=_PLACE,
+        ),
+        "object": ObservationTerm(
+            "place and heading (sine, cosine) of the object in the robot's heading frame",
+            lambda m: m.bodies_b[:, :, 0],
+            "m, 1",
+            numbers=("object_x", "object_y", "object_sin_yaw", "object_cos_yaw"),
+            mirror_signs=_object_signs,
+        ),
+        "teammates": ObservationTerm(
+            "place and heading (sine, cosine) of the other robots in the robot's heading frame",
+            lambda m: m.bodies_b[:, :, 1:],
+            "m, 1",
+            numbers=("x", "y", "sin_yaw", "cos_yaw"),
+            mirror_signs=(*_PLACE, *_HEADING),
+            over="teammates",
+        ),
+        "object_and_yaw": ObservationTerm(
+            "place and heading in [0, 2 pi) of the object in the robot's heading frame",
+            lambda m: m.bodies_yaw_b[:, :, 0],
+            "m, rad",
+            numbers=("object_x", "object_y", "object_yaw"),
+        ),
+        "teammates_and_yaw": ObservationTerm(
+            "place and heading in [0, 2 pi) of the other robots in the robot's heading frame",
+            lambda m: m.bodies_yaw_b[:, :, 1:],
+            "m, rad",
+            numbers=("x", "y", "yaw"),
+            over="teammates",
+        ),
+        "heading_error": ObservationTerm(
+            "sine and cosine of the turn to task.goal_heading, times the object's equal headings",
+            lambda m: m.heading_error_axes.unsqueeze(1).expand(-1, m.constants.num_agents, -1),
+            numbers=("heading_error_sin", "heading_error_cos"),
+            mirror_signs=_HEADING,
+        ),
+        "own_velocity": ObservationTerm(
+            "velocity and yaw rate of the robot in its heading frame",
+            lambda m: planar_velocity(m.state),
+            "m/s, rad/s",
+            mirror_signs=_VELOCITY,
+        ),
+    },
+)
 
-STATE: dict[str, ObservationTerm] = {
-    "goal_distance": ObservationTerm(
-        "distance from the object to the goal",
-        lambda m: m.state.goal_distance.unsqueeze(1),
-        "m",
-        numbers=("goal_distance",),
-        mirror_signs=(1.0,),
-    ),
-    "object_heading": ObservationTerm(
-        "sine and cosine of the object's heading, counted from the way to the goal",
-        lambda m: m.object_heading,
-        numbers=("object_sin", "object_cos"),
-        mirror_signs=_object_heading_signs,
-    ),
-    "heading_error": ObservationTerm(
-        "sine and cosine of the turn to task.goal_heading, times the object's equal headings",
-        lambda m: m.heading_error_axes,
-        numbers=("heading_error_sin", "heading_error_cos"),
-        mirror_signs=_HEADING,
-    ),
-    "robots": ObservationTerm(
-        "place, heading (sine, cosine), velocity and yaw rate of the robots in the critic's frame",
-        lambda m: m.robots_towards_goal,
-        "m, 1, m/s, rad/s",
-        numbers=("x", "y", "sin", "cos", "vx", "vy", "yaw_rate"),
-        mirror_signs=(*_PLACE, *_HEADING, *_VELOCITY),
-        over="robots",
-    ),
-    "object_place": ObservationTerm(
-        "place of the object in the arena",
-        lambda m: m.state.object_pos[:, :2],
-        "m",
-        numbers=("object_x", "object_y"),
-    ),
-    "object_yaw": ObservationTerm(
-        "heading of the object in the arena, in [0, 2 pi)",
-        lambda m: m.yaw[:, m.constants.num_agents],
-        "rad",
-        numbers=("object_yaw",),
-    ),
-    "goal_place": ObservationTerm(
-        "place of the goal in the arena",
-        lambda m: m.state.goal_pos[:, :2],
-        "m",
-        numbers=("goal_x", "goal_y"),
-    ),
-    "robots_in_arena": ObservationTerm(
-        "place, heading in [0, 2 pi), velocity and yaw rate of the robots in the arena",
-        lambda m: m.robots_in_arena,
-        "m, rad, m/s, rad/s",
-        numbers=("x", "y", "yaw", "vx", "vy", "yaw_rate"),
-        over="robots",
-    ),
-}
+STATE: Registry[ObservationTerm] = Registry(
+    "term of the state",
+    {
+        "goal_distance": ObservationTerm(
+            "distance from the object to the goal",
+            lambda m: m.state.goal_distance.unsqueeze(1),
+            "m",
+            numbers=("goal_distance",),
+            mirror_signs=(1.0,),
+        ),
+        "object_heading": ObservationTerm(
+            "sine and cosine of the object's heading, counted from the way to the goal",
+            lambda m: m.object_heading,
+            numbers=("object_sin", "object_cos"),
+            mirror_signs=_object_heading_signs,
+        ),
+        "heading_error": ObservationTerm(
+            "sine and cosine of the turn to task.goal_heading, times the object's equal headings",
+            lambda m: m.heading_error_axes,
+            numbers=("heading_error_sin", "heading_error_cos"),
+            mirror_signs=_HEADING,
+        ),
+        "robots": ObservationTerm(
+            "place, heading (sine, cosine), velocity and yaw rate of the robots in the critic's "
+            "frame",
+            lambda m: m.robots_towards_goal,
+            "m, 1, m/s, rad/s",
+            numbers=("x", "y", "sin", "cos", "vx", "vy", "yaw_rate"),
+            mirror_signs=(*_PLACE, *_HEADING, *_VELOCITY),
+            over="robots",
+        ),
+        "object_place": ObservationTerm(
+            "place of the object in the arena",
+            lambda m: m.state.object_pos[:, :2],
+            "m",
+            numbers=("object_x", "object_y"),
+        ),
+        "object_yaw": ObservationTerm(
+            "heading of the object in the arena, in [0, 2 pi)",
+            lambda m: m.yaw[:, m.constants.num_agents],
+            "rad",
+            numbers=("object_yaw",),
+        ),
+        "goal_place": ObservationTerm(
+            "place of the goal in the arena",
+            lambda m: m.state.goal_pos[:, :2],
+            "m",
+            numbers=("goal_x", "goal_y"),
+        ),
+        "robots_in_arena": ObservationTerm(
+            "place, heading in [0, 2 pi), velocity and yaw rate of the robots in the arena",
+            lambda m: m.robots_in_arena,
+            "m, rad, m/s, rad/s",
+            numbers=("x", "y", "yaw", "vx", "vy", "yaw_rate"),
+            over="robots",
+        ),
+    },
+)
 
 # What ``task.observation`` means: the terms that a robot observes, and those of the critic's state.
 OBSERVED = {

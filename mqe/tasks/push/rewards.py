@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from mqe.extensions import Registry
 from mqe.tasks.term_settings import merged_weights
 from mqe.tasks.terms import RewardTerm
 from mqe.world.geometry import in_frame, length, rotate_2d, wrap_to_pi
@@ -118,106 +119,114 @@ def _idle(m: StepFeatures) -> Tensor:
     return (1.0 - push(m.state.object_linvel)).unsqueeze(1) * (m.center_distance > 1.0)
 
 
-REWARDS: dict[str, RewardTerm] = {
-    "reach": RewardTerm("1 once, at success", lambda m: m.terminated["success"].float()),
-    "exception": RewardTerm(
-        "1 once, at a fall, a collision or a collapse; negative weight",
-        lambda m: m.terminated.is_failure.float(),
-    ),
-    "target": RewardTerm(
-        "100 (2 progress - 0.01 distance) of the object to the goal",
-        lambda m: target(m.prev.goal_distance, m.state.goal_distance),
-        "m",
-    ),
-    "approach": RewardTerm(
-        "negative square of the distance to the object plus 0.5 m", lambda m: approach(m.offset)
-    ),
-    "collision": RewardTerm(
-        "sum of 1 / (0.02 + distance / 3) over the other robots; negative weight",
-        lambda m: m.pairs.sum(proximity(m.pair_distance)),
-    ),
-    "push": RewardTerm("1 while the object moves", lambda m: push(m.state.object_linvel)),
-    "ocb": RewardTerm(
-        "occlusion-based (OCB) cosine between the way through the object's nearest edge and the "
-        "way to the goal",
-        lambda m: ocb(m.inward, m.local_goal),
-    ),
-    "ocb_expanded": RewardTerm(
-        "OCB cosine with the way to the goal turned back by half the object's yaw", _expanded_ocb
-    ),
-    "progress": RewardTerm(
-        "progress of the object towards the goal",
-        lambda m: m.prev.goal_distance - m.state.goal_distance,
-        "m",
-    ),
-    "turn": RewardTerm(
-        "decrease of the object's difference from task.goal_heading [rad]",
-        lambda m: m.prev_heading_error.abs() - m.heading_error.abs(),
-    ),
-    "at_goal": RewardTerm(
-        "1 while the object is at the goal, at rest or not", lambda m: m.is_at_goal.float()
-    ),
-    "ocb_near": RewardTerm(
-        "OCB cosine, faded out at 1 m from the object's outline",
-        lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
-    ),
-    "remoteness": RewardTerm(
-        "distance to the object's outline beyond reach; negative weight",
-        lambda m: (m.outline_distance - REACH).clamp(min=0.0),
-        "m",
-    ),
-    "misalignment": RewardTerm(
-        "0 behind the object to 1 between it and the goal, smooth; negative weight",
-        lambda m: misalignment(m.ahead, m.center_distance),
-    ),
-    "crowding": RewardTerm(
-        "sum of 1 - distance / 0.6 m over nearer robots; negative weight",
-        lambda m: m.pairs.sum(crowding(m.pair_distance)),
-    ),
-    "contact": RewardTerm(
-        "number of other robots that the robot touches; negative weight",
-        lambda m: m.pairs.sum(m.is_touching.float()),
-    ),
-    "useful_impulse": RewardTerm(
-        "the robot's own impulse on the object towards the goal",
-        lambda m: m.useful_push * STEP_DT,
-        "N s",
-    ),
-    "shared_progress": RewardTerm(
-        "new ground towards the goal times how equally the robots push (0 alone, 1 alike)",
-        lambda m: m.shared_progress,
-        "m",
-    ),
-    "time": RewardTerm(
-        "1 at every control step; negative weight", lambda m: torch.ones_like(m.state.goal_distance)
-    ),
-    "engagement": RewardTerm(
-        "1 - distance to the object / 1.5 m, at least 0", lambda m: engagement(m.center_distance)
-    ),
-    "cooperation": RewardTerm(
-        "1 while all robots are within 1.5 m of the object",
-        lambda m: (m.center_distance < NEAR).all(dim=1).float(),
-    ),
-    "same_side": RewardTerm(
-        "1 while all robots are behind the object, seen from the goal",
-        lambda m: (m.ahead < 0.0).all(dim=1).float(),
-    ),
-    "blocking": RewardTerm(
-        "1 while the robot is between object and goal; negative weight",
-        lambda m: (m.ahead >= 0.0).float(),
-    ),
-    "goal_push": RewardTerm(
-        "speed of the object towards the goal, weighted by nearness to the object",
-        lambda m: (
-            goal_speed(m.state.object_linvel, m.state.goal_direction).unsqueeze(1)
-            * contact_weight(m.center_distance)
+REWARDS: Registry[RewardTerm] = Registry(
+    "reward",
+    {
+        "reach": RewardTerm("1 once, at success", lambda m: m.terminated["success"].float()),
+        "exception": RewardTerm(
+            "1 once, at a fall, a collision or a collapse; negative weight",
+            lambda m: m.terminated.is_failure.float(),
         ),
-        "m/s",
-    ),
-    "idle": RewardTerm(
-        "1 while the object stands still and the robot is over 1 m away; negative weight", _idle
-    ),
-}
+        "target": RewardTerm(
+            "100 (2 progress - 0.01 distance) of the object to the goal",
+            lambda m: target(m.prev.goal_distance, m.state.goal_distance),
+            "m",
+        ),
+        "approach": RewardTerm(
+            "negative square of the distance to the object plus 0.5 m", lambda m: approach(m.offset)
+        ),
+        "collision": RewardTerm(
+            "sum of 1 / (0.02 + distance / 3) over the other robots; negative weight",
+            lambda m: m.pairs.sum(proximity(m.pair_distance)),
+        ),
+        "push": RewardTerm("1 while the object moves", lambda m: push(m.state.object_linvel)),
+        "ocb": RewardTerm(
+            "occlusion-based (OCB) cosine between the way through the object's nearest edge and "
+            "the "
+            "way to the goal",
+            lambda m: ocb(m.inward, m.local_goal),
+        ),
+        "ocb_expanded": RewardTerm(
+            "OCB cosine with the way to the goal turned back by half the object's yaw",
+            _expanded_ocb,
+        ),
+        "progress": RewardTerm(
+            "progress of the object towards the goal",
+            lambda m: m.prev.goal_distance - m.state.goal_distance,
+            "m",
+        ),
+        "turn": RewardTerm(
+            "decrease of the object's difference from task.goal_heading",
+            lambda m: m.prev_heading_error.abs() - m.heading_error.abs(),
+            "rad",
+        ),
+        "at_goal": RewardTerm(
+            "1 while the object is at the goal, at rest or not", lambda m: m.is_at_goal.float()
+        ),
+        "ocb_near": RewardTerm(
+            "OCB cosine, faded out at 1 m from the object's outline",
+            lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
+        ),
+        "remoteness": RewardTerm(
+            "distance to the object's outline beyond reach; negative weight",
+            lambda m: (m.outline_distance - REACH).clamp(min=0.0),
+            "m",
+        ),
+        "misalignment": RewardTerm(
+            "0 behind the object to 1 between it and the goal, smooth; negative weight",
+            lambda m: misalignment(m.ahead, m.center_distance),
+        ),
+        "crowding": RewardTerm(
+            "sum of 1 - distance / 0.6 m over nearer robots; negative weight",
+            lambda m: m.pairs.sum(crowding(m.pair_distance)),
+        ),
+        "contact": RewardTerm(
+            "number of other robots that the robot touches; negative weight",
+            lambda m: m.pairs.sum(m.is_touching.float()),
+        ),
+        "useful_impulse": RewardTerm(
+            "the robot's own impulse on the object towards the goal",
+            lambda m: m.useful_push * STEP_DT,
+            "N s",
+        ),
+        "shared_progress": RewardTerm(
+            "new ground towards the goal times how equally the robots push (0 alone, 1 alike)",
+            lambda m: m.shared_progress,
+            "m",
+        ),
+        "time": RewardTerm(
+            "1 at every control step; negative weight",
+            lambda m: torch.ones_like(m.state.goal_distance),
+        ),
+        "engagement": RewardTerm(
+            "1 - distance to the object / 1.5 m, at least 0",
+            lambda m: engagement(m.center_distance),
+        ),
+        "cooperation": RewardTerm(
+            "1 while all robots are within 1.5 m of the object",
+            lambda m: (m.center_distance < NEAR).all(dim=1).float(),
+        ),
+        "same_side": RewardTerm(
+            "1 while all robots are behind the object, seen from the goal",
+            lambda m: (m.ahead < 0.0).all(dim=1).float(),
+        ),
+        "blocking": RewardTerm(
+            "1 while the robot is between object and goal; negative weight",
+            lambda m: (m.ahead >= 0.0).float(),
+        ),
+        "goal_push": RewardTerm(
+            "speed of the object towards the goal, weighted by nearness to the object",
+            lambda m: (
+                goal_speed(m.state.object_linvel, m.state.goal_direction).unsqueeze(1)
+                * contact_weight(m.center_distance)
+            ),
+            "m/s",
+        ),
+        "idle": RewardTerm(
+            "1 while the object stands still and the robot is over 1 m away; negative weight", _idle
+        ),
+    },
+)
 
 _REPO = {
     "target": 0.00325,

@@ -206,12 +206,13 @@ class PushTask(TermTask):
         self._tangle = TangleTimers(memory.remember("tangle", num_pairs, TangleTimers.SIZE))
 
         super().__init__(self._make_terms(worlds), worlds, memory)
-        is_planar = (
-            cfg.observation == "sincos" and cfg.state_type == "EP" and not cfg.more_state
-        )
+        is_planar = cfg.observation == "sincos" and cfg.state_type == "EP" and not cfg.more_state
         judges_poses = cfg.success_heading is not None or self._rest is not None
+        # A learned model judges states of the plane that no control step came before.
+        judges = (self.terms.rewards, self.terms.terminations)
+        has_memory = any(terms.memories for terms in judges)
         self.planar: Planar | None = None
-        if is_planar and not judges_poses:
+        if is_planar and not judges_poses and not has_memory:
             self.planar = PlanarPush(self, robots)
         action = Mirror.of(range(3), _ACTION_SIGNS, torch.device(device))
         self.mirror: MirrorImage | None = self.mirror_image(action)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from mqe.extensions import Registry
 from mqe.tasks.drop import SPAWN_HEIGHT
 from mqe.tasks.terms import TerminationTerm
 from mqe.world import collapse
@@ -74,28 +75,31 @@ def _collapse(m: StepFeatures) -> Tensor:
     return m.is_collapsed if m.constants.cfg.collapse_ends else m.never
 
 
-TERMINATIONS: dict[str, TerminationTerm] = {
-    "success": TerminationTerm(
-        "the object's origin within task.success_radius of the goal", _success, is_failure=False
-    ),
-    "roll": TerminationTerm(
-        "a trunk rolled beyond task.roll_limit",
-        lambda m: m.is_lost[Posture.names.index("roll")],
-    ),
-    "pitch": TerminationTerm(
-        "a trunk pitched beyond task.pitch_limit",
-        lambda m: m.is_lost[Posture.names.index("pitch")],
-    ),
-    "height": TerminationTerm(
-        "a trunk or the object 0.35 m above or below its height at spawn",
-        lambda m: m.is_lost[Posture.names.index("height")],
-    ),
-    "collision": TerminationTerm(
-        "two trunks closer than the object's collision distance",
-        lambda m: collision(m.pair_distance, m.constants.object.collision_distance),
-    ),
-    "collapse": TerminationTerm("a robot that lies or kneels for a while", _collapse),
-}
+TERMINATIONS: Registry[TerminationTerm] = Registry(
+    "termination",
+    {
+        "success": TerminationTerm(
+            "the object's origin within task.success_radius of the goal", _success, is_failure=False
+        ),
+        "roll": TerminationTerm(
+            "a trunk rolled beyond task.roll_limit",
+            lambda m: m.is_lost[Posture.names.index("roll")],
+        ),
+        "pitch": TerminationTerm(
+            "a trunk pitched beyond task.pitch_limit",
+            lambda m: m.is_lost[Posture.names.index("pitch")],
+        ),
+        "height": TerminationTerm(
+            "a trunk or the object 0.35 m above or below its height at spawn",
+            lambda m: m.is_lost[Posture.names.index("height")],
+        ),
+        "collision": TerminationTerm(
+            "two trunks closer than the object's collision distance",
+            lambda m: collision(m.pair_distance, m.constants.object.collision_distance),
+        ),
+        "collapse": TerminationTerm("a robot that lies or kneels for a while", _collapse),
+    },
+)
 # Terminations of every push task; ``task.more_terminations`` adds others.
 DEFAULT_TERMINATIONS = tuple(TERMINATIONS)
 

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from mqe.extensions import Registry
 from mqe.tasks.terms import MeasureTerm, MetricTerm
 
-MEASURES: dict[str, MeasureTerm] = {
-    "velocity_error": MeasureTerm(
-        "larger of the errors of vx and vy, in the mean over a trot's cycle",
-        lambda m: m.missed[:, :2].amax(dim=1),
-        "m/s",
-    ),
-    "yaw_rate_error": MeasureTerm(
-        "error of the yaw rate in the mean over a trot's cycle", lambda m: m.missed[:, 2], "rad/s"
-    ),
-}
+MEASURES: Registry[MeasureTerm] = Registry(
+    "measure",
+    {
+        "velocity_error": MeasureTerm(
+            "larger of the errors of vx and vy, in the mean over a trot's cycle",
+            lambda m: m.missed[:, :2].amax(dim=1),
+            "m/s",
+        ),
+        "yaw_rate_error": MeasureTerm(
+            "error of the yaw rate in the mean over a trot's cycle",
+            lambda m: m.missed[:, 2],
+            "rad/s",
+        ),
+    },
+)
 
-METRICS: dict[str, MetricTerm] = {
-    "fall": MetricTerm("1 for an end by a fall or a collapse", lambda e: e.terminated["fall"]),
-    "velocity_error": MetricTerm(
-        "mean error of the velocity", lambda e: e.mean("velocity_error"), "m/s"
-    ),
-    "yaw_rate_error": MetricTerm(
-        "mean error of the yaw rate", lambda e: e.mean("yaw_rate_error"), "rad/s"
-    ),
-    "episode_time_s": MetricTerm("length of the episode", lambda e: e.time, "s"),
-}
+METRICS: Registry[MetricTerm] = Registry(
+    "metric",
+    {
+        "fall": MetricTerm("1 for an end by a fall or a collapse", lambda e: e.terminated["fall"]),
+        "velocity_error": MetricTerm(
+            "mean error of the velocity", lambda e: e.mean("velocity_error"), "m/s"
+        ),
+        "yaw_rate_error": MetricTerm(
+            "mean error of the yaw rate", lambda e: e.mean("yaw_rate_error"), "rad/s"
+        ),
+        "episode_time_s": MetricTerm("length of the episode", lambda e: e.time, "s"),
+    },
+)

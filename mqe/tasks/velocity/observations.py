@@ -5,62 +5,69 @@ than that.
 from __future__ import annotations
 
 from mqe.controllers.trot import GAIT_MIRROR_INDEX, GAIT_MIRROR_SIGNS, GAIT_NOISE
+from mqe.extensions import Registry
 from mqe.tasks.terms import ObservationTerm
 
 _SIGNS_XYZ = (1.0, -1.0, 1.0)  # of a vector in a mirror that swaps left and right
 _SWAPPED_LEGS = (1, 0, 3, 2)
 
-OBSERVATIONS: dict[str, ObservationTerm] = {
-    "gait": ObservationTerm(
-        "observation of a gait policy, with the terms of mqe.controllers.trot",
-        lambda m: m.gait_obs,
-        mirror_signs=GAIT_MIRROR_SIGNS,
-        mirror_index=GAIT_MIRROR_INDEX,
-        noise=GAIT_NOISE,
-    ),
-}
+OBSERVATIONS: Registry[ObservationTerm] = Registry(
+    "observation",
+    {
+        "gait": ObservationTerm(
+            "observation of a gait policy, with the terms of mqe.controllers.trot",
+            lambda m: m.gait_obs,
+            mirror_signs=GAIT_MIRROR_SIGNS,
+            mirror_index=GAIT_MIRROR_INDEX,
+            noise=GAIT_NOISE,
+        ),
+    },
+)
 
-STATE: dict[str, ObservationTerm] = {
-    "gait": ObservationTerm(
-        "observation of a gait policy, without noise",
-        lambda m: m.gait_obs[:, 0],
-        mirror_signs=GAIT_MIRROR_SIGNS,
-        mirror_index=GAIT_MIRROR_INDEX,
-    ),
-    "velocity": ObservationTerm(
-        "horizontal velocity of the trunk in its heading frame",
-        lambda m: m.planar_linvel[:, 0],
-        "m/s",
-        mirror_signs=(1.0, -1.0),
-    ),
-    "rise": ObservationTerm(
-        "vertical velocity of the trunk",
-        lambda m: m.state.robot_linvel[:, 0, 2:],
-        "m/s",
-        mirror_signs=(1.0,),
-    ),
-    "mean_velocity": ObservationTerm(
-        "velocity and yaw rate in the mean over a trot's cycle",
-        lambda m: m.memory.mean_velocity[:, 0],
-        "m/s, rad/s",
-        mirror_signs=(1.0, -1.0, -1.0),
-    ),
-    "height": ObservationTerm(
-        "height of the trunk",
-        lambda m: m.state.robot_pos[:, 0, 2:],
-        "m",
-        mirror_signs=(1.0,),
-    ),
-    "feet_height": ObservationTerm(
-        "heights of the feet's centres",
-        lambda m: m.feet_height[:, 0],
-        "m",
-        mirror_signs=(1.0,) * 4,
-        mirror_index=_SWAPPED_LEGS,
-    ),
-    "force": ObservationTerm(
-        "force on the trunk in its frame, as a share of the largest one",
-        lambda m: m.force_b[:, 0],
-        mirror_signs=_SIGNS_XYZ,
-    ),
-}
+STATE: Registry[ObservationTerm] = Registry(
+    "term of the state",
+    {
+        "gait": ObservationTerm(
+            "observation of a gait policy, without noise",
+            lambda m: m.gait_obs[:, 0],
+            mirror_signs=GAIT_MIRROR_SIGNS,
+            mirror_index=GAIT_MIRROR_INDEX,
+        ),
+        "velocity": ObservationTerm(
+            "horizontal velocity of the trunk in its heading frame",
+            lambda m: m.planar_linvel[:, 0],
+            "m/s",
+            mirror_signs=(1.0, -1.0),
+        ),
+        "rise": ObservationTerm(
+            "vertical velocity of the trunk",
+            lambda m: m.state.robot_linvel[:, 0, 2:],
+            "m/s",
+            mirror_signs=(1.0,),
+        ),
+        "mean_velocity": ObservationTerm(
+            "velocity and yaw rate in the mean over a trot's cycle",
+            lambda m: m.memory.mean_velocity[:, 0],
+            "m/s, rad/s",
+            mirror_signs=(1.0, -1.0, -1.0),
+        ),
+        "height": ObservationTerm(
+            "height of the trunk",
+            lambda m: m.state.robot_pos[:, 0, 2:],
+            "m",
+            mirror_signs=(1.0,),
+        ),
+        "feet_height": ObservationTerm(
+            "heights of the feet's centres",
+            lambda m: m.feet_height[:, 0],
+            "m",
+            mirror_signs=(1.0,) * 4,
+            mirror_index=_SWAPPED_LEGS,
+        ),
+        "force": ObservationTerm(
+            "force on the trunk in its frame, as a share of the largest one",
+            lambda m: m.force_b[:, 0],
+            mirror_signs=_SIGNS_XYZ,
+        ),
+    },
+)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from mqe.extensions import Registry
 from mqe.tasks.terms import TerminationTerm
 from mqe.world.state import SceneState
 
@@ -25,8 +26,11 @@ def _fall(m: StepFeatures) -> Tensor:
     return ((m.state.up_b[..., 2] < FALL_TILT_COS) | m.is_collapsed)[:, 0]
 
 
-TERMINATIONS: dict[str, TerminationTerm] = {
-    "fall": TerminationTerm(
-        "a trunk tilted beyond 60 degrees, or a robot that lies or kneels for a while", _fall
-    ),
-}
+TERMINATIONS: Registry[TerminationTerm] = Registry(
+    "termination",
+    {
+        "fall": TerminationTerm(
+            "a trunk tilted beyond 60 degrees, or a robot that lies or kneels for a while", _fall
+        ),
+    },
+)
