@@ -1,4 +1,8 @@
-"""A run from its settings to its end: what is built, in which order, and how it ends."""
+"""An experiment: a run from its settings to its exit code.
+
+``run`` shows the order of its steps, ``build`` the parts that it consists of, and ``Experiment``
+the callbacks and the ends of the training.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.sim.simulator import SimulatorError
 
-NOTHING_SAVED = 4  # the exit code of a run that cannot save any more
+NOTHING_SAVED = 4  # the exit code of a run whose checkpoints cannot be written
 
 
 class Machine(NamedTuple):
@@ -71,16 +75,14 @@ class Parts(NamedTuple):
 def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
     """Train a new run, or resume a saved one in its own folder; return the exit code.
 
-    ``program`` begins error lines, and is the program that resumes a run that ended early.
+    ``program`` is named in error messages and in the command that resumes the run.
     """
     launched = Launch.of_environment()
     wall_time = WallTime(cfg.runner.max_wall_time, launched.first_start())
-    if wall_time.is_past():  # an earlier start has used it up
+    if wall_time.is_past():  # an earlier start by torchrun took all the time
         how = "" if saved is None else f" Resume with: {resume.command(saved.run, program)}"
-        _say(
-            f"Time is up (max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start)."
-            f"{how}"
-        )
+        limit = f"max_wall_time {cfg.runner.max_wall_time}, from torchrun's first start"
+        _say(f"Time is up ({limit}).{how}")
         return launched.end_for_good(TIME_IS_UP)
 
     if cfg.runner.collectors:
@@ -90,7 +92,7 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
     folder = _planned_folder(cfg) if saved is None else saved.run
 
     with ExitStack() as stack:
-        # Without this the first GPU would be in use as well.
+        # Otherwise a context on the first GPU would be created as well.
         stack.enter_context(torch.accelerator.device_index(machine.learner.index))
         ranks = stack.enter_context(
             launch.joined(launched, machine.device, lambda: resume.how_to_resume(folder, program))
@@ -106,7 +108,7 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
         if ranks.size > 1 and machine.device.type != "cpu":
             compile_first(own, ranks, launched)
 
-        # Build, and put trained or saved weights in.
+        # Build the parts, and load trained or saved weights.
         with ranks.together():
             seed_everything(cfg.runner.seed)
             parts = build(own, ranks, machine.learner, stack)
@@ -118,7 +120,7 @@ def run(cfg: RunCfg, saved: SavedRun | None, program: str) -> int:
             if saved is not None and state is not None:
                 resume.load(parts.trainer, saved, state)
 
-        # Make the folder, or clear what a resumed run left half written.
+        # Make the folder, or remove the incomplete files of a resumed run.
         with ranks.together():
             folder = _open_folder(cfg, saved, folder, ranks, stack)
         folder = ranks.first(folder)
@@ -169,7 +171,7 @@ def _make_team(cfg: RunCfg, spec: TeamSpec, device: torch.device, ranks: Ranks) 
 
 
 class Experiment:
-    """A run that is built: its settings, folder, parts and callbacks."""
+    """A built run: its settings, folder, parts and callbacks."""
 
     def __init__(
         self,
@@ -189,7 +191,7 @@ class Experiment:
         self.ranks = ranks
         self.program = program
         settings = dump_yaml(to_dict(cfg))
-        # A task need not weigh reward terms.
+        # Not every task weighs reward terms.
         weights = getattr(parts.env.task, "weights", None)
         start = provenance.describe(str(machine.device), weights)
         if ranks.is_first:
@@ -231,7 +233,9 @@ class Experiment:
         except CollectionError as error:
             return self._save_and_end(error)
         except UnsavedError as error:
-            self._write_error(f"{self.folder}: {error}; what came after the last save is lost")
+            self._write_error(
+                f"{self.folder}: {error}; the training since the last checkpoint is lost"
+            )
             return NOTHING_SAVED
         except SimulatorError as error:
             self._write_error(str(error))
@@ -242,10 +246,10 @@ class Experiment:
             self._write_error(str(error), lower)
             return 1
         except (KeyboardInterrupt, Signalled) as ending:
-            # The second signal, or one before the first iteration.
+            # A second signal, or one before the end of the first iteration.
             number = ending.signal if isinstance(ending, Signalled) else signal.SIGINT
             self.ranks.ends_together = False
-            lost = "interrupted, and what came after the last save is lost"
+            lost = "interrupted; the training since the last checkpoint is lost"
             how = resume.how_to_resume(self.folder, self.program)
             sys.stderr.write(f"{self.program}: {lost}; {how}\n")
             return SIGNALLED + number
@@ -254,7 +258,8 @@ class Experiment:
                 callback.on_end()
 
     def _make_logger(self, start: Mapping[str, Any]) -> RunLogger | NullLogger:
-        names = list(self.trainer.statistics())  # a sum over all ranks
+        # All ranks call this, since statistics are sums over ranks.
+        names = list(self.trainer.statistics())
         if not self.ranks.is_first:
             return NullLogger()
         cfg = self.cfg
@@ -268,7 +273,7 @@ class Experiment:
             headline=self.parts.env.report.headline,
         )
         if not progress.env_steps:
-            logger.introduce(provenance.tensorboard_summaries(to_dict(cfg), start, names))
+            logger.add_summaries(provenance.tensorboard_summaries(to_dict(cfg), start, names))
         return logger
 
     def _make_saver(self, settings: str) -> CheckpointSaver:
@@ -330,7 +335,7 @@ class Experiment:
         self.say(f"Best in evaluation: {best} ({evaluation.worth(evaluation.best)}).")
 
     def _end_early(self, number: signal.Signals | None, launched: Launch) -> int:
-        """Name the last checkpoint of a run that a signal or the time limit ended."""
+        """Report an early end and the last checkpoint; return the exit code."""
         if number is None:
             reason = f"Time is up (max_wall_time {self.cfg.runner.max_wall_time})"
             code = TIME_IS_UP
@@ -344,7 +349,7 @@ class Experiment:
         return launched.end_for_good(code)
 
     def _save_and_end(self, error: CollectionError) -> int:
-        """Save a run that cannot continue, if it has done an iteration; return the exit code."""
+        """Save a run that cannot continue, after its first iteration; return the exit code."""
         progress = self.trainer.progress
         if progress.iteration:
             try:
@@ -376,7 +381,10 @@ def _give_advice(cfg: RunCfg) -> None:
     cores = num_cores()
     threads = cfg.runner.torch_threads or 1
     if threads > cores:
-        _say(f"Note: runner.torch_threads={threads} on {cores} cores, which wait for one another.")
+        _say(
+            f"Note: runner.torch_threads={threads} on {cores} cores, where they wait for one "
+            "another."
+        )
 
 
 def _planned_folder(cfg: RunCfg) -> Path:
@@ -391,7 +399,7 @@ def _planned_folder(cfg: RunCfg) -> Path:
 def _check_start(
     cfg: RunCfg, saved: SavedRun | None, folder: Path, ranks: Ranks, stack: ExitStack
 ) -> dict[str, Any] | None:
-    """Check the networks to start from and the folder; return the state of a saved run."""
+    """Check the run's folder and initial networks; return the state of a saved run."""
     if saved is None:
         init_from.check(cfg)
         if ranks.is_first:
@@ -431,7 +439,7 @@ def _open_folder(
 
 
 def _as_run(cfg: RunCfg, machine: Machine, ranks: Ranks, num_agents: int) -> RunCfg:
-    """Return the settings as the run's folder records them: every choice made, paths absolute."""
+    """Return the settings for the run's folder, with all automatic values and absolute paths."""
     device = str(machine.device) if ranks.size == 1 else machine.device.type
     weights = cfg.runner.init_from
     return dataclasses.replace(

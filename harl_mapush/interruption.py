@@ -1,9 +1,8 @@
-"""What ends a command early: signals, and a time limit. Imports nothing large, because it runs
-before torch.
+"""Early ends of a command: signals and a time limit.
 
-While a command loads its libraries or builds its worlds, a signal ends it with one line, in the
-second case after freeing what was built. While it learns, the iteration is finished and its state
-saved.
+While a command imports its libraries, a signal ends it with one line. While it builds its worlds, a
+signal ends it with one line after freeing them. While it learns, the iteration is completed and its
+state saved. This module is used before torch is imported, so its own imports are small.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ from typing import Any
 
 from harl_mapush.durations import parse_duration
 
-SIGNALLED = (
-    128  # an exit code less the signal's number, as shells have it: 130 for Ctrl-C, 143 for SIGTERM
-)
+# Added to a signal's number this is the exit code, as in shells: 130 for Ctrl-C, 143 for SIGTERM.
+SIGNALLED = 128
 TIME_IS_UP = 3  # the exit code of a run that ``runner.max_wall_time`` ended
 
-# Ctrl-C, what clusters send before they end a job, and what a terminal sends that closes.
+# Signals of Ctrl-C, of clusters before the end of a job, and of a terminal that closes.
 ENDING_SIGNALS = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -34,16 +32,12 @@ ENDING_SIGNALS = (
     signal.SIGUSR2,
     signal.SIGXCPU,
 )
-# Meant as "at once" where they come a second time.
-_BY_HAND = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-)
+# Signals that end the process at once if they come a second time.
+_BY_HAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signalled(BaseException):
-    """A signal asked for an end, as Ctrl-C raises KeyboardInterrupt."""
+    """A signal other than Ctrl-C asked for an end; Ctrl-C raises KeyboardInterrupt."""
 
     def __init__(self, number: int) -> None:
         self.signal = signal.Signals(number)
@@ -51,10 +45,10 @@ class Signalled(BaseException):
 
 
 class Interruption:
-    """Notes a signal that asks for an end until the iteration is over.
+    """Records a signal that asks for an end until the iteration is complete.
 
-    The same signal a second time ends the process at once if it is sent by hand; clusters repeat
-    theirs. What is ignored, as SIGHUP under ``nohup``, stays ignored.
+    A second signal by hand (Ctrl-C, for instance) ends the process at once; clusters repeat theirs,
+    which have no further effect. Ignored signals, such as SIGHUP under ``nohup``, stay ignored.
     """
 
     def __init__(self) -> None:
@@ -76,38 +70,36 @@ class Interruption:
 
 
 class WallTime:
-    """Decides when a time limit leaves no room for another iteration."""
+    """The time limit of a run; tells when there is no time for another iteration."""
 
     def __init__(self, limit: str | None, start: float) -> None:
-        """Count ``limit``, ``3h50m`` for instance, from ``start`` on the monotonic clock."""
+        """Measure ``limit``, for instance ``3h50m``, from ``start`` on the monotonic clock."""
         self._limit_s = None if limit is None else parse_duration(limit)
         self._start = start
         self._last = time.monotonic()
         self._longest_s = 0.0
 
     def is_past(self) -> bool:
-        """Return whether the limit is over; may be called at any time."""
+        """Return whether the time limit is over; may be called at any time."""
         return self._limit_s is not None and time.monotonic() - self._start >= self._limit_s
 
     def is_up(self) -> bool:
-        """Return whether the next iteration would end too late; to be called once an iteration.
+        """Return whether the next iteration would end too late; must be called once per iteration.
 
-        It is expected to take at most one and a half times as long as the longest so far, logs and
-        saves included.
+        The next iteration is assumed to take one and a half times as long as the longest so far,
+        with its logs and checkpoints.
         """
         now = time.monotonic()
         self._longest_s = max(self._longest_s, now - self._last)
         self._last = now
-        return (
-            self._limit_s is not None and now - self._start + 1.5 * self._longest_s >= self._limit_s
-        )
+        if self._limit_s is None:
+            return False
+        return now - self._start + 1.5 * self._longest_s >= self._limit_s
 
 
 @contextmanager
 def as_exceptions() -> Iterator[None]:
-    """Make signals that ask for an end raise: KeyboardInterrupt for Ctrl-C, Signalled for the
-    others.
-    """
+    """Turn signals that ask for an end into KeyboardInterrupt (Ctrl-C) and Signalled (others)."""
 
     def raise_signalled(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
@@ -123,9 +115,7 @@ def as_exceptions() -> Iterator[None]:
 
 @contextmanager
 def as_exits(program: str) -> Iterator[None]:
-    """Make signals that ask for an end write one line and exit, as long as there is nothing to
-    free.
-    """
+    """Let signals that ask for an end write one line and exit; for code with nothing to free."""
     before = exit_on_signals(program)
     try:
         yield
@@ -134,31 +124,32 @@ def as_exits(program: str) -> Iterator[None]:
 
 
 def exit_on_signals(program: str) -> dict[int, Any]:
-    """Make signals that ask for an end write one line and exit; return the handlers that were
-    there.
-    """
+    """Let signals that ask for an end write one line and exit; return the former handlers."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.stderr.write(f"{program}: ended by {signal.Signals(number).name} before it began\n")
         sys.stderr.flush()
-        os._exit(SIGNALLED + number)  # an exception would end in whatever library is being imported
+        # An exception could be caught by the library that is being imported.
+        os._exit(SIGNALLED + number)
 
     return _install(leave)
 
 
 def program_of_python_m() -> str | None:
-    """Return the program that ``python -m`` is about to run, None where Python runs anything
-    else.
-    """
-    if sys.argv[:1] != ["-m"]:  # Python's documented sign that the module is still being looked for
+    """Return the program that ``python -m`` is about to run, None without ``-m``."""
+    # According to Python's documentation argv[0] is "-m" until the module is found.
+    if sys.argv[:1] != ["-m"]:
         return None
     words = sys.orig_argv
-    return f"python -m {words[words.index('-m') + 1]}" if "-m" in words[:-1] else None
+    if "-m" not in words[:-1]:
+        return None
+    return f"python -m {words[words.index('-m') + 1]}"
 
 
 def _install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
-    """Install ``handler`` for the signals that are not ignored, in the main thread; return the
-    handlers before it.
+    """Set ``handler`` for all ending signals that are not ignored; return the former handlers.
+
+    Outside the main thread nothing is set.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}

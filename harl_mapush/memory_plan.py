@@ -1,4 +1,4 @@
-"""How much of its device's memory a run will take, computed before the first allocation."""
+"""The memory that a run needs on its device, computed before the first allocation."""
 
 from __future__ import annotations
 
@@ -24,56 +24,52 @@ GIB = 2**30
 _MIB = 2**20
 _FLOAT = 4  # bytes
 _WEIGHT = 4 * _FLOAT  # bytes: a weight, its gradient and the two moments of Adam
-# Bytes a world, and a robot: state of task and environment, and one decision's tensors, held twice.
-_ENV = (
-    2048,
-    2560,
-)
-_SLACK = 1.05  # torch rounds blocks up and keeps some that it freed
-_MESSAGES = 512 * _MIB  # of NCCL, between ranks on GPUs
+# Bytes per world, and per robot: the state of task and environment, and the tensors of a decision,
+# which exist twice.
+_WORLD = 2048
+_ROBOT = 2560
+_SLACK = 1.05  # factor for rounded and kept blocks of torch
+_MESSAGES = 512 * _MIB  # buffers of NCCL, between ranks on GPUs
 _ROOM = 0.98  # share of the free memory that a suggestion uses
-# What no tensor accounts for. On a GPU these are the driver's context (created as soon as the free
-# memory is asked for), the code of torch's and Warp's kernels, and the kernels' stacks on every
-# multiprocessor.
+# Memory on a GPU besides tensors: the driver's context (created as soon as the free memory is asked
+# for), the code of torch's and Warp's kernels, and the kernels' stacks on every multiprocessor.
 _CONTEXT = 480 * _MIB
 _CODE = 320 * _MIB
 _STACKS = 3 * _MIB
-# On a CPU: interpreter, libraries, threads (two cores), and torch's larger libraries where it is
-# built for CUDA.
+# Memory on a CPU besides tensors: interpreter, libraries, threads (two cores), and the additional
+# libraries of a torch that is built for CUDA.
 _PROCESS = 290 * _MIB + (0 if torch.version.cuda is None else 280 * _MIB)
 
 
 class MemoryPlan(NamedTuple):
-    """Bytes that a run takes, part by part, and what its device has; None where that cannot be
-    asked.
-    """
+    """Bytes of a run's parts, and those of its device; None if the system does not tell them."""
 
     device: str
     num_envs: int
     num_steps: int  # 0 without a learner
-    fixed: int  # context, code of kernels, networks: whatever the two numbers above are
+    fixed: int  # context, code of kernels, networks: independent of the two numbers above
     simulator: int
     environment: int
     rollout: int
     update: int
-    free: int | None  # that this process may take, its own context included
+    free: int | None  # available to this process, its own context included
     total: int | None
-    num_ranks: int = 1  # processes that each take as much
-    num_workers: int = 1  # of the calculator, which take as much each and share what is free
+    num_ranks: int = 1  # processes that need as much each
+    num_workers: int = 1  # processes of the calculator that need as much each and share ``free``
 
     @property
     def needed(self) -> int:
-        """Return the sum of all parts."""
+        """Sum of all parts."""
         return self.fixed + self.simulator + self.environment + self.rollout + self.update
 
 
 def plan_memory(
     cfg: RunCfg, sim_name: str, device: torch.device, num_ranks: int = 1, num_local: int = 1
 ) -> MemoryPlan:
-    """Compute what training by ``cfg`` takes, on the simulator and device that it resolves to.
+    """Compute the memory of training by ``cfg`` on this simulator and device.
 
-    Of ``num_ranks`` processes, ``num_local`` of them on this machine, ``cfg`` has one's share of
-    the worlds. Raises ConfigError where algorithm, network and runner do not go together.
+    With ``num_ranks`` processes, ``num_local`` of them on this machine, ``cfg`` has the share of
+    the worlds of one. Raises ConfigError if algorithm, network and runner do not go together.
     """
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
@@ -95,24 +91,30 @@ def plan_memory(
                 f"algorithm, network and runner do not go together: {error}"
             ) from None
     num_weights = sum(flat.numel() for flat in team.weights.values())
+
     worlds = _plan_worlds(cfg, setup, sim_name, device)
+    kept = bytes_of_last_states(num_rows(setup.scene)) if cfg.logger.broken_worlds else 0
+
     evaluation = 0
     if cfg.runner.evaluation_interval is not None:
         share = min(cfg.runner.evaluation_envs, cfg.runner.evaluation_episodes) / worlds.num_envs
         evaluation = round(share * (worlds.simulator + worlds.environment))
-    is_shared = device.type == "cpu" and worlds.free is not None
+
+    processes = (1 + cfg.runner.collectors) * worlds.fixed
     messages = _MESSAGES if num_ranks > 1 and device.type != "cpu" else 0
-    kept = bytes_of_last_states(num_rows(setup.scene)) if cfg.logger.broken_worlds else 0
+
+    # Ranks on one machine share its memory, but each has a GPU of its own.
+    free = worlds.free
+    if free is not None and device.type == "cpu":
+        free = free // num_local
+
     return worlds._replace(
         num_steps=cfg.runner.num_steps,
         environment=worlds.environment + cfg.env.num_envs * kept,
-        fixed=(1 + cfg.runner.collectors) * worlds.fixed
-        + round(num_weights * _WEIGHT)
-        + evaluation
-        + messages,
+        fixed=processes + round(num_weights * _WEIGHT) + evaluation + messages,
         rollout=round(learner.experience * _SLACK),
         update=round(learner.update * _SLACK),
-        free=worlds.free // num_local if is_shared and worlds.free is not None else worlds.free,
+        free=free,
         num_ranks=num_ranks,
     )
 
@@ -120,10 +122,10 @@ def plan_memory(
 def plan_learner(
     cfg: RunCfg, plan: MemoryPlan, device: torch.device
 ) -> tuple[MemoryPlan, MemoryPlan]:
-    """Split the plan of a run whose learner is on another device than the worlds: theirs, and the
-    learner's.
+    """Split the plan of a run whose learner has another device than the worlds into two plans.
 
-    Raises ConfigError where replay and update do not fit.
+    The first is that of the worlds, the second the learner's. Raises ConfigError if replay buffer
+    and update do not fit on the learner's device.
     """
     free, total = device_memory(device)
     fixed = _CONTEXT + _CODE if device.type != "cpu" else _PROCESS
@@ -133,83 +135,84 @@ def plan_learner(
     if free is not None and alone.needed > free:
         raise ConfigError(
             f"algorithm.buffer_size={cfg.algorithm.buffer_size} takes {alone.needed / GIB:.1f} "
-            "GiB with an update, but "
-            f"{device} has {free / GIB:.1f} GiB free; lower it, or take another "
-            "runner.learner_device"
+            f"GiB with an update, but {device} has {free / GIB:.1f} GiB free; lower it, or set "
+            "another runner.learner_device"
         )
     return plan._replace(rollout=0, update=0), alone
 
 
 def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Compute what the worlds of ``cfg`` take without a learner, a decision of the team
-    included.
-    """
+    """Compute the memory of the worlds of ``cfg`` and of a team's decisions, without a learner."""
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
     worlds = _plan_worlds(cfg, setup, sim_name, device)
     sizes = cfg.network.hidden_sizes
     decision = passed_floats(cfg.network, sizes, worlds.num_envs, worlds.num_envs) * _FLOAT * _SLACK
-    # Before and after.
+    # The hidden states before and after the decision.
     hidden = 2 * gru_floats(cfg.network, sizes) * worlds.num_envs * setup.task.num_agents * _FLOAT
     return worlds._replace(environment=worlds.environment + round(decision + hidden))
 
 
 def share_among(plan: MemoryPlan, num_workers: int) -> MemoryPlan:
-    """Return the plan of ``num_workers`` processes that play beside this one, each as ``plan``
-    says.
-    """
+    """Return the plan of ``num_workers`` processes like ``plan`` besides this one."""
     if plan.free is not None and plan.device != "cpu":
-        # This process has made its own, and keeps it.
+        # This process keeps its own context.
         plan = plan._replace(free=plan.free - _CONTEXT)
     return plan._replace(num_workers=num_workers)
 
 
 def check_memory(plan: MemoryPlan) -> None:
-    """Raise ConfigError, with the numbers that would fit, where a run does not; what is unknown
-    fits.
+    """Raise ConfigError, with numbers that would fit, if a run does not fit on its device.
+
+    Nothing is raised if the free memory is unknown.
     """
     workers = plan.num_workers
     if plan.free is None or plan.needed * workers <= plan.free:
         return
     room = plan.free / workers * _ROOM - plan.fixed
-    in_worlds = plan.needed - plan.fixed  # all of it grows with the worlds
+    in_worlds = plan.needed - plan.fixed  # proportional to the number of worlds
     in_rows = plan.rollout + plan.update
     num_envs = _rounded(plan.num_envs * room / in_worlds) * plan.num_ranks
     num_steps = int(plan.num_steps * (room - in_worlds + in_rows) / in_rows) if in_rows else 0
-    ways = [f"env.num_envs to {num_envs}"] if num_envs >= 1 else []
-    ways += [f"runner.num_steps to {num_steps}"] if num_steps >= 1 else []
     num_fitting = int(plan.free * _ROOM / plan.needed)
-    ways += [f"--workers to {num_fitting}"] if workers > 1 and num_fitting >= 1 else []
+
+    ways = []
+    if num_envs >= 1:
+        ways.append(f"env.num_envs to {num_envs}")
+    if num_steps >= 1:
+        ways.append(f"runner.num_steps to {num_steps}")
+    if workers > 1 and num_fitting >= 1:
+        ways.append(f"--workers to {num_fitting}")
     if ways:
         hint = f"lower {' or '.join(ways)}"
     else:
-        hint = "end other programs that use it, or take another device"
+        hint = "end other programs that use it, or use another device"
+
     each = "" if plan.num_ranks == 1 else f" on each of {plan.num_ranks} ranks"
     each += "" if workers == 1 else f" in each of {workers} workers"
     steps = f" with runner.num_steps={plan.num_steps}" if plan.num_steps else ""
     raise ConfigError(
         f"env.num_envs={plan.num_envs * plan.num_ranks}{steps} takes {plan.needed / GIB:.1f} "
-        f"GiB{each}, but "
-        f"{plan.device} has {plan.free / GIB:.1f} GiB free; {hint}"
+        f"GiB{each}, but {plan.device} has {plan.free / GIB:.1f} GiB free; {hint}"
     )
 
 
 def describe(plan: MemoryPlan) -> str:
-    """Format a plan in one line."""
+    """Format a plan as one line."""
     parts = ("simulator", "environment", "rollout", "update", "fixed")
     sizes = {name: f"{getattr(plan, name) / GIB:.2f}" for name in parts}
     named = ", ".join(f"{name} {size}" for name, size in sizes.items() if size != "0.00")
-    if plan.free is None or plan.total is None:
-        room = ""
-    else:
+    room = ""
+    if plan.free is not None and plan.total is not None:
         room = f"; {plan.free / GIB:.1f} of {plan.total / GIB:.1f} free"
     each = "" if plan.num_ranks == 1 else f", each of {plan.num_ranks} ranks"
     return f"Memory on {plan.device}{each}: {plan.needed / GIB:.2f} GiB planned ({named}){room}."
 
 
 def device_memory(device: torch.device) -> tuple[int | None, int | None]:
-    """Return the bytes that this process may take of a device, its own context included, and all
-    that it has.
+    """Return the bytes of a device that this process can use, and all bytes of the device.
+
+    The first number includes this process's context; both are None if they are unknown.
     """
     if device.type != "cpu":
         free, total = torch.cuda.mem_get_info(device)
@@ -217,22 +220,21 @@ def device_memory(device: torch.device) -> tuple[int | None, int | None]:
     try:
         page = os.sysconf("SC_PAGE_SIZE")
         return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
-    except (ValueError, OSError, AttributeError):  # not every system says
+    except (ValueError, OSError, AttributeError):  # not every system has these numbers
         return None, None
 
 
 def _one_world_setup(cfg: RunCfg) -> TaskSetup:
-    """Make the task of a single world on the host; all sizes follow from it."""
+    """Build the task of a single world on the host, from which all sizes follow."""
     host = torch.device("cpu")
     streams = Streams(0, 1, host)
     setup = TASKS[cfg.task.name].make(cfg.task, replace(cfg.env, num_envs=1), host, streams)
-    return setup._replace(
-        fields=model_fields(cfg.env.randomize, setup.scene, setup.fields, streams, 1)
-    )
+    fields = model_fields(cfg.env.randomize, setup.scene, setup.fields, streams, 1)
+    return setup._replace(fields=fields)
 
 
 def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.device) -> MemoryPlan:
-    """Plan the worlds alone."""
+    """Compute the memory of the worlds alone."""
     fixed, per_world = _simulator(setup, sim_name, device)
     num_envs = cfg.env.num_envs
     free, total = device_memory(device)
@@ -242,7 +244,7 @@ def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.dev
         num_steps=0,
         fixed=round(fixed),
         simulator=round(num_envs * per_world),
-        environment=num_envs * (_ENV[0] + _ENV[1] * setup.task.num_agents),
+        environment=num_envs * (_WORLD + _ROBOT * setup.task.num_agents),
         rollout=0,
         update=0,
         free=free,
@@ -251,7 +253,7 @@ def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.dev
 
 
 def _simulator(setup: TaskSetup, sim_name: str, device: torch.device) -> tuple[float, float]:
-    """Bytes that a process with this simulator takes in any case, and bytes a world."""
+    """Return the bytes of a process with this simulator without worlds, and bytes per world."""
     model = setup.scene.model
     fields = sum(values.numel() for values in setup.fields.values())
     if sim_name == "mujoco" or sim_name in IN_PROCESS:  # a simulator's own process plans for itself
@@ -269,7 +271,7 @@ def _simulator(setup: TaskSetup, sim_name: str, device: torch.device) -> tuple[f
 
 
 def _rounded(count: float) -> int:
-    """Round down to two significant binary digits, since it is no measurement."""
+    """Round down to two significant binary digits; more would not be justified by an estimate."""
     whole = max(int(count), 0)
     step = 1 << max(0, whole.bit_length() - 2)
     return whole // step * step

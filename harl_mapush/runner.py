@@ -1,4 +1,4 @@
-"""The trainer in one process: collect, update, report, repeat."""
+"""The trainer without collectors: it collects, updates and reports in one process."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class Runner:
         health = () if model_line is None else (model_line,)
         monitor.report(values, collect_s, update_s, note, health)
         monitor.checkpoint()
-        self.ranks.is_busy = False  # kernels are compiled and graphs recorded from here on
+        # The slow work of the first iteration, compiling and recording graphs, is done.
+        self.ranks.is_busy = False
 
     def start(self) -> None:
         """Reset the environment, unless the run was resumed from a saved state."""
@@ -78,10 +79,10 @@ class Runner:
         return self.env.statistics()
 
     def collect(self) -> dict[str, Tensor]:
-        """Collect ``num_steps`` decisions; nothing here waits for the device.
+        """Collect ``num_steps`` decisions without waiting for the device.
 
-        Return the means of reward terms a control step, and how many transitions are broken, as
-        0-dim tensors.
+        Return the means of the reward terms per control step, and the number of broken transitions,
+        as 0-dim tensors.
         """
         assert self._obs is not None
         experience = self.experience
@@ -101,12 +102,13 @@ class Runner:
         return rewards.means() | {"rollout/num_broken": num_broken}
 
     def update(self) -> dict[str, Tensor]:
-        """Learn from what was collected; return metrics as 0-dim tensors."""
+        """Update the algorithm with the collected experience; return metrics as 0-dim tensors."""
         return self.algorithm.update(self.experience, self.progress.share)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a run needs to resume, between iterations; with several ranks, rank 0
-        alone has all.
+        """Return the state for a resumed run, between iterations.
+
+        With several ranks, only that of rank 0 is complete.
         """
         own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
         learned = {"iteration": self.progress.iteration, "algorithm": self.algorithm.state_dict()}
@@ -120,7 +122,8 @@ class Runner:
         self.algorithm.load_state_dict(state["algorithm"])
         shares = state.get("shares") or [{"storage": state["storage"], "env": state["env"]}]
         if len(shares) != self.ranks.size:
-            self.env.reset()  # so that there is a state whose shapes can be asked for
+            # The own state, for its shapes, exists after a reset only.
+            self.env.reset()
             own = {"storage": self.experience.state_dict(), "env": self.env.state_dict()}
             shares = redistribute(shares, own, self.ranks.rank, self.ranks.size)
         else:
@@ -142,44 +145,41 @@ def make_progress(cfg: RunnerCfg, num_envs: int, decision_period: int) -> Progre
 
 
 class RewardSums:
-    """Sums of every reward term, and of the reward, over the transitions of a block in which
-    nothing broke.
-    """
+    """Sums of every reward term, and of the reward, over the valid transitions of a block."""
 
     def __init__(self, env: VecEnv) -> None:
         self._period = env.decision_period
         self._counter = torch.ones(env.num_envs, env.num_agents, device=env.device)
         self._names: list[str] = []
-        self._sums: Tensor | None = None  # the last is the number of agents' valid transitions
+        # Sums by name, then that of the reward and the number of agents' valid transitions.
+        self._sums: Tensor | None = None
 
     def add(self, step: TimeStep) -> None:
         self._names = [name for name in step.info if name.startswith("reward/")]
-        # (K, N, A).
-        terms = torch.stack(
-            [*(step.info[name] for name in self._names), step.reward, self._counter]
-        )
+        named = [step.info[name] for name in self._names]
+        terms = torch.stack([*named, step.reward, self._counter])  # (K, N, A)
         sums = torch.where(step.valid.unsqueeze(1), terms, 0.0).sum(dim=(1, 2))
         self._sums = sums if self._sums is None else self._sums + sums
 
     def merge(self, ranks: Ranks) -> None:
-        """Add the sums of all ranks up."""
+        """Add the sums of all ranks."""
         assert self._sums is not None
         ranks.sum_(self._sums)
 
     def means(self) -> dict[str, Tensor]:
-        """Return the means of one agent and control step by name."""
+        """Return the means per agent and control step, by name."""
         assert self._sums is not None
         means = self._sums[:-1] / (self._sums[-1].clamp(min=1.0) * self._period)
         return dict(zip([*self._names, "reward/total"], means, strict=True))
 
     def num_valid(self) -> Tensor:
-        """Return the number of transitions in which nothing broke."""
+        """Return the number of transitions in which the simulation did not break."""
         assert self._sums is not None
         return self._sums[-1] / self._counter.shape[1]
 
 
 class _Clock:
-    """Times laps on the device's own clock, without waiting for it before ``read``."""
+    """Measures lap times on the device's own clock; only ``read`` waits for the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_device = device.type != "cpu"
@@ -190,14 +190,14 @@ class _Clock:
     def lap(self) -> None:
         if self._on_device:
             event = torch.Event(self._device, enable_timing=True)
-            # Else the current device's.
+            # Without a stream it would be recorded on the current device.
             event.record(torch.accelerator.current_stream(self._device))
             self._marks.append(event)
         else:
             self._marks.append(time.perf_counter())
 
     def read(self) -> list[float]:
-        """Return the laps [s]."""
+        """Return the lap times [s]."""
         pairs = zip(self._marks, self._marks[1:], strict=False)
         if self._on_device:
             self._marks[-1].synchronize()

@@ -22,8 +22,8 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     """Build the command line of ``program``."""
     parser = config.Parser(
         prog=program,
-        description="Train a team of quadrupeds. Later wins: defaults, config or preset, HARL's "
-        "file, flags, --set.",
+        description="Train a team of quadrupeds. Settings are read from the defaults, the run file "
+        "or preset, HARL's file, flags and --set; later ones replace earlier ones.",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
@@ -44,8 +44,8 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
     parser.add_argument(
         "--load_config",
         metavar="FILE",
-        help="upstream HARL's config.json or YAML: its algorithm, networks and run instead of "
-        "the run file's",
+        help="upstream HARL's config.json or YAML, whose algorithm, networks and run replace "
+        "those of the run file",
     )
     config.add_import(parser)
     config.add_flags(parser, tuple(config.FLAGS))
@@ -53,7 +53,7 @@ def make_parser(program: str = PROGRAM) -> config.Parser:
 
 
 def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
-    """Train as the command line of ``program`` says; return the exit code."""
+    """Train as the command line of ``program`` asks for; return the exit code."""
     name = launch.name_rank(program)
     return launch.run_to_exit(
         lambda: config.exit_code(lambda: _main(argv, program), name, launch.write_error)
@@ -64,17 +64,18 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
     keep_freed_memory()
     started = Launch.of_environment()
     if started.rank > 0:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, until the end: rank 0 says all there is to say
+        # Only rank 0 writes output. The file stays open until the process ends.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     arguments = make_parser(program).parse(argv)
+    # A restart by torchrun resumes the run of the earlier start.
     begun = started.remembered()
-    if begun is not None:  # torchrun starts a run again that it had started
+    if begun is not None:
         return _resume(str(begun), {}, program)
     if arguments.resume is not None:
         if arguments.load_config is not None:
-            raise ConfigError(
-                "--load_config: a resumed run keeps the settings that it began with; leave it out"
-            )
+            raise ConfigError("--load_config: a resumed run keeps its own settings; leave it out")
         return _resume(arguments.resume, config.flag_values(arguments), program)
+
     base = _base(arguments)
     over = config.flag_values(arguments)
     base, notices = init_from.apply(base, over)
@@ -89,35 +90,33 @@ def _main(argv: Sequence[str] | None, program: str) -> int:
     return experiment.run(cfg, None, program)
 
 
-def _resume(what: str, over: Mapping[str, Any], program: str) -> int:
-    """Resume a run, changed by ``over``; for one that has reached its end print so, and return
-    0.
-    """
-    saved, notices = resume.find(what)
+def _resume(name: str, over: Mapping[str, Any], program: str) -> int:
+    """Resume a run, changed by ``over``; return 0 with a message if it is already finished."""
+    saved, notices = resume.find(name)
     cfg, more = resume.settings(saved, over)
     for notice in notices + more:
         sys.stdout.write(f"Note: {notice}.\n")
     if saved.env_steps >= cfg.runner.num_env_steps:
         sys.stdout.write(
             f"{saved.run} is finished: {saved.env_steps} of {cfg.runner.num_env_steps} env steps "
-            "are done; "
-            "a larger --num_env_steps continues the run.\n"
+            "are done; a larger --num_env_steps continues the run.\n"
         )
         return 0
     return experiment.run(cfg, saved, program)
 
 
 def _base(arguments: Any) -> dict[str, Any]:
-    """Read what flags and ``--set`` change: a run file, a preset, or nothing but defaults under
-    HARL's settings.
+    """Return the values that flags and ``--set`` change: a run file's, a preset's, or none.
+
+    With ``--load_config`` alone they are none, so HARL's file changes the defaults.
     """
     if arguments.config is not None:
         return config.load_file(arguments.config)
     if arguments.load_config is not None and arguments.preset is None:
         return {}
-    return config.load_preset(
-        arguments.preset if arguments.preset is not None else config.DEFAULT_PRESET
-    )
+    if arguments.preset is None:
+        return config.load_preset(config.DEFAULT_PRESET)
+    return config.load_preset(arguments.preset)
 
 
 if __name__ == "__main__":

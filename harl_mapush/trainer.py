@@ -1,4 +1,4 @@
-"""The contract of trainers, and the progress and reports of all of them."""
+"""The contract of trainers, and the progress and reports that all of them have."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from harl_mapush.algorithms.algorithm import Algorithm
     from harl_mapush.callbacks.callback import Callback
 
-_MOST_BROKEN = 0.1  # share of a rollout's transitions
+_MOST_BROKEN = 0.1  # largest share of broken transitions in a rollout
 
 
 class NonFiniteError(RuntimeError):
-    """A loss or weight became infinite or not a number; the message names it."""
+    """A loss or weight became infinite or not a number; the message has its name."""
 
 
 class BrokenWorldsError(RuntimeError):
-    """The simulation breaks too often to learn from the rest; the message says how often."""
+    """The simulation breaks in too many transitions; the message has their number."""
 
 
 class IterationReport(NamedTuple):
     """Times and metrics of one iteration."""
 
-    iteration: int  # 1 after the first
+    iteration: int  # number of completed iterations
     num_iterations: int
     env_steps: int  # since the start of the run
     num_env_steps: int
@@ -40,7 +40,7 @@ class IterationReport(NamedTuple):
     update_s: float
     metrics: dict[str, float]  # agent{i}/..., critic/..., reward/<term> per env step
     note: str | None = None  # a message about buffers that grew or worlds that broke
-    # Lines about a learned model, and the processes of a run with collectors.
+    # Lines about a learned model, and about the processes of a run with collectors.
     health: tuple[str, ...] = ()
 
 
@@ -85,7 +85,7 @@ class Progress:
 
 
 class Trainer(Protocol):
-    """Trains an algorithm; with or without processes that collect beside it."""
+    """Trains an algorithm, with or without processes that collect beside it."""
 
     @property
     def algorithm(self) -> Algorithm:
@@ -98,21 +98,21 @@ class Trainer(Protocol):
         ...
 
     def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
-        """Train to the end and call the ``callbacks``' hooks on the way.
+        """Train to the end and call the hooks of ``callbacks``.
 
-        ``folder`` takes the files of the trainer's own processes, if it has any; None: a temporary
-        one. Raises NonFiniteError as soon as a loss or weight is not finite, and BrokenWorldsError
-        if the simulation breaks in more than a tenth of the transitions of two successive
-        iterations; buffers that are too small may spoil one.
+        ``folder`` takes the log files of the trainer's own processes, if it has any; None: a
+        temporary folder. Raises NonFiniteError as soon as a loss or weight is not finite, and
+        BrokenWorldsError if the simulation breaks in more than a tenth of the transitions of two
+        successive iterations; a single one may be due to buffers that are too small.
         """
         ...
 
     def statistics(self) -> dict[str, float]:
-        """Return means over the last finished episodes; with several ranks a sum over all."""
+        """Return means over the last finished episodes of all ranks."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a run resumes from, between iterations."""
+        """Return the state for a resumed run, between iterations."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -121,18 +121,18 @@ class Trainer(Protocol):
 
 
 class Monitor:
-    """Checks the numbers of each iteration and reports it to the callbacks, for either trainer."""
+    """Checks the numbers of each iteration and reports it to the callbacks, for all trainers."""
 
     def __init__(self, progress: Progress, callbacks: Sequence[Callback], ranks: Ranks) -> None:
         self._progress = progress
         self._callbacks = callbacks
         self._ranks = ranks
-        self._breaks_often = False  # in the iteration before this one
+        self._breaks_often = False  # whether too many worlds broke in the last iteration
 
     def to_host(self, metrics: dict[str, Tensor], weights: dict[str, Tensor]) -> dict[str, float]:
         """Copy the iteration's numbers to the host at once; raise NonFiniteError for a bad one.
 
-        The error names the first; rewards come before the losses that they spoil.
+        The error names the first bad one; rewards come before the losses that depend on them.
         """
         sizes = {f"{name}/weights": flat.abs().max() for name, flat in weights.items()}
         everything = metrics | sizes
@@ -142,7 +142,9 @@ class Monitor:
 
         bad = [name for name, value in values.items() if not math.isfinite(value)]
         if bad:
-            more = f" (and {len(bad) - 1} more: {', '.join(bad[1:])})" if len(bad) > 1 else ""
+            more = ""
+            if len(bad) > 1:
+                more = f" (and {len(bad) - 1} more: {', '.join(bad[1:])})"
             env_steps = self._progress.env_steps + self._progress.steps_per_iteration
             raise NonFiniteError(
                 f"{bad[0]} is {values[bad[0]]}{more} after {env_steps} env steps: the run is "
@@ -151,8 +153,9 @@ class Monitor:
         return {name: values[name] for name in metrics}
 
     def note_broken_worlds(self, num_broken: float, note: str | None) -> str | None:
-        """Add the number of broken transitions to ``note``; raise BrokenWorldsError if they are too
-        many for the second time in a row.
+        """Return ``note`` with the number of broken transitions and their causes.
+
+        Raises BrokenWorldsError if there are too many for the second time in a row.
         """
         if not num_broken:
             self._breaks_often = False
@@ -168,9 +171,10 @@ class Monitor:
 
         breaks_often = num_broken > _MOST_BROKEN * num_transitions
         if breaks_often and self._breaks_often:
+            more = "" if note is None else f" ({note})"
             raise BrokenWorldsError(
                 f"{line}, as in the rollout before: more than {_MOST_BROKEN:.0%} each, up to "
-                f"{env_steps} env steps; the run is stopped{'' if note is None else f' ({note})'}"
+                f"{env_steps} env steps; the run is stopped{more}"
             )
         self._breaks_often = breaks_often
         return line if note is None else f"{line}; {note}"

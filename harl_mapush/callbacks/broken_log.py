@@ -1,6 +1,4 @@
-"""What a run keeps of worlds whose simulation broke: files of their last states, and films of
-them.
-"""
+"""Records of worlds whose simulation broke: files of their last states, and films of them."""
 
 from __future__ import annotations
 
@@ -24,25 +22,19 @@ from mqe.world.broken_worlds import BrokenWorld
 from mqe.world.randomization import RandomizationCfg
 
 FOLDER = "broken"  # in a run's folder
-# Parts of SceneState.rows, one after the other.
-_WHOLE = (
-    "qpos",
-    "qvel",
-    "contact_forces",
-    "goal_pos",
-)
+# Parts of a row of SceneState.rows, in order.
+_PARTS = ("qpos", "qvel", "contact_forces", "goal_pos")
 
 
 class BrokenLog(Callback):
-    """Writes the last states of a run's first broken worlds, and formats what was wrong with
-    them.
-    """
+    """Writes the last states of a run's first broken worlds, and reports the causes."""
 
     def __init__(
         self, env: MultiAgentEnv, run: Path, settings: str, most: int, ranks: Ranks = ALONE
     ) -> None:
-        """Record ``env`` from now on, for at most ``most`` files in ``run``, each with the run's
-        ``settings``.
+        """Record the states of ``env``, for at most ``most`` files in the folder ``run``.
+
+        Each file has the run's ``settings``.
         """
         self._env = env
         self._folder = run / FOLDER
@@ -52,20 +44,21 @@ class BrokenLog(Callback):
         env.record_states()
 
     def on_broken_worlds(self, env_steps: int) -> str | None:
-        """Record the worlds that broke in the iteration up to ``env_steps``; return the commonest
-        cause and a file.
+        """Write the worlds that broke in the last iteration; return the commonest cause and a file.
 
         With several ranks the first reports the worlds of all, and the others return None.
         """
-        broken = [
-            world for some in self._ranks.gather_on_first(self._env.take_broken()) for world in some
-        ]
+        by_rank = self._ranks.gather_on_first(self._env.take_broken())
+        broken = [world for worlds in by_rank for world in worlds]
         if not broken:
             return None
-        kinds = Counter(_kind(world) for world in broken)  # each world has numbers of its own
+
+        # The causes of two worlds differ by their numbers, so their kinds are counted.
+        kinds = Counter(_kind(world) for world in broken)
         kind = max(kinds, key=lambda kind: kinds[kind])
         first = next(world for world in broken if _kind(world) == kind)
         words = f"world {first.world}: {first.cause}"
+
         written: list[Path] = []
         try:
             for world in broken[: max(self._left, 0)]:
@@ -74,10 +67,8 @@ class BrokenLog(Callback):
                 self._save(written[-1], world)
                 self._left -= 1
         except OSError as error:
-            return (
-                f"{words}; {written[-1]} cannot be written "
-                f"({error.strerror or type(error).__name__})"
-            )
+            reason = error.strerror or type(error).__name__
+            return f"{words}; {written[-1]} cannot be written ({reason})"
         if not written:
             return words
         return (
@@ -88,19 +79,17 @@ class BrokenLog(Callback):
     def _save(self, path: Path, world: BrokenWorld) -> None:
         model = self._env.scene.model
         ends = np.cumsum((model.nq, model.nv, model.nsensordata))
-        parts = dict(zip(_WHOLE, np.split(world.rows, ends, axis=1), strict=True))
+        parts = dict(zip(_PARTS, np.split(world.rows, ends, axis=1), strict=True))
         texts = {"cause": np.array(world.cause), "settings": np.array(self._settings)}
         np.savez_compressed(path, allow_pickle=False, **parts, **texts)
 
 
 def replay(path: Path, film: Path) -> tuple[Film, str]:
-    """Film the last states of a world that broke, from its file; return also what was wrong with
-    it.
-    """
+    """Film the last states of a broken world from its file; return the film and the cause."""
     content = _read(path)
     settings = parse_yaml(str(content["settings"]), str(path))
     if not isinstance(settings, dict):
-        raise ConfigError(f"--replay {str(path)!r}: its settings are none; it is damaged")
+        raise ConfigError(f"--replay {str(path)!r}: damaged, its settings are no sections")
     cfg, _ = config.resolve(settings, {})
     env = make_env(
         replace(cfg.env, num_envs=1, randomize=RandomizationCfg()),
@@ -111,10 +100,9 @@ def replay(path: Path, film: Path) -> tuple[Film, str]:
     try:
         model = env.scene.model
         sizes = (model.nq, model.nv, model.nsensordata, 3)
-        if [content[name].shape[1:] for name in _WHOLE] != [(size,) for size in sizes]:
+        if [content[name].shape[1:] for name in _PARTS] != [(size,) for size in sizes]:
             raise ConfigError(
-                f"--replay {str(path)!r}: its states are not of the scene of its settings; it is "
-                "damaged"
+                f"--replay {str(path)!r}: damaged, its states do not fit the scene of its settings"
             )
         cause = str(content["cause"])
         return film_states(env, content["qpos"], content["goal_pos"], film, cause), cause
@@ -125,18 +113,16 @@ def replay(path: Path, film: Path) -> tuple[Film, str]:
 def _read(path: Path) -> Mapping[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in (*_WHOLE, "cause", "settings")}
+            arrays = {name: content[name] for name in (*_PARTS, "cause", "settings")}
     except OSError as error:
         raise ConfigError(
             f"--replay {str(path)!r}: cannot be read ({error.strerror or type(error).__name__}); "
-            "name a file of a "
-            f"run's folder {FOLDER}"
+            f"name a file of a run's folder {FOLDER}"
         ) from None
-    except Exception as error:  # NumPy's readers raise many types: ValueError, BadZipFile, ...
+    except Exception as error:  # NumPy's readers raise many types, such as BadZipFile
         raise ConfigError(
-            f"--replay {str(path)!r}: no file of a world that broke, or damaged "
-            f"({type(error).__name__}); name a file "
-            f"of a run's folder {FOLDER}"
+            f"--replay {str(path)!r}: not the file of a broken world, or damaged "
+            f"({type(error).__name__}); name a file of a run's folder {FOLDER}"
         ) from None
     return arrays
 

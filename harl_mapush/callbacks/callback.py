@@ -1,4 +1,4 @@
-"""The hooks of a run: a callback is a class with the hooks that it needs."""
+"""The hooks of a run; a callback is a class that overrides the hooks that it needs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mqe.extensions import Registry
 if TYPE_CHECKING:
     from harl_mapush.experiment import Experiment
 
-# Callbacks of the user's own: classes, or functions that build one for an experiment.
+# A user's own callbacks: classes or functions that build a callback for an experiment.
 CALLBACKS: Registry[Callable[[Experiment], Callback]] = Registry("callback")
 
 
 class Callback:
-    """Base class of everything that follows a run; a subclass overrides the hooks that it needs.
+    """Base class of callbacks, which follow a run; a subclass overrides the hooks that it needs.
 
     With several ranks every rank calls the hooks of its own callbacks, in the same order.
     """

@@ -1,4 +1,4 @@
-"""Checkpoints during a training, and what happens if one cannot be written."""
+"""Checkpoints during the training, and the end of a run if they cannot be written."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from harl_mapush.callbacks.callback import Callback
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.trainer import Trainer
 
-_MOST_FAILURES = 3  # checkpoints in a row that could not be written, before the run ends
-# at the last checkpoint of a run, for which there is no next interval
+_MOST_FAILURES = 3  # failed checkpoints in a row that end the run
+# The last checkpoint of a run has no next interval, so it is tried several times at once.
 _LAST_ATTEMPTS = 3
-_PAUSE_S = 2.0
+_PAUSE_S = 2.0  # between two attempts
 
 
 class UnsavedError(Exception):
-    """Checkpoints cannot be written any more."""
+    """Checkpoints cannot be written; the message has the reason."""
 
 
 class CheckpointSaver(Callback):
@@ -30,7 +30,7 @@ class CheckpointSaver(Callback):
         say: Callable[[str], None],
         ranks: Ranks,
     ) -> None:
-        """Save the state that all ranks bring together; only rank 0 calls ``write``."""
+        """Save the state of all ranks; only rank 0 calls ``write``."""
         self._trainer = trainer
         self._write = write
         self._say = say
@@ -38,7 +38,7 @@ class CheckpointSaver(Callback):
         self._num_failures = 0  # in a row
 
     def on_checkpoint(self, env_steps: int) -> None:
-        """Save the state; the last one of a run in more than one attempt."""
+        """Save the state; at the end of the run in several attempts if necessary."""
         if self._trainer.progress.is_done:
             self.save_last(env_steps)
         else:
@@ -53,7 +53,7 @@ class CheckpointSaver(Callback):
         problem = f"checkpoint {env_steps} cannot be written ({reason})"
         if self._num_failures >= _MOST_FAILURES:
             raise UnsavedError(f"{problem}, nor could the {_MOST_FAILURES - 1} before it")
-        self._say(f"Note: {problem}; training continues, and the next is tried at its time.")
+        self._say(f"Note: {problem}; training continues, and the next one is tried at its time.")
 
     def save_last(self, env_steps: int) -> None:
         """Save the state in several attempts; raise UnsavedError if all of them fail."""
@@ -74,7 +74,7 @@ class CheckpointSaver(Callback):
             try:
                 if self._ranks.is_first:
                     self._write(env_steps, state)
-            except (OSError, RuntimeError) as error:  # the latter by torch's writer: a full disk
+            except (OSError, RuntimeError) as error:  # torch raises the latter for a full disk
                 unknown = f"{type(error).__name__}; is the disk full?"
                 reason = getattr(error, "strerror", None) or unknown
         return self._ranks.first(reason)

@@ -1,6 +1,4 @@
-"""A run's curves: a TensorBoard file that never stops the training, even if the disk is full or
-the folder lost.
-"""
+"""The TensorBoard file of a run's curves; a full disk or a lost folder does not end the run."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from harl_mapush.runs.run_folder import LOGS
 
-_MOST_BYTES = 64 * 2**20  # that are kept while they cannot be written; the oldest go first
+_MOST_BYTES = 64 * 2**20  # limit of points that wait to be written; the oldest are dropped first
 _INTERVAL_S = 10.0  # between two writes
 _numbers = itertools.count()
 
@@ -27,16 +25,14 @@ _numbers = itertools.count()
 class Curves:
     """Collects points and writes them every few seconds, and on request.
 
-    What cannot be written is kept, within bounds, and written when there is room again, without
-    gaps or halves.
+    Points that cannot be written are kept, up to a limit, and written whole once writing works
+    again.
     """
 
     def __init__(
         self, folder: Path, say: Callable[[str], None], purge_step: int | None = None
     ) -> None:
-        """Write into ``folder``; TensorBoard hides what was logged there before at ``purge_step``
-        and beyond.
-        """
+        """Write into ``folder``; TensorBoard hides older points at ``purge_step`` and beyond."""
         self._folder = folder
         self._say = say
         self._purge_step = purge_step
@@ -54,7 +50,7 @@ class Curves:
         self.add_summary(Summary(value=values), step)
 
     def add_summary(self, summary: Summary, step: int = 0) -> None:
-        """Add anything else that TensorBoard can show."""
+        """Add any other summary that TensorBoard can show."""
         self._waiting.append(_record(Event(wall_time=time.time(), step=step, summary=summary)))
         self._num_bytes += len(self._waiting[-1])
         while self._num_bytes > _MOST_BYTES:
@@ -64,7 +60,7 @@ class Curves:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered points; report once when that fails, and once when it works again."""
+        """Write the buffered points; report the first failure, and the first success after it."""
         self._written_at = time.monotonic()
         if not self._waiting:
             return
@@ -72,15 +68,15 @@ class Curves:
             self._write(b"".join(self._waiting))
         except OSError as error:
             if not self._is_failing:
+                reason = error.strerror or type(error).__name__
                 self._say(
-                    f"Note: the curves in {self._folder} cannot be written "
-                    f"({error.strerror or type(error).__name__}); "
-                    "training continues, and they are written as soon as that works again."
+                    f"Note: the curves in {self._folder} cannot be written ({reason}); training "
+                    "continues, and they are written as soon as that is possible again."
                 )
             self._is_failing = True
             return
         if self._is_failing:
-            lost = f", but for the oldest {self._num_lost} points" if self._num_lost else ""
+            lost = f", except for the oldest {self._num_lost} points" if self._num_lost else ""
             self._say(f"Note: the curves in {self._folder} are written again{lost}.")
         self._is_failing = False
         self._num_bytes = 0
@@ -88,7 +84,7 @@ class Curves:
         self._waiting.clear()
 
     def close(self) -> None:
-        """Write what is left, or say how much is lost."""
+        """Write the buffered points, or report the number of lost ones."""
         self.flush()
         if self._waiting:
             self._say(
@@ -98,7 +94,7 @@ class Curves:
         self._close_file()
 
     def _write(self, data: bytes) -> None:
-        """Append all of ``data``, or nothing."""
+        """Append all of ``data``; after an error the file is as it was."""
         descriptor = self._open()
         size = os.fstat(descriptor).st_size
         header = self._header() if size == 0 else b""
@@ -112,9 +108,7 @@ class Curves:
         self._purge_step = None
 
     def _open(self) -> int:
-        """Return the file to write to, a new one where there is none or the old was moved or
-        deleted.
-        """
+        """Return the open file; open a new one if there is none, or if it was moved or deleted."""
         if self._descriptor is not None and not (self._path is not None and self._path.exists()):
             self._close_file()
         if self._descriptor is None:
@@ -122,7 +116,8 @@ class Curves:
                 f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}."
                 f"{os.getpid()}.{next(_numbers)}"
             )
-            # An older run's; the run itself, if it was moved, is not made again.
+            # Older runs have a folder for logs. The run's own folder is not made again: it may
+            # have been moved.
             if self._folder.name == LOGS:
                 self._folder.mkdir(exist_ok=True)
             self._path = self._folder / name
@@ -141,11 +136,12 @@ class Curves:
     def _close_file(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
-        self._descriptor = self._path = None
+        self._descriptor = None
+        self._path = None
 
 
 def _record(event: Event) -> bytes:
-    """Return an event with its length and checksums, as it stands in the file."""
+    """Return an event with its length and checksums, in the file's format."""
     buffer = io.BytesIO()
     RecordWriter(buffer).write(event.SerializeToString())
     return buffer.getvalue()

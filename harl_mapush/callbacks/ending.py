@@ -1,4 +1,4 @@
-"""The end of a run before its time: a signal or the time limit, after saving the state."""
+"""The early end of a run by a signal or the time limit, after its state is saved."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from harl_mapush.trainer import IterationReport, Trainer
 
 
 class RunEnded(Exception):  # noqa: N818, not an error
-    """A signal or the time limit ended the run, and its state is saved."""
+    """A signal or the time limit ended the run; its state is saved."""
 
     def __init__(self, number: signal.Signals | None) -> None:
-        self.signal = number  # None: the time limit
+        self.signal = number  # None for the time limit
         super().__init__()
 
 
 class EndOnRequest(Callback):
-    """Ends a run on a signal or at the time limit, on all ranks at the same iteration."""
+    """Ends a run on a signal or at the time limit, on all ranks after the same iteration."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class EndOnRequest(Callback):
         logger: RunLogger | NullLogger,
         ranks: Ranks,
     ) -> None:
-        self.interruption = Interruption()  # to be entered around the training
+        self.interruption = Interruption()  # the caller enters it for the time of the training
         self._trainer = trainer
         self._wall_time = wall_time
         self._saver = saver
@@ -39,7 +39,7 @@ class EndOnRequest(Callback):
         self._ranks = ranks
 
     def on_iteration(self, report: IterationReport) -> None:
-        """Save and raise RunEnded if any rank has a signal or no time for another iteration."""
+        """Save and raise RunEnded if any rank got a signal or has no time for another iteration."""
         own = (self.interruption.signal, self._wall_time.is_up())
         signals, times = zip(*self._ranks.gather(own), strict=True)
         self.interruption.signal = next((number for number in signals if number is not None), None)
@@ -48,7 +48,10 @@ class EndOnRequest(Callback):
             self._end(report.env_steps)
 
     def on_wait(self) -> None:
-        """Save and raise RunEnded; before the first iteration a signal raises Signalled instead."""
+        """Save and raise RunEnded if the run must end; before the first iteration raise Signalled.
+
+        Without a complete iteration there is no state to save.
+        """
         number = self.interruption.signal
         has_begun = self._trainer.progress.iteration > 0
         if number is None and not (has_begun and self._wall_time.is_past()):

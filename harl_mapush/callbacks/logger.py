@@ -1,6 +1,4 @@
-"""The log of a run: a progress bar on a terminal, three plain lines now and then, curves in
-TensorBoard.
-"""
+"""The log of a run: a progress bar on a terminal, plain lines, and curves for TensorBoard."""
 
 from __future__ import annotations
 
@@ -27,23 +25,16 @@ from harl_mapush.durations import format_duration
 from harl_mapush.trainer import IterationReport, Trainer
 
 _BAR_WIDTH = 10  # with the metrics beside it, a bar fits into 80 columns
-_NOTHING_YET = "-"  # for a statistic of episodes before the first has finished
-# In TensorBoard these come first, in order.
-_OVERVIEW = (
-    "success_rate",
-    "return",
-    "episode_time_s",
-    "contact_share",
-)
+_UNKNOWN = "-"  # a statistic before the end of the first episode
+# Statistics that TensorBoard shows first, in this order.
+_OVERVIEW = ("success_rate", "return", "episode_time_s", "contact_share")
 
-Headline = Sequence[tuple[str, str]]  # labels, and the statistics that they stand for
+Headline = Sequence[tuple[str, str]]  # pairs of a label and the name of its statistic
 
 
 @contextmanager
 def library_lines(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass the library's messages (kernels that compile, worlds that broke) to ``say``, line by
-    line.
-    """
+    """Pass the library's log messages, such as warnings of broken worlds, to ``say``."""
     handler = _Lines(say)
     libraries = [logging.getLogger(name) for name in ("mqe", "harl_mapush")]
     levels = [library.level for library in libraries]
@@ -68,7 +59,7 @@ class _Lines(logging.Handler):
 
 
 class RunLogger:
-    """Shows and records the iterations of one run. ``title`` begins the progress line."""
+    """Shows and records the iterations of a run; ``title`` begins the progress line."""
 
     def __init__(
         self,
@@ -80,11 +71,9 @@ class RunLogger:
         env_steps: int = 0,
         headline: Headline = (),
     ) -> None:
-        """Open the log; a run that resumes at ``env_steps`` takes back the points that were logged
-        beyond.
+        """Open the log; a run that resumes at ``env_steps`` discards the later points in it.
 
-        ``headline`` names the statistics that are shown.
-        Nothing that fails to be written stops the run.
+        ``headline`` names the statistics that are shown. Errors of writing do not end the run.
         """
         self._cfg = cfg
         self._title = title
@@ -107,7 +96,7 @@ class RunLogger:
             self._bar.start()
 
     def say(self, line: str) -> None:
-        """Write one plain line, unwrapped and at once, above the bar if there is one."""
+        """Write one plain line at once, without wrapping, above the bar if there is one."""
         with self._ignoring_closed_output():
             if self._bar is not None:
                 self._bar.console.print(Text(line), soft_wrap=True)
@@ -116,31 +105,25 @@ class RunLogger:
             self._stream.flush()
 
     def log(self, report: IterationReport, statistics: Mapping[str, float]) -> None:
-        """Record one iteration; ``statistics`` are the environment's, means over its last finished
-        episodes.
-        """
+        """Record one iteration, with the environment's means over its last finished episodes."""
         elapsed = max(time.perf_counter() - self._start, 1e-9)
         fps = int((report.env_steps - self._start_env_steps) / elapsed)
+        steps_done = max(report.env_steps - self._start_env_steps, 1)
+        left_s = elapsed * (report.num_env_steps - report.env_steps) / steps_done
+
         self._curves.add(scalars(report, statistics), report.env_steps)
         if report.note is not None:
             self.say(f"Note: {report.note}.")
-        is_shown = report.iteration % self._cfg.interval == 0 or report.iteration in (
-            1,
-            report.num_iterations,
-        )
-        if is_shown:
+
+        is_first_or_last = report.iteration in (1, report.num_iterations)
+        line = iteration_line(report, statistics, self._headline, left_s)
+        if is_first_or_last or report.iteration % self._cfg.interval == 0:
             self.say(progress_line(self._title, report, fps))
             self.say(statistics_line(statistics, self._headline))
-        left_s = (
-            elapsed
-            * (report.num_env_steps - report.env_steps)
-            / max(report.env_steps - self._start_env_steps, 1)
-        )
-        line = iteration_line(report, statistics, self._headline, left_s)
-        if is_shown:
             self.say(line)
             for problem in report.health:
                 self.say(problem)
+
         if self._bar is not None:
             with self._ignoring_closed_output():
                 self._bar.update(
@@ -150,17 +133,17 @@ class RunLogger:
                     refresh=True,
                 )
 
-    def introduce(self, summaries: Iterable[Summary]) -> None:
-        """Record what TensorBoard shows of the run besides its curves."""
+    def add_summaries(self, summaries: Iterable[Summary]) -> None:
+        """Record the run's TensorBoard summaries besides its curves."""
         for summary in summaries:
             self._curves.add_summary(summary)
 
     def flush(self) -> None:
-        """Write the curves so far, so that a run that resumes from here finds them."""
+        """Write the curves so far; a run that resumes from here continues them."""
         self._curves.flush()
 
     def close(self) -> None:
-        """Write what is buffered, and stop the progress bar."""
+        """Write the buffered points, and stop the progress bar."""
         self._open.close()
         self._curves.close()
         if self._bar is not None:
@@ -169,9 +152,7 @@ class RunLogger:
 
     @contextmanager
     def _ignoring_closed_output(self) -> Iterator[None]:
-        """Let a run outlive its terminal, or the program at the other end of its pipe: further
-        output is dropped.
-        """
+        """Drop all further output once the terminal, or the reader of a pipe, is gone."""
         try:
             yield
         except OSError:
@@ -181,7 +162,7 @@ class RunLogger:
 
 
 class NullLogger:
-    """Stands in for the log on ranks that write nothing."""
+    """The log of ranks that write nothing."""
 
     def say(self, line: str) -> None: ...
 
@@ -193,18 +174,18 @@ class NullLogger:
 
 
 class ProgressLog(Callback):
-    """Logs every iteration with the trainer's statistics, on the first rank to a ``RunLogger``."""
+    """Logs every iteration with the trainer's statistics, on the first rank only."""
 
     def __init__(self, logger: RunLogger | NullLogger, trainer: Trainer) -> None:
         self._logger = logger
         self._trainer = trainer
 
     def on_iteration(self, report: IterationReport) -> None:
-        """Log the iteration; every rank asks for the statistics, which are a sum over ranks."""
+        """Log the iteration; all ranks compute the statistics, which are sums over ranks."""
         self._logger.log(report, self._trainer.statistics())
 
     def on_checkpoint(self, env_steps: int) -> None:
-        """Write the curves before the checkpoint from which a run may resume."""
+        """Write the curves before the checkpoint, from which the run may resume."""
         self._logger.flush()
 
     def on_end(self) -> None:
@@ -213,7 +194,7 @@ class ProgressLog(Callback):
 
 
 def progress_line(title: str, report: IterationReport, fps: int) -> str:
-    """Format the first plain line, as HARL's runners do: how far the run is."""
+    """Format the run's progress, the first plain line, in the format of HARL's runners."""
     return (
         f"{title} updates {report.iteration}/{report.num_iterations} episodes, "
         f"total num timesteps {report.env_steps}/{report.num_env_steps}, FPS {fps}."
@@ -221,9 +202,7 @@ def progress_line(title: str, report: IterationReport, fps: int) -> str:
 
 
 def statistics_line(statistics: Mapping[str, float], headline: Headline) -> str:
-    """Format the second plain line; what ``headline`` names is ``-`` while no episode has
-    finished.
-    """
+    """Format the ``headline`` statistics, the second plain line; ``-`` before the first episode."""
     named = [f"{label}: {_metric(statistics, name, '.3f')}" for label, name in headline]
     episodes = f"Episodes: {int(statistics.get('num_episodes', 0))}"
     return f"[MAPush Stats] {' | '.join([*named, episodes])}"
@@ -232,34 +211,32 @@ def statistics_line(statistics: Mapping[str, float], headline: Headline) -> str:
 def iteration_line(
     report: IterationReport, statistics: Mapping[str, float], headline: Headline, left_s: float
 ) -> str:
-    """Format the most telling metrics of an iteration in at most 69 columns: the bar's, and the
-    third plain line.
-    """
+    """Format an iteration's main metrics for the bar and the third plain line, 69 columns."""
     named = [("return", "return"), *((label.lower(), name) for label, name in headline[:1])]
     metrics = [f"{label} {_metric(statistics, name, '.3g')}" for label, name in named]
-    return "  ".join(
-        [
-            f"iteration {report.iteration}/{report.num_iterations}",
-            *metrics,
-            f"{format_duration(left_s)} left",
-        ]
-    )
+    progress = f"iteration {report.iteration}/{report.num_iterations}"
+    return "  ".join([progress, *metrics, f"{format_duration(left_s)} left"])
 
 
 def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[str, float]:
-    """Return the TensorBoard scalars of one iteration; what was not measured (NaN) is left out.
+    """Return the TensorBoard scalars of one iteration; NaN, for no measurement, is left out.
 
-    The learner's metrics keep their tags, an agent's statistics go under ``agent{i}/``, the others
-    under ``mapush/``; what matters most is under ``0_overview/`` as well, which TensorBoard shows
-    first.
+    The learner's metrics keep their tags. An agent's statistics get the prefix ``agent{i}/``, all
+    others ``mapush/``. The most important ones are also under ``0_overview/``, which TensorBoard
+    shows first.
     """
     tagged = dict(report.metrics)
     for name, value in statistics.items():
         per_agent = re.fullmatch(r"(\w+)_(agent\d+)", name)
-        tagged[f"{per_agent[2]}/{per_agent[1]}" if per_agent else f"mapush/{name}"] = value
-        bare = name.removesuffix(f"_{per_agent[2]}") if per_agent else name
-        if bare in _OVERVIEW:
-            tagged[f"0_overview/{_OVERVIEW.index(bare) + 1}_{name}"] = value
+        if per_agent:
+            statistic = per_agent[1]
+            tagged[f"{per_agent[2]}/{statistic}"] = value
+        else:
+            statistic = name
+            tagged[f"mapush/{name}"] = value
+        if statistic in _OVERVIEW:
+            tagged[f"0_overview/{_OVERVIEW.index(statistic) + 1}_{name}"] = value
+
     seconds = max(report.collect_s + report.update_s, 1e-9)
     tagged["perf/env_steps_per_s"] = report.env_steps / report.iteration / seconds
     tagged["perf/collect_s"] = report.collect_s
@@ -269,4 +246,4 @@ def scalars(report: IterationReport, statistics: Mapping[str, float]) -> dict[st
 
 def _metric(statistics: Mapping[str, float], name: str, form: str) -> str:
     value = statistics.get(name, math.nan)
-    return _NOTHING_YET if math.isnan(value) else format(value, form)
+    return _UNKNOWN if math.isnan(value) else format(value, form)

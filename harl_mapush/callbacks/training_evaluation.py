@@ -1,7 +1,7 @@
-"""Evaluation while training, in environments of its own: what HARL calls ``use_eval``.
+"""Evaluation during the training, in environments of its own; HARL's name is ``use_eval``.
 
-It does not change the training: it draws no random number from the training's generators. Every
-evaluation plays the same episodes, so results can be compared, and are the same after a resume.
+It draws no numbers from the training's generators, so the training is the same without it. Every
+evaluation plays the same episodes, also after a resume, so results can be compared.
 """
 
 from __future__ import annotations
@@ -30,32 +30,28 @@ from mqe.world.randomization import RandomizationCfg
 
 EVALUATIONS = "evaluations.json"  # in the run folder
 PREFIX = "eval/"
-SEED = 50_000  # added to the run's, so that other episodes are played than those of the training
+SEED = 50_000  # added to the run's seed, for other episodes than those of the training
 
 
 class TrainingEvaluation:
-    """Measures a team every ``runner.evaluation_interval`` env steps, and keeps track of the best
-    checkpoint.
-    """
+    """Measures a team every ``runner.evaluation_interval`` env steps, and names the best one."""
 
     def __init__(self, cfg: RunCfg, folder: Path, env_steps: int) -> None:
-        """Build worlds of the training's task without randomisation; a run resumes at
-        ``env_steps``.
-        """
+        """Build worlds of the training's task without randomization, for a run at ``env_steps``."""
         runner = cfg.runner
         assert runner.evaluation_interval is not None
         self._path = folder / EVALUATIONS
         self._num_rounds = math.ceil(runner.evaluation_episodes / runner.evaluation_envs)
-        worlds = min(runner.evaluation_envs, runner.evaluation_episodes)
-        calm = dataclasses.replace(cfg.env, num_envs=worlds, randomize=RandomizationCfg())
-        self.env: MultiAgentEnv = make_env(calm, cfg.sim, cfg.task, (SEED + runner.seed) % 2**63)
+        num_envs = min(runner.evaluation_envs, runner.evaluation_episodes)
+        env_cfg = dataclasses.replace(cfg.env, num_envs=num_envs, randomize=RandomizationCfg())
+        self.env: MultiAgentEnv = make_env(env_cfg, cfg.sim, cfg.task, (SEED + runner.seed) % 2**63)
         self.env.reset()
         self._start = self.env.state_dict()
         self.known = [known for known in _read(self._path) if known["env_steps"] <= env_steps]
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The evaluation that is best by ``compared``; None before the first."""
+        """The best evaluation so far by ``compared``; None before the first."""
         return max(
             self.known,
             key=lambda known: [known.get(name, -math.inf) for name in self.compared],
@@ -64,26 +60,23 @@ class TrainingEvaluation:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The statistics that teams of the task are compared by."""
+        """The statistics by which teams of the task are compared, the most important first."""
         return self.env.report.compared
 
     def worth(self, metrics: Mapping[str, float]) -> str:
-        """Format what a team is compared by."""
+        """Format the statistics by which teams are compared."""
         return ", ".join(f"{name} {metrics[name]:.3f}" for name in self.compared if name in metrics)
 
     def measure(self, algorithm: Algorithm | ActingOn, env_steps: int) -> dict[str, float]:
-        """Measure the team, its actions without noise; return the metrics as ``eval/...`` and write
-        them down.
+        """Measure the team without exploration; write and return its metrics, as ``eval/...``.
 
-        Raises OSError where they cannot be written.
+        Raises OSError if they cannot be written.
         """
-        metrics = {
-            name: value for name, value in self._play(algorithm).items() if math.isfinite(value)
-        }
+        means = self._play(algorithm)
+        metrics = {name: value for name, value in means.items() if math.isfinite(value)}
         self.known.append({"env_steps": env_steps, **metrics})
-        durable.write_text(
-            self._path, json.dumps({"best": self.best, "all": self.known}, indent=1) + "\n"
-        )
+        text = json.dumps({"best": self.best, "all": self.known}, indent=1)
+        durable.write_text(self._path, f"{text}\n")
         return {f"{PREFIX}{name}": value for name, value in metrics.items()}
 
     def close(self) -> None:
@@ -115,7 +108,7 @@ class TrainingEvaluation:
                 is_finished = is_finished | step.done
                 if bool(is_finished.all()):
                     break
-        assert statistics is not None  # the clock ends every episode
+        assert statistics is not None  # every episode ends by the time limit at the latest
         return statistics.means()
 
 
@@ -185,7 +178,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Read the evaluations of a run; none where there is no file, or a damaged one."""
+    """Return the evaluations of a run; none if the file is missing or damaged."""
     try:
         known = json.loads(path.read_text(encoding="utf-8"))["all"]
         return [

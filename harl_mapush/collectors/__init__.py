@@ -1,3 +1,1 @@
-"""Asynchronous collection: processes that collect transitions while the learner learns
-(``runner.collectors``).
-"""
+"""Asynchronous collection: processes collect transitions while the learner learns."""

@@ -1,6 +1,4 @@
-"""The training loop where other processes collect: the learner learns, in step with what
-arrives.
-"""
+"""The trainer with collectors: other processes collect, and the learner keeps pace with them."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from harl_mapush.collectors.ingest_thread import IngestThread
 from harl_mapush.collectors.launcher import Launcher
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.model_trainer import ModelTrainer
-from harl_mapush.collectors.pool import CollectionError, Pool
+from harl_mapush.collectors.pool import CollectionError, Pool, WorkerHandle
 from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter, Stopwatch
 from harl_mapush.collectors.remote_env import RemoteEnvSpec, merge_statistics
 from harl_mapush.collectors.shared_memory import BlockLayout, SharedWeights
@@ -36,24 +34,24 @@ from harl_mapush.trainer import Monitor, matmul_precision
 from mqe.config import to_dict
 
 _LOG = logging.getLogger(__name__)
-_LOOK_S = 0.2  # between two looks at whether the run is to end, while the learner waits
-# The ingest thread's time to end: it kills the collectors that do not end, and stores their blocks.
+_LOOK_S = 0.2  # longest wait of the learner before the next check for an end of the run
+# Longest wait for the end of a thread; the ingest thread kills collectors and stores their blocks.
 _END_S = 8.0
 
 
 class AsyncRunner:
-    """Trains an off-policy algorithm from the transitions of ``runner.collectors`` processes.
+    """Trains an off-policy algorithm on the transitions of ``runner.collectors`` processes.
 
-    An iteration ends when it has stored as many transitions as an iteration of ``Runner`` collects,
+    An iteration ends when as many transitions are stored as an iteration of ``Runner`` collects,
     and no update is owed for them.
     """
 
     def __init__(
         self, env: RemoteEnvSpec, algorithm: Algorithm, cfg: RunCfg, launcher: Launcher
     ) -> None:
-        """Allocate the replay of the run ``cfg`` (``settled``); ``launcher`` starts its collectors.
+        """Allocate the replay buffer; ``launcher`` starts the collectors.
 
-        ``algorithm`` is a ``ReplayLearner``.
+        ``algorithm`` must be a ``ReplayLearner``, and ``cfg`` a result of ``settled``.
         """
         self._cfg = cfg
         self.cfg = cfg.runner
@@ -74,16 +72,16 @@ class AsyncRunner:
         self._lock = FairLock()
         self._waited = Stopwatch()
         self._window = Window()
-        self._stored_before = 0  # transitions, when the collectors were started
-        self._num_starts = 0  # of collectors of each number in earlier parts of the run
+        self._stored_before = 0  # transitions stored before the start of the collectors
+        self._num_starts = 0  # earlier starts of each collector, before a resume
         self._beat = time.monotonic()
         self._doing = "starting"
         self.pool: Pool | None = None
         self.ingest: IngestThread | None = None
-        self.model_trainer: ModelTrainer | None = None  # of a learned model
+        self.model_trainer: ModelTrainer | None = None  # if a model is learned
 
     def learn(self, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> None:
-        """Train to the end; every process and thread has ended when this returns.
+        """Train to the end; all processes and threads have ended when this returns.
 
         Raises, besides the errors of ``Trainer.learn``, CollectionError if collecting or learning
         cannot continue.
@@ -105,22 +103,21 @@ class AsyncRunner:
         self.check_counts()
 
     def statistics(self) -> dict[str, float]:
-        """Return the statistics that the collectors reported last."""
+        """Return the collectors' latest statistics."""
         return self.env.statistics()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a run resumes from; the collectors' worlds then begin new
-        episodes.
-        """
+        """Return the state for a resumed run, whose collectors begin new episodes."""
         with self._lock.taken():
+            num_starts = self._num_starts
+            if self.pool is not None:
+                num_starts = max(handle.num_starts for handle in self.pool.handles)
             return {
                 "iteration": self.progress.iteration,
                 "algorithm": self.algorithm.state_dict(),
                 "storage": self.experience.state_dict(),
                 "num_stored": self.limiter.num_stored,
-                "num_starts": max(
-                    (handle.num_starts for handle in self._handles()), default=self._num_starts
-                ),
+                "num_starts": num_starts,
                 "version": self.limiter.version,
             }
 
@@ -136,7 +133,7 @@ class AsyncRunner:
         self.limiter.version = state["version"]
 
     def snapshot(self) -> Snapshot:
-        """Return everything that is counted."""
+        """Return all counters of the collectors, the ingest thread and the learner."""
         limiter = self.limiter
         ingest = self.ingest
         pool = self.pool
@@ -144,51 +141,45 @@ class AsyncRunner:
         assert pool is not None
         lags = ingest.lags
         ingest.lags = []
-        size = limiter.block
-        states = []
-        for handle in pool.handles:
-            numbers = handle.numbers()
-            newest = ingest.newest.get(handle.number)
-            env_steps = (
-                numbers.num_decisions
-                * (self.env.num_envs // self.cfg.collectors)
-                * self.env.decision_period
-            )
-            lag = 0 if newest is None else limiter.version - newest.version
-            sent = size * numbers.num_sent
-            states.append(
-                CollectorState(env_steps, sent, numbers.waited_ns / 1e9, numbers.version, lag)
-            )
         return Snapshot(
-            time.monotonic(),
-            tuple(states),
-            limiter.num_stored,
-            len(ingest.queue),
-            pool.capacity,
-            pool.num_restarts,
-            pool.num_lost_episodes,
-            limiter.num_warm,
-            limiter.warmup,
-            self.algorithm.num_updates,
-            limiter.num_learned,
-            limiter.num_counted,
-            self._waited.total_s,
-            sum(lags) / max(len(lags), 1),
-            max(lags, default=0),
+            time_s=time.monotonic(),
+            collectors=tuple(self._collector_state(handle) for handle in pool.handles),
+            num_stored=limiter.num_stored,
+            queue=len(ingest.queue),
+            capacity=pool.capacity,
+            num_errors=pool.num_restarts,
+            num_lost_episodes=pool.num_lost_episodes,
+            num_warm=limiter.num_warm,
+            warmup=limiter.warmup,
+            num_updates=self.algorithm.num_updates,
+            num_learned=limiter.num_learned,
+            num_counted=limiter.num_counted,
+            learner_waited_s=self._waited.total_s,
+            lag_mean=sum(lags) / max(len(lags), 1),
+            lag_max=max(lags, default=0),
+        )
+
+    def _collector_state(self, handle: WorkerHandle) -> CollectorState:
+        assert self.ingest is not None
+        numbers = handle.numbers()
+        newest = self.ingest.newest.get(handle.number)
+        steps_per_decision = self.env.num_envs // self.cfg.collectors * self.env.decision_period
+        return CollectorState(
+            env_steps=numbers.num_decisions * steps_per_decision,
+            num_sent=self.limiter.block * numbers.num_sent,
+            waited_s=numbers.waited_ns / 1e9,
+            version=numbers.version,
+            lag=0 if newest is None else self.limiter.version - newest.version,
         )
 
     def health(self) -> tuple[str, ...]:
-        """Return a line about every process, and one about a learned model."""
+        """Return a line about each process and thread, and one about a learned model."""
         self._window.add(self.snapshot())
         model = self.algorithm.model
-        if model is None:
-            line = None
-        else:
-            line = health_line({name: float(value) for name, value in model.metrics.items()})
-        return self._window.lines() + (() if line is None else (line,))
-
-    def _handles(self) -> list[Any]:
-        return [] if self.pool is None else self.pool.handles
+        metrics = {} if model is None else model.metrics
+        line = health_line({name: float(value) for name, value in metrics.items()})
+        model_lines = () if line is None else (line,)
+        return self._window.lines() + model_lines
 
     def _start(self, folder: Path) -> tuple[Pool, IngestThread, Watchdog]:
         cfg = self._cfg
@@ -223,7 +214,7 @@ class AsyncRunner:
         return pool, ingest, watchdog
 
     def _iterate(self, monitor: Monitor) -> None:
-        """Learn until the iteration's transitions are stored and learned from; report and save."""
+        """Store and learn from an iteration's transitions; report and save."""
         begin = time.monotonic()
         waited = self._waited.total_s
         num_stored = (self.progress.iteration + 1) * self.progress.num_transitions
@@ -248,7 +239,8 @@ class AsyncRunner:
         note = monitor.note_broken_worlds(num_broken, "; ".join(sorted(notes)) or None)
         metrics_on_host = values | self._window.scalars()
         model_line = health_line(metrics_on_host)
-        health = self._window.lines() + (() if model_line is None else (model_line,))
+        model_lines = () if model_line is None else (model_line,)
+        health = self._window.lines() + model_lines
         monitor.report(metrics_on_host, waited_s, update_s, note, health)
         self._doing = "saving"
         monitor.checkpoint()
@@ -272,7 +264,7 @@ class AsyncRunner:
             monitor.wait()
 
     def _learn_once(self) -> dict[str, Tensor]:
-        """Take one update; publish the weights where another version is due."""
+        """Take one update; publish the weights if a new version is due."""
         team = self.algorithm
         limiter = self.limiter
         try:
@@ -291,14 +283,14 @@ class AsyncRunner:
         return metrics
 
     def _wait(self) -> None:
-        """Wait a little, with the lock given away."""
+        """Release the lock for a short time, and wait."""
         self._beat = time.monotonic()
         self._doing = "waiting"
         with self._waited.running():
             self._lock.wait(_LOOK_S)
 
     def _check_threads(self) -> None:
-        """Raise CollectionError where the ingest thread, or the thread of a learned model, died."""
+        """Raise CollectionError if the ingest thread or the model trainer died."""
         for name, thread in (
             ("the ingest thread", self.ingest),
             ("the model trainer", self.model_trainer),
@@ -308,15 +300,15 @@ class AsyncRunner:
             error = thread.error
             if isinstance(error, CollectionError):
                 raise error
-            if error is None:
-                words = "it ended"
-            else:
+            words = "it ended"
+            if error is not None:
                 words = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise CollectionError(f"{name} died ({words})") from error
 
     def check_counts(self) -> None:
-        """Raise CollectionError unless every transition that was sent was received and stored;
-        call it at the end.
+        """Raise CollectionError if the transitions sent, received and stored differ in number.
+
+        To be called at the end.
         """
         pool = self.pool
         ingest = self.ingest
@@ -333,17 +325,14 @@ class AsyncRunner:
             raise CollectionError(
                 f"transitions were lost: {sent:,} sent, {received:,} received, {stored:,} stored"
             )
-        _LOG.info(
-            "Transitions: %s sent, %s received, %s stored.",
-            f"{sent:,}",
-            f"{received:,}",
-            f"{stored:,}",
-        )
+        counts = f"{sent:,} sent, {received:,} received, {stored:,} stored"
+        _LOG.info("Transitions: %s.", counts)
 
 
 def merge_rewards(reports: list[BlockReport], device: torch.device) -> dict[str, Tensor]:
-    """Return means over the valid transitions of all blocks, and how many transitions are broken;
-    none of no block.
+    """Return mean rewards over the valid transitions of all blocks, and the number of broken ones.
+
+    Without blocks the result is empty.
     """
     if not reports:
         return {}

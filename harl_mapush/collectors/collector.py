@@ -1,7 +1,7 @@
-"""One collector's worlds and team: it fills blocks of transitions. It knows nothing of processes,
-pipes and queues.
+"""A collector: worlds and a team that fill blocks of transitions.
 
-Whatever carries blocks and weights elsewhere, another process or another machine, drives this.
+It is independent of processes, pipes and queues. Its caller carries blocks and weights between
+processes or machines.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from harl_mapush.runner import RewardSums
 from mqe.registry import make_env
 from mqe.vec_env import Share, VecEnv
 
-# So that worlds that start again do not repeat the episodes that they had.
+# Episodes between the first ones of two starts, so that a restarted collector plays new ones.
 EPISODES_A_START = 1 << 20
 _SEEDS_A_START = 1_000_003
 
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """Which of a run's collectors one is, as plain data."""
+    """The number of a collector among those of a run, as plain data."""
 
     number: int
     num_collectors: int
-    num_starts: int = 0  # how often collectors of this number were started before
+    num_starts: int = 0  # earlier starts of the collector with this number
 
 
 class BlockReport(NamedTuple):
-    """What a collector says of a block; plain numbers."""
+    """Statistics of a block, as plain numbers."""
 
-    rewards: dict[str, float]  # means of an agent and control step
-    num_valid: float  # transitions that these are means of
+    rewards: dict[str, float]  # means per agent and control step
+    num_valid: float  # number of transitions of the means
     num_broken: float
-    statistics: dict[str, float]  # of the worlds' last finished episodes
-    note: str | None  # what the simulator had to repair
+    statistics: dict[str, float]  # means over the worlds' last finished episodes
+    note: str | None  # a message about buffers of the simulator that grew
 
 
 class Collector:
@@ -56,7 +56,7 @@ class Collector:
     def __init__(
         self, env: VecEnv, team: ReplayLearner, num_steps: int, *, staggered: bool = True
     ) -> None:
-        """Collect blocks of ``num_steps`` decisions from an environment that was not reset yet."""
+        """Collect blocks of ``num_steps`` decisions from an environment that was not yet reset."""
         self.env = env
         self.team = team
         self.staggered = staggered
@@ -74,13 +74,13 @@ class Collector:
 
     @property
     def actors(self) -> list[nn.Module]:
-        """The networks that acting needs, without repetition."""
+        """The networks that act, without repetition."""
         return list(self.team.unique_actors)
 
     def collect(
         self, block: Tensor, after_decision: Callable[[int], None] = lambda t: None
     ) -> BlockReport:
-        """Fill a block (bytes); ``after_decision`` is called with the number of decisions done."""
+        """Fill a block (bytes); call ``after_decision`` with the number of decisions so far."""
         if self._obs is None:
             self._obs, state = self.env.reset(staggered=self.staggered)
             self._experience.start(self._obs, state)
@@ -107,7 +107,7 @@ class Collector:
 
 
 class _Writer:
-    """Stands in for a replay: what is added to it goes into a block."""
+    """A replay buffer for ``ReplayExperience`` that writes transitions into a block."""
 
     block: Tensor
     t = 0
@@ -121,16 +121,14 @@ class _Writer:
 
 
 def make_collector(settings: Mapping[str, Any], identity: Identity) -> Collector:
-    """Build a collector from the plain values of a run's settings, simulator and device
-    resolved.
-    """
+    """Build a collector from plain settings whose simulator and device are resolved."""
     config.import_modules((settings.get("env") or {}).get("imports") or ())
     cfg, _ = config.resolve(settings, {})
     return build(cfg, identity)
 
 
 def build(cfg: RunCfg, identity: Identity) -> Collector:
-    """Build a collector's worlds and team."""
+    """Build a collector with its worlds and its team."""
     runner = cfg.runner
     num_envs = cfg.env.num_envs // identity.num_collectors
     first_world = identity.number * num_envs
@@ -147,5 +145,5 @@ def build(cfg: RunCfg, identity: Identity) -> Collector:
     acting = cfg.algorithm.for_acting()
     spec = TeamSpec.of(env)._replace(is_trained=runner.init_from is not None)
     team = cast(ReplayLearner, make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63))
-    team.world_share = first_world, cfg.env.num_envs
+    team.world_share = (first_world, cfg.env.num_envs)
     return Collector(env, team, runner.num_steps, staggered=runner.staggered_start)

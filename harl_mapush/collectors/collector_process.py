@@ -1,6 +1,4 @@
-"""The process of a collector: it fills blocks until the learner asks it to end, or the learner's
-process is gone.
-"""
+"""The process of a collector; it ends at the learner's request, or when that process is gone."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from harl_mapush.collectors.collector import Collector, Identity, make_collector
 from harl_mapush.collectors.shared_memory import CollectorMemory, Phase, SharedWeights
 from harl_mapush.process import keep_freed_memory
 
-STACK_SIGNAL = signal.SIGUSR1  # makes a collector write its stack to its log, whatever it is doing
+STACK_SIGNAL = signal.SIGUSR1  # makes a collector write its stack to its log
 
 
 def main(
@@ -34,8 +32,10 @@ def main(
     log: str,
     make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector,
 ) -> None:
-    """Collect. The learner's process sends the numbers of free blocks, and gets them back when
-    they are full.
+    """Collect until an end is requested.
+
+    The learner's process sends the numbers of free blocks, and receives them when the blocks are
+    full.
     """
     _settle(log)
     memory.set(phase=Phase.BUILDING)
@@ -63,21 +63,22 @@ def main(
             _say("the learner's process is gone")
         finally:
             memory.set(phase=Phase.ENDED)
-    os._exit(0)  # nothing of it is needed any more, and libraries take their time to tidy up
+    # The libraries' clean-up would take time, and the process holds nothing to be saved.
+    os._exit(0)
 
 
 class EndRequestedError(Exception):
-    """The learner's process wants an end."""
+    """The learner's process requested the end of a collector."""
 
 
 def end_if_asked(memory: CollectorMemory) -> None:
-    """Raise EndedError where the learner's process wants an end."""
+    """Raise EndRequestedError if the learner's process requested an end."""
     if memory.numbers().must_end:
         raise EndRequestedError
 
 
 def wait_for_block(connection: Connection, memory: CollectorMemory) -> int:
-    """Wait for the number of a free block; count the time."""
+    """Wait for the number of a free block, and return it; the waiting time is counted."""
     memory.set(phase=Phase.WAITING)
     start = time.monotonic_ns()
     while True:
@@ -91,14 +92,14 @@ def wait_for_block(connection: Connection, memory: CollectorMemory) -> int:
 
 
 def _settle(log: str) -> None:
-    """Write to the log alone, leave signals to the learner's process, and end when it does."""
+    """Set up the process: output goes to the log, and the process ends with the learner's."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
     faulthandler.enable()
     faulthandler.register(STACK_SIGNAL, all_threads=False)
-    # Whoever spawned this process blocked them all.
+    # The launcher started this process with all ending signals blocked.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {STACK_SIGNAL})
     threading.Thread(target=_end_with_parent, daemon=True).start()
     keep_freed_memory()

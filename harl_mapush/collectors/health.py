@@ -1,59 +1,57 @@
-"""The health of collectors, ingest thread and learner: rates over the last seconds, totals and
-waiting times.
-"""
+"""The health of collectors, ingest thread and learner: rates, totals and waiting times."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import NamedTuple
 
-_WINDOW_S = 10.0  # that rates are taken over, at least
+_WINDOW_S = 10.0  # shortest time over which rates are computed
 
 
 class CollectorState(NamedTuple):
-    """What one collector has done."""
+    """The counters of one collector."""
 
     env_steps: int
     num_sent: int  # transitions
     waited_s: float
-    version: int  # of the policy that it acts by
-    lag: int  # versions, of its last block when that was stored
+    version: int  # of its policy
+    lag: int  # versions between its last block and the learner
 
 
 class Snapshot(NamedTuple):
-    """Everything that is counted, at one time."""
+    """All counters at one time."""
 
     time_s: float
     collectors: tuple[CollectorState, ...]
     num_stored: int  # transitions
-    queue: int  # full blocks
+    queue: int  # full blocks that wait
     capacity: int
     num_errors: int  # collectors that died
     num_lost_episodes: int
     num_warm: int
     warmup: int
-    num_updates: int  # of the run
-    num_learned: int  # in this process
-    num_counted: int  # transitions that they are for
+    num_updates: int  # updates of the run
+    num_learned: int  # updates in this process
+    num_counted: int  # transitions of the updates in this process
     learner_waited_s: float
-    lag_mean: float  # of the blocks stored since the last report
+    lag_mean: float  # versions, of the blocks stored since the last report
     lag_max: int
 
 
 class Window:
-    """The snapshots of the last seconds."""
+    """The snapshots of the last seconds, from which rates follow."""
 
     def __init__(self) -> None:
         self._kept: deque[Snapshot] = deque()
 
     def add(self, snapshot: Snapshot) -> None:
-        """Add a snapshot; drop those that no rate needs any more."""
+        """Add a snapshot; drop those that are too old for the rates."""
         self._kept.append(snapshot)
         while len(self._kept) > 2 and snapshot.time_s - self._kept[1].time_s >= _WINDOW_S:
             self._kept.popleft()
 
     def lines(self) -> tuple[str, ...]:
-        """Return one line a collector, one of the ingest thread and one of the learner."""
+        """Return a line about each collector, about the ingest thread and about the learner."""
         if not self._kept:
             return ()
         old = self._kept[0]
@@ -64,25 +62,24 @@ class Window:
             rate = (now.env_steps - before.env_steps) / span_s
             waited = _share(before.waited_s, now.waited_s, span_s)
             lines.append(
-                f"[Collector {i}] {rate:,.0f} steps/s | sent {now.num_sent:,} | waited "
-                f"{waited:.0%} | "
-                f"policy v{now.version} (lag {now.lag})".replace("%", " %")
+                f"[Collector {i}] {rate:,.0f} steps/s | sent {now.num_sent:,} | "
+                f"waited {100 * waited:.0f} % | policy v{now.version} (lag {now.lag})"
             )
+        rate = (new.num_stored - old.num_stored) / span_s
         lost = f" ({new.num_lost_episodes:,} episodes lost)" if new.num_lost_episodes else ""
         lines.append(
-            f"[Ingest] +{(new.num_stored - old.num_stored) / span_s:,.0f}/s | stored "
-            f"{new.num_stored:,} | "
+            f"[Ingest] +{rate:,.0f}/s | stored {new.num_stored:,} | "
             f"queue {new.queue}/{new.capacity} | errors {new.num_errors}{lost}"
         )
         waited = _share(old.learner_waited_s, new.learner_waited_s, span_s)
         lines.append(
             f"[Learner] warm-up {new.num_warm:,}/{new.warmup:,} | updates {new.num_updates:,} "
-            f"(ratio {_ratio(new):.4g}) | waited {waited:.0%}".replace("%", " %")
+            f"(ratio {_ratio(new):.4g}) | waited {100 * waited:.0f} %"
         )
         return tuple(lines)
 
     def scalars(self) -> dict[str, float]:
-        """Return the same for TensorBoard."""
+        """Return the contents of ``lines`` as TensorBoard scalars."""
         if not self._kept:
             return {}
         old = self._kept[0]
@@ -110,5 +107,5 @@ def _share(before_s: float, now_s: float, span_s: float) -> float:
 
 
 def _ratio(snapshot: Snapshot) -> float:
-    """Return the updates a transition that were really done."""
+    """Return the actual number of updates per transition."""
     return snapshot.num_learned / snapshot.num_counted if snapshot.num_counted else 0.0

@@ -1,4 +1,4 @@
-"""The thread that takes full blocks from the collectors and moves them into the replay."""
+"""The thread that moves full blocks from the collectors into the replay buffer."""
 
 from __future__ import annotations
 
@@ -13,45 +13,46 @@ from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.collectors.pool import FullBlock, Pool
 from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
 
-# until it looks again, where a block waits and where none does
-_SOON_S = 0.005
-_LATER_S = 0.2
+_SOON_S = 0.005  # longest wait for further blocks while a block waits to be stored
+_LATER_S = 0.2  # longest wait for blocks otherwise
 
 
 class IngestThread(threading.Thread):
-    """Receives, stores, and hands free blocks back. An error of its own is kept for the learner,
-    who ends the run.
+    """Receives blocks, stores them, and returns them to the collectors.
+
+    If it fails, the error is kept for the learner, which ends the run.
     """
 
     def __init__(
         self, pool: Pool, limiter: RateLimiter, lock: FairLock, device: torch.device
     ) -> None:
-        """Store on ``device``; ``turns`` is held while the replay is written to."""
+        """Store on ``device``; ``lock`` is held during writes to the replay buffer."""
         super().__init__(name="ingest", daemon=True)
         self.pool = pool
         self.limiter = limiter
         self.lock = lock
         self.device = device
         self.queue: deque[FullBlock] = deque()
-        self.reports: list[BlockReport] = []  # of what was stored since the learner took them
-        # Policy versions between a block and the learner when it was stored; likewise.
+        # Reports and lags (versions behind the learner) of the blocks stored since the learner
+        # took the lists.
+        self.reports: list[BlockReport] = []
         self.lags: list[int] = []
-        self.newest: dict[int, FullBlock] = {}  # of every collector, the last one stored
+        self.newest: dict[int, FullBlock] = {}  # the last stored block by collector
         self.error: BaseException | None = None
         self.beat = time.monotonic()
         self._is_ending = threading.Event()
 
     def run(self) -> None:
-        """Work until ``end``."""
+        """Receive and store blocks until ``end`` is called."""
         try:
             with torch.no_grad(), torch.accelerator.device_index(self.device.index):
                 while not self._is_ending.is_set():
                     self.beat = time.monotonic()
                     self.queue.extend(self.pool.receive(_SOON_S if self.queue else _LATER_S))
-                    self.store_what_may()
+                    self.store_waiting()
                 self.queue.extend(self.pool.end())
                 self.limiter.is_open = True
-                self.store_what_may()
+                self.store_waiting()
         except BaseException as error:
             self.error = error
             self.pool.end()
@@ -59,12 +60,12 @@ class IngestThread(threading.Thread):
             self.lock.notify()
 
     def end(self, timeout_s: float) -> None:
-        """End the collectors, store what they had sent, and end."""
+        """End the collectors, store the blocks that they sent, and end the thread."""
         self._is_ending.set()
         self.join(timeout_s)
 
-    def store_what_may(self) -> None:
-        """Store the blocks that wait, as far as the learner's pace allows."""
+    def store_waiting(self) -> None:
+        """Store waiting blocks as long as the rate limiter allows it."""
         while True:
             with self.lock.taken():
                 self.limiter.oldest_version = self.pool.oldest_version()
@@ -78,17 +79,17 @@ class IngestThread(threading.Thread):
             self.beat = time.monotonic()
 
     def store(self, block: FullBlock) -> None:
-        """Move one block into the replay."""
+        """Move one block into the replay buffer."""
         experience = self.limiter.experience
         if block.starts_anew:
             experience.cut(block.collector)
-        for transition in self.pool.layout.read(self._brought(block.content)):
+        for transition in self.pool.layout.read(self._on_device(block.content)):
             experience.store(transition, block.collector)
         self.limiter.stored()
         self.reports.append(block.report)
         self.lags.append(self.limiter.version - block.version)
         self.newest[block.collector] = block
 
-    def _brought(self, content: Tensor) -> Tensor:
+    def _on_device(self, content: Tensor) -> Tensor:
         """Return a block on the learner's device, in one copy."""
         return content if self.device.type == "cpu" else content.to(self.device)

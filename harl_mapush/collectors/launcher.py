@@ -1,8 +1,9 @@
-"""What starts collectors, and what the pool and the watchdog know about a started one.
+"""Launchers start collectors; the pool and the watchdog see a started one as a ``Worker``.
 
 A launcher gets the end of a pipe, and memory that the learner's process reads. The collector waits
-at the pipe for the number of a free block, fills that block of the memory, keeps its numbers there,
-and sends the number back with a report. The launcher decides where the collector runs.
+at the pipe for the number of a free block, fills that block of the memory, keeps its counters
+there, and sends the number back with a report. The launcher decides on which machine the collector
+runs.
 """
 
 from __future__ import annotations
@@ -26,49 +27,47 @@ from harl_mapush.collectors.shared_memory import CollectorMemory, Phase, SharedW
 from harl_mapush.config import RunCfg
 from harl_mapush.interruption import ENDING_SIGNALS
 
-ADDRESS = (
-    "RAY_ADDRESS"  # the environment variable that names a Ray cluster, as for Ray's own commands
-)
+ADDRESS = "RAY_ADDRESS"  # environment variable with the address of a Ray cluster, as in Ray
 NO_ANSWER = "it does not answer, so it is stopped or waits in the system"
-_ANSWER_S = 1.0  # for a stack
+_ANSWER_S = 1.0  # longest wait for a stack
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 
 class Worker(Protocol):
-    """A collector that was started."""
+    """A started collector."""
 
     def is_alive(self) -> bool:
-        """Return whether it may still do anything."""
+        """Return whether the collector still runs."""
         ...
 
     def kill(self) -> None:
-        """End it by force."""
+        """End the collector by force."""
         ...
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end."""
+        """Wait for the collector's end."""
         ...
 
     def describe(self) -> str:
-        """Return where it runs: ``process 4711``."""
+        """Return the collector's process, for instance ``process 4711``."""
         ...
 
     def how_it_ended(self) -> str:
-        """Return what ended it."""
+        """Return the cause of the collector's end."""
         ...
 
     def stack(self) -> str:
-        """Return what it is doing in one line, the innermost call first."""
+        """Return the collector's stack as one line, the innermost call first."""
         ...
 
 
 class Launcher(Protocol):
     """Starts collectors."""
 
-    medium: str  # what blocks pass through, as the doctor names it
+    medium: str  # the way of the blocks, in the doctor's messages
 
     def describe(self) -> str:
-        """Return where collectors run."""
+        """Return the place of the collectors, as words."""
         ...
 
     def start(
@@ -80,25 +79,25 @@ class Launcher(Protocol):
         weights: SharedWeights,
         log: Path,
     ) -> Worker:
-        """Start a collector; its end of the pipe is closed here once it has ended."""
+        """Start a collector; this process's copy of ``connection`` is closed at its end."""
         ...
 
     def problem(self) -> str | None:
-        """Return why no collector can be started any more, None where they can."""
+        """Return the reason if no more collectors can be started, else None."""
         ...
 
 
 class LocalLauncher:
-    """Starts collectors as processes of this machine."""
+    """Starts collectors as processes on this machine."""
 
     medium = "shared"
 
     def __init__(self, collect: Callable[..., None] = collector_process.main) -> None:
-        """Have processes run ``collect``."""
+        """Start processes that run ``collect``."""
         self._collect = collect
 
     def describe(self) -> str:
-        """Return where collectors run."""
+        """Return the place of the collectors, as words."""
         return "processes of this machine"
 
     def start(
@@ -114,8 +113,8 @@ class LocalLauncher:
         worker = LocalWorker(
             self._collect, (settings, identity, connection, memory, weights, str(log)), memory, log
         )
-        resource_tracker.ensure_running()  # its own start would unblock signals
-        # The new process inherits it.
+        # Started later, the tracker would unblock the signals. The new process inherits the mask.
+        resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
         try:
             worker.start()
@@ -125,12 +124,12 @@ class LocalLauncher:
         return worker
 
     def problem(self) -> str | None:
-        """Return None: a process can always be started."""
+        """Return None, since a process can always be started."""
         return None
 
 
 class LocalWorker(SpawnProcess):
-    """A collector's process."""
+    """The process of a collector."""
 
     def __init__(
         self,
@@ -139,7 +138,7 @@ class LocalWorker(SpawnProcess):
         memory: CollectorMemory,
         log: Path,
     ) -> None:
-        """Describe a process that runs ``collect``; it is not started yet."""
+        """Prepare a process that runs ``collect``, without starting it."""
         super().__init__(
             target=collect, args=arguments, name=f"collector {arguments[1].number}", daemon=True
         )
@@ -147,18 +146,18 @@ class LocalWorker(SpawnProcess):
         self._log = log
 
     def describe(self) -> str:
-        """Return its number."""
+        """Return the process and its number."""
         return f"process {self.pid}"
 
     def how_it_ended(self) -> str:
-        """Return its exit code, or what killed it."""
+        """Return the exit code, or the signal that killed the process."""
         code = self.exitcode
         if code is not None and code < 0:
             return f"killed by {signal.Signals(-code).name}"
         return f"exit code {code}"
 
     def stack(self) -> str:
-        """Have it write its stack to its log; return that in a line."""
+        """Make the process write its stack to its log; return the stack as one line."""
         if self.pid is None or self._memory.numbers().phase == Phase.STARTING:
             return "none yet, it imports its libraries"
         size = self._log.stat().st_size
@@ -170,19 +169,19 @@ class LocalWorker(SpawnProcess):
             found = _FRAME.findall(tail(self._log, start=size))
         if not found:
             return NO_ANSWER
-        return " < ".join(
-            f"{os.path.basename(file)}:{line} {name}" for file, line, name in found[:8]
-        )
+        calls = [f"{os.path.basename(file)}:{line} {name}" for file, line, name in found[:8]]
+        return " < ".join(calls)
 
 
 def make_launcher(cfg: RunCfg) -> AbstractContextManager[Launcher]:
-    """Return the launcher of a run's collectors; raise ConfigError on entering it where it cannot
-    hold them.
+    """Return the launcher of a run's collectors, a context manager.
+
+    Entering it raises ConfigError if it has no room for them.
     """
     if cfg.runner.engine == "local":
         return nullcontext(LocalLauncher())
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
-    # Ray is an extra.
+    # The import of Ray reads this variable. Ray is an extra, so its module is imported here.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return importlib.import_module("harl_mapush.collectors.ray_launcher").RayLauncher(cfg)
 
 
@@ -192,17 +191,17 @@ def are_elsewhere(cfg: RunCfg) -> bool:
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a file that is neither empty nor part of a stack."""
-    lines = [
-        line.strip()
-        for line in tail(path).splitlines()
-        if not line.startswith(("  ", "Current thread", "Stack"))
-    ]
-    return ([line for line in lines if line] or ["(none)"])[-1][:300]
+    """Return the last line of a log file that is neither empty nor part of a stack."""
+    last = "(none)"
+    for line in tail(path).splitlines():
+        is_in_stack = line.startswith(("  ", "Current thread", "Stack"))
+        if line.strip() and not is_in_stack:
+            last = line.strip()
+    return last[:300]
 
 
 def tail(path: Path, num_bytes: int = 8192, start: int | None = None) -> str:
-    """Return the end of a file, or what it has from byte ``start`` on."""
+    """Return the end of a file, or its contents from byte ``start`` on."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

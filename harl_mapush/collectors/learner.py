@@ -1,8 +1,7 @@
-"""The contract between a learner and the collectors beside it: what a run with collectors uses
-besides ``Algorithm``.
+"""The contract between a run with collectors and its learner, in addition to ``Algorithm``.
 
-Settings with ``takes_collectors`` name an algorithm that has it. N environments, A agents, O obs
-size, U action size, G critic views.
+Algorithms whose settings have ``takes_collectors`` fulfil it. N environments, A agents, O obs size,
+U action size, G critic views.
 """
 
 from __future__ import annotations
@@ -19,44 +18,40 @@ from harl_mapush.learning.world_model.world_model import WorldModel
 
 
 class ReplayLearner(Algorithm, Protocol):
-    """An algorithm that learns from a replay, which other processes fill with what its actors do
-    there.
-    """
+    """An algorithm that learns from a replay buffer, which collectors with its actors can fill."""
 
     cfg: OffPolicyCfg
-    model: WorldModel | None  # of the worlds, learned beside the team
+    model: WorldModel | None  # a learned model of the worlds
     num_updates: int
-    num_owed: float  # updates that the settings ask for, and that are still to do
-    # First world and their number, where others have some as well.
+    num_owed: float  # updates that are due
+    # The first of a collector's worlds and the number of all; None if one process has all worlds.
     world_share: tuple[int, int] | None
 
     @property
     def unique_actors(self) -> list[Any]:
-        """Actors without repetition: one if shared."""
+        """The actors without repetition: one if it is shared."""
         ...
 
     def replay_shape(self, num_envs: int, num_rings: int = 1) -> ReplayShape:
-        """Return the sizes of the replay of ``num_envs`` environments, shared out over rings."""
+        """Return the sizes of a replay buffer of ``num_envs`` environments in rings."""
         ...
 
     def make_rings(self, num_envs: int, num_rings: int) -> ReplayExperience:
-        """Allocate a replay for ``num_rings`` processes that collect, each in its share of the
-        environments.
-        """
+        """Allocate a replay buffer for ``num_rings`` processes that share the environments."""
         ...
 
     def team_rewards(self, rewards: Tensor) -> Tensor:
-        """Turn the agents' rewards (N, A) into those that are learned (N, G)."""
+        """Return the rewards (N, G) that are learned, from those of the agents (N, A)."""
         ...
 
     def explore(self, obs: Tensor) -> Tensor:
-        """Return actions (N, A, U) that explore, for obs (N, A, O)."""
+        """Return actions (N, A, U) with exploration, for obs (N, A, O)."""
         ...
 
     def set_progress(self, progress: float) -> None:
-        """Set what follows the share of the run that is done, ``progress`` in [0, 1)."""
+        """Set the learning rates for the share ``progress`` in [0, 1) of the run that is done."""
         ...
 
     def learn_from(self, replay: RingReplay) -> dict[str, Tensor]:
-        """Take one update from a replay; return its metrics as 0-dim tensors on the device."""
+        """Take one update from a replay buffer; return metrics as 0-dim tensors on the device."""
         ...

@@ -1,6 +1,4 @@
-"""The thread that trains a learned model of the worlds beside the team's updates, which therefore
-do not wait for it.
-"""
+"""The thread that trains a learned model of the worlds, beside the team's updates."""
 
 from __future__ import annotations
 
@@ -13,18 +11,18 @@ import torch
 from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
 from harl_mapush.learning.world_model.world_model import Rows, WorldModel
 
-_LATER_S = 0.05  # until it looks again, where nothing is due
+_LATER_S = 0.05  # wait until the next check if no round is due
 
 
 class ModelTrainer(threading.Thread):
     """Trains the model between the learner's updates, on a GPU in a stream of its own.
 
-    It holds the lock only while it draws a batch and while it publishes weights. Its error, if it
-    fails, is kept for the learner, which ends the run.
+    It holds the lock only while it draws a batch and while it publishes weights. If it fails, the
+    error is kept for the learner, which ends the run.
     """
 
     def __init__(self, model: WorldModel, limiter: RateLimiter, lock: FairLock) -> None:
-        """Fit ``model`` to the replay of ``pace`` once the warm-up is over."""
+        """Train ``model`` on the replay buffer of ``limiter`` once the warm-up is over."""
         super().__init__(name="model", daemon=True)
         model.separate()
         self.model = model
@@ -32,15 +30,17 @@ class ModelTrainer(threading.Thread):
         self.lock = lock
         self.error: BaseException | None = None
         self._is_ending = threading.Event()
-        self._streams: tuple[torch.Stream, torch.Stream] | None = None  # its own, the learner's
+        # On a GPU the streams of this thread and of the learner.
+        self._streams: tuple[torch.Stream, torch.Stream] | None = None
 
     def run(self) -> None:
-        """Work until ``end``."""
+        """Train until ``end`` is called."""
         device = self.model.device
         try:
             with ExitStack() as stack, torch.accelerator.device_index(device.index):
                 if device.type != "cpu":
-                    self._streams = torch.Stream(device), torch.accelerator.current_stream(device)
+                    learners = torch.accelerator.current_stream(device)
+                    self._streams = (torch.Stream(device), learners)
                     stack.enter_context(self._streams[0])
                 while not self._is_ending.is_set():
                     rows = self._draw()
@@ -49,7 +49,7 @@ class ModelTrainer(threading.Thread):
                         continue
                     self.model.train_round(rows)
                     if self._streams is not None:
-                        # Else the learner's stream would wait for the fit.
+                        # Otherwise the learner's stream would wait for the round.
                         self._streams[0].synchronize()
                     with self._in_turn():
                         self.model.publish()
@@ -59,7 +59,7 @@ class ModelTrainer(threading.Thread):
             self.lock.notify()
 
     def end(self, timeout_s: float) -> None:
-        """End after the round that is under way."""
+        """End the thread after the current round."""
         self._is_ending.set()
         self.join(timeout_s)
 
@@ -71,7 +71,7 @@ class ModelTrainer(threading.Thread):
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
-        """Hold the lock, and on a GPU keep to the order of what the learner has its stream do."""
+        """Hold the lock, and on a GPU order this thread's stream after the learner's."""
         with self.lock.taken():
             if self._streams is None:
                 yield

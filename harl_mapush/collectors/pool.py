@@ -1,6 +1,4 @@
-"""The collectors as the learner's process sees them: started, supplied with free blocks,
-restarted.
-"""
+"""The pool of collectors in the learner's process: it starts, supplies and restarts them."""
 
 from __future__ import annotations
 
@@ -25,28 +23,28 @@ from harl_mapush.collectors.shared_memory import (
     SharedWeights,
 )
 
-MOST_DEATHS = 3  # of one collector in a row, without a block in between
-_END_S = 3.0  # [s] a collector has this long to end after the request
+MOST_DEATHS = 3  # deaths of a collector in a row, without a block in between, that end the run
+_END_S = 3.0  # time of the collectors to end after the request
 _LOG = logging.getLogger(__name__)
 
 
 class CollectionError(RuntimeError):
-    """Collecting cannot continue; the run ends, saved. The message says why."""
+    """Collecting cannot continue; the message has the reason. The run ends after saving."""
 
 
 class FullBlock(NamedTuple):
     """A block that waits to be stored."""
 
     collector: int
-    number: int  # of the block in the collector's memory
+    number: int  # place of the block in the collector's memory
     content: Tensor  # bytes, in shared memory
-    version: int  # of the policy behind it
-    starts_anew: bool  # it does not follow the collector's block before it
+    version: int  # of the policy that collected it
+    starts_anew: bool  # whether the collector was restarted before it
     report: BlockReport
 
 
 class WorkerHandle:
-    """One collector."""
+    """One collector as the pool sees it: its memory, process and blocks."""
 
     def __init__(self, number: int, memory: CollectorMemory, log: Path) -> None:
         self.number = number
@@ -58,38 +56,37 @@ class WorkerHandle:
         self.deaths = 0  # in a row
         self.free = deque(range(memory.num_blocks))
         self.given: set[int] = set()
-        self.num_received = self.num_lost = (
-            0  # blocks, ever; lost are those that it died while it sent
-        )
-        self.is_new = True  # no block came since it was started
-        self.has_worlds = False  # likewise, it was asked for a block
+        self.num_received = 0  # blocks
+        self.num_lost = 0  # blocks that were lost when the collector died while it sent them
+        # Since the last start: whether no block has arrived, and whether one was requested.
+        self.is_new = True
+        self.has_worlds = False
 
     def numbers(self) -> Counters:
-        """Return what it counts."""
+        """Return the collector's counters."""
         return self.memory.numbers()
 
     def is_ready(self) -> bool:
-        """Return whether it has its worlds: what is given to one that never gets a place would
-        never be filled.
+        """Return whether the collector has built its worlds and can fill blocks.
+
+        Blocks are given to ready collectors only: one that Ray cannot place would never fill them.
         """
-        return self.connection is not None and self.numbers().phase in (
-            Phase.WAITING,
-            Phase.COLLECTING,
-        )
+        if self.connection is None:
+            return False
+        return self.numbers().phase in (Phase.WAITING, Phase.COLLECTING)
 
     def last_line(self) -> str:
-        """Return the last line that it wrote."""
+        """Return the last line of the collector's log."""
         return last_line(self.log)
 
     def describe(self) -> str:
-        """Name it and its process."""
-        return (
-            f"Collector {self.number} ({self.process.describe() if self.process else 'no process'})"
-        )
+        """Return the collector's number and process, as words."""
+        process = "no process" if self.process is None else self.process.describe()
+        return f"Collector {self.number} ({process})"
 
 
 class Pool:
-    """K collectors. One thread at a time may call it."""
+    """K collectors; only one thread at a time may call it."""
 
     def __init__(
         self,
@@ -102,12 +99,10 @@ class Pool:
         num_starts: int = 0,
         launcher: Launcher | None = None,
     ) -> None:
-        """Allocate shared memory: ``queue_blocks`` a collector may wait while one more is being
-        filled.
+        """Allocate shared memory for ``queue_blocks`` waiting blocks per collector and one in work.
 
-        ``settings`` are plain values; ``num_starts`` is how often the run's collectors were started
-        before,
-        ``launcher`` starts them, in processes of this machine where it is None.
+        ``settings`` are plain values. ``num_starts`` is the number of earlier starts of the run's
+        collectors. ``launcher`` starts them, by default as processes on this machine.
         """
         self.settings = settings
         self.layout = layout
@@ -121,8 +116,9 @@ class Pool:
         ]
         for handle in self.handles:
             handle.num_starts = num_starts
-        self.num_left = 0  # blocks that no collector was asked for yet
-        self.num_restarts = self.num_lost_episodes = 0
+        self.num_left = 0  # blocks that are not requested yet
+        self.num_restarts = 0
+        self.num_lost_episodes = 0
         self._is_ending = False
 
     def start(self, num_blocks: int) -> None:
@@ -132,9 +128,9 @@ class Pool:
             self._start(handle)
 
     def receive(self, timeout_s: float) -> list[FullBlock]:
-        """Wait for full blocks; restart a collector that died.
+        """Return the blocks that arrive within ``timeout_s`` [s]; restart dead collectors.
 
-        Raises CollectionError where one dies again and again.
+        Raises CollectionError if one dies several times in a row.
         """
         connections = {
             handle.connection: handle for handle in self.handles if handle.connection is not None
@@ -148,19 +144,19 @@ class Pool:
         return full
 
     def release(self, block: FullBlock) -> None:
-        """Take back a block that is stored."""
+        """Return a stored block to its collector."""
         handle = self.handles[block.collector]
         handle.memory.versions[block.number] = -1
         handle.free.append(block.number)
         self._give()
 
     def oldest_version(self) -> int | None:
-        """Return the oldest policy version behind what is not stored yet."""
+        """Return the oldest policy version among the blocks that are not stored yet."""
         found = [handle.memory.oldest_version() for handle in self.handles]
         return min((version for version in found if version is not None), default=None)
 
     def end(self) -> list[FullBlock]:
-        """End all collectors, those by force that do not; return the blocks that they had sent."""
+        """End all collectors, if necessary by force; return the blocks that they had sent."""
         self._is_ending = True
         full = []
         deadline = time.monotonic() + _END_S
@@ -177,7 +173,7 @@ class Pool:
         return full
 
     def close(self) -> None:
-        """Kill what still runs, and close the files behind the shared memory."""
+        """Kill the remaining collectors, and close the files of the shared memory."""
         for handle in self.handles:
             if handle.process is not None and handle.process.is_alive():
                 handle.process.kill()
@@ -186,13 +182,11 @@ class Pool:
         self.weights.memory.close()
 
     def num_sent(self) -> int:
-        """Return the blocks that collectors sent, less those that a collector died over while it
-        sent them.
-        """
+        """Return the number of blocks sent, without those lost by a collector's death."""
         return sum(handle.numbers().num_sent - handle.num_lost for handle in self.handles)
 
     def num_received(self) -> int:
-        """Return the blocks that arrived."""
+        """Return the number of blocks received."""
         return sum(handle.num_received for handle in self.handles)
 
     def _start(self, handle: WorkerHandle) -> None:
@@ -209,7 +203,7 @@ class Pool:
         self._give()
 
     def _give(self) -> None:
-        """Hand free blocks out, to those first who have fewest."""
+        """Give free blocks to the ready collectors with the fewest blocks."""
         while self.num_left > 0 and not self._is_ending:
             idle = [handle for handle in self.handles if handle.free and handle.is_ready()]
             if not idle:
@@ -218,7 +212,7 @@ class Pool:
             number = handle.free.popleft()
             try:
                 handle.connection.send(number)  # pyright: ignore[reportOptionalMemberAccess]
-            except OSError:  # it died; ``receive`` will see
+            except OSError:  # the collector died; ``receive`` restarts it
                 handle.free.appendleft(number)
                 return
             handle.given.add(number)
@@ -226,7 +220,7 @@ class Pool:
             self.num_left -= 1
 
     def _receive(self, handle: WorkerHandle) -> list[FullBlock]:
-        """Take what a collector sent so far, and notice its end."""
+        """Return the blocks that a collector sent so far; notice its end."""
         full: list[FullBlock] = []
         connection = handle.connection
         try:
@@ -247,7 +241,7 @@ class Pool:
         return full
 
     def _take_back(self, handle: WorkerHandle) -> None:
-        """Take back what an ended collector had; restart it unless the end is wanted."""
+        """Take back the blocks of an ended collector; restart it unless the pool is ending."""
         assert handle.process is not None
         assert handle.connection is not None
         handle.connection.close()
@@ -264,11 +258,13 @@ class Pool:
         handle.num_lost = handle.numbers().num_sent - handle.num_received
         if self._is_ending:
             return
+
         handle.deaths += 1
         self.num_restarts += 1
-        self.num_lost_episodes += handle.has_worlds * (
-            self.layout.num_transitions // self.layout.num_steps
-        )
+        if handle.has_worlds:
+            num_worlds = self.layout.num_transitions // self.layout.num_steps
+            self.num_lost_episodes += num_worlds
+
         problem = (
             f"{handle.describe()} died ({handle.process.how_it_ended()}); its last line: "
             f"{handle.last_line()}"
@@ -278,10 +274,10 @@ class Pool:
             raise CollectionError(reason)
         if handle.deaths >= MOST_DEATHS:
             raise CollectionError(
-                f"{problem}; it is the {handle.deaths}. time without a block in between"
+                f"{problem}; it died {handle.deaths} times in a row without a block in between"
             )
         _LOG.warning(
-            "Note: %s. Its unfinished episodes are lost (%d in all so far) and it is started anew.",
+            "Note: %s. Its unfinished episodes are lost (%d in all so far), and it is restarted.",
             problem,
             self.num_lost_episodes,
         )

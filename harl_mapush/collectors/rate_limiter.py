@@ -1,8 +1,8 @@
-"""How storing and learning keep pace with each other: which may continue, and which has to wait.
+"""The pace of storing and learning: the rule which of the two may continue.
 
 The learner owes ``update_ratio`` updates for every transition that is stored once the warm-up is
-over. It waits while it owes less than one. Storing waits while the learner owes as much as a block
-brings, so that the queue fills up and the collectors wait.
+over. It waits while it owes less than one. Storing waits while the learner owes as many as a block
+brings, so the queue fills up and the collectors wait.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from harl_mapush.learning.off_policy.experience import ReplayExperience
 
 
 class FairLock:
-    """A lock that is handed over to whoever waits for it, so the learner cannot starve the
-    ingest thread.
-    """
+    """A lock that a waiting thread gets next, so the learner cannot starve the ingest thread."""
 
     def __init__(self) -> None:
         self._next = threading.Lock()
@@ -37,77 +35,73 @@ class FairLock:
             self._changed.release()
 
     def wait(self, timeout_s: float) -> None:
-        """Release the lock until the other side has changed something."""
+        """Release the lock until the other thread calls ``notify``, or the time is over."""
         self._changed.wait(timeout_s)
 
     def notify(self) -> None:
-        """Wake whoever waits."""
+        """Wake all waiting threads."""
         self._changed.notify_all()
 
 
 @dataclass
 class RateLimiter:
-    """What is stored and learned, and the rule between the two."""
+    """The counts of stored and learned transitions, and the rule between the two."""
 
     algorithm: ReplayLearner
     experience: ReplayExperience
-    ratio: float  # updates a transition
-    block: int  # transitions
+    ratio: float  # updates per transition
+    block: int  # transitions of a block
     max_policy_lag: int  # versions
-    num_stored: int = 0  # transitions, since the start of the run
-    num_counted: int = 0  # of these, those that updates are owed for; in this process
+    num_stored: int = 0  # transitions since the start of the run
+    num_counted: int = 0  # stored transitions after the warm-up, in this process
     num_learned: int = 0  # updates in this process
-    version: int = 0  # of the weights that collectors get
-    oldest_version: int | None = None  # behind what is not stored yet
-    is_open: bool = False  # nothing has to wait any more: the run ends
+    version: int = 0  # of the published weights
+    oldest_version: int | None = None  # oldest policy of the blocks that are not stored yet
+    is_open: bool = False  # whether storing never waits, as at the end of the run
 
     @property
     def num_warm(self) -> int:
-        """Transitions in the replay, of those that the warm-up takes."""
+        """Number of stored transitions, at most those of the warm-up."""
         return min(len(self.experience.replay), self.warmup)
 
     @property
     def warmup(self) -> int:
-        """Transitions before the first update."""
+        """Number of transitions before the first update."""
         return max(self.algorithm.cfg.warmup, 1)
 
     @property
     def is_warm(self) -> bool:
-        """Return whether the warm-up is over."""
+        """Whether the warm-up is over."""
         return len(self.experience.replay) >= self.warmup
 
     @property
     def lags(self) -> bool:
-        """Return whether another version would make a transition that is on its way too old."""
-        return (
-            self.oldest_version is not None
-            and self.version - self.oldest_version >= self.max_policy_lag
-        )
+        """Whether one more version would make a transition that is not stored yet too old."""
+        if self.oldest_version is None:
+            return False
+        return self.version - self.oldest_version >= self.max_policy_lag
 
     def may_learn(self) -> bool:
-        """Return whether an update is due, and leaves no transition on its way older than
-        ``max_policy_lag``.
-        """
+        """Return whether an update is due and keeps all lags within ``max_policy_lag``."""
         return self.is_warm and self.algorithm.num_owed >= 1.0 and not self.lags
 
     def is_done(self, num_stored: int) -> bool:
-        """Return whether ``num_stored`` transitions are stored, and no whole update is owed for
-        these.
-        """
+        """Return whether ``num_stored`` transitions are stored and their updates done."""
         beyond = self.num_stored - num_stored
-        return beyond >= 0 and (
-            not self.is_warm or self.algorithm.num_owed < 1.0 + self.ratio * beyond
-        )
+        if beyond < 0:
+            return False
+        return not self.is_warm or self.algorithm.num_owed < 1.0 + self.ratio * beyond
 
     def may_store(self) -> bool:
-        """Return whether another block may be stored: the learner owes less than one brings, or
-        waits for it.
+        """Return whether a block may be stored.
+
+        It may if the learner owes fewer updates than a block brings, or if it waits for the block.
         """
         owes_little = self.algorithm.num_owed < max(1.0, self.ratio * self.block)
         return owes_little or self.is_open or not self.is_warm or self.lags
 
     def stored(self) -> None:
-        """Count a block."""
+        """Count a stored block."""
         self.num_stored += self.block
         self.experience.num_new = 0
         if self.is_warm:
@@ -121,14 +115,14 @@ class RateLimiter:
 
 
 class Stopwatch:
-    """Adds up the time that one side waited."""
+    """Adds up waiting times."""
 
     def __init__(self) -> None:
         self.total_s = 0.0
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Count what happens inside."""
+        """Measure the time of the block of code inside."""
         start = time.monotonic()
         try:
             yield

@@ -1,6 +1,4 @@
-"""A Ray cluster, seen from the learner: who answers at an address, which nodes there are, and what
-fits on them.
-"""
+"""A Ray cluster as the learner sees it: its address, its nodes and their CPUs."""
 
 from __future__ import annotations
 
@@ -19,14 +17,15 @@ from harl_mapush.collectors.launcher import ADDRESS
 from harl_mapush.interruption import ENDING_SIGNALS
 from mqe.config import ConfigError
 
-_REACH_S = 5.0  # that the cluster's head may take to answer
-# Of HTTP/2, with empty settings.
+_REACH_S = 5.0  # longest wait for an answer of the cluster's head
+# The first bytes of an HTTP/2 connection, with empty settings.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 
 
 def check_room(num_collectors: int, num_cpus: int, nodes: Mapping[str, float]) -> None:
-    """Raise ConfigError where collectors of ``num_cpus`` each do not fit on ``nodes``, CPUs by
-    name.
+    """Raise ConfigError if collectors of ``num_cpus`` each do not fit on ``nodes``.
+
+    ``nodes`` are numbers of CPUs by name.
     """
     fit = sum(int(cpus // num_cpus) for cpus in nodes.values())
     if fit >= num_collectors:
@@ -35,8 +34,8 @@ def check_room(num_collectors: int, num_cpus: int, nodes: Mapping[str, float]) -
     hint = f"set runner.collectors={fit}" if fit else "lower sim.num_threads"
     raise ConfigError(
         f"runner.collectors={num_collectors} with sim.num_threads={num_cpus} take "
-        f"{num_collectors * num_cpus} CPUs, "
-        f"but the Ray cluster has {there}: room for {fit}; start more nodes (ray start), or {hint}"
+        f"{num_collectors * num_cpus} CPUs, but the Ray cluster has {there}, room for {fit}; start "
+        f"more nodes (ray start), or {hint}"
     )
 
 
@@ -46,7 +45,7 @@ def first_sentence(words: str) -> str:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """Return the nodes that are alive, as Ray describes them."""
+    """Return Ray's descriptions of the nodes that are alive."""
     return [node for node in ray.nodes() if node["Alive"]]
 
 
@@ -61,10 +60,9 @@ def cpus_of(node: Mapping[str, Any]) -> float:
 
 
 def connect(**own: Any) -> None:
-    """Join the cluster that RAY_ADDRESS names, or start a Ray on this machine alone with the
-    settings ``own``.
+    """Join the cluster at RAY_ADDRESS, or start Ray on this machine alone.
 
-    Raises ConfigError where it cannot be reached.
+    ``own`` are the settings of the latter. Raises ConfigError if the cluster cannot be reached.
     """
     address = os.environ.get(ADDRESS)
     if address is not None:
@@ -77,46 +75,47 @@ def connect(**own: Any) -> None:
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
         raise ConfigError(
             f"{ADDRESS}={address}: {first_sentence(str(error))}; start Ray on this machine as "
-            "well (ray start "
-            "--address HOST:PORT), with the same Ray and Python, and RAY_AUTH_MODE=token where "
-            "it has a token"
+            "well (ray start --address HOST:PORT), with the same versions of Ray and Python, and "
+            "with RAY_AUTH_MODE=token if the cluster has a token"
         ) from None
 
 
 def check_address(address: str) -> None:
-    """Raise ConfigError where nobody answers; Ray itself would try for a minute."""
+    """Raise ConfigError if no cluster answers; Ray itself would try for a minute."""
     if address in ("auto", "local"):
         return
     if "://" in address or not address.rpartition(":")[2].isdigit():
         raise ConfigError(
-            f"{ADDRESS}={address}: write HOST:PORT of the cluster's head, HOST:6379 for "
-            "instance, or auto"
+            f"{ADDRESS}={address}: use HOST:PORT of the cluster's head, for instance HOST:6379, "
+            "or auto"
         )
     if not answers(address):
         raise ConfigError(
             f"{ADDRESS}={address}: no Ray answers there; start it with ray start --head --port "
-            "PORT, look at address "
-            "and firewall, or unset it for a Ray on this machine alone"
+            "PORT, check address and firewall, or unset the variable to use this machine alone"
         )
 
 
 def answers(address: str) -> bool:
-    """Return whether something answers that may be Ray: it speaks HTTP/2, as gRPC does, or is to
-    be reached by TLS.
+    """Return whether a server answers that may be Ray.
+
+    It must speak HTTP/2, as gRPC does; behind TLS any server is accepted.
     """
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _REACH_S) as connection:
             connection.sendall(_HELLO)
-            # Settings.
-            return os.environ.get("RAY_USE_TLS") == "1" or connection.recv(9)[3:4] == b"\x04"
+            if os.environ.get("RAY_USE_TLS") == "1":
+                return True
+            frame_type = connection.recv(9)[3:4]
+            return frame_type == b"\x04"  # a frame of settings
     except (OSError, OverflowError):
         return False
 
 
 @contextmanager
 def signal_handlers_kept() -> Iterator[None]:
-    """Put the handlers of signals back that Ray replaces."""
+    """Restore the signal handlers that Ray replaces."""
     before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     try:
         yield

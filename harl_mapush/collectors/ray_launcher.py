@@ -1,9 +1,8 @@
-"""Collectors as actors of a Ray cluster: on whichever of its machines has the processors
-(``runner.engine: ray``).
+"""Collectors as actors of a Ray cluster (``runner.engine: ray``).
 
-A thread of the learner's process stands for each actor. To the pool it is a collector like any
-other: it waits for a free block, has the actor fill one, and puts that into the block. Blocks and
-weights cross as bytes, settings as plain values.
+A thread in the learner's process represents each actor. For the pool it is a collector like any
+other: it waits for a free block, lets the actor fill one, and copies that into the block. Blocks
+and weights are sent as bytes, settings as plain values.
 """
 
 from __future__ import annotations
@@ -48,21 +47,20 @@ from harl_mapush.config import RunCfg
 from harl_mapush.process import keep_freed_memory
 from mqe.config import ConfigError
 
-# Bytes, of a Ray of our own; blocks are there for as long as they are on their way.
+# Bytes of the object store of a Ray on this machine alone; it has the blocks on their way.
 _OBJECT_STORE = 200 * 2**20
-# Ray ends a process that has not reached the head for 60 s
+# Ray ends a process that has not reached the head for 60 s, so failures are found earlier.
 _HEAD_EVERY_S = 4.0
 _HEAD_TRIES = 5
-# between two looks at whether to end, and at what an actor is doing
-_LOOK_S = 0.2
-_PROGRESS_S = 1.0
-_ANSWER_S = 2.0  # for a stack
+_LOOK_S = 0.2  # between two checks for an end
+_PROGRESS_S = 1.0  # between two requests for an actor's progress
+_ANSWER_S = 2.0  # longest wait for a stack
 NOT_MADE = "it could not be made"
-_CONTROL = "control"  # the threads of an actor that answer while it collects
+_CONTROL = "control"  # name of the threads of an actor that answer while it collects
 
 
 class RayCollector:
-    """A collector, in the process of a Ray actor."""
+    """A collector in the process of a Ray actor."""
 
     def __init__(
         self,
@@ -71,7 +69,7 @@ class RayCollector:
         slots: tuple[Sequence[Slot], Sequence[Slot]],
         make: Callable[[Mapping[str, Any], Identity], Collector],
     ) -> None:
-        """Note what is to be built; ``places`` are the learner's, of a block and of the weights."""
+        """Store the arguments; ``slots`` are the learner's, of a block and of the weights."""
         self._settings = settings
         self._identity = identity
         self._slots = slots
@@ -82,12 +80,13 @@ class RayCollector:
         self._lines: list[str] = []
 
     def where(self) -> tuple[int, str]:
-        """Return the process and the machine."""
+        """Return the number of the process and the address of the machine."""
         return os.getpid(), ray.util.get_node_ip_address()
 
     def build(self) -> None:
-        """Build the worlds; raise RuntimeError where this machine lays out memory otherwise than
-        the learner's.
+        """Build the worlds.
+
+        Raises RuntimeError if the layout of blocks or weights differs from the learner's.
         """
         self._thread = threading.get_ident()
         keep_freed_memory()
@@ -98,13 +97,13 @@ class RayCollector:
         weights.memory.close()
         if (collector.layout.slots, weights.slots) != self._slots:
             raise RuntimeError(
-                f"{ray.util.get_node_ip_address()} has another MAPush than the learner's machine"
+                f"{ray.util.get_node_ip_address()} has another version of MAPush than the learner"
             )
         self._block = torch.zeros(collector.layout.num_bytes, dtype=torch.uint8)
         self._lines.append(f"{collector.env.num_envs} worlds on {collector.env.device}")
 
     def collect(self, weights: np.ndarray, num_updates: int) -> tuple[np.ndarray, tuple[Any, ...]]:
-        """Return a block (bytes) that was collected by these weights (bytes), and its report."""
+        """Collect by ``weights`` (bytes); return a block (bytes) and its report."""
         self._thread = threading.get_ident()
         collector = self._collector
         with library_lines(self._lines.append), torch.no_grad():
@@ -114,15 +113,13 @@ class RayCollector:
         return self._block.numpy(), tuple(report)
 
     def progress(self) -> tuple[int, int, list[str]]:
-        """Return the decisions of this block and of all blocks, and the lines that came since the
-        last call.
-        """
+        """Return the numbers of decisions of this block and in all, and new lines of the log."""
         lines = self._lines[:]
         del self._lines[: len(lines)]
         return self._step, self._num_decisions, lines
 
     def stack(self) -> str:
-        """Return what the collecting thread is doing in one line."""
+        """Return the stack of the collecting thread as one line."""
         return stack_of_thread(self._thread)
 
     def _count(self, step: int) -> None:
@@ -131,18 +128,14 @@ class RayCollector:
 
 
 class RayLauncher:
-    """Starts collectors on the cluster that RAY_ADDRESS names, else on a Ray of its own on this
-    machine.
-    """
+    """Starts collectors on the cluster at RAY_ADDRESS, or by Ray on this machine alone."""
 
     medium = "Ray"
 
     def __init__(
         self, cfg: RunCfg, make: Callable[[Mapping[str, Any], Identity], Collector] = make_collector
     ) -> None:
-        """Start collectors of ``cfg``, which is settled; nothing is reached before the launcher is
-        entered.
-        """
+        """Prepare the launcher for ``cfg``, a result of ``settled``; entering it connects."""
         self._num_collectors = cfg.runner.collectors
         self.num_cpus = cfg.sim.num_threads
         self._make = make
@@ -150,9 +143,7 @@ class RayLauncher:
         self._is_over = threading.Event()
 
     def __enter__(self) -> RayLauncher:
-        """Join the cluster; raise ConfigError where it cannot be reached, or can never hold all
-        collectors.
-        """
+        """Join the cluster; raise ConfigError if it is unreachable or too small."""
         with signal_handlers_kept():
             connect(
                 num_cpus=self._num_collectors * self.num_cpus, object_store_memory=_OBJECT_STORE
@@ -167,13 +158,13 @@ class RayLauncher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the cluster, or end the one of our own."""
+        """Leave the cluster; a Ray that was started for this run ends."""
         self._is_over.set()
         with signal_handlers_kept():
             ray.shutdown()
 
     def describe(self) -> str:
-        """Return where collectors run."""
+        """Return the place of the collectors, as words."""
         there = ", ".join(f"{name_of(node)} ({cpus_of(node):g} CPUs)" for node in nodes())
         return f"Ray {ray.__version__} at {self._head}: {there}"
 
@@ -186,14 +177,16 @@ class RayLauncher:
         weights: SharedWeights,
         log: Path,
     ) -> RayWorker:
-        """Start the thread that stands for a collector; it asks Ray for an actor."""
-        remote: Any = ray.remote  # whose types know nothing of concurrency groups
+        """Start the thread of a collector, which asks Ray for an actor."""
+        remote: Any = ray.remote  # its types do not include concurrency groups
         kind = remote(concurrency_groups={_CONTROL: 2})(RayCollector)
         where = {"num_cpus": self.num_cpus, "scheduling_strategy": "SPREAD"}
-        given = dict(settings), identity, (memory.layout.slots, weights.slots), self._make
+        slots = (memory.layout.slots, weights.slots)
         worker = RayWorker(
             self,
-            lambda: kind.options(**where, max_restarts=0).remote(*given),
+            lambda: kind.options(**where, max_restarts=0).remote(
+                dict(settings), identity, slots, self._make
+            ),
             connection,
             memory,
             weights,
@@ -203,7 +196,7 @@ class RayLauncher:
         return worker
 
     def problem(self) -> str | None:
-        """Return why the cluster is of no use any more."""
+        """Return the reason if the cluster cannot be used any more, else None."""
         return self._problem
 
     def _check_room(self) -> None:
@@ -212,8 +205,9 @@ class RayLauncher:
         )
 
     def _watch_head(self) -> None:
-        """Find out that the head, or Ray on this machine, is gone before Ray ends this process for
-        that.
+        """Watch the head and this machine's Ray; store the problem if one of them is gone.
+
+        Otherwise Ray would end this process without a message.
         """
         mine = ray.get_runtime_context().get_node_id()
         failures = 0
@@ -230,7 +224,7 @@ class RayLauncher:
 
 
 class RayWorker(threading.Thread):
-    """The thread that stands for a collector elsewhere."""
+    """The thread that represents a collector on a Ray cluster."""
 
     def __init__(
         self,
@@ -241,7 +235,7 @@ class RayWorker(threading.Thread):
         weights: SharedWeights,
         log: Path,
     ) -> None:
-        """Stand for the actor that ``make_actor`` asks Ray for."""
+        """Represent the actor that ``make_actor`` requests from Ray."""
         super().__init__(name=f"collector {log.stem}", daemon=True)
         self._make_actor = make_actor
         self._actor: Any = None
@@ -253,20 +247,22 @@ class RayWorker(threading.Thread):
         self._where = "not placed yet"
         self._how = "it ended"
         self._is_killed = threading.Event()
-        self._progress: Any = None  # that the actor was asked for
+        self._progress: Any = None  # the pending request for the actor's progress
         self._asked_s = 0.0
         self._num_before = memory.numbers().num_decisions
 
     def run(self) -> None:
-        """Collect until the end is asked for, or the actor is gone."""
+        """Collect until an end is requested, or the actor is gone."""
         try:
             self._collect()
-        except RayTaskError as error:  # before OSError, which it may be as well
+        except RayTaskError as error:  # must precede OSError, which some of these errors are too
             self._how = type(error.cause).__name__ if error.cause is not None else "it failed"
             self._say(str(error))
         except RayActorError as error:
-            is_lost = isinstance(error, ActorUnavailableError)
-            self._how = "Ray cannot reach it any more" if is_lost else how_an_actor_died(str(error))
+            if isinstance(error, ActorUnavailableError):
+                self._how = "Ray cannot reach it any more"
+            else:
+                self._how = how_an_actor_died(str(error))
             if self._how == NOT_MADE:
                 self._say(str(error))
         except (EndRequestedError, EOFError, OSError):
@@ -280,19 +276,19 @@ class RayWorker(threading.Thread):
             self._connection.close()
 
     def kill(self) -> None:
-        """Have the actor killed, and do not wait for that."""
+        """Request that the actor be killed, without waiting for it."""
         self._is_killed.set()
 
     def describe(self) -> str:
-        """Return its process and machine."""
+        """Return the actor's process and machine."""
         return self._where
 
     def how_it_ended(self) -> str:
-        """Return what ended the actor."""
+        """Return the cause of the actor's end."""
         return self._how
 
     def stack(self) -> str:
-        """Ask the actor what it is doing."""
+        """Return the stack of the actor's collecting thread."""
         if self._memory.numbers().phase == Phase.PLACING:
             return "none yet"
         try:
@@ -324,8 +320,9 @@ class RayWorker(threading.Thread):
             self._connection.send((number, version, report))
 
     def _place(self) -> tuple[int, str]:
-        """Have Ray find a place, another one if need be: it hears late of a machine that is
-        gone.
+        """Return the process and machine of an actor that Ray placed.
+
+        It may take several attempts, since Ray notices late that a machine is gone.
         """
         while True:
             self._say(f"asked Ray for {self._launcher.num_cpus} CPUs")
@@ -339,7 +336,7 @@ class RayWorker(threading.Thread):
             time.sleep(_PROGRESS_S)
 
     def _result(self, reference: Any, meanwhile: Callable[[], None] = lambda: None) -> Any:
-        """Wait for what an actor returns."""
+        """Wait for the result of an actor's method, and return it."""
         while not ray.wait([reference], timeout=_LOOK_S)[0]:
             end_if_asked(self._memory)
             if self._is_killed.is_set():
@@ -351,7 +348,7 @@ class RayWorker(threading.Thread):
         return ray.get(reference)
 
     def _follow(self) -> None:
-        """Keep the actor's numbers and lines here, as far as it tells them."""
+        """Copy the actor's counters and log lines into this process when they arrive."""
         if self._progress is None:
             if time.monotonic() - self._asked_s >= _PROGRESS_S:
                 self._progress = self._control("progress")
@@ -372,19 +369,15 @@ class RayWorker(threading.Thread):
 
 
 def stack_of_thread(thread: int) -> str:
-    """Return what a thread of this process is doing in one line, the innermost call first."""
+    """Return the stack of a thread of this process as one line, the innermost call first."""
     frame = sys._current_frames().get(thread)
     stack = traceback.extract_stack(frame)[-8:] if frame is not None else []
-    return (
-        " < ".join(
-            f"{os.path.basename(at.filename)}:{at.lineno} {at.name}" for at in reversed(stack)
-        )
-        or "none"
-    )
+    calls = [f"{os.path.basename(at.filename)}:{at.lineno} {at.name}" for at in reversed(stack)]
+    return " < ".join(calls) if calls else "none"
 
 
 def how_an_actor_died(words: str) -> str:
-    """Return the reason in what Ray says of a dead actor."""
+    """Return the reason in Ray's message about a dead actor."""
     _, found, reason = " ".join(words.split()).partition("The actor is dead because ")
     if "creation task" in words:
         return NOT_MADE

@@ -1,6 +1,4 @@
-"""The worlds of other processes, as the learner's process knows them: their sizes and their
-statistics.
-"""
+"""The collectors' worlds in the learner's process: their sizes and their statistics."""
 
 from __future__ import annotations
 
@@ -21,14 +19,12 @@ from mqe.world.streams import Streams
 
 
 class RemoteEnvSpec:
-    """All worlds of a run with collectors. Nothing is ever stepped here: one world is built to
-    read sizes off.
-    """
+    """The worlds of a run with collectors; their sizes are those of one world, never stepped."""
 
     def __init__(self, cfg: RunCfg, device: torch.device) -> None:
-        """Read sizes off a world of ``cfg``; the learner is on ``device``."""
-        calm = dataclasses.replace(cfg.env, num_envs=1, randomize=RandomizationCfg())
-        one = make_env(calm, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
+        """Read the sizes off a world of ``cfg``; the learner is on ``device``."""
+        env_cfg = dataclasses.replace(cfg.env, num_envs=1, randomize=RandomizationCfg())
+        one = make_env(env_cfg, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
         self.spec = TeamSpec.of(one)
         self.num_agents = one.num_agents
         self.report = one.report
@@ -39,55 +35,49 @@ class RemoteEnvSpec:
         self._statistics = one.statistics()
         one.close()
         if device.type != "cpu":
-            task = TASKS[cfg.task.name].make(cfg.task, calm, device, Streams(0, 1, device)).task
+            task = TASKS[cfg.task.name].make(cfg.task, env_cfg, device, Streams(0, 1, device)).task
             self.spec = self.spec._replace(mirror=task.mirror, planar=task.planar)
 
     def grow_buffers(self) -> None:
-        """Do nothing: collectors do it themselves, and report it with a block."""
+        """Do nothing; collectors grow their own buffers and report it with a block."""
 
     def take_statistics(self, statistics: dict[str, float]) -> None:
-        """Set the statistics to those that the collectors reported last."""
+        """Store the collectors' latest statistics."""
         self._statistics = statistics
 
     def statistics(self) -> dict[str, float]:
-        """Return what the collectors reported last."""
+        """Return the collectors' latest statistics."""
         return self._statistics
 
     def close(self) -> None:
-        """Do nothing: there is nothing to free."""
+        """Do nothing; there is no world to free."""
 
 
 def merge_statistics(reports: Iterable[BlockReport]) -> dict[str, float]:
-    """Return means over the episodes of all collectors; each collector counts by its number of
-    episodes.
-    """
+    """Return means over the episodes of all collectors, weighted by their numbers of episodes."""
     parts = [report.statistics for report in reports if report.statistics.get("num_episodes", 0)]
     merged: dict[str, float] = {"num_episodes": sum(part["num_episodes"] for part in parts)}
     for name in dict.fromkeys(name for part in parts for name in part if name != "num_episodes"):
-        known = [
-            (part[name], part["num_episodes"])
-            for part in parts
-            if math.isfinite(part.get(name, math.nan))
-        ]
-        weight = sum(number for _, number in known)
-        if weight:
-            merged[name] = sum(value * number for value, number in known) / weight
-        else:
-            merged[name] = math.nan
+        known = [part for part in parts if math.isfinite(part.get(name, math.nan))]
+        num_episodes = sum(part["num_episodes"] for part in known)
+        merged[name] = math.nan
+        if num_episodes:
+            total = sum(part[name] * part["num_episodes"] for part in known)
+            merged[name] = total / num_episodes
     return merged
 
 
 class ActingOn:
-    """A team on one device that acts for worlds on another."""
+    """A team on one device that acts in worlds on another."""
 
     def __init__(self, algorithm: Algorithm, device: torch.device) -> None:
-        """Act on ``device``, the algorithm's."""
+        """Act on ``device``, that of the algorithm."""
         self._algorithm = algorithm
         self._device = device
 
     def act(
         self, obs: Tensor, hidden: Tensor | None = None, *, deterministic: bool = False
     ) -> Decision:
-        """Decide; actions are on the device of ``obs``."""
+        """Decide; the actions are on the device of ``obs``."""
         decision = self._algorithm.act(obs.to(self._device), hidden, deterministic=deterministic)
         return decision._replace(actions=decision.actions.to(obs.device))

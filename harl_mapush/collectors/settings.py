@@ -1,9 +1,10 @@
-"""The settings of a run with collectors: what goes together, and what ``auto`` means."""
+"""The settings of a run with collectors: their checks and automatic values."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 
 import torch
 
@@ -15,64 +16,63 @@ from mqe.registry import SimCfg, resolve_sim
 
 
 def settled(cfg: RunCfg) -> RunCfg:
-    """Return a run's settings with devices, threads and update ratio as its processes take them.
+    """Return a run's settings with the devices, threads and update ratio of its processes.
 
-    Raises ConfigError where settings do not go together.
+    Raises ConfigError if settings do not go together.
     """
     runner = cfg.runner
     algorithm = cfg.algorithm
     if algorithm.name not in off_policy_algorithms():
         raise ConfigError(
             f"runner.collectors={runner.collectors}: {algorithm.name} learns from its newest "
-            "transitions alone; take "
-            f"--algo {', '.join(off_policy_algorithms())}, or runner.collectors=0"
+            f"transitions alone; use --algo {', '.join(off_policy_algorithms())}, or "
+            "runner.collectors=0"
         )
     if cfg.env.num_envs % runner.collectors:
+        fitting = math.ceil(cfg.env.num_envs / runner.collectors) * runner.collectors
         raise ConfigError(
             f"runner.collectors={runner.collectors} must divide env.num_envs={cfg.env.num_envs}; "
-            "try "
-            f"env.num_envs={-(-cfg.env.num_envs // runner.collectors) * runner.collectors}"
+            f"set env.num_envs={fitting}, for instance"
         )
+
     sim = _of_a_cluster(cfg.sim) if runner.engine == "ray" else cfg.sim
     name, device = resolve_sim(sim)
     num_threads = sim.num_threads or max(1, num_cores() // runner.collectors)
     ratio = algorithm.update_ratio if runner.update_ratio is None else runner.update_ratio
+    learner = str(learner_device(runner.learner_device))
     return dataclasses.replace(
         cfg,
         sim=dataclasses.replace(sim, name=name, device=str(device), num_threads=num_threads),
         algorithm=dataclasses.replace(algorithm, update_ratio=ratio),
-        runner=dataclasses.replace(
-            runner, learner_device=str(learner_device(runner.learner_device))
-        ),
+        runner=dataclasses.replace(runner, learner_device=learner),
     )
 
 
 def _of_a_cluster(sim: SimCfg) -> SimCfg:
-    """Return the simulator of collectors on other machines, where devices and cores of this one
-    say nothing.
+    """Return the simulator's settings for collectors on other machines.
+
+    The devices and cores of this machine do not apply there. Raises ConfigError if they are set to
+    a GPU, or if Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(
-            "runner.engine=ray: Ray is not installed; pip install 'mapush[ray]', or say local"
+            "runner.engine=ray: Ray is not installed; pip install 'mapush[ray]', or use local"
         )
     if sim.device not in ("auto", "cpu"):
         raise ConfigError(
-            f"sim.device={sim.device}: collectors of runner.engine=ray simulate on processors; "
-            "say --device cpu "
-            "(runner.learner_device is the learner's), or runner.engine=local"
+            f"sim.device={sim.device}: collectors of runner.engine=ray simulate on CPUs; use "
+            "--device cpu (runner.learner_device is the learner's), or runner.engine=local"
         )
     return dataclasses.replace(sim, device="cpu", num_threads=sim.num_threads or 1)
 
 
 def off_policy_algorithms() -> list[str]:
-    """Return the names of the algorithms that learn from a replay which collectors can fill."""
+    """Return the names of the algorithms whose replay buffers collectors can fill."""
     return [name for name, entry in ALGORITHMS.items() if entry.cfg.takes_collectors]
 
 
 def learner_device(name: str) -> torch.device:
-    """Return the device of a learner beside collectors; raise ConfigError for one that is not
-    here.
-    """
+    """Return the device of a learner with collectors; raise ConfigError if it does not exist."""
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda", torch.cuda.current_device())
@@ -80,11 +80,16 @@ def learner_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        device = torch.device("meta")
+        device = torch.device("meta")  # refused below
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(
             f"runner.learner_device: unknown device {name!r}; allowed: auto, cpu, cuda, cuda:K"
         )
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"runner.learner_device: no {name} here; set it to cpu or auto")
-    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+    if device.type == "cpu":
+        return device
+    index = device.index or 0
+    if index >= torch.cuda.device_count():
+        raise ConfigError(
+            f"runner.learner_device: this machine has no {name}; set it to cpu or auto"
+        )
+    return torch.device("cuda", index)

@@ -1,5 +1,4 @@
-"""Memory that processes share: blocks of transitions, the policy's weights, and what each collector
-is doing.
+"""Memory shared by processes: blocks of transitions, the policy's weights, and counters.
 
 T decisions a block, N environments of one collector, A agents, G critic views.
 """
@@ -20,25 +19,26 @@ from torch import Tensor, nn
 
 from harl_mapush.learning.off_policy.replay_buffer import ReplayShape, Transition
 
-_ALIGNED = 8  # bytes
+_ALIGNMENT = 8  # bytes
+_HEADER_BYTES = 24  # version, number of updates and checksum before the weights, int64 each
 
 
 class SharedMemory:
-    """A file without a name, mapped by every process that gets it when it is spawned.
+    """A file without a name, which every process that inherits it maps into its memory.
 
-    The system frees it with the last of them, however they end. It does not lie in ``/dev/shm``,
-    which containers make small.
+    The system frees it with the last of these processes, however they end. It is not in
+    ``/dev/shm``, which is small in containers.
     """
 
     def __init__(self, num_bytes: int) -> None:
-        """Allocate ``num_bytes`` of zeros; raise OSError where there is not so much memory."""
+        """Allocate ``num_bytes`` of zeros; raise OSError without enough memory."""
         self.num_bytes = num_bytes
         self._descriptor = _nameless_file()
         os.posix_fallocate(self._descriptor, 0, num_bytes)
         self.bytes = self._map()
 
     def close(self) -> None:
-        """Close the file; the memory stays until its last tensor is gone."""
+        """Close the file; the memory is freed with its last tensor."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -59,12 +59,12 @@ class SharedMemory:
 def _nameless_file() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("mapush")
-    with tempfile.TemporaryFile() as file:  # elsewhere than on Linux
+    with tempfile.TemporaryFile() as file:  # on systems other than Linux
         return os.dup(file.fileno())
 
 
 class Slot(NamedTuple):
-    """Where a tensor lies in a piece of memory."""
+    """The place of a tensor in shared memory."""
 
     name: str
     shape: tuple[int, ...]
@@ -79,14 +79,12 @@ class Slot(NamedTuple):
         return memory[self.start : self.start + size].view(self.dtype).view(self.shape)
 
     def describe(self) -> str:
-        """Name it with its shape and type: ``obs (8, 32, 2, 22) float32``."""
+        """Return the tensor's name, shape and type: ``obs (8, 32, 2, 22) float32``."""
         return f"{self.name} {self.shape} {str(self.dtype).removeprefix('torch.')}"
 
 
 def lay_out(wanted: Sequence[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple[list[Slot], int]:
-    """Lay tensors one after the other; return their places and the bytes that they take
-    together.
-    """
+    """Place tensors one after the other; return their slots and the number of bytes in all."""
     laid = []
     end = 0
     for name, shape, dtype in wanted:
@@ -94,17 +92,15 @@ def lay_out(wanted: Sequence[tuple[str, tuple[int, ...], torch.dtype]]) -> tuple
         size = dtype.itemsize
         for length in shape:
             size *= length
-        end += -(-size // _ALIGNED) * _ALIGNED
+        end += -(-size // _ALIGNMENT) * _ALIGNMENT
     return laid, end
 
 
 class BlockLayout:
-    """How the transitions of one block, T decisions of one collector's environments, lie in
-    memory.
-    """
+    """The layout of a block: T decisions of one collector's environments."""
 
     def __init__(self, num_steps: int, shape: ReplayShape) -> None:
-        """Lay out blocks for a replay whose rings have the sizes ``shape``."""
+        """Lay out blocks for a replay buffer whose rings have the sizes ``shape``."""
         rows = (num_steps, shape.num_envs)
         agents = shape.num_agents
         obs = (*rows, agents, shape.obs_size)
@@ -128,15 +124,12 @@ class BlockLayout:
         self.slots, self.num_bytes = lay_out([(name, *wanted[name]) for name in Transition._fields])
 
     def write(self, block: Tensor, t: int, transition: Transition) -> None:
-        """Copy decision ``t`` into a block (bytes); raise TypeError for a tensor that is not of
-        its place's kind.
-        """
+        """Copy decision ``t`` into a block (bytes); raise TypeError for a wrong shape or type."""
         for slot, value in zip(self.slots, transition, strict=True):
             if value.shape != slot.shape[1:] or value.dtype != slot.dtype:
                 raise TypeError(
                     f"transition.{slot.name} is {tuple(value.shape)} {value.dtype} on "
-                    f"{value.device}, but a decision "
-                    f"of a block takes {slot.shape[1:]} {slot.dtype}"
+                    f"{value.device}, but a decision of a block takes {slot.shape[1:]} {slot.dtype}"
                 )
             slot.view(block)[t].copy_(value)
 
@@ -147,14 +140,14 @@ class BlockLayout:
 
 
 class SharedWeights:
-    """The newest version of all that acting needs, from the learner to the collectors.
+    """The newest version of the actors' weights, from the learner to the collectors.
 
-    A checksum shows a reader that the learner was writing meanwhile; it then reads again. No
-    process ever holds a lock, which a killed process would keep.
+    By a checksum a reader notices that the learner was writing meanwhile, and reads again. No
+    process ever holds a lock, which it would keep if it were killed.
     """
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
-        """Make room for ``modules``, actors without repetition."""
+        """Allocate memory for ``modules``, the actors without repetition."""
         states = [
             (f"{i}.{name}", value)
             for i, module in enumerate(modules)
@@ -165,27 +158,22 @@ class SharedWeights:
         self.memory = SharedMemory(size)
 
     def publish(self, modules: Sequence[nn.Module], version: int, num_updates: int) -> None:
-        """Write a version; waits for the learner's device."""
+        """Write a version; this waits for the learner's device."""
         values = [value for module in modules for _, value in named_tensors(module)]
         for slot, value in zip(self.slots[1:], values, strict=True):
             slot.view(self.memory.bytes).copy_(value)
+        checksum = _checksum(self.memory.bytes, version, num_updates)
         header = self.slots[0].view(self.memory.bytes)
-        header.copy_(
-            torch.tensor([version, num_updates, _checksum(self.memory.bytes, version, num_updates)])
-        )
+        header.copy_(torch.tensor([version, num_updates, checksum]))
 
     def read(self, modules: Sequence[nn.Module]) -> tuple[int, int]:
-        """Put the newest version into ``modules``; return its number, and the number of updates
-        behind it.
-        """
+        """Load the newest version into ``modules``; return its number and its number of updates."""
         copied, version, num_updates = self.copy()
         load_weights(self.slots, copied, modules)
         return version, num_updates
 
     def copy(self) -> tuple[Tensor, int, int]:
-        """Return a copy of the newest version (bytes), its number, and the number of updates
-        behind it.
-        """
+        """Return a copy of the newest version (bytes), its number and its number of updates."""
         while True:
             copied = self.memory.bytes.clone()
             version, num_updates, checksum = self.slots[0].view(copied).tolist()
@@ -194,25 +182,24 @@ class SharedWeights:
 
 
 def load_weights(slots: Sequence[Slot], copied: Tensor, modules: Sequence[nn.Module]) -> None:
-    """Put a copy of weights (bytes) into ``modules``; ``places`` are those of the memory that it
-    is of.
-    """
+    """Load a copy of weights (bytes), laid out by ``slots``, into ``modules``."""
     values = [value for module in modules for _, value in named_tensors(module)]
     for slot, value in zip(slots[1:], values, strict=True):
         value.copy_(slot.view(copied))
 
 
 def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return parameters and buffers of a module without gradients, live."""
+    """Return the parameters and buffers of a module by name, without copying them."""
     return list(module.state_dict().items())
 
 
 def _checksum(memory: Tensor, version: int, num_updates: int) -> int:
-    return zlib.crc32(memory[24:].numpy().data, zlib.crc32(f"{version} {num_updates}".encode()))
+    start = zlib.crc32(f"{version} {num_updates}".encode())
+    return zlib.crc32(memory[_HEADER_BYTES:].numpy().data, start)
 
 
 class Phase(IntEnum):
-    """What a collector is doing."""
+    """The activity of a collector."""
 
     STARTING = 0
     BUILDING = 1
@@ -222,7 +209,7 @@ class Phase(IntEnum):
     PLACING = 5
 
     def describe(self) -> str:
-        """Return it as words."""
+        """Return the activity as words."""
         return {
             Phase.STARTING: "importing its libraries",
             Phase.BUILDING: "building its worlds",
@@ -234,12 +221,10 @@ class Phase(IntEnum):
 
 
 class CollectorMemory:
-    """What one collector shares with the learner's process: its numbers, and blocks of
-    transitions.
-    """
+    """The memory that a collector shares with the learner's process: counters and blocks."""
 
     def __init__(self, layout: BlockLayout, num_blocks: int) -> None:
-        """Make room for ``num_blocks`` blocks."""
+        """Allocate memory for ``num_blocks`` blocks."""
         self.layout = layout
         self.num_blocks = num_blocks
         self._slots, size = lay_out(
@@ -257,7 +242,7 @@ class CollectorMemory:
         numbers, self.versions, *self.blocks = (
             slot.view(self.memory.bytes) for slot in self._slots
         )
-        self._numbers = numbers.numpy()  # a NumPy scalar is read and written in one go
+        self._numbers = numbers.numpy()  # NumPy reads and writes an entry in one operation
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("layout", "num_blocks", "_slots", "memory")}
@@ -267,34 +252,32 @@ class CollectorMemory:
         self._open()
 
     def set(self, **numbers: int) -> None:
-        """Set some of the numbers."""
+        """Set counters by name."""
         for name, value in numbers.items():
             self._numbers[Counters._fields.index(name)] = value
 
     def add(self, **numbers: int) -> None:
-        """Add to some of the numbers."""
+        """Increase counters by name."""
         for name, value in numbers.items():
             self._numbers[Counters._fields.index(name)] += value
 
     def numbers(self) -> Counters:
-        """Return all numbers."""
+        """Return all counters."""
         return Counters(*self._numbers.tolist())
 
     def oldest_version(self) -> int | None:
-        """Return the oldest policy version behind a block that is not stored yet, None where there
-        is no such block.
-        """
+        """Return the oldest policy version of the blocks not stored yet, None without any."""
         versions = [version for version in self.versions.tolist() if version >= 0]
         return min(versions, default=None)
 
 
 class Counters(NamedTuple):
-    """What a collector counts; all but ``phase``, ``step`` and ``version`` only grow."""
+    """Counters of a collector; all but ``phase``, ``step`` and ``version`` only increase."""
 
     phase: int = 0
-    step: int = 0  # decisions of the block that it is collecting
-    version: int = 0  # of the policy that it acts by
+    step: int = 0  # decisions of the current block
+    version: int = 0  # of its policy
     num_decisions: int = 0
     num_sent: int = 0  # blocks
-    waited_ns: int = 0  # for a free block
-    must_end: int = 0  # 1 where the learner's process wants it to end
+    waited_ns: int = 0  # time of waiting for free blocks
+    must_end: int = 0  # 1 if the learner's process requested its end

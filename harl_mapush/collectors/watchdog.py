@@ -1,4 +1,4 @@
-"""The thread that reports what is stuck, and kills a collector that stays stuck."""
+"""The thread that reports stuck processes and threads, and kills collectors that stay stuck."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from harl_mapush.collectors.ingest_thread import IngestThread
 from harl_mapush.collectors.pool import Pool, WorkerHandle
 from harl_mapush.collectors.shared_memory import Phase
 
-_LOOKS = 20  # within the time after which something counts as stuck
-# That a collector may take to start at least: kernels are compiled, and the machine may be busy.
+_LOOKS = 20  # checks within ``stall_s``
+# Time that every collector has for its start: kernels are compiled, and the machine may be busy.
 _START_S = 600.0
-_END_S = 2.0  # that a look may take
+_END_S = 2.0  # longest wait for the end of the thread
 _LOG = logging.getLogger(__name__)
 
 
 class Watchdog(threading.Thread):
-    """Checks collectors, ingest thread and learner from time to time."""
+    """Checks the progress of collectors, ingest thread and learner at intervals."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class Watchdog(threading.Thread):
         learner_beat: Callable[[], tuple[float, str]],
         stall_s: float,
     ) -> None:
-        """Name what does nothing for ``stall_s`` [s], kill a collector after twice the time.
+        """Report a lack of progress for ``stall_s`` [s]; kill a collector after twice that time.
 
-        ``learner_beat`` returns when the learner was last seen at work, and at what.
+        ``learner_beat`` returns the time of the learner's last progress, and its activity.
         """
         super().__init__(name="watchdog", daemon=True)
         self._pool = pool
@@ -41,13 +41,13 @@ class Watchdog(threading.Thread):
         self._learner_beat = learner_beat
         self._stall_s = stall_s
         self._learner = threading.current_thread()
-        # Progress, since when, whether it was named.
+        # Progress of each collector, the time of its last change, and whether it was reported.
         self._seen: dict[int, tuple[object, float, bool]] = {}
-        self._named: dict[str, float] = {}  # by name, the beat after which nothing came
+        self._reported: dict[str, float] = {}  # the last beat of reported threads, by name
         self._is_ending = threading.Event()
 
     def run(self) -> None:
-        """Check the collectors at intervals until ``end`` is called."""
+        """Check at intervals until ``end`` is called."""
         while not self._is_ending.wait(self._stall_s / _LOOKS):
             for handle in self._pool.handles:
                 self._look_at(handle)
@@ -56,7 +56,7 @@ class Watchdog(threading.Thread):
             self._look_at_thread("The learner", self._learner, beat, doing)
 
     def end(self) -> None:
-        """Stop looking."""
+        """End the thread."""
         self._is_ending.set()
         self.join(_END_S)
 
@@ -64,7 +64,7 @@ class Watchdog(threading.Thread):
         now = time.monotonic()
         numbers = handle.numbers()
         progress = (handle.num_starts, numbers.phase, numbers.num_decisions, numbers.num_sent)
-        before, since, was_named = self._seen.get(handle.number, (None, now, False))
+        before, since, was_reported = self._seen.get(handle.number, (None, now, False))
         has_nothing_to_do = numbers.phase == Phase.WAITING and not handle.given
         if progress != before or has_nothing_to_do:
             self._seen[handle.number] = (progress, now, False)
@@ -73,42 +73,41 @@ class Watchdog(threading.Thread):
         is_starting = numbers.phase in (Phase.STARTING, Phase.BUILDING)
         process = handle.process
         if process is None or not process.is_alive():
-            return  # the ingest thread will notice
-        if idle_s >= self._stall_s and not was_named:
+            return  # the ingest thread restarts it
+        if idle_s >= self._stall_s and not was_reported:
             self._seen[handle.number] = (progress, since, True)
             _LOG.warning("Note: %s", self.describe(handle, idle_s))
         limit_s = max(2 * self._stall_s, _START_S if is_starting else 0.0)
         if idle_s >= limit_s and numbers.phase != Phase.PLACING:
-            _LOG.warning("Note: %s is killed, after %.0f s.", handle.describe(), idle_s)
+            _LOG.warning("Note: %s is killed after %.0f s.", handle.describe(), idle_s)
             process.kill()
             self._seen[handle.number] = (progress, now, True)
 
     def describe(self, handle: WorkerHandle, idle_s: float) -> str:
-        """Return who is stuck, at what, with its last line and its stack."""
+        """Return a message about a stuck collector, with its last line and its stack."""
         numbers = handle.numbers()
+        at = ""
         if numbers.phase == Phase.COLLECTING:
             at = f", decision {numbers.step + 1} of block {numbers.num_sent + 1}"
-        else:
-            at = ""
         stack = handle.process.stack() if handle.process is not None else "none"
         return (
-            f"{handle.describe()} has done nothing for {idle_s:.0f} s while "
-            f"{Phase(numbers.phase).describe()}{at}. Its "
-            f"last line: {handle.last_line()}. Its stack: {stack}"
+            f"{handle.describe()} has made no progress for {idle_s:.0f} s while "
+            f"{Phase(numbers.phase).describe()}{at}. Its last line: {handle.last_line()}. "
+            f"Its stack: {stack}"
         )
 
     def _look_at_thread(self, name: str, thread: threading.Thread, beat: float, doing: str) -> None:
         idle_s = time.monotonic() - beat
-        if idle_s < self._stall_s or self._named.get(name) == beat or not thread.is_alive():
+        if idle_s < self._stall_s or self._reported.get(name) == beat or not thread.is_alive():
             return
-        self._named[name] = beat
+        self._reported[name] = beat
         frame = sys._current_frames().get(thread.ident or 0)
         stack = traceback.extract_stack(frame)[-6:] if frame is not None else []
         words = " < ".join(
             f"{os.path.basename(at.filename)}:{at.lineno} {at.name}" for at in reversed(stack)
         )
         _LOG.warning(
-            "Note: %s has done nothing for %.0f s while %s. Its stack: %s",
+            "Note: %s has made no progress for %.0f s while %s. Its stack: %s",
             name,
             idle_s,
             doing,

@@ -130,7 +130,7 @@ def stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
     runner = make(folder)
     problem = finish(runner, said, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
     named = [
-        line for line in said.lines if "has done nothing" in line and "does not answer" in line
+        line for line in said.lines if "has made no progress" in line and "does not answer" in line
     ]
     return problem or expect(
         len(named) == 1 and runner.pool.num_restarts == 1, f"not named: {said.lines}"

@@ -179,7 +179,7 @@ def actor_stopped(folder: Path, said: Said, draw: random.Random) -> str | None:
         problem = finish(runner, draw, lambda: os.kill(pid(runner), signal.SIGSTOP))
         restarts = runner.pool.num_restarts
     named = [
-        line for line in said.lines if "has done nothing" in line and "does not answer" in line
+        line for line in said.lines if "has made no progress" in line and "does not answer" in line
     ]
     return problem or expect(len(named) == 1 and restarts == 1, f"not named: {said.lines}")
 

@@ -164,7 +164,7 @@ def test_what_made_a_run_is_in_its_folder_and_in_tensorboard(tmp_path) -> None:
     assert [each["reward_weights"] for each in starts] == [{"push": 2.0}] * 2
     assert starts[0]["packages"]["torch"].startswith("2.")
     logger = RunLogger(LoggerCfg(), tmp_path, TITLE, 800_000, io.StringIO(), headline=HEADLINE)
-    logger.introduce(provenance.tensorboard_summaries(settings, start, list(STATISTICS)))
+    logger.add_summaries(provenance.tensorboard_summaries(settings, start, list(STATISTICS)))
     logger.log(report(1, 8), STATISTICS)
     logger.close()
     events = EventAccumulator(str(tmp_path)).Reload()

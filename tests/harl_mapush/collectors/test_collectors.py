@@ -380,7 +380,7 @@ def test_noise_of_hatd3_differs_over_all_worlds_and_not_over_a_share():
         ),
         (
             {"algorithm": {"name": "hasac"}, "env": {"num_envs": 10}, "runner": {"collectors": 4}},
-            "try env.num_envs=12",
+            "set env.num_envs=12, for instance",
         ),
         (
             {"algorithm": {"name": "hasac"}, "runner": {"update_ratio": 0.5}},
@@ -427,7 +427,7 @@ def test_the_learners_device_is_named_or_found():
     assert learner_device("cpu") == torch.device("cpu")
     with pytest.raises(ConfigError, match="unknown device 'gpu'"):
         learner_device("gpu")
-    with pytest.raises(ConfigError, match="no cuda:99 here"):
+    with pytest.raises(ConfigError, match="this machine has no cuda:99"):
         learner_device("cuda:99")
 
 

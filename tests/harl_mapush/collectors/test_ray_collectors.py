@@ -54,14 +54,14 @@ def test_only_a_cluster_that_is_named_takes_collectors_elsewhere(monkeypatch):
 def test_settings_that_no_cluster_can_have_are_refused(monkeypatch):
     with pytest.raises(
         ConfigError,
-        match="collectors of runner.engine=ray simulate on processors; say --device cpu",
+        match="collectors of runner.engine=ray simulate on CPUs; use --device cpu",
     ):
         cluster_settings(sim={"device": "cuda:0"})
     with pytest.raises(ConfigError, match="engine=ray: needs runner.collectors"):
         config.resolve({"runner": {"engine": "ray"}}, {})
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        ConfigError, match=r"Ray is not installed; pip install 'mapush\[ray\]', or say local"
+        ConfigError, match=r"Ray is not installed; pip install 'mapush\[ray\]', or use local"
     ):
         cluster_settings()
 
@@ -69,8 +69,8 @@ def test_settings_that_no_cluster_can_have_are_refused(monkeypatch):
 @pytest.mark.parametrize(
     "address, said",
     [
-        ("hello", "write HOST:PORT"),
-        ("ray://here:10001", "write HOST:PORT"),
+        ("hello", "use HOST:PORT"),
+        ("ray://here:10001", "use HOST:PORT"),
         ("127.0.0.1:1", "no Ray answers there"),
         ("127.0.0.1:99999", "no Ray answers there"),
     ],
@@ -102,7 +102,7 @@ def test_only_what_speaks_as_ray_does_counts_as_an_answer(answer, is_ray):
 def test_collectors_that_can_never_have_a_place_are_refused():
     ray_cluster.check_room(3, 2, {"a": 4.0, "b": 3.0})
     with pytest.raises(
-        ConfigError, match="take 8 CPUs, .* a with 4, b with 3: room for 3; .* runner.collectors=3"
+        ConfigError, match="take 8 CPUs, .* a with 4, b with 3, room for 3; .* runner.collectors=3"
     ):
         ray_cluster.check_room(4, 2, {"a": 4.0, "b": 3.0})
     with pytest.raises(ConfigError, match="room for 0; .* or lower sim.num_threads"):
@@ -205,7 +205,7 @@ def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
 
 def test_a_machine_with_another_layout_is_refused():
     cfg = settings(1, 8, 640)
-    with pytest.raises(RuntimeError, match="has another MAPush than the learner's machine"):
+    with pytest.raises(RuntimeError, match="has another version of MAPush than the learner"):
         ray_launcher.RayCollector(to_dict(cfg), Identity(0, 1), ([], []), make_toy).build()
 
 

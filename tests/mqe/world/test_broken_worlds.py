@@ -183,7 +183,7 @@ def test_a_run_keeps_its_first_broken_worlds_and_films_one(
     assert film.stat().st_size > 1000
     saved.write_bytes(saved.read_bytes()[:500])
     assert test.main(words) == 2
-    assert "no file of a world that broke, or damaged" in error_line(capsys)
+    assert "not the file of a broken world, or damaged" in error_line(capsys)
     assert test.main([*words, "--num_envs", "3"]) == 2
     assert "takes nothing else" in error_line(capsys)
 
