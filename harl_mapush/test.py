@@ -16,7 +16,7 @@ from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.evaluation.drawing import check_figure, draw_checkpoints
-from harl_mapush.evaluation.episodes import Request, check_request, load_function
+from harl_mapush.evaluation.episodes import Request, check_request
 from harl_mapush.evaluation.gait.examination import evaluate_gait
 from harl_mapush.evaluation.measuring import (
     as_csv,
@@ -26,6 +26,7 @@ from harl_mapush.evaluation.measuring import (
     run_of,
     table_of_checkpoints,
 )
+from harl_mapush.evaluation.policies import find_function, policy_names
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, registers formats
 from harl_mapush.memory_plan import check_memory, plan_playing
 from harl_mapush.process import limit_threads, seed_everything
@@ -41,9 +42,9 @@ from mqe.world.robots import ROBOTS
 PROGRAM = "python -m harl_mapush.test"
 WORDS = "Measure or watch a trained team."
 MODES = ("viewer", "calculator")
-FLAGS = ("--num_envs", "--seed", "--device", "--sim")
+FLAGS = ("--object", "--num_agents", "--num_envs", "--seed", "--device", "--sim")
 VIEWER = ("record", "agent", "web")  # flags of this mode only
-CALCULATOR = ("json", "csv", "figure", "protocol", "seeds", "all_checkpoints", "workers", "policy")
+CALCULATOR = ("json", "csv", "figure", "protocol", "seeds", "all_checkpoints", "workers")
 
 
 def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
@@ -53,7 +54,8 @@ def make_parser(program: str = PROGRAM, words: str = WORDS) -> config.Parser:
         "team",
         metavar="CHECKPOINT",
         nargs="?",
-        help="a checkpoint folder, a run folder or pretrained:NAME",
+        help="a checkpoint folder, a run folder, pretrained:NAME, or a policy without training: "
+        f"{', '.join(policy_names())}",
     )
     parser.add_argument("--checkpoint", metavar="CHECKPOINT", help="the checkpoint, as a flag")
     parser.add_argument(
@@ -147,7 +149,10 @@ def _main(arguments: Any, program: str) -> int:
             raise ConfigError(
                 f"--checkpoint {arguments.checkpoint!r} and {arguments.team!r}: name one checkpoint"
             )
-        arguments.checkpoint = arguments.team
+        if arguments.team in policy_names() and arguments.policy is None:
+            arguments.policy = arguments.team
+        else:
+            arguments.checkpoint = arguments.team
     if arguments.mode is None:
         arguments.mode = "calculator" if arguments.record is None else "viewer"
     if arguments.mode not in MODES:
@@ -162,11 +167,9 @@ def _main(arguments: Any, program: str) -> int:
     _check_viewer(arguments)
     wanted = film.read(arguments)
     _check_calculator(arguments)
-    if arguments.checkpoint is None:
-        cfg = _settings(None, arguments)
-        _check_files(arguments)
-        return _calculate(cfg, None, arguments)
-    folder = checkpoint.resolve(arguments.checkpoint)
+    folder = None
+    if arguments.checkpoint is not None:
+        folder = checkpoint.resolve(arguments.checkpoint)
     cfg = _settings(folder, arguments, 1 if wanted is None else wanted.num_tiles)
     name, device = resolve_sim(cfg.sim)
     # Without device_index, CUDA would allocate memory on the first GPU as well.
@@ -232,12 +235,13 @@ def _check_calculator(arguments: Any) -> None:
             raise ConfigError(
                 "--policy and --all_checkpoints exclude each other: a function has no checkpoints"
             )
-        load_function(arguments.policy)
+        if arguments.policy not in policy_names():
+            find_function(arguments.policy)
 
 
 def _play(
     cfg: RunCfg,
-    folder: Path,
+    folder: Path | None,
     arguments: Any,
     wanted: film.FilmCfg | None,
     name: str,
@@ -246,12 +250,13 @@ def _play(
     """Film, show, examine or measure the team, as the command line says."""
     if arguments.mode == "viewer":
         check_memory(plan_playing(cfg, name, device))
-    checkpoint.check_actors(folder)
+    if folder is not None:
+        checkpoint.check_actors(folder)
     _check_files(arguments)
     seed_everything(cfg.runner.seed)
 
     if wanted is not None:
-        made = film.make(cfg, folder, wanted, _say)
+        made = film.make(cfg, folder or arguments.policy, wanted, _say)
         _say(
             f"{made.path}: {made.seconds:.1f} s, {_episodes(made.outcomes)}: "
             f"{', '.join(made.outcomes)}."
@@ -259,13 +264,14 @@ def _play(
         return 0
 
     if arguments.mode == "viewer":
+        team = folder or arguments.policy
         agent = arguments.agent or AGENTS[0]
-        outcomes = watch(cfg, folder, agent, arguments.num_episodes, arguments.web, _say)
+        outcomes = watch(cfg, team, agent, arguments.num_episodes, arguments.web, _say)
         _say(f"{_episodes(outcomes)}: {', '.join(outcomes) or 'none ended'}.")
         return 0
 
     examine = EXAMINATIONS.get(TASKS[cfg.task.name].examination)
-    if examine is None:
+    if examine is None or folder is None:
         return _calculate(cfg, folder, arguments)
     _write_json(arguments.json, examine(cfg, folder, device))
     return 0

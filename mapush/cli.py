@@ -6,9 +6,6 @@ import sys
 from collections.abc import Sequence
 
 from mapush import __version__
-from mapush.commands import COMMANDS, load
-from mqe.config import ConfigError, unknown
-from mqe.extensions import load_extensions
 
 _HELP = "mapush COMMAND --help explains a command, mapush --version prints the version.\n"
 
@@ -19,6 +16,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["--version"]:
         sys.stdout.write(f"mapush {__version__}\n")
         return 0
+    try:
+        return _hand_over(arguments)
+    except ImportError as error:
+        if "MUJOCO_GL" not in str(error):
+            raise
+        sys.stderr.write(f"mapush: {error}\n")  # a mistake of the user's
+        return 2
+
+
+def _hand_over(arguments: list[str]) -> int:
+    # Imported here, since MuJoCo checks MUJOCO_GL when it is imported.
+    from mapush.commands import COMMANDS, load
+    from mqe.config import ConfigError, unknown
+    from mqe.extensions import load_extensions
 
     is_help = not arguments or arguments[0] in ("-h", "--help")
     if is_help or arguments[0] not in COMMANDS:
@@ -36,16 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
     try:
-        # Imported here, since MuJoCo may complain of MUJOCO_GL as for the commands.
         from harl_mapush.interruption import as_exits
 
         # The next seconds go to importing torch and MuJoCo.
         with as_exits(f"mapush {arguments[0]}"):
             command = load(arguments[0])
     except ImportError as error:
-        if "MUJOCO_GL" in str(error):  # a mistake of the user's
-            sys.stderr.write(f"mapush: {error}\n")
-            return 2
+        if "MUJOCO_GL" in str(error):
+            raise
         sys.stderr.write(
             f"mapush: the installation is incomplete ({error}); reinstall it with pip\n"
         )

@@ -28,16 +28,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _list(argv: Sequence[str] | None) -> int:
     parser = config.Parser(
         prog="mapush list",
-        description="List runs with their checkpoints, and the policies that ship with mapush.",
+        description="List runs with their checkpoints and the policies that ship with mapush; or "
+        "the suites.",
     )
     parser.add_argument(
         "folder",
         metavar="FOLDER",
         nargs="?",
         default="results",
-        help="folder of runs (default: results)",
+        help="folder of runs (default: results), or the word suites",
     )
     arguments = parser.parse(argv)
+    if arguments.folder == "suites":
+        return _list_suites()
     root = Path(arguments.folder)
     if not root.is_dir() and arguments.folder != "results":
         raise ConfigError(f"{root} is no folder; name one that holds runs")
@@ -52,6 +55,14 @@ def _list(argv: Sequence[str] | None) -> int:
         sys.stdout.write(f"No runs in {root}.\n")
     for name in pretrained_names():
         sys.stdout.write(f"{PRETRAINED}{name}\n")
+    return 0
+
+
+def _list_suites() -> int:
+    """Print the suites with what they ask of a team, one a line."""
+    width = max(map(len, config.suites()))
+    for name, meaning in config.suites().items():
+        sys.stdout.write(f"{name:{width}}  {meaning}\n")
     return 0
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from mapush.commands import COMMANDS, Command
-
 if TYPE_CHECKING:  # the functions import these themselves: the command line starts without torch
     from torch import Tensor
 
@@ -198,6 +196,8 @@ def register_command(name: str, target: str | Callable[[Sequence[str]], int], he
     ``target`` takes the rest of the command line and returns an exit code; as ``MODULE:FUNCTION``
     it is imported when the command is called. Raises ConfigError if the name is taken.
     """
+    from mapush.commands import COMMANDS, Command
+
     COMMANDS.register(name, Command(target, help))
 
 

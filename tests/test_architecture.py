@@ -223,7 +223,7 @@ def test_train_has_the_flags_that_were_agreed_on_and_no_other() -> None:
         "--num_agents --exp_name "
         "--seed --num_envs --n_rollout_threads --num_env_steps --max_wall_time --init_from "
         "--device --sim --out "
-        "--set".split()
+        "--set --suite".split()
     )
 
 
@@ -233,5 +233,5 @@ def test_test_has_the_flags_that_were_agreed_on_and_no_other() -> None:
         "--sim --set --json "
         "--record --size --camera --tiles --replay --num_episodes --agent --web --protocol "
         "--seeds --policy --workers "
-        "--all_checkpoints --csv --figure".split()
+        "--all_checkpoints --csv --figure --object --num_agents --suite".split()
     )

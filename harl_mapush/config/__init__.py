@@ -19,7 +19,9 @@ from harl_mapush.config.presets import (
     check_preset,
     load_file,
     load_preset,
+    load_suite,
     presets,
+    suites,
 )
 from harl_mapush.config.sections import (
     DEFAULT_ALGORITHM,
@@ -55,7 +57,9 @@ __all__ = [
     "import_modules",
     "load_file",
     "load_preset",
+    "load_suite",
     "presets",
     "resolve",
+    "suites",
     "write_error",
 ]

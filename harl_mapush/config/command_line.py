@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config import other_names
 from harl_mapush.config.layers import check_layer
+from harl_mapush.config.presets import load_suite, suites
 from harl_mapush.config.sections import DEFAULT_TASK, SECTIONS, all_classes
 from harl_mapush.config.user_modules import import_modules
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
@@ -104,6 +105,11 @@ def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
             *names, dest=flag.strip("-"), metavar=metavar, help=f"{_HELP[flag]} ({FLAGS[flag]})"
         )
     parser.add_argument(
+        "--suite",
+        metavar="NAME",
+        help=f"test of a team, from which robots, object and success follow: {', '.join(suites())}",
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -113,8 +119,11 @@ def add_flags(parser: argparse.ArgumentParser, flags: Sequence[str]) -> None:
 
 
 def flag_values(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the nested values of the flags and, after them, of every ``--set``."""
+    """Return the nested values of the suite, the flags and every ``--set``; later ones win."""
     layers: list[dict[str, Any]] = []
+    suite = getattr(arguments, "suite", None)
+    if suite is not None:
+        layers.append(load_suite(suite))
     for flag, key in FLAGS.items():
         given = getattr(arguments, flag.strip("-"), None)
         if given is not None:

@@ -1,4 +1,4 @@
-"""Run files, and presets: those that ship with the package."""
+"""Run files, presets and suites: files of settings, of which some ship with the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from harl_mapush.config.layers import check_layer
 from harl_mapush.config.sections import RunCfg
 from harl_mapush.durations import format_duration
-from mqe.config import ConfigError, load_yaml, unknown
+from mqe.config import ConfigError, load_yaml, parse_yaml, unknown
 from mqe.cores import num_cores
 from mqe.registry import resolve_sim
 
@@ -38,6 +38,26 @@ def load_preset(name: str) -> dict[str, Any]:
     return load_yaml(_preset_folder() / f"{name}.yaml")
 
 
+def suites() -> dict[str, str]:
+    """Return what each suite asks of a team, by the suite's name."""
+    paths = sorted((_preset_folder() / "suites").glob("*.yaml"))
+    return {path.stem: _read_suite(path)["help"] for path in paths}
+
+
+def load_suite(name: str) -> dict[str, Any]:
+    """Return the settings in ``configs/suites/NAME.yaml``: robots, object and success."""
+    if name not in suites():
+        raise ConfigError(f"--suite: {unknown('suite', name, suites())}")
+    layer = _read_suite(_preset_folder() / "suites" / f"{name}.yaml")
+    del layer["help"]
+    check_layer(layer)
+    return layer
+
+
+def _read_suite(path: Path) -> dict[str, Any]:
+    return parse_yaml(path.read_text(encoding="utf-8"), str(path))
+
+
 def check_preset(name: str, cfg: RunCfg) -> None:
     """Raise ConfigError if a preset for GPUs would run on a CPU that the user did not name."""
     if cfg.env.num_envs < GPU_WORLDS or cfg.sim.device != "auto":
@@ -64,7 +84,7 @@ def _preset_folder() -> Path:
     """Return the folder of presets: ``configs/`` of a checkout, or the package that a wheel
     installs it as.
     """
-    checkout = Path(__file__).parents[1] / "configs"
+    checkout = Path(__file__).parents[2] / "configs"
     if (checkout / "smoke.yaml").is_file():
         return checkout
     return Path(str(files("harl_mapush.configs")))

@@ -9,12 +9,11 @@ from __future__ import annotations
 import copy
 import importlib
 import io
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,8 @@ from torch import Tensor
 from harl_mapush import config
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import evaluation_worlds
-from harl_mapush.evaluation.calculator import Policy, first_episodes
+from harl_mapush.evaluation.calculator import first_episodes
+from harl_mapush.evaluation.policies import Policy, load_policy
 from harl_mapush.evaluation.strict_protocol import StrictWatcher
 from harl_mapush.evaluation.workers import run_jobs
 from harl_mapush.memory_plan import check_memory, plan_playing, share_among
@@ -51,7 +51,7 @@ class Request:
     seeds: tuple[int, ...]
     num_episodes: int
     folder: Path | None = None  # the checkpoint's; None if ``function`` is the policy
-    function: str | None = None  # MODULE:FUNCTION, obs (N, A, O) to actions (N, A, U)
+    function: str | None = None  # the name of a policy, or MODULE:FUNCTION
     is_strict: bool = False
     num_envs: int | None = None  # worlds played at a time, in whole blocks; None: all
 
@@ -170,20 +170,6 @@ def check_request(seeds: Sequence[int], num_episodes: int | None, num_workers: i
         )
 
 
-def load_function(name: str) -> Policy:
-    """Return the function that ``MODULE:FUNCTION`` names; raise ConfigError if it is missing."""
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise ConfigError(
-            f"--policy {name!r}: must have the form MODULE:FUNCTION, as in my_policies:straight"
-        )
-    config.import_modules([module], "--policy")
-    function = getattr(importlib.import_module(module), attribute, None)
-    if not callable(function):
-        raise ConfigError(f"--policy {name}: module {module} has no function {attribute}")
-    return cast("Policy", function)
-
-
 def _jobs(number: int, request: Request, num_workers: int) -> Iterator[Job]:
     """Split a request into jobs: one, or one for each worker, or batches of ``num_envs`` worlds."""
     blocks = [
@@ -231,7 +217,7 @@ def _policy(
     """Return the policy for ``env``, and a note on differences from its training, or None."""
     if job.folder is None:
         assert job.function is not None
-        policy = _checked(load_function(job.function), job.function, env)
+        policy = load_policy(job.function, cfg, env)
         if worlds is not None:
             policy = Blocks(policy, worlds)
         return policy, None
@@ -266,31 +252,6 @@ class _TeamBlocks:
         return torch.cat(
             [team(block) for team, block in zip(self._teams, obs.split(SIZE), strict=True)]
         )
-
-
-def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
-    """Return a user's function, wrapped so that its failures and wrong shapes raise ConfigError."""
-
-    def act(obs: Tensor) -> Tensor:
-        try:
-            actions = function(obs)
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            raise ConfigError(
-                f"--policy {name}: raised {text} ({frame.filename}, line {frame.lineno})"
-            ) from error
-        wanted = (len(obs), env.num_agents, max(env.action_sizes))
-        if not isinstance(actions, Tensor) or actions.shape != wanted:
-            is_tensor = isinstance(actions, Tensor)
-            returned = tuple(actions.shape) if is_tensor else type(actions).__name__
-            raise ConfigError(
-                f"--policy {name}: returned {returned} for observations {tuple(obs.shape)}; "
-                f"return a tensor of shape {wanted}: worlds, agents, numbers in [-1, 1]"
-            )
-        return actions
-
-    return act
 
 
 @contextmanager

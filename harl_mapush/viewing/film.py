@@ -15,7 +15,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from harl_mapush.config import RunCfg
-from harl_mapush.runs.policy import load_team
+from harl_mapush.evaluation.policies import load_policy
 from mqe.config import ConfigError
 from mqe.registry import make_env
 from mqe.viewer.camera import CAMERAS, Angle
@@ -100,15 +100,15 @@ def read(arguments: Any) -> FilmCfg | None:
     return FilmCfg(path, size, tiles, angle, episodes)
 
 
-def make(cfg: RunCfg, folder: Path, film: FilmCfg, say: Callable[[str], None]) -> Film:
-    """Film the checkpoint in ``folder``; report progress in a bar or by ``say``."""
+def make(cfg: RunCfg, team: Path | str, film: FilmCfg, say: Callable[[str], None]) -> Film:
+    """Film a checkpoint, or the policy of a name; report progress in a bar or by ``say``."""
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
-        team = load_team(cfg, folder, env)
+        policy = load_policy(team, cfg, env)
         with _FilmProgress(say) as progress:
             return record(
                 env,
-                team,
+                policy,
                 film.path,
                 film.episodes,
                 fps=RATES[film.path.suffix],

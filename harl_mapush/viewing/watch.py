@@ -7,28 +7,26 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from torch import Tensor
-
 from harl_mapush.config import RunCfg
+from harl_mapush.evaluation.policies import Policy, load_policy, policy_names
 from harl_mapush.runs import run_folder
-from harl_mapush.runs.policy import load_team
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env
 from mqe.viewer import window
-from mqe.viewer.player import Player, random_actions, zero_actions
+from mqe.viewer.player import Player
 
 AGENTS = ("trained", "zero", "random")
 
 
 def watch(
     cfg: RunCfg,
-    folder: Path,
+    team: Path | str,
     agent: str,
     num_episodes: int | None,
     port: int | None,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Show the checkpoint in ``folder`` until the viewer closes; return the episodes' outcomes.
+    """Show a checkpoint or a named policy until the viewer closes; return the outcomes.
 
     The viewer also closes once ``num_episodes`` have ended. It begins with ``agent``, one of
     ``AGENTS``; the user can switch to the run's other checkpoints. ``port`` is the port of the web
@@ -36,9 +34,8 @@ def watch(
     """
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
     try:
-        policies = _policies(cfg, folder, env)
-        own = folder.name
-        first = own if agent == "trained" else f"{agent} actions"
+        policies = _policies(cfg, team, env)
+        first = next(iter(policies)) if agent == "trained" else agent
         ordered = {first: policies[first], **policies}
         scale = getattr(cfg.task, "action_scale", None)
         most_episodes = math.inf if num_episodes is None else num_episodes
@@ -52,19 +49,15 @@ def watch(
         env.close()
 
 
-def _policies(
-    cfg: RunCfg, folder: Path, env: MultiAgentEnv
-) -> dict[str, Callable[[], Callable[[Tensor], Tensor]]]:
-    """Return the viewer's policies by name: the run's checkpoints, zero and random actions."""
-    folders = [folder]
-    if folder.parent.name == run_folder.CHECKPOINTS:
-        folders += [
-            path for _, path in run_folder.checkpoints(folder.parent.parent) if path != folder
-        ]
-    made: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
-        path.name: partial(load_team, cfg, path, env) for path in folders
-    }
-    return made | {
-        "zero actions": partial(zero_actions, env),
-        "random actions": partial(random_actions, env, cfg.runner.seed),
-    }
+def _policies(cfg: RunCfg, team: Path | str, env: MultiAgentEnv) -> dict[str, Callable[[], Policy]]:
+    """Return the viewer's policies by name: the run's checkpoints, and those without training."""
+    teams: dict[str, Path | str] = {}
+    if isinstance(team, str):
+        teams[team] = team
+    else:
+        teams[team.name] = team
+        if team.parent.name == run_folder.CHECKPOINTS:
+            run = team.parent.parent
+            teams |= {path.name: path for _, path in run_folder.checkpoints(run)}
+    teams |= {name: name for name in policy_names(cfg.task.name)}
+    return {name: partial(load_policy, each, cfg, env) for name, each in teams.items()}

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from mqe.config import option
 from mqe.tasks.episode_report import Report
@@ -71,5 +72,7 @@ class TaskEntry(NamedTuple):
     )
     # Sections of settings that test robustness.
     conditions: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    # Untrained policies to compare with, each built for an environment.
+    policies: Mapping[str, Callable[[Any], Callable[[Tensor], Tensor]]] = MappingProxyType({})
     examination: str | None = None  # what examines its policies instead of the calculator
     terms: TermRegistry | None = None  # the terms that its settings may name

@@ -198,16 +198,3 @@ class _NextError(Exception):
 
 class _ClosedError(Exception):
     """The user closed the viewer."""
-
-
-def zero_actions(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
-    """Return a policy whose actions are zero."""
-    actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
-    return lambda _: actions
-
-
-def random_actions(env: MultiAgentEnv, seed: int) -> Callable[[Tensor], Tensor]:
-    """Return a policy that draws every action uniformly in [-1, 1]."""
-    generator = torch.Generator().manual_seed(seed)
-    shape = (env.num_envs, env.num_agents, max(env.action_sizes))
-    return lambda _: (2.0 * torch.rand(shape, generator=generator) - 1.0).to(env.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,15 +14,8 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.sim.simulator import Simulator
 from mqe.viewer.camera import ShownState
 
-
-class FilmedPolicy(Protocol):
-    """A policy from obs (N, A, O) to actions (N, A, U); its memory may be reset where episodes
-    ended.
-    """
-
-    def __call__(self, obs: Tensor) -> Tensor: ...
-
-    def reset_memory(self, done: Tensor) -> None: ...
+# Obs (N, A, O) to actions (N, A, U); it may have ``reset_memory(done)``.
+FilmedPolicy = Callable[[Tensor], Tensor]
 
 
 @dataclass
@@ -88,7 +81,7 @@ class Take:
         self._obs = step.obs
         self.time_s += env.decision_period * env.step_dt
         if hasattr(policy, "reset_memory"):  # a plain function remembers nothing
-            policy.reset_memory(step.done)
+            policy.reset_memory(step.done)  # pyright: ignore[reportFunctionMemberAccess]
         for tile in tiles:
             if self._is_running(tile) and bool(step.done[world + tile]):
                 valid = bool(step.valid[world + tile])

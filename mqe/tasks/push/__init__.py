@@ -9,6 +9,7 @@ import torch
 from mqe.controllers.gait import GaitController, load_team_gait
 from mqe.tasks.entry import EnvCfg, TaskEntry, TaskSetup
 from mqe.tasks.push.episode_report import REPORT
+from mqe.tasks.push.scripted import scripted_solo, scripted_team
 from mqe.tasks.push.task import PUSH_TERMS, PushCfg, PushTask
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import Robots
@@ -84,4 +85,5 @@ PUSH = TaskEntry(
     strict=APART | {"success_ends": False},
     conditions=CONDITIONS,
     terms=PUSH_TERMS,
+    policies={"scripted_solo": scripted_solo, "scripted_team": scripted_team},
 )

@@ -22,7 +22,8 @@ from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.tasks.push import PushCfg
 from mqe.tasks.velocity import VelocityCfg
 from mqe.viewer import studio, window
-from mqe.viewer.player import Player, zero_actions
+from mqe.viewer.player import Player
+from mqe.world.robots import NUM_JOINTS
 from tests.support.tiny_runs import TINY
 
 CPU = SimCfg(name="mujoco", device="cpu")
@@ -37,8 +38,12 @@ def env():
     env.close()
 
 
+def stand(obs: torch.Tensor) -> torch.Tensor:
+    return obs.new_zeros(*obs.shape[:2], 3 if obs.shape[1] > 1 else NUM_JOINTS)
+
+
 def make_player(env, scale=(0.5, 0.5, 0.5), **settings) -> Player:
-    player = Player(env, {"nobody": lambda: zero_actions(env)}, scale, **settings)
+    player = Player(env, {"nobody": lambda: stand}, scale, **settings)
     player.controls.speed = 1e6
     return player
 
@@ -87,7 +92,7 @@ def test_the_next_episode_begins_at_once_and_the_left_one_does_not_count(env) ->
 
 
 def test_keys_of_the_window_drive_the_player(env) -> None:
-    player = Player(env, {"a": lambda: zero_actions(env), "b": lambda: zero_actions(env)})
+    player = Player(env, {"a": lambda: stand, "b": lambda: stand})
     controls = player.controls
     for key in (32, 32, 262, 265, 265, 265, ord("Y"), 257):
         window.press(player, key)
@@ -163,7 +168,14 @@ def test_all_checkpoints_of_a_run_can_be_chosen(run) -> None:
     assert folder is not None
     cfg = test._settings(folder, test.make_parser().parse(["--mode", "viewer"]))
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
-    assert list(watch._policies(cfg, folder, env)) == ["1M", "16", "zero actions", "random actions"]
+    assert list(watch._policies(cfg, folder, env)) == [
+        "1M",
+        "16",
+        "zero",
+        "random",
+        "scripted_solo",
+        "scripted_team",
+    ]
     env.close()
 
 

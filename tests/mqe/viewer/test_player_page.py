@@ -97,7 +97,7 @@ def test_a_browser_clicks_through_the_page(tmp_path: Path, monkeypatch) -> None:
             episode = player.episode
             own.click("next", lambda: player.episode == episode + 1)
             own.click("pause", lambda: not controls.is_paused)
-            own.click("policy zero actions", lambda: controls.policy == "zero actions")
+            own.click("policy zero", lambda: controls.policy == "zero")
             assert own.wait(lambda: player.commands == [[0.0] * 3] * 2, 5.0)
             browser.close()
     finally:

@@ -1,0 +1,91 @@
+"""Policies that need no training: zero and random actions, and those of each task's scripts."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from harl_mapush import config
+from harl_mapush.config import RunCfg
+from harl_mapush.evaluation.calculator import Policy
+from harl_mapush.runs.policy import load_team
+from mqe.config import ConfigError, unknown
+from mqe.env.environment import MultiAgentEnv
+from mqe.registry import TASKS
+
+
+def policy_names(task: str | None = None) -> list[str]:
+    """Return the names of the policies of a task, or of all tasks."""
+    tasks = TASKS.values() if task is None else [TASKS[task]]
+    return ["zero", "random", *dict.fromkeys(name for entry in tasks for name in entry.policies)]
+
+
+def make_policy(name: str, task: str, env: MultiAgentEnv, seed: int) -> Policy:
+    """Return a policy for ``env``; raise ConfigError if the task has none of this name."""
+    size = max(env.action_sizes)
+    if name == "zero":
+        return lambda obs: obs.new_zeros(*obs.shape[:2], size)
+    if name == "random":
+        generator = torch.Generator().manual_seed(seed)
+
+        def draw(obs: Tensor) -> Tensor:
+            actions = torch.rand(*obs.shape[:2], size, generator=generator)
+            return (2.0 * actions - 1.0).to(obs.device)
+
+        return draw
+    if name not in TASKS[task].policies:
+        raise ConfigError(unknown(f"policy of task {task}", name, policy_names(task)))
+    return TASKS[task].policies[name](env)
+
+
+def load_policy(team: Path | str, cfg: RunCfg, env: MultiAgentEnv) -> Policy:
+    """Return the policy of a checkpoint's folder, of a name, or of MODULE:FUNCTION."""
+    if isinstance(team, Path):
+        return load_team(cfg, team, env)
+    if team in policy_names():
+        return make_policy(team, cfg.task.name, env, cfg.runner.seed)
+    return _checked(find_function(team), team, env)
+
+
+def find_function(name: str) -> Policy:
+    """Return the function that ``MODULE:FUNCTION`` names; raise ConfigError if it is missing."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise ConfigError(
+            f"--policy {name!r}: must have the form MODULE:FUNCTION, as in my_policies:straight"
+        )
+    config.import_modules([module], "--policy")
+    function = getattr(importlib.import_module(module), attribute, None)
+    if not callable(function):
+        raise ConfigError(f"--policy {name}: module {module} has no function {attribute}")
+    return cast("Policy", function)
+
+
+def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
+    """Return a user's function, wrapped so that its failures and wrong shapes raise ConfigError."""
+
+    def act(obs: Tensor) -> Tensor:
+        try:
+            actions = function(obs)
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(
+                f"--policy {name}: raised {text} ({frame.filename}, line {frame.lineno})"
+            ) from error
+        wanted = (len(obs), env.num_agents, max(env.action_sizes))
+        if not isinstance(actions, Tensor) or actions.shape != wanted:
+            is_tensor = isinstance(actions, Tensor)
+            returned = tuple(actions.shape) if is_tensor else type(actions).__name__
+            raise ConfigError(
+                f"--policy {name}: returned {returned} for observations {tuple(obs.shape)}; "
+                f"return a tensor of shape {wanted}: worlds, agents, numbers in [-1, 1]"
+            )
+        return actions
+
+    return act

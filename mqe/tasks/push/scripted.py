@@ -1,0 +1,90 @@
+"""Scripted teams of the push task, as a yardstick: what no learning achieves is not its merit.
+
+Robots walk round the object to the side away from the goal, line up, push straight on, and stop
+when the object is at the goal. They use their own observations only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from mqe.env.environment import MultiAgentEnv
+    from mqe.tasks.push.task import PushTask
+
+CLEARANCE = 0.45  # [m] from the object's furthest corner to a robot that walks round it
+SPACING = 0.45  # [m] between the lines of two robots
+ALIGNED = 0.35  # [m] from its line, at which a robot begins to push
+TURN_AHEAD = 0.6  # [rad] along the circle round the object, to the next point that a robot aims at
+NEAR_LINE = 0.5  # [rad] from its place behind the object, at which a robot goes straight there
+REST_DISTANCE = 0.08  # [m] of the object from the goal, at which the team stops
+LOOKED_AT = ("goal_x", "goal_y", "object_x", "object_y")
+
+
+class ScriptedTeam:
+    """Robots that push side by side; observations (N, A, O) to actions (N, A, 3)."""
+
+    def __init__(self, env: MultiAgentEnv, num_pushing: int | None = None) -> None:
+        """Let the first ``num_pushing`` robots push (None: all); the others stand."""
+        task: PushTask = env.task  # pyright: ignore[reportAssignmentType]
+        names = task.obs_names(0)
+        self._columns = torch.tensor([names.index(name) for name in LOOKED_AT], device=env.device)
+        outline = task.constants.object.outline
+        self._standoff = CLEARANCE + max(math.hypot(x, y) for x, y in outline)
+        self._scale = torch.tensor(task.cfg.action_scale, device=env.device)
+        self._num_pushing = num_pushing or env.num_agents
+        places = torch.arange(env.num_agents, device=env.device) - 0.5 * (self._num_pushing - 1)
+        self._line = SPACING * places.view(1, -1, 1)  # (1, A, 1) [m] left of the way to the goal
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        """Return the actions of every robot."""
+        goal, position = obs[..., self._columns].split(2, dim=-1)
+        to_goal = goal - position
+        distance = to_goal.norm(dim=-1, keepdim=True)
+        ahead = to_goal / distance.clamp(min=1e-6)
+        left = torch.stack((-ahead[..., 1], ahead[..., 0]), dim=-1)
+
+        # The robot's own place, seen from the object along the way to the goal.
+        along = -(position * ahead).sum(dim=-1, keepdim=True)
+        across = -(position * left).sum(dim=-1, keepdim=True)
+        off_line = across - self._line
+        is_aligned = (along < -0.3) & (off_line.abs() < ALIGNED)
+        target = torch.where(
+            is_aligned,
+            ahead - 2.0 * off_line * left,
+            self._way_round(position, ahead, left, along, across),
+        )
+
+        velocity = target / target.norm(dim=-1, keepdim=True).clamp(min=0.5)
+        turn = 4.0 * torch.atan2(ahead[..., 1:], ahead[..., :1])
+        action = torch.cat((velocity, turn.clamp(-1.0, 1.0)), dim=-1)
+        is_done = distance < REST_DISTANCE
+        is_idle = torch.arange(obs.shape[1], device=obs.device) >= self._num_pushing
+        return action.masked_fill(is_done | is_idle.view(1, -1, 1), 0.0)
+
+    def _way_round(
+        self, position: Tensor, ahead: Tensor, left: Tensor, along: Tensor, across: Tensor
+    ) -> Tensor:
+        """Return the way (N, A, 2) [m] to the robot's place behind the object, round it."""
+        behind = torch.atan2(self._line.expand_as(along), torch.full_like(along, -self._standoff))
+        angle = torch.atan2(across, along)
+        rest = torch.remainder(behind - angle + math.pi, 2.0 * math.pi) - math.pi
+        next_angle = angle + rest.clamp(-TURN_AHEAD, TURN_AHEAD)
+        on_circle = position + self._standoff * (next_angle.cos() * ahead + next_angle.sin() * left)
+        place = position - self._standoff * ahead + self._line * left
+        return torch.where(rest.abs() > NEAR_LINE, on_circle, place)
+
+
+def scripted_team(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
+    """Return a script in which all robots push."""
+    return ScriptedTeam(env)
+
+
+def scripted_solo(env: MultiAgentEnv) -> Callable[[Tensor], Tensor]:
+    """Return a script in which the first robot pushes and the others stand."""
+    return ScriptedTeam(env, num_pushing=1)

@@ -1,0 +1,54 @@
+"""Suites: every one is a layer of valid settings, for training and for measuring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harl_mapush import config, test
+from harl_mapush.config.presets import _preset_folder
+from mapush import listing
+from mqe.config import ConfigError
+from mqe.world.objects import OBJECTS, object_floor_friction
+from mqe.world.scene import GRAVITY
+from tests.support.paths import ROOT
+
+
+@pytest.mark.parametrize("name", config.suites())
+def test_a_suite_is_a_layer_of_settings(name: str) -> None:
+    cfg, notices = config.resolve(config.load_preset("smoke"), config.load_suite(name))
+    assert not notices
+    assert cfg.env.model == "physical"
+    assert config.suites()[name][0].islower()
+
+
+@pytest.mark.parametrize(("name", "force"), [("team2", 51.0), ("team3", 77.0), ("team4", 102.0)])
+def test_a_team_suite_takes_the_force_that_it_says(name: str, force: float) -> None:
+    cfg, _ = config.resolve({}, config.load_suite(name))
+    friction = object_floor_friction(0.5 * sum(OBJECTS["cuboid"].friction))
+    assert friction * GRAVITY * cfg.task.object_mass == pytest.approx(force, abs=0.6)
+
+
+def test_flags_win_over_the_suite() -> None:
+    parser = test.make_parser()
+    words = ["pretrained:cuboid", "--suite", "team2", "--object", "beam"]
+    values = config.flag_values(parser.parse([*words, "--set", "env.num_agents=3"]))
+    assert values["env"]["num_agents"] == 3
+    assert values["task"]["object"] == "beam"
+    assert values["task"]["object_mass"] == 16.0
+
+
+def test_an_unknown_suite_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="--suite: .*team2"):
+        config.load_suite("team_2")
+
+
+def test_suites_are_listed(capsys) -> None:
+    assert listing.main(["suites"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == sorted(config.suites())
+
+
+def test_files_of_a_checkout_come_from_that_checkout() -> None:
+    assert Path(_preset_folder()) == ROOT / "configs"
