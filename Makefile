@@ -17,7 +17,7 @@ RUN := $(CURDIR)/$(BIN)/python -m
 OPENRL_VENV ?= .venv-openrl
 OPENRL := $(OPENRL_VENV)/bin/python
 
-.PHONY: format lint type test train smoke openrl
+.PHONY: format lint type test train smoke docs docs-serve openrl
 
 train: $(VENV)/.installed
 	@set -e; out="$(OUT)"; \
@@ -44,6 +44,13 @@ lint: $(VENV)/.installed-test
 type: $(VENV)/.installed-test
 	$(RUN) pyright --pythonpath $(BIN)/python
 
+# The site of docs/: in the folder site, or on a page of this machine.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict
+
+docs-serve: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs serve
+
 openrl: $(OPENRL_VENV)/.installed
 	@printf '%s\n' "$(OPENRL) -m harl_mapush.clients.run_openrl --task go1push_mid --algo ppo"
 
@@ -68,6 +75,10 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py
 $(VENV)/.installed-test: $(VENV)/.torch pyproject.toml setup.py
 	$(PIP) -e '.[test,gpu]'
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: $(VENV)/.torch pyproject.toml setup.py
+	$(PIP) -e '.[docs]'
+	@touch $@
 
 $(VENV)/.torch: constraints.txt | $(BIN)/python
 	$(PIP) torch

@@ -1,7 +1,7 @@
 """Functions that build environments and register objects, tasks, algorithms and more.
 
 A user's module with registrations is named with ``--import`` on the command line; an installed
-package lists it under the entry point ``mapush.extensions``. See ``docs/own.md``.
+package lists it under the entry point ``mapush.extensions``. See ``docs/guides/own.md``.
 """
 
 from typing import TYPE_CHECKING, Any

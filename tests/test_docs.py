@@ -13,13 +13,15 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 def test_python_is_shown_as_it_works(capsys) -> None:
     blocks = re.findall(
-        r"```python\n(.*?)```", (DOCS / "python.md").read_text(encoding="utf-8"), flags=re.DOTALL
+        r"```python\n(.*?)```",
+        (DOCS / "guides/python.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL,
     )
     assert len(blocks) == 4
     shown: dict[str, Any] = {}
     for block in blocks:
         # Fewer worlds take less time.
-        exec(compile(block.replace("16", "4"), "docs/python.md", "exec"), shown)
+        exec(compile(block.replace("16", "4"), "docs/guides/python.md", "exec"), shown)
     assert shown["metrics"]["success_rate"] >= 0.75
     assert shown["step"].reward.shape == (4, 2)
 

@@ -1,7 +1,7 @@
 """The learning algorithms by name.
 
-To add one here, write its file, a line below and its section in ``docs/algorithms.md``; to add one
-from outside, see ``mapush.register_algorithm``.
+To add one here, write its file, a line below and its section in
+``docs/background/algorithms.md``; to add one from outside, see ``mapush.register_algorithm``.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="MODULE",
         help="module of your own that registers objects, terms, tasks, robots and so on (see "
-        "docs/own.md); may be repeated",
+        "docs/guides/own.md); may be repeated",
     )
 
 

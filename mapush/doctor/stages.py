@@ -234,7 +234,7 @@ _FRAMES = (
     "see mqe/sim/remote/worker/frames.py: order of quaternions, frame of angular "
     "velocities, point of linear ones"
 )
-_WORKER = "read docs/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
+_WORKER = "read docs/guides/isaacgym.md; --set sim.python=PATH names the interpreter of the process"
 CRASH = (
     "update the GPU's driver; if the crash stays, report it with the output of mapush doctor "
     "--cuda-debug"

@@ -50,8 +50,8 @@ def make_parser() -> config.Parser:
     parser.add_argument(
         "space",
         metavar="SPACE.yaml",
-        help="a file with the settings that vary (docs/sweeps.md), or the folder of a sweep to "
-        "continue",
+        help="a file with the settings that vary (docs/guides/sweep.md), or the folder of a sweep "
+        "to continue",
     )
     parser.add_argument(
         "--num_trials",

@@ -1,5 +1,5 @@
-"""Try the Slurm scripts of docs/cluster.md: stand-ins for Slurm and torchrun, and the signals that
-a cluster sends.
+"""Try the Slurm scripts of docs/guides/cluster.md: stand-ins for Slurm and torchrun, and the
+signals that a cluster sends.
 
 ``python tests/faults/cluster.py`` takes two minutes and prints what the scripts did; words choose
 among ``signals``,
@@ -60,8 +60,8 @@ def main() -> int:
 
 
 def scripts() -> dict[str, str]:
-    """Return the scripts of docs/cluster.md by the names of their jobs."""
-    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    """Return the scripts of docs/guides/cluster.md by the names of their jobs."""
+    text = (ROOT / "docs/guides/cluster.md").read_text(encoding="utf-8")
     found = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
     return {re.findall(r"--job-name=(\S+)", script)[0]: script for script in found}
 

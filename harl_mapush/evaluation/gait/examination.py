@@ -1,7 +1,7 @@
 """The gait examination: command grids, delayed targets, corner commands, pushes, pressing.
 
 Every world has the motors' own lag, and every robot is dropped as the push task drops robots.
-``docs/gait.md`` defines each metric and gives its target.
+``docs/background/gait.md`` defines each metric and gives its target.
 """
 
 from __future__ import annotations

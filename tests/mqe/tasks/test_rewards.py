@@ -311,7 +311,7 @@ def test_the_default_rewards_pay_for_sharing() -> None:
 
 
 def test_the_documents_say_what_the_default_weights_are() -> None:
-    text = " ".join((ROOT / "docs/push_task.md").read_text().split())
+    text = " ".join((ROOT / "docs/background/push_task.md").read_text().split())
     weights = weights_of("default", "cuboid", {})
     assert weights["progress"] == weights["shared_progress"] == 10.0
     for name in weights.keys() - {"progress", "shared_progress"}:

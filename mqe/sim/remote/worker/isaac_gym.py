@@ -1,8 +1,8 @@
 """Isaac Gym Preview 4 as an engine. Written against its stubs; it has not run on the real thing
 yet.
 
-``docs/isaacgym.md`` has the checklist for whoever runs it first. All worlds lie at one place and
-are kept apart by their collision groups, so that the world's frame is every environment's.
+``docs/guides/isaacgym.md`` has the checklist for whoever runs it first. All worlds lie at one place
+and are kept apart by their collision groups, so that the world's frame is every environment's.
 """
 
 from __future__ import annotations

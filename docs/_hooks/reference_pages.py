@@ -1,0 +1,372 @@
+"""Reference pages, generated from the registries."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from dataclasses import MISSING, Field, fields
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from harl_mapush import config
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.clients.entries import CLIENTS
+from harl_mapush.config.other_names import dotted
+from harl_mapush.runs.formats import FORMATS
+from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
+from mapush.commands import COMMANDS, load
+from mqe.pretrained import PRETRAINED, pretrained_names
+from mqe.registry import SIMULATORS, TASKS
+from mqe.tasks.push import episode_report
+from mqe.tasks.push.rewards import PRESETS, weights_of
+from mqe.tasks.push.task import PUSH_TERMS
+from mqe.world.objects import OBJECTS
+from mqe.world.robots import ROBOTS
+
+ROOT = Path(__file__).parents[2]
+WIDTH = "88"  # columns of a command's help
+
+
+def pages() -> dict[str, str]:
+    """Return the text of every page by its path."""
+    made: dict[str, Callable[[], str]] = {
+        "settings": settings,
+        "terms": terms,
+        "tasks": tasks,
+        "objects": objects,
+        "robots": robots,
+        "presets": presets,
+        "metrics": metrics,
+        "commands": commands,
+    }
+    return {f"reference/{name}.md": make() for name, make in made.items()}
+
+
+def settings() -> str:
+    """Return the page of all settings, a table for each section."""
+    parts = [
+        "# Settings",
+        "Every setting of a run file, and of `--set SECTION.KEY=VALUE`. `mapush settings PATTERN` "
+        "lists those that contain a word. Settings marked with \u21bb may change when a run "
+        "[resumes](../start/train.md).",
+    ]
+    sections: dict[str, dict[str, type]] = {
+        f"`{name}`": {name: cls} for name, cls in config.SECTION_CLASSES.items()
+    }
+    sections |= {f"`task` of `{name}`": {"task": entry.cfg} for name, entry in TASKS.items()}
+    for title, classes in sections.items():
+        parts += [f"## {title}", _settings_table(dotted(classes))]
+
+    # Settings that all algorithms have are listed once.
+    by_algorithm = {name: dotted({"algorithm": entry.cfg}) for name, entry in ALGORITHMS.items()}
+    owners: dict[tuple[str, ...], list[str]] = {}
+    rows: dict[tuple[str, ...], Field[Any]] = {}
+    for algorithm, found in by_algorithm.items():
+        for key, field in found.items():
+            row = _setting_row(key, field)
+            owners.setdefault(row, []).append(algorithm)
+            rows[row] = field
+    groups: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for row, names in owners.items():
+        groups.setdefault(tuple(names), []).append(row)
+    for names, group in sorted(groups.items(), key=lambda item: -len(item[0])):
+        of = "of every algorithm" if len(names) == len(ALGORITHMS) else f"of {_codes(names)}"
+        parts += [f"## `algorithm` {of}", _table(_SETTING_HEAD, group)]
+    return _join(parts)
+
+
+_SETTING_HEAD = ("setting", "default", "range", "meaning")
+
+
+def _settings_table(found: Mapping[str, Field[Any]]) -> str:
+    return _table(_SETTING_HEAD, [_setting_row(key, field) for key, field in found.items()])
+
+
+def _setting_row(key: str, field: Field[Any]) -> tuple[str, ...]:
+    """Return name, default, range and meaning of a setting."""
+    default: Any = "must be given"
+    if field.default is not MISSING:
+        default = field.default
+    elif field.default_factory is not MISSING:
+        default = field.default_factory()
+    limits = field.metadata
+    words = [f"{name} {limits[name]}" for name in ("min", "above", "max") if name in limits]
+    if "choices" in limits:
+        words.append(", ".join(f"`{choice}`" for choice in limits["choices"]))
+    mark = " \u21bb" if key in CHANGEABLE_ON_RESUME else ""
+    return f"`{key}`{mark}", f"`{_yaml(default)}`", "; ".join(words), limits.get("help", "")
+
+
+def terms() -> str:
+    """Return the page of the push task's terms."""
+    rewards = []
+    for name, term in PUSH_TERMS.rewards.items():
+        weights = [weights_of(preset, "cuboid", {}).get(name) for preset in PRESETS]
+        shown = ["" if weight is None else f"{weight:g}" for weight in weights]
+        rewards.append((f"`{name}`", term.help, *shown))
+    return _join(
+        [
+            "# Terms",
+            "What the push task `go1push_mid` is made of. [The push task](../background/"
+            "push_task.md) explains them together; [Own rewards and observations]"
+            "(../guides/own.md) adds others.",
+            "## Rewards",
+            "Every term is given at every control step and logged as `reward/NAME`. "
+            "`task.rewards` names a preset of weights, `task.weights.NAME` one weight; without a "
+            "weight a term is off. The weights shown are those of the box.",
+            _table(("term", "meaning", *(f"`{preset}`" for preset in PRESETS)), rewards),
+            "## Observations",
+            "`task.more_observations` adds terms that are not part of every observation.",
+            _observation_table(PUSH_TERMS.observations),
+            "## State of the critic",
+            _observation_table(PUSH_TERMS.state),
+            "## Terminations",
+            _table(
+                ("term", "condition", "is"),
+                [
+                    (f"`{name}`", term.help, "a failure" if term.is_failure else "no failure")
+                    for name, term in PUSH_TERMS.terminations.items()
+                ],
+            ),
+            "## Measures",
+            "Numbers of a control step that are summed over an episode, for metrics.",
+            _table(
+                ("term", "meaning", "unit", "for each robot"),
+                [
+                    (f"`{name}`", term.help, term.unit, "yes" if term.per_robot else "")
+                    for name, term in PUSH_TERMS.measures.items()
+                ],
+            ),
+        ]
+    )
+
+
+def _observation_table(found: Mapping[str, Any]) -> str:
+    rows = []
+    for name, term in found.items():
+        numbers = "" if term.numbers is None else _codes(term.numbers)
+        over = {None: "", "teammates": "each teammate", "robots": "each robot"}[term.over]
+        rows.append((f"`{name}`", term.help, term.unit, numbers, over))
+    return _table(("term", "meaning", "unit", "numbers", "for"), rows)
+
+
+def tasks() -> str:
+    """Return the page of tasks, algorithms, simulators, clients and checkpoint formats."""
+    parts = ["# Tasks, algorithms and simulators", "## Tasks"]
+    rows = []
+    for name, entry in TASKS.items():
+        examined = "the gait examination" if entry.examination else "the calculator"
+        settings_class = f"`{entry.cfg.__module__}.{entry.cfg.__name__}`"
+        rows.append((f"`{name}`", _first_line(entry.cfg), settings_class, examined))
+    parts.append(_table(("`--task`", "meaning", "settings", "measured by"), rows))
+    for name, entry in TASKS.items():
+        if entry.conditions:
+            table = [(title, f"`{_flat(over)}`") for title, over in entry.conditions.items()]
+            parts += [
+                f"### Conditions of `mapush robustness` for `{name}`",
+                _table(("condition", "settings"), table),
+            ]
+    parts += [
+        "## Algorithms",
+        _table(
+            ("`--algo`", "meaning", "settings"),
+            [
+                (
+                    f"`{name}`",
+                    _first_line(entry.cls) if inspect.isclass(entry.cls) else "",
+                    f"`{entry.cfg.__module__}.{entry.cfg.__name__}`",
+                )
+                for name, entry in ALGORITHMS.items()
+            ],
+        ),
+        "## Other registries",
+        _table(
+            ("registry", "names"),
+            [
+                ("simulators (`--sim`)", _codes(SIMULATORS)),
+                ("clients (`mapush.make(task, client=...)`)", _codes(CLIENTS)),
+                ("checkpoint formats", _codes(FORMATS)),
+                ("trained policies", _codes(f"{PRETRAINED}{name}" for name in pretrained_names())),
+            ],
+        ),
+    ]
+    return _join(parts)
+
+
+def objects() -> str:
+    """Return the page of objects."""
+    rows = []
+    for name, obj in OBJECTS.items():
+        shapes = []
+        for geom in obj.geoms:
+            size = " \u00d7 ".join(f"{number:g}" for number in geom.size)
+            shapes.append(f"{geom.type} {size}")
+        rows.append(
+            (
+                f"`{name}`",
+                ", ".join(shapes),
+                f"{obj.mass:g}",
+                f"{obj.friction[0]:g} to {obj.friction[1]:g}",
+                f"{obj.spawn_ring[0]:g} to {obj.spawn_ring[1]:g}",
+                f"{obj.num_agents}",
+            )
+        )
+    head = ("`--object`", "shape [m]", "mass [kg]", "friction", "robots start at [m]", "robots")
+    return _join(
+        [
+            "# Objects",
+            "What teams push. A cylinder's size is its radius and its height. The friction is the "
+            "material's own, drawn for each world; two materials meet at the mean of their "
+            "coefficients (floor 0.1, robot 1.0). [Own objects](../guides/own.md) adds others.",
+            _table(head, rows),
+        ]
+    )
+
+
+def robots() -> str:
+    """Return the page of robots."""
+    rows = []
+    for name, robot in ROBOTS.items():
+        mass = robot.trunk.mass + sum(part.mass for leg in robot.legs for part in leg.inertials)
+        rows.append(
+            (
+                f"`{name}`",
+                f"{mass:.1f}",
+                f"{robot.link_length:g}",
+                f"{robot.standing_height:g}",
+                f"{robot.stiffness:g}, {robot.damping:g}",
+                " / ".join(f"{limit:g}" for limit in robot.torque_limit),
+                "yes" if robot.physical is not None else "no",
+                f"`{robot.gait}`",
+            )
+        )
+    head = (
+        "`env.robots`",
+        "mass [kg]",
+        "thigh and calf [m]",
+        "standing height [m]",
+        "stiffness [N m/rad], damping [N m s/rad]",
+        "torque limit: hip / thigh / calf [N m]",
+        "`env.model=physical`",
+        "gait",
+    )
+    return _join(
+        [
+            "# Robots",
+            "The numbers are those of `env.model=reference`. A team may be mixed: "
+            "`--set env.robots=[go1,go2]`. [Own robots](../guides/own.md) adds others.",
+            _table(head, rows),
+        ]
+    )
+
+
+def presets() -> str:
+    """Return the page of presets."""
+    parts = [
+        "# Presets",
+        "A preset is a run file that ships with mapush: `mapush train --preset NAME`. A file with "
+        "`base` changes that file. Without `--preset` and `--config`, "
+        f"`{config.DEFAULT_PRESET}` is taken.",
+    ]
+    for name in config.presets():
+        text = (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8").rstrip("\n")
+        parts += [f"## `{name}`", f"```yaml\n{text}\n```"]
+    return _join(parts)
+
+
+def metrics() -> str:
+    """Return the page of metrics."""
+    rows = [
+        (f"`{name}`", term.help, term.unit, "yes" if term.per_robot else "")
+        for name, term in PUSH_TERMS.metrics.items()
+    ]
+    keys = inspect.cleandoc(episode_report.summarize.__doc__ or "")
+    return _join(
+        [
+            "# Metrics",
+            "## Metrics of an episode of the push task",
+            "Kept on the device for the last 1,000 episodes. A training logs their means as "
+            "`mapush/NAME` (0 or 1: `mapush/NAME_rate`), and those of a robot as `agent<i>/NAME`.",
+            _table(("metric", "meaning", "unit", "for each robot"), rows),
+            "## Output of the calculator",
+            "What `mapush test` prints and `--json` writes. " + keys,
+        ]
+    )
+
+
+def commands() -> str:
+    """Return the page of all commands with their help."""
+    parts = ["# Commands", "`mapush` and `python -m mapush` are the same program."]
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = WIDTH
+    try:
+        for name, command in COMMANDS.items():
+            parts += [
+                f"## `mapush {name}`",
+                f"{command.help[0].upper()}{command.help[1:]}.",
+                f"```text\n{_help(name)}\n```",
+            ]
+    finally:
+        if columns is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = columns
+    return _join(parts)
+
+
+def _help(name: str) -> str:
+    """Return what ``mapush NAME --help`` prints."""
+    text = StringIO()
+    with redirect_stdout(text), suppress(SystemExit):
+        load(name)(["--help"])
+    return text.getvalue().rstrip("\n")
+
+
+def _first_line(thing: Any) -> str:
+    """Return the first paragraph of a docstring."""
+    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> str:
+    """Format nested settings as SECTION.KEY=VALUE."""
+    words = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            words.append(_flat(value, f"{prefix}{key}."))
+        else:
+            words.append(f"{prefix}{key}={_yaml(value)}")
+    return " ".join(words)
+
+
+def _yaml(value: Any) -> str:
+    """Format a value as in a run file."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(_yaml(item) for item in value)}]"
+    if hasattr(value, "__dataclass_fields__"):
+        return f"{{{', '.join(field.name for field in fields(value))}}}"
+    return str(value)
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; a bar within a cell is escaped."""
+
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+    rule = f"|{' --- |' * len(head)}"
+    return "\n".join([line(head), rule, *(line(row) for row in rows)])
+
+
+def _join(parts: Iterable[str]) -> str:
+    return "\n\n".join(parts) + "\n"
