@@ -1,8 +1,7 @@
 """The contract between a learner and its users.
 
-Its users are the runner, checkpoints, the memory plan, the doctor and evaluation.
-T decisions a block, N environments, A agents, O obs size, U action size, R recurrent layers,
-H hidden size.
+Its users are the trainers, checkpoints, the memory plan, the doctor and evaluation. T decisions per
+block, N environments, A agents, O obs size, U action size, R recurrent layers, H hidden size.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ class Experience(Protocol):
     """The data that an algorithm learns from: one block of T decisions, or a replay buffer."""
 
     def start(self, obs: Tensor, state: Tensor) -> None:
-        """Store the obs (N, A, O) and state that the first decision follows.
+        """Store the obs (N, A, O) and state before the first decision.
 
-        It is called at the start of a run and after a resume.
+        Called at the start of a run and after a resume.
         """
         ...
 
@@ -89,10 +88,10 @@ class Algorithm(Protocol):
         ...
 
     def update(self, experience: Any, progress: float = 0.0) -> dict[str, Tensor]:
-        """Learn after a block, in as many steps as the settings ask for, none during a warm-up.
+        """Learn after a block, in as many steps as the settings require, none during a warm-up.
 
-        ``progress`` in [0, 1) is the share of the run that is done. Return metrics as 0-dim
-        tensors on the device.
+        ``progress`` in [0, 1) is the completed share of the run. Return metrics as 0-dim tensors on
+        the device.
         """
         ...
 
@@ -109,11 +108,11 @@ class Algorithm(Protocol):
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """All trained weights as flat tensors by name, which updates move and keep finite."""
+        """All trained weights as flat tensors by name; updates must keep them finite."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a bit-exact resume needs but the experience."""
+        """Return the state for a bit-exact resume, without the experience."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from mqe.extensions import Registry
 
 
 class AlgorithmEntry(NamedTuple):
-    """The settings class of an algorithm, and its builder, with ``make_algorithm``'s arguments."""
+    """The settings class of an algorithm, and its builder with ``make_algorithm``'s arguments."""
 
     cfg: type[AlgorithmCfg]
     cls: Callable[..., Algorithm]
@@ -52,7 +52,7 @@ def make_algorithm(
     seed: int,
     ranks: Ranks = ALONE,
 ) -> Algorithm:
-    """Build the algorithm that ``cfg`` names on a device.
+    """Build the algorithm of the settings ``cfg`` on a device.
 
     Actions, orders and shuffles are drawn from ``seed``. The algorithm learns from the experience
     of all ``ranks``.

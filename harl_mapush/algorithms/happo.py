@@ -1,6 +1,6 @@
 """HAPPO (Kuba et al. 2022): agents are updated one after another.
 
-The update of each is corrected for the updates before it.
+Each update is corrected for the updates before it by the factor of their probability ratios.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Happo(OnPolicy):
         return self.update_actor(agent, batch), before
 
     def _update_factor(self, storage: Storage, agent: int, before: Tensor) -> None:
-        """Multiply the factor of the agents after this one by the ratio of its probabilities."""
+        """Multiply the factor of the next agents by the ratio of this agent's probabilities."""
         after = rollout_log_probs(self.actors[agent], storage, agent)
         storage.next_factor.mul_(losses.factor_ratio(after, before, self.cfg.action_aggregation))
 

@@ -1,6 +1,6 @@
 """HASAC (Liu et al. 2023): soft actors are updated one after another.
 
-The update of each is given the new actions of those before it.
+Each actor is updated with the new actions of the actors before it.
 """
 
 from __future__ import annotations

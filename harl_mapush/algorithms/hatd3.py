@@ -76,7 +76,7 @@ class Hatd3(OffPolicy):
     def explore(self, obs: Tensor) -> Tensor:
         actions = self._act(obs)
 
-        # The noise of each of these worlds, which may be some of all.
+        # Noise levels of this process's worlds, which may be a part of all.
         low, high = self.cfg.exploration_noise
         first, num_worlds = self.world_share or (0, len(obs))
         scales = torch.linspace(low, high, num_worlds * self.ranks.size, device=self.device)

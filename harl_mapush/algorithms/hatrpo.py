@@ -44,8 +44,8 @@ class HatrpoCfg(HappoCfg):
 class Hatrpo(Happo):
     """One full-batch step per agent, by conjugate gradient and a backtracking line search.
 
-    The line search asks the host after every step size, so an update waits for the device a few
-    times.
+    The line search reads a result on the host after every step size, so an update waits for the
+    device a few times.
     """
 
     cfg: HatrpoCfg
@@ -61,7 +61,7 @@ class Hatrpo(Happo):
         num_active = batch.weights.sum()
         self.ranks.sum_(num_active)
         if not bool(num_active):
-            return _unmoved(actor)  # never alive; upstream draws no order for such an agent
+            return _unmoved(actor)  # never alive: upstream draws no order for such an agent
         order = self.shuffle.rows(num_rows(batch), 1)
         if order is not None:
             batch = gather(batch, order)
@@ -86,7 +86,7 @@ def trust_region_step(
     # Direction and full length of the natural gradient step.
     objective_old, gradient = objective_gradient(actor, flat, batch, cfg.action_aggregation)
     metrics = _unmoved(actor)
-    has_direction = float(gradient.abs().max()) > 0.0  # False also if it is not a number
+    has_direction = float(gradient.abs().max()) > 0.0  # False also for NaN
     if not has_direction:
         return metrics
     step = _natural_step(
@@ -119,7 +119,7 @@ def trust_region_step(
 
 
 def _unmoved(actor: Actor) -> dict[str, Tensor]:
-    """Return the metrics of an actor that does not change."""
+    """Return the metrics of an actor that is left as it is."""
     spread = _spread(actor)
     zero = torch.zeros_like(spread["std"])
     return {
@@ -224,7 +224,7 @@ def kl_hessian_product(actor: Actor, flat: FlatAdam, batch: ActorBatch, vector: 
     rows = batch.weights.numel() * flat.ranks.size
     product = torch.zeros_like(vector)
     for tile in tiles(batch):
-        # Derivatives add up in the order of these operations.
+        # The order of these operations sets the rounding of the derivatives.
         mean = _forward(actor, tile).double()
         std = actor.std().expand_as(mean).double()
         kl = losses.gaussian_kl(mean.detach(), std.detach(), mean, std).sum() / rows

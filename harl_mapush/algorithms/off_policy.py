@@ -50,7 +50,7 @@ _FLOAT = 4  # bytes
 class OffPolicy(ABC):
     """A team that acts, and learns from a replay buffer."""
 
-    follows_first_critic = False  # whether actors learn from the first critic alone
+    follows_first_critic = False  # whether actors learn from the first critic only
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class OffPolicy(ABC):
         self.num_views = self.num_agents if spec.state_type == "FP" else 1
         self.action_size = max(spec.action_sizes)
         num_outputs = max(cfg.num_atoms, 1)
-        # The first of these worlds and the number of all, if other processes have some as well.
+        # The first of this process's worlds and the number of all; None if it has all of them.
         self.world_share: tuple[int, int] | None = None
 
         # Actors and critics
@@ -134,13 +134,13 @@ class OffPolicy(ABC):
 
     @abstractmethod
     def explore(self, obs: Tensor) -> Tensor:
-        """Return actions (N, A, U) that explore."""
+        """Return actions (N, A, U) with exploration."""
 
     @abstractmethod
     def next_decisions(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
         """Return the team's actions (B, sum of U) for next obs (B, A, O), and a bonus (B,).
 
-        The bonus, or 0, is that of the actions' entropy in the critics' targets.
+        The bonus is the entropy bonus of the critics' targets, or 0.
         """
 
     @abstractmethod
@@ -292,8 +292,8 @@ class OffPolicy(ABC):
         return metrics | self.learn(batch)
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
-        """Take one step of the critics, and every ``policy_delay``-th time of the actors."""
-        # Trained networks are loaded after the target networks were made.
+        """Take one step of the critics and, every ``policy_delay``-th time, of the actors."""
+        # Trained networks may have been loaded after the target networks were made.
         if self.spec.is_trained and not self.num_updates:
             for target, source in self.targets:
                 target.copy_(source)
@@ -359,8 +359,8 @@ class OffPolicy(ABC):
     def _update_actors(self, batch: Batch, order: Sequence[int]) -> dict[str, Tensor]:
         """Update the actors one after another.
 
-        Each is valued beside the others' newest actions, or beside those of the replay buffer if
-        updates are not sequential.
+        The critics value each actor's actions together with the others' newest actions, or with
+        those of the replay buffer if updates are not sequential.
         """
         cfg = self.cfg
         metrics = {}
@@ -371,7 +371,7 @@ class OffPolicy(ABC):
 
         log_probs: list[Tensor | None] = [None] * self.num_agents
         for turn, agent in enumerate(order):
-            # The value of this agent's actions beside the others'.
+            # Value of this agent's actions together with the others'.
             own, log_probs[agent] = self.decide(agent, batch.obs)
             others = newest if cfg.is_sequential else self._own(batch.actions)
             joint = torch.cat([*others[:agent], own, *others[agent + 1 :]], dim=-1)
@@ -385,7 +385,7 @@ class OffPolicy(ABC):
             metrics[f"agent{agent}/policy_loss"] = loss.detach()
             metrics[f"agent{agent}/actor_grad_norm"] = norm
 
-            # The next agents are given this one's new actions.
+            # The next agents are updated with this agent's new actions.
             if cfg.is_sequential and turn < self.num_agents - 1:
                 with torch.no_grad():
                     newest[agent] = self.decide(agent, batch.obs)[0]
@@ -455,7 +455,7 @@ class OffPolicy(ABC):
         return weights
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a bit-exact resume needs but the experience."""
+        """Return the state for a bit-exact resume, without the experience."""
         state = {
             "actors": [actor.state_dict() for actor in self.unique_actors],
             "critic": self.critic.state_dict(),
@@ -504,7 +504,7 @@ class OffPolicy(ABC):
         shape = self.replay_shape(num_envs)
         row = shape.nbytes / shape.num_transitions
 
-        # Floats of a batch's row in all hidden layers and outputs, at the largest moment.
+        # Largest number of floats of a batch's row in all hidden layers and outputs.
         critic_sizes = self.network.critic_hidden_sizes or self.network.hidden_sizes
         floats_a_unit = 4 if self.network.use_layer_norm else 3
         critic_floats = floats_a_unit * sum(critic_sizes) + 6 * max(cfg.num_atoms, 1)

@@ -1,7 +1,7 @@
-"""The base class of the on-policy algorithms: a team of actors and a critic, one update a rollout.
+"""The base class of the on-policy algorithms: actors and a critic, with one update per rollout.
 
-An algorithm is a subclass with its own ``update_actors``. T decisions, N environments, A agents,
-O obs size, U action size, V values an environment, R recurrent layers, H hidden size.
+An algorithm is a subclass with its own ``update_actors``. T decisions, N environments, A agents, O
+obs size, U action size, V values per environment, R recurrent layers, H hidden size.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class OnPolicy(ABC):
     # Acting
 
     def make_experience(self, num_steps: int, num_envs: int) -> Storage:
-        """Allocate a rollout; raise ValueError if it cannot be cut as the settings ask for."""
+        """Allocate a rollout; raise ValueError if it has too few rows for the minibatches."""
         return self._make_storage(num_steps, num_envs, self.device)
 
     @torch.no_grad()
@@ -189,7 +189,7 @@ class OnPolicy(ABC):
     # Learning
 
     def update(self, experience: Storage, progress: float = 0.0) -> dict[str, Tensor]:
-        """Learn from a full rollout; ``progress`` in [0, 1) is the share of the run that is done.
+        """Learn from a full rollout; ``progress`` in [0, 1) is the completed share of the run.
 
         Return metrics as 0-dim tensors on the device, named ``agent{i}/...`` and ``critic/...``.
         """
@@ -253,7 +253,7 @@ class OnPolicy(ABC):
         return self.formulas.joins_advantages(self.num_values)
 
     def surrogate(self, ratio: Tensor, advantages: Tensor) -> Tensor:
-        """Return the objective (L, B) of actions with these probability ratios and advantages."""
+        """Return the objective (L, B) of actions, from their probability ratios and advantages."""
         return losses.clipped_surrogate(ratio, advantages, self.cfg.clip_param)
 
     def update_policy(self, agent: int, batches: list[ActorBatch]) -> dict[str, Tensor]:
@@ -295,7 +295,7 @@ class OnPolicy(ABC):
         return actors | {"critic": self.value.optimizer.flat}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that learning needs to resume."""
+        """Return the state for a bit-exact resume, without the rollout."""
         return {
             "actors": [actor.state_dict() for actor in self.unique_actors],
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
@@ -336,7 +336,7 @@ class OnPolicy(ABC):
 
     @property
     def graphs_at_once(self) -> int:
-        """Number of agents whose rows an update holds at once, with all that gradients need."""
+        """Number of agents whose rows an update holds at once, with their intermediate results."""
         return 1
 
     def _update_floats(self, rows: int, *, on_cpu: bool) -> float:
@@ -374,7 +374,7 @@ class OnPolicy(ABC):
 
     @property
     def _num_views(self) -> int:
-        """States of an environment: 1, or A if every agent has its own."""
+        """Number of states per environment: 1, or A if every agent has its own."""
         return self.num_agents if self.state_type == "FP" else 1
 
     def _make_storage(self, num_steps: int, num_envs: int, device: torch.device) -> Storage:
@@ -421,7 +421,7 @@ class OnPolicy(ABC):
 
 
 def _actor_rates(cfg: OnPolicyCfg, num_agents: int) -> list[float]:
-    """Return the learning rate of every actor; raise ValueError for a wrong number of them."""
+    """Return the learning rates of all actors; raise ValueError for a wrong number of them."""
     rates = cfg.agent_learning_rates or (cfg.learning_rate,) * num_agents
     if len(rates) != num_agents:
         raise ValueError(

@@ -25,7 +25,7 @@ class TeamSpec(NamedTuple):
 
     @property
     def num_agents(self) -> int:
-        """A."""
+        """Number of agents A."""
         return len(self.obs_sizes)
 
     @classmethod
@@ -44,7 +44,7 @@ class TeamSpec(NamedTuple):
 def make_actors(
     make: Callable[[int, int], _Actor], spec: TeamSpec, *, is_shared: bool
 ) -> list[_Actor]:
-    """Build one actor an agent by ``make(obs size, action size)``, or the same one for all.
+    """Build one actor per agent by ``make(obs size, action size)``, or one shared by all.
 
     Raise ValueError if agents of different sizes would share an actor.
     """

@@ -1,6 +1,6 @@
 """Losses and Gaussian formulas as pure functions.
 
-They sum over no rows, so that a caller can cut a batch into tiles.
+Their results are per row, so that a caller can cut a batch into tiles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ def gaussian_log_prob(actions: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def standard_log_prob(noise: Tensor) -> Tensor:
-    """Return the log density of standard normal draws; minus log std, that of mean + std noise."""
+    """Return the log density of standard normal draws.
+
+    Minus log std it is the log density of mean + std noise.
+    """
     return -0.5 * noise**2 - _HALF_LOG_2_PI
 
 
@@ -50,7 +53,8 @@ def likelihood_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str)
 def factor_ratio(log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
     """Return the ratio of ``likelihood_ratio``, rounded as HARL rounds it.
 
-    It cannot be captured with gradients: those of a product wait for the host.
+    With gradients it cannot be captured in a graph, since the gradient of a product waits for the
+    host.
     """
     ratios = torch.exp(log_probs - log_probs_old)
     return ratios.prod(-1) if aggregation == "prod" else ratios.mean(-1)

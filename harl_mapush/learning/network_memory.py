@@ -1,11 +1,13 @@
-"""Floats that networks hold in passes over rows, for memory plans."""
+"""Numbers of floats that passes through networks hold, for memory plans."""
 
 from __future__ import annotations
 
 from harl_mapush.learning.settings import NetworkCfg
 
-_GRU_KEPT = 9  # floats that a unit of a GRU layer keeps of every row until its backward pass
-_GRU_PASSING = 11  # floats that it computes in a pass without gradients
+# Floats per row and unit of a GRU layer: kept until the backward pass, and computed in a pass
+# without gradients.
+_GRU_KEPT = 9
+_GRU_PASSING = 11
 
 
 def passed_floats(
@@ -13,7 +15,7 @@ def passed_floats(
 ) -> float:
     """Return the floats of a pass without gradients over ``rows``, ``at_once`` of them at a time.
 
-    The rows of one time have a layer's input and output, and all rows have the parts of a GRU.
+    Each row at a time needs a layer's input and output, and all rows the parts of a GRU.
     """
     return _GRU_PASSING * gru_floats(network, sizes) * rows + 2.0 * max(sizes) * at_once
 
@@ -30,12 +32,11 @@ def gru_floats(network: NetworkCfg, sizes: tuple[int, ...]) -> int:
 
 
 def graph_floats(sizes: tuple[int, ...], *, has_norm: bool) -> int:
-    """Return the most floats that hidden layers of ``sizes`` hold of a row with gradients.
+    """Return the most floats that hidden layers of ``sizes`` hold per row with gradients.
 
-    A layer keeps its result until its own turn backward, when the gradients of its result, of its
-    activation's input and of its own input come on top. With normalisation it keeps the values
-    before and after its activation and after the normalisation, and one layer's gradient comes on
-    top.
+    A layer keeps its result until its own backward pass; then the gradients of its result, of its
+    activation's input and of its own input are added. With normalisation it keeps the values before
+    and after its activation and after the normalisation, and one layer's gradient is added.
     """
     if has_norm:
         return 3 * sum(sizes) + max(sizes)

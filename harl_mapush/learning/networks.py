@@ -18,7 +18,7 @@ from harl_mapush.learning.normalization import RunningNorm
 from harl_mapush.learning.settings import NetworkCfg
 from mqe.controllers.gait_network import ACTIVATIONS
 
-# Activations whose gain torch does not know, by those whose gain they have.
+# Activations without a gain in torch, and those whose gain is used for them.
 _LIKE = {"elu": "relu", "hardswish": "relu", "identity": "linear"}
 
 
@@ -147,7 +147,8 @@ class Recurrence(nn.Module):
         outputs = []
         after = []
         state = hidden.transpose(0, 1)
-        # cuDNN needs its weights in a memory of its own, and has no second derivative for HATRPO.
+        # The optimiser's flat weights exclude cuDNN, which needs its own memory for them; it also
+        # lacks the second derivative for HATRPO.
         with torch.backends.cudnn.flags(enabled=False):
             for start, end in self._spans(masks):
                 masked = (state * masks[start].view(1, -1, 1)).contiguous()
@@ -160,11 +161,11 @@ class Recurrence(nn.Module):
         return self.norm(torch.cat(outputs)), torch.cat(after)
 
     def _spans(self, masks: Tensor) -> list[tuple[int, int]]:
-        """Cut masks (L, B) before the first decision of any episode, into (start, end), as HARL.
+        """Cut masks (L, B) before every first decision of an episode, into pairs (start, end).
 
-        Fewer and longer passes result. On a GPU the cut would have to wait for the host, and a GRU
-        of several layers returns its states once per pass only. In both cases every decision is a
-        pass of its own.
+        As in HARL, this gives fewer and longer passes. On a GPU the cut would have to wait for the
+        host, and a GRU of several layers returns its states once per pass only. In both cases every
+        decision is a pass of its own.
         """
         length = masks.shape[0]
         if masks.is_cuda or self.rnn.num_layers > 1:
@@ -223,18 +224,18 @@ def _initial_log_std(cfg: NetworkCfg) -> float:
 
 _SELU_ALPHA = 1.6732632423543772  # Klambauer et al. 2017
 _SELU_SCALE = 1.0507009873554805
-_LEAK = 0.01  # torch's
+_LEAK = 0.01  # torch's default
 _aten = torch.ops.aten
 
 
 class _Activation(NamedTuple):
-    """A function in place, and its gradient from that of its result and the result itself."""
+    """An in-place function, and its gradient from its result and the result's gradient."""
 
     apply: Callable[[Tensor], Tensor]
     backward: Callable[[Tensor, Tensor], Tensor]
 
 
-# The activations whose gradient follows from their result, as ``dense`` needs it.
+# Activations whose gradient follows from their result, as ``dense`` requires.
 _ACTIVATIONS = {
     "relu": _Activation(
         torch.relu_,
@@ -265,11 +266,11 @@ _ACTIVATIONS = {
 
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
-    """Return activation(x W' + b) of rows x (..., I): (..., H).
+    """Return activation(x W' + b) (..., H) of rows x (..., I).
 
-    The result is that of a linear layer and its activation, and differentiable as often. But only
-    the result is kept for the gradient, and the gradient of the bias is a product with a vector. On
-    a GPU this takes a fifth less time than sums over rows.
+    This equals a linear layer and its activation, and can be differentiated as often. But only the
+    result is kept for the gradient, and the gradient of the bias is a product with a vector. On a
+    GPU this takes a fifth less time than sums over rows.
     """
     rows = x.reshape(-1, x.shape[-1])
     return _Dense.apply(rows, weight, bias, activation).view(*x.shape[:-1], len(bias))  # type: ignore[no-untyped-call]
@@ -287,7 +288,7 @@ class _Dense(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
         x, weight, y = ctx.saved_tensors
         inner = _ACTIVATIONS[ctx.activation].backward(grads[0], y)
-        # A second derivative adds up in the order of these operations.
+        # The order of these operations sets the rounding of a second derivative.
         grad_bias = torch.mv(inner.t(), inner.new_ones(len(inner)))
         grad_x = inner @ weight if ctx.needs_input_grad[0] else None
         grad_weight = inner.t() @ x

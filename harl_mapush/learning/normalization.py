@@ -7,17 +7,17 @@ from torch import Tensor, nn
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
 
-ADVANTAGE_STD_MIN = 1e-5  # added to the standard deviation of advantages
+ADVANTAGE_STD_MIN = 1e-5  # term added to the standard deviation of advantages
 _DEBIAS_MIN = 1e-5  # HARL's lower bound of the debiasing term
-_OBS_VARIANCE_MIN = 1e-4  # scales a constant observation by at most 100
+_OBS_VARIANCE_MIN = 1e-4  # so constant observations are scaled by at most 100
 _OBS_CLIP = 10.0  # bound of normalised observations [standard deviations]
-_RETURN_STD_MIN = 1e-2  # scales a nearly constant return by at most 100
+_RETURN_STD_MIN = 1e-2  # so nearly constant returns are scaled by at most 100
 
 
 class ValueNorm(nn.Module):
-    """Debiased exponential averages of the value targets' mean and standard deviation, scalars.
+    """Debiased exponential averages of the value targets' mean and standard deviation (scalars).
 
-    Three buffers under HARL's names hold the state, so a checkpoint has them on any device.
+    Three buffers under HARL's names hold the state, so checkpoints are independent of the device.
     """
 
     running_mean: Tensor
@@ -25,7 +25,7 @@ class ValueNorm(nn.Module):
     debiasing_term: Tensor
 
     def __init__(self, beta: float = 0.99999, variance_min: float = 1e-2) -> None:
-        """Average with decay ``beta`` per update; ``variance_min`` is the least variance."""
+        """Average with decay ``beta`` per update; the variance is at least ``variance_min``."""
         super().__init__()
         self.beta = beta
         self.variance_min = variance_min
@@ -34,7 +34,7 @@ class ValueNorm(nn.Module):
         self.register_buffer("debiasing_term", torch.tensor(0.0))
 
     def update(self, x: Tensor, weights: Tensor | None = None, ranks: Ranks = ALONE) -> None:
-        """Update the averages by all ranks' targets of any shape, but those of weight 0."""
+        """Update the averages by all ranks' targets of any shape, except those of weight 0."""
         if weights is None:
             mean, mean_sq = ranks.mean_(torch.stack((x.mean(), (x**2).mean())))
         else:
@@ -86,7 +86,7 @@ def rescale_output(
 
 
 class RunningNorm(nn.Module):
-    """Mean and variance of all rows so far, by feature; normalises and clips rows (..., size)."""
+    """Mean and variance per feature of all rows so far; normalises and clips rows (..., size)."""
 
     mean: Tensor
     var: Tensor
@@ -132,7 +132,7 @@ def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALO
     The statistics are over all ranks. Entries of weight 0 take no part in them, but are shifted
     and scaled alike.
     """
-    wide = torch.float64  # sums of a million entries lose digits in float32
+    wide = torch.float64  # sums of a million entries are inexact in float32
     total = weights.sum(dtype=wide)
     sum_ = (advantages * weights).sum(dtype=wide)
     ranks.sum_(total, sum_)
@@ -145,12 +145,12 @@ def normalize_advantages(advantages: Tensor, weights: Tensor, ranks: Ranks = ALO
 
 
 class ReturnNorm(RunningNorm):
-    """Standard deviation and largest size of discounted returns, by which rewards are scaled."""
+    """Scale of rewards, from the standard deviation and largest size of discounted returns."""
 
     peak: Tensor
 
     def __init__(self, bound: float) -> None:
-        """Keep scaled returns within ``bound``, and their standard deviation at 1 at most."""
+        """Keep scaled returns within ``bound``, and their standard deviation at most 1."""
         super().__init__(1)
         self.bound = bound
         self.register_buffer("peak", torch.tensor(0.0))

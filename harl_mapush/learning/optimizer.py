@@ -17,9 +17,9 @@ _STATE = ("exp_avg", "exp_avg_sq", "step_count", "learning_rate")
 
 
 class FlatAdam:
-    """Adam (Kingma & Ba 2015) with gradient clipping, in a few operations a step.
+    """Adam (Kingma & Ba 2015) with gradient clipping, in a few operations per step.
 
-    Nothing here waits for the device: step count and learning rate are tensors, so a step can be
+    No method waits for the device: step count and learning rate are tensors, so a step can be
     captured. The network must stay on its device; its ``load_state_dict`` writes into the same
     memory.
     """
@@ -63,17 +63,16 @@ class FlatAdam:
         self.grad.add_(torch.cat([gradient.reshape(-1) for gradient in gradients]))
 
     def share(self, weight: Tensor | None, *numbers: Tensor) -> tuple[Tensor, ...]:
-        """Average the gradient over all ranks; return the averages of ``numbers``.
+        """Average the gradient and ``numbers`` over all ranks; return the latter's averages.
 
         ``weight`` is that of ``Ranks.average_``.
         """
         return self.ranks.average_(self.grad, weight, *numbers)
 
     def step(self, max_grad_norm: float, enabled: Tensor | None = None) -> Tensor:
-        """Clip the gradient to ``max_grad_norm`` (0: no clipping) and step.
+        """Clip the gradient to ``max_grad_norm`` (0: no clipping) and step; return its norm before.
 
-        Return the norm before clipping. If ``enabled`` (0-dim) is 0 and not 1, neither parameters
-        nor moments change.
+        If ``enabled`` (0-dim) is 0 instead of 1, neither parameters nor moments change.
         """
         norm = torch.linalg.vector_norm(self.grad)
         self.clip(norm, max_grad_norm)

@@ -11,8 +11,8 @@ from mqe.controllers.gait_network import ACTIVATIONS
 COMPATS = ("mapush", "harl")
 INITIALIZATIONS = ("orthogonal_", "xavier_uniform_", "xavier_normal_")
 MODELS = ("none", "ensemble")
-MODEL_ROUND = 8  # gradient steps of a learned model that are taken together
-_WIDEST = 16_384  # units of a layer; the weights between two such layers take 1 GiB
+MODEL_ROUND = 8  # gradient steps in a round of training of a learned model
+_WIDEST = 16_384  # largest layer; the weights between two such layers take 1 GiB
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class NetworkCfg:
 
 @dataclass(frozen=True)
 class AlgorithmCfg:
-    """Section ``algorithm``: the members that the settings of every algorithm have."""
+    """Section ``algorithm``: the members of every algorithm's settings."""
 
     # Whether the algorithm is a ``ReplayLearner`` (``collectors/learner.py``).
     takes_collectors: ClassVar[bool] = False
@@ -97,11 +97,11 @@ class AlgorithmCfg:
     name: str = option("", "name of the learning algorithm")
 
     def built_network(self, network: NetworkCfg) -> NetworkCfg:
-        """Return the settings of the networks that the algorithm builds, given those asked for."""
+        """Return the network settings that the algorithm builds with, from those of the run."""
         return network
 
     def for_acting(self) -> Self:
-        """Return the settings without parts that a team needs for learning only."""
+        """Return the settings without parts that are needed for learning only."""
         return self
 
     def for_trial(self, num_rows: int) -> Self:

@@ -1,4 +1,4 @@
-"""Parts of an update, and the decisions of a team, as CUDA graphs."""
+"""CUDA graphs of parts of an update and of a team's decisions."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Graphs:
     def __call__(
         self, key: Hashable, function: Callable[..., _Output], *inputs: Tensor, over: object = None
     ) -> _Output:
-        """Return ``function(*inputs)``; a ``key`` must stand for one work on one set of shapes.
+        """Return ``function(*inputs)``; a ``key`` stands for one function and set of shapes.
 
-        ``over`` is another object that the function works on. If it changes, the graph is recorded
+        ``over`` is another object that the function uses. If it changes, the graph is recorded
         again.
         """
         if not self._enabled:

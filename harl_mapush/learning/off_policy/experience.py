@@ -1,4 +1,4 @@
-"""The experience of off-policy algorithms: every decision goes into the replay buffer at once."""
+"""The experience of off-policy algorithms: decisions go into the replay buffer at once."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class ReplayExperience:
         self._discounted = torch.zeros(envs, shape.num_views, device=device)
 
     def start(self, obs: Tensor, state: Tensor) -> None:
-        """Store the state that the first decision follows."""
+        """Store the state before the first decision."""
         self._state.copy_(state.view_as(self._state))
 
     def begin(self) -> None:
-        """Begin a block; nothing is to be done."""
+        """Do nothing; a block needs no preparation."""
 
     def hidden(self, t: int) -> Tensor | None:
         """Return None, since policies are not recurrent."""
@@ -85,13 +85,13 @@ class ReplayExperience:
         self.num_new += envs
 
     def cut(self, ring: int) -> None:
-        """End the episodes of a ring, whose environments start new ones."""
+        """End the episodes of a ring whose environments start new ones."""
         envs = self.replay.shape.num_envs
         self.replay.cut(ring)
         self._discounted[ring * envs : (ring + 1) * envs] = 0.0
 
     def finish(self) -> None:
-        """End a block; nothing is to be done."""
+        """Do nothing; all decisions are already stored."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a resumed run, with the replay buffer if it ``is_saved``."""

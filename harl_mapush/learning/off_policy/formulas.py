@@ -27,7 +27,7 @@ class OffPolicyFormulas:
     has_mirror = True  # whether transitions may be mirrored
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
-        """Take statistics over the rows of all ``ranks``."""
+        """Compute statistics over the rows of all ``ranks``."""
         self.ranks = ranks
 
     # Actors
@@ -66,13 +66,16 @@ class OffPolicyFormulas:
         normalizer: nn.Module,
         cfg: OffPolicyCfg,
     ) -> Tensor:
-        """Return the critics' targets (B, G) from the lower next values and the entropy bonus."""
+        """Return the critics' targets (B, G) from discounted next values and the entropy bonus.
+
+        ``values`` are the smaller ones of both target critics.
+        """
         return td.td_target(self.scaled(returns, normalizer, cfg), discount, values + bonus)
 
     # Temperatures
 
     def temperatures(self, num_agents: int, start: float, *, is_automatic: bool) -> Tensor:
-        """Return the initial temperatures: one an agent, HARL's with one more for the critics."""
+        """Return the initial temperatures: one per agent, HARL's with one more for the critics."""
         return torch.full((num_agents,), start)
 
     def critic_temperatures(self, alpha: Tensor, num_agents: int) -> Tensor:

@@ -17,7 +17,7 @@ _TARGET_ENTROPY = -1.0  # per action dimension [nat]
 
 
 class HarlOffPolicyFormulas(OffPolicyFormulas):
-    """The formulas that differ."""
+    """HARL's formulas where they differ from ``OffPolicyFormulas``."""
 
     takes_first_reward = True
     has_atoms = False

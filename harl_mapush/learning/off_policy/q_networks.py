@@ -20,7 +20,7 @@ from mqe.controllers.gait_network import ACTIVATIONS
 
 
 class Mlp(nn.Module):
-    """Linear layers with an activation each; the last has another activation, or none."""
+    """Linear layers with activations; the last layer has another activation, or none."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Mlp(nn.Module):
 
 
 class SquashedActor(nn.Module):
-    """A Gaussian through tanh, whose mean and standard deviation depend on the observation."""
+    """A tanh-squashed Gaussian policy with a standard deviation that depends on the observation."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class SquashedActor(nn.Module):
 
 
 class DeterministicActor(nn.Module):
-    """A deterministic policy with actions through tanh."""
+    """A deterministic policy with tanh-bounded actions."""
 
     def __init__(self, cfg: NetworkCfg, obs_size: int, action_size: int) -> None:
         super().__init__()
@@ -144,9 +144,9 @@ class TwinCritic(nn.Module):
 def targets_of(
     networks: Sequence[Any], optimizers: Sequence[FlatAdam]
 ) -> tuple[list[Any], list[tuple[Tensor, Tensor]]]:
-    """Copy networks as targets; return the copies, and pairs of flat weights.
+    """Copy networks as target networks; return the copies, and pairs of flat weights.
 
-    A pair has the weights of a copy and those that it follows, which are the optimiser's.
+    A pair has the weights of a copy and those of the optimiser that the copy follows.
     """
     copies = [target_of(network) for network in networks]
     pairs = []

@@ -39,7 +39,7 @@ class Transition(NamedTuple):
     next_state: Tensor  # (N, G, S)
     terminated: Tensor  # (N,) bool: ended by the task
     done: Tensor  # (N,) bool: ended, for any reason
-    valid: Tensor  # (N,) bool: False where the simulation broke
+    valid: Tensor  # (N,) bool: False if the simulation broke
 
 
 class Batch(NamedTuple):
@@ -48,9 +48,9 @@ class Batch(NamedTuple):
     obs: Tensor  # (B, A, O)
     state: Tensor  # (B, G, S)
     actions: Tensor  # (B, A, U)
-    active: Tensor  # (B, A) float: 1 where the agent was alive
+    active: Tensor  # (B, A) float: 1 if the agent was alive
     returns: Tensor  # (B, G) discounted rewards of the decisions up to next_obs
-    discount: Tensor  # (B,) of the value there; 0 where the task ended the episode
+    discount: Tensor  # (B,) of the next state's value; 0 if the task ended the episode
     next_obs: Tensor  # (B, A, O)
     next_state: Tensor  # (B, G, S)
 
@@ -82,19 +82,16 @@ class Replay(Protocol):
     """The members of a replay buffer that an off-policy algorithm uses."""
 
     def add(self, transition: Transition) -> None:
-        """Store one decision of every environment, in place of the oldest if there is no room."""
+        """Store one decision of every environment; a full buffer replaces the oldest one."""
         ...
 
     def sample(self, batch_size: int) -> Batch:
-        """Draw transitions uniformly, with replacement, but none of broken simulations."""
+        """Draw valid transitions uniformly, with replacement."""
         ...
 
 
 class ReplayShape(NamedTuple):
-    """Sizes of a replay buffer with room for ``num_rows`` decisions of ``num_envs`` environments.
-
-    That is the room of each of its ``num_rings``.
-    """
+    """Sizes of a replay buffer; each ring holds ``num_rows`` decisions of ``num_envs`` worlds."""
 
     num_rows: int
     num_envs: int
@@ -107,12 +104,12 @@ class ReplayShape(NamedTuple):
 
     @property
     def ring_size(self) -> int:
-        """R N, the transitions of one ring."""
+        """Number of transitions of one ring, R N."""
         return self.num_rows * self.num_envs
 
     @property
     def num_transitions(self) -> int:
-        """Transitions of all rings together."""
+        """Number of transitions of all rings."""
         return self.num_rings * self.ring_size
 
     @property
@@ -135,7 +132,7 @@ def replay_shape(capacity: int, num_envs: int, **sizes: int) -> ReplayShape:
 class RingReplay:
     """A ring of transitions, or several, on one device.
 
-    Rewards are summed over n decisions when a batch is drawn. Nothing here waits for the device, so
+    Rewards are summed over n decisions when a batch is drawn. No method waits for the device, so
     drawing can be captured in a graph.
     """
 
@@ -178,10 +175,11 @@ class RingReplay:
         # The valid environments of a row before the others, and the numbers of valid ones
         self.order = zeros(rows, envs, dtype=torch.int32)
         self.num_valid = zeros(rows, dtype=torch.int64)
-        self.num_valid_up_to = zeros(rows, dtype=torch.int64)  # in this row and those before it
+        # Number of valid transitions in a row and those before it.
+        self.num_valid_up_to = zeros(rows, dtype=torch.int64)
 
-        self.newest = zeros(shape.num_rings, dtype=torch.int64)  # newest row of every ring
-        self.num_added = [0] * shape.num_rings  # rows that were ever added to every ring
+        self.newest = zeros(shape.num_rings, dtype=torch.int64)  # newest row of each ring
+        self.num_added = [0] * shape.num_rings  # rows ever added to each ring
 
     def __len__(self) -> int:
         """Return the number of stored transitions, invalid ones included."""
@@ -204,12 +202,12 @@ class RingReplay:
         self.rewards[row] = x.rewards
         self.flags[row] = x.terminated * _TERMINATED + x.done * _DONE + x.valid * _VALID
 
-        # Its place among the valid ones.
+        # The places of valid transitions.
         self.order[row] = torch.argsort((~x.valid).to(torch.uint8), stable=True)
         self.num_valid[row] = x.valid.sum()
         torch.cumsum(self.num_valid, 0, out=self.num_valid_up_to)
 
-        self.newest[ring].fill_(row)  # an assignment would copy from the host, and wait
+        self.newest[ring].fill_(row)  # unlike an assignment, this does not wait for the device
         self.num_added[ring] += 1
 
     def cut(self, ring: int) -> None:
@@ -247,13 +245,13 @@ class RingReplay:
 
         Rewards are summed over ``num_steps`` decisions (None: the replay buffer's own number). The
         sum stops earlier at the end of an episode, at the newest decision, and before a broken one.
-        The value of the state that follows stands for the remaining rewards.
+        The value of the state after the sum replaces the remaining rewards.
         """
         shape = self.shape
         flags = self.flags.view(-1)
         rewards = self.rewards.flatten(0, 1)
 
-        # Walk ahead as far as the sum goes.
+        # Advance to the end of the sum.
         last = index
         returns = rewards[index]
         factor = torch.full_like(self.rewards[0, :1, 0], self.gamma).expand(len(index))
@@ -269,7 +267,7 @@ class RingReplay:
             factor = torch.where(continues, factor * self.gamma, factor)
             last = torch.where(continues, after, last)
 
-        # Gather the first decision and the state after the last.
+        # Gather the first decision and the state after the last one.
         here = self.here.flatten(0, 1).index_select(0, index)
         there = self.there.flatten(0, 1).index_select(0, last)
         obs, state, actions, active = here.split([*self._input_sizes, *self._action_sizes], dim=1)
@@ -309,7 +307,7 @@ class RingReplay:
             place[used] = state[name].to(place.device)
         self.num_added = list(num_added)
 
-        # Worlds may have moved to another rank, so the places of valid transitions are found anew.
+        # Worlds may have moved to another rank, so the places of valid transitions are recomputed.
         is_valid = self.flags & _VALID != 0
         self.order.copy_(torch.argsort((~is_valid).to(torch.uint8), dim=1, stable=True))
         self.num_valid.copy_(is_valid.sum(dim=1))

@@ -21,7 +21,7 @@ def squashed_sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tenso
     """
     raw = mean + torch.exp(log_std) * noise
     log_probs = -0.5 * noise**2 - log_std - _LOG_SQRT_2PI
-    # log(1 - tanh(raw)^2), finite also if tanh(raw)^2 rounds to 1
+    # This is log(1 - tanh(raw)^2), but finite even if tanh(raw)^2 rounds to 1.
     log_slope = 2.0 * (math.log(2.0) - raw - softplus(-2.0 * raw))
     return torch.tanh(raw), (log_probs - log_slope).sum(-1)
 
@@ -60,8 +60,8 @@ def atoms(bound: float, count: int, device: torch.device | str) -> Tensor:
 def project(probabilities: Tensor, returns: Tensor, discount: Tensor, support: Tensor) -> Tensor:
     """Return the distribution of returns + discount Z on ``support`` (K,) (Bellemare et al. 2017).
 
-    Z has ``probabilities`` (..., K) on ``support``; ``returns`` and ``discount`` are (...,). The
-    probability of each atom is shared between the two atoms beside its new place, in proportion to
+    Z has ``probabilities`` (..., K) on ``support``; ``returns`` and ``discount`` are (...,). Each
+    atom's probability is divided between the two atoms next to its new place, in proportion to
     their nearness.
     """
     spacing = support[1] - support[0]
@@ -91,7 +91,7 @@ def temperature_gradient(
 
 
 def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the mean of values (B,) with weights (B,) of 0 or 1, or of all if they are None.
+    """Return the mean of values (B,) with weights (B,) of 0 or 1; None weighs all rows equally.
 
     It is 0 if all weights are 0.
     """

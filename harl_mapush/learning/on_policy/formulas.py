@@ -1,8 +1,8 @@
 """The formulas of on-policy learning that differ from upstream HARL's (``harl_formulas.py``).
 
 ``OnPolicy`` chooses one of the two sets by ``algorithm.compat`` when an algorithm is built; no
-other code asks which it is. T decisions, N environments, V values an environment (1, or one an
-agent), U action size.
+other code depends on the setting. T decisions, N environments, V values per environment (1, or one
+per agent), U action size.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
 
-_BETA = 0.95  # decay of the value normaliser's statistics, an iteration
-_VARIANCE_MIN = 1e-4  # least variance by which values are normalised
+_BETA = 0.95  # decay of the value normaliser's statistics per iteration
+_VARIANCE_MIN = 1e-4  # lower bound of the variance by which values are normalised
 
 
 class Formulas:
@@ -30,13 +30,13 @@ class Formulas:
     keeps_final_state = True  # whether time-outs are bootstrapped from the episode's last state
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
-        """Take statistics over the rows of all ``ranks``."""
+        """Compute statistics over the rows of all ``ranks``."""
         self.ranks = ranks
 
     # Networks and their optimisers
 
     def has_own_values(self, state_type: str, team_reward: str) -> bool:
-        """Return whether the critic gives every agent a value of its own."""
+        """Return whether the critic has a value for every agent."""
         return state_type == "FP" or team_reward == "own"
 
     def optimizer(self, network: nn.Module, learning_rate: float, cfg: OnPolicyCfg) -> FlatAdam:
@@ -77,7 +77,7 @@ class Formulas:
     def value_weights(self, storage: Storage) -> Tensor:
         """Return the weights (T, N, V) of the values in the critic's loss.
 
-        A weight is 1 where the simulation did not break and, of an agent's own value, the agent
+        A weight is 1 if the simulation did not break and, for an agent's own value, if the agent
         was alive.
         """
         num_values = storage.shape.num_values
@@ -146,7 +146,7 @@ class Formulas:
         return minibatches(batches, num_epochs, num_minibatches, shuffle)
 
     def is_skipped(self, enabled: Tensor) -> bool:
-        """Return whether an actor for which ``enabled`` (0-dim) is 0 draws no order of rows."""
+        """Return whether no order of rows is drawn for an actor with ``enabled`` (0-dim) 0."""
         return False
 
     def std(self, std: Tensor, mean: Tensor) -> Tensor:
@@ -154,11 +154,11 @@ class Formulas:
         return std
 
     def ratio(self, log_probs: Tensor, log_probs_old: Tensor, aggregation: str) -> Tensor:
-        """Return the probability ratio (L, B), through which gradients flow, of (L, B, U)."""
+        """Return the differentiable probability ratio (L, B) from log probabilities (L, B, U)."""
         return losses.likelihood_ratio(log_probs, log_probs_old, aggregation)
 
     def entropy(self, std: Tensor, weights: Tensor, total: Tensor, tile: int) -> Tensor | None:
-        """Return the share of tile number ``tile`` in its minibatch's entropy [nat], if any.
+        """Return tile number ``tile``'s part of its minibatch's entropy [nat], None without one.
 
         The entropy does not depend on the state, so the first tile has all of it.
         """
@@ -183,8 +183,8 @@ def compute_gae(
 
     ``values`` (T, N, V) are those of the states in which the team acted. ``next_values`` (T, N, V)
     are those of the true next states: 0 after a termination, the value of the episode's last state
-    after a time-out. ``continues`` (T, N, 1) is 0 at the end of an episode. Where ``cut``
-    (T, N, 1) is 1 the advantage is 0 and does not flow into those before it.
+    after a time-out. ``continues`` (T, N, 1) is 0 at the end of an episode. If ``cut`` (T, N, 1) is
+    1 the advantage is 0 and does not flow into those before it.
     """
     advantages = torch.empty_like(rewards)
     deltas = (rewards + gamma * next_values - values) * (1.0 - cut)
@@ -206,7 +206,8 @@ def compute_returns(
 ) -> Tensor:
     """Compute discounted sums of rewards (T, N, V) up to the end of the episode or rollout.
 
-    There ``next_values`` stand for the remaining rewards; arguments are as in ``compute_gae``.
+    There ``next_values`` are added for the remaining rewards. The arguments are as in
+    ``compute_gae``.
     """
     returns = torch.empty_like(rewards)
     running = next_values[-1]

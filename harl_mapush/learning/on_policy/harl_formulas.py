@@ -1,7 +1,7 @@
 """Upstream HARL's formulas, for ``algorithm.compat=harl``: recorded updates agree to 1e-6.
 
-On a GPU no more than that is possible. On a CPU ``RoundedHarlFormulas`` rounds as HARL does, to
-the last bit.
+A GPU allows no higher precision. On a CPU ``RoundedHarlFormulas`` rounds as HARL does, to the last
+bit.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from harl_mapush.learning.on_policy.rollout_storage import Storage
 from harl_mapush.learning.optimizer import BETA_1, BETA_2, FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
 
-_BETA = 0.99999  # decay of the value normaliser's statistics, a minibatch
+_BETA = 0.99999  # decay of the value normaliser's statistics per minibatch
 
 
 class HarlFormulas(Formulas):
-    """The formulas that differ."""
+    """HARL's formulas where they differ from ``Formulas``."""
 
     keeps_final_state = False
 
@@ -118,7 +118,7 @@ class RoundedHarlFormulas(HarlFormulas):
         return (advantages - mean) / std
 
     def is_skipped(self, enabled: Tensor) -> bool:
-        return not bool(enabled)  # upstream leaves out an agent that was never alive
+        return not bool(enabled)  # upstream skips an agent that was never alive
 
     def std(self, std: Tensor, mean: Tensor) -> Tensor:
         return std.expand_as(mean)
@@ -184,12 +184,12 @@ def compute_harl_gae(
     gamma: float,
     lam: float,
 ) -> Tensor:
-    """Compute returns (T, N, V) as HARL's buffer does with GAE.
+    """Compute returns (T, N, V) by GAE, as HARL's buffer does.
 
-    ``values`` (T+1, N, V) are in reward units. ``masks`` (T+1, N, 1) are 0 where the environment
-    was done, ``bad_masks`` 0 where it was truncated; index t+1 belongs to the step from t to t+1.
-    With ``bad_masks`` (proper time limits) a truncated step's advantage is 0: its reward is
-    dropped, and the value of its last state is not used.
+    ``values`` (T+1, N, V) are in reward units. ``masks`` (T+1, N, 1) are 0 if the environment was
+    done, ``bad_masks`` 0 if it was truncated; index t+1 belongs to the step from t to t+1. With
+    ``bad_masks`` (proper time limits) a truncated step's advantage is 0: its reward is dropped, and
+    the value of its last state is not used.
     """
     returns = torch.empty_like(rewards)
     running = torch.zeros_like(rewards[0])
@@ -210,11 +210,11 @@ def compute_harl_returns(
     bad_masks: Tensor | None,
     gamma: float,
 ) -> Tensor:
-    """Compute returns (T, N, V) as HARL's buffer does without GAE.
+    """Compute returns (T, N, V) without GAE, as HARL's buffer does.
 
     The last return is bootstrapped from ``last_value`` (N, V): HARL passes the critic's output
-    there without denormalising it. ``values`` (T+1, N, V) in reward units stand in for the return
-    of a truncated step.
+    there without denormalising it. ``values`` (T+1, N, V) in reward units replace the returns of
+    truncated steps.
     """
     returns = torch.empty_like(rewards)
     running = last_value

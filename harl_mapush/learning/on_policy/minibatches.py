@@ -1,7 +1,7 @@
 """Training batches of a rollout, cut into minibatches in random order, and these into tiles.
 
 T decisions, N environments, L consecutive decisions of a training sequence (1 without recurrence),
-B sequences, R recurrent layers, H hidden size. A tile has the rows that fit into a cache.
+B sequences, R recurrent layers, H hidden size. A tile has as many rows as fit into a cache.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harl_mapush.distributed.ranks import ALONE, Ranks
 
-# Rows of a pass on a CPU: larger passes leave the cache and run at the speed of main memory.
+# Rows of a pass on a CPU; larger passes do not fit into the cache and are slower.
 CPU_TILE_ROWS = 4096
 
 
@@ -35,7 +35,7 @@ class CriticBatch(NamedTuple):
     """Training data of a critic (L, B, ...), with hidden (1, B, R, H) of the first decisions."""
 
     state: Tensor
-    values: Tensor  # (L, B, V'), V' values a row
+    values: Tensor  # (L, B, V'), V' values per row
     returns: Tensor  # (L, B, V')
     weights: Tensor  # (L, B, V')
     hidden: Tensor | None
@@ -46,7 +46,7 @@ Batch = TypeVar("Batch", ActorBatch, CriticBatch)
 
 
 class Shuffle:
-    """Random orders of training rows, from generators that a run saves with its state."""
+    """Random orders of training rows, from generators that are saved with a run's state."""
 
     def __init__(
         self, generator: torch.Generator, host_generator: torch.Generator, ranks: Ranks = ALONE
@@ -114,7 +114,7 @@ def concatenate(batches: list[Batch]) -> Batch:
 def minibatches(
     batches: list[Batch], num_epochs: int, num_minibatches: int, shuffle: Shuffle
 ) -> Iterator[Batch]:
-    """Yield ``num_epochs`` times ``num_minibatches`` minibatches, each with a share of every batch.
+    """Yield ``num_epochs`` times ``num_minibatches`` minibatches, each with rows of every batch.
 
     Rows that do not divide evenly are left out. Rows are put in random order once; with one batch,
     minibatches are views of the ordered copy.
@@ -131,7 +131,7 @@ def cut(
     num_minibatches: int,
     join: Callable[[list[Batch]], Batch],
 ) -> Iterator[Batch]:
-    """Yield minibatches of the rows of every batch in its order; ``join`` joins their shares."""
+    """Yield minibatches of the rows of every batch in its order; ``join`` joins their parts."""
     shares = []
     for batch, order in zip(batches, orders, strict=True):
         size = num_rows(batch) // num_minibatches
@@ -150,7 +150,7 @@ def cut(
 def split(batch: Batch, size: int, *, number: int | None = None) -> Iterator[Batch]:
     """Yield views of ``size`` consecutive sequences: the first ``number`` of them, or all.
 
-    If all are asked for, the last view may be shorter.
+    If all are yielded, the last view may be shorter.
     """
     total = num_rows(batch)
     if size >= total:

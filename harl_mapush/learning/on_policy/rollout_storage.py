@@ -1,6 +1,6 @@
 """The storage of one rollout on the device, agent-major.
 
-T decisions, N environments, A agents, V values an environment (1, or A if each agent has its own),
+T decisions, N environments, A agents, V values per environment (1, or A if each agent has its own),
 R recurrent layers, H hidden size.
 """
 
@@ -32,7 +32,7 @@ class StorageShape(NamedTuple):
 
     @property
     def num_views(self) -> int:
-        """States of an environment: 1, or A."""
+        """Number of states per environment: 1, or A."""
         return self.state_shape[0] if len(self.state_shape) == 2 else 1
 
 
@@ -70,8 +70,8 @@ class Storage:
         self.actions = zeros(agents, steps, envs, shape.action_size)
         self.log_probs = zeros(agents, steps, envs, shape.action_size)  # per action dimension
 
-        # HAPPO's factor: the product of the ratios of the agents updated before, and that of the
-        # agent whose turn is next.
+        # HAPPO's factor, the product of the ratios of the agents updated before: that of each
+        # agent's last update, and that of the next update.
         self.factor = ones(agents, steps, envs)
         self.next_factor = ones(steps, envs)
 
@@ -84,11 +84,11 @@ class Storage:
         # Rewards and terminations
         self.rewards = zeros(steps, envs, shape.num_values)
         self.terminated = torch.zeros(steps, envs, agents, dtype=torch.bool, device=device)
-        self.truncated = zeros(steps, envs)  # 1: ended by the clock
-        self.valid = ones(steps, envs)  # 0: the simulation broke, and the step is not learned from
+        self.truncated = zeros(steps, envs)  # 1: ended by the time limit
+        self.valid = ones(steps, envs)  # 0: the simulation broke, so the step is left out
         self.masks = ones(steps + 1, envs)  # 0 at t + 1: the episode ended at decision t
         self.active = ones(agents, steps + 1, envs)  # 0: dead since an earlier decision
-        # 1: ended by the clock alone, and the simulation did not break.
+        # 1: ended by the time limit alone, and the simulation did not break.
         self.bootstrapped = zeros(steps, envs)
 
         # Values in the critic's units, returns and advantages in reward units
@@ -116,7 +116,7 @@ class Storage:
             self.critic_hidden[0] = self.critic_hidden[-1]
 
     def start(self, obs: Tensor, state: Tensor) -> None:
-        """Store the state that the first decision follows."""
+        """Store the state before the first decision."""
         self.state[-1] = self._critic_state(obs, state)
 
     def hidden(self, t: int) -> Tensor | None:
@@ -155,11 +155,11 @@ class Storage:
         self.active[:, 1:] = (~self.terminated | done.unsqueeze(-1)).permute(2, 0, 1)
 
     def weights(self, agent: int) -> Tensor:
-        """Return weights (T, N): 1 where agent ``agent`` was alive in a working simulation."""
+        """Return weights (T, N): 1 if the agent was alive and the simulation did not break."""
         return self.active[agent, :-1] * self.valid
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors with which the next rollout begins."""
+        """Return the tensors that the next rollout begins with."""
         carried = {"state": self.state[-1], "masks": self.masks[-1], "active": self.active[:, -1]}
         if self.actor_hidden is not None:
             carried["actor_hidden"] = self.actor_hidden[:, -1]

@@ -25,7 +25,7 @@ from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import OnPolicyCfg
 from mqe.vec_env import MirrorImage
 
-# The schedule "adaptive", as rsl_rl has it.
+# The schedule "adaptive", as in rsl_rl.
 _RATE_STEP = 1.5
 _RATE_MIN = 1e-5
 _RATE_MAX = 1e-2
@@ -47,7 +47,7 @@ class MinibatchStats(NamedTuple):
 def actor_batch(
     actor: Actor, storage: Storage, agent: int, advantages: Tensor, length: int | None
 ) -> ActorBatch:
-    """Lay agent ``agent``'s part of a rollout out for training.
+    """Return agent ``agent``'s part of a rollout as a training batch.
 
     ``advantages`` (T, N) are normalised. ``length`` is the number of decisions in a sequence of a
     recurrent actor, None without recurrence.
@@ -112,7 +112,7 @@ def update_policy(
     """Maximise the surrogate objective in ``num_epochs`` epochs over batches.
 
     Several batches are those of agents that share the actor. Return mean metrics as 0-dim tensors.
-    The actor does not change if no entry is active.
+    The actor does not change if no row is active.
     """
     num_active = torch.stack([batch.weights.sum() for batch in batches]).sum()
     optimizer.ranks.sum_(num_active)
@@ -207,7 +207,10 @@ def _asymmetry(actor: Actor, obs: Tensor, mean: Tensor, mirror: MirrorImage) -> 
 
 
 def adapt_learning_rate(learning_rate: Tensor, kl: Tensor, desired_kl: float) -> None:
-    """Lower a learning rate in place if ``kl`` is twice the desired one, raise it below half."""
+    """Adapt a learning rate in place to keep the KL divergence near ``desired_kl``.
+
+    It is lowered if ``kl`` is more than twice that value, and raised if it is less than half of it.
+    """
     lower = torch.where(kl > 2.0 * desired_kl, 1.0 / _RATE_STEP, 1.0)
     change = torch.where(kl < 0.5 * desired_kl, _RATE_STEP, lower)
     learning_rate.mul_(change).clamp_(_RATE_MIN, _RATE_MAX)

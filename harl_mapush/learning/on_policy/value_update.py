@@ -105,9 +105,10 @@ class ValueLearner:
         }
 
     def batch(self, storage: Storage) -> CriticBatch:
-        """Lay a rollout out for training; values in the critic's units, returns in reward units.
+        """Return a rollout as a training batch of the critic.
 
-        Rows are (t N + n), for FP states (t N + n) A + a.
+        Values are in the critic's units, returns in reward units. Rows are (t N + n), for FP states
+        (t N + n) A + a.
         """
         length = self.chunk_length(storage)
         steps = storage.shape.num_steps
@@ -208,9 +209,9 @@ class ValueLearner:
         return storage.state.shape[1:-1].numel()
 
     def _row_masks(self, storage: Storage) -> Tensor:
-        """Return the masks (T+1, rows), those of an environment repeated for each of its rows."""
-        rows_an_env = self._num_rows(storage) // storage.shape.num_envs
-        return storage.masks.repeat_interleave(rows_an_env, dim=1)
+        """Return the masks (T+1, rows), repeated for all rows of an environment."""
+        rows_per_env = self._num_rows(storage) // storage.shape.num_envs
+        return storage.masks.repeat_interleave(rows_per_env, dim=1)
 
 
 def _explained_variance(values: Tensor, returns: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ from harl_mapush.learning.normalization import RunningNorm
 from mqe.vec_env import Planar
 
 LOG_VAR_RANGE = (-12.0, 2.0)  # bounds of the log variance of a normalised number
-_VARIANCE_MIN = 1e-4  # scales a constant number by at most 100
-_SMALL = 0.1  # initial scale of the last layers: members first predict hardly any change
+_VARIANCE_MIN = 1e-4  # so constant numbers are scaled by at most 100
+_SMALL = 0.1  # initial scale of the last layers, so members first predict little change
 
 
 class Prediction(NamedTuple):
@@ -125,7 +125,7 @@ class Ensemble(nn.Module):
 
 
 def disagreement(prediction: Prediction) -> Tensor:
-    """Return the spread of the members' means (B,), in standard deviations that they predict."""
+    """Return the spread of the members' means (B,), in predicted standard deviations."""
     between = prediction.mean.var(0, correction=0)
     within = prediction.variance.mean(0)
     return (between / within).mean(-1).sqrt()

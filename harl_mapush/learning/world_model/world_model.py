@@ -1,7 +1,7 @@
-"""A learned model of the worlds beside an off-policy algorithm.
+"""A learned model of the worlds, used beside an off-policy algorithm.
 
-It is trained on the replay buffer, and its rollouts continue from the states there. B rows,
-M members, A agents, S state size. Predicted transitions are in a replay buffer of their own.
+It is trained on the replay buffer, and its rollouts continue from the states there. Predicted
+transitions are in a replay buffer of their own. B rows, M members, A agents, S state size.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from harl_mapush.learning.world_model.ensemble import (
 )
 from mqe.vec_env import Planar
 
-HELD_OUT = 8  # of so many worlds the last is held out, to measure the model with
+HELD_OUT = 8  # the last of so many worlds is held out of training, for measurements
 _STAGES = 4  # stages of the ramp of share and horizon
-_MEASURED = 512  # decisions of held-out worlds that a round measures the model with
+_MEASURED = 512  # decisions of held-out worlds with which a round measures the model
 _ADAM_EPS = 1e-8
-_TINY = 1e-12  # least squared change of a number
+_TINY = 1e-12  # lower bound of a mean squared change
 
 
 class Rows(NamedTuple):
     """Single decisions from the team's replay buffer, for one round of training."""
 
     batch: Batch
-    is_held_out: Tensor  # (B,) bool: of worlds that the model is not trained on
+    is_held_out: Tensor  # (B,) bool: from worlds that are held out of training
 
 
 class WorldModel:
@@ -84,20 +84,20 @@ class WorldModel:
         self.generator = torch.Generator(device).manual_seed(seed)
 
         self.training = threading.Lock()  # held while a round changes the ensemble
-        self.num_steps = 0  # gradient steps that rollouts already use
+        self.num_steps = 0  # gradient steps of the ensemble that rolls out
         self.num_owed = float(cfg.first_steps)  # gradient steps that are due
         self.metrics: dict[str, Tensor] = {}
-        self._round_metrics: dict[str, Tensor] = {}  # of the last round
+        self._round_metrics: dict[str, Tensor] = {}  # metrics of the last round
 
     # The schedule
 
     @property
     def is_trained(self) -> bool:
-        """Return whether the model was trained for long enough to roll out."""
+        """Whether the model has had enough training for rollouts."""
         return self.num_steps >= self.cfg.first_steps
 
     def mixed(self, replay: RingReplay, num_real: int, num_predicted: int) -> Batch:
-        """Draw a batch with transitions of the team's replay buffer and predicted ones."""
+        """Draw a batch of transitions of the team's replay buffer and of predicted ones."""
         real = replay.sample(num_real)
         if not num_predicted:
             return real
@@ -124,9 +124,9 @@ class WorldModel:
     def advance(
         self, replay: RingReplay, explore: Callable[[Tensor], Tensor], num_updates: int
     ) -> dict[str, Tensor]:
-        """Train, unless a thread does, and roll out, as far as due before update ``num_updates``.
+        """Train and roll out as far as due before update ``num_updates``; return metrics.
 
-        Return metrics.
+        If a thread trains the model, this rolls out only.
         """
         self.num_owed += self.cfg.steps
         while self.acting is self.ensemble and self.is_due():
@@ -143,7 +143,7 @@ class WorldModel:
     def draw(self, replay: RingReplay) -> Rows:
         """Draw the rows of a round of training.
 
-        They are those that the model is measured with, and a batch for every step and member.
+        They are the rows that measure the model, and a batch for every step and member.
         """
         num_worlds = replay.shape.num_envs
         num_trained = MODEL_ROUND * self.cfg.members * self.cfg.batch_size
@@ -180,7 +180,7 @@ class WorldModel:
                 self._round_metrics["model/loss"] = loss.detach() / cfg.members
 
     def publish(self) -> None:
-        """Let rollouts use the ensemble as the last round left it, and count the round."""
+        """Make the result of the last round available to rollouts, and count the round."""
         self.num_steps += MODEL_ROUND
         self.num_owed = max(self.num_owed - MODEL_ROUND, 0.0)
         self.metrics |= {name: value.clone() for name, value in self._round_metrics.items()}
@@ -188,7 +188,7 @@ class WorldModel:
             self.acting.load_state_dict(self.ensemble.state_dict())
 
     def separate(self) -> None:
-        """Let rollouts use a copy, so that a thread may train the ensemble meanwhile."""
+        """Give rollouts a copy of the ensemble, so that a thread can train the ensemble."""
         self.acting = deepcopy(self.ensemble)
 
     @torch.no_grad()
@@ -231,7 +231,7 @@ class WorldModel:
     def plan_bytes(self, row: float) -> float:
         """Return the bytes of a round of training, given the ``row`` bytes of a transition.
 
-        They are those of its rows and of one step.
+        They are the bytes of the round's rows and of one step.
         """
         hidden = 4 * 3 * 4 * self.planar.num_robots * self.cfg.hidden_size
         num_rows = _MEASURED + self.cfg.members * self.cfg.batch_size
@@ -243,10 +243,10 @@ class WorldModel:
     def roll_out(
         self, replay: RingReplay, explore: Callable[[Tensor], Tensor], num_updates: int
     ) -> None:
-        """Continue from states of the team's replay buffer, and store the predicted transitions.
+        """Roll out from states of the team's replay buffer, and store the predicted transitions.
 
-        The team acts by ``explore``. A rollout is cut where the members disagree; its end is that
-        of a time-out, as at its full length. Of the first decisions the one with the least
+        The team acts by ``explore``. A rollout is cut if the members disagree; it then ends like a
+        time-out, as it does at its full length. Of the first decisions the one with the least
         disagreement is stored in any case.
         """
         cfg = self.cfg
@@ -313,7 +313,7 @@ class WorldModel:
     # Saving
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that a bit-exact resume needs."""
+        """Return the state for a bit-exact resume."""
         with self.training:
             ensemble = self.ensemble.state_dict()
             return {
@@ -377,7 +377,7 @@ def check_worlds(num_worlds: int) -> None:
 
 
 def health_line(metrics: Mapping[str, float]) -> str | None:
-    """Format the metrics of a model as one line; return None before the first ones."""
+    """Format the metrics of a model as one line; return None if there are none yet."""
     if "model/error_ratio" not in metrics:
         return None
     found = {name.removeprefix("model/"): value for name, value in metrics.items()}
