@@ -4,6 +4,7 @@ example by itself.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -32,14 +33,19 @@ from mqe import extensions
 from mqe.config import ConfigError
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushCfg
-from mqe.tasks.push.observations import OBSERVATIONS
-from mqe.tasks.push.rewards import REWARDS
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 from tests.support.paths import ROOT
 from tests.support.tiny_runs import TINY
 
 ELSEWHERE = ("--num_env_steps", "16", "--device", "cpu", *TINY)
+
+
+def terms_of(task: str) -> tuple[dict, ...]:
+    """Return the registries of a task's terms."""
+    terms = TASKS[task].terms
+    assert terms is not None
+    return tuple(vars(terms).values())
 
 
 @pytest.fixture
@@ -52,8 +58,7 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(user_modules, "IMPORTED", [])
     registries: tuple[dict, ...] = (
         OBJECTS,
-        REWARDS,
-        OBSERVATIONS,
+        *terms_of("go1push_mid"),
         TASKS,
         ROBOTS,
         ALGORITHMS,
@@ -213,6 +218,47 @@ def test_agents_see_a_term_of_ones_own(elsewhere) -> None:
     torch.testing.assert_close(obs[..., -1], env.state.robot_pos[..., 2])
     env.close()
     plain.close()
+
+
+def test_terms_of_ones_own_are_trained_and_evaluated(elsewhere) -> None:
+    words = [
+        "task.weights.jolt=-0.001",
+        "task.more_state=[object_velocity]",
+        "task.replaced_observations.goal=near_goal",
+        "task.more_terminations=[astray]",
+        "task.more_metrics=[object_speed]",
+        "task.goal_distance=[2.0, 7.0]",
+    ]
+    given = [word for setting in words for word in ("--set", setting)]
+    given = ["--import", "own_terms", *given]
+    assert train.main([*given, *ELSEWHERE, "--out", "run"]) == 0
+
+    cfg, _ = config.resolve(config.load_file("run/config.yaml"), {})
+    env = make_env(cfg.env, cfg.sim, cfg.task, 0)
+    obs, state = env.reset()
+    step = env.step(torch.zeros(env.num_envs, env.num_agents, 3))
+    usual = dataclasses.replace(cfg.task, replaced_observations={}, more_state=())
+    plain = make_env(cfg.env, cfg.sim, usual, 0)
+    plain_obs, plain_state = plain.reset()
+    assert obs.shape == plain_obs.shape
+    torch.testing.assert_close(obs[..., 2:], plain_obs[..., 2:])
+    assert float(obs[..., :2].norm(dim=-1).max()) < 1.0 + 1e-5
+    assert state.shape[-1] == plain_state.shape[-1] + 2
+    pushes = env.task._memories[1]._tensors["last_push"]
+    torch.testing.assert_close(step.info["reward/jolt"], -0.001 * pushes.abs())
+    far = plain.state.goal_distance > 5.0
+    assert bool(far.any())
+    assert step.terminated[:, 0].tolist() == far.tolist()
+    env.close()
+    plain.close()
+
+    measure = ["--checkpoint", "run", "--num_envs", "4", "--device", "cpu", "--json", "own.json"]
+    brief = ["--set", "task.episode_length_s=0.2", "--set", "task.goal_distance=[6.0, 7.0]"]
+    assert test.main(["--import", "own_terms", *measure, *brief]) == 0
+    figures = json.loads(Path("own.json").read_text())
+    assert figures["astray"] == 1.0
+    assert figures["timeout_rate"] == 0.0
+    assert figures["object_speed"] >= 0.0
 
 
 def test_the_doctor_takes_modules_as_well(elsewhere) -> None:

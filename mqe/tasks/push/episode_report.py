@@ -5,12 +5,13 @@ an ending.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from mqe.tasks.episode_report import Metrics, Report, mean, rate, wilson_interval
+from mqe.tasks.push.metrics import DEFAULT_METRICS
 from mqe.world.state import SceneState
 
 NUM_SECTORS = 8  # of goal directions; the first is centred on x, the second on the diagonal
@@ -54,8 +55,9 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     is_fall = (columns["fall"] > 0.5) & ~is_broken
     is_collapse = (columns["collapse"] > 0.5) & ~is_broken
     time = columns["episode_time_s"]
-    ended_by_collapse = is_collapse & (time < time_limit_s - 0.5 * step_dt)
-    is_cut_short = is_success | is_collision | is_fall | ended_by_collapse | is_broken
+    # Ends by a collapse, and by terminations that a user added.
+    ended_early = time < time_limit_s - 0.5 * step_dt
+    is_cut_short = is_success | is_collision | is_fall | ended_early | is_broken
     num_episodes = len(time)
     num_successes = int(is_success.sum())
     is_lost_at_birth = is_collision & (time < 1.5 * step_dt)
@@ -87,12 +89,21 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
     }
     shares = [values for name, values in columns.items() if name.startswith("contact_share_agent")]
     metrics["lesser_contact_share"] = mean(torch.stack(shares).amin(dim=0)[~is_broken])
-    per_agent = [
+    averaged = [
         name
         for name in columns
         if name.startswith(("contact_share_agent", "object_distance_agent"))
+        or name in further_metrics(columns)
     ]
-    return metrics | {name: mean(columns[name][~is_broken]) for name in per_agent}
+    return metrics | {name: mean(columns[name][~is_broken]) for name in averaged}
+
+
+def further_metrics(names: Iterable[str]) -> list[str]:
+    """Return those of ``names`` that are metrics of a user's, ``task.more_metrics``, or count ends
+    by ``task.more_terminations``.
+    """
+    usual = (*DEFAULT_METRICS, "goal_direction", "return")
+    return [name for name in names if name.partition("_agent")[0] not in usual]
 
 
 def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:

@@ -1,0 +1,58 @@
+"""Terms of your own: a reward with memory, a term of the critic's state, an observation in the
+place of a default one, a termination and a metric.
+
+python -m harl_mapush.train --import own_terms --set task.weights.jolt=-0.001 \
+  --set task.more_state=[object_velocity] --set task.replaced_observations.goal=near_goal \
+  --set task.more_terminations=[astray] --set task.more_metrics=[object_speed]
+"""
+
+from torch import Tensor
+
+import mapush
+from mqe.tasks.push.features import SceneFeatures, StepFeatures
+from mqe.tasks.terms import Memory, Worlds
+from mqe.world.geometry import axes_along, in_frame, length
+
+
+class Jolt(Memory):
+    """Change of the robot's push on the object since the last control step."""
+
+    def __init__(self, worlds: Worlds) -> None:
+        super().__init__(worlds)
+        self.last_push = self.remember("last_push", worlds.num_agents)  # (N, A) [N]
+
+    def __call__(self, features: StepFeatures) -> Tensor:
+        change = (features.useful_push - self.last_push).abs()
+        self.last_push.copy_(features.useful_push)  # in place, as a CUDA graph needs it
+        return change
+
+
+def object_velocity(features: SceneFeatures) -> Tensor:
+    """Velocity (N, 2) of the object: towards the goal, and across."""
+    state = features.state
+    return in_frame(state.object_linvel[:, :2], axes_along(state.goal_direction))
+
+
+def near_goal(features: SceneFeatures) -> Tensor:
+    """Place (N, A, 2) of the goal in the robot's heading frame, at most 1 m away."""
+    place = features.places_b[:, :, 0]
+    return place / length(place).clamp(min=1.0).unsqueeze(-1)
+
+
+def astray(features: StepFeatures) -> Tensor:
+    """Object further than 5 m from its goal (N,)."""
+    return features.state.goal_distance > 5.0
+
+
+def object_speed(features: StepFeatures) -> Tensor:
+    """Mean speed (N,) of the object."""
+    return length(features.state.object_linvel)
+
+
+mapush.register_reward("jolt", Jolt, unit="N")
+mapush.register_state("object_velocity", object_velocity, mirror_signs=(1.0, -1.0), unit="m/s")
+mapush.register_observation(
+    "near_goal", near_goal, (1.0, -1.0), unit="m", numbers=("goal_x", "goal_y")
+)
+mapush.register_termination("astray", astray)
+mapush.register_metric("object_speed", object_speed, unit="m/s")

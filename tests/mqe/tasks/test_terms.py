@@ -1,0 +1,332 @@
+"""All registered terms of all tasks: shapes, finite numbers, mirror images, memory, help texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, tensor
+
+from mqe.config import ConfigError
+from mqe.controllers.trot import mirrored_action
+from mqe.registry import TASKS
+from mqe.tasks.push import PUSH
+from mqe.tasks.task import TermTask
+from mqe.tasks.term_settings import DefaultTerms, TermCfg, build_terms
+from mqe.tasks.terms import (
+    MeasureTerm,
+    Memory,
+    MetricTerm,
+    ObservationTerm,
+    ObservationTerms,
+    OfEpisode,
+    RewardTerm,
+    StateTerms,
+    TerminationTerm,
+    TermRegistry,
+    Worlds,
+)
+from mqe.tasks.velocity import VelocityCfg, VelocityTask
+from mqe.tasks.velocity.features import VelocityMemory
+from mqe.world.state import SceneState
+from mqe.world.streams import Streams
+from tests.support.pushing import make_task
+from tests.support.scenes import team
+
+CPU = torch.device("cpu")
+N = 20
+PLACE = tensor([1.0, -1.0, 1.0])  # signs of a vector, a quaternion and a rotation in the mirror
+QUAT = tensor([1.0, -1.0, 1.0, -1.0])
+TURN = tensor([-1.0, 1.0, -1.0])
+# The nearest edge of the object's outline: at a corner it is the first of two as near.
+WITHOUT_MIRROR = ("ocb", "ocb_expanded", "ocb_near")
+
+
+class Scene(NamedTuple):
+    """A task of N worlds, and a control step of it with what observations show besides."""
+
+    task: TermTask
+    state: SceneState
+    prev: SceneState
+    memory: Tensor
+
+    def observed(self) -> Any:
+        return self.task.scene_features(self.state, self.memory)
+
+    def step(self) -> Any:
+        self.task.memory.copy_(self.memory)
+        features = self.task.step_features(self.state, self.prev)
+        features.terminated = self.task.terms.terminations(features)
+        return features
+
+
+def random_state(num_robots: int, has_object: bool, scale: float = 1.0) -> SceneState:
+    state = SceneState.zeros(N, num_robots, has_object)
+    state.rows.normal_().mul_(scale)
+    quat = torch.randn_like(state.body_quat) * tensor([1.0, 0.2, 0.2, 1.0])
+    state.body_quat[:] = torch.nn.functional.normalize(quat, dim=-1)
+    return state
+
+
+def mirrored(state: SceneState) -> SceneState:
+    """Return the image in the plane y = 0; the object is alike on both sides of its x axis."""
+    image = state.like(state.rows.clone())
+    swap = mirrored_action(CPU)
+    image.body_pos[:] = state.body_pos * PLACE
+    image.body_quat[:] = state.body_quat * QUAT
+    image.body_linvel[:] = state.body_linvel * PLACE
+    image.robot_angvel_b[:] = state.robot_angvel_b * TURN
+    image.joint_pos[:] = swap(state.joint_pos)
+    image.joint_vel[:] = swap(state.joint_vel)
+    image.forces[:] = (state.forces.unflatten(1, (-1, 3)) * PLACE).flatten(1)
+    image.goal_pos[:] = state.goal_pos * PLACE
+    return image
+
+
+def push_scenes() -> tuple[Scene, Scene]:
+    state = random_state(3, True)
+    prev = random_state(3, True)
+    settings: dict[str, Any] = {"success_ends": False, "goal_heading": 0.0}
+    tasks = [make_task(N, 3, **settings) for _ in range(2)]
+    images = mirrored(state), mirrored(prev)
+    return Scene(tasks[0], state, prev, tasks[0].memory), Scene(tasks[1], *images, tasks[1].memory)
+
+
+def velocity_scenes() -> tuple[Scene, Scene]:
+    state = random_state(1, False, 0.3)
+    prev = random_state(1, False, 0.3)
+    tasks = [VelocityTask(VelocityCfg(), N, team(1), Streams(0, N, "cpu")) for _ in range(2)]
+    memory = torch.rand(N, VelocityMemory.SIZE)
+    image = memory.clone()
+    here = VelocityMemory.of(memory)
+    there = VelocityMemory.of(image)
+    swap = mirrored_action(CPU)
+    there.gait.phase[:] = torch.remainder(here.gait.phase + 0.5, 1.0)
+    there.gait.action[:] = swap(here.gait.action)
+    there.gait.older_action[:] = swap(here.gait.older_action)
+    there.mean_velocity[:] = here.mean_velocity * tensor([1.0, -1.0, -1.0])
+    there.command[:] = here.command * tensor([1.0, -1.0, -1.0])
+    there.force[:] = here.force * PLACE
+    first = Scene(tasks[0], state, prev, memory)
+    return first, Scene(tasks[1], mirrored(state), mirrored(prev), image)
+
+
+SCENES: dict[str, Callable[[], tuple[Scene, Scene]]] = {
+    "go1push_mid": push_scenes,
+    "go1_velocity": velocity_scenes,
+}
+
+
+def terms_of(kind: str) -> list[Any]:
+    """Return parameters for all terms of a kind: the task, the name of the term, the term."""
+    return [
+        pytest.param(task, name, term, id=f"{task}-{name}")
+        for task, entry in TASKS.items()
+        if entry.terms is not None
+        for name, term in getattr(entry.terms, kind).items()
+    ]
+
+
+def worlds_of(scene: Scene) -> Worlds:
+    return scene.task.terms.observations.worlds
+
+
+def check_values(value: Tensor, *shapes: tuple[int, ...]) -> None:
+    assert tuple(value.shape) in shapes
+    assert value.dtype in (torch.float32, torch.bool)
+    assert bool(torch.isfinite(value.float()).all())
+
+
+def check_observation(task: str, name: str, term: ObservationTerm, cls: type) -> None:
+    torch.manual_seed(0)
+    here, there = SCENES[task]()
+    one = here.task.scene_features(here.state.like(here.state.rows[:, :1]), here.memory[:1])
+    terms = cls({name: term}, worlds_of(here), one)
+    values = terms(here.observed())
+    leading = (N, here.task.num_agents) if cls is ObservationTerms else (N,)
+    check_values(values, (*leading, terms.size))
+    assert terms.noise_scale.shape == (terms.size,)
+    bodies = here.task.num_agents - (term.over == "teammates")
+    names = terms.number_names([f"robot{k}" for k in range(bodies)])
+    assert len(set(names)) == terms.size
+    if terms.mirror is None:
+        assert term.mirror_signs is None
+        return
+    image = terms(there.observed())
+    torch.testing.assert_close(terms.mirror(values), image, rtol=0.0, atol=1e-4)
+    assert torch.equal(terms.mirror(terms.mirror(values)), values)
+
+
+def check_step_term(
+    task: str, name: str, term: RewardTerm | TerminationTerm | MeasureTerm
+) -> Tensor:
+    """Check a term of control steps; return its values."""
+    torch.manual_seed(0)
+    here, there = SCENES[task]()
+    num_agents = here.task.num_agents
+    shapes = [(N,), (N, num_agents)]
+    if isinstance(term, TerminationTerm):
+        shapes = [(N,)]
+    if isinstance(term, MeasureTerm):
+        shapes = [(N, num_agents)] if term.per_robot else [(N,)]
+    value = term.build(worlds_of(here))(here.step())
+    check_values(value, *shapes)
+    assert value.dtype == torch.bool or not isinstance(term, TerminationTerm)
+    if name not in WITHOUT_MIRROR:
+        image = term.build(worlds_of(there))(there.step())
+        torch.testing.assert_close(value, image, rtol=1e-3, atol=1e-3)
+    return value
+
+
+def check_memory(task: str, name: str, term: RewardTerm | TerminationTerm | MeasureTerm) -> None:
+    """A term that remembers resumes from what was saved, and begins anew with an episode."""
+    torch.manual_seed(0)
+    scene, _ = SCENES[task]()
+    first = term.build(worlds_of(scene))
+    other = term.build(worlds_of(scene))
+    if not isinstance(first, Memory):
+        return
+    assert isinstance(other, Memory)
+    pointers = [tensor.data_ptr() for tensor in first._tensors.values()]
+    start = first.state_dict()
+    features = scene.step()
+    begun = first(features).clone()
+    saved = first.state_dict()
+    again = first(features).clone()
+    other.load_state_dict(saved)
+    assert torch.equal(other(features), again)
+    first.reset(torch.ones(N, dtype=torch.bool))
+    assert {key: value.tolist() for key, value in first.state_dict().items()} == {
+        key: value.tolist() for key, value in start.items()
+    }
+    assert torch.equal(first(features), begun)
+    # Memory is changed in place, so that a CUDA graph finds it again.
+    assert pointers == [tensor.data_ptr() for tensor in first._tensors.values()]
+
+
+def test_every_task_with_terms_has_scenes_here():
+    assert set(SCENES) == {task for task, entry in TASKS.items() if entry.terms is not None}
+
+
+@pytest.mark.parametrize("kind", TermRegistry.__dataclass_fields__)
+def test_every_term_has_a_help_text_and_a_unit(kind):
+    for task, name, term in (param.values for param in terms_of(kind)):
+        assert term.help == term.help.strip(), (task, name)
+        assert term.help, (task, name)
+        assert not term.help.endswith("."), (task, name)
+        assert term.unit, (task, name)
+
+
+@pytest.mark.parametrize(("task", "name", "term"), terms_of("observations"))
+def test_an_observation_has_shape_and_mirror_image(task, name, term):
+    check_observation(task, name, term, ObservationTerms)
+
+
+@pytest.mark.parametrize(("task", "name", "term"), terms_of("state"))
+def test_a_term_of_the_state_has_shape_and_mirror_image(task, name, term):
+    check_observation(task, name, term, StateTerms)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "term"),
+    [*terms_of("rewards"), *terms_of("terminations"), *terms_of("measures")],
+)
+def test_a_term_of_control_steps_has_shape_mirror_image_and_memory(task, name, term):
+    check_step_term(task, name, term)
+    check_memory(task, name, term)
+
+
+@pytest.mark.parametrize("task", SCENES)
+def test_metrics_are_columns_of_their_names(task):
+    torch.manual_seed(0)
+    scene, _ = SCENES[task]()
+    terms = scene.task.terms
+    steps = torch.randint(1, 50, (N,))
+    sums = torch.rand(N, len(terms.measures.columns))
+    terminations = torch.rand(len(terms.terminations.names), N) > 0.5
+    values = scene.task.episode_metrics(sums, steps, terminations)
+    assert values.shape == (N, len(scene.task.episode_metric_names))
+    assert not torch.isinf(values).any()  # NaN: it does not count for an episode
+
+
+class Count(Memory):
+    """Number of control steps."""
+
+    def __init__(self, worlds: Worlds) -> None:
+        super().__init__(worlds)
+        self.count = self.remember("count", start=1.0)
+
+    def __call__(self, features: Any) -> Tensor:
+        return self.count.add_(1.0)
+
+
+def own_task(monkeypatch) -> Any:
+    """Return a push task with a reward, an end and a metric that remember."""
+    terms = PUSH.terms
+    assert terms is not None
+    late = TerminationTerm("late", lambda m: m.state.goal_distance > 0.1, is_failure=False)
+    measure = MeasureTerm("count", Count)
+    metric = MetricTerm("count", OfEpisode("count", "sum"), measures={"count": measure})
+    monkeypatch.setitem(terms.rewards, "count", RewardTerm("count", Count, weight=2.0))
+    monkeypatch.setitem(terms.terminations, "late", late)
+    monkeypatch.setitem(terms.metrics, "count", metric)
+    return make_task(N, 3, more_terminations=("late",), more_metrics=("count",))
+
+
+def test_a_task_saves_and_restores_the_memory_of_its_terms(monkeypatch):
+    torch.manual_seed(0)
+    scene, _ = push_scenes()
+    task = own_task(monkeypatch)
+    other = own_task(monkeypatch)
+    row = task.reward_names.index("count")
+    column = task.metric_names.index("count")
+    task.evaluate(scene.state, scene.prev)
+    other.load_state_dict(task.state_dict())
+    for each in (task, other):
+        outcome = each.evaluate(scene.state, scene.prev)
+        assert (outcome.rewards[row] == 2.0 * 3.0).all()
+        assert (outcome.measures[:, column] == 3.0).all()
+    task.begin(torch.arange(N) < 5)
+    outcome = task.evaluate(scene.state, scene.prev)
+    assert outcome.rewards[row, :, 0].tolist() == [4.0] * 5 + [8.0] * (N - 5)
+    assert task.planar is None  # a learned model has no memory
+
+
+def test_ends_by_a_further_termination_are_a_metric(monkeypatch):
+    task = own_task(monkeypatch)
+    names = task.terms.terminations.names
+    ended = torch.zeros(len(names), N, dtype=torch.bool)
+    ended[names.index("late"), 3] = True
+    sums = torch.zeros(N, len(task.metric_names))
+    metrics = task.episode_metrics(sums, torch.ones(N), ended)
+    column = task.episode_metric_names.index("late")
+    assert metrics[:, column].tolist() == [float(k == 3) for k in range(N)]
+    assert task.episode_metric_names[-1] == "late"
+
+
+def test_choices_that_cannot_be_are_named():
+    with pytest.raises(ConfigError, match=r"task\.more_state: unknown value 'x'"):
+        make_task(more_state=("x",))
+    with pytest.raises(
+        ConfigError, match=r"unknown key 'task\.replaced_observations\.gaol'; did you mean .*goal\?"
+    ):
+        make_task(replaced_observations={"gaol": "own_velocity"})
+    with pytest.raises(ConfigError, match=r"task\.weights: every term of the rewards is switched"):
+        VelocityTask(
+            VelocityCfg(weights=dict.fromkeys(TASKS["go1_velocity"].terms.rewards, 0.0)),
+            1,
+            team(1),
+            Streams(0, 1, "cpu"),
+        )
+
+
+def test_an_observation_that_remembers_is_refused():
+    worlds = Worlds(1, 1)
+    terms = TASKS["go1push_mid"].terms
+    assert terms is not None
+    with pytest.raises(ConfigError, match="count: an observation .* must not remember"):
+        ObservationTerms({"count": ObservationTerm("count", Count)}, worlds, None)
+    with pytest.raises(ConfigError, match="switched off"):
+        build_terms(terms, DefaultTerms((), (), (), (), ()), TermCfg(), worlds, None)
