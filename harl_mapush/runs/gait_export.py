@@ -61,7 +61,7 @@ def export(folder: Path) -> None:
 
 
 def read_checkpoint(folder: Path) -> GaitDescription | None:
-    """Return the description of a checkpoint without one; None for a folder that is no checkpoint.
+    """Derive the description of a gait's checkpoint that has none; None if it is no checkpoint.
 
     Raises ConfigError for a checkpoint that is damaged, or whose actor cannot be a gait.
     """

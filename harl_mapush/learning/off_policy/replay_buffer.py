@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 
 def joined(first: Batch, second: Batch) -> Batch:
-    """Return one batch with the transitions of two."""
+    """Return one batch with the transitions of both batches."""
     return Batch(*(torch.cat(parts) for parts in zip(first, second, strict=True)))
 
 

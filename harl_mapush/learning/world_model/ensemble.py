@@ -30,7 +30,7 @@ class Prediction(NamedTuple):
 
 
 class Ensemble(nn.Module):
-    """Members that each predict the next state, whose numbers are normalised one by one.
+    """Networks that each predict the next state, in normalised numbers.
 
     A network's output is added to the present state in normalised units. Robots share all weights
     and exchange information only by means over the team, so the prediction is equivariant to the

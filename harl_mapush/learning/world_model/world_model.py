@@ -104,7 +104,7 @@ class WorldModel:
         return joined(real, self.replay.sample(num_predicted))
 
     def stage(self, num_updates: int) -> int:
-        """Return the stage of the ramp, 1 to 4, after so many updates; 0 before any rollout."""
+        """Return the stage of the ramp (1 to 4) after ``num_updates``; 0 before any rollout."""
         if not len(self.replay):
             return 0
         num_passed = int(_STAGES * num_updates * self._transitions_an_update / self.cfg.ramp)
@@ -159,7 +159,7 @@ class WorldModel:
         return Rows(replay.look_up(index, num_steps=1), is_held_out)
 
     def train_round(self, rows: Rows) -> None:
-        """Measure the model on held-out worlds, then take a round of steps with the others."""
+        """Measure the model on held-out worlds, then train it on the others for one round."""
         cfg = self.cfg
         state = rows.batch.state[:, 0]
         next_state = rows.batch.next_state[:, 0]
@@ -399,5 +399,5 @@ def health_line(metrics: Mapping[str, float]) -> str | None:
 
 
 def _for_all(x: Tensor, num_members: int) -> Tensor:
-    """Expand rows x (B, ...) to all members, (M, B, ...)."""
+    """Repeat rows x (B, ...) for all members, (M, B, ...)."""
     return x.expand(num_members, *x.shape)
