@@ -216,8 +216,8 @@ def test_a_full_disk_names_the_way_on(run, monkeypatch, capsys) -> None:
     assert train.main(["--resume", str(run), "--num_env_steps", "96"]) == 4
     line = error_line(capsys)
     assert (
-        "checkpoint 96 cannot be written (RuntimeError; is the disk full?); what came after the "
-        "last" in line
+        "checkpoint 96 cannot be written (RuntimeError; is the disk full?); the training since "
+        "the last checkpoint is lost" in line
     )
     assert "resume from its last checkpoint with: " in line
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["32", "64"]
