@@ -211,7 +211,13 @@ def make_env(
     randomization = Randomization(
         env.randomize, setup.scene, actions, setup.task.max_episode_length, streams
     )
-    made = MultiAgentEnv(simulator, setup.scene, setup.task, randomization, entry.report, share)
-    made.number_from(first_episode)
-    made.settings = {"env": to_dict(env), "task": to_dict(task)}
-    return made
+    return MultiAgentEnv(
+        simulator,
+        setup.scene,
+        setup.task,
+        randomization,
+        entry.report,
+        share,
+        first_episode,
+        settings={"env": to_dict(env), "task": to_dict(task)},
+    )

@@ -18,8 +18,8 @@ from mqe.cuda_graphs import capturing
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import EnvCfg, SimCfg, make_env
 from mqe.sim.mujoco_batch import MujocoBatchSimulator
-from mqe.viewer.video import tapped
 from mqe.world.scene import DECIMATION
+from tests.support.observing import OnControlStep
 
 pytestmark = [
     pytest.mark.gpu,
@@ -74,7 +74,7 @@ def test_a_rollout_waits_for_nothing(runner):
 def test_a_whole_decision_is_one_graph_that_does_what_the_step_does(runner):
     env = runner.env
     env.reset()
-    env.captures = False
+    env.use_graphs = False
     for _ in range(3):
         env.step(actions_of(env))
     state = env.state_dict()
@@ -155,7 +155,7 @@ def test_who_watches_sees_every_control_step_of_decisions_that_are_replayed(runn
     env.reset()
     for _ in range(4):
         env.step(actions_of(env))
-    with tapped(env, lambda: heights.append(env.sim.data(0).qpos[2])):
+    with env.observed_by(OnControlStep(lambda: heights.append(env.sim.data(0).qpos[2]))):
         env.step(actions_of(env))
     assert len(heights) == env.decision_period
     env.step(actions_of(env))

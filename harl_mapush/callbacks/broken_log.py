@@ -36,19 +36,19 @@ class BrokenLog(Callback):
 
         Each file has the run's ``settings``.
         """
-        self._env = env
         self._folder = run / FOLDER
         self._settings = settings
         self._ranks = ranks
         self._left = most - len(list(self._folder.glob("*.npz")))
-        env.record_states()
+        self._recorder = env.record_broken_worlds()
+        self._model = env.scene.model
 
     def on_broken_worlds(self, env_steps: int) -> str | None:
         """Write the worlds that broke in the last iteration; return the commonest cause and a file.
 
         With several ranks the first reports the worlds of all, and the others return None.
         """
-        by_rank = self._ranks.gather_on_first(self._env.take_broken())
+        by_rank = self._ranks.gather_on_first(self._recorder.take_broken())
         broken = [world for worlds in by_rank for world in worlds]
         if not broken:
             return None
@@ -77,7 +77,7 @@ class BrokenLog(Callback):
         )
 
     def _save(self, path: Path, world: BrokenWorld) -> None:
-        model = self._env.scene.model
+        model = self._model
         ends = np.cumsum((model.nq, model.nv, model.nsensordata))
         parts = dict(zip(_PARTS, np.split(world.rows, ends, axis=1), strict=True))
         texts = {"cause": np.array(world.cause), "settings": np.array(self._settings)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -42,16 +43,24 @@ def first_episodes(
     worlds of ``unused`` (N,) are paused from the start and have no meaningful metrics. The metrics
     of ``watch`` are added.
     """
+    with nullcontext() if watch is None else env.observed_by(watch):
+        return _first_episodes(env, policy, on_progress, unused, watch)
+
+
+def _first_episodes(
+    env: MultiAgentEnv,
+    policy: Policy,
+    on_progress: Callable[[int], None] | None,
+    unused: Tensor | None,
+    watch: StrictWatcher | None,
+) -> dict[str, Tensor]:
     obs, _ = env.reset()
     if unused is None:
         is_finished = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
     else:
         is_finished = unused
-    env.rest(is_finished)
+    env.pause(is_finished)
 
-    if watch is not None:
-        watch.begin(env.state)
-        env.watch(watch)
     episodes: dict[str, Tensor] = {
         "broken": torch.zeros_like(is_finished),
         **env.report.at_start(env.state),
@@ -70,7 +79,7 @@ def first_episodes(
 
         if watch is not None:
             watch.finish(is_finished)
-        env.rest(is_finished)
+        env.pause(is_finished)
         num_finished = int(is_finished.sum())
         if on_progress is not None:
             on_progress(num_finished)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mqe.env.environment import MultiAgentEnv
+from mqe.env.observer import Observer
 from mqe.tasks.episode_report import Metrics, mean, rate
 from mqe.world.geometry import length, wrap_to_pi
 from mqe.world.scene import GRAVITY, PHYSICS_DT, STEP_DT
@@ -19,8 +20,10 @@ HEADING_TOLERANCE = math.radians(10.0)
 HEADING_RADIUS = RADII[0]  # [m] from the goal, within which a heading counts
 
 
-class StrictWatcher:
+class StrictWatcher(Observer):
     """Measures object, contacts and motor energy in every control step of the first episodes."""
+
+    needs_physics_steps = True
 
     def __init__(self, env: MultiAgentEnv, goal_heading: float | None = None) -> None:
         """Set up the counters; ``goal_heading`` [rad] is the object's heading at the goal."""
@@ -54,17 +57,17 @@ class StrictWatcher:
         self._work = torch.zeros(n, a, device=device)  # [J] in the current control step
         self._energy = torch.zeros(n, a, device=device)  # [J]
 
-    def begin(self, state: SceneState) -> None:
+    def on_reset(self, state: SceneState) -> None:
         """Record the initial positions of objects and robots."""
         self._start = state.object_pos[:, :2].clone()
         self._object = state.object_pos[:, :2].clone()
         self._robots = state.robot_pos[..., :2].clone()
 
-    def see_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
+    def on_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
         """Add the motors' positive mechanical work; braking recovers no energy."""
         self._work += (torque * joint_vel).clamp(min=0.0).sum(dim=-1) * PHYSICS_DT
 
-    def see_control_step(self, state: SceneState, live: Tensor) -> None:
+    def on_control_step(self, state: SceneState, live: Tensor) -> None:
         """Add a control step of the worlds that are live and have not finished."""
         live = live & ~self._is_finished
         counts = live.unsqueeze(1)

@@ -54,7 +54,7 @@ class Checkup:
         )
         self.env = env
         if self.is_launched_singly:
-            env.captures = False
+            env.use_graphs = False
         network = self.cfg.network
         chunk = network.chunk_length if network.use_recurrent_policy else 0
         runner_cfg = dataclasses.replace(self.cfg.runner, num_steps=chunk or NUM_DECISIONS)

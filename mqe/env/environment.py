@@ -1,23 +1,43 @@
-"""The environment: the order of one control step on one screen, latched endings, automatic resets,
-statistics.
+"""The environment: the order of one decision, terminations, automatic resets and statistics.
+
+A decision is held for one or more control steps. Its masks, (N,) bool each:
+
+=============  =====================================================================================
+paused         the caller has put the world aside until the next ``reset``
+running        since the decision began, the world has neither ended nor broken, and is not paused
+is_in_limits   at this control step, the simulator reports no error and no number is impossible
+live           the control step counts in the world: it was running and is still within its limits
+terminated     the task ended the episode at this decision; of several reasons the first counts
+timed_out      the episode has reached its time limit at this control step
+truncated      the time limit alone ended the episode at this decision
+ended          the episode was terminated or truncated at this decision
+valid          the world did not break at this decision: it is still running, or its episode ended
+is_observable  the last state of the decision can be observed: valid, and within its limits
+=============  =====================================================================================
+
+A world that is not running at the end of a decision begins its next episode.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from mqe.env.broken_world_recorder import BrokenWorldRecorder
 from mqe.env.decision_graph import StepResult, captured_step
+from mqe.env.observer import Observer
 from mqe.env.statistics import EpisodeStatistics
 from mqe.sim.simulator import Simulator
 from mqe.tasks.episode_report import Report
-from mqe.tasks.task import Task
+from mqe.tasks.task import Outcome, Task
 from mqe.vec_env import ALL_WORLDS, Share, TimeStep
-from mqe.world.broken_worlds import BrokenWorld, LastStates, Limits, num_rows
+from mqe.world.broken_worlds import Limits
 from mqe.world.randomization import Randomization, RandomizationCfg
 from mqe.world.scene import DECIMATION, STEP_DT, Scene, pack_layout, read_state
 from mqe.world.state import SceneState
@@ -28,20 +48,14 @@ GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
 _RANDOMIZATION_KEY = "nature"  # in saved states, since before the class had its name
 
 
-class Watcher(Protocol):
-    """Called after every step of an environment; resets are not among them."""
+class _Decision(NamedTuple):
+    """The control steps of one decision, before any reset. E are the task's terminations."""
 
-    def see_physics_step(self, torque: Tensor, joint_vel: Tensor) -> None:
-        """See torques [N m] in a physics step and joint velocities [rad/s] at its start, (N, A,
-        J).
-        """
-        ...
-
-    def see_control_step(self, state: SceneState, live: Tensor) -> None:
-        """See the end of a control step, before any reset; it counts in the worlds of ``live``
-        (N,).
-        """
-        ...
+    last: SceneState  # after the last control step
+    rewards: Tensor  # (K, N, A) summed over the control steps that count
+    ends: Tensor  # (E + 1, N) bool reasons for which the episode ended; the last is the time limit
+    running: Tensor  # (N,) bool after the last control step
+    is_in_limits: Tensor  # (N,) bool at the last control step
 
 
 class MultiAgentEnv:
@@ -55,18 +69,22 @@ class MultiAgentEnv:
         randomization: Randomization | None = None,
         report: Report | None = None,
         share: Share = ALL_WORLDS,
+        first_episode: int = 0,
+        settings: dict[str, Any] | None = None,
     ) -> None:
         """Join a simulator, its scene, a task and its randomization; call ``reset`` before
         ``step``.
 
         ``report`` says how metrics are summed up (None: by their means), ``share`` which of a run's
-        worlds these are.
+        worlds these are. ``first_episode`` is the number of every world's first episode.
+        ``settings`` are the plain values of the sections ``env`` and ``task``, if there are any.
         """
-        self.share = share
         self.sim = sim
         self.scene = scene
         self.task = task
         self.report = report or Report()
+        self.share = share
+        self.settings = settings or {}
         self.num_envs = sim.num_envs
         self.num_agents = task.num_agents
         self.device = sim.device
@@ -80,52 +98,49 @@ class MultiAgentEnv:
         self.mirror = task.mirror
         self.planar = task.planar
         n = self.num_envs
+        self._actions_shape = (n, task.num_agents, max(task.action_sizes))
         if randomization is None:
-            actions = (n, task.num_agents, max(task.action_sizes))
             randomization = Randomization(
                 RandomizationCfg(),
                 scene,
-                actions,
+                self._actions_shape,
                 task.max_episode_length,
                 Streams(0, n, sim.device),
             )
         self.randomization = randomization
-        self._episode = torch.full((n,), -1, dtype=torch.int64, device=self.device)
-        # Control steps into the episode.
-        self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)
-        # Control steps before episodes count.
-        self._unsettled = torch.zeros((), dtype=torch.int64, device=self.device)
-        self._limits = Limits(scene, self.device)
-        self._last_states: LastStates | None = None
-        self._everywhere = torch.ones(n, dtype=torch.bool, device=self.device)
-        self._zero = torch.zeros((), device=self.device)
-        # Of the metrics, over the episode.
-        self._sums = torch.zeros(n, len(task.metric_names), device=self.device)
+
+        # Of the present episodes.
+        self._state: SceneState | None = None
+        self._episode = torch.full((n,), first_episode - 1, dtype=torch.int64, device=self.device)
+        self._steps = torch.zeros(n, dtype=torch.int64, device=self.device)  # control steps
+        self._sums = torch.zeros(n, len(task.metric_names), device=self.device)  # of the metrics
         self._return = torch.zeros(n, device=self.device)
+
+        # Of finished episodes. The metrics, (N,) each, are those of the episodes that ended at the
+        # last step, where they did; the next step may overwrite them.
+        self.episode_metrics: dict[str, Tensor] = {}
         names = (*task.episode_metric_names, "return")
         self._statistics = EpisodeStatistics(names, self.report.rates, n, self.device, share)
-        # (N,) each: of the episodes that ended at the last step, where they did. The next step may
-        # overwrite them.
-        self.episode_metrics: dict[str, Tensor] = {}
-        # Worlds that broke, ever.
-        self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)
-        self._state: SceneState | None = None
-        # Plain values of the sections env and task, if it was built from any.
-        self.settings: dict[str, Any] = {}
-        self._resting: Tensor | None = None  # (N,) bool; None: no world does
-        self._watcher: Watcher | None = None
-        self._is_closed = False
-        # Replay each decision as one graph; observers of single steps say no.
-        self.captures = not sim.synchronous
-        sim.captures = (
-            False  # a second graph, of single control steps, would hold scratch memory of its own
-        )
-        self._captured = captured_step(self.device)
-        self._captured_at = sim.generation
+        # Control steps before episodes count.
+        self._unsettled = torch.zeros((), dtype=torch.int64, device=self.device)
 
-    def number_from(self, episode: int) -> None:
-        """Set the number of every world's first episode; call it before ``reset``."""
-        self._episode.fill_(episode - 1)
+        # Of broken worlds.
+        self.num_failed = torch.zeros((), dtype=torch.int64, device=self.device)  # ever
+        self._limits = Limits(scene, self.device)
+        self._recorder: BrokenWorldRecorder | None = None
+
+        self._everywhere = torch.ones(n, dtype=torch.bool, device=self.device)
+        self._zero = torch.zeros((), device=self.device)
+        self._paused: Tensor | None = None  # (N,) bool; None: no world is
+        self._observer: Observer | None = None
+        self._is_closed = False
+
+        # Whether each decision is captured and replayed as one CUDA graph.
+        self.use_graphs = not sim.synchronous
+        # A second graph, of single control steps, would hold scratch memory of its own.
+        sim.captures = False
+        self._graph = captured_step(self.device)
+        self._graph_generation = sim.generation
 
     @property
     def state(self) -> SceneState:
@@ -142,39 +157,35 @@ class MultiAgentEnv:
         the short.
         """
         self.check_open()
-        self._resting = None
+        self._paused = None
         self.sim.resting.zero_()
         self._start_episodes(self._everywhere)
         self._unsettled.fill_(self.max_episode_length if staggered else 0)
         if staggered:
             self._steps.copy_(self._ages())
-        return self._observe(self.state, self.task.memory)
+        inputs = self._observe(self.state, self.task.memory)
+        if self._observer is not None:
+            self._observer.on_reset(self.state)
+        return inputs
 
     def step(self, actions: Tensor) -> TimeStep:
         """Hold ``actions`` (N, A, U) for one decision; see ``TimeStep`` for what comes back."""
-        wanted = (self.num_envs, self.num_agents, max(self.action_sizes))
         self.check_open()
-        if not isinstance(actions, Tensor):
-            raise TypeError(
-                f"actions must be a torch.Tensor, not {type(actions).__name__}; see torch.as_tensor"
-            )
-        if actions.dtype is torch.bool or actions.is_complex():
-            raise TypeError(f"actions must be real numbers, not {actions.dtype}")
-        if actions.shape != wanted:
-            raise ValueError(
-                f"actions must have the shape {wanted} (worlds, agents, numbers), not "
-                f"{tuple(actions.shape)}"
-            )
+        self._check_actions(actions)
         actions = actions.detach()
-        if not self.captures:
+        if self._observer is not None:
+            step = self._step(actions)
+            self._observer.on_decision(step)
+            return step
+        if not self.use_graphs:
             return self._step(actions)
-        if self.sim.generation != self._captured_at:
-            self._captured = captured_step(self.device)
-            self._captured_at = self.sim.generation
-        step, self._state, self.episode_metrics = self._captured(self._decide, actions)
+        if self.sim.generation != self._graph_generation:
+            self._graph = captured_step(self.device)
+            self._graph_generation = self.sim.generation
+        step, self._state, self.episode_metrics = self._graph(self._step_result, actions)
         return step
 
-    def rest(self, mask: Tensor) -> None:
+    def pause(self, mask: Tensor) -> None:
         """Leave the worlds of ``mask`` (N,) alone until the next ``reset``: they do not move, end
         or count.
 
@@ -182,13 +193,27 @@ class MultiAgentEnv:
         worlds.
         """
         if self.sim.synchronous:
-            self._resting = mask.clone()
+            self._paused = mask.clone()
             self.sim.resting.copy_(mask)
 
-    def watch(self, watcher: Watcher) -> None:
-        """Show ``watcher`` every step from now on; none is part of a graph then."""
-        self._watcher = watcher
-        self.captures = False
+    @contextmanager
+    def observed_by(self, observer: Observer) -> Iterator[None]:
+        """Call the hooks of ``observer``, the only one at a time, inside the block."""
+        assert self._observer is None
+        self._observer = observer
+        try:
+            yield
+        finally:
+            self._observer = None
+
+    def record_broken_worlds(self) -> BrokenWorldRecorder:
+        """Keep the last states of every world from now on, and return the recorder; call it before
+        the first step.
+        """
+        self._recorder = BrokenWorldRecorder(
+            self.scene, self.num_envs, self.device, self.share.first
+        )
+        return self._recorder
 
     def grow_buffers(self) -> str | None:
         """Enlarge the simulator's contact buffers if they overflowed, and return a message, or None
@@ -197,116 +222,6 @@ class MultiAgentEnv:
         To be called between rollouts: it waits for the device, and the next step is captured anew.
         """
         return self.sim.grow_buffers()
-
-    def _decide(self, actions: Tensor) -> StepResult:
-        return StepResult(self._step(actions), self.state, self.episode_metrics)
-
-    def _step(self, actions: Tensor) -> TimeStep:
-        task = self.task
-        sim = self.sim
-        randomization = self.randomization
-        if not sim.synchronous:
-            # A replayed graph starts from memory, not from objects.
-            self._state = read_state(sim, self.scene)
-        # Engines hide an action that is no number.
-        running = (actions.abs() < math.inf).flatten(1).all(dim=1)
-        if self._resting is not None:
-            running &= ~self._resting
-        actions = actions.clamp(-1.0, 1.0)
-        step_rewards = []
-        ends = []
-        for k in range(task.decision_period):
-            if k == 0 or randomization.changes_actions:
-                task.command(randomization.actions_in_force(actions, self._steps))
-            targets, kicks = randomization.motor_targets(
-                task.targets(self.state), self._episode, self._steps
-            )
-            self._disturb(kicks)
-            has_failed = self._advance(targets)
-            last = read_state(sim, self.scene)
-            outcome = task.evaluate(last, self.state)  # before any reset
-            self._state = last
-
-            is_within_limits = (
-                self._limits.are_met(last, looks_inside=k == task.decision_period - 1) & ~has_failed
-            )
-            if self._last_states is not None:
-                self._last_states.record(last)
-            live = running & is_within_limits
-            if self._watcher is not None:
-                self._watcher.see_control_step(last, live)
-            self._steps += live
-            self._sums += torch.where(live.unsqueeze(1), outcome.measures, self._zero)
-            step_rewards.append(torch.where(live.unsqueeze(1), outcome.rewards, self._zero))
-            timed_out = self._steps >= self.max_episode_length
-            ends.append(live & torch.cat((outcome.terminations, timed_out.unsqueeze(0))))
-            # Latched: the first ending counts, the rest of the decision does not.
-            running = live & ~ends[-1].any(dim=0)
-        if self._resting is not None:
-            running |= self._resting
-        rewards = reduce(torch.add, step_rewards)
-        endings = reduce(torch.bitwise_or, ends)
-        ended = endings.any(dim=0)
-        terminated = endings[:-1].any(dim=0)
-        self._unsettled -= task.decision_period
-        valid = running | ended
-        if self._last_states is not None:
-            self._last_states.keep(valid)
-        reward = rewards.sum(dim=0)
-        self._return += reward.mean(dim=1)
-
-        if sim.synchronous and bool(running.all()):
-            obs, critic_state = final_obs, final_state = self._observe(last, task.memory)
-        else:
-            memory = task.memory.clone()
-            self._record(ended, endings[:-1])
-            self.num_failed += (~valid).sum()
-            self._start_episodes(~running)
-            # Observe the last state (where it cannot be observed, the new first one) and the first
-            # together.
-            is_observable = valid & is_within_limits
-            rows = torch.cat(
-                (torch.where(is_observable, last.rows, self.state.rows), self.state.rows), dim=1
-            )
-            memory = torch.cat(
-                (torch.where(is_observable.unsqueeze(1), memory, task.memory), task.memory)
-            )
-            inputs = self._observe(last.like(rows), memory)
-            (final_obs, obs), (final_state, critic_state) = (
-                both.split(self.num_envs) for both in inputs
-            )
-        return TimeStep(
-            obs,
-            critic_state,
-            reward,
-            terminated.unsqueeze(1).expand(-1, self.num_agents),
-            ended ^ terminated,
-            valid,
-            final_obs,
-            final_state,
-            {f"reward/{name}": rewards[k] for k, name in enumerate(task.reward_names)},
-        )
-
-    def record_states(self) -> None:
-        """Keep the last states of every world from now on, for ``take_broken``; call it before the
-        first step.
-        """
-        self._last_states = LastStates(num_rows(self.scene), self.num_envs, self.device)
-
-    def take_broken(self) -> list[BrokenWorld]:
-        """Return what is recorded of worlds that broke since the last call, 64 at most; waits for
-        the device.
-        """
-        if self._last_states is None:
-            return []
-        taken = self._last_states.take()
-        limits = Limits(self.scene, torch.device("cpu"))
-        broken = []
-        for world, rows in taken.items():
-            cause = limits.complaint(self.state.like(rows))
-            cause = cause or "the simulator gave up on it, or an action was no number"
-            broken.append(BrokenWorld(self.share.first + world, cause, rows.t().numpy()))
-        return broken
 
     def statistics(self) -> dict[str, float]:
         """Return means over the last at most 1,000 finished episodes, and ``num_episodes`` among
@@ -358,10 +273,182 @@ class MultiAgentEnv:
             raise RuntimeError("the environment is closed; make another one")
 
     def close(self) -> None:
-        """Free the simulator, and what was recorded of it."""
-        self._captured = captured_step(self.device)
+        """Free the simulator, and the graph that was captured of it."""
+        self._graph = captured_step(self.device)
         self._is_closed = True
         self.sim.close()
+
+    def _check_actions(self, actions: Tensor) -> None:
+        if not isinstance(actions, Tensor):
+            raise TypeError(
+                f"actions must be a torch.Tensor, not {type(actions).__name__}; see torch.as_tensor"
+            )
+        if actions.dtype is torch.bool or actions.is_complex():
+            raise TypeError(f"actions must be real numbers, not {actions.dtype}")
+        if actions.shape != self._actions_shape:
+            raise ValueError(
+                f"actions must have the shape {self._actions_shape} (worlds, agents, numbers), not "
+                f"{tuple(actions.shape)}"
+            )
+
+    def _step_result(self, actions: Tensor) -> StepResult:
+        return StepResult(self._step(actions), self.state, self.episode_metrics)
+
+    def _step(self, actions: Tensor) -> TimeStep:
+        """Take one decision."""
+        if not self.sim.synchronous:
+            # A replayed graph starts from memory, not from objects.
+            self._state = read_state(self.sim, self.scene)
+        decision = self._take_control_steps(actions)
+
+        ended = decision.ends.any(dim=0)
+        terminated = decision.ends[:-1].any(dim=0)
+        self._unsettled -= self.task.decision_period
+        valid = decision.running | ended
+        if self._recorder is not None:
+            self._recorder.keep(valid)
+        reward = decision.rewards.sum(dim=0)
+        self._return += reward.mean(dim=1)
+
+        if self.sim.synchronous and bool(decision.running.all()):
+            final_obs, final_state = self._observe(decision.last, self.task.memory)
+            obs = final_obs
+            state = final_state
+        else:
+            final_obs, final_state, obs, state = self._restart(decision, ended, valid)
+        return TimeStep(
+            obs=obs,
+            state=state,
+            reward=reward,
+            terminated=terminated.unsqueeze(1).expand(-1, self.num_agents),
+            truncated=ended ^ terminated,
+            valid=valid,
+            final_obs=final_obs,
+            final_state=final_state,
+            info={
+                f"reward/{name}": decision.rewards[k]
+                for k, name in enumerate(self.task.reward_names)
+            },
+        )
+
+    def _take_control_steps(self, actions: Tensor) -> _Decision:
+        """Hold ``actions`` for the control steps of one decision."""
+        # Simulators hide an action that is not a number.
+        running = (actions.abs() < math.inf).flatten(1).all(dim=1)
+        if self._paused is not None:
+            running &= ~self._paused
+        actions = actions.clamp(-1.0, 1.0)
+        step_rewards: list[Tensor] = []
+        step_ends: list[Tensor] = []
+        for k in range(self.task.decision_period):
+            if k == 0 or self.randomization.changes_actions:
+                self.task.command(self.randomization.actions_in_force(actions, self._steps))
+            has_failed = self._simulate()
+            last = read_state(self.sim, self.scene)
+            outcome = self.task.evaluate(last, self.state)  # before any reset
+            self._state = last
+
+            # The last control step is also checked for robots inside the object.
+            is_last = k == self.task.decision_period - 1
+            is_in_limits = self._limits.are_met(last, looks_inside=is_last) & ~has_failed
+            live = running & is_in_limits
+            if self._recorder is not None:
+                self._recorder.record(last)
+            if self._observer is not None:
+                self._observer.on_control_step(last, live)
+
+            rewards, ends = self._count(outcome, live)
+            step_rewards.append(rewards)
+            step_ends.append(ends)
+            # The first ending counts, and the rest of the decision does not.
+            running = live & ~ends.any(dim=0)
+        if self._paused is not None:
+            running |= self._paused
+        return _Decision(
+            last=last,
+            rewards=reduce(torch.add, step_rewards),
+            ends=reduce(torch.bitwise_or, step_ends),
+            running=running,
+            is_in_limits=is_in_limits,
+        )
+
+    def _simulate(self) -> Tensor:
+        """Simulate one control step; return the worlds in which the simulator failed, (N,) bool."""
+        targets, velocity_kicks = self.randomization.motor_targets(
+            self.task.targets(self.state), self._episode, self._steps
+        )
+        self._disturb(velocity_kicks)
+        if self._observer is None or not self._observer.needs_physics_steps:
+            self.sim.step(DECIMATION, targets)
+            return self.sim.failed
+        return self._take_physics_steps(targets, self._observer)
+
+    def _take_physics_steps(self, targets: Tensor, observer: Observer) -> Tensor:
+        """Take the physics steps of a control step one by one, motors following ``targets``
+        (4, N, J).
+        """
+        has_failed = torch.zeros_like(self.sim.failed)
+        for row in targets:
+            joint_vel = read_state(self.sim, self.scene).joint_vel
+            self.sim.step(1, row.unsqueeze(0))
+            observer.on_physics_step(self.sim.actuator_force.view_as(joint_vel), joint_vel)
+            has_failed |= self.sim.failed
+        return has_failed
+
+    def _disturb(self, velocity_kicks: Tensor | None) -> None:
+        """Change the trunks' velocities by kicks (N, A, 3) [m/s], and by the task's disturbance."""
+        disturbance = self.task.disturb(self._steps)
+        for i, body in enumerate(self.scene.trunk_bodies):
+            start = self.scene.robot_qvel // self.scene.num_robots * i
+            velocity = self.sim.qvel[:, start : start + 3]
+            if velocity_kicks is not None:
+                velocity.add_(velocity_kicks[:, i])
+            if disturbance is not None:
+                velocity.add_(disturbance.velocity[:, i])
+                self.sim.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
+
+    def _count(self, outcome: Outcome, live: Tensor) -> tuple[Tensor, Tensor]:
+        """Count a control step in the worlds where it is ``live``; return its rewards (K, N, A) and
+        ends (E + 1, N).
+        """
+        self._steps += live
+        self._sums += torch.where(live.unsqueeze(1), outcome.measures, self._zero)
+        rewards = torch.where(live.unsqueeze(1), outcome.rewards, self._zero)
+        timed_out = self._steps >= self.max_episode_length
+        ends = live & torch.cat((outcome.terminations, timed_out.unsqueeze(0)))
+        return rewards, ends
+
+    def _restart(
+        self, decision: _Decision, ended: Tensor, valid: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Begin new episodes where worlds stopped running; return last obs and critic state, then
+        those of now.
+
+        The last state and the present one are observed together. Where the last cannot be observed,
+        the present one takes its place.
+        """
+        last = decision.last
+        last_memory = self.task.memory.clone()
+        self._record_episodes(ended, decision.ends[:-1])
+        self.num_failed += (~valid).sum()
+        self._start_episodes(~decision.running)
+
+        is_observable = valid & decision.is_in_limits
+        last_rows = torch.where(is_observable, last.rows, self.state.rows)
+        rows = torch.cat((last_rows, self.state.rows), dim=1)
+        last_memory = torch.where(is_observable.unsqueeze(1), last_memory, self.task.memory)
+        memory = torch.cat((last_memory, self.task.memory))
+        both_obs, both_states = self._observe(last.like(rows), memory)
+        final_obs, obs = both_obs.split(self.num_envs)
+        final_state, state = both_states.split(self.num_envs)
+        return final_obs, final_state, obs, state
+
+    def _record_episodes(self, ended: Tensor, terminations: Tensor) -> None:
+        """Add the episodes of ``ended`` (N,) to the statistics."""
+        metrics = self.task.episode_metrics(self._sums, self._steps, terminations)
+        metrics = torch.cat((metrics, self._return.unsqueeze(1)), dim=1)
+        self.episode_metrics = dict(zip(self._statistics.names, metrics.unbind(dim=1), strict=True))
+        self._statistics.record(ended & (self._unsettled <= 0), metrics)
 
     def _start_episodes(self, mask: Tensor) -> None:
         """Put the worlds of ``mask`` (N,) at the start of their next episode."""
@@ -374,47 +461,14 @@ class MultiAgentEnv:
         self._state.forces.masked_fill_(mask.unsqueeze(1), 0.0)
         self.task.begin(mask)
         self.randomization.begin(mask, self._episode)
-        if self._last_states is not None:
-            self._last_states.begin(mask)
+        if self._recorder is not None:
+            self._recorder.begin(mask)
 
     def _observe(self, state: SceneState, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what agents and critic see of W worlds, W = N or 2 N, and their ``memory``."""
+        """Return obs and critic state of W worlds and their ``memory``; W is N or 2 N."""
         obs, critic_state = self.task.observe(state, memory)
-        return self.randomization.add_noise(
-            obs, self._episode, self._steps, self.task.noise_scale
-        ), critic_state
-
-    def _advance(self, targets: Tensor) -> Tensor:
-        """Take the physics steps of a control step, motors following ``targets`` (4, N, J); return
-        what failed.
-        """
-        if self._watcher is None:
-            self.sim.step(DECIMATION, targets)
-            return self.sim.failed
-        has_failed = torch.zeros_like(self.sim.failed)
-        for row in targets:
-            joint_vel = read_state(self.sim, self.scene).joint_vel
-            self.sim.step(1, row.unsqueeze(0))
-            self._watcher.see_physics_step(self.sim.actuator_force.view_as(joint_vel), joint_vel)
-            has_failed |= self.sim.failed
-        return has_failed
-
-    def _disturb(self, kicks: Tensor | None) -> None:
-        disturbance = self.task.disturb(self._steps)
-        for i, body in enumerate(self.scene.trunk_bodies):
-            start = self.scene.robot_qvel // self.scene.num_robots * i
-            velocity = self.sim.qvel[:, start : start + 3]
-            if kicks is not None:
-                velocity.add_(kicks[:, i])
-            if disturbance is not None:
-                velocity.add_(disturbance.velocity[:, i])
-                self.sim.xfrc_applied[:, body, :3].copy_(disturbance.force[:, i])
-
-    def _record(self, ended: Tensor, endings: Tensor) -> None:
-        metrics = self.task.episode_metrics(self._sums, self._steps, endings)
-        metrics = torch.cat((metrics, self._return.unsqueeze(1)), dim=1)
-        self.episode_metrics = dict(zip(self._statistics.names, metrics.unbind(dim=1), strict=True))
-        self._statistics.record(ended & (self._unsettled <= 0), metrics)
+        obs = self.randomization.add_noise(obs, self._episode, self._steps, self.task.noise_scale)
+        return obs, critic_state
 
     def _ages(self) -> Tensor:
         """Return control steps (N,) in whole decisions, from 0 to just below the time limit."""

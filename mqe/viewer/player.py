@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from mqe.env.environment import MultiAgentEnv
-from mqe.viewer.recording import outcome_words, tapped
+from mqe.env.observer import Observer
+from mqe.viewer.recording import outcome_words
+from mqe.world.state import SceneState
 
 HOLD_S = 1.0  # [s] that an episode's last picture stays
 _LATE = 0.25  # [s] behind its own clock the player gives up to catch up
@@ -34,7 +36,7 @@ class Controls:
     is_closed: bool = False
 
 
-class Player:
+class Player(Observer):
     """One world, the policies that can act in it, and the displayed quantities of the episode."""
 
     def __init__(
@@ -85,7 +87,7 @@ class Player:
         ``show`` is called with every state, and many times a second while nothing moves.
         """
         self._show = show
-        with tapped(self.env, self._on_control_step):
+        with self.env.observed_by(self):
             while len(self.outcomes) < self.num_episodes:
                 try:
                     self._play_episode()
@@ -154,7 +156,7 @@ class Player:
             values.setdefault(name, []).append(value)
         times.append(self.time_s)
 
-    def _on_control_step(self) -> None:
+    def on_control_step(self, state: SceneState, live: Tensor) -> None:
         """Show the new state, then wait until the next one is due or requested."""
         self.time_s += self.env.step_dt
         self._data = data = self.env.sim.data(0)

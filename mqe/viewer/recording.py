@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from mqe.env.environment import MultiAgentEnv
-from mqe.sim.simulator import Simulator
+from mqe.env.observer import Observer
 from mqe.viewer.camera import ShownState
+from mqe.world.state import SceneState
 
 # Obs (N, A, O) to actions (N, A, U); it may have ``reset_memory(done)``.
 FilmedPolicy = Callable[[Tensor], Tensor]
@@ -43,7 +42,7 @@ class Round:
         )
 
 
-class Take:
+class Take(Observer):
     """Simulates episodes of several worlds, tile by tile, and keeps the states that are drawn."""
 
     def __init__(
@@ -88,7 +87,7 @@ class Take:
                 self._episodes[tile][-1].outcome = outcome_words(env, world + tile, valid)
                 self._begin(tile)
 
-    def on_control_step(self) -> None:
+    def on_control_step(self, state: SceneState, live: Tensor) -> None:
         """Keep every ``stride``-th state."""
         for tile in range(len(self._steps)):
             self._steps[tile] += 1
@@ -138,32 +137,3 @@ def outcome_words(env: MultiAgentEnv, world: int, is_valid: bool) -> str:
         if bool(env.episode_metrics[name][world] > 0.5)
     ]
     return happened[0] if happened else "time is up"
-
-
-class _Tap:
-    """A simulator that calls a function after every control step."""
-
-    def __init__(self, sim: Simulator, on_step: Callable[[], None]) -> None:
-        self._sim = sim
-        self._on_step = on_step
-
-    def step(self, decimation: int, ctrl: Tensor | None = None) -> None:
-        self._sim.step(decimation, ctrl)
-        self._on_step()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sim, name)
-
-
-@contextmanager
-def tapped(env: MultiAgentEnv, on_step: Callable[[], None]) -> Iterator[None]:
-    """Call ``on_step`` after every control step."""
-    sim = env.sim
-    captures = env.captures
-    env.sim = _Tap(sim, on_step)  # type: ignore[assignment]
-    env.captures = False  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        env.sim = sim
-        env.captures = captures

@@ -24,7 +24,7 @@ from mqe.env.environment import MultiAgentEnv
 from mqe.viewer.camera import CAMERAS, Angle, Camera, ShownState
 from mqe.viewer.looks import shown_model
 from mqe.viewer.offscreen import choose_backend
-from mqe.viewer.recording import Episode, FilmedPolicy, Round, Take, tapped
+from mqe.viewer.recording import Episode, FilmedPolicy, Round, Take
 from mqe.viewer.render_pool import Canvas, Painters, Picture, Tile
 
 SUFFIXES = (".mp4", ".gif")
@@ -94,7 +94,7 @@ def record(
     most_frames = seconds * rate
     choose_backend()  # better now than after the simulation
     take = Take(env, stride, world, num_tiles, episodes)
-    with tapped(env, take.on_control_step):
+    with env.observed_by(take):
         while not take.is_enough(most_frames):
             take.step(policy)
             on_progress("simulated", take.time_s, None)

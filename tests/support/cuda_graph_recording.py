@@ -127,7 +127,7 @@ class LaunchedSim:
 def launched(env: MultiAgentEnv) -> MultiAgentEnv:
     """Have an environment on the CPU work as one on a GPU does."""
     env.sim = LaunchedSim(env.sim)  # type: ignore[assignment]
-    env.captures = True
+    env.use_graphs = True
     return env
 
 

@@ -46,7 +46,7 @@ class Scripted:
         self.state = SimpleNamespace(to_goal=tensor([[0.0, 2.0]]).repeat(self.num_envs, 1))
         return torch.zeros(self.num_envs, 2, 4), torch.zeros(self.num_envs, 5)
 
-    def rest(self, mask: Tensor) -> None:
+    def pause(self, mask: Tensor) -> None:
         self.resting = mask.clone()
 
     def step(self, actions: Tensor) -> TimeStep:

@@ -44,7 +44,7 @@ def state_of(
 
 def test_places_stays_paths_and_energy_by_hand() -> None:
     watch = make_watcher(3)
-    watch.begin(state_of([0.0, 0.0, 0.0]))
+    watch.on_reset(state_of([0.0, 0.0, 0.0]))
     live = tensor([True, True, True])
     # World 0 goes a detour of 1 m back, reaches 1 m at step 3, leaves at step 4, and ends within
     # 0.5 m. World 1 never gets there. World 2 has finished after the first step, whatever it does
@@ -52,8 +52,8 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
     ways = [[-0.5, 0.5, 0.0], [1.0, 1.0, 2.9], [2.2, 1.5, 2.9], [1.5, 1.0, 2.9], [2.6, 0.5, 2.9]]
     for k, objects in enumerate(ways):
         for power in (2.0, -3.0):  # brakes take nothing back
-            watch.see_physics_step(torch.full((3, 2, 12), power), torch.ones(3, 2, 12))
-        watch.see_control_step(state_of(objects, robot_x=0.1 * (k + 1), push=float(k == 2)), live)
+            watch.on_physics_step(torch.full((3, 2, 12), power), torch.ones(3, 2, 12))
+        watch.on_control_step(state_of(objects, robot_x=0.1 * (k + 1), push=float(k == 2)), live)
         watch.finish(tensor([False, False, True]))
     found = watch.episodes()
     assert found["within_1m"].tolist() == [1.0, 0.0, 0.0]
@@ -84,10 +84,10 @@ def test_places_stays_paths_and_energy_by_hand() -> None:
 
 def test_a_heading_counts_near_the_goal_and_within_ten_degrees() -> None:
     watch = make_watcher(2, heading=math.pi)
-    watch.begin(state_of([0.0, 0.0]))
+    watch.on_reset(state_of([0.0, 0.0]))
     degree = math.pi / 180
     for yaw, inside in ((-171 * degree, 1.0), (169 * degree, 0.0), (171 * degree, 1.0)):
-        watch.see_control_step(state_of([2.5, 0.5], yaw=yaw), tensor([True, True]))
+        watch.on_control_step(state_of([2.5, 0.5], yaw=yaw), tensor([True, True]))
         assert watch.episodes()["heading_10deg_at_end"].tolist() == [inside, 0.0]
     assert "within 10 degrees" in describe_strict(
         summarize_strict(watch.episodes() | {"broken": tensor([False] * 2)})
@@ -145,7 +145,7 @@ def test_worlds_at_rest_stay_as_they_are_and_change_nothing_for_others() -> None
         env.reset()
         mask = tensor([False, is_resting, False, False])
         before = env.sim.qpos[1].clone()
-        env.rest(mask)
+        env.pause(mask)
         for _ in range(7):
             step = env.step(torch.zeros(4, 2, 3))
             assert not (is_resting and bool(step.done[1]))

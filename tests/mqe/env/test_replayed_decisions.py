@@ -14,8 +14,8 @@ from torch import Tensor
 
 from harl_mapush.learning.update_graphs import Graphs
 from mqe.env.environment import MultiAgentEnv
-from mqe.viewer.video import tapped
 from tests.support.cuda_graph_recording import launched, stand_in
+from tests.support.observing import OnControlStep
 from tests.support.pushing import make_env
 
 NUM_ENVS = 4
@@ -38,16 +38,16 @@ def draw(generator: torch.Generator, env: MultiAgentEnv) -> Tensor:
 def test_replays_are_decisions_and_leave_the_same_behind():
     replayed = make()
     taken = make()
-    taken.captures = False
+    taken.use_graphs = False
     generator = torch.Generator().manual_seed(0)
     for k in range(30):
         if k in (0, 17):
             for env in (replayed, taken):
                 env.reset()
         if k == 22:
-            replayed.captures = False
+            replayed.use_graphs = False
         if k == 25:
-            replayed.captures = True
+            replayed.use_graphs = True
         actions = draw(generator, taken)
         ours = replayed.step(actions)
         theirs = taken.step(actions)
@@ -64,7 +64,7 @@ def test_replays_are_decisions_and_leave_the_same_behind():
                 k,
                 name,
             )
-    assert replayed._captured._recorded is not None
+    assert replayed._graph._recorded is not None
     torch.testing.assert_close(
         replayed.state_dict(), taken.state_dict(), rtol=0, atol=0, equal_nan=True
     )
@@ -79,7 +79,7 @@ def test_who_watches_every_control_step_sees_every_one_also_of_replayed_decision
     env.reset()
     for _ in range(4):
         env.step(actions)
-    with tapped(env, lambda: seen.append(env.sim.data(0).time)):
+    with env.observed_by(OnControlStep(lambda: seen.append(env.sim.data(0).time))):
         for _ in range(4):
             env.step(actions)
     assert len(seen) == 4 * env.decision_period
@@ -111,7 +111,7 @@ def test_no_gradient_flows_into_a_decision():
         actions = torch.zeros(NUM_ENVS, 2, 3, requires_grad=True)
         step = env.step(2 * actions)
         assert not any(getattr(step, name).requires_grad for name in step._fields[:-1])
-    recorded = env._captured._recorded
+    recorded = env._graph._recorded
     assert recorded is not None
     assert recorded.places[0].grad_fn is None
 
@@ -127,7 +127,7 @@ def test_a_recording_that_fails_is_made_again(monkeypatch):
         with pytest.raises(MemoryError):
             env.step(actions)
     env.step(actions)
-    assert env._captured._recorded is not None
+    assert env._graph._recorded is not None
 
 
 def test_memory_that_was_replaced_is_recorded_anew():
@@ -136,12 +136,12 @@ def test_memory_that_was_replaced_is_recorded_anew():
     env.reset()
     for _ in range(4):
         env.step(actions)
-    old = env._captured._recorded
+    old = env._graph._recorded
     assert old is not None
     env.sim.generation += 1
     for _ in range(3):
         env.step(actions)
-    assert env._captured._recorded not in (None, old)
+    assert env._graph._recorded not in (None, old)
 
 
 def test_a_closed_environment_goes_at_once():
@@ -154,7 +154,7 @@ def test_a_closed_environment_goes_at_once():
     gc.disable()
     try:
         env.close()
-        assert env._captured._recorded is None
+        assert env._graph._recorded is None
         del env
         assert gone() is None
     finally:

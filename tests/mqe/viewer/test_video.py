@@ -254,7 +254,7 @@ def test_tiles_show_worlds_side_by_side_until_all_have_ended(tmp_path, monkeypat
 def test_tiles_without_an_episode_stay_empty() -> None:
     env = make_env(3, episode_length_s=0.1, decision_period=1)
     taken = recording.Take(env, 1, 0, 3, 2)
-    with recording.tapped(env, taken.on_control_step):
+    with env.observed_by(taken):
         while not taken.is_enough(math.inf):
             taken.step(Still())
     (shown,) = taken.rounds(0)

@@ -47,30 +47,30 @@ def test_a_number_beyond_reason_is_a_broken_world_and_is_named(
     at: int, value: float, words: str
 ) -> None:
     env = make_env(3)
-    env.record_states()
+    recorder = env.record_broken_worlds()
     env.reset()
     env.step(NOTHING)
     step = env.sim.step
     env.sim.step = lambda decimation, ctrl: None  # MuJoCo itself would mend some of these
     env.sim.qpos[1, at] = value
     assert outcome(env) == [True, False, True]
-    (broken,) = env.take_broken()
+    (broken,) = recorder.take_broken()
     assert broken.world == 1
     assert words in broken.cause
-    assert env.take_broken() == []
+    assert recorder.take_broken() == []
     env.sim.step = step
     assert outcome(env) == [True] * 3
 
 
 def test_a_robot_inside_the_object_is_a_broken_world() -> None:
     env = make_env(3)
-    env.record_states()
+    recorder = env.record_broken_worlds()
     env.reset()
     env.sim.step = lambda decimation, ctrl: None
     env.sim.qpos[2, :3] = env.sim.qpos[2, OBJECT : OBJECT + 3] + torch.tensor([0.2, 0.1, 0.05])
     assert outcome(env) == [True, True, False]
     assert (
-        env.take_broken()[0].cause
+        recorder.take_broken()[0].cause
         == "robot0: distance to the object's middle [m] was 0.2291, not 0.25 or more"
     )
 
@@ -85,7 +85,7 @@ def test_what_robots_do_in_an_ordinary_episode_is_within_all_limits() -> None:
 @pytest.mark.parametrize("num_steps", [3, 100, 130])
 def test_the_last_states_of_the_episode_are_kept_until_they_are_taken(num_steps: int) -> None:
     env = make_env(3)
-    env.record_states()
+    recorder = env.record_broken_worlds()
     env.reset()
     goal = env.sim.mocap_pos[1, 0, :2].clone()
     env.sim.qpos[:, OBJECT : OBJECT + 2] = goal  # an episode of one step before it, in all worlds
@@ -98,7 +98,7 @@ def test_the_last_states_of_the_episode_are_kept_until_they_are_taken(num_steps:
         states.append(env.sim.qpos[1].float().numpy().copy())
     for _ in range(7):
         env.step(NOTHING)
-    (broken,) = env.take_broken()
+    (broken,) = recorder.take_broken()
     assert len(broken.rows) == min(num_steps, 100)
     assert broken.rows[-1, 0] == pytest.approx(1e4)
     np.testing.assert_array_equal(broken.rows[:-1, :45], np.stack(states)[-len(broken.rows) : -1])
@@ -108,13 +108,13 @@ def test_states_are_kept_by_replayed_graphs_as_well(monkeypatch) -> None:
     stand_in(monkeypatch)
     taken: list[list[BrokenWorld]] = []
     for env in (make_env(3, decision_period=2), launched(make_env(3, decision_period=2))):
-        env.record_states()
+        recorder = env.record_broken_worlds()
         env.reset()
         for step in range(12):
             if step == 8:
                 env.sim.qpos[2, OBJECT] = 20.0
             env.step(NOTHING)
-        taken.append(env.take_broken())
+        taken.append(recorder.take_broken())
     assert taken[0][0].cause == taken[1][0].cause
     np.testing.assert_array_equal(taken[0][0].rows, taken[1][0].rows)
     assert len(taken[0][0].rows) == 18
@@ -125,7 +125,7 @@ def test_recording_takes_three_operations_a_control_step() -> None:
     for is_recording in (False, True):
         env = make_env(3, decision_period=5)
         if is_recording:
-            env.record_states()
+            env.record_broken_worlds()
         counts.append(operations_of_a_decision(env))
     assert 15 <= counts[1] - counts[0] <= 18
 
