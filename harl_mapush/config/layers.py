@@ -153,7 +153,9 @@ def _common_keys(
     kept = {}
     for key, value in section.items():
         if key in known and known[key] == meant.get(key, known[key]):
+            # Keys of a mapping, such as the names of rewards, are known to the whole class only.
+            check = build if isinstance(value, Mapping) else check_values
             with suppress(ConfigError):
-                check_values(new, {key: value}, "")
+                check(new, {key: value}, "")
                 kept[key] = value
     return kept, [key for key in section if key not in kept]

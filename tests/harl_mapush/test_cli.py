@@ -138,9 +138,9 @@ def test_settings_that_upstreams_networks_lack_are_reported_and_not_recorded() -
 
 
 def test_another_task_on_a_whole_run_file_leaves_out_the_weights_of_the_old(run) -> None:
-    cfg, notices = config.resolve(
-        config.load_file(run / "config.yaml"), {"task": {"name": "go1_velocity"}}
-    )
+    settings = config.load_file(run / "config.yaml")
+    settings["task"]["weights"] = {"contact": -0.1}
+    cfg, notices = config.resolve(settings, {"task": {"name": "go1_velocity"}})
     assert cfg.task == config.resolve({}, {"task": {"name": "go1_velocity"}})[0].task
     assert "task.weights" in notices[0]
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from mqe.tasks.episode_report import Metrics, Report, mean, rate, wilson_interval
-from mqe.tasks.push.metrics import DEFAULT_METRICS
+from mqe.tasks.push.metrics import DEFAULT_METRICS, METRICS
+from mqe.tasks.push.terminations import TERMINATIONS
 from mqe.world.state import SceneState
 
 NUM_SECTORS = 8  # of goal directions; the first is centred on x, the second on the diagonal
@@ -102,8 +103,8 @@ def further_metrics(names: Iterable[str]) -> list[str]:
     """Return those of ``names`` that are metrics of a user's, ``task.more_metrics``, or count ends
     by ``task.more_terminations``.
     """
-    usual = (*DEFAULT_METRICS, "goal_direction", "return")
-    return [name for name in names if name.partition("_agent")[0] not in usual]
+    further = {*METRICS, *TERMINATIONS}.difference(DEFAULT_METRICS)
+    return [name for name in names if name.partition("_agent")[0] in further]
 
 
 def goal_direction_chi2(direction: Tensor, is_success: Tensor) -> float | None:

@@ -15,6 +15,7 @@ from mqe.world.robots.go1 import CALF, FOOT
 from mqe.world.robots.robot import LEGS, Inertial, combine
 from mqe.world.scene import (
     ARENA_HALF_SIZE,
+    WALL_HEIGHT,
     build_scene,
     floor_friction_fields,
     object_friction_fields,
@@ -236,7 +237,11 @@ def test_a_cylinder_that_lands_flat_lies_still():
     )
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+# A tower is higher than the wall, and falls over it.
+LOW = [name for name, obj in OBJECTS.items() if obj.spawn_height < WALL_HEIGHT]
+
+
+@pytest.mark.parametrize("name", LOW)
 def test_walls_stop_an_object(name):
     scene = build_scene(1, OBJECTS[name])
     sim = _simulate(scene, _layout(1, [(-4.0, 0.0)], object_xy=(ARENA_HALF_SIZE - 2.0, 0.0)), 1)
