@@ -27,7 +27,7 @@ def test_python_is_shown_as_it_works(capsys) -> None:
 
 
 def test_what_a_resume_may_change_is_listed() -> None:
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    text = (DOCS / "guides/runs.md").read_text(encoding="utf-8")
     listed = text.partition("A resume may change:")[2].partition("Anything else is refused")[0]
     names = set(re.findall(r"`(?:\w+\.)?(\w+)`", listed))
     assert names == {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {
