@@ -1,7 +1,7 @@
 """Gather the curves of OpenRL's run and of ours, and draw them: ``openrl_curves.py OPENRL_RUN RUN
 [RUN ...]``.
 
-Writes ``benchmarks/results/cpu_openrl.jsonl`` and ``docs/openrl_curves.svg``. Runs of ours are
+Writes ``results/openrl_curves.jsonl`` and ``results/openrl_curves.svg``. Runs of ours are
 called by their algorithm; their seconds are those of collecting and learning.
 """
 
@@ -22,7 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from harl_mapush.runs.run_folder import curves_folder  # noqa: E402
 from mqe.config import load_yaml  # noqa: E402
 
-ROOT = Path(__file__).parent.parent
+RESULTS = Path("results")
 NAMES = ("success_rate", "return")
 MOST_POINTS = 60  # of a curve, in the file and in the figure
 
@@ -77,7 +77,8 @@ def main() -> None:
     curves = [of_openrl(Path(sys.argv[1]), period), *(of_ours(Path(run)) for run in sys.argv[2:])]
     curves = [thinned(curve) for curve in curves]
     text = "".join(json.dumps(line) + "\n" for curve in curves for line in curve)
-    (ROOT / "benchmarks" / "results" / "cpu_openrl.jsonl").write_text(text, encoding="utf-8")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "openrl_curves.jsonl").write_text(text, encoding="utf-8")
     figure, axes = plt.subplots(1, 3, figsize=(12, 3))
     for curve in curves:
         steps = [line["env_steps"] / 1e6 for line in curve]
@@ -95,7 +96,7 @@ def main() -> None:
     )
     axes[0].legend(frameon=False)
     figure.tight_layout()
-    figure.savefig(ROOT / "docs" / "openrl_curves.svg", metadata={"Date": None})
+    figure.savefig(RESULTS / "openrl_curves.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

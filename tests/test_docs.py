@@ -1,33 +1,222 @@
-"""What the documents show in Python works as it stands."""
+"""The documents show commands and Python that work as they stand."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from harl_mapush import config, test, train
+from harl_mapush.clients import run_harl
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
+from mapush import averaging, cli, importing, robustness
+from mapush.commands import COMMANDS
+from mapush.doctor import command as doctor
+from mapush.export import command as export
+from mapush.report import command as report
+from mapush.sweep import command as sweep
+from tests.support.paths import ROOT
+from tests.support.registries import restored_registries
+from tests.support.tiny_runs import TINY
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", DOCS / "index.md", *sorted(DOCS.glob("*/*.md"))]
+OTHERS = ("git", "cd", "export", "tensorboard", "wait", "python3.8")  # no programs of ours
+PARSERS: dict[str, Callable[[], config.Parser]] = {
+    "train": train.make_parser,
+    "test": test.make_parser,
+    "play": test.make_parser,
+    "robustness": robustness.make_parser,
+    "average": averaging.make_parser,
+    "export": export.make_parser,
+    "import": importing.make_parser,
+    "sweep": sweep.make_parser,
+    "report": report.make_parser,
+    "plot": report.make_parser,
+    "doctor": doctor.make_parser,
+}
+MODULES = {
+    "harl_mapush.train": train.make_parser,
+    "harl_mapush.test": test.make_parser,
+    "harl_mapush.clients.run_harl": run_harl.make_parser,  # upstream's sections
+}
+QUICK = ("list", "settings")  # run as they stand
 
 
-def test_python_is_shown_as_it_works(capsys) -> None:
-    blocks = re.findall(
-        r"```python\n(.*?)```",
-        (DOCS / "guides/python.md").read_text(encoding="utf-8"),
-        flags=re.DOTALL,
-    )
-    assert len(blocks) == 4
+def commands_of(page: Path) -> list[str]:
+    """Return the commands of a page's shell blocks, without scripts for clusters."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for block in re.findall(r"^```bash\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        if not block.startswith("#!"):
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [line for line in lines if line.strip()]
+    return found
+
+
+def words_of(line: str) -> list[list[str]]:
+    """Split a line of a shell into its commands."""
+    line = line.replace("$K", "1")
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
+    lexer.whitespace_split = True
+    parts: list[list[str]] = [[]]
+    for word in lexer:
+        if set(word) <= set(";&|"):
+            parts.append([])
+        elif word not in ("do", "done"):
+            parts[-1].append(word)
+    return [part for part in parts if part and part[0] != "for"]
+
+
+def plain_commands(page: str) -> list[str]:
+    """Return the commands of a page without comments and extra spaces."""
+    return [line.partition("  #")[0].strip() for line in commands_of(DOCS / page)]
+
+
+FEW_EPISODES = ["--num_envs", "2", "--set", "task.episode_length_s=0.2"]
+COMMAND_LINES = [
+    pytest.param(words, id=f"{page.stem}: {' '.join(words)[:60]}")
+    for page in PAGES
+    for line in commands_of(page)
+    for words in words_of(line)
+]
+
+
+@pytest.mark.parametrize("words", COMMAND_LINES)
+def test_commands_are_understood(words: list[str], tmp_path, monkeypatch, capsys) -> None:
+    program, *rest = words
+    if program == "mapush":
+        check_mapush(rest, tmp_path, monkeypatch)
+    elif program.endswith("pip"):
+        check_extras(rest)
+    elif program == "make":
+        assert f"\n{rest[0]}:" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    elif program in ("python", "torchrun", ".venv-openrl/bin/python"):
+        check_python(rest)
+    else:
+        assert program in OTHERS
+
+
+def check_mapush(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check a subcommand and its arguments."""
+    name, *rest = words
+    assert name in COMMANDS
+    if name in QUICK:
+        monkeypatch.chdir(tmp_path)
+        assert cli.main(words) == 0
+    else:
+        check_arguments(PARSERS[name](), rest)
+
+
+def check_arguments(parser: config.Parser, words: list[str]) -> None:
+    """Parse ``words``; resolve the settings of a training that starts from a preset."""
+    arguments, rest = parser.parse_known_args(words)
+    assert rest == []
+    if getattr(arguments, "imports", ()):
+        assert all(
+            name in ("MODULE", "own_format") or (ROOT / "examples" / f"{name}.py").is_file()
+            for name in arguments.imports
+        )
+        return
+    if hasattr(arguments, "harl") or not hasattr(arguments, "set"):
+        return
+    over = config.flag_values(arguments)
+    is_new_run = hasattr(arguments, "init_from") and hasattr(arguments, "resume")
+    if is_new_run and not (arguments.resume or arguments.config or arguments.load_config):
+        over.get("sim", {}).pop("device", None)  # of a machine that has one
+        config.resolve(config.load_preset(arguments.preset or config.DEFAULT_PRESET), over)
+
+
+def check_extras(words: list[str]) -> None:
+    """Check the extras of this package."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for word in words:
+        for extra in re.findall(r"^\.\[([\w,]+)\]$", word):
+            assert set(extra.split(",")) <= set(known["optional-dependencies"])
+
+
+def check_python(words: list[str]) -> None:
+    """Check a program of this repository: that it is there and knows the flags."""
+    if "-m" in words:
+        module, *rest = words[words.index("-m") + 1 :]
+        if module in MODULES:
+            check_arguments(MODULES[module](), rest)
+            return
+        source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    else:
+        path, *rest = words
+        source = (ROOT / path).read_text(encoding="utf-8")
+    for flag in [word for word in rest if word.startswith("--")]:
+        is_setting = flag in ("--set", *config.FLAGS)
+        assert is_setting or f'"{flag}"' in source or "run_openrl" in words[1], flag
+
+
+SHOWN = ["object", "terms", "algorithm", "extensions", "evaluate", "python"]
+
+
+@pytest.mark.parametrize("page", SHOWN)
+def test_python_works_as_it_is_shown(page: str, capsys) -> None:
+    text = (DOCS / "guides" / f"{page}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert blocks
     shown: dict[str, Any] = {}
-    for block in blocks:
-        # Fewer worlds take less time.
-        exec(compile(block.replace("16", "4"), "docs/guides/python.md", "exec"), shown)
-    assert shown["metrics"]["success_rate"] >= 0.75
-    assert shown["step"].reward.shape == (4, 2)
+    with restored_registries():
+        for block in blocks:
+            # Fewer worlds take less time.
+            exec(compile(block.replace("16", "4"), f"{page}.md", "exec"), shown)
+    if page == "python":
+        assert shown["metrics"]["success_rate"] >= 0.75
+        assert shown["step"].reward.shape == (4, 2)
+
+
+def test_start_trains_resumes_and_measures(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    for line in (
+        "mapush train",
+        "mapush train --preset smoke --out first_run",
+        "mapush train --preset laptop --object tblock --algo mappo",
+        "mapush train --resume first_run",
+        "mapush list",
+    ):
+        assert line in plain_commands("start/train.md")
+        words = shlex.split(line)[1:]
+        if words[0] == "train" and "--resume" not in words:
+            words += [*TINY, "--num_env_steps", "80", "--device", "cpu"]
+        assert cli.main(words) == 0, line
+    assert "mapush test first_run" in plain_commands("start/measure.md")
+    assert cli.main(["test", "first_run", *FEW_EPISODES]) == 0
+
+
+MEASURED = [
+    line
+    for page in ("start/measure.md", "guides/evaluate.md", "background/world.md")
+    for line in plain_commands(page)
+    if re.match(r"mapush (test|robustness) (pretrained:(cuboid|tblock)|scripted|--policy)", line)
+]
+
+
+@pytest.mark.parametrize("line", MEASURED)
+def test_teams_are_measured_as_shown(line: str, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shown = (DOCS / "guides/evaluate.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", shown, flags=re.DOTALL)
+    assert block is not None
+    (tmp_path / "my_policies.py").write_text(block[1], encoding="utf-8")
+    words = shlex.split(line)[1:]
+    more = ["--num_episodes", "1"] if words[0] == "robustness" else FEW_EPISODES
+    if "--num_episodes" in words:
+        more = [*more, "--num_episodes", "2"]
+    assert cli.main([*words, *more, "--device", "cpu"]) == 0
 
 
 def test_what_a_resume_may_change_is_listed() -> None:
-    text = (DOCS / "guides/runs.md").read_text(encoding="utf-8")
+    text = (DOCS / "guides/resume.md").read_text(encoding="utf-8")
     listed = text.partition("A resume may change:")[2].partition("Anything else is refused")[0]
     names = set(re.findall(r"`(?:\w+\.)?(\w+)`", listed))
     assert names == {key.rpartition(".")[2] for key in CHANGEABLE_ON_RESUME} | {
@@ -35,3 +224,25 @@ def test_what_a_resume_may_change_is_listed() -> None:
         "algorithm",
         "sim",
     }
+
+
+def test_documents_that_are_named_exist() -> None:
+    files = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile")]
+    for folder in ("mqe", "harl_mapush", "mapush", "configs", "examples", "benchmarks", "tests"):
+        files += [*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.yaml")]
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        for name in re.findall(r"\bdocs/[a-z_/]+\.(?:md|webp|svg|png)\b", text):
+            assert (ROOT / name).is_file(), f"{file}: {name}"
+        if file.suffix == ".md":
+            for name in re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", text):
+                assert (ROOT / name).exists(), f"{file}: {name}"
+
+
+def test_no_page_is_a_laboratory_notebook() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"\bcommits? [0-9a-f]{7}\b|\(([0-9a-f]{7}, )*[0-9a-f]{7}\)", text), (
+            page
+        )
+        assert len(text.split()) <= 2500, page

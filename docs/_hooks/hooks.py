@@ -28,7 +28,7 @@ _LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".csv": "text",
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and a page for each file of the code that a document links to."""
-    pages = reference_pages.pages() | result_pages.pages()
+    pages = reference_pages.pages()
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     linked = {
@@ -42,7 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links to files of the code at the pages that show them."""
+    """Fill in tables, and point links to files of the code at the pages that show them."""
     uri = page.file.src_uri
 
     def replaced(match: re.Match[str]) -> str:
@@ -51,7 +51,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match[0]
         return f"]({os.path.relpath(_page_of(path), os.path.dirname(uri) or '.')})"
 
-    return _LINK.sub(replaced, markdown)
+    return result_pages.fill(_LINK.sub(replaced, markdown))
 
 
 def _linked(uri: str, text: str) -> list[str]:

@@ -22,7 +22,7 @@ from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.push import episode_report
 from mqe.tasks.push.rewards import PRESETS, weights_of
-from mqe.tasks.push.task import PUSH_TERMS
+from mqe.tasks.terms import ObservationTerm, TermRegistry
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 
@@ -51,7 +51,7 @@ def settings() -> str:
         "# Settings",
         "Every setting of a run file, and of `--set SECTION.KEY=VALUE`. `mapush settings PATTERN` "
         "lists those that contain a word. Settings marked with \u21bb may change when a run "
-        "[resumes](../start/train.md).",
+        "[resumes](../guides/resume.md).",
     ]
     sections: dict[str, dict[str, type]] = {
         f"`{name}`": {name: cls} for name, cls in config.SECTION_CLASSES.items()
@@ -74,7 +74,7 @@ def settings() -> str:
         groups.setdefault(tuple(names), []).append(row)
     for names, group in sorted(groups.items(), key=lambda item: -len(item[0])):
         of = "of every algorithm" if len(names) == len(ALGORITHMS) else f"of {_codes(names)}"
-        parts += [f"## `algorithm` {of}", _table(_SETTING_HEAD, group)]
+        parts += [f"## `algorithm` {of}", table(_SETTING_HEAD, group)]
     return _join(parts)
 
 
@@ -82,7 +82,7 @@ _SETTING_HEAD = ("setting", "default", "range", "meaning")
 
 
 def _settings_table(found: Mapping[str, Field[Any]]) -> str:
-    return _table(_SETTING_HEAD, [_setting_row(key, field) for key, field in found.items()])
+    return table(_SETTING_HEAD, [_setting_row(key, field) for key, field in found.items()])
 
 
 def _setting_row(key: str, field: Field[Any]) -> tuple[str, ...]:
@@ -101,56 +101,68 @@ def _setting_row(key: str, field: Field[Any]) -> tuple[str, ...]:
 
 
 def terms() -> str:
-    """Return the page of the push task's terms."""
+    """Return the page of the terms of all tasks."""
+    parts = [
+        "# Terms",
+        "What robots and critic observe, what is rewarded, what ends an episode, and what is "
+        "measured. Every reward is given at every control step and logged as `reward/NAME`; "
+        "`task.weights.NAME` sets its weight, and without a weight it is off. "
+        "[Own terms](../guides/terms.md) adds others.",
+    ]
+    for name, entry in TASKS.items():
+        if entry.terms is not None:
+            parts += _terms_of(name, entry.terms)
+    return _join(parts)
+
+
+def _terms_of(task: str, found: TermRegistry) -> list[str]:
+    """Return the tables of a task's terms."""
+    is_push = task == config.DEFAULT_TASK
+    presets = list(PRESETS) if is_push else ["weight"]
     rewards = []
-    for name, term in PUSH_TERMS.rewards.items():
-        weights = [weights_of(preset, "cuboid", {}).get(name) for preset in PRESETS]
-        shown = ["" if weight is None else f"{weight:g}" for weight in weights]
-        rewards.append((f"`{name}`", term.help, *shown))
-    return _join(
-        [
-            "# Terms",
-            "What the push task `go1push_mid` is made of. [The push task](../background/"
-            "push_task.md) explains them together; [Own rewards and observations]"
-            "(../guides/own.md) adds others.",
-            "## Rewards",
-            "Every term is given at every control step and logged as `reward/NAME`. "
-            "`task.rewards` names a preset of weights, `task.weights.NAME` one weight; without a "
-            "weight a term is off. The weights shown are those of the box.",
-            _table(("term", "meaning", *(f"`{preset}`" for preset in PRESETS)), rewards),
-            "## Observations",
-            "`task.more_observations` adds terms that are not part of every observation.",
-            _observation_table(PUSH_TERMS.observations),
-            "## State of the critic",
-            _observation_table(PUSH_TERMS.state),
-            "## Terminations",
-            _table(
-                ("term", "condition", "is"),
-                [
-                    (f"`{name}`", term.help, "a failure" if term.is_failure else "no failure")
-                    for name, term in PUSH_TERMS.terminations.items()
-                ],
-            ),
-            "## Measures",
-            "Numbers of a control step that are summed over an episode, for metrics.",
-            _table(
-                ("term", "meaning", "unit", "for each robot"),
-                [
-                    (f"`{name}`", term.help, term.unit, "yes" if term.per_robot else "")
-                    for name, term in PUSH_TERMS.measures.items()
-                ],
-            ),
-        ]
+    for name, term in found.rewards.items():
+        weights: list[float | None] = [term.weight]
+        if is_push:
+            weights = [weights_of(preset, "cuboid", {}).get(name) for preset in PRESETS]
+        shown = ["" if not weight else f"{weight:g}" for weight in weights]
+        rewards.append((f"`{name}`", term.help, term.unit, *shown))
+    head = (
+        "term",
+        "meaning",
+        "unit",
+        *(f"`{preset}`" if is_push else preset for preset in presets),
     )
+    parts = [f"## `{task}`", "### Rewards"]
+    if is_push:
+        parts.append(
+            "`task.rewards` names a preset of weights; those shown are the box's. "
+            "[The push task](../background/push_task.md) has the formulas."
+        )
+    parts += [
+        table(head, rewards),
+        "### Observations",
+        _observation_table(found.observations),
+        "### State of the critic",
+        _observation_table(found.state),
+        "### Terminations",
+        table(
+            ("term", "condition", "is"),
+            [
+                (f"`{name}`", term.help, "a failure" if term.is_failure else "no failure")
+                for name, term in found.terminations.items()
+            ],
+        ),
+    ]
+    return parts
 
 
-def _observation_table(found: Mapping[str, Any]) -> str:
+def _observation_table(found: Mapping[str, ObservationTerm]) -> str:
     rows = []
     for name, term in found.items():
         numbers = "" if term.numbers is None else _codes(term.numbers)
         over = {None: "", "teammates": "each teammate", "robots": "each robot"}[term.over]
         rows.append((f"`{name}`", term.help, term.unit, numbers, over))
-    return _table(("term", "meaning", "unit", "numbers", "for"), rows)
+    return table(("term", "meaning", "unit", "numbers", "for"), rows)
 
 
 def tasks() -> str:
@@ -161,17 +173,17 @@ def tasks() -> str:
         examined = "the gait examination" if entry.examination else "the calculator"
         settings_class = f"`{entry.cfg.__module__}.{entry.cfg.__name__}`"
         rows.append((f"`{name}`", _first_line(entry.cfg), settings_class, examined))
-    parts.append(_table(("`--task`", "meaning", "settings", "measured by"), rows))
+    parts.append(table(("`--task`", "meaning", "settings", "measured by"), rows))
     for name, entry in TASKS.items():
         if entry.conditions:
-            table = [(title, f"`{_flat(over)}`") for title, over in entry.conditions.items()]
+            found = [(title, f"`{_flat(over)}`") for title, over in entry.conditions.items()]
             parts += [
                 f"### Conditions of `mapush robustness` for `{name}`",
-                _table(("condition", "settings"), table),
+                table(("condition", "settings"), found),
             ]
     parts += [
         "## Algorithms",
-        _table(
+        table(
             ("`--algo`", "meaning", "settings"),
             [
                 (
@@ -183,7 +195,7 @@ def tasks() -> str:
             ],
         ),
         "## Other registries",
-        _table(
+        table(
             ("registry", "names"),
             [
                 ("simulators (`--sim`)", _codes(SIMULATORS)),
@@ -220,8 +232,8 @@ def objects() -> str:
             "# Objects",
             "What teams push. A cylinder's size is its radius and its height. The friction is the "
             "material's own, drawn for each world; two materials meet at the mean of their "
-            "coefficients (floor 0.1, robot 1.0). [Own objects](../guides/own.md) adds others.",
-            _table(head, rows),
+            "coefficients (floor 0.1, robot 1.0). [Own objects](../guides/object.md) adds others.",
+            table(head, rows),
         ]
     )
 
@@ -257,8 +269,8 @@ def robots() -> str:
         [
             "# Robots",
             "The numbers are those of `env.model=reference`. A team may be mixed: "
-            "`--set env.robots=[go1,go2]`. [Own robots](../guides/own.md) adds others.",
-            _table(head, rows),
+            "`--set env.robots=[go1,go2]`. [Own robots](../guides/robot.md) adds others.",
+            table(head, rows),
         ]
     )
 
@@ -274,27 +286,54 @@ def presets() -> str:
     for name in config.presets():
         text = (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8").rstrip("\n")
         parts += [f"## `{name}`", f"```yaml\n{text}\n```"]
+    found = [(f"`{name}`", meaning) for name, meaning in config.suites().items()]
+    parts += [
+        "## Suites",
+        "A suite fixes robots, object and success, for training and for measuring: "
+        "`mapush test CHECKPOINT --suite NAME`.",
+        table(("`--suite`", "what it asks of a team"), found),
+    ]
     return _join(parts)
 
 
 def metrics() -> str:
     """Return the page of metrics."""
-    rows = [
-        (f"`{name}`", term.help, term.unit, "yes" if term.per_robot else "")
-        for name, term in PUSH_TERMS.metrics.items()
+    parts = [
+        "# Metrics",
+        "Metrics of episodes are kept on the device for the last 1,000 episodes. A training logs "
+        "their means as `mapush/NAME` (of those that are 0 or 1 as `mapush/NAME_rate`), and those "
+        "of a robot as `agent<i>/NAME`. [Own metrics](../guides/terms.md) can be added.",
     ]
-    keys = inspect.cleandoc(episode_report.summarize.__doc__ or "")
-    return _join(
-        [
-            "# Metrics",
-            "## Metrics of an episode of the push task",
-            "Kept on the device for the last 1,000 episodes. A training logs their means as "
-            "`mapush/NAME` (0 or 1: `mapush/NAME_rate`), and those of a robot as `agent<i>/NAME`.",
-            _table(("metric", "meaning", "unit", "for each robot"), rows),
-            "## Output of the calculator",
-            "What `mapush test` prints and `--json` writes. " + keys,
-        ]
-    )
+    for name, entry in TASKS.items():
+        if entry.terms is not None:
+            rows = [
+                (f"`{metric}`", term.help, term.unit, "yes" if term.per_robot else "")
+                for metric, term in entry.terms.metrics.items()
+            ]
+            parts += [
+                f"## `{name}`",
+                table(("metric", "meaning", "unit", "for each robot"), rows),
+            ]
+    parts += [
+        "## Output of the calculator",
+        "What `mapush test` prints and `--json` writes for the push task:",
+        _calculator_keys(),
+        "[The gait](../background/gait.md#metrics) has the metrics of the examination of gaits.",
+    ]
+    return _join(parts)
+
+
+def _calculator_keys() -> str:
+    """Return the keys of the calculator's output as Markdown, from their docstring."""
+    text = inspect.cleandoc(episode_report.summarize.__doc__ or "").partition("The keys:")[2]
+    lines: list[str] = []
+    for line in text.strip().replace("``", "`").split("\n"):
+        is_continued = lines and lines[-1].startswith("- ") and line and not line.startswith("- ")
+        if is_continued:
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def commands() -> str:
@@ -358,7 +397,7 @@ def _codes(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; a bar within a cell is escaped."""
 
     def line(cells: Sequence[str]) -> str:

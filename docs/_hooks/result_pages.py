@@ -1,8 +1,177 @@
-"""Result pages, generated from ``benchmarks/results/``."""
+"""Tables of results, generated from ``benchmarks/results/``.
+
+A page of results has a line ``<!-- table: NAME -->`` for each of the tables below.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-def pages() -> dict[str, str]:
-    """Return the text of every page by its path."""
-    return {}
+from reference_pages import table
+
+from mqe.tasks.episode_report import wilson_interval
+from mqe.tasks.push import CONDITIONS
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+SHIPPED = "pretrained:"
+SHORT = ("separated", "independent", "within 0.5 m", "mass x3", "friction x0.5")
+_MARK = re.compile(r"^<!-- table: (\w+) -->$", flags=re.MULTILINE)
+
+Row = dict[str, Any]
+
+
+def fill(markdown: str) -> str:
+    """Replace the marks in a page by tables."""
+    return _MARK.sub(lambda match: TABLES[match[1]](), markdown)
+
+
+def teams() -> str:
+    """Return the table of trained teams."""
+    rows = []
+    for row in _read("teams.jsonl"):
+        command = "<br>".join(f"`{part.strip()}`" for part in row["command"].split(";") if part)
+        minutes = row["minutes"]
+        took = f"{minutes:g} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+        rows.append(
+            (
+                row["team"],
+                command,
+                row["machine"],
+                f"{row['env_steps'] / 1e6:g} M",
+                took,
+                f"`{row['spawn']}`",
+                _share(row["num_successes"], row["num_episodes"]),
+            )
+        )
+    head = ("team", "command", "machine", "env steps", "time", "spawn", "success rate (95 %)")
+    return table(head, rows)
+
+
+def robustness() -> str:
+    """Return the table of the shipped teams under every condition."""
+    pooled = _pooled()
+    names = [name for name in pooled if name.startswith(SHIPPED)]
+    rows = []
+    for condition in CONDITIONS:
+        cells = [_cell(pooled[name].get(condition)) for name in names]
+        rows.append((condition, *cells))
+    return table(("condition", *(f"`{name}`" for name in names)), rows)
+
+
+def seeds() -> str:
+    """Return the table of other trainings under a few conditions."""
+    rows = []
+    for name, conditions in _pooled().items():
+        if not name.startswith(SHIPPED):
+            cells = [_cell(conditions.get(condition)) for condition in SHORT]
+            share = conditions["separated"].get("lesser_contact_share")
+            rows.append((name, *cells, "" if share is None else f"{share:.2f}"))
+    return table(("training", *SHORT, "least share of the impulse"), rows)
+
+
+def throughput() -> str:
+    """Return the table of env steps per second on a GPU."""
+    rows = []
+    for row in _read("h200_throughput.jsonl"):
+        if row["note"] is None:
+            speed = row["env_steps_per_s"]
+            parts = ("physics", "env", "collect", "training")
+            numbers = [f"{speed[part]:,.0f}" for part in parts]
+            rows.append((row["device"], f"{row['num_envs']:,}", *numbers))
+    head = ("GPU", "worlds", "physics only", "`env.step`", "collect", "training")
+    return table(head, rows)
+
+
+def scaling() -> str:
+    """Return the table of several GPUs."""
+    rows = []
+    for row in _read("h200_scaling.jsonl"):
+        if "env_steps_per_s" in row:
+            speed = row["env_steps_per_s"]["training"]
+            rows.append((f"{row['ranks']}", f"{row['num_envs']:,}", f"{speed:,.0f}"))
+    return table(("GPUs", "worlds in all", "env steps/s of training"), rows)
+
+
+def learner() -> str:
+    """Return the table of an update beside upstream HARL's."""
+    rows = [row for row in _read("cpu_learner.jsonl") if "update_s" in row]
+    last = rows[-1]
+    return table(
+        ("", "seconds for an update"),
+        [("mapush", f"{last['update_s']:.2f}"), ("HARL", f"{last['harl_update_s']:.2f}")],
+    )
+
+
+def gaits() -> str:
+    """Return the table of the shipped gaits' examinations."""
+    go1 = json.loads((RESULTS / "gait_examination.json").read_text(encoding="utf-8"))
+    go2 = json.loads((RESULTS / "go2_examination.json").read_text(encoding="utf-8"))
+    rows = [(f"`{key}`", _number(go1[key]), _number(go2[key])) for key in go1]
+    return table(("metric", "`pretrained:go1_velocity`", "`pretrained:go2_velocity`"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "teams": teams,
+    "robustness": robustness,
+    "seeds": seeds,
+    "throughput": throughput,
+    "scaling": scaling,
+    "learner": learner,
+    "gaits": gaits,
+}
+
+
+def _read(name: str) -> list[Row]:
+    text = (RESULTS / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines() if line]
+
+
+def _pooled() -> dict[str, dict[str, Row]]:
+    """Return the pooled rows of each team and condition."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in _read("robustness.jsonl"):
+        conditions = found.setdefault(row["checkpoint"], {})
+        before = conditions.get(row["condition"])
+        conditions[row["condition"]] = row if before is None else _pool(before, row)
+    return found
+
+
+def _pool(one: Row, other: Row) -> Row:
+    """Return the mean of two rows, weighted by their episodes."""
+    counts = (one["num_episodes"], other["num_episodes"])
+    total = sum(counts)
+    pooled: Row = {"num_episodes": total}
+    for key in ("success_rate", "lesser_contact_share"):
+        pooled[key] = (one[key] * counts[0] + other[key] * counts[1]) / total
+    if "num_spawned" in one and "num_spawned" in other:
+        pooled["num_spawned"] = one["num_spawned"] + other["num_spawned"]
+    return pooled
+
+
+def _cell(row: Mapping[str, Any] | None) -> str:
+    """Format the success rate of a row, and that of episodes that were not lost at spawn."""
+    if row is None:
+        return ""
+    num_successes = round(row["success_rate"] * row["num_episodes"])
+    text = f"{_share(num_successes, row['num_episodes'])} of {row['num_episodes']:,}"
+    num_spawned = row.get("num_spawned", row["num_episodes"])
+    if num_spawned < row["num_episodes"]:
+        text += f"; {num_successes / num_spawned:.3f} of those not lost at spawn"
+    return text
+
+
+def _share(num_successes: int, num_episodes: int) -> str:
+    low, high = wilson_interval(num_successes, num_episodes)
+    return f"{num_successes / num_episodes:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _number(value: float | Sequence[float] | None) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, Sequence):
+        return ", ".join(_number(each) for each in value)
+    return f"{value:.3g}"

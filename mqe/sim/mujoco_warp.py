@@ -107,7 +107,7 @@ def capacity(model: mujoco.MjModel) -> Capacity:
     """Derive buffer sizes from the number of robots and free objects in ``model``.
 
     Measured over random actions, trained policies and robots piled up
-    (docs/results/performance.md). A robot on its feet has 4 contacts of 4 rows, on its back up to
+    (docs/results/speed.md). A robot on its feet has 4 contacts of 4 rows, on its back up to
     16. An object has 4 to 8 with the floor and a few with every robot.
     """
     # Trees that have motors.

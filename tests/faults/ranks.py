@@ -2,7 +2,7 @@
 restarts, resumes.
 
 ``python tests/faults/ranks.py [--device cuda] [--jobs 6] [--only killed ...]`` prints a line for
-each case: whether it ended as ``docs/guides/gpus.md`` says, the exit codes of the ranks, the
+each case: whether it ended as ``docs/guides/gpu.md`` says, the exit codes of the ranks, the
 seconds from the fault to the end of the others, and what they said. It exits with 1 where a case
 went wrong. On two CPU cores it takes two minutes, and one more for ``timed``. Everything has a time
 limit.
@@ -37,7 +37,7 @@ SETTINGS = (
     "--set algorithm.num_minibatches=1 --seed 1"
 ).split()
 FOREVER = ["--num_env_steps", "1_000_000_000"]
-WITHIN_S = 30.0  # docs/guides/gpus.md
+WITHIN_S = 30.0  # docs/guides/gpu.md
 LOST = 5  # the exit code of ranks that another one left
 TIME_S = 40  # a limit that leaves time for a second start
 AGAIN = r"^Restart \d ends at once"  # of a restart that has nothing to do

@@ -20,12 +20,8 @@ import torch
 
 import mapush
 from harl_mapush import config, test, train
-from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.callbacks.callback import CALLBACKS
-from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.config import user_modules
 from harl_mapush.runs import checkpoint, run_folder
-from harl_mapush.runs.formats import FORMATS
 from mapush import cli
 from mapush.commands import COMMANDS
 from mapush.doctor import command
@@ -34,8 +30,8 @@ from mqe.config import ConfigError
 from mqe.registry import TASKS, make_env
 from mqe.tasks.push import PushCfg
 from mqe.world.objects import OBJECTS
-from mqe.world.robots import ROBOTS
 from tests.support.paths import ROOT
+from tests.support.registries import restored_registries
 from tests.support.tiny_runs import TINY
 
 ELSEWHERE = ("--num_env_steps", "16", "--device", "cpu", *TINY)
@@ -56,22 +52,8 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(ROOT))])
     monkeypatch.setattr(user_modules, "IMPORTED", [])
-    registries: tuple[dict, ...] = (
-        OBJECTS,
-        *terms_of("go1push_mid"),
-        TASKS,
-        ROBOTS,
-        ALGORITHMS,
-        CALLBACKS,
-        FORMATS,
-        CLIENTS,
-        COMMANDS,
-    )
-    before = [dict(registry) for registry in registries]
-    yield tmp_path
-    for registry, members in zip(registries, before, strict=True):
-        registry.clear()
-        registry.update(members)
+    with restored_registries():
+        yield tmp_path
     for name in [path.stem for path in tmp_path.glob("*.py")]:
         sys.modules.pop(name, None)
 

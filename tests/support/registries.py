@@ -1,0 +1,40 @@
+"""Registries that a test may add to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.callbacks.callback import CALLBACKS
+from harl_mapush.clients.entries import CLIENTS
+from harl_mapush.runs.formats import FORMATS
+from mapush.commands import COMMANDS
+from mqe.registry import TASKS
+from mqe.world.objects import OBJECTS
+from mqe.world.robots import ROBOTS
+
+
+@contextmanager
+def restored_registries() -> Iterator[None]:
+    """Forget afterwards what was registered within."""
+    registries: list[dict] = [
+        OBJECTS,
+        TASKS,
+        ROBOTS,
+        ALGORITHMS,
+        CALLBACKS,
+        FORMATS,
+        CLIENTS,
+        COMMANDS,
+    ]
+    for entry in TASKS.values():
+        if entry.terms is not None:
+            registries += vars(entry.terms).values()
+    before = [dict(registry) for registry in registries]
+    try:
+        yield
+    finally:
+        for registry, members in zip(registries, before, strict=True):
+            registry.clear()
+            registry.update(members)
