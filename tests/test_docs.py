@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
@@ -196,7 +197,7 @@ MEASURED = [
     line
     for page in ("start/measure.md", "guides/evaluate.md", "background/world.md")
     for line in plain_commands(page)
-    if re.match(r"mapush (test|robustness) (pretrained:(cuboid|tblock)|scripted|--policy)", line)
+    if re.match(r"mapush test (pretrained:(cuboid|tblock)|scripted|--policy)", line)
 ]
 
 
@@ -209,10 +210,29 @@ def test_teams_are_measured_as_shown(line: str, tmp_path, monkeypatch, capsys) -
     assert block is not None
     (tmp_path / "my_policies.py").write_text(block[1], encoding="utf-8")
     words = shlex.split(line)[1:]
-    more = ["--num_episodes", "1"] if words[0] == "robustness" else FEW_EPISODES
-    if "--num_episodes" in words:
-        more = [*more, "--num_episodes", "2"]
+    more = [*FEW_EPISODES, "--num_episodes", "2"] if "--num_episodes" in words else FEW_EPISODES
     assert cli.main([*words, *more, "--device", "cpu"]) == 0
+
+
+def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((ROOT / "examples/tour.ipynb").read_text(encoding="utf-8"))
+    smaller = {"16": "4", "range(50)": "range(5)", "range(100)": "range(5)"}
+    smaller["episodes=1"] = "seconds=0.2, size=(96, 54)"
+    smaller['"separated"'] = '"separated", "episode_length_s": 1.0'
+    shown: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            for words, fewer in smaller.items():
+                source = source.replace(words, fewer)
+            exec(compile(source, "tour.ipynb", "exec"), shown)
+    pyplot.close("all")
+    assert shown["metrics"]["num_episodes"] == 4
+    assert (tmp_path / "film.mp4").is_file()
 
 
 def test_what_a_resume_may_change_is_listed() -> None:

@@ -6,6 +6,7 @@ repositories as it is. On the site it leads to a page that shows the file.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -22,13 +23,14 @@ if str(ROOT) not in sys.path:
 import reference_pages  # noqa: E402
 import result_pages  # noqa: E402
 
+TOUR = "start/tour.md"
 _LINK = re.compile(r"\]\((?P<path>(?:\.\./)+[\w./-]+)\)")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".csv": "text", ".jsonl": "json"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, and a page for each file of the code that a document links to."""
-    pages = reference_pages.pages()
+    pages = reference_pages.pages() | {TOUR: _notebook()}
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     linked = {
@@ -52,6 +54,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"]({os.path.relpath(_page_of(path), os.path.dirname(uri) or '.')})"
 
     return result_pages.fill(_LINK.sub(replaced, markdown))
+
+
+def _notebook() -> str:
+    """Return the notebook as a page, without results."""
+    notebook = json.loads((ROOT / "examples/tour.ipynb").read_text(encoding="utf-8"))
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            source = f"```python\n{source}\n```"
+        parts.append(source.replace("](../docs/", "](../"))
+    return "\n\n".join(parts) + "\n"
 
 
 def _linked(uri: str, text: str) -> list[str]:

@@ -22,7 +22,7 @@ from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.push import episode_report
 from mqe.tasks.push.rewards import PRESETS, weights_of
-from mqe.tasks.terms import ObservationTerm, TermRegistry
+from mqe.tasks.terms import ObservationTerm, Term, TermRegistry
 from mqe.world.objects import OBJECTS
 from mqe.world.robots import ROBOTS
 
@@ -60,21 +60,17 @@ def settings() -> str:
     for title, classes in sections.items():
         parts += [f"## {title}", _settings_table(dotted(classes))]
 
-    # Settings that all algorithms have are listed once.
-    by_algorithm = {name: dotted({"algorithm": entry.cfg}) for name, entry in ALGORITHMS.items()}
+    # A setting that is the same in several algorithms is one row.
     owners: dict[tuple[str, ...], list[str]] = {}
-    rows: dict[tuple[str, ...], Field[Any]] = {}
-    for algorithm, found in by_algorithm.items():
-        for key, field in found.items():
-            row = _setting_row(key, field)
-            owners.setdefault(row, []).append(algorithm)
-            rows[row] = field
-    groups: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for row, names in owners.items():
-        groups.setdefault(tuple(names), []).append(row)
-    for names, group in sorted(groups.items(), key=lambda item: -len(item[0])):
-        of = "of every algorithm" if len(names) == len(ALGORITHMS) else f"of {_codes(names)}"
-        parts += [f"## `algorithm` {of}", table(_SETTING_HEAD, group)]
+    for algorithm, entry in ALGORITHMS.items():
+        for key, field in dotted({"algorithm": entry.cfg}).items():
+            owners.setdefault(_setting_row(key, field), []).append(algorithm)
+    rows = [
+        (*row, "all" if len(names) == len(ALGORITHMS) else ", ".join(names))
+        for row, names in sorted(owners.items(), key=lambda item: -len(item[1]))
+        if row[0] != "`algorithm.name`"
+    ]
+    parts += ["## `algorithm`", table((*_SETTING_HEAD, "algorithms"), rows)]
     return _join(parts)
 
 
@@ -92,12 +88,24 @@ def _setting_row(key: str, field: Field[Any]) -> tuple[str, ...]:
         default = field.default
     elif field.default_factory is not MISSING:
         default = field.default_factory()
-    limits = field.metadata
-    words = [f"{name} {limits[name]}" for name in ("min", "above", "max") if name in limits]
-    if "choices" in limits:
-        words.append(", ".join(f"`{choice}`" for choice in limits["choices"]))
     mark = " \u21bb" if key in CHANGEABLE_ON_RESUME else ""
-    return f"`{key}`{mark}", f"`{_yaml(default)}`", "; ".join(words), limits.get("help", "")
+    shown = f"`{_yaml(default)}`"
+    return f"`{key}`{mark}", shown, _range(field.metadata), field.metadata.get("help", "")
+
+
+def _range(limits: Mapping[str, Any]) -> str:
+    """Format the values that a setting may have."""
+    if "choices" in limits:
+        return ", ".join(f"`{choice}`" for choice in limits["choices"])
+    numbers = {name: _bound(limits[name]) for name in ("min", "above", "max") if name in limits}
+    if "min" in numbers and "max" in numbers:
+        return f"{numbers['min']} to {numbers['max']}"
+    signs = {"min": "\u2265", "above": ">", "max": "\u2264"}
+    return ", ".join(f"{signs[name]} {number}" for name, number in numbers.items())
+
+
+def _bound(value: float) -> str:
+    return f"{value:,}" if abs(value) < 2**53 else "2^63 - 1"
 
 
 def terms() -> str:
@@ -125,7 +133,7 @@ def _terms_of(task: str, found: TermRegistry) -> list[str]:
         if is_push:
             weights = [weights_of(preset, "cuboid", {}).get(name) for preset in PRESETS]
         shown = ["" if not weight else f"{weight:g}" for weight in weights]
-        rewards.append((f"`{name}`", term.help, term.unit, *shown))
+        rewards.append((f"`{name}`", term.help, _unit(term), *shown))
     head = (
         "term",
         "meaning",
@@ -156,12 +164,16 @@ def _terms_of(task: str, found: TermRegistry) -> list[str]:
     return parts
 
 
+def _unit(term: Term) -> str:
+    return "" if term.unit == "1" else term.unit
+
+
 def _observation_table(found: Mapping[str, ObservationTerm]) -> str:
     rows = []
     for name, term in found.items():
         numbers = "" if term.numbers is None else _codes(term.numbers)
         over = {None: "", "teammates": "each teammate", "robots": "each robot"}[term.over]
-        rows.append((f"`{name}`", term.help, term.unit, numbers, over))
+        rows.append((f"`{name}`", term.help, _unit(term), numbers, over))
     return table(("term", "meaning", "unit", "numbers", "for"), rows)
 
 
@@ -307,7 +319,7 @@ def metrics() -> str:
     for name, entry in TASKS.items():
         if entry.terms is not None:
             rows = [
-                (f"`{metric}`", term.help, term.unit, "yes" if term.per_robot else "")
+                (f"`{metric}`", term.help, _unit(term), "yes" if term.per_robot else "")
                 for metric, term in entry.terms.metrics.items()
             ]
             parts += [

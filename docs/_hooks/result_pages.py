@@ -19,6 +19,7 @@ from mqe.tasks.push import CONDITIONS
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 SHIPPED = "pretrained:"
 SHORT = ("separated", "independent", "within 0.5 m", "mass x3", "friction x0.5")
+SPACE = "\u00a0"  # a space at which no line breaks
 _MARK = re.compile(r"^<!-- table: (\w+) -->$", flags=re.MULTILINE)
 
 Row = dict[str, Any]
@@ -33,13 +34,12 @@ def teams() -> str:
     """Return the table of trained teams."""
     rows = []
     for row in _read("teams.jsonl"):
-        command = "<br>".join(f"`{part.strip()}`" for part in row["command"].split(";") if part)
+        commands = [f"<br>`{part.strip()}`" for part in row["command"].split(";") if part]
         minutes = row["minutes"]
         took = f"{minutes:g} min" if minutes < 100 else f"{minutes / 60:.1f} h"
         rows.append(
             (
-                row["team"],
-                command,
+                row["team"] + "".join(commands),
                 row["machine"],
                 f"{row['env_steps'] / 1e6:g} M",
                 took,
@@ -47,7 +47,7 @@ def teams() -> str:
                 _share(row["num_successes"], row["num_episodes"]),
             )
         )
-    head = ("team", "command", "machine", "env steps", "time", "spawn", "success rate (95 %)")
+    head = ("team and command", "machine", "env steps", "time", "spawn", "success rate (95 %)")
     return table(head, rows)
 
 
@@ -157,7 +157,7 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return ""
     num_successes = round(row["success_rate"] * row["num_episodes"])
-    text = f"{_share(num_successes, row['num_episodes'])} of {row['num_episodes']:,}"
+    text = f"{_share(num_successes, row['num_episodes'])} of{SPACE}{row['num_episodes']:,}"
     num_spawned = row.get("num_spawned", row["num_episodes"])
     if num_spawned < row["num_episodes"]:
         text += f"; {num_successes / num_spawned:.3f} of those not lost at spawn"
@@ -166,7 +166,8 @@ def _cell(row: Mapping[str, Any] | None) -> str:
 
 def _share(num_successes: int, num_episodes: int) -> str:
     low, high = wilson_interval(num_successes, num_episodes)
-    return f"{num_successes / num_episodes:.3f} ({low:.3f} to {high:.3f})"
+    interval = f"({low:.3f} to {high:.3f})".replace(" ", SPACE)
+    return f"{num_successes / num_episodes:.3f} {interval}"
 
 
 def _number(value: float | Sequence[float] | None) -> str:
