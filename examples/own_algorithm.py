@@ -1,6 +1,6 @@
 """An algorithm of your own: HAPPO with the surrogate of SPO (Xie et al. 2024).
 
-python -m harl_mapush.train --import own_algorithm --algo haspo
+mapush train --import own_algorithm --algo haspo
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """A callback of your own: append the success rate to success.csv in the run folder.
 
-python -m harl_mapush.train --import own_callback
+mapush train --import own_callback
 """
 
 import csv

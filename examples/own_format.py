@@ -1,6 +1,6 @@
 """A checkpoint format of your own: a folder with linear.npz, one matrix for the whole team.
 
-python -m harl_mapush.test --import own_format --checkpoint FOLDER
+mapush test --import own_format --checkpoint FOLDER
 """
 
 from pathlib import Path

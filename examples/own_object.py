@@ -1,6 +1,6 @@
 """An object of your own: a crate that is twice as long as it is wide.
 
-python -m harl_mapush.train --import own_object --object crate
+mapush train --import own_object --object crate
 """
 
 import mapush

@@ -1,6 +1,6 @@
 """A reward term of your own: robots that look at the object.
 
-python -m harl_mapush.train --import own_reward --set task.weights.looking=0.01
+mapush train --import own_reward --set task.weights.looking=0.01
 """
 
 from torch import Tensor

@@ -1,6 +1,6 @@
 """A task of your own: every robot runs as fast as it can along x, in a lane of its own.
 
-python -m harl_mapush.train --import own_task --task race --num_agents 3
+mapush train --import own_task --task race --num_agents 3
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Terms of your own: a reward with memory, a term of the critic's state, an observation in the
 place of a default one, a termination and a metric.
 
-python -m harl_mapush.train --import own_terms --set task.weights.jolt=-0.001 \
+mapush train --import own_terms --set task.weights.jolt=-0.001 \
   --set task.more_state=[object_velocity] --set task.replaced_observations.goal=near_goal \
   --set task.more_terminations=[astray] --set task.more_metrics=[object_speed]
 """

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from harl_mapush import config
-from harl_mapush.algorithms.entries import ALGORITHMS
+from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
 from harl_mapush.clients.entries import CLIENTS
 from harl_mapush.config.other_names import dotted
+from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, register formats
 from harl_mapush.runs.formats import FORMATS
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
 from mapush.commands import COMMANDS, load
+from mqe.config import flatten
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SIMULATORS, TASKS
 from mqe.tasks.push import episode_report
@@ -188,21 +190,13 @@ def tasks() -> str:
     parts.append(table(("`--task`", "meaning", "settings", "measured by"), rows))
     for name, entry in TASKS.items():
         if entry.conditions:
-            found = [(title, f"`{_flat(over)}`") for title, over in entry.conditions.items()]
-            parts += [
-                f"### Conditions of `mapush robustness` for `{name}`",
-                table(("condition", "settings"), found),
-            ]
+            parts += _conditions_of(name, entry.conditions)
     parts += [
         "## Algorithms",
         table(
             ("`--algo`", "meaning", "settings"),
             [
-                (
-                    f"`{name}`",
-                    _first_line(entry.cls) if inspect.isclass(entry.cls) else "",
-                    f"`{entry.cfg.__module__}.{entry.cfg.__name__}`",
-                )
+                (f"`{name}`", _meaning(entry), f"`{entry.cfg.__module__}.{entry.cfg.__name__}`")
                 for name, entry in ALGORITHMS.items()
             ],
         ),
@@ -218,6 +212,23 @@ def tasks() -> str:
         ),
     ]
     return _join(parts)
+
+
+def _conditions_of(task: str, conditions: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the table of a task's conditions, each as it differs from the first."""
+    flat = {title: flatten(over) for title, over in conditions.items()}
+    first = next(iter(flat))
+    usual = flat[first]
+    rows = []
+    for title, over in flat.items():
+        changed = {key: value for key, value in over.items() if usual.get(key) != value}
+        rows.append((title, _codes(f"{key}={_yaml(value)}" for key, value in changed.items())))
+    same = _codes(f"{key}={_yaml(value)}" for key, value in usual.items())
+    return [
+        f"### Conditions of `mapush robustness` for `{task}`",
+        f"All conditions have the settings of `{first}`, {same}, except for these:",
+        table(("condition", "settings"), rows[1:]),
+    ]
 
 
 def objects() -> str:
@@ -376,20 +387,16 @@ def _help(name: str) -> str:
     return text.getvalue().rstrip("\n")
 
 
+def _meaning(entry: AlgorithmEntry) -> str:
+    """Return the first line about an algorithm, and whether all agents share one actor."""
+    text = _first_line(entry.cls) if inspect.isclass(entry.cls) else ""
+    is_shared = getattr(entry.cfg(), "share_param", False)
+    return f"{text.rstrip('.')}; one actor for all agents." if is_shared else text
+
+
 def _first_line(thing: Any) -> str:
     """Return the first paragraph of a docstring."""
     return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> str:
-    """Format nested settings as SECTION.KEY=VALUE."""
-    words = []
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            words.append(_flat(value, f"{prefix}{key}."))
-        else:
-            words.append(f"{prefix}{key}={_yaml(value)}")
-    return " ".join(words)
 
 
 def _yaml(value: Any) -> str:

@@ -30,8 +30,8 @@ def summarize(episodes: Mapping[str, Tensor], time_limit_s: float, step_dt: floa
 
     The keys:
 
-    - ``num_episodes``, ``num_successes``, ``num_broken``; ``goal_direction_chi2``, see the function
-    of that name
+    - ``num_episodes``, ``num_successes``, ``num_broken``
+    - ``goal_direction_chi2``: chi squared of success against the goal's direction
     - ``success_rate``, ``collision_rate``, ``fall_rate``, ``timeout_rate``
     - ``collapse_rate``, ``tangle_rate``: a robot collapsed, or robots were tangled, whatever ended
     the episode
