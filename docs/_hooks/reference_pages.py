@@ -14,7 +14,7 @@ from typing import Any
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry
 from harl_mapush.clients.entries import CLIENTS
-from harl_mapush.config.other_names import dotted
+from harl_mapush.config.other_names import NAMES, NOTHING, dotted
 from harl_mapush.interop import harl_format, openrl_format  # noqa: F401, register formats
 from harl_mapush.runs.formats import FORMATS
 from harl_mapush.runs.resume import CHANGEABLE_ON_RESUME
@@ -73,6 +73,13 @@ def settings() -> str:
         if row[0] != "`algorithm.name`"
     ]
     parts += ["## `algorithm`", table((*_SETTING_HEAD, "algorithms"), rows)]
+    names = [(f"`{name}`", f"`{key}`") for name, key in NAMES.items()]
+    names += [(f"`{name}`", advice) for name, advice in NOTHING.items()]
+    parts += [
+        "## Names in other libraries",
+        "Of HARL, rsl_rl, Stable-Baselines3, CleanRL and Isaac Lab. An error suggests ours.",
+        table(("there", "here"), names),
+    ]
     return _join(parts)
 
 
