@@ -70,7 +70,7 @@ def measure(arguments: argparse.Namespace, num_agents: int, name: str) -> None:
     derived = capacity(sim.model)
     sim._make_data(Capacity(2 * derived.contacts, 2 * derived.rows))
     draw = torch.Generator(env.device).manual_seed(0)
-    shape = (env.num_envs, num_agents, max(env.action_sizes))
+    shape = (env.num_envs, num_agents, env.spec.action_size)
 
     def at_random(_: Tensor) -> Tensor:
         return 2.0 * torch.rand(shape, generator=draw, device=env.device) - 1.0

@@ -209,7 +209,7 @@ def _captures_whole_step(runner: Runner) -> bool:
     breaks it.
     """
     env = runner.env
-    actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
+    actions = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size, device=env.device)
     graph = torch.cuda.CUDAGraph()
     with capturing(graph, env.device):
         env._step(actions)  # type: ignore[attr-defined]

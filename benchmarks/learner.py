@@ -38,13 +38,12 @@ from torch import Tensor
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.on_policy import OnPolicy
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning.on_policy import minibatches
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.process import keep_freed_memory, seed_everything
 from harl_mapush.runner import Runner
-from mqe.vec_env import TimeStep
+from mqe.vec_env import TeamSpec, TimeStep
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -76,10 +75,8 @@ class SyntheticEnv:
         self.num_envs = num_envs
         self.num_agents = num_agents
         self.device = device
-        self.obs_sizes = (OBS_SIZE,) * num_agents
-        self.action_sizes = (ACTION_SIZE,) * num_agents
-        self.state_size = STATE_SIZE
-        self.state_type = "EP"
+        obs_sizes = (OBS_SIZE,) * num_agents
+        self.spec = TeamSpec(obs_sizes, (ACTION_SIZE,) * num_agents, STATE_SIZE, "EP")
         self.decision_period = 1
         self.step_dt = 0.02
         draw = torch.Generator(device).manual_seed(0)

@@ -20,7 +20,6 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.callbacks.callback import Callback
 from harl_mapush.callbacks.logger import library_lines
 from harl_mapush.config import RunCfg
@@ -68,9 +67,7 @@ def make_run(cfg: RunCfg) -> tuple[MultiAgentEnv, Runner]:
     """Build environment and runner as the trainer does."""
     seed_everything(cfg.runner.seed)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed)
-    algorithm = make_algorithm(
-        cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, cfg.runner.seed
-    )
+    algorithm = make_algorithm(cfg.algorithm, cfg.network, env.spec, env.device, cfg.runner.seed)
     return env, Runner(env, algorithm, cfg.runner)
 
 

@@ -27,12 +27,12 @@ import numpy as np  # noqa: E402
 from measuring import emit, interleaved  # noqa: E402
 
 from harl_mapush.algorithms.entries import ALGORITHMS  # noqa: E402
-from harl_mapush.algorithms.team import TeamSpec  # noqa: E402
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay  # noqa: E402
 from harl_mapush.learning.settings import (
     EnsembleCfg,  # noqa: E402
     NetworkCfg,  # noqa: E402
 )
+from mqe.vec_env import TeamSpec  # noqa: E402
 from tests.harl_mapush.algorithms.test_off_policy import go, make  # noqa: E402
 from tests.support import record_off_policy as upstream  # noqa: E402
 from tests.support.harl_off_policy import build, load_ring  # noqa: E402

@@ -60,7 +60,12 @@ def step_rates(
     assert env.decision_period == 1
     recorder = CtrlRecorder(env, num_steps)
     draw = torch.Generator(env.device).manual_seed(0)
-    shape = (math.ceil(num_steps / HELD_STEPS), env.num_envs, env.num_agents, max(env.action_sizes))
+    shape = (
+        math.ceil(num_steps / HELD_STEPS),
+        env.num_envs,
+        env.num_agents,
+        env.spec.action_size,
+    )
     actions = 2.0 * torch.rand(shape, generator=draw, device=env.device) - 1.0
 
     def walk() -> None:

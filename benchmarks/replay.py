@@ -20,9 +20,9 @@ import torch
 from measuring import emit, interleaved
 
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning.off_policy.replay_buffer import RingReplay, Transition, replay_shape
 from harl_mapush.learning.settings import NetworkCfg
+from mqe.vec_env import TeamSpec
 
 AGENTS = 2
 OBS = 10

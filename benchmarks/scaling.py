@@ -46,7 +46,6 @@ from measuring import (
 from torch.profiler import ProfilerActivity, profile
 
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.distributed import launch
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import Ranks, UnequalRanksError
@@ -142,7 +141,7 @@ def measure(arguments: argparse.Namespace, started: Launch) -> int:
         seed_everything(cfg.runner.seed)
         env = make_env(own.env, own.sim, own.task, cfg.runner.seed, ranks.share(own.env.num_envs))
         algorithm = make_algorithm(
-            own.algorithm, own.network, TeamSpec.of(env), device, cfg.runner.seed, ranks
+            own.algorithm, own.network, env.spec, device, cfg.runner.seed, ranks
         )
         runner = Runner(env, algorithm, own.runner, ranks=ranks)
         facts = time_training(runner, arguments.iterations)

@@ -19,7 +19,6 @@ import torch
 
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.callbacks.broken_log import BrokenLog
 from harl_mapush.callbacks.callback import CALLBACKS, Callback
 from harl_mapush.callbacks.checkpoints import CheckpointSaver, UnsavedError
@@ -50,6 +49,7 @@ from mqe.cores import num_cores
 from mqe.env.environment import MultiAgentEnv
 from mqe.registry import make_env, resolve_sim, slow_choice
 from mqe.sim.simulator import SimulatorError
+from mqe.vec_env import TeamSpec
 
 NOTHING_SAVED = 4  # the exit code of a run whose checkpoints cannot be written
 
@@ -147,7 +147,7 @@ def _build_in_process(cfg: RunCfg, ranks: Ranks, learner: torch.device, stack: E
     share = ranks.share(cfg.env.num_envs)
     env = make_env(cfg.env, cfg.sim, cfg.task, cfg.runner.seed, share)
     stack.callback(env.close)
-    algorithm = _make_team(cfg, TeamSpec.of(env), learner, ranks)
+    algorithm = _make_team(cfg, env.spec, learner, ranks)
     trainer = Runner(env, algorithm, cfg.runner, ranks)
     return Parts(env, algorithm, trainer, algorithm, env)
 

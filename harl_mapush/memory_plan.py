@@ -10,7 +10,6 @@ import mujoco
 import torch
 
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.network_memory import gru_floats, passed_floats
@@ -73,15 +72,7 @@ def plan_memory(
     """
     with torch.random.fork_rng(devices=[]):
         setup = _one_world_setup(cfg)
-        task = setup.task
-        spec = TeamSpec(
-            task.obs_sizes,
-            task.action_sizes,
-            task.state_size,
-            task.state_type,
-            task.mirror,
-            task.planar,
-        )
+        spec = setup.task.spec
         try:
             ranks = Ranks(size=num_ranks)
             team = make_algorithm(cfg.algorithm, cfg.network, spec, torch.device("cpu"), 0, ranks)
@@ -149,7 +140,9 @@ def plan_playing(cfg: RunCfg, sim_name: str, device: torch.device) -> MemoryPlan
     sizes = cfg.network.hidden_sizes
     decision = passed_floats(cfg.network, sizes, worlds.num_envs, worlds.num_envs) * _FLOAT * _SLACK
     # The hidden states before and after the decision.
-    hidden = 2 * gru_floats(cfg.network, sizes) * worlds.num_envs * setup.task.num_agents * _FLOAT
+    hidden = (
+        2 * gru_floats(cfg.network, sizes) * worlds.num_envs * setup.task.spec.num_agents * _FLOAT
+    )
     return worlds._replace(environment=worlds.environment + round(decision + hidden))
 
 
@@ -244,7 +237,7 @@ def _plan_worlds(cfg: RunCfg, setup: TaskSetup, sim_name: str, device: torch.dev
         num_steps=0,
         fixed=round(fixed),
         simulator=round(num_envs * per_world),
-        environment=num_envs * (_WORLD + _ROBOT * setup.task.num_agents),
+        environment=num_envs * (_WORLD + _ROBOT * setup.task.spec.num_agents),
         rollout=0,
         update=0,
         free=free,

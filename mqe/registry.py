@@ -207,7 +207,7 @@ def make_env(
         env.randomize, setup.scene, setup.fields, streams, env.num_envs
     ).items():
         simulator.set_field(field, values)
-    actions = (env.num_envs, setup.task.num_agents, max(setup.task.action_sizes))
+    actions = (env.num_envs, setup.task.spec.num_agents, setup.task.spec.action_size)
     randomization = Randomization(
         env.randomize, setup.scene, actions, setup.task.max_episode_length, streams
     )

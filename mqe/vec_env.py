@@ -103,6 +103,33 @@ class Planar(Protocol):
         ...
 
 
+class TeamSpec(NamedTuple):
+    """Sizes and properties of the environment that a team is built for."""
+
+    obs_sizes: tuple[int, ...]  # each agent's own; tensors are padded with zeros to the largest
+    action_sizes: tuple[int, ...]  # likewise
+    state_size: int
+    state_type: str  # "EP": one state an environment, "FP": one an agent
+    mirror: MirrorImage | None = None  # if left and right are alike
+    planar: Planar | None = None  # for a learned model of the worlds
+    is_trained: bool = False  # whether the run starts with trained networks
+
+    @property
+    def num_agents(self) -> int:
+        """Number of agents A."""
+        return len(self.obs_sizes)
+
+    @property
+    def obs_size(self) -> int:
+        """Size O of padded observations."""
+        return max(self.obs_sizes)
+
+    @property
+    def action_size(self) -> int:
+        """Size U of padded actions."""
+        return max(self.action_sizes)
+
+
 class Share(NamedTuple):
     """Which of a run's worlds an environment has, where several processes share them."""
 
@@ -120,15 +147,9 @@ class VecEnv(Protocol):
 
     num_envs: int
     num_agents: int
-    obs_sizes: tuple[int, ...]  # each agent's own; tensors are padded with zeros to the largest
-    action_sizes: tuple[int, ...]  # likewise
-    state_size: int
-    state_type: str  # "EP": one state an environment, "FP": one an agent
+    spec: TeamSpec  # sizes and properties that a team is built for
     decision_period: int  # control steps a decision
     step_dt: float  # [s] one control step
-    mirror: MirrorImage | None  # where left and right are alike
-    # What a learned model of it needs; None: it has no state that could be predicted.
-    planar: Planar | None
     device: torch.device
 
     def reset(self, *, staggered: bool = False) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,6 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.runner import Runner, _Clock
 from mqe.cuda_graphs import capturing
 from mqe.env.environment import MultiAgentEnv
@@ -47,14 +46,14 @@ def runner(request):
     )
     env = make_env(cfg.env, cfg.sim, cfg.task, 1)
     algorithm = ALGORITHMS[cfg.algorithm.name].cls(
-        cfg.algorithm, cfg.network, TeamSpec.of(env), env.device, 1
+        cfg.algorithm, cfg.network, env.spec, env.device, 1
     )
     yield Runner(env, algorithm, cfg.runner)
     env.close()
 
 
 def actions_of(env: MultiAgentEnv) -> torch.Tensor:
-    return torch.full((env.num_envs, env.num_agents, max(env.action_sizes)), 0.5, device=env.device)
+    return torch.full((env.num_envs, env.num_agents, env.spec.action_size), 0.5, device=env.device)
 
 
 def test_a_rollout_waits_for_nothing(runner):

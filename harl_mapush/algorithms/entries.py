@@ -19,10 +19,10 @@ from harl_mapush.algorithms.hatd3 import Hatd3, Hatd3Cfg, Matd3Cfg
 from harl_mapush.algorithms.hatrpo import Hatrpo, HatrpoCfg
 from harl_mapush.algorithms.ippo import Ippo, IppoCfg
 from harl_mapush.algorithms.mappo import Mappo, MappoCfg
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.settings import AlgorithmCfg, NetworkCfg
 from mqe.extensions import Registry
+from mqe.vec_env import TeamSpec
 
 
 class AlgorithmEntry(NamedTuple):

@@ -22,7 +22,7 @@ class Ippo(Mappo):
     """Independent learners: one critic network that values every agent's own observation."""
 
     def critic_input(self) -> tuple[str, int]:
-        return "FP", max(self.spec.obs_sizes)
+        return "FP", self.spec.obs_size
 
     @staticmethod
     def critic_state(obs: Tensor, state: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
-from harl_mapush.algorithms.team import TeamSpec, team_rewards
+from harl_mapush.algorithms.team import team_rewards
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.normalization import ReturnNorm, RunningNorm
 from harl_mapush.learning.off_policy import td
@@ -38,6 +38,7 @@ from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OffPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
 from harl_mapush.learning.world_model.world_model import check_worlds, make_model
+from mqe.vec_env import TeamSpec
 
 # The formulas of every ``algorithm.compat``, for ranks.
 FORMULAS: dict[str, Callable[[Ranks], OffPolicyFormulas]] = {
@@ -79,7 +80,7 @@ class OffPolicy(ABC):
         # Sizes
         self.num_agents = spec.num_agents
         self.num_views = self.num_agents if spec.state_type == "FP" else 1
-        self.action_size = max(spec.action_sizes)
+        self.action_size = spec.action_size
         num_outputs = max(cfg.num_atoms, 1)
         # The first of this process's worlds and the number of all; None if it has all of them.
         self.world_share: tuple[int, int] | None = None
@@ -216,7 +217,7 @@ class OffPolicy(ABC):
             num_envs // num_rings,
             num_rings=num_rings,
             num_agents=self.num_agents,
-            obs_size=max(self.spec.obs_sizes),
+            obs_size=self.spec.obs_size,
             action_size=self.action_size,
             num_views=self.num_views,
             state_size=self.spec.state_size,

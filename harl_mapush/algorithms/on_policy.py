@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
-from harl_mapush.algorithms.team import TeamSpec, make_actors, team_rewards
+from harl_mapush.algorithms.team import make_actors, team_rewards
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning import losses
 from harl_mapush.learning.network_memory import graph_floats, passed_floats, trained_floats
@@ -31,6 +31,7 @@ from harl_mapush.learning.on_policy.value_update import ValueLearner
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs
+from mqe.vec_env import TeamSpec
 
 # The formulas of every ``algorithm.compat``, for a type of device and ranks.
 FORMULAS: dict[str, Callable[[str, Ranks], Formulas]] = {
@@ -68,7 +69,7 @@ class OnPolicy(ABC):
 
         # Sizes
         self.num_agents = spec.num_agents
-        self.action_size = max(spec.action_sizes)
+        self.action_size = spec.action_size
         self.is_padded = min(spec.action_sizes) < self.action_size
         self.state_type, state_size = self.critic_input()
         self.state_shape: tuple[int, ...] = (state_size,)
@@ -357,7 +358,7 @@ class OnPolicy(ABC):
             tile = cut(count / num_minibatches)
             return shuffled + trained_floats(network, sizes, input_size) * tile
 
-        obs_size = max(self.spec.obs_sizes)
+        obs_size = self.spec.obs_size
         actor_input = obs_size + 3 * self.action_size + 3
         if cfg.mirror_loss_coef > 0.0:  # the pass over mirrored observations
             actor_input += obs_size + graph_floats(actor_sizes, has_norm=network.use_layer_norm)
@@ -397,7 +398,7 @@ class OnPolicy(ABC):
             num_steps=num_steps,
             num_envs=num_envs,
             num_agents=self.num_agents,
-            obs_size=max(self.spec.obs_sizes),
+            obs_size=self.spec.obs_size,
             action_size=self.action_size,
             state_shape=self.state_shape,
             num_values=self.num_values,

@@ -1,44 +1,15 @@
-"""The sizes of a team, and its actors."""
+"""The actors of a team."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from torch import Tensor
 
-from mqe.vec_env import MirrorImage, Planar, VecEnv
+from mqe.vec_env import TeamSpec
 
 _Actor = TypeVar("_Actor")
-
-
-class TeamSpec(NamedTuple):
-    """Sizes and properties of the environment that a team is built for."""
-
-    obs_sizes: tuple[int, ...]  # each agent's own
-    action_sizes: tuple[int, ...]
-    state_size: int
-    state_type: str  # "EP" or "FP"
-    mirror: MirrorImage | None = None  # if left and right are alike
-    planar: Planar | None = None  # for a learned model of the worlds
-    is_trained: bool = False  # whether the run starts with trained networks
-
-    @property
-    def num_agents(self) -> int:
-        """Number of agents A."""
-        return len(self.obs_sizes)
-
-    @classmethod
-    def of(cls, env: VecEnv) -> TeamSpec:
-        """Return the specification of an environment's team."""
-        return cls(
-            tuple(env.obs_sizes),
-            tuple(env.action_sizes),
-            env.state_size,
-            env.state_type,
-            env.mirror,
-            env.planar,
-        )
 
 
 def make_actors(

@@ -50,10 +50,10 @@ class HarlEnv:
         self.headline = headline
         self.n_threads = env.num_envs
         self.n_agents = env.num_agents
-        self.state_type = env.state_type
-        self.observation_space = [box(size) for size in env.obs_sizes]
-        self.share_observation_space = [box(env.state_size) for _ in range(env.num_agents)]
-        self.action_space = [box(size, 1.0) for size in env.action_sizes]
+        self.state_type = env.spec.state_type
+        self.observation_space = [box(size) for size in env.spec.obs_sizes]
+        self.share_observation_space = [box(env.spec.state_size) for _ in range(env.num_agents)]
+        self.action_space = [box(size, 1.0) for size in env.spec.action_sizes]
         self._reward_sums: dict[str, Tensor] = {}
         self._num_counted = 0  # decisions since the sums began
         self.num_decisions = 0  # ever
@@ -120,7 +120,7 @@ class HarlEnv:
             _LOG.warning("%s", note)
 
     def _actions(self, actions: ArrayLike | Tensor) -> Tensor:
-        shape = (self.n_threads, self.n_agents, max(self.env.action_sizes))
+        shape = (self.n_threads, self.n_agents, self.env.spec.action_size)
         if not isinstance(actions, Tensor):
             actions = torch.from_numpy(np.ascontiguousarray(actions, dtype=np.float32))
         if tuple(actions.shape) != shape:

@@ -61,8 +61,8 @@ class UpstreamEnv(MAPushEnv):
                 f"state_type: upstream goes by state_type={asked!r}; set it instead of "
                 "task.state_type"
             )
-        self.observation_space = [box(max(self.env.obs_sizes)) for _ in range(self.n_agents)]
-        self.action_space = [box(max(self.env.action_sizes), 1.0) for _ in range(self.n_agents)]
+        self.observation_space = [box(self.env.spec.obs_size) for _ in range(self.n_agents)]
+        self.action_space = [box(self.env.spec.action_size, 1.0) for _ in range(self.n_agents)]
 
     def reset(self) -> tuple[Array, Array, Any]:
         """Start new episodes; see ``HarlEnv.reset``."""

@@ -42,8 +42,8 @@ class OpenRLEnv:
         self._on_rollout = on_rollout
         self.parallel_env_num = env.num_envs
         self.agent_num = env.num_agents
-        self.observation_space = box(env.obs_sizes[0])
-        self.action_space = box(env.action_sizes[0], 1.0)
+        self.observation_space = box(env.spec.obs_sizes[0])
+        self.action_space = box(env.spec.action_sizes[0], 1.0)
         # One object each for all worlds: OpenRL reads infos and never writes them.
         self._infos = np.array([{}, {"bad_transition": [True] * env.num_agents}], dtype=object)
         # Of all decisions since the last rollout.

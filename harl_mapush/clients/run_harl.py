@@ -206,7 +206,7 @@ def _num_agents(cfg: config.RunCfg) -> int:
     setup = TASKS[cfg.task.name].make(
         cfg.task, dataclasses.replace(cfg.env, num_envs=1), host, Streams(0, 1, host)
     )
-    return setup.task.num_agents
+    return setup.task.spec.num_agents
 
 
 def _results(arguments: Arguments) -> Path:

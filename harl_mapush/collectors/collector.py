@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.learner import ReplayLearner
 from harl_mapush.collectors.shared_memory import BlockLayout
 from harl_mapush.config import RunCfg
@@ -143,7 +142,7 @@ def build(cfg: RunCfg, identity: Identity) -> Collector:
         first_episode=EPISODES_A_START * identity.num_starts,
     )
     acting = cfg.algorithm.for_acting()
-    spec = TeamSpec.of(env)._replace(is_trained=runner.init_from is not None)
+    spec = env.spec._replace(is_trained=runner.init_from is not None)
     team = cast(ReplayLearner, make_algorithm(acting, cfg.network, spec, env.device, seed % 2**63))
     team.world_share = (first_world, cfg.env.num_envs)
     return Collector(env, team, runner.num_steps, staggered=runner.staggered_start)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Algorithm, Decision
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.collector import BlockReport
 from harl_mapush.config import RunCfg
 from mqe.registry import TASKS, SimCfg, make_env
@@ -25,7 +24,7 @@ class RemoteEnvSpec:
         """Read the sizes off a world of ``cfg``; the learner is on ``device``."""
         env_cfg = dataclasses.replace(cfg.env, num_envs=1, randomize=RandomizationCfg())
         one = make_env(env_cfg, SimCfg(name="mujoco", device="cpu", num_threads=1), cfg.task, 0)
-        self.spec = TeamSpec.of(one)
+        self.spec = one.spec
         self.num_agents = one.num_agents
         self.report = one.report
         self.decision_period = one.decision_period
@@ -36,7 +35,7 @@ class RemoteEnvSpec:
         one.close()
         if device.type != "cpu":
             task = TASKS[cfg.task.name].make(cfg.task, env_cfg, device, Streams(0, 1, device)).task
-            self.spec = self.spec._replace(mirror=task.mirror, planar=task.planar)
+            self.spec = self.spec._replace(mirror=task.spec.mirror, planar=task.spec.planar)
 
     def grow_buffers(self) -> None:
         """Do nothing; collectors grow their own buffers and report it with a block."""

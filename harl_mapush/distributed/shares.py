@@ -60,7 +60,7 @@ def compile_first(cfg: RunCfg, ranks: Ranks, started: Launch) -> None:
         with library_lines(_say):
             env = make_env(few, cfg.sim, cfg.task, cfg.runner.seed)
             env.reset()
-            shape = (env.num_envs, env.num_agents, max(env.action_sizes))
+            shape = (env.num_envs, env.num_agents, env.spec.action_size)
             env.step(torch.zeros(shape, device=env.device))
             env.close()
     ranks.gather(None)

@@ -27,7 +27,7 @@ def policy_names(task: str | None = None) -> list[str]:
 
 def make_policy(name: str, task: str, env: MultiAgentEnv, seed: int) -> Policy:
     """Return a policy for ``env``; raise ConfigError if the task has none of this name."""
-    size = max(env.action_sizes)
+    size = env.spec.action_size
     if name == "zero":
         return lambda obs: obs.new_zeros(*obs.shape[:2], size)
     if name == "random":
@@ -78,7 +78,7 @@ def _checked(function: Policy, name: str, env: MultiAgentEnv) -> Policy:
             raise ConfigError(
                 f"--policy {name}: raised {text} ({frame.filename}, line {frame.lineno})"
             ) from error
-        wanted = (len(obs), env.num_agents, max(env.action_sizes))
+        wanted = (len(obs), env.num_agents, env.spec.action_size)
         if not isinstance(actions, Tensor) or actions.shape != wanted:
             is_tensor = isinstance(actions, Tensor)
             returned = tuple(actions.shape) if is_tensor else type(actions).__name__

@@ -37,7 +37,7 @@ class OffPolicyTeam:
                     f"checkpoint {folder}: {unknown('activation', name, ACTIVATIONS)}"
                 )
         self.actors: list[nn.Module] = []
-        for agent, sizes in enumerate(zip(env.obs_sizes, env.action_sizes, strict=True)):
+        for agent, sizes in enumerate(zip(env.spec.obs_sizes, env.spec.action_sizes, strict=True)):
             name = folder / checkpoint.actor_file(agent)
             actor = _actor(read_tensors(name), *activations)
             if actor is None or (actor[0].in_features, actor[-2].out_features) != sizes:

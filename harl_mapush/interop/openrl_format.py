@@ -131,11 +131,13 @@ class OpenRLTeam:
         """Load the policy; raise ConfigError if it does not fit ``env``."""
         actor = convert(path).networks["actor_agent0"]
         assert isinstance(actor, Actor)
-        if set(env.obs_sizes) != {actor.obs_size} or set(env.action_sizes) != {actor.action_size}:
+        if set(env.spec.obs_sizes) != {actor.obs_size} or set(env.spec.action_sizes) != {
+            actor.action_size
+        }:
             raise ConfigError(
                 f"OpenRL's file {path}: its policy has {actor.obs_size} inputs and "
-                f"{actor.action_size} outputs, but this task has {env.obs_sizes[0]} and "
-                f"{env.action_sizes[0]}; leave task.observation as it is"
+                f"{actor.action_size} outputs, but this task has {env.spec.obs_sizes[0]} and "
+                f"{env.spec.action_sizes[0]}; leave task.observation as it is"
             )
         self._actor = actor.to(env.device).requires_grad_(False)
 

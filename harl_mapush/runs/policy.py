@@ -9,7 +9,6 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.evaluation import evaluation_worlds
 from harl_mapush.runs import checkpoint
@@ -65,7 +64,7 @@ class TeamPolicy:
         """Load the checkpoint in ``folder``; raise ConfigError if ``env`` does not fit."""
         try:
             acting = cfg.algorithm.for_acting()
-            spec = TeamSpec.of(env)
+            spec = env.spec
             algorithm = make_algorithm(acting, cfg.network, spec, env.device, cfg.runner.seed)
         except ValueError as error:
             raise ConfigError(f"checkpoint {folder}: {error}") from None

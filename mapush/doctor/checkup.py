@@ -10,7 +10,6 @@ import torch
 
 from harl_mapush.algorithms.algorithm import Algorithm
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.memory_plan import MemoryPlan
@@ -67,7 +66,7 @@ class Checkup:
         decisions = 1 if cfg.network.use_recurrent_policy else NUM_DECISIONS
         rows = self.env.num_envs * decisions
         settings = cfg.algorithm.for_trial(rows)
-        spec = TeamSpec.of(self.env)
+        spec = self.env.spec
         return make_algorithm(settings, cfg.network, spec, self.env.device, cfg.runner.seed, ranks)
 
     def close(self) -> None:

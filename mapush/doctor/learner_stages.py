@@ -23,7 +23,7 @@ def check_policy(checkup: Checkup) -> str:
     env = runner.env
     obs, _ = env.reset()
     decision = runner.algorithm.act(obs)
-    wanted = (env.num_envs, env.num_agents, max(env.action_sizes))
+    wanted = (env.num_envs, env.num_agents, env.spec.action_size)
     if tuple(decision.actions.shape) != wanted:
         raise StageError(
             f"actions have shape {tuple(decision.actions.shape)}, not {wanted}", REPORT

@@ -193,7 +193,7 @@ def check_graph(checkup: Checkup) -> str:
     if checkup.is_launched_singly:
         return "not captured: kernels are launched one by one"
     env = env_of(checkup)
-    actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
+    actions = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size, device=env.device)
     for _ in range(NUM_DECISIONS):
         env.step(actions)
     mode = torch.cuda.get_sync_debug_mode()
@@ -218,7 +218,7 @@ def check_run_folder(checkup: Checkup) -> str:
 def check_film(checkup: Checkup) -> str:
     """Film two frames; a machine without rendering can still train."""
     env = env_of(checkup)
-    still = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes), device=env.device)
+    still = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size, device=env.device)
     with tempfile.TemporaryDirectory() as name:
         try:
             path = Path(name) / "film.mp4"
@@ -350,7 +350,7 @@ def _step(env: MultiAgentEnv) -> str:
     finite("observations", obs)
     finite("critic states", state)
     draw = torch.Generator(env.device).manual_seed(0)
-    shape = (env.num_envs, env.num_agents, max(env.action_sizes))
+    shape = (env.num_envs, env.num_agents, env.spec.action_size)
     steps: list[TimeStep] = []
     for _ in range(NUM_DECISIONS):
         steps.append(env.step(2.0 * torch.rand(shape, generator=draw, device=env.device) - 1.0))

@@ -327,7 +327,7 @@ def metric_tags(run: RunCfg) -> list[str]:
         )
     try:
         env.reset()
-        actions = torch.zeros((1, env.num_agents, max(env.action_sizes)))
+        actions = torch.zeros((1, env.num_agents, env.spec.action_size))
         rewards = [name for name in env.step(actions).info if name.startswith("reward/")]
         names = [name for name in env.statistics() if name != "num_episodes"]
     finally:

@@ -86,19 +86,14 @@ class MultiAgentEnv:
         self.share = share
         self.settings = settings or {}
         self.num_envs = sim.num_envs
-        self.num_agents = task.num_agents
+        self.num_agents = task.spec.num_agents
         self.device = sim.device
-        self.obs_sizes = task.obs_sizes
-        self.action_sizes = task.action_sizes
-        self.state_size = task.state_size
-        self.state_type = task.state_type
+        self.spec = task.spec
         self.decision_period = task.decision_period
         self.step_dt = STEP_DT
         self.max_episode_length = task.max_episode_length
-        self.mirror = task.mirror
-        self.planar = task.planar
         n = self.num_envs
-        self._actions_shape = (n, task.num_agents, max(task.action_sizes))
+        self._actions_shape = (n, self.num_agents, self.spec.action_size)
         if randomization is None:
             randomization = Randomization(
                 RandomizationCfg(),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mqe.controllers.blocks import ActiveWorlds
 from mqe.tasks.terms import EpisodeFeatures, Memory, TaskTerms, Terminated, Worlds
-from mqe.vec_env import Mirror, MirrorImage, Planar
+from mqe.vec_env import Mirror, MirrorImage, Planar, TeamSpec
 from mqe.world.layout import Layout
 from mqe.world.state import SceneState
 
@@ -38,23 +38,20 @@ class Task(Protocol):
     host.
     """
 
-    num_agents: int
-    obs_sizes: tuple[int, ...]
-    action_sizes: tuple[int, ...]
-    state_size: int
-    state_type: str  # "EP" or "FP"
     decision_period: int  # control steps a decision
     max_episode_length: int  # control steps, a multiple of decision_period
     reward_names: tuple[str, ...]  # K terms
     metric_names: tuple[str, ...]  # M per-step measures
     episode_metric_names: tuple[str, ...]  # F metrics of an episode
     memory: Tensor  # (N, C) all that observations show besides the scene, live; C may be 0
-    # Of observation, action and critic state, where left and right are alike.
-    mirror: MirrorImage | None
-    planar: Planar | None  # what a learned model predicts of it; None: it has no such state
     noise_scale: (
         Tensor  # (O,) what env.randomize.observation_noise means for each number of an observation
     )
+
+    @property
+    def spec(self) -> TeamSpec:
+        """Sizes, and what a team is built for."""
+        ...
 
     def layout(self, episode: Tensor) -> Layout:
         """Propose a start for episode number ``episode`` (N,) int64 of every world."""
@@ -194,6 +191,18 @@ class TermTask:
         obs = self.terms.observations.mirror
         return None if obs is None else MirrorImage(obs, action, self.terms.state.mirror)
 
+    @property
+    def spec(self) -> TeamSpec:
+        """Sizes, and what a team is built for."""
+        return TeamSpec(
+            tuple(self.obs_sizes),
+            tuple(self.action_sizes),
+            self.state_size,
+            self.state_type,
+            self.mirror,
+            self.planar,
+        )
+
     def use_blocks(self, worlds: ActiveWorlds) -> None:
         """Do nothing: there is no network."""
 
@@ -219,6 +228,8 @@ class TaskDefaults:
 
     num_agents: int
     obs_sizes: tuple[int, ...]
+    action_sizes: tuple[int, ...]
+    state_size: int
     state_type = "EP"
     decision_period = 1
     mirror: MirrorImage | None = None
@@ -230,6 +241,18 @@ class TaskDefaults:
         """
         self.memory = torch.zeros(num_envs, 0, device=device)
         self.noise_scale = torch.ones(max(self.obs_sizes), device=device)
+
+    @property
+    def spec(self) -> TeamSpec:
+        """Sizes, and what a team is built for."""
+        return TeamSpec(
+            tuple(self.obs_sizes),
+            tuple(self.action_sizes),
+            self.state_size,
+            self.state_type,
+            self.mirror,
+            self.planar,
+        )
 
     def disturb(self, step: Tensor) -> Disturbance | None:
         """Leave the robots alone."""

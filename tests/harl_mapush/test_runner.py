@@ -8,7 +8,6 @@ import torch
 
 from harl_mapush import train
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning.settings import NetworkCfg
 from harl_mapush.process import seed_everything
@@ -28,9 +27,7 @@ def make(
     env = ToyEnv(8, **EVENTS)
     entry = ALGORITHMS["happo"]
     cfg = entry.cfg(num_minibatches=2, schedule="linear")
-    algorithm = entry.cls(
-        cfg, NetworkCfg((8,), normalize_obs=True, **network), TeamSpec.of(env), seed=3
-    )
+    algorithm = entry.cls(cfg, NetworkCfg((8,), normalize_obs=True, **network), env.spec, seed=3)
     return Runner(env, algorithm, RunnerCfg(3, num_env_steps, 10, checkpoint_interval))
 
 
@@ -104,7 +101,7 @@ def test_reward_terms_are_means_per_control_step_of_valid_worlds():
 def test_minibatches_without_a_row_are_refused(settings, network, said):
     env = ToyEnv(8)
     entry = ALGORITHMS["happo"]
-    algorithm = entry.cls(entry.cfg(**settings), NetworkCfg((8,), **network), TeamSpec.of(env))
+    algorithm = entry.cls(entry.cfg(**settings), NetworkCfg((8,), **network), env.spec)
     with pytest.raises(ValueError, match=said):
         Runner(env, algorithm, RunnerCfg(1, 1, 10))
 
@@ -114,10 +111,10 @@ def test_as_many_minibatches_as_rows_are_trained_on():
     entry = ALGORITHMS["mappo"]
     # 2 decisions x 4 environments (x 2 agents).
     cfg = entry.cfg(num_minibatches=8, critic_num_minibatches=16)
-    runner = Runner(env, entry.cls(cfg, NetworkCfg((8,)), TeamSpec.of(env)), RunnerCfg(1, 1, 2))
+    runner = Runner(env, entry.cls(cfg, NetworkCfg((8,)), env.spec), RunnerCfg(1, 1, 2))
     runner.learn()
     one_more = entry.cls(
-        dataclasses.replace(cfg, critic_num_minibatches=17), NetworkCfg((8,)), TeamSpec.of(env)
+        dataclasses.replace(cfg, critic_num_minibatches=17), NetworkCfg((8,)), env.spec
     )
     with pytest.raises(ValueError, match="at most 16"):
         Runner(env, one_more, RunnerCfg(1, 1, 2))
@@ -126,7 +123,7 @@ def test_as_many_minibatches_as_rows_are_trained_on():
 def test_one_world_and_one_decision_are_enough():
     env = ToyEnv(1)
     algorithm = ALGORITHMS["happo"].cls(
-        ALGORITHMS["happo"].cfg(num_minibatches=1), NetworkCfg((8,)), TeamSpec.of(env)
+        ALGORITHMS["happo"].cfg(num_minibatches=1), NetworkCfg((8,)), env.spec
     )
     runner = Runner(env, algorithm, RunnerCfg(3, 4, 1))
     runner.learn()  # a spread of one number is no number

@@ -8,7 +8,6 @@ import torch
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning.off_policy.experience import ReplayExperience
 from harl_mapush.learning.settings import NetworkCfg
 from tests.support.toy import ToyEnv
@@ -33,7 +32,7 @@ def make(
 ) -> tuple[OffPolicy, Any]:
     torch.manual_seed(0)
     entry = ALGORITHMS[name]
-    spec = TeamSpec.of(env)._replace(is_trained=is_trained)
+    spec = env.spec._replace(is_trained=is_trained)
     team = entry.cls(entry.cfg(**settings), network or NetworkCfg((16,)), spec)
     experience = team.make_experience(1, env.num_envs)
     obs, state = env.reset()

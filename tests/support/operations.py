@@ -38,7 +38,7 @@ def operations_of_a_decision(env: MultiAgentEnv) -> int:
     """Return the number of operations of one decision, computed as on a GPU."""
     env.sim.synchronous = False
     env.use_graphs = False
-    actions = torch.zeros(env.num_envs, env.num_agents, max(env.action_sizes))
+    actions = torch.zeros(env.num_envs, env.num_agents, env.spec.action_size)
     env.reset()
     env.step(actions)  # tables are made once
     with Operations() as operations:

@@ -47,7 +47,7 @@ class PlanarToyEnv(ToyEnv):
 
     def __init__(self, num_envs: int = 16, num_agents: int = 2, **lively: Any) -> None:
         super().__init__(num_envs, num_agents, **lively)
-        self.planar = ToyPlanar(num_agents, self.corner)
+        self.spec = self.spec._replace(planar=ToyPlanar(num_agents, self.corner))
 
     def _see(self) -> tuple[Tensor, Tensor]:
         obs, state = super()._see()

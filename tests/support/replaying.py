@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from harl_mapush.algorithms.algorithm import Decision, LearnerBytes
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.distributed.ranks import ALONE, Ranks
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import AlgorithmCfg, NetworkCfg
-from mqe.vec_env import TimeStep
+from mqe.vec_env import TeamSpec, TimeStep
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class Replay:
         def zeros(*size: int) -> Tensor:
             return torch.zeros(cfg.capacity, num_envs, *size, device=device)
 
-        self.obs, self.next_obs = (zeros(spec.num_agents, max(spec.obs_sizes)) for _ in range(2))
-        self.actions = zeros(spec.num_agents, max(spec.action_sizes))
+        self.obs, self.next_obs = (zeros(spec.num_agents, spec.obs_size) for _ in range(2))
+        self.actions = zeros(spec.num_agents, spec.action_size)
         self.rewards = zeros()
         self.continues = zeros()
         self.valid = zeros()

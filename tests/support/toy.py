@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mqe.vec_env import TimeStep
+from mqe.vec_env import TeamSpec, TimeStep
 
 _LENGTH = 20  # decisions an episode
 
@@ -32,12 +32,12 @@ class ToyEnv:
     ) -> None:
         self.num_envs = num_envs
         self.num_agents = num_agents
-        self.state_type = state_type
-        self.mirror = None
-        self.planar = None
-        self.obs_sizes: tuple[int, ...] = obs_sizes or (3,) * num_agents
-        self.action_sizes: tuple[int, ...] = action_sizes or (2,) * num_agents
-        self.state_size = 2 * num_agents + 1 + (num_agents if state_type == "FP" else 0)
+        self.spec = TeamSpec(
+            obs_sizes=obs_sizes or (3,) * num_agents,
+            action_sizes=action_sizes or (2,) * num_agents,
+            state_size=2 * num_agents + 1 + (num_agents if state_type == "FP" else 0),
+            state_type=state_type,
+        )
         self.decision_period = 2
         self.step_dt = 0.02
         self.device = torch.device("cpu")
@@ -103,11 +103,11 @@ class ToyEnv:
     def _see(self) -> tuple[Tensor, Tensor]:
         time = (self.clock.float() / _LENGTH)[:, None, None].expand(-1, self.num_agents, 1)
         inputs = torch.cat([self.position - self.corner, time], dim=-1)
-        obs = torch.zeros(self.num_envs, self.num_agents, max(self.obs_sizes))
-        for i, size in enumerate(self.obs_sizes):
+        obs = torch.zeros(self.num_envs, self.num_agents, self.spec.obs_size)
+        for i, size in enumerate(self.spec.obs_sizes):
             obs[:, i, : min(size, 3)] = inputs[:, i, :size]
         state = torch.cat([self.position.flatten(1), time[:, 0]], dim=1)
-        if self.state_type == "EP":
+        if self.spec.state_type == "EP":
             return obs, state
         own = torch.eye(self.num_agents).expand(self.num_envs, -1, -1)
         return obs, torch.cat([state.unsqueeze(1).expand(-1, self.num_agents, -1), own], dim=-1)

@@ -15,7 +15,6 @@ import torch
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors import collector_process
 from harl_mapush.collectors.async_runner import AsyncRunner
 from harl_mapush.collectors.collector import Collector, Identity
@@ -34,7 +33,7 @@ class ToyWorlds(RemoteEnvSpec):
 
     def __init__(self, cfg: RunCfg) -> None:
         env = ToyEnv(1)
-        self.spec = TeamSpec.of(env)
+        self.spec = env.spec
         self.num_agents = env.num_agents
         self.decision_period = env.decision_period
         self.num_envs = cfg.env.num_envs
@@ -61,7 +60,7 @@ def make_toy(settings: Mapping[str, Any], identity: Identity) -> Collector:
         cfg.env.num_envs // identity.num_collectors,
         seed=identity.number + 100 * identity.num_starts,
     )
-    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), "cpu", identity.number)
+    team = make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", identity.number)
     assert isinstance(team, OffPolicy)
     return Collector(env, team, cfg.runner.num_steps)
 

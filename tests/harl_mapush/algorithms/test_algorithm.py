@@ -17,7 +17,6 @@ from harl_mapush import config, train
 from harl_mapush import test as evaluate
 from harl_mapush.algorithms.algorithm import Algorithm, Experience
 from harl_mapush.algorithms.entries import ALGORITHMS, AlgorithmEntry, make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.memory_plan import plan_memory
@@ -25,6 +24,7 @@ from harl_mapush.runner import Runner
 from harl_mapush.runs import checkpoint
 from mapush.doctor import stages
 from mapush.doctor.checkup import Checkup
+from mqe.vec_env import TeamSpec
 from tests.support.paths import ROOT
 from tests.support.replaying import Replaying, ReplayingCfg
 from tests.support.toy import ToyEnv
@@ -84,9 +84,7 @@ def make(name: str, num_iterations: int = 4, **settings: Any) -> Runner:
     plain = ALGORITHMS[name].cfg()
     settings |= {"num_epochs": 1} if isinstance(plain, OnPolicyCfg) else {}
     cfg = dataclasses.replace(plain, **settings).for_trial(80)  # type: ignore[call-arg]
-    algorithm = make_algorithm(
-        cfg, NetworkCfg((8,), normalize_obs=name != OWN), TeamSpec.of(env), "cpu", 3
-    )
+    algorithm = make_algorithm(cfg, NetworkCfg((8,), normalize_obs=name != OWN), env.spec, "cpu", 3)
     return Runner(env, algorithm, RunnerCfg(3, num_iterations * 160, 10))
 
 
@@ -156,7 +154,7 @@ def test_nothing_is_learned_during_a_warm_up() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_trained_team_acts_by_its_actors_from_the_first_decision_on(name: str) -> None:
     env = ToyEnv(256)
-    spec = TeamSpec.of(env)._replace(is_trained=True)
+    spec = env.spec._replace(is_trained=True)
     team = make_algorithm(ALGORITHMS[name].cfg(), NetworkCfg((8,)), spec, "cpu", 3)
     for key, network in team.networks.items():  # which command 0.9 or so, whatever they see
         layers = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)]

@@ -9,7 +9,6 @@ from torch import nn
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.hatrpo import conjugate_gradient
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunnerCfg
 from harl_mapush.learning import losses
 from harl_mapush.learning.on_policy.harl_formulas import HarlFormulas
@@ -159,7 +158,7 @@ def make(
 ) -> Runner:
     torch.manual_seed(0)
     entry = ALGORITHMS[name]
-    algorithm = entry.cls(entry.cfg(**settings), network or NetworkCfg(), TeamSpec.of(env))
+    algorithm = entry.cls(entry.cfg(**settings), network or NetworkCfg(), env.spec)
     return Runner(env, algorithm, RunnerCfg(num_steps=num_steps, num_env_steps=10**9))
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning import losses
 from harl_mapush.learning.networks import Actor
 from harl_mapush.learning.on_policy.formulas import Formulas
@@ -17,7 +16,7 @@ from harl_mapush.learning.on_policy.minibatches import ActorBatch
 from harl_mapush.learning.on_policy.surrogate import add_policy_gradient
 from harl_mapush.learning.optimizer import FlatAdam
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
-from mqe.vec_env import Mirror, MirrorImage
+from mqe.vec_env import Mirror, MirrorImage, TeamSpec
 
 CPU = torch.device("cpu")
 CLIPPED = partial(losses.clipped_surrogate, clip_param=0.2)

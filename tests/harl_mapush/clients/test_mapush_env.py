@@ -14,7 +14,7 @@ from torch import tensor
 from harl_mapush.clients import HarlEnv, MAPushEnv, mapush_env
 from harl_mapush.clients.harl_registration import UpstreamEnv
 from mqe.config import ConfigError
-from mqe.vec_env import TimeStep
+from mqe.vec_env import TeamSpec, TimeStep
 from mqe.world.objects import OBJECTS
 from tests.support.pushing import make_env
 
@@ -26,10 +26,7 @@ class Scripted:
 
     num_envs = 4
     num_agents = 2
-    obs_sizes = (3, 2)
-    action_sizes = (2, 1)
-    state_size = 5
-    state_type = "EP"
+    spec = TeamSpec((3, 2), (2, 1), 5, "EP")
     decision_period = 5
     step_dt = 0.02
     device = torch.device("cpu")

@@ -18,7 +18,7 @@ from harl_mapush.clients.openrl_env import OpenRLEnv
 from harl_mapush.interop import openrl_files
 from mapush import importing
 from mqe.config import ConfigError
-from mqe.vec_env import TimeStep
+from mqe.vec_env import TeamSpec, TimeStep
 from tests.support import mapush_files
 from tests.support.paths import ROOT
 
@@ -33,8 +33,7 @@ class _Env:
     num_agents = A
     decision_period = 1
     device = torch.device("cpu")
-    obs_sizes = (8, 8)
-    action_sizes = (3, 3)
+    spec = TeamSpec((8, 8), (3, 3), 17, "EP")
 
     def __init__(self) -> None:
         self.given = torch.zeros(0)

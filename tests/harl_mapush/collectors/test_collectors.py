@@ -15,7 +15,6 @@ from torch import nn
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.async_runner import merge_rewards
 from harl_mapush.collectors.collector import BlockReport, Collector, Identity, build
 from harl_mapush.collectors.health import CollectorState, Snapshot, Window
@@ -230,9 +229,7 @@ def test_the_last_line_is_what_was_said_and_no_stack(tmp_path):
 def test_what_collectors_send_is_what_a_learner_that_collects_itself_stores(n_step):
     env, other = (ToyEnv(8, death_rate=0.05, failure_rate=0.1) for _ in range(2))
     cfg = settings(1, 8, 640, algorithm={"n_step": n_step})
-    teams = [
-        make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(env), "cpu", 1) for _ in range(2)
-    ]
+    teams = [make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 1) for _ in range(2)]
     collector = Collector(env, teams[0], 4)
     memory = CollectorMemory(collector.layout, 1)
     inside, outside = (team.make_experience(4, 8) for team in teams)
@@ -277,7 +274,7 @@ class Blocks:
 
 def test_the_ingest_thread_stores_every_collectors_blocks_in_its_ring_and_hands_them_back():
     cfg = settings(2, 8, 640)
-    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    team = make_algorithm(cfg.algorithm, cfg.network, ToyEnv(1).spec, "cpu", 1)
     collectors = [Collector(ToyEnv(4, seed=seed), team, 4) for seed in range(2)]
     layout = collectors[0].layout
     experience = team.make_rings(8, 2)
@@ -357,7 +354,7 @@ def test_a_collector_acts_at_random_at_first_unless_the_run_starts_from_a_team(s
 
 
 def test_noise_of_hatd3_differs_over_all_worlds_and_not_over_a_share():
-    spec = TeamSpec.of(ToyEnv(1))
+    spec = ToyEnv(1).spec
     cfg, _ = config.resolve({"algorithm": {"name": "hatd3", "exploration_noise": [0.0, 0.4]}}, {})
     team = make_algorithm(cfg.algorithm, cfg.network, spec, "cpu", 1)
     obs = torch.zeros(1, 2, 3)
@@ -414,7 +411,7 @@ def test_collectors_share_the_cores_that_the_run_may_use_not_the_machines(monkey
 )
 def test_every_algorithm_that_takes_collectors_has_what_they_use(name):
     entry = ALGORITHMS[name]
-    team = make_algorithm(entry.cfg(), NetworkCfg((8,)), TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    team = make_algorithm(entry.cfg(), NetworkCfg((8,)), ToyEnv(1).spec, "cpu", 1)
     assert all(hasattr(team, value) for value in ReplayLearner.__annotations__)
     for handle, wanted in vars(ReplayLearner).items():
         if inspect.isfunction(wanted) and not handle.startswith("_"):

@@ -16,7 +16,6 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.collector import Identity
 from harl_mapush.collectors.launcher import LocalLauncher, are_elsewhere, make_launcher
 from harl_mapush.collectors.settings import settled
@@ -149,7 +148,7 @@ def test_a_worker_stands_for_an_actor_as_if_it_were_a_process(monkeypatch, tmp_p
     monkeypatch.setattr(ray_launcher.ray, "kill", lambda actor: killed.append(actor))
     killed: list[Actor] = []
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
-    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    team = make_algorithm(cfg.algorithm, cfg.network, ToyEnv(1).spec, "cpu", 1)
     layout = BlockLayout(4, team.replay_shape(8))
     weights = SharedWeights(list(team.unique_actors))
     weights.publish(list(team.unique_actors), 7, 70)
@@ -187,7 +186,7 @@ def test_a_worker_that_ray_gives_no_actor_ends_with_the_reason(tmp_path):
         raise RuntimeError("this cluster is gone. It was shut down.")
 
     cfg = settings(1, 8, 640, runner={"engine": "ray"})
-    team = make_algorithm(cfg.algorithm, cfg.network, TeamSpec.of(ToyEnv(1)), "cpu", 1)
+    team = make_algorithm(cfg.algorithm, cfg.network, ToyEnv(1).spec, "cpu", 1)
     memory = CollectorMemory(BlockLayout(4, team.replay_shape(8)), 1)
     weights = SharedWeights(list(team.unique_actors))
     ours, theirs = multiprocessing.Pipe()

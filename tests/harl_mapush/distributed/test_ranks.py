@@ -13,7 +13,6 @@ import torch
 
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS, make_algorithm
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.config import RunnerCfg
 from harl_mapush.distributed.launch import Launch
 from harl_mapush.distributed.ranks import ALONE, Ranks, UnequalRanksError
@@ -138,7 +137,7 @@ def learner(name: str, ranks: Ranks, num_envs: int) -> Runner:
     with BUILDING:  # ranks of a test share torch's generator
         torch.manual_seed(0)
         network = NetworkCfg((8,), normalize_obs=True)
-        algorithm = make_algorithm(cfg.for_trial(20), network, TeamSpec.of(env), "cpu", 3, ranks)
+        algorithm = make_algorithm(cfg.for_trial(20), network, env.spec, "cpu", 3, ranks)
     return Runner(env, algorithm, RunnerCfg(3, 10**9, 10), ranks=ranks)
 
 
@@ -241,9 +240,7 @@ def rollouts(
     with BUILDING:
         torch.manual_seed(1)
         env = make_env(cfg.env, cfg.sim, cfg.task, 5, ranks.share(cfg.env.num_envs))
-        algorithm: Any = make_algorithm(
-            cfg.algorithm, cfg.network, TeamSpec.of(env), "cpu", 5, ranks
-        )
+        algorithm: Any = make_algorithm(cfg.algorithm, cfg.network, env.spec, "cpu", 5, ranks)
     runner = Runner(env, algorithm, cfg.runner, ranks=ranks)
     runner.start()
     found = []

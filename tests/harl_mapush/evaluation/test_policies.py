@@ -22,7 +22,7 @@ def test_every_policy_of_a_task_acts(task: str) -> None:
     obs, _ = env.reset()
     for name in policy_names(task):
         actions = make_policy(name, task, env, 0)(obs)
-        assert actions.shape == (2, env.num_agents, max(env.action_sizes)), name
+        assert actions.shape == (2, env.num_agents, env.spec.action_size), name
         assert actions.abs().max() <= 1.0, name
     env.close()
 

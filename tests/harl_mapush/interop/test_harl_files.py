@@ -19,6 +19,7 @@ from harl_mapush.runs import checkpoint, policy
 from harl_mapush.runs.formats import OURS
 from mqe.config import ConfigError, load_yaml
 from mqe.tensor_files import read_tensors
+from mqe.vec_env import TeamSpec
 from tests.support.pushing import make_task
 from tests.support.upstream_folders import recorded, upstream_folder, write_config
 
@@ -391,13 +392,8 @@ def test_upstreams_models_act_as_they_do_upstream(tmp_path) -> None:
     class Env:
         num_envs = 8
         num_agents = 2
-        obs_sizes = (8, 8)
-        action_sizes = (3, 3)
-        state_size = 17
-        state_type = "EP"
+        spec = TeamSpec((8, 8), (3, 3), 17, "EP")
         device = torch.device("cpu")
-        mirror = None
-        planar = None
 
     team = policy.load_team(cfg, folder, Env())  # type: ignore[arg-type]
     obs = torch.stack([rows[0] for rows in record["stages"][1]["buffer"]["obs"]], dim=1)
@@ -487,8 +483,7 @@ class Small:
 
     num_envs = 1
     num_agents = 2
-    obs_sizes = (1, 1)
-    action_sizes = (1, 1)
+    spec = TeamSpec((1, 1), (1, 1), 1, "EP")
     device = torch.device("cpu")
 
 
@@ -519,7 +514,7 @@ def test_off_policy_actors_that_do_not_fit(tmp_path) -> None:
     folder = off_policy_folder(tmp_path / "m", "hatd3", layer("pi.mlp.0", 1.0, 0.0))
 
     class Larger(Small):
-        obs_sizes = (2, 2)
+        spec = TeamSpec((2, 2), (1, 1), 1, "EP")
 
     with pytest.raises(ConfigError, match="input size 2 and output size 1"):
         OffPolicyTeam(folder, Larger())  # type: ignore[arg-type]

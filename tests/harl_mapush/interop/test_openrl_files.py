@@ -20,6 +20,7 @@ from harl_mapush.runs import checkpoint
 from harl_mapush.runs.policy import TeamPolicy
 from mapush import importing
 from mqe.config import ConfigError, load_yaml
+from mqe.vec_env import TeamSpec
 from tests.support import mapush_files
 
 STEPS = "rl_model_20000000_steps"
@@ -142,10 +143,7 @@ def test_directly_and_imported_the_team_acts_alike(team, tmp_path) -> None:
 
 
 class _Env:
-    obs_sizes = (8, 8)
-    action_sizes = (3, 3)
-    state_size = 17
-    state_type = "EP"
+    spec = TeamSpec((8, 8), (3, 3), 17, "EP")
     num_envs = 5
     num_agents = 2
     device = torch.device("cpu")
@@ -289,8 +287,7 @@ def test_damage_anywhere_is_one_line(tmp_path) -> None:
 
 def test_another_teams_size_is_one_line(team) -> None:
     class Three(_Env):
-        obs_sizes = (11, 11, 11)
-        action_sizes = (3, 3, 3)
+        spec = TeamSpec((11, 11, 11), (3, 3, 3), 17, "EP")
 
     with pytest.raises(
         ConfigError, match="its policy has 8 inputs and 3 outputs, but this task has 11 and 3"

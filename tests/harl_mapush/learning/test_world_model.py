@@ -14,7 +14,6 @@ from torch import Tensor
 
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.model_trainer import ModelTrainer
 from harl_mapush.collectors.rate_limiter import FairLock, RateLimiter
 from harl_mapush.distributed.ranks import Ranks
@@ -56,7 +55,7 @@ def make(name: str = "hasac", env: Any = None, cfg: EnsembleCfg = SMALL, **setti
         "update_ratio": 1 / 16,
     }
     settings = {"model": "ensemble", "ensemble": cfg} | sizes | settings
-    team = entry.cls(entry.cfg(**settings), NetworkCfg((16,)), TeamSpec.of(env))
+    team = entry.cls(entry.cfg(**settings), NetworkCfg((16,)), env.spec)
     assert isinstance(team, OffPolicy)
     experience = team.make_experience(1, env.num_envs)
     obs, state = env.reset()
@@ -396,7 +395,7 @@ def test_what_a_model_cannot_work_with_is_an_error_of_one_line():
     ):
         make(compat="harl")
     cfg = ALGORITHMS["hasac"].cfg(model="ensemble")  # type: ignore[call-arg]
-    spec = TeamSpec.of(PlanarToyEnv())  # type: ignore[call-arg]
+    spec = PlanarToyEnv().spec  # type: ignore[call-arg]
     with pytest.raises(
         ValueError,
         match=r"^model=ensemble is trained by one process, not by 2 ranks; set it to none$",

@@ -135,7 +135,7 @@ def test_every_number_that_a_robot_sees_has_a_name(observation, more, words) -> 
     env = make_env(EnvCfg(num_envs=1, num_agents=3), SimCfg(name="mujoco", device="cpu"), task, 0)
     names = env.task.obs_names(2)
     env.close()
-    assert len(set(names)) == env.obs_sizes[2]
+    assert len(set(names)) == env.spec.obs_sizes[2]
     assert names[:4] == ("goal_x", "goal_y", "object_x", "object_y")
     assert names[len(names) - len(words) :] == words
 

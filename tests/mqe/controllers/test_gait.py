@@ -278,7 +278,7 @@ def test_the_velocity_task_rewards_following_and_ends_at_a_fall():
     env = make_env(EnvCfg(num_envs=3), SIM, VelocityCfg(max_kick=0.0, max_force=0.0), seed=0)
     obs, critic_state = env.reset()
     assert obs.shape == (3, 1, GAIT_OBS_SIZE)
-    assert critic_state.shape == (3, env.state_size)
+    assert critic_state.shape == (3, env.spec.state_size)
     env.sim.qpos[1, 3:7] = torch.tensor([0.7, 0.714, 0.0, 0.0])  # on its side
     step = env.step(torch.zeros(3, 1, 12))
     assert step.terminated[:, 0].tolist() == [False, True, False]

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from harl_mapush.algorithms.algorithm import Decision
 from harl_mapush.algorithms.entries import ALGORITHMS
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.learning.settings import NetworkCfg, OnPolicyCfg
 from harl_mapush.learning.update_graphs import Graphs, _copy
 from mqe.cuda_graphs import capture_stream, capturing
@@ -154,7 +153,7 @@ def learned(
     settings: dict[str, Any] = {"num_epochs": 2} | (
         {"fixed_order": True} if name.startswith("ha") else {}
     )
-    algorithm = entry.cls(entry.cfg(**settings), network, TeamSpec.of(env), device)
+    algorithm = entry.cls(entry.cfg(**settings), network, env.spec, device)
     algorithm.graphs._enabled = enabled
     storage = algorithm.make_experience(10, 16)
     draw = torch.Generator(device).manual_seed(1)

@@ -15,7 +15,6 @@ from torch import Tensor, tensor
 from harl_mapush import config
 from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.algorithms.off_policy import OffPolicy
-from harl_mapush.algorithms.team import TeamSpec
 from harl_mapush.collectors.remote_env import RemoteEnvSpec
 from harl_mapush.learning.off_policy.replay_buffer import Batch
 from harl_mapush.learning.settings import NetworkCfg
@@ -28,7 +27,7 @@ from mqe.tasks.push.observations import OBSERVATIONS
 from mqe.tasks.push.rewards import REWARDS
 from mqe.tasks.push.task import PushTask
 from mqe.tasks.terms import ObservationTerm
-from mqe.vec_env import Mirror, MirrorImage
+from mqe.vec_env import Mirror, MirrorImage, TeamSpec
 from mqe.world.objects import OBJECTS, GeomCfg
 from mqe.world.scene import build_scene
 from mqe.world.state import SceneState
@@ -221,7 +220,7 @@ def team_of(name: str, spec: TeamSpec, **settings: Any) -> OffPolicy:
 
 
 def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monkeypatch):
-    spec = TeamSpec.of(ToyEnv(4))._replace(mirror=MIRROR)
+    spec = ToyEnv(4).spec._replace(mirror=MIRROR)
     team = team_of("hasac", spec, warmup=0, batch_size=64, buffer_size=64)
     experience = team.make_experience(1, 4)
     env = ToyEnv(4)
@@ -270,7 +269,7 @@ def test_every_other_transition_of_a_batch_is_replaced_by_its_mirror_image(monke
     ],
 )
 def test_what_cannot_be_mirrored_is_refused_in_one_line(compat, change, said):
-    spec = TeamSpec.of(ToyEnv(4))._replace(mirror=MIRROR)
+    spec = ToyEnv(4).spec._replace(mirror=MIRROR)
     with pytest.raises(
         ValueError, match=f"use_mirrored_transitions must be false: {said}.*; set .*=false$"
     ):

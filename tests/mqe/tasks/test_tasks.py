@@ -131,13 +131,13 @@ def test_a_task_is_built_and_stepped(task: str) -> None:
     entry = TASKS[task]
     env = make_env(EnvCfg(num_envs=3), SIM, entry.cfg(), seed=0)
     obs, state = env.reset()
-    assert obs.shape == (3, env.num_agents, max(env.obs_sizes))
-    assert state.shape[-1] == env.state_size
+    assert obs.shape == (3, env.num_agents, env.spec.obs_size)
+    assert state.shape[-1] == env.spec.state_size
     starts = env.task.layout(torch.zeros(3, dtype=torch.int64))
     assert {len(part) for part in starts} == {3}
     assert starts.robot_vel.shape == (3, env.num_agents, 6)
     for _ in range(2):
-        step = env.step(torch.zeros(3, env.num_agents, max(env.action_sizes)))
+        step = env.step(torch.zeros(3, env.num_agents, env.spec.action_size))
     assert step.obs.isfinite().all()
     assert set(step.info) == {f"reward/{name}" for name in env.task.reward_names}
     statistics = env.statistics()
