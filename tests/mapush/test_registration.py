@@ -196,7 +196,7 @@ def test_agents_see_a_term_of_ones_own(elsewhere) -> None:
     env = make_env(cfg.env, cfg.sim, cfg.task, 0)
     obs, _ = env.reset()
     plain = make_env(cfg.env, cfg.sim, PushCfg(), 0)
-    assert obs.shape[-1] == plain.obs_sizes[0] + 3 + 1
+    assert obs.shape[-1] == plain.spec.obs_sizes[0] + 3 + 1
     torch.testing.assert_close(obs[..., -1], env.state.robot_pos[..., 2])
     env.close()
     plain.close()

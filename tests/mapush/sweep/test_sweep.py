@@ -111,7 +111,7 @@ def test_a_grid_is_every_combination_with_every_seed_and_nothing_is_stopped(tmp_
 
 @pytest.mark.usefixtures("quick")
 def test_the_space_in_the_documents_is_one(tmp_path) -> None:
-    text = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "sweep.md").read_text(encoding="utf-8")
     (tmp_path / "shown.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
     assert read_space(tmp_path / "shown.yaml").budget() == (
         "30 trials and 15 with other seeds, at most 135,000,000 env steps in all"
