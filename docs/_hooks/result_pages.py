@@ -74,26 +74,28 @@ def seeds() -> str:
 
 
 def throughput() -> str:
-    """Return the table of env steps per second on a GPU."""
-    rows = []
+    """Return the table of env steps per second on a GPU, the latest of each number of worlds."""
+    rows: dict[tuple[str, int], Sequence[str]] = {}
     for row in _read("h200_throughput.jsonl"):
         if row["note"] is None:
             speed = row["env_steps_per_s"]
-            parts = ("physics", "env", "collect", "training")
-            numbers = [f"{speed[part]:,.0f}" for part in parts]
-            rows.append((row["device"], f"{row['num_envs']:,}", *numbers))
+            numbers = [f"{speed[part]:,.0f}" for part in ("physics", "env", "collect", "training")]
+            key = (row["device"], row["num_envs"])
+            rows[key] = (row["device"], f"{row['num_envs']:,}", *numbers)
     head = ("GPU", "worlds", "physics only", "`env.step`", "collect", "training")
-    return table(head, rows)
+    return table(head, rows.values())
 
 
 def scaling() -> str:
-    """Return the table of several GPUs."""
-    rows = []
+    """Return the table of several GPUs, the latest of each number of ranks and worlds."""
+    rows: dict[tuple[int, int], Sequence[str]] = {}
     for row in _read("h200_scaling.jsonl"):
         if "env_steps_per_s" in row:
             speed = row["env_steps_per_s"]["training"]
-            rows.append((f"{row['ranks']}", f"{row['num_envs']:,}", f"{speed:,.0f}"))
-    return table(("GPUs", "worlds in all", "env steps/s of training"), rows)
+            key = (row["ranks"], row["num_envs"])
+            rows[key] = (f"{row['ranks']}", f"{row['num_envs']:,}", f"{speed:,.0f}")
+    ordered = [rows[key] for key in sorted(rows)]
+    return table(("GPUs", "worlds in all", "env steps/s of training"), ordered)
 
 
 def learner() -> str:
