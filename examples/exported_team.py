@@ -1,8 +1,8 @@
 """Run an exported team in plain MuJoCo and ONNX Runtime; neither this library nor torch is needed.
 
 ``mapush export pretrained:cuboid team`` writes the folder, ``python examples/exported_team.py
-team`` runs it, with
-``pip install mujoco onnxruntime``. ``contract.json`` in the folder says what every number means.
+team`` runs it, with ``pip install mujoco onnxruntime``. ``contract.json`` in the folder says what
+every number means.
 """
 
 from __future__ import annotations

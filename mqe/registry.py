@@ -43,15 +43,15 @@ class SimCfg:
 
     name: str = option(
         "auto",
-        "auto: warp on a GPU if installed, else mujoco; isaacgym, or mujoco_worker: in a process "
-        "of its own",
+        "auto: warp on a GPU if it is installed, else mujoco; isaacgym and mujoco_worker run in a "
+        "process of their own",
         choices=("auto", "mujoco", "warp", "isaacgym", "mujoco_worker"),
     )
     device: str = option("auto", "auto | cpu | cuda | cuda:K")
     num_threads: int = option(0, "threads of the CPU simulator; 0: one per core", min=0, max=1024)
     python: str | None = option(None, "interpreter of the simulator's own process; null: this one")
     step_timeout: float = option(
-        4.0, "its process is lost if a step takes longer [s]", min=0.1, max=86400.0
+        4.0, "its own process counts as lost if a step takes longer [s]", min=0.1, max=86400.0
     )
     start_timeout: float = option(
         300.0, "likewise, up to the end of the first step [s]", min=0.1, max=86400.0

@@ -58,7 +58,7 @@ class HasacCfg(OffPolicyCfg):
 
 @dataclass(frozen=True)
 class MasacCfg(HasacCfg):
-    """MASAC's settings: a shared actor beside the other agents' actions in the replay buffer."""
+    """MASAC's settings: one shared actor, updated beside the other agents' stored actions."""
 
     name: str = option("masac", "name of the learning algorithm")
     share_param: bool = option(True, "one actor shared by all agents")

@@ -32,7 +32,7 @@ class BrokenLog(Callback):
     def __init__(
         self, env: MultiAgentEnv, run: Path, settings: str, most: int, ranks: Ranks = ALONE
     ) -> None:
-        """Record the states of ``env``, for at most ``most`` files in the folder ``run``.
+        """Record the states of ``env``; write at most ``most`` files into ``broken`` in ``run``.
 
         Each file has the run's ``settings``.
         """

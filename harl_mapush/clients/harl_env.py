@@ -29,10 +29,9 @@ class HarlEnv:
     dictionary in environment i.
 
     If an environment is done, its dictionaries hold ``original_obs`` (A, O) and ``original_state``
-    (A, S), the last
-    ones of the episode that ended. ``bad_transition`` is True if the clock ended it, or if the
-    simulation broke (then
-    ``broken`` is True as well). With proper time limits HARL drops the last reward in both cases.
+    (A, S), the last ones of the episode that ended. ``bad_transition`` is True if the clock ended
+    it, or if the simulation broke (then ``broken`` is True as well). With proper time limits HARL
+    drops the last reward in both cases.
     """
 
     def __init__(

@@ -33,8 +33,8 @@ def make_logger(base: type) -> type:
     """Derive the logger of on-policy runners from HARL's own ``base``.
 
     It reports on the environment that ``set_envs`` names; before that, as ``base`` does.
-    ``progress.txt`` gets one line
-    ``env steps,mean return`` an evaluation, or a log interval where there is no evaluation.
+    ``progress.txt`` gets one line ``env steps,mean return`` an evaluation, or a log interval where
+    there is no evaluation.
     """
 
     class MAPushLogger(base):  # type: ignore[misc, valid-type]

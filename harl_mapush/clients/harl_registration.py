@@ -2,9 +2,8 @@
 unmodified.
 
 HARL chooses environments by name inside its modules and has no way in for others;
-``register_with_harl`` puts the name
-``mapush`` into those modules as they lie in memory. Every other name is passed to HARL's own
-functions.
+``register_with_harl`` puts the name ``mapush`` into those modules as they lie in memory. Every
+other name is passed to HARL's own functions.
 """
 
 from __future__ import annotations
@@ -79,10 +78,9 @@ def register_with_harl(path: str | Path | None = None) -> None:
     """Make upstream HARL know the environment ``mapush``.
 
     ``path`` is a checkout; without it the variable HARL_PATH names one, or ``harl`` is installed.
-    Afterwards
-    ``harl.runners.RUNNER_REGISTRY[algo](args, algo_args, env_args)`` works with ``args["env"] =
-    "mapush"`` and the keys
-    of ``MAPushEnv`` as ``env_args``. Raises ConfigError where HARL, or what it imports, is missing.
+    Afterwards ``harl.runners.RUNNER_REGISTRY[algo](args, algo_args, env_args)`` works with
+    ``args["env"] = "mapush"`` and the keys of ``MAPushEnv`` as ``env_args``. Raises ConfigError
+    where HARL, or what it imports, is missing.
     """
     _find(path)
     registry = _import("harl.envs").LOGGER_REGISTRY

@@ -22,10 +22,8 @@ class OpenRLEnv:
     """E environments of A agents as OpenRL's drivers step them.
 
     As MAPush's trainer does, actions count half: what a policy trained here says means the same as
-    there, and is read
-    back the same way. Worlds that the clock ended, or that broke, are ``bad_transition``s; OpenRL
-    heeds them under
-    ``use_proper_time_limits``.
+    there, and is read back the same way. Worlds that the clock ended, or that broke, are
+    ``bad_transition``s; OpenRL heeds them under ``use_proper_time_limits``.
     """
 
     use_monitor = False

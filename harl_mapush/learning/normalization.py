@@ -75,8 +75,8 @@ def rescale_output(
 ) -> None:
     """Rescale a critic's last layer in place so that its denormalised values do not change.
 
-    ``before`` and ``after`` are the normaliser's mean and standard deviation (van Hasselt et al.
-    2016, PopArt).
+    ``before`` and ``after`` are the normaliser's mean and standard deviation before and after its
+    update (van Hasselt et al. 2016, PopArt).
     """
     mean_old, std_old = before
     mean_new, std_new = after

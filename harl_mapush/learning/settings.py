@@ -233,7 +233,9 @@ class EnsembleCfg:
     members: int = option(
         5, "number of networks, each trained with batches of its own", min=2, max=64
     )
-    hidden_size: int = option(64, "size of the networks' hidden layers", min=1, max=8192)
+    hidden_size: int = option(
+        64, "size of the hidden layers of the model's networks", min=1, max=8192
+    )
     learning_rate: float = option(1e-3, "learning rate of the networks", above=0.0)
     batch_size: int = option(
         256, "number of transitions in a batch of one network's gradient step", min=1, max=2**20

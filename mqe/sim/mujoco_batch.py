@@ -32,8 +32,8 @@ class MujocoBatchSimulator:
     generation = 0
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int = 0) -> None:
-        """Make ``num_envs`` worlds on ``num_threads`` threads (0: one for each core that it may
-        use).
+        """Make ``num_envs`` worlds on ``num_threads`` threads (0: one for each core that this
+        process may use).
         """
         self.model = model
         self.num_envs = num_envs

@@ -371,10 +371,10 @@ class MujocoWarpSimulator:
         self.resting = torch.zeros_like(self.failed)  # has no effect: a launch steps all worlds
 
     def _substeps(self, decimation: int, ctrl: Tensor | None = None) -> None:
-        """Take physics steps as ``mjw.step`` does, without what changes nothing.
+        """Take physics steps as ``mjw.step`` does, but skip what cannot change the result.
 
-        That is sensors in all but the last, which are not read unless they have a history, and
-        passive forces where the model has none.
+        That is passive forces where the model has none, and sensors in all but the last step
+        where the model keeps no history of them.
         """
         opt = self._model.opt
         flags = opt.disableflags

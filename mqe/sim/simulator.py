@@ -51,8 +51,7 @@ class Simulator(Protocol):
         """Advance every world by one control step of ``decimation`` physics steps.
 
         ``ctrl`` (decimation, N, nu) is written to ``self.ctrl``, a row before each physics step;
-        without it
-        ``self.ctrl`` stays as it is.
+        without it ``self.ctrl`` stays as it is.
         """
         ...
 

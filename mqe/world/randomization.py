@@ -65,7 +65,10 @@ class RandomizationCfg:
         max=MAX_LATENCY,
     )
     latency_jitter: float = option(
-        0.0, "largest deviation of that delay, drawn at every control step [s]", min=0.0, max=0.02
+        0.0,
+        "largest deviation from action_latency, drawn at every control step [s]",
+        min=0.0,
+        max=0.02,
     )
     command_latency: Span = option(
         0.0, "delay of a task's actions, per episode [s]", min=0.0, max=0.2

@@ -206,8 +206,7 @@ def compute_returns(
 ) -> Tensor:
     """Compute discounted sums of rewards (T, N, V) up to the end of the episode or rollout.
 
-    There ``next_values`` are added for the remaining rewards. The arguments are as in
-    ``compute_gae``.
+    ``next_values`` stand for the rewards after that. The arguments are as in ``compute_gae``.
     """
     returns = torch.empty_like(rewards)
     running = next_values[-1]

@@ -56,7 +56,7 @@ class EngineSpec(NamedTuple):
     dtype: str  # of the shared numbers
     # The engine's warm start and clock travel in the shared memory, for an exact continuation.
     remembers: bool
-    # Of words that a dying worker leaves, what to do about it.
+    # Words in the last output of a worker, and what a user can do about their cause.
     hints: tuple[tuple[str, str], ...] = ()
 
 

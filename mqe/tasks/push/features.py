@@ -327,8 +327,8 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def shared_progress(self) -> Tensor:
-        """(N,) [m] new ground towards the goal, by how equally the robots push; the first use
-        counts the control step.
+        """(N,) [m] new ground towards the goal, times how equally the robots push; the first
+        read counts this control step.
         """
         return self._teamwork.update(
             self.useful_push, self.prev.goal_distance, self.state.goal_distance
@@ -337,7 +337,7 @@ class StepFeatures(SceneFeatures):
     @cached_property
     def is_success(self) -> Tensor:
         """(N,) bool: the object is at the goal and, if it has to, has rested there long enough;
-        the first use counts the control step.
+        the first read counts this control step.
         """
         if self._rest is None:
             return self.is_at_goal
@@ -370,7 +370,7 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def is_collapsed(self) -> Tensor:
-        """(N,) bool: a robot has lain or knelt for a while; the first use counts the control
+        """(N,) bool: a robot has lain or knelt for a while; the first read counts this control
         step.
         """
         if self._collapse is None:
@@ -380,7 +380,9 @@ class StepFeatures(SceneFeatures):
 
     @cached_property
     def is_tangled(self) -> Tensor:
-        """(N,) bool: two robots have touched for a while; the first use counts the control step."""
+        """(N,) bool: two robots have touched for a while; the first read counts this control
+        step.
+        """
         if self._tangle is None:
             return self.never
         self._tangle.update(self.is_touching)

@@ -109,16 +109,12 @@ class PlanarPush:
         goal.
 
         What the plane lacks is assumed. Robots are level, at walking height, with their knees off
-        the floor, so that no
-        robot falls or collapses. The object lies level on the floor, moves straight towards the
-        goal or away from it,
-        and its sideways motion does not turn the frame. A sliding object is pushed with the force
-        of its sliding
-        friction, in equal parts by the robots that are within reach behind it and move with it.
-        Robots touch if their
-        trunks are ``TOUCHING`` apart. Yaw is measured from the direction to the goal, which matters
-        to the term
-        ``ocb_expanded`` only.
+        the floor, so that no robot falls or collapses. The object lies level on the floor, moves
+        straight towards the goal or away from it, and its sideways motion does not turn the frame.
+        A sliding object is pushed with the force of its sliding friction, in equal parts by the
+        robots that are within reach behind it and move with it. Robots touch if their trunks are
+        at most ``TOUCHING`` apart. Yaw is measured from the direction to the goal, which matters
+        to the term ``ocb_expanded`` only.
         """
         world, robots = self.split(state)
         a = self.num_robots

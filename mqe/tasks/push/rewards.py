@@ -124,7 +124,7 @@ REWARDS: Registry[RewardTerm] = Registry(
     {
         "reach": RewardTerm("1 once, at success", lambda m: m.terminated["success"].float()),
         "exception": RewardTerm(
-            "1 once, at a fall, a collision or a collapse; negative weight",
+            "1 once, at a fall, a collision or a collapse (a penalty: weight below 0)",
             lambda m: m.terminated.is_failure.float(),
         ),
         "target": RewardTerm(
@@ -136,7 +136,7 @@ REWARDS: Registry[RewardTerm] = Registry(
             "negative square of the distance to the object plus 0.5 m", lambda m: approach(m.offset)
         ),
         "collision": RewardTerm(
-            "sum of 1 / (0.02 + distance / 3) over the other robots; negative weight",
+            "sum of 1 / (0.02 + distance / 3) over the other robots (a penalty: weight below 0)",
             lambda m: m.pairs.sum(proximity(m.pair_distance)),
         ),
         "push": RewardTerm("1 while the object moves", lambda m: push(m.state.object_linvel)),
@@ -168,20 +168,20 @@ REWARDS: Registry[RewardTerm] = Registry(
             lambda m: ocb(m.inward, m.local_goal) * (1.0 - m.outline_distance).clamp(min=0.0),
         ),
         "remoteness": RewardTerm(
-            "distance to the object's outline beyond reach; negative weight",
+            "distance to the object's outline beyond reach (a penalty: weight below 0)",
             lambda m: (m.outline_distance - REACH).clamp(min=0.0),
             "m",
         ),
         "misalignment": RewardTerm(
-            "0 behind the object to 1 between it and the goal, smooth; negative weight",
+            "0 behind the object to 1 between it and the goal, smooth (a penalty: weight below 0)",
             lambda m: misalignment(m.ahead, m.center_distance),
         ),
         "crowding": RewardTerm(
-            "sum of 1 - distance / 0.6 m over nearer robots; negative weight",
+            "sum of 1 - distance / 0.6 m over nearer robots (a penalty: weight below 0)",
             lambda m: m.pairs.sum(crowding(m.pair_distance)),
         ),
         "contact": RewardTerm(
-            "number of other robots that the robot touches; negative weight",
+            "number of other robots that the robot touches (a penalty: weight below 0)",
             lambda m: m.pairs.sum(m.is_touching.float()),
         ),
         "useful_impulse": RewardTerm(
@@ -195,7 +195,7 @@ REWARDS: Registry[RewardTerm] = Registry(
             "m",
         ),
         "time": RewardTerm(
-            "1 at every control step; negative weight",
+            "1 at every control step (a penalty: weight below 0)",
             lambda m: torch.ones_like(m.state.goal_distance),
         ),
         "engagement": RewardTerm(
@@ -211,7 +211,7 @@ REWARDS: Registry[RewardTerm] = Registry(
             lambda m: (m.ahead < 0.0).all(dim=1).float(),
         ),
         "blocking": RewardTerm(
-            "1 while the robot is between object and goal; negative weight",
+            "1 while the robot is between object and goal (a penalty: weight below 0)",
             lambda m: (m.ahead >= 0.0).float(),
         ),
         "goal_push": RewardTerm(
@@ -223,7 +223,9 @@ REWARDS: Registry[RewardTerm] = Registry(
             "m/s",
         ),
         "idle": RewardTerm(
-            "1 while the object stands still and the robot is over 1 m away; negative weight", _idle
+            "1 while the object stands still and the robot is over 1 m away "
+            "(a penalty: weight below 0)",
+            _idle,
         ),
     },
 )

@@ -83,7 +83,7 @@ class PushCfg(TermCfg):
     decision_period: int = option(1, "control steps (50 Hz) that a command is held", min=1)
     episode_length_s: float = option(20.0, "time limit [s]", above=0.0, max=1e6)
     success_radius: float = option(
-        1.0, "object's origin this near the goal is success [m]", above=0.0
+        1.0, "success: the object's origin is nearer to the goal than this [m]", above=0.0
     )
     success_ends: bool = option(
         True, "success ends the episode, and pays the term reach; else it may be left again"

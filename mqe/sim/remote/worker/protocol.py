@@ -123,7 +123,9 @@ class Channel:
         os.write(self._write_fd, _MESSAGE.pack(_DONE, 0, 0))
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        """Return the next message; raise ProtocolError for other bytes, EOFError at the end."""
+        """Return the next message; raise ProtocolError for bytes that are none, EOFError at
+        the end.
+        """
         mark, length, further = _MESSAGE.unpack(self._exactly(_MESSAGE.size))
         if mark == _STEP:
             return {"do": "step", "steps": length, "rows": further}, b""
