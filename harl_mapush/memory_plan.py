@@ -14,7 +14,7 @@ from harl_mapush.config import RunCfg
 from harl_mapush.distributed.ranks import Ranks
 from harl_mapush.learning.network_memory import gru_floats, passed_floats
 from mqe.config import ConfigError
-from mqe.registry import IN_PROCESS, TASKS, TaskSetup
+from mqe.registry import SIMULATORS, TASKS, TaskSetup
 from mqe.world.broken_worlds import bytes_of_last_states, num_rows
 from mqe.world.randomization import model_fields
 from mqe.world.streams import Streams
@@ -249,18 +249,17 @@ def _simulator(setup: TaskSetup, sim_name: str, device: torch.device) -> tuple[f
     """Return the bytes of a process with this simulator without worlds, and bytes per world."""
     model = setup.scene.model
     fields = sum(values.numel() for values in setup.fields.values())
-    if sim_name == "mujoco" or sim_name in IN_PROCESS:  # a simulator's own process plans for itself
+    plan = SIMULATORS[sim_name].plan_memory
+    if plan is None:
         state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
         fixed = _PROCESS if device.type == "cpu" else _CONTEXT + _CODE
         return fixed, 8.0 * (state + model.nsensordata + fields)
-    from mqe.sim.warp_memory import memory_use  # needs the extra
-
-    taken = memory_use(model)
-    per_world = taken.state + taken.step + fields * _FLOAT
+    own_bytes, per_world = plan(model)
+    per_world += fields * _FLOAT
     if device.type == "cpu":
-        return _PROCESS + taken.fixed, per_world
+        return _PROCESS + own_bytes, per_world
     processors = torch.cuda.get_device_properties(device).multi_processor_count
-    return _CONTEXT + _CODE + _STACKS * processors + taken.fixed, per_world
+    return _CONTEXT + _CODE + _STACKS * processors + own_bytes, per_world
 
 
 def _rounded(count: float) -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the functions import these themselves: the command line sta
     from harl_mapush.experiment import Experiment
     from harl_mapush.learning.settings import AlgorithmCfg
     from harl_mapush.runs.formats import Format
+    from mqe.registry import SimulatorEntry
     from mqe.tasks.entry import TaskEntry
     from mqe.tasks.terms import Memory, ObservationTerm, Signs, TermRegistry
     from mqe.world.objects import ObjectCfg
@@ -156,6 +157,13 @@ def register_algorithm(
             f"not {cfg().name!r}"
         )
     ALGORITHMS.register(name, AlgorithmEntry(cfg, algorithm))
+
+
+def register_simulator(name: str, entry: SimulatorEntry) -> None:
+    """Make ``sim.name=NAME`` stand for a simulator; raise ConfigError if the name is taken."""
+    from mqe.registry import SIMULATORS
+
+    SIMULATORS.register(name, entry)
 
 
 def register_callback(name: str, callback: Callable[[Experiment], Callback]) -> None:

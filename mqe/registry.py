@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import mujoco
 import numpy as np
@@ -30,6 +31,7 @@ __all__ = [
     "TASKS",
     "EnvCfg",
     "SimCfg",
+    "SimulatorEntry",
     "TaskEntry",
     "TaskSetup",
     "make_env",
@@ -37,15 +39,32 @@ __all__ = [
 ]
 
 
+class SimulatorEntry(NamedTuple):
+    """One simulator by name: all that the rest of the program knows of it."""
+
+    # Builds N worlds of a model on a device.
+    make: Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]
+    # Raises ConfigError, with the way out, if it cannot run here with these settings.
+    check: Callable[[SimCfg, torch.device], None] = lambda cfg, device: None
+    # Returns the bytes on the device of no worlds, and of each world; None: the worlds are MuJoCo
+    # states on the host, or in a process that plans for itself.
+    plan_memory: Callable[[mujoco.MjModel], tuple[float, float]] | None = None
+    has_own_process: bool = False  # it runs under the interpreter sim.python
+    runs_on_gpu: bool = True
+
+
+SIMULATORS: Registry[SimulatorEntry] = Registry("simulator")
+
+
 @dataclass(frozen=True)
 class SimCfg:
-    """Which simulator, and where it runs."""
+    """Section ``sim``: the simulator and its device."""
 
     name: str = option(
         "auto",
         "auto: warp on a GPU if it is installed, else mujoco; isaacgym and mujoco_worker run in a "
         "process of their own",
-        choices=("auto", "mujoco", "warp", "isaacgym", "mujoco_worker"),
+        choices=ChainMap({"auto": None}, SIMULATORS),  # pyright: ignore[reportArgumentType]
     )
     device: str = option("auto", "auto | cpu | cuda | cuda:K")
     num_threads: int = option(0, "threads of the CPU simulator; 0: one per core", min=0, max=1024)
@@ -56,6 +75,11 @@ class SimCfg:
     start_timeout: float = option(
         300.0, "likewise, up to the end of the first step [s]", min=0.1, max=86400.0
     )
+
+
+TASKS: Registry[TaskEntry] = Registry("task")
+TASKS.register("go1push_mid", PUSH)
+TASKS.register("go1_velocity", VELOCITY)
 
 
 def _make_mujoco(
@@ -85,17 +109,47 @@ def _in_process(name: str) -> Callable[[mujoco.MjModel, int, SimCfg, torch.devic
     return make
 
 
-TASKS: Registry[TaskEntry] = Registry("task")
-TASKS.register("go1push_mid", PUSH)
-TASKS.register("go1_velocity", VELOCITY)
+def _check_warp(cfg: SimCfg, device: torch.device) -> None:
+    if not _has_warp():
+        raise ConfigError(
+            "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco "
+            "--device cpu"
+        )
 
-SIMULATORS: dict[str, Callable[[mujoco.MjModel, int, SimCfg, torch.device], Simulator]] = {
-    "mujoco": _make_mujoco,
-    "warp": _make_warp,
-    "isaacgym": _in_process("isaacgym"),
-    "mujoco_worker": _in_process("mujoco_worker"),
-}
-IN_PROCESS = ("isaacgym", "mujoco_worker")  # of their own, under the interpreter sim.python
+
+def _check_linux(cfg: SimCfg, device: torch.device) -> None:
+    if not hasattr(os, "memfd_create"):
+        raise ConfigError(
+            f"sim.name={cfg.name}: a simulator in its own process needs Linux; say --sim mujoco"
+        )
+
+
+def _check_isaacgym(cfg: SimCfg, device: torch.device) -> None:
+    if cfg.python is None:
+        raise ConfigError(
+            "sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8"
+        )
+    _check_linux(cfg, device)
+
+
+def _plan_warp(model: mujoco.MjModel) -> tuple[float, float]:
+    from mqe.sim.warp_memory import memory_use  # needs the extra
+
+    taken = memory_use(model)
+    return taken.fixed, taken.state + taken.step
+
+
+SIMULATORS.register("mujoco", SimulatorEntry(_make_mujoco, runs_on_gpu=False))
+SIMULATORS.register("warp", SimulatorEntry(_make_warp, _check_warp, _plan_warp))
+SIMULATORS.register(
+    "isaacgym", SimulatorEntry(_in_process("isaacgym"), _check_isaacgym, has_own_process=True)
+)
+SIMULATORS.register(
+    "mujoco_worker",
+    SimulatorEntry(
+        _in_process("mujoco_worker"), _check_linux, has_own_process=True, runs_on_gpu=False
+    ),
+)
 
 
 def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
@@ -104,19 +158,7 @@ def resolve_sim(cfg: SimCfg) -> tuple[str, torch.device]:
     """
     device = _resolve_device(cfg)
     name = cfg.name if cfg.name != "auto" else ("mujoco" if device.type == "cpu" else "warp")
-    if name == "warp" and not _has_warp():
-        raise ConfigError(
-            "sim.name: warp is not installed; pip install 'mapush[gpu]', or say --sim mujoco "
-            "--device cpu"
-        )
-    if name == "isaacgym" and cfg.python is None:
-        raise ConfigError(
-            "sim.python: name Isaac Gym's interpreter, --set sim.python=/path/to/python3.8"
-        )
-    if name in IN_PROCESS and not hasattr(os, "memfd_create"):
-        raise ConfigError(
-            f"sim.name={name}: a simulator in its own process needs Linux; say --sim mujoco"
-        )
+    SIMULATORS.find(name, "sim.name").check(cfg, device)
     if name == "mujoco" and device.type != "cpu":
         raise ConfigError(
             f"sim.device: the mujoco simulator runs on cpu, not {device}; say --device cpu or "
@@ -146,7 +188,7 @@ def _has_warp() -> bool:
 def _resolve_device(cfg: SimCfg) -> torch.device:
     if cfg.device == "auto":
         gpu = torch.cuda.is_available() and (
-            cfg.name == "isaacgym" or (_has_warp() and cfg.name not in ("mujoco", "mujoco_worker"))
+            _has_warp() if cfg.name in ("auto", "warp") else SIMULATORS[cfg.name].runs_on_gpu
         )
         return torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
     try:
@@ -174,7 +216,7 @@ def make_simulator(cfg: SimCfg, model: mujoco.MjModel, num_envs: int) -> Simulat
     this machine.
     """
     name, device = resolve_sim(cfg)
-    return SIMULATORS[name](model, num_envs, cfg, device)
+    return SIMULATORS[name].make(model, num_envs, cfg, device)
 
 
 def make_env(

@@ -19,7 +19,7 @@ from harl_mapush.config.sections import DEFAULT_TASK, SECTIONS, all_classes
 from harl_mapush.config.user_modules import import_modules
 from harl_mapush.interruption import SIGNALLED, Signalled, as_exceptions
 from mqe.config import ConfigError, assignment, merge, parse_yaml, unknown
-from mqe.registry import TASKS
+from mqe.registry import SIMULATORS, TASKS
 from mqe.sim.simulator import SimulatorError
 from mqe.world.objects import OBJECTS
 
@@ -49,7 +49,7 @@ _HELP = {
     "--num_env_steps": "control steps of the whole run, summed over worlds; rounded up to whole "
     "iterations",
     "--device": "device: auto, cpu, cuda or cuda:K",
-    "--sim": "simulator: auto, mujoco, warp, isaacgym or mujoco_worker",
+    "--sim": f"simulator: auto, {', '.join(SIMULATORS)}",
     "--seed": "seed of every random number in the run",
     "--max_wall_time": "wall-clock time limit, such as 3h50m; the run saves and ends before it",
     "--init_from": "checkpoint, run or pretrained:NAME whose networks the run starts with; the "
