@@ -219,7 +219,7 @@ def test_tensors_that_are_not_plain(how: str, tmp_path) -> None:
 def test_a_checkpoint_of_a_billion_robots(tmp_path) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"env": {"num_agents": 1_000_000_000}}))
     start = time.perf_counter()
-    with pytest.raises(ConfigError, match=r"is damaged; env\.num_agents must be 1 to 4"):
+    with pytest.raises(ConfigError, match=r"is damaged; env\.num_agents must be 1 to 14"):
         checkpoint.resolve(str(tmp_path))
     assert time.perf_counter() - start < 1.0
 

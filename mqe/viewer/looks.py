@@ -13,7 +13,7 @@ import mujoco
 
 from mqe.viewer.light import LIGHT_DIR, SHADOW_HALF_SIZE
 from mqe.world.objects import GeomCfg
-from mqe.world.robots.build import COLORS as TEAM_COLORS
+from mqe.world.robots.build import team_color
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, Look, RobotCfg
 from mqe.world.scene import ARENA_HALF_SIZE, Scene
 
@@ -75,7 +75,7 @@ def shown_model(scene: Scene) -> mujoco.MjModel:
         return scene.model
     spec = scene.spec.copy()
     _set_light(spec)
-    _add_materials(spec)
+    _add_materials(spec, scene.num_robots)
     _draw_ground(spec)
     for i, robot in enumerate(scene.robots):
         _dress_robot(spec, robot, i)
@@ -168,8 +168,8 @@ def _flat(quads: list[Quad], height: float) -> dict[str, Any]:
     }
 
 
-def _add_materials(spec: mujoco.MjSpec) -> None:
-    team = {f"team{i}": (color[:3], 0.35, 0.0) for i, color in enumerate(TEAM_COLORS)}
+def _add_materials(spec: mujoco.MjSpec, num_robots: int) -> None:
+    team = {f"team{i}": (team_color(i)[:3], 0.35, 0.0) for i in range(num_robots)}
     for name, (rgb, shine, glow) in (COLORS | team).items():
         spec.add_material(name=name, rgba=(*rgb, 1.0), specular=shine, shininess=0.6, emission=glow)
 

@@ -23,7 +23,7 @@ from mqe.world.objects import (
     robot_object_friction,
 )
 from mqe.world.robots import DEFAULT_ROBOT, NUM_JOINTS, RobotCfg, robots_of
-from mqe.world.robots.build import COLORS, add_robot
+from mqe.world.robots.build import add_robot, team_color
 from mqe.world.state import VELOCITY, SceneState
 
 PHYSICS_DT = 0.005  # [s]
@@ -33,7 +33,6 @@ GRAVITY = 9.81  # [m/s^2] MuJoCo's own
 ARENA_HALF_SIZE = 12.0  # [m]
 WALL_HEIGHT = 0.5  # [m]
 WALL_THICKNESS = 0.1  # [m]
-MAX_ROBOTS = len(COLORS)
 GOAL_HEIGHT = 0.004  # [m] of the disc that the goal is drawn as
 
 # Contacts as stiff as a 200 Hz step allows (time constant of two steps, MuJoCo's least), so that
@@ -55,12 +54,13 @@ SOFT_SOLMIX = 1e6
 ACTUATORS = ("reference", "ideal")
 ACTUATOR_LAG = 1  # physics steps by which motors of "reference" follow their targets late
 
-# Collision bits: one a robot (a robot does not collide with itself), then these.
-OBJECT_BIT = 1 << 4
-FLOOR_BIT = 1 << 5
-WALL_BIT = 1 << 6
-# Of the first robot's thighs, calves and feet among themselves; those of the others follow.
-LIMBS_BIT = 1 << 7
+# Collision bits. After these come one for each robot, since a robot does not collide with itself,
+# and one for each robot's thighs, calves and feet among themselves.
+OBJECT_BIT = 1 << 0
+FLOOR_BIT = 1 << 1
+WALL_BIT = 1 << 2
+_NUM_FIXED_BITS = 3
+MAX_ROBOTS = (31 - _NUM_FIXED_BITS) // 2  # MuJoCo's bit masks have 31 bits
 _UNSEEN = 3  # a group of geoms that is not drawn
 
 
@@ -115,7 +115,7 @@ def build_scene(
     robots: str | Sequence[str] = DEFAULT_ROBOT,
     model: str = "reference",
 ) -> Scene:
-    """Build the scene of 1 to 4 robots, an object or none with ``inertia`` ("physical" or
+    """Build the scene of 1 to 14 robots, an object or none with ``inertia`` ("physical" or
     "reference"), and a goal.
 
     Motors of ``actuators`` "reference" lag and saturate as the reference's do, "ideal" ones do
@@ -131,9 +131,11 @@ def build_scene(
     _set_options(spec)
     _add_arena(spec)
     for i, robot in enumerate(team):
-        hits = (OBJECT_BIT | FLOOR_BIT | 0b1111) & ~(1 << i)
-        limbs = LIMBS_BIT << i if robot.has_self_collision else 0
-        add_robot(spec, robot, f"robot{i}", COLORS[i], 1 << i, hits, is_ideal, limbs)
+        own = 1 << (_NUM_FIXED_BITS + i)
+        others = ((1 << num_robots) - 1) << _NUM_FIXED_BITS & ~own
+        hits = OBJECT_BIT | FLOOR_BIT | others
+        limbs = own << MAX_ROBOTS if robot.has_self_collision else 0
+        add_robot(spec, robot, f"robot{i}", team_color(i), own, hits, is_ideal, limbs)
         for geom in spec.body(f"robot{i}/trunk").geoms:
             geom.conaffinity |= WALL_BIT
     if obj is not None:

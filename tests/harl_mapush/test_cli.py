@@ -332,7 +332,7 @@ BAD_TRAIN = [
     ("--num_envs -3", "env.num_envs", "-3"),
     ("--num_envs x", "env.num_envs", "'x'"),
     ("--num_agents 0", "env.num_agents", "at least 1"),
-    ("--num_agents 5", "env.num_agents", "at most 4"),
+    ("--num_agents 15", "env.num_agents", "at most 14"),
     ("--num_env_steps 0", "runner.num_env_steps", "at least 1"),
     ("--num_env_steps 1.5", "runner.num_env_steps", "1.5"),
     ("--seed x", "runner.seed", "'x'"),

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import colorsys
+
 import mujoco
 import numpy as np
 
 from mqe.world.robots.robot import LEG_JOINTS, LEGS, Inertial, Motor, RobotCfg, Shape
 
-COLORS = (  # one a robot, so that teammates can be distinguished
+FIRST_COLORS = (  # by eye, so that teammates can be distinguished
     (0.13, 0.38, 0.80, 1.0),
     (0.93, 0.50, 0.10, 1.0),
     (0.20, 0.62, 0.30, 1.0),
     (0.62, 0.22, 0.66, 1.0),
 )
+GOLDEN_ANGLE = 0.381966  # of a turn round the colour circle, between further robots
 LIMB_COLOR = (0.22, 0.23, 0.26, 1.0)
 FOOT_COLOR = (0.05, 0.05, 0.05, 1.0)
 # Bit of MuJoCo's ctrlspec: a DC motor's control is the position that it should go to.
 POSITION_INPUT = 1
 AXES = {"hip": (1, 0, 0), "thigh": (0, 1, 0), "calf": (0, 1, 0)}
+
+
+def team_color(robot: int) -> tuple[float, float, float, float]:
+    """Return the colour (red, green, blue, alpha) of robot number ``robot``."""
+    if robot < len(FIRST_COLORS):
+        return FIRST_COLORS[robot]
+    hue = robot * GOLDEN_ANGLE % 1.0
+    return (*colorsys.hsv_to_rgb(hue, 0.75, 0.75), 1.0)
+
 
 _TYPES = {
     "box": mujoco.mjtGeom.mjGEOM_BOX,

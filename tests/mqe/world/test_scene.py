@@ -15,6 +15,7 @@ from mqe.world.robots.go1 import CALF, FOOT
 from mqe.world.robots.robot import LEGS, Inertial, combine
 from mqe.world.scene import (
     ARENA_HALF_SIZE,
+    MAX_ROBOTS,
     WALL_HEIGHT,
     build_scene,
     floor_friction_fields,
@@ -480,3 +481,24 @@ def test_a_legs_inertials_are_those_of_the_references_urdf(front: int, left: int
     ):
         assert (ours.mass, ours.com) == (mass, center)
         assert ours.inertia == (xx, yy, zz, xy, xz, yz)
+
+
+@pytest.mark.parametrize("model", ["reference", "physical"])
+def test_as_many_robots_as_bits_allow_collide_with_one_another_alone(model: str) -> None:
+    scene = build_scene(MAX_ROBOTS, OBJECTS["cylinder"], model=model)
+    trunks = [scene.model.geom(scene.model.body(f"robot{i}/trunk").geomadr[0]) for i in range(14)]
+    assert len(trunks) == MAX_ROBOTS
+    for i, one in enumerate(trunks):
+        for j, other in enumerate(trunks):
+            meets = one.contype & other.conaffinity or other.contype & one.conaffinity
+            assert bool(meets) == (i != j)
+
+
+def test_six_robots_stand() -> None:
+    scene = build_scene(6, None)
+    sim = _simulate(scene, _layout(1, [(1.0 * i, 0.0) for i in range(6)]), 1)
+    for _ in range(50):
+        sim.step(4)
+    assert not bool(sim.failed.any())
+    heights = sim.qpos[0].view(6, 19)[:, 2]
+    assert float(heights.min()) > 0.15
