@@ -27,6 +27,9 @@ MEAN_VELOCITY_TIME = 0.4  # [s] one trot cycle: what "the mean velocity" average
 # mending.
 TOLERANCE = 0.39
 MEAN_TOLERANCE = 0.1
+# [m/s] speed at which a load resists with 76 % of its force: as fast as it can rise for a trunk of
+# 13 kg that feels a load of 100 N anew every 20 ms.
+LOAD_SPEED = 0.15
 
 
 class VelocityConstants:
@@ -47,21 +50,39 @@ class VelocityMemory(NamedTuple):
     """What observations show besides the scene, as views of one tensor."""
 
     SIZE = GaitMemory.SIZE + 9
+    LOADED_SIZE = SIZE + 3
 
     passing: Tensor  # (W, 28) what ends with an episode: the gait and the mean velocity
+    resisting: Tensor  # (W, 3) the load, which ends with an episode, too; (W, 0) without loads
     gait: GaitMemory
     mean_velocity: Tensor  # (W, 1, 3) vx, vy [m/s], yaw rate [rad/s]
     command: Tensor  # (W, 1, 3)
-    force: Tensor  # (W, 1, 3) [N] on the trunk
+    force: Tensor  # (W, 1, 3) [N] that leans on the trunk
+    load: Tensor  # (W, 1, 1) [N] that resists the way ahead
+    drag: Tensor  # (W, 1, 2) horizontal force at the last control step, as a share of the load
 
     @classmethod
     def of(cls, values: Tensor) -> VelocityMemory:
-        """Name the parts of ``values`` (W, 34)."""
-        gait, mean_velocity, command, force = values.unsqueeze(1).split(
-            (GaitMemory.SIZE, 3, 3, 3), dim=-1
+        """Name the parts of ``values``, (W, 34) without loads and (W, 37) with them."""
+        gait, mean_velocity, command, force, resisting = values.unsqueeze(1).split(
+            (GaitMemory.SIZE, 3, 3, 3, values.shape[1] - cls.SIZE), dim=-1
         )
         passing = values[:, : GaitMemory.SIZE + 3]
-        return cls(passing, GaitMemory(gait), mean_velocity, command, force)
+        return cls(
+            passing,
+            resisting[:, 0],
+            GaitMemory(gait),
+            mean_velocity,
+            command,
+            force,
+            load=resisting[..., :1],
+            drag=resisting[..., 1:],
+        )
+
+    @property
+    def has_load(self) -> bool:
+        """Whether loads resist the robots."""
+        return self.resisting.shape[1] > 0
 
 
 class Actuation(NamedTuple):
@@ -120,6 +141,13 @@ class SceneFeatures:
         largest = max(self.constants.cfg.max_force, 1.0)
         return rotate_inverse(self.state.robot_rotation, self.memory.force) / largest
 
+    @cached_property
+    def load(self) -> Tensor:
+        """(N, 1) the load as a share of the largest one; zeros without loads."""
+        if not self.memory.has_load:
+            return torch.zeros_like(self.memory.force[:, :, 0])
+        return self.memory.load[..., 0] / self.constants.cfg.max_load
+
 
 class StepFeatures(SceneFeatures):
     """Quantities of one control step."""
@@ -143,6 +171,9 @@ class StepFeatures(SceneFeatures):
         self.actuation = actuation
         self.velocity = planar_velocity(state)  # (N, 1, 3) in the units of a command
         memory.mean_velocity.lerp_(self.velocity, STEP_DT / MEAN_VELOCITY_TIME)
+        if memory.has_load:
+            against = resistance(self.velocity[..., :1])
+            memory.drag.copy_(-against * state.robot_frame[..., 0, :])
         collapse.update(state)
         self.is_collapsed = collapse.collapsed  # (N, 1) bool
 
@@ -162,6 +193,15 @@ class StepFeatures(SceneFeatures):
         mean = both[:, :, 1] / MEAN_TOLERANCE
         rewards = torch.exp(-torch.stack((moment, mean), dim=2)).flatten(2)
         return Tracking(*rewards.unbind(dim=-1))
+
+    @cached_property
+    def push(self) -> Tensor:
+        """(N, 1) force against the load on the way ahead, as a share of the largest load.
+
+        No faster than commanded: further speed adds nothing.
+        """
+        ahead = torch.minimum(self.velocity[..., 0], self.memory.command[..., 0])
+        return self.load * resistance(ahead)
 
     @cached_property
     def missed(self) -> Tensor:
@@ -224,6 +264,13 @@ class StepFeatures(SceneFeatures):
             padded += [vector, missing.expand(len(vector), -1, -1)]
         sums = torch.cat(padded, dim=-1).unflatten(-1, (len(vectors), -1)).square().sum(dim=-1)
         return dict(zip(vectors, sums.unbind(dim=-1), strict=True))
+
+
+def resistance(speed: Tensor) -> Tensor:
+    """Return the share (...) of a load that resists a robot's ``speed`` (...) [m/s] ahead: all of
+    it at walking speeds, as sliding friction does, and nothing on the way back.
+    """
+    return torch.tanh(speed.clamp(min=0.0) / LOAD_SPEED)
 
 
 def pair_offset(feet: Tensor) -> Tensor:

@@ -69,5 +69,10 @@ STATE: Registry[ObservationTerm] = Registry(
             lambda m: m.force_b[:, 0],
             mirror_signs=_SIGNS_XYZ,
         ),
+        "load": ObservationTerm(
+            "load that resists the way ahead, as a share of the largest one",
+            lambda m: m.load,
+            mirror_signs=(1.0,),
+        ),
     },
 )

@@ -42,6 +42,7 @@ class Event(NamedTuple):
     kick: Tensor  # (N, 1, 3) [m/s]
     force: Tensor  # (N, 1, 3) [N]
     command: Tensor  # (N, 1, 3)
+    load: Tensor  # (N, 1, 1) [N] that comes with a new command
 
 
 class RandomEvents:
@@ -58,7 +59,11 @@ class RandomEvents:
         # most of the time no force
         kick = (0.0, cfg.max_kick)
         force = (-3.0 * cfg.max_force, cfg.max_force)
-        self._step = UniformRanges([chance] * 3 + [turn] * 2 + [kick, force] + command, device)
+        # half of the commands without a load
+        load = (-cfg.max_load, cfg.max_load)
+        self._step = UniformRanges(
+            [chance] * 3 + [turn] * 2 + [kick, force] + command + [load], device
+        )
         self._most = torch.tensor(cfg.max_command, device=device)
         is_restless = streams.uniform(_RESTLESS, torch.zeros_like(episode)) < cfg.restless_share
         renewal = torch.where(is_restless, _RESTLESS_CHANCE, _RESAMPLE_CHANCE)
@@ -81,14 +86,22 @@ class RandomEvents:
     def step(self, episode: Tensor, step: Tensor) -> Event:
         """Return what happens before control step ``step`` (N,) of the episodes (N,)."""
         key = episode * _KEYS_AN_EPISODE + step
-        chance, turn, strength, command = self._step.draw(self._streams, _STEP, key).split(
-            (3, 2, 2, 4), dim=1
+        chance, turn, strength, command, load = self._step.draw(self._streams, _STEP, key).split(
+            (3, 2, 2, 4, 1), dim=1
         )
         kick, force = torch.cat(
             (on_circle(strength.clamp(min=0.0), turn), self._vertical), dim=-1
         ).split(1, dim=1)
         new_command, kicked, new_force = (chance < self._chances).unbind(dim=1)
-        return Event(new_command, kicked, new_force, kick, force, self._command(command))
+        return Event(
+            new_command,
+            kicked,
+            new_force,
+            kick,
+            force,
+            self._command(command),
+            load.clamp(min=0.0).unsqueeze(1),
+        )
 
     def _command(self, drawn: Tensor) -> Tensor:
         """Return commands (N, 1, 3) made of four numbers (N, 4) each."""

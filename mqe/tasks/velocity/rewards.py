@@ -55,6 +55,10 @@ REWARDS: Registry[RewardTerm] = Registry(
             lambda m: m.tracking.mean_yaw_rate,
             weight=2.0,
         ),
+        "push": RewardTerm(
+            "force against the load on the way ahead, as a share of the largest load",
+            lambda m: m.push,
+        ),
         "feet": RewardTerm(
             "1 if the feet are as high as the trot's swing wants them, falling with the error",
             lambda m: torch.exp(-m.feet_error / FEET_TOLERANCE).mean(dim=-1),

@@ -39,8 +39,13 @@ from mqe.world.state import SceneState
 from mqe.world.streams import Streams
 
 VELOCITY_TERMS = TermRegistry(OBSERVATIONS, STATE, REWARDS, TERMINATIONS, MEASURES, METRICS)
+_LOADED_STATE = ("load",)  # terms of the state that only training with loads asks for
 _DEFAULT = DefaultTerms(
-    tuple(OBSERVATIONS), tuple(STATE), tuple(TERMINATIONS), tuple(MEASURES), tuple(METRICS)
+    tuple(OBSERVATIONS),
+    tuple(name for name in STATE if name not in _LOADED_STATE),
+    tuple(TERMINATIONS),
+    tuple(MEASURES),
+    tuple(METRICS),
 )
 # [s] at the start of an episode in which lying or kneeling does not count: some start so.
 GET_UP_TIME = 2.0
@@ -62,6 +67,12 @@ class VelocityCfg(TermCfg):
     max_kick: float = option(1.2, "largest sudden change of the trunk's velocity [m/s]", min=0.0)
     max_force: float = option(
         25.0, "largest horizontal force that leans on the trunk for a while [N]", min=0.0
+    )
+    max_load: float = option(
+        0.0,
+        "largest load that resists the way ahead as a sliding object does, with half of the "
+        "commands [N]",
+        min=0.0,
     )
     floor_friction: tuple[float, float] = option((0.48, 0.65), "range over worlds", above=0.0)
 
@@ -91,7 +102,9 @@ class VelocityTask(TermTask):
 
         worlds = Worlds(num_envs, 1, device, cfg)
         kept = Memory(worlds)
-        shown = kept.remember("shown", VelocityMemory.SIZE, start=None)
+        has_load = cfg.max_load > 0.0
+        shown_size = VelocityMemory.LOADED_SIZE if has_load else VelocityMemory.SIZE
+        shown = kept.remember("shown", shown_size, start=None)
         self._shown = VelocityMemory.of(shown)
         self._episode = kept.remember("episode", start=None, dtype=torch.int64)
         timers = kept.remember("collapse", 1, CollapseTimers.SIZE, start=-GET_UP_TIME)
@@ -135,6 +148,7 @@ class VelocityTask(TermTask):
         super().begin(mask)
         self._episode += mask
         self._shown.passing.masked_fill_(mask.unsqueeze(1), 0.0)
+        self._shown.resisting.masked_fill_(mask.unsqueeze(1), 0.0)
         _replace(self._shown.command, mask, self._first_command)
         self._apply_steering()
 
@@ -151,14 +165,22 @@ class VelocityTask(TermTask):
         return self._actuation.targets
 
     def disturb(self, step: Tensor) -> Disturbance | None:
-        """Kick the trunk about every two seconds, and lean on it for about one second in four."""
+        """Kick the trunk about every two seconds, lean on it for about one second in four, and
+        resist its way ahead with half of the commands.
+        """
         event = self._random_events.step(self._episode, step)
-        _replace(self._shown.command, event.is_new_command & (step > 0), event.command)
+        is_new_command = event.is_new_command & (step > 0)
+        _replace(self._shown.command, is_new_command, event.command)
         _replace(self._shown.force, event.is_new_force, event.force)
         self._apply_steering()
         still = self.constants.zeros[..., :3]
         kick = torch.where(event.is_kicked.view(-1, 1, 1), event.kick, still)
-        return Disturbance(kick, self._shown.force)
+        force = self._shown.force
+        if self._shown.has_load:
+            _replace(self._shown.load, is_new_command, event.load)
+            drag = self._shown.load * self._shown.drag
+            force = torch.cat((force[..., :2] + drag, force[..., 2:]), dim=-1)
+        return Disturbance(kick, force)
 
     def scene_features(self, state: SceneState, memory: Tensor) -> SceneFeatures:
         """Return the features that the policy and the critic observe, of any W worlds."""
@@ -197,5 +219,5 @@ def _with_todays_keys(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _replace(old: Tensor, mask: Tensor, new: Tensor) -> None:
-    """Overwrite ``old`` (N, 1, 3) with ``new`` where ``mask`` (N,)."""
+    """Overwrite ``old`` (N, 1, K) with ``new`` where ``mask`` (N,)."""
     torch.where(mask.view(-1, 1, 1), new, old, out=old)
