@@ -15,7 +15,7 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config.other_names import dotted
 from mapush.commands import COMMANDS, load
 from mapush.listing import setting_lines
-from mqe.config import ConfigError
+from mqe.config import ConfigError, unknown
 from mqe.extensions import load_extensions
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import SIMULATORS, TASKS
@@ -43,7 +43,7 @@ def _main(argv: Sequence[str] | None) -> int:
     parser.add_argument("shell", metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
     shell = parser.parse(argv).shell
     if shell not in SHELLS:
-        raise ConfigError(f"shell {shell!r}: none of {', '.join(SHELLS)}")
+        raise ConfigError(unknown("shell", shell, SHELLS))
     load_extensions()
     flags = {name: _flags(name) if name != "completion" else [] for name in COMMANDS}
     sys.stdout.write(

@@ -14,10 +14,12 @@ from harl_mapush.algorithms.entries import ALGORITHMS
 from harl_mapush.config.other_names import dotted
 from harl_mapush.runs import run_folder
 from mapush.report.run_logs import read_run
-from mqe.config import ConfigError, load_yaml, unknown
+from mqe.config import ConfigError, load_yaml, suggestion
 from mqe.pretrained import PRETRAINED, pretrained_names
 from mqe.registry import TASKS
 from mqe.tasks.term_settings import merged_weights
+
+SUITES = "suites"  # the word in place of a folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,11 +41,14 @@ def _list(argv: Sequence[str] | None) -> int:
         help="folder of runs (default: results), or the word suites",
     )
     arguments = parser.parse(argv)
-    if arguments.folder == "suites":
+    if arguments.folder == SUITES:
         return _list_suites()
     root = Path(arguments.folder)
     if not root.is_dir() and arguments.folder != "results":
-        raise ConfigError(f"{root} is no folder; name one that holds runs")
+        meant = suggestion(arguments.folder, (SUITES,))
+        raise ConfigError(
+            f"{root} is no folder{meant or f'; name one that holds runs, or {SUITES}'}"
+        )
     found = sorted(
         path.parent
         for path in root.rglob(run_folder.CHECKPOINTS)
@@ -107,8 +112,10 @@ def _settings(argv: Sequence[str] | None) -> int:
     lines = [line for line in setting_lines() if pattern.lower() in line.lower()]
     if not lines:
         names = [line.split()[0] for line in setting_lines()]
-        suggestion = unknown("setting", pattern, names).partition(" (allowed")[0]
-        raise ConfigError(f"no line contains it; {suggestion}")
+        meant = suggestion(pattern, names)
+        raise ConfigError(
+            f"no setting's line contains {pattern!r}{meant or '; mapush settings lists them all'}"
+        )
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
 

@@ -28,6 +28,7 @@ _LARGEST = 2**63 - 1  # whole number that libraries take
 # that tensors of 32 bits hold
 _LARGEST_FLOAT = 3.4e38
 _SMALLEST_FLOAT = 1.2e-38
+_LEAST_LIKENESS = 0.6  # of two words, in [0, 1], for one to be a misspelling of the other
 _LONGEST = 2000  # characters of a message, of which a value may be any part
 
 
@@ -239,24 +240,39 @@ def checked(instance: _T, where: str) -> _T:
     return build(type(instance), to_dict(instance), where)
 
 
-def nearest(word: Any, allowed: Iterable[Any]) -> str:
-    """Return the allowed word most similar to ``word``; the end of a dotted word counts most."""
-    word = str(word)[:100]
+def nearest(word: Any, allowed: Iterable[Any]) -> str | None:
+    """Return the allowed word most similar to ``word``, None if none is similar.
+
+    The end of a dotted word counts most. Capitals and the dashes of flags do not count.
+    """
+    word = str(word)[:100].lstrip("-").lower()
+
+    end = word.rpartition(".")[2]
 
     def likeness(candidate: str) -> tuple[float, float]:
-        tail = difflib.SequenceMatcher(
-            None, str(word).rpartition(".")[2], candidate.rpartition(".")[2]
-        ).ratio()
-        return tail, difflib.SequenceMatcher(None, str(word), candidate).ratio()
+        name = candidate.lstrip("-").lower()
+        of_end = difflib.SequenceMatcher(None, end, name.rpartition(".")[2]).ratio()
+        return of_end, difflib.SequenceMatcher(None, word, name).ratio()
 
-    return max((str(candidate) for candidate in allowed), key=likeness, default="")
+    best = max((str(candidate) for candidate in allowed), key=likeness, default=None)
+    if best is None:
+        return None
+    # "clip" is no misspelling of "clip_param", but a part of it.
+    is_part = len(end) > 2 and end in re.split(r"[._-]", best.lower())
+    return best if is_part or likeness(best)[0] >= _LEAST_LIKENESS else None
+
+
+def suggestion(word: Any, allowed: Iterable[Any]) -> str:
+    """Format the question for the allowed word that was meant; empty if none is similar."""
+    best = nearest(word, allowed)
+    return "" if best is None else f"; did you mean {best}?"
 
 
 def unknown(kind: str, name: Any, allowed: Iterable[Any]) -> str:
-    """Format the error for an unknown name: the name, the nearest known name, all known names."""
+    """Format the error for an unknown name: a similar known name, and all known names."""
     allowed = [str(candidate) for candidate in allowed]
-    suggestion = f"; did you mean {nearest(name, allowed)}?" if allowed else ""
-    return f"unknown {kind} {str(name)!r}{suggestion} (allowed: {', '.join(allowed) or 'none'})"
+    meant = suggestion(name, allowed)
+    return f"unknown {kind} {str(name)!r}{meant} (allowed: {', '.join(allowed) or 'none'})"
 
 
 # Types and ranges
@@ -336,10 +352,10 @@ def _convert_scalar(value: Any, hint: Any, where: str) -> Any:
             )
         return value
     if hint is str and value is not None and not isinstance(value, (list, dict)):
-        suggestion = "; put it in quotes"
+        hint_of_quotes = "; put it in quotes"
     else:
-        suggestion = ""
-    raise ConfigError(f"{where}: must be {_name(hint)}, not {value!r}{suggestion}")
+        hint_of_quotes = ""
+    raise ConfigError(f"{where}: must be {_name(hint)}, not {value!r}{hint_of_quotes}")
 
 
 def _convert_union(value: Any, members: tuple[Any, ...], where: str) -> Any:

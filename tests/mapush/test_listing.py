@@ -327,7 +327,7 @@ def test_other_shells(capsys) -> None:
     assert script.startswith("autoload -U +X bashcompinit")
     assert script.endswith("complete -o default -o nospace -F _mapush mapush\n")
     assert cli.main(["completion", "tcsh"]) == 2
-    assert "none of bash, zsh, fish" in capsys.readouterr().err
+    assert "unknown shell 'tcsh'" in capsys.readouterr().err
 
 
 def test_settings_are_found_by_name_and_meaning(capsys) -> None:
@@ -335,6 +335,19 @@ def test_settings_are_found_by_name_and_meaning(capsys) -> None:
     assert capsys.readouterr().out.startswith("env.randomize.kick_speed = 0.0")
     assert cli.main(["settings", "clip_parm"]) == 2
     assert "did you mean algorithm.clip_param?" in capsys.readouterr().err
+
+
+def test_a_suggestion_is_near_or_missing(capsys) -> None:
+    assert cli.main(["settings", "nothing at all"]) == 2
+    error = capsys.readouterr().err
+    assert "no setting's line contains 'nothing at all'; mapush settings lists them all" in error
+    assert cli.main(["list", "suits"]) == 2
+    assert "suits is no folder; did you mean suites?" in capsys.readouterr().err
+    assert cli.main(["nothing"]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+    assert train.main(["--log_interval", "3"]) == 2
+    error = capsys.readouterr().err
+    assert "unknown argument '--log_interval' (allowed: --help," in error
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from mqe.config import (
     dump_yaml,
     load_yaml,
     merge,
+    nearest,
     option,
     parse_yaml,
     to_dict,
@@ -42,6 +43,23 @@ class Sample:
     def __post_init__(self) -> None:
         if self.num_envs == 13:
             raise ValueError("num_envs: 13 worlds bring bad luck; take 12")
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("algorithm.clip_parm", "algorithm.clip_param"),
+        ("clip", "algorithm.clip_param"),
+        ("env.clip_param", "algorithm.clip_param"),
+        ("--sed", "--seed"),
+        ("--log_interval", None),
+        ("algorithm.nothing", None),
+    ],
+)
+def test_a_word_is_near_by_its_end(word: str, meant: str | None) -> None:
+    known = ["algorithm.clip_param", "algorithm.gamma", "--seed", "--n_rollout_threads"]
+    assert nearest(word, known) == meant
+    assert nearest(word, []) is None
 
 
 def test_defaults_and_values() -> None:

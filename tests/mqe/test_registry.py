@@ -103,7 +103,6 @@ def test_a_gpus_simulator_on_a_cpu_is_reported():
 @pytest.mark.parametrize(
     ("env", "sim", "task", "said"),
     [
-        (EnvCfg(num_envs=2, num_agents=7), SIM, {}, "env.num_agents: must be"),
         (EnvCfg(num_envs=2, num_agents=0), SIM, {}, "env.num_agents: must be"),
         (EnvCfg(num_envs=2), SimCfg(name="mujocoo"), {}, "sim.name: .* did you mean mujoco"),
         (EnvCfg(num_envs=2), SIM, {"object": "ball"}, "task.object: .*allowed: cuboid"),
