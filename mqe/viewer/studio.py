@@ -102,27 +102,34 @@ def _serve(endpoint: Any, own: socket.socket, panel: Panel) -> None:
     """Serve the page on ``own`` until it is over."""
     from mujoco.studio import web_viewer  # not in every package of Studio
 
+    from mqe.viewer.page_guard import guarded
+
     logging.getLogger("WebServer").setLevel(logging.ERROR)
-    with _bound_to(web_viewer, own):
+    with _bound_to(web_viewer, own, guarded):
         viewer = web_viewer.WebViewer(
             viewer_protocol.ViewerConfig(gfx="web"), endpoint, plugins=[panel]
         )
-    viewer_protocol.run_viewer_loop(viewer)
+        viewer_protocol.run_viewer_loop(viewer)
 
 
 @contextmanager
-def _bound_to(web_viewer: Any, own: socket.socket) -> Iterator[None]:
-    """Make Studio's server use ``own``; its default socket listens to the whole network."""
+def _bound_to(web_viewer: Any, own: socket.socket, guard: Callable[..., Any]) -> Iterator[None]:
+    """Make Studio's server use ``own``, since its default socket listens to the whole network, and
+    serve behind ``guard``. Its thread looks these functions up after it has started.
+    """
     server = web_viewer.web_server
     bind = server.bind_public_socket
+    serve = server.serve
     banner = web_viewer._print_url_banner
     server.bind_public_socket = lambda *_: own
+    server.serve = guard(serve)
     web_viewer._print_url_banner = lambda *_: None
     web_viewer.print = lambda *_, **__: None  # it would tell of every model
     try:
         yield
     finally:
         server.bind_public_socket = bind
+        server.serve = serve
         web_viewer._print_url_banner = banner
 
 

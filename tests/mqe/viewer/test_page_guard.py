@@ -1,0 +1,133 @@
+"""The viewer's page over its real server: other pages neither read nor steer it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+from mujoco.studio import launch_thread
+from websockets.datastructures import Headers
+
+from mqe.registry import EnvCfg, SimCfg, make_env
+from mqe.tasks.push import PushCfg
+from mqe.viewer import page_guard, studio
+from mqe.viewer.page_guard import refusal
+from mqe.viewer.player import Player
+
+HEADER_TIMEOUT_S = 0.5  # [s] in these tests
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """Return the port of a page that is served."""
+    env = make_env(EnvCfg(num_envs=1), SimCfg(name="mujoco", device="cpu"), PushCfg(), seed=1)
+    player = Player(env, {"zero": lambda: lambda obs: torch.zeros(*obs.shape[:2], 3)})
+    own = studio._listening_socket(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_guard, "HEADER_TIMEOUT_S", HEADER_TIMEOUT_S)
+        panel = studio.Panel(player)
+        with launch_thread.launch_thread(lambda end: studio._serve(end, own, panel)):
+            number = own.getsockname()[1]
+            until = time.monotonic() + 20.0
+            while not _is_served(number):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            yield number
+    env.close()
+
+
+def _is_served(port: int) -> bool:
+    try:
+        return b"200 OK" in ask(port, "/")
+    except ConnectionError:
+        return False
+
+
+def ask(port: int, path: str, host: str | None = None, **headers: str) -> bytes:
+    """Return the head of the server's answer to a request."""
+    names = {"Host": host or f"127.0.0.1:{port}"}
+    names |= {key.replace("_", "-"): value for key, value in headers.items()}
+    lines = [f"GET {path} HTTP/1.1", *(f"{key}: {value}" for key, value in names.items())]
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as own:
+        own.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            part = own.recv(4096)
+            if not part:
+                break
+            answer += part
+    return answer.split(b"\r\n\r\n")[0]
+
+
+def upgrade(port: int, path: str, **headers: str) -> bytes:
+    """Return the head of the answer to a request for a web socket."""
+    return ask(
+        port,
+        path,
+        Connection="Upgrade",
+        Upgrade="websocket",
+        Sec_WebSocket_Version="13",
+        Sec_WebSocket_Key=base64.b64encode(os.urandom(16)).decode(),
+        **headers,
+    )
+
+
+@pytest.mark.parametrize("path", ["/", "/model", "/web_client.js"])
+def test_a_request_under_a_foreign_name_is_forbidden(port: int, path: str) -> None:
+    assert b"403 Forbidden" in ask(port, path, f"evil.example:{port}")
+    assert b"403" not in ask(port, path)
+    assert b"403" not in ask(port, path, "localhost:9000")  # a tunnel's port
+
+
+@pytest.mark.parametrize("path", ["/", "/state?sid=x", "/ui?sid=x"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1"])
+def test_a_foreign_page_is_forbidden(port: int, path: str, origin: str) -> None:
+    assert b"403 Forbidden" in upgrade(port, path, Origin=origin)
+
+
+def test_the_own_page_gets_its_web_sockets(port: int) -> None:
+    assert b"101 Switching" in upgrade(port, "/state?sid=x", Origin=f"http://127.0.0.1:{port}")
+    assert b"101 Switching" in upgrade(port, "/ui?sid=x", Origin=f"http://127.0.0.1:{port}")
+
+
+def test_no_answer_is_shared_with_other_origins_or_framed(port: int) -> None:
+    answers = [ask(port, path) for path in ("/", "/model", "/web_client.js")]
+    answers.append(upgrade(port, "/state?sid=y"))
+    for answer in answers:
+        head = answer.lower()
+        assert b"access-control-allow-origin" not in head
+        assert b"cross-origin-resource-policy: same-origin" in head
+        assert b"frame-ancestors 'none'" in head
+
+
+def test_the_page_takes_no_files(port: int) -> None:
+    assert b"403 Forbidden" in upgrade(port, "/drop?sid=x", Origin=f"http://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("start", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "])
+def test_a_connection_without_a_whole_header_ends(port: int, start: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as own:
+        own.sendall(start)
+        began = time.monotonic()
+        with contextlib.suppress(ConnectionResetError):
+            assert own.recv(1) == b""
+        assert 0.5 * HEADER_TIMEOUT_S < time.monotonic() - began < 10 * HEADER_TIMEOUT_S
+
+
+@pytest.mark.parametrize(
+    "hosts", [[], ["127.0.0.1", "evil.example"], ["[::1"], ["127.0.0.1.nip.io"]]
+)
+def test_a_malformed_host_is_refused(hosts: list[str]) -> None:
+    assert refusal("/", Headers([("Host", host) for host in hosts])) is not None
+
+
+def test_the_page_is_bound_to_the_loopback_alone() -> None:
+    """A page on the network would need a secret in its address."""
+    with studio._listening_socket(0) as own:
+        assert own.getsockname()[0] == "127.0.0.1"
